@@ -1,0 +1,71 @@
+"""Every exception that Baton raises on purpose.
+
+A message says what was wrong, where (file and line, node, operator, shape) and what to do.
+Each class also derives from the built-in exception that fits it, so that callers who know
+nothing of Baton can still catch it.
+"""
+
+from __future__ import annotations
+
+
+class BatonError(Exception):
+    """Base of every error that Baton raises on purpose."""
+
+
+class TargetError(BatonError, ValueError):
+    """A target string, dict or attribute that is not understood."""
+
+
+class UnavailableTargetError(TargetError):
+    """A target that is understood but can't be compiled for on this machine."""
+
+
+class FrontendError(BatonError, ValueError):
+    """A model file that can't be read or imported."""
+
+
+class UnsupportedOperatorError(FrontendError, NotImplementedError):
+    """An operator, or a form of it, that the importer or the build can't handle."""
+
+
+class UnknownShapeError(FrontendError):
+    """A model input whose shape or type must be known and is not."""
+
+
+class PartitionError(BatonError, ValueError):
+    """A partitioner that is unknown, doubly registered, or misbehaved in a callback."""
+
+
+class UnknownBackendError(PartitionError, KeyError):
+    """No partitioner of that name is registered."""
+
+    def __str__(self) -> str:  # KeyError would quote the message
+        return str(self.args[0]) if self.args else ""
+
+
+class PartitionCallbackError(PartitionError):
+    """A partitioner callback raised or returned nonsense; names backend, strategy, subgraph."""
+
+
+class BuildError(BatonError, RuntimeError):
+    """A module that can't be built: a wrong parameter, or a kernel that does not compile."""
+
+
+class RecordError(BatonError, ValueError):
+    """A tuning record or log that can't be read or applied; names file and line."""
+
+
+class InputError(BatonError, ValueError):
+    """An input or output of a built library by a wrong name, index, shape or dtype."""
+
+
+class ExportError(BatonError, OSError):
+    """A library that can't be written; nothing half-written is left behind."""
+
+
+class LoadError(BatonError, RuntimeError):
+    """A file that is no library of Baton's, or can't be loaded."""
+
+
+class IncompatibleDeviceError(LoadError):
+    """A library built for CPU features or a device that this machine lacks."""

@@ -1,0 +1,107 @@
+"""Which implementations an operator has on a target, and in which order they are preferred.
+
+The selection rule is that of TVM 0.18's op strategies: among the implementations for which a
+tuning record exists, the one with the smallest recorded cost wins, whatever its priority level;
+without any record the one with the highest priority level does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Optional
+
+from tvm.target import Target
+
+from .config import ConfigEntity
+
+Query = Callable[[Target, tuple], Optional[ConfigEntity]]
+"""Looks up a tuning record: (target, AutoTVM workload tuple) -> config, or None."""
+
+
+@dataclass(frozen=True)
+class Implementation:
+    """One way to compute an operator.
+
+    Attributes
+    ----------
+    name : str
+        Name of the AutoTVM task, also the `schedule_rule` on the anchor block.
+    plevel : int
+        Priority level: highest wins when no record decides.
+    takes : (workload, target) -> bool
+        Whether it can compute this workload on this target.
+    fallback : (workload, target) -> ConfigEntity
+        The knobs without a record. `cost` stays infinite.
+    compute : (workload, config, *te.Tensor) -> te.Tensor
+        TE compute over the operands in the layouts that `config` asks for; its anchor stage
+        carries `anchor_attrs(...)`.
+    task_args : workload -> tuple, optional
+        AutoTVM workload arguments; None if the implementation is not a template.
+    """
+
+    name: str
+    plevel: int
+    takes: Callable[[Any, Target], bool]
+    fallback: Callable[[Any, Target], ConfigEntity]
+    compute: Callable[..., Any]
+    task_args: Optional[Callable[[Any], tuple]] = None
+
+
+_STRATEGIES: dict[tuple[str, str], list[Implementation]] = {}
+
+
+def register(op: str, target_key: str, implementation: Implementation) -> Implementation:
+    """Add an implementation of `op` for targets that have `target_key` among their keys."""
+    _STRATEGIES.setdefault((op, target_key), []).append(implementation)
+    return implementation
+
+
+def implementations(op: str, workload: Any, target: Target) -> Sequence[Implementation]:
+    """Implementations that take the workload, highest priority level first."""
+    for key in target.keys:
+        found = _STRATEGIES.get((op, str(key)))
+        if found:
+            valid = [impl for impl in found if impl.takes(workload, target)]
+            return sorted(valid, key=lambda impl: -impl.plevel)
+    return []
+
+
+def select(
+    op: str, workload: Any, target: Target, query: Optional[Query] = None
+) -> Optional[tuple[Implementation, ConfigEntity]]:
+    """Choose an implementation and its config; None when the operator has none here.
+
+    Parameters
+    ----------
+    op : str
+        Operator name without the `relax.` prefix, e.g. "nn.conv2d".
+    workload
+        Description of the call; its class belongs to the operator family.
+    query
+        Looks up tuning records in the active dispatch contexts.
+    """
+    candidates = implementations(op, workload, target)
+    if not candidates:
+        return None
+    recorded: list[tuple[float, Implementation, ConfigEntity]] = []
+    if query is not None:
+        for impl in candidates:
+            if impl.task_args is None:
+                continue
+            config = query(target, (impl.name, *impl.task_args(workload)))
+            if config is not None:
+                recorded.append((config.cost, impl, config))
+    if recorded:
+        _, impl, config = min(recorded, key=lambda entry: entry[0])
+        return impl, config
+    return candidates[0], candidates[0].fallback(workload, target)
+
+
+def anchor_attrs(implementation: str, config: ConfigEntity) -> dict[str, str]:
+    """Block attributes that carry the schedule choice through operator fusion."""
+    return {
+        "schedule_rule": implementation,
+        "schedule_config": config.dumps(),
+        "schedule_source": config.source,
+    }
