@@ -7,7 +7,7 @@ without any record the one with the highest priority level does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Optional
 
@@ -38,6 +38,9 @@ class Implementation:
         carries `anchor_attrs(...)`.
     task_args : workload -> tuple, optional
         AutoTVM workload arguments; None if the implementation is not a template.
+    pack : (ops, weight, config, input block) -> array, optional
+        Rearranges the weights as `compute` wants them; `ops` is numpy, or has numpy's `pad`,
+        `reshape` and `transpose`.
     """
 
     name: str
@@ -46,6 +49,7 @@ class Implementation:
     fallback: Callable[[Any, Target], ConfigEntity]
     compute: Callable[..., Any]
     task_args: Optional[Callable[[Any], tuple]] = None
+    pack: Optional[Callable[..., Any]] = None
 
 
 _STRATEGIES: dict[tuple[str, str], list[Implementation]] = {}
@@ -68,7 +72,11 @@ def implementations(op: str, workload: Any, target: Target) -> Sequence[Implemen
 
 
 def select(
-    op: str, workload: Any, target: Target, query: Optional[Query] = None
+    op: str,
+    workload: Any,
+    target: Target,
+    query: Optional[Query] = None,
+    disabled: Collection[str] = (),
 ) -> Optional[tuple[Implementation, ConfigEntity]]:
     """Choose an implementation and its config; None when the operator has none here.
 
@@ -80,8 +88,12 @@ def select(
         Description of the call; its class belongs to the operator family.
     query
         Looks up tuning records in the active dispatch contexts.
+    disabled
+        Names of implementations that must not be chosen.
     """
-    candidates = implementations(op, workload, target)
+    candidates = [
+        impl for impl in implementations(op, workload, target) if impl.name not in disabled
+    ]
     if not candidates:
         return None
     recorded: list[tuple[float, Implementation, ConfigEntity]] = []

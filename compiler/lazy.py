@@ -1,0 +1,26 @@
+"""Lazy package attributes, so that importing a package costs nothing until it is used."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+
+def lazy_attributes(package: str, where: Mapping[str, str]) -> Callable[[str], Any]:
+    """A module-level `__getattr__` (PEP 562) for `package`.
+
+    Parameters
+    ----------
+    where
+        Attribute name to the module, relative to the package, that defines it. An attribute of
+        the same name as its module's last part is the module itself.
+    """
+
+    def __getattr__(name: str) -> Any:
+        if name not in where:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        module = importlib.import_module(where[name], package)
+        return module if where[name].endswith("." + name) else getattr(module, name)
+
+    return __getattr__

@@ -1,0 +1,56 @@
+"""Binds parameter values into `main` by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relax
+
+from ..errors import BuildError
+from .layout import static_shape
+
+
+def bind_params(
+    mod: tvm.IRModule, params: Mapping[str, Any], name: str = "main"
+) -> tuple[tvm.IRModule, list[str]]:
+    """Replace parameters of `main` by constants.
+
+    Parameters
+    ----------
+    params : dict of str to numpy array or tvm tensor
+        Names that `main` does not have are ignored, as Relay did.
+
+    Returns
+    -------
+    The module and the names that were bound.
+
+    Raises
+    ------
+    BuildError
+        There is no Relax function `main`, or a value's shape or dtype is not its parameter's.
+    """
+    functions = [gvar.name_hint for gvar in mod.get_global_vars()]
+    if name not in functions or not isinstance(mod[name], relax.Function):
+        raise BuildError(f"the module has no Relax function {name!r}; it has {sorted(functions)}")
+    values = {}
+    for var in mod[name].params:
+        if var.name not in params:
+            continue
+        array = params[var.name]
+        array = array.numpy() if hasattr(array, "numpy") else np.asarray(array)
+        expected = static_shape(var)
+        if expected is not None and tuple(array.shape) != expected:
+            raise BuildError(
+                f"parameter {var.name!r} has shape {tuple(array.shape)}, main expects {expected}"
+            )
+        if str(array.dtype) != str(var.ty.dtype):
+            raise BuildError(
+                f"parameter {var.name!r} has dtype {array.dtype}, main expects {var.ty.dtype}"
+            )
+        values[var.name] = tvm.runtime.tensor(array)
+    if values:
+        mod = relax.transform.BindParams(name, values)(mod)
+    return mod, sorted(values)

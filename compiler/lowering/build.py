@@ -1,0 +1,187 @@
+"""The build driver: from a Relax module to a library, step by step.
+
+    bind -> simplify -> set aside recorded kernels -> select implementations and layouts
+         -> legalise and fuse -> schedule -> place on devices -> lift weights -> link
+
+Whether kernels come from TOPI schedules or from auto_scheduler records is read from the dispatch
+contexts that are active in the calling thread (`schedule_source`), never from an argument.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import tvm
+from tvm import relax
+from tvm.target import Target
+
+from schedules.x86.winograd import NAME as WINOGRAD
+
+from .. import graph
+from .. import target as targets
+from ..errors import BuildError
+from ..runtime.factory import FactoryModule
+from ..runtime.metadata import Metadata, TensorInfo
+from . import devices, recorded
+from .bind import bind_params
+from .fuse import fuse
+from .lift_constants import lift_constants
+from .link import link
+from .report import Report
+from .schedule import schedule_kernels
+from .schedule_source import ScheduleSource
+from .select import select_implementations
+from .subgraphs import function_targets, inline_subgraphs, partition_info
+
+LAYOUT_PASS = "AlterOpLayout"
+FAST_MATH_PASS = "FastMath"
+WINOGRAD_PASS = "Winograd"
+
+
+def build(
+    mod: tvm.IRModule,
+    target: Target,
+    params: Mapping[str, Any] | None = None,
+    mod_name: str = "default",
+) -> FactoryModule:
+    """Compile a module to a library.
+
+    Parameters
+    ----------
+    mod : tvm.IRModule
+        A Relax module at operator level with static shapes; accepted subgraphs are functions
+        of their own. It is not changed.
+    target : Target
+        Target of `main` and of every subgraph that names none.
+    params : dict of str to array, optional
+        Values of parameters of `main`, by name; unknown names are ignored.
+    mod_name : str
+        Name of the function in the library that makes an executor.
+
+    Raises
+    ------
+    BuildError
+        A parameter does not fit, or a kernel does not compile.
+    UnavailableTargetError
+        A target can't be compiled for on this machine.
+    """
+    watch = _Stopwatch()
+    context = tvm.transform.PassContext.current()
+    source = ScheduleSource.from_contexts()
+    report = Report(targets.to_cli(target), source.use_topi_schedule, int(context.opt_level))
+
+    bound, bound_names = bind_params(mod, params or {})
+    simplified = simplify(bound)
+    watch.lap("simplify")
+
+    chosen_targets = function_targets(simplified, target)
+    for each in {str(t): t for t in chosen_targets.values()}.values():
+        targets.check_buildable(each)
+    records: dict[str, Any] = {}
+    if not source.use_topi_schedule:
+        simplified, records = recorded.set_aside(simplified, chosen_targets, source)
+        chosen_targets = function_targets(simplified, target)
+    lowered = simplified
+    for name, own_target in chosen_targets.items():
+        if name not in records:
+            lowered = select_implementations(
+                lowered,
+                name,
+                own_target,
+                source.autotvm_query,
+                keep_layouts=not enabled(LAYOUT_PASS, 3),
+                disabled=() if enabled(WINOGRAD_PASS, 3) else (WINOGRAD,),
+            )
+    watch.lap("select")
+
+    fused, operators = fuse(lowered, target)
+    watch.lap("fuse")
+    scheduled, report.kernels = schedule_kernels(
+        fused, chosen_targets, operators, records, fast_math=enabled(FAST_MATH_PASS, 3)
+    )
+    if not source.use_topi_schedule:
+        report.notes += recorded.warn_missing(report.kernels)
+    watch.lap("schedule")
+
+    placed = devices.place(inline_subgraphs(scheduled), target, chosen_targets)
+    lifted, weights = lift_constants(placed)
+    executable = link(lifted, target)
+    watch.lap("link")
+    report.seconds = watch.laps
+
+    return FactoryModule(
+        executable,
+        Metadata(
+            mod_name=mod_name,
+            inputs=tuple(_inputs(simplified)),
+            outputs=tuple(_outputs(simplified)),
+            devices=devices.kinds(chosen_targets),
+            target=targets.to_cli(target),
+            cpu_features=_cpu_features(chosen_targets),
+            report=report.to_json(),
+            partition=partition_info(simplified, chosen_targets),
+            bound_params=tuple(bound_names),
+            tvm_version=tvm.__version__,
+        ),
+        dict(weights),
+        report=report,
+        ir_mod=mod,
+        target=target,
+    )
+
+
+def simplify(mod: tvm.IRModule) -> tvm.IRModule:
+    """Run the target-independent passes that the current PassContext allows."""
+    return tvm.transform.Sequential(graph.simplify_passes())(mod)
+
+
+def enabled(pass_name: str, opt_level: int) -> bool:
+    """Whether the current PassContext lets a pass of that level run."""
+    context = tvm.transform.PassContext.current()
+    if pass_name in context.disabled_pass:
+        return False
+    return pass_name in context.required_pass or context.opt_level >= opt_level
+
+
+class _Stopwatch:
+    """Seconds that each step of the build took."""
+
+    def __init__(self) -> None:
+        self.laps: dict[str, float] = {}
+        self._last = time.perf_counter()
+
+    def lap(self, name: str) -> None:
+        now = time.perf_counter()
+        self.laps[name] = now - self._last
+        self._last = now
+
+
+def _inputs(mod: tvm.IRModule) -> list[TensorInfo]:
+    return [_describe(var.name, var.ty) for var in mod["main"].params]
+
+
+def _outputs(mod: tvm.IRModule) -> list[TensorInfo]:
+    ty = mod["main"].ret_ty
+    fields = ty.fields if isinstance(ty, relax.TupleType) else [ty]
+    return [_describe(f"output{index}", field) for index, field in enumerate(fields)]
+
+
+def _describe(name: str, ty: Any) -> TensorInfo:
+    if not isinstance(ty, relax.TensorType) or not isinstance(ty.shape, relax.ShapeExpr):
+        raise BuildError(f"{name!r} of main is {ty}; only tensors of known shape can be built")
+    shape = []
+    for dim in ty.shape.values:
+        if not isinstance(dim, tvm.tirx.IntImm):
+            raise BuildError(
+                f"{name!r} of main has the unknown dimension {dim}; give every dimension a "
+                "number, for example through the frontend's argument shape="
+            )
+        shape.append(int(dim))
+    return TensorInfo(name, tuple(shape), str(ty.dtype))
+
+
+def _cpu_features(chosen: Mapping[str, Target]) -> tuple[str, ...]:
+    hosts = [t if t.kind.name == "llvm" else t.host for t in chosen.values()]
+    return tuple(sorted(set().union(*(targets.cpu_features(h) for h in hosts if h is not None))))

@@ -1,0 +1,121 @@
+"""The unscheduled kernels of a module: what task extraction offers and records are matched to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import tvm
+from tvm import relax
+from tvm.target import Target
+from tvm.tirx import PrimFunc
+
+from .bind import bind_params
+from .fuse import called_kernel, is_fused, operator_name
+from .subgraphs import function_targets
+
+_TAG = "__of_"
+
+
+@dataclass(frozen=True)
+class PlainKernel:
+    """One call of one fused kernel whose compute carries no schedule choice.
+
+    Attributes
+    ----------
+    func : PrimFunc
+        The unscheduled TIR function.
+    bindings : tuple of str
+        Variables of the Relax function whose operators were fused into it.
+    operators : tuple of str
+        Their operators' names, in order.
+    """
+
+    func: PrimFunc
+    bindings: tuple[str, ...]
+    operators: tuple[str, ...]
+
+
+def plain_kernels(mod: tvm.IRModule, name: str, target: Target) -> list[PlainKernel]:
+    """Legalise and fuse function `name` with TOPI's plain computes; the module is not changed."""
+    with target:
+        legal = relax.transform.LegalizeOps()(mod)
+        tagged = _tag_bindings(legal, name)
+        fused = tvm.transform.Sequential(
+            [relax.transform.AnnotateTIROpPattern(), relax.transform.FuseOps(fuse_opt_level=2)]
+        )(tagged)
+        single = relax.transform.FuseTIR()(fused)
+    members = {
+        gvar.name_hint: _kernels_called(function)
+        for gvar, function in fused.functions_items()
+        if isinstance(function, relax.Function) and is_fused(function)
+    }
+    kernels = []
+    for kernel in _kernels_called(single[name]):
+        parts = [part.split(_TAG, 1) for part in members.get(kernel, [kernel])]
+        bindings = tuple(part[1] for part in parts if len(part) == 2)
+        operators = tuple(operator_name(part[0]) for part in parts)
+        kernels.append(PlainKernel(single[kernel], bindings, operators))
+    return kernels
+
+
+def kernels(
+    mod: tvm.IRModule, params: Mapping[str, Any] | None, target: Target
+) -> list[tuple[Target, PlainKernel]]:
+    """Every kernel call of the module's Relax functions, simplified as a build would.
+
+    Returns
+    -------
+    One entry per call, with the target of the function that makes it.
+    """
+    from .build import simplify
+
+    bound, _ = bind_params(mod, params or {})
+    simplified = simplify(bound)
+    return [
+        (own_target, kernel)
+        for name, own_target in function_targets(simplified, target).items()
+        for kernel in plain_kernels(simplified, name, own_target)
+    ]
+
+
+def _kernels_called(function: relax.Function) -> list[str]:
+    return [
+        callee
+        for block in function.body.blocks
+        for binding in block.bindings
+        if (callee := called_kernel(binding.value)) is not None
+    ]
+
+
+def _tag_bindings(mod: tvm.IRModule, name: str) -> tvm.IRModule:
+    """Give each call of a kernel in function `name` a kernel of its own, named after its variable.
+
+    Fusion keeps the names of the kernels it fuses but renames variables; this is how a fused
+    kernel is traced back to the operators it came from.
+    """
+    builder = relax.BlockBuilder(mod)
+    tagger = _Tagger(builder, mod)
+    gvar = mod.get_global_var(name)
+    builder.update_func(gvar, tagger.visit_expr(mod[name]))
+    return builder.get()
+
+
+@relax.expr_functor.mutator
+class _Tagger(relax.expr_functor.PyExprMutator):
+    def __init__(self, functions: relax.BlockBuilder, mod: tvm.IRModule) -> None:
+        super().__init__()
+        self.functions = functions
+        self.mod = mod
+
+    def visit_var_binding_(self, binding: relax.VarBinding) -> None:
+        callee = called_kernel(binding.value)
+        if callee is not None:
+            call = binding.value
+            name = f"{callee}{_TAG}{binding.var.name}"
+            func = self.mod[callee].with_attr("baton.binding", binding.var.name)
+            gvar = self.functions.add_func(func, name)
+            value = relax.Call(call.op, [gvar, *call.args[1:]], call.attrs, call.ty_args)
+            binding = relax.VarBinding(binding.var, self.builder_.normalize(value))
+        super().visit_var_binding_(binding)

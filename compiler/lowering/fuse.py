@@ -1,0 +1,65 @@
+"""From operators to fused, unscheduled TIR functions."""
+
+from __future__ import annotations
+
+import tvm
+from tvm import relax
+from tvm.target import Target
+
+
+def fuse(mod: tvm.IRModule, target: Target) -> tuple[tvm.IRModule, dict[str, list[str]]]:
+    """Legalise what is left at operator level, and fuse.
+
+    Returns
+    -------
+    The module, in which every kernel is one unscheduled PrimFunc, and for each kernel's name
+    the names of the operators that went into it.
+    """
+    with target:
+        mod = tvm.transform.Sequential(
+            [
+                relax.transform.LegalizeOps(),
+                relax.transform.AnnotateTIROpPattern(),
+                relax.transform.FuseOps(fuse_opt_level=2),
+            ]
+        )(mod)
+        operators = _operators(mod)
+        mod = relax.transform.FuseTIR()(mod)
+    return mod, operators
+
+
+def _operators(mod: tvm.IRModule) -> dict[str, list[str]]:
+    """Operators of each fused function, from the TIR functions that it calls."""
+    names: dict[str, list[str]] = {}
+    for gvar, function in mod.functions_items():
+        if isinstance(function, tvm.tirx.PrimFunc):
+            names[gvar.name_hint] = [operator_name(gvar.name_hint)]
+    for gvar, function in mod.functions_items():
+        if not isinstance(function, relax.Function) or not is_fused(function):
+            continue
+        names[gvar.name_hint] = [
+            operator_name(callee)
+            for block in function.body.blocks
+            for binding in block.bindings
+            if (callee := called_kernel(binding.value)) is not None
+        ]
+    return names
+
+
+def is_fused(function: relax.Function) -> bool:
+    """Whether FuseOps made the function."""
+    return bool(function.attrs and function.attrs.get("Primitive"))
+
+
+def called_kernel(value: relax.Expr) -> str | None:
+    """Name of the TIR function that a binding calls; None if it calls none."""
+    if not isinstance(value, relax.Call) or not isinstance(value.op, tvm.ir.Op):
+        return None
+    if value.op.name not in ("relax.call_tir", "relax.call_tir_inplace"):
+        return None
+    return str(value.args[0].name_hint)
+
+
+def operator_name(kernel: str) -> str:
+    """conv2d12 -> conv2d; trailing digits only make a kernel's name unique."""
+    return kernel.rstrip("0123456789")

@@ -1,0 +1,168 @@
+"""Turns the large constants of `main` into trailing parameters `p0`, `p1`, ...
+
+    before   def main(x):         lv = R.call_tir(conv2d, (x, const[64, 3, 7, 7], const[]), ...)
+    after    def main(x, p0):     lv = R.call_tir(conv2d, (x, p0, const[]), ...)
+
+The weights then live outside the executable, in a section of the exported library that is
+mapped when it is loaded, instead of inside the executable's constant pool, which is copied.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relax
+from tvm.ir import GenericConst
+
+from compiler.errors import BuildError
+
+_FINGERPRINT_BYTES = 4096
+
+
+def lift_constants(
+    mod: tvm.IRModule, min_elements: int = 64
+) -> tuple[tvm.IRModule, list[tuple[str, Any]]]:
+    """Lift every tensor constant of `main` with more than `min_elements` elements.
+
+    Constants of equal dtype, shape and bytes become one parameter. Smaller constants stay: they
+    cost nothing in the executable's pool, and an argument costs a little on each call.
+
+    Parameters
+    ----------
+    mod : tvm.IRModule
+        A module whose `main` is a Relax function. It is not changed.
+    min_elements : int
+        The largest number of elements that stays a constant.
+
+    Returns
+    -------
+    mod : tvm.IRModule
+        The module with the extended `main`. Its attribute `num_input` is the number of
+        parameters that are the caller's inputs.
+    params : list of (str, tvm.runtime.Tensor)
+        Name and value of each new parameter, in the order of the parameters. The tensors are
+        the constants' own, not copies.
+
+    Raises
+    ------
+    BuildError
+        The module has no Relax function `main`, or another Relax function holds a large
+        constant, which nobody could hand over to it.
+    """
+    names = {gvar.name_hint: gvar for gvar in mod.get_global_vars()}
+    if "main" not in names or not isinstance(mod[names["main"]], relax.Function):
+        raise BuildError(
+            "the module has no Relax function 'main' to lift constants from; its functions are "
+            f"{sorted(names)}"
+        )
+    _require_no_large_constant_elsewhere(mod, min_elements)
+
+    main = mod[names["main"]]
+    lifter = _Lifter({var.name for var in main.params}, min_elements)
+    body = lifter.visit_expr(main.body)
+    if not lifter.lifted:
+        return mod, []
+
+    attrs = dict(main.attrs or {})
+    attrs.setdefault("num_input", len(main.params))
+    lifted_main = relax.Function(
+        [*main.params, *(var for var, _ in lifter.lifted)],
+        body,
+        main.ret_ty,
+        main.is_pure,
+        tvm.ir.make_node("ir.DictAttrs", **attrs),
+    )
+    functions = dict(mod.functions_items())
+    functions[names["main"]] = lifted_main
+    result = tvm.IRModule(functions, attrs=mod.attrs)
+    return result, [(var.name, value) for var, value in lifter.lifted]
+
+
+def _require_no_large_constant_elsewhere(mod: tvm.IRModule, min_elements: int) -> None:
+    """Raise for a large constant in a Relax function other than `main`, nested ones included."""
+    for gvar, func in mod.functions_items():
+        if not isinstance(func, relax.Function):
+            continue
+        if gvar.name_hint == "main":
+            bodies = [nested.body for nested in _find(func.body, relax.Function)]
+            where = "a function inside 'main'"
+        else:
+            bodies = [func.body]
+            where = f"function {gvar.name_hint!r}"
+        for body in bodies:
+            for constant in _find(body, GenericConst):
+                if _is_large(constant, min_elements):
+                    raise BuildError(
+                        f"{where} of the module holds a constant of shape "
+                        f"{tuple(constant.value.shape)} and dtype {constant.value.dtype}; only "
+                        "constants of 'main' can become weights of the library, so pass it to the "
+                        "function as an argument or compile the function to kernels first"
+                    )
+
+
+def _find(expr: Any, kind: type) -> list[Any]:
+    """The expressions of one kind in an expression."""
+    found: list[Any] = []
+    relax.analysis.post_order_visit(
+        expr, lambda inner: found.append(inner) if isinstance(inner, kind) else None
+    )
+    return found
+
+
+def _is_large(constant: GenericConst, min_elements: int) -> bool:
+    value = constant.value
+    if not isinstance(value, tvm.runtime.Tensor):
+        return False
+    return int(np.prod(value.shape, dtype=np.int64)) > min_elements
+
+
+@relax.expr_functor.mutator
+class _Lifter(relax.expr_functor.PyExprMutator):
+    """Replaces large constants by new variables and remembers which stands for which."""
+
+    def __init__(self, taken: set[str], min_elements: int) -> None:
+        super().__init__()
+        self.lifted: list[tuple[Any, Any]] = []
+        self._taken = taken
+        self._min_elements = min_elements
+        self._by_fingerprint: dict[tuple[Any, ...], list[tuple[Any, np.ndarray]]] = {}
+
+    def visit_generic_const_(self, constant: GenericConst) -> Any:
+        if not _is_large(constant, self._min_elements):
+            return constant
+        data = _bytes_of(constant.value)
+        candidates = self._by_fingerprint.setdefault(_fingerprint(constant, data), [])
+        for var, other in candidates:
+            if data.ctypes.data == other.ctypes.data or np.array_equal(data, other):
+                return var
+        var = relax.Var(self._next_name(), constant.ty)
+        candidates.append((var, data))
+        self.lifted.append((var, constant.value))
+        return var
+
+    def _next_name(self) -> str:
+        index = len(self.lifted)
+        while f"p{index}" in self._taken:
+            index += 1
+        name = f"p{index}"
+        self._taken.add(name)
+        return name
+
+
+def _bytes_of(value: Any) -> np.ndarray:
+    """The bytes of a tensor in host memory, without a copy where it lies there already."""
+    if value.device.type != "cpu":
+        value = value.copyto(tvm.cpu())
+    bits = value.dtype.bits * value.dtype.lanes
+    nbytes = (int(np.prod(value.shape, dtype=np.int64)) * bits + 7) // 8
+    return np.from_dlpack(value._create_view((nbytes,), "uint8"))
+
+
+def _fingerprint(constant: GenericConst, data: np.ndarray) -> tuple[Any, ...]:
+    """A key that equal constants share; unequal ones rarely do, so few need a full comparison."""
+    digest = hashlib.blake2b(data[:_FINGERPRINT_BYTES].tobytes(), digest_size=16)
+    digest.update(data[-_FINGERPRINT_BYTES:].tobytes())
+    return str(constant.ty), str(constant.value.dtype), digest.digest()

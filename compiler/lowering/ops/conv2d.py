@@ -1,0 +1,106 @@
+"""Lowers nn.conv2d (NCHW, OIHW) to an implementation of the schedule library."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import tvm
+from tvm import relax
+from tvm.target import Target
+
+from schedules import strategy
+from schedules.conv2d import Conv2dWorkload
+from schedules.x86.conv2d import channel_block, oc_block_of
+
+from ..layout import PLAIN, LayoutMap, static_shape, unblock
+from ..packing import pack
+
+# With fewer channels than this a plain input is read in place: a blocked copy has empty lanes.
+READ_PLAIN_BELOW = 8
+# relax.op.OpPatternKind: element-by-element consumers fuse behind it.
+OUT_ELEMENTWISE_FUSABLE = 4
+
+
+def describe(call: relax.Call) -> Conv2dWorkload | None:
+    """The workload of a conv2d call; None for forms that no implementation takes."""
+    attrs = call.attrs
+    data, weight = static_shape(call.args[0]), static_shape(call.args[1])
+    layouts = (attrs.data_layout, attrs.kernel_layout, attrs.out_layout or "NCHW")
+    if data is None or weight is None or layouts != ("NCHW", "OIHW", "NCHW"):
+        return None
+
+    def ints(values: Any) -> tuple[int, ...]:
+        return tuple(int(v) for v in values)
+
+    return Conv2dWorkload(
+        *data,
+        weight[0],
+        weight[2:],
+        ints(attrs.strides),
+        ints(attrs.padding),
+        ints(attrs.dilation),
+        int(attrs.groups),
+        str(call.args[0].ty.dtype),
+        str(call.ty.dtype),
+        isinstance(call.args[1], tvm.ir.GenericConst),
+    )
+
+
+def lower_conv2d(
+    builder: relax.BlockBuilder,
+    call: relax.Call,
+    layouts: LayoutMap,
+    target: Target,
+    query: strategy.Query | None,
+    disabled: Collection[str] = (),
+) -> tuple[int, relax.Expr] | None:
+    """Emit the chosen implementation.
+
+    Returns
+    -------
+    Channel block of the result and the emitted expression; None when the library has no
+    implementation for this call on this target.
+    """
+    workload = describe(call)
+    if workload is None:
+        return None
+    chosen = strategy.select("nn.conv2d", workload, target, query, disabled)
+    if chosen is None:
+        return None
+    impl, config = chosen
+    data, weight = call.args
+    oc_block = oc_block_of(config)
+    ic_block = input_block(workload, config, layouts.block(data), oc_block)
+    packed = pack(builder, weight, lambda ops, w: impl.pack(ops, w, config, ic_block))
+    result = builder.emit(
+        builder.call_te(
+            lambda x, w: impl.compute(workload, config, x, w),
+            layouts.get(data, ic_block),
+            packed,
+            primfunc_name_hint="conv2d",
+            primfunc_attrs={"op_pattern": OUT_ELEMENTWISE_FUSABLE},
+        )
+    )
+    if workload.out_channels % oc_block:
+        return PLAIN, builder.emit(unblock(builder, result, workload.out_channels))
+    return oc_block, result
+
+
+def input_block(workload: Conv2dWorkload, config: Any, present: int, oc_block: int) -> int:
+    """Channel block in which the convolution reads its input.
+
+    A record decides; else the block in which the input already is, where the groups allow it.
+    """
+    if workload.is_depthwise:
+        return oc_block
+    if "m" in config:
+        return oc_block
+    if "tile_ic" in config:
+        return config.size("tile_ic")[-1]
+    per_group = workload.in_channels // workload.groups
+    if present != PLAIN and per_group % present == 0:
+        return present
+    if per_group < READ_PLAIN_BELOW:
+        return PLAIN
+    return channel_block(per_group, 16)

@@ -1,0 +1,91 @@
+"""What a build did: one entry per kernel, as a printable table and as JSON."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+
+@dataclass
+class Kernel:
+    """One compiled kernel.
+
+    Attributes
+    ----------
+    name : str
+        Symbol in the library.
+    operators : list of str
+        Operators fused into it, in order.
+    implementation : str
+        The implementation or schedule rule; "unscheduled" where no rule took it.
+    source : str
+        "topi:fallback", "topi:<log>:<line>", "auto_scheduler:<log>:<line>", or "none".
+    backend : str
+        Partitioner that claimed it; empty for the main graph.
+    calls : int
+        How often one inference calls it.
+    flops, bytes : int
+        Floating-point operations, and bytes of all operands and results, of one call.
+    """
+
+    name: str
+    operators: list[str]
+    implementation: str
+    source: str
+    target: str
+    backend: str = ""
+    calls: int = 1
+    flops: int = 0
+    bytes: int = 0
+
+
+@dataclass
+class Report:
+    """The kernels of one library and how the schedules of all of them were chosen."""
+
+    target: str
+    use_topi_schedule: bool
+    opt_level: int
+    kernels: list[Kernel] = field(default_factory=list)
+    seconds: dict[str, float] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def unscheduled(self) -> list[Kernel]:
+        """Kernels that no rule could take: right, but slow."""
+        return [kernel for kernel in self.kernels if kernel.source == "none"]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain dicts, lists and numbers; `from_json` reads them back."""
+        return asdict(self)
+
+    @staticmethod
+    def from_json(data: dict[str, Any]) -> Report:
+        """Read what `to_json` wrote."""
+        kernels = [Kernel(**kernel) for kernel in data["kernels"]]
+        return Report(**{**data, "kernels": kernels})
+
+    def __str__(self) -> str:
+        header = ("kernel", "operators", "implementation", "source", "calls", "MFLOP", "KB")
+        rows = [header]
+        for kernel in self.kernels:
+            rows.append(
+                (
+                    kernel.name,
+                    " ".join(kernel.operators),
+                    kernel.implementation,
+                    kernel.source + (f" [{kernel.backend}]" if kernel.backend else ""),
+                    str(kernel.calls),
+                    f"{kernel.flops / 1e6:.2f}",
+                    f"{kernel.bytes / 1e3:.0f}",
+                )
+            )
+        widths = [max(len(row[i]) for row in rows) for i in range(len(header))]
+        lines = [
+            "  ".join(
+                cell.ljust(width) if i < 4 else cell.rjust(width)
+                for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+            ).rstrip()
+            for row in rows
+        ]
+        return "\n".join([lines[0], "-" * len(lines[0]), *lines[1:], *self.notes])

@@ -1,0 +1,100 @@
+"""Where the schedules of a build come from, read from the dispatch contexts of the thread.
+
+    active context                     use_topi_schedule   a kernel's schedule
+    none                               True    TOPI; config shipped with Baton, or fallback values
+    autotvm.apply_history_best         True    TOPI; config from the log, else as above
+    auto_scheduler.ApplyHistoryBest    False   its record; without one its TOPI schedule
+    both                               False   its record, then TOPI with the AutoTVM config
+    inside extract_tasks               False   none
+
+Users have no other way to say it: no argument of `relay.build`, no PassContext key.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from schedules.config import ConfigEntity
+
+from ..auto_scheduler import dispatcher as auto_scheduler
+from ..auto_scheduler.record import Record
+from ..autotvm import dispatcher as autotvm
+from ..autotvm.workload import normalize, to_tuple
+
+
+@dataclass
+class QueryCount:
+    """Distinct workloads that were asked for, and found or not.
+
+    Attributes
+    ----------
+    found : dict
+        Workload to the source of its record, "auto_scheduler:<log>:<line>".
+    missing : set
+        Workloads without a record.
+    """
+
+    found: dict[Any, str] = field(default_factory=dict)
+    missing: set[Any] = field(default_factory=set)
+
+    def note(self, workload: Any, source: str | None) -> None:
+        if source is None:
+            self.missing.add(workload)
+        else:
+            self.found[workload] = source
+
+
+@dataclass(frozen=True)
+class ScheduleSource:
+    """The dispatch contexts that were active when a build began.
+
+    It may be handed to other threads, which have no contexts of their own.
+
+    Attributes
+    ----------
+    use_topi_schedule : bool
+        Whether kernels are computed the way TOPI schedules want them from the start.
+    extracting : bool
+        The build stands inside `extract_tasks`: no records, no schedules.
+    autotvm_queries, auto_scheduler_queries : QueryCount
+        What was asked for so far.
+    """
+
+    use_topi_schedule: bool
+    extracting: bool
+    _autotvm: tuple[autotvm.DispatchContext, ...]
+    _auto_scheduler: tuple[auto_scheduler.DispatchContext, ...]
+    autotvm_queries: QueryCount = field(default_factory=QueryCount)
+    auto_scheduler_queries: QueryCount = field(default_factory=QueryCount)
+
+    @staticmethod
+    def from_contexts() -> ScheduleSource:
+        """The source that the calling thread's contexts make."""
+        extracting = auto_scheduler.is_extracting()
+        records = auto_scheduler.active_contexts()
+        no_records = isinstance(records[0], auto_scheduler.FallbackContext)
+        return ScheduleSource(
+            use_topi_schedule=no_records and not extracting,
+            extracting=extracting,
+            _autotvm=autotvm.active_contexts(),
+            _auto_scheduler=records,
+        )
+
+    def autotvm_query(self, target: Any, workload: Any) -> ConfigEntity | None:
+        """Config of the AutoTVM workload (task name, *arguments), or None."""
+        if self.extracting:
+            return None
+        config = autotvm.query_contexts(self._autotvm, target, workload)
+        self.autotvm_queries.note(
+            to_tuple(normalize(workload)), None if config is None else config.source
+        )
+        return config
+
+    def auto_scheduler_query(self, target: Any, workload_key: str) -> Record | None:
+        """Record of the unscheduled kernel `workload_key`, or None."""
+        if self.extracting:
+            return None
+        record = auto_scheduler.query_contexts(self._auto_scheduler, target, workload_key)
+        self.auto_scheduler_queries.note(workload_key, None if record is None else record.source)
+        return record

@@ -1,0 +1,108 @@
+"""Chooses for every operator an implementation and a layout.
+
+Anchors (convolutions, matrix products) go to the schedule library, which states the layouts
+it wants; operators that work element by element, pooling and concatenation follow their
+inputs' blocked layout; everything else gets plain tensors. Each value is converted where a
+reader needs it, at most once per layout.
+
+    conv2d(x) -> relu -> max_pool2d -> conv2d -> add(residual) -> mean -> reshape -> matmul
+    NCHW3c?      [------------- NCHW16c, no conversion -----------------]   (N, C) for free
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import tvm
+from tvm import relax
+from tvm.relax.expr_functor import PyExprMutator, mutator
+from tvm.target import Target
+
+from schedules import strategy
+
+from .layout import PLAIN, LayoutMap, static_shape
+from .layout_rules import RULES
+from .ops.conv2d import lower_conv2d
+from .ops.matmul import lower_matmul
+
+
+@mutator
+class _Selector(PyExprMutator):
+    def __init__(
+        self,
+        mod: tvm.IRModule,
+        target: Target,
+        query: strategy.Query | None,
+        keep_layouts: bool,
+        disabled: Collection[str],
+    ) -> None:
+        super().__init__(mod)
+        self.target = target
+        self.query = query
+        self.keep_layouts = keep_layouts
+        self.disabled = disabled
+        self.layouts = LayoutMap(self.builder_, self.visit_expr)
+
+    def visit_dataflow_var_(self, op: relax.Var) -> relax.Expr:
+        if op in self.layouts:
+            return self.layouts.get(op, PLAIN)
+        return super().visit_dataflow_var_(op)
+
+    def visit_var_binding_(self, binding: relax.VarBinding) -> None:
+        call = binding.value
+        lowered = None
+        if isinstance(call, relax.Call) and isinstance(call.op, tvm.ir.Op):
+            lowered = self._lower(call)
+        if lowered is None:
+            super().visit_var_binding_(binding)
+            return
+        self.layouts.define(binding.var, *lowered)
+        if self.keep_layouts or not isinstance(binding.var, relax.DataflowVar):
+            plain = self.layouts.get(binding.var, PLAIN)
+        if not isinstance(binding.var, relax.DataflowVar):
+            if self.builder_.current_block_is_dataflow():
+                plain = self.builder_.emit_output(plain)
+            self.set_var_remap(binding.var, plain)
+
+    def _lower(self, call: relax.Call) -> tuple[int, relax.Expr] | None:
+        """Channel block and new expression of a call; None to leave it to legalisation."""
+        name = call.op.name
+        if name == "relax.nn.conv2d":
+            return lower_conv2d(
+                self.builder_, call, self.layouts, self.target, self.query, self.disabled
+            )
+        if name == "relax.matmul":
+            plain = relax.Call(call.op, [self.visit_expr(arg) for arg in call.args], call.attrs)
+            plain = self.builder_.normalize(plain)
+            product = lower_matmul(self.builder_, plain, self.target, self.query)
+            return None if product is None else (PLAIN, self.builder_.emit(product))
+        rule = RULES.get(name)
+        if rule is None or self.keep_layouts or static_shape(call) is None:
+            return None
+        return rule(self.builder_, call, self.layouts)
+
+
+def select_implementations(
+    mod: tvm.IRModule,
+    name: str,
+    target: Target,
+    query: strategy.Query | None = None,
+    keep_layouts: bool = False,
+    disabled: Collection[str] = (),
+) -> tvm.IRModule:
+    """Rewrite function `name` of the module.
+
+    Parameters
+    ----------
+    query
+        Looks up AutoTVM records in the active dispatch contexts.
+    keep_layouts
+        Every value gets a plain layout (opt_level below 3, or AlterOpLayout disabled).
+    disabled
+        Implementations that must not be chosen.
+    """
+    selector = _Selector(mod, target, query, keep_layouts, disabled)
+    gvar = mod.get_global_var(name)
+    function = selector.visit_expr(mod[name])
+    selector.builder_.update_func(gvar, function)
+    return relax.transform.DeadCodeElimination([name])(selector.builder_.get())

@@ -1,0 +1,7 @@
+"""The front door that compile scripts import: `from compiler import relay`."""
+
+from ..lazy import lazy_attributes
+
+__getattr__ = lazy_attributes(
+    __name__, {"build": ".build_module", "optimize": ".build_module", "frontend": ".frontend"}
+)

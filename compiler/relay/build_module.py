@@ -1,0 +1,120 @@
+"""`relay.build` and `relay.optimize` over the build driver."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import tvm
+from tvm import relax
+
+from .. import target as targets
+from ..errors import BuildError
+from ..lowering import bind
+from ..lowering import build as driver
+from ..runtime.factory import FactoryModule
+
+
+def build(
+    ir_mod: tvm.IRModule | relax.Function,
+    target: Any = None,
+    target_host: Any = None,
+    executor: Any = None,
+    runtime: Any = None,
+    workspace_memory_pools: Any = None,
+    constant_memory_pools: Any = None,
+    params: Mapping[str, Any] | None = None,
+    mod_name: str = "default",
+) -> FactoryModule:
+    """Compile a module to a library.
+
+    Parameters
+    ----------
+    ir_mod : tvm.IRModule or relax.Function
+        A Relax module with a function `main` of static shapes, as the frontends return it.
+    target : str, dict, tvm.target.Target, optional
+        What to compile for; without it, the target of the surrounding `with target:`.
+        A dict of device kind to target takes the entry of its only device.
+    target_host
+        Target of the host code of a GPU target; this machine by default.
+    executor, runtime
+        Accepted where they ask for what Baton does: the graph executor on the C++ runtime.
+    workspace_memory_pools, constant_memory_pools
+        Belonged to microTVM; must be None.
+    params : dict of str to array, optional
+        Values of parameters of `main`, bound by name; unknown names are ignored.
+    mod_name : str
+        `lib[mod_name](dev)` makes an executor.
+
+    Returns
+    -------
+    FactoryModule
+        The library. `lib.report` says for every kernel where its schedule came from.
+
+    Raises
+    ------
+    TargetError
+        The target is not understood, or can't be compiled for here.
+    BuildError
+        The module or a parameter can't be built, or an option is not supported.
+    """
+    _check_option("executor", executor, ("graph",))
+    _check_option("runtime", runtime, ("cpp",))
+    for name, pools in (
+        ("workspace_memory_pools", workspace_memory_pools),
+        ("constant_memory_pools", constant_memory_pools),
+    ):
+        if pools is not None:
+            raise BuildError(f"{name} belonged to microTVM, which is gone; pass None")
+    return driver.build(
+        _as_module(ir_mod), targets.parse(_only_target(target), target_host), params, mod_name
+    )
+
+
+def optimize(
+    mod: tvm.IRModule | relax.Function,
+    target: Any = None,
+    params: Mapping[str, Any] | None = None,
+) -> tuple[tvm.IRModule, dict[str, Any]]:
+    """Run the target-independent part of a build: bind parameters and simplify.
+
+    Returns
+    -------
+    The module, still at operator level, and the parameters that are left: none, since all of
+    them are bound.
+    """
+    if target is not None:
+        targets.parse(_only_target(target))
+    bound, _ = bind.bind_params(_as_module(mod), params or {})
+    return driver.simplify(bound), {}
+
+
+def _as_module(mod: Any) -> tvm.IRModule:
+    if isinstance(mod, relax.Function):
+        return tvm.IRModule({"main": mod.without_attr("global_symbol")})
+    if not isinstance(mod, tvm.IRModule):
+        raise BuildError(
+            f"expected a tvm.IRModule or a relax.Function, got {type(mod).__name__}; a frontend "
+            "returns (mod, params): pass mod, and params as params="
+        )
+    return mod
+
+
+def _only_target(target: Any) -> Any:
+    """{"cpu": "llvm"} -> "llvm"; anything else as it is."""
+    if isinstance(target, dict) and "kind" not in target:
+        if len(target) != 1:
+            raise BuildError(
+                f"the target dict {sorted(map(str, target))} names {len(target)} devices; build "
+                "for one and give subgraphs of other devices to a partitioner"
+            )
+        return next(iter(target.values()))
+    return target
+
+
+def _check_option(name: str, value: Any, accepted: tuple[str, ...]) -> None:
+    if value is None:
+        return
+    given = str(getattr(value, "name", value))
+    if given not in accepted:
+        raise BuildError(f"{name} {given!r} is not supported; Baton has {', '.join(accepted)}")

@@ -1,0 +1,50 @@
+"""What every rule with an anchor block needs: find it, read its config, clear its surroundings."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from typing import Any
+
+from tvm import s_tir
+
+from .config import ConfigEntity
+
+
+def sblocks(sch: s_tir.Schedule) -> dict[str, Any]:
+    """Name to handle of every block below the root, in program order."""
+    root = sch.get_sblock("root")
+    return {str(sch.get(block).name_hint): block for block in sch.get_child_blocks(root)}
+
+
+def find_anchor(sch: s_tir.Schedule) -> Any | None:
+    """The block that carries the strategy's choice; None if there is none."""
+    for block in sblocks(sch).values():
+        if "schedule_config" in sch.get(block).annotations:
+            return block
+    return None
+
+
+def anchor_config(sch: s_tir.Schedule, anchor: Any) -> ConfigEntity:
+    """The knobs that the strategy chose for this anchor."""
+    rows = json.loads(str(sch.get(anchor).annotations["schedule_config"]))
+    return ConfigEntity.from_entity(rows)
+
+
+def inline_around(sch: s_tir.Schedule, anchor: Any, keep: Collection[str] = ("data_pad",)) -> Any:
+    """Inline everything but the anchor, the blocks named in `keep`, and the output block.
+
+    Returns
+    -------
+    The output block. Where nothing was fused behind the anchor, a copy from a local buffer
+    becomes the output block, so that every schedule has the same two parts.
+    """
+    anchor_name = str(sch.get(anchor).name_hint)
+    names = sblocks(sch)
+    output_name = list(names)[-1]
+    for name, block in names.items():
+        if name not in keep and name not in (anchor_name, output_name):
+            sch.compute_inline(block)
+    if output_name != anchor_name:
+        return sch.get_sblock(output_name)
+    return sch.cache_write(anchor, 0, "global")

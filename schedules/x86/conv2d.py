@@ -1,0 +1,258 @@
+"""Direct 2-D convolution on blocked layouts (NCHW[x]c) for x86.
+
+The vector lanes run over a block of output channels; a register tile holds
+`tile_ow` pixels x `oc_chunks` channel blocks, and each step broadcasts one input element
+against the packed weights.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import s_tir, te, tirx
+from tvm.target import Target
+
+from ..anchor import anchor_config, find_anchor, inline_around, sblocks
+from ..config import ConfigEntity, option
+from ..conv2d import Conv2dWorkload
+from ..rules import register_anchor_rule
+from ..strategy import Implementation, anchor_attrs, register
+from .machine import Machine
+
+DIRECT = "conv2d_direct.x86"
+
+# Registers that a tile must leave free: packed weights and a broadcast operand.
+RESERVED_REGISTERS = 4
+# Below this many multiply-adds a kernel runs on one thread: waking the pool costs more.
+PARALLEL_MACS = 200_000
+
+
+# --- compute -----------------------------------------------------------------------------
+
+
+def pack_weight(ops: Any, weight: Any, config: ConfigEntity, ic_block: int) -> Any:
+    """OIHW -> (O/oc_block, I/ic_block, KH, KW, ic_block, oc_block), O padded with zeros."""
+    oc_block = oc_block_of(config)
+    o, i, kh, kw = (int(d) for d in weight.shape)
+    missing = -o % oc_block
+    if missing:
+        weight = ops.pad(weight, ((0, missing), (0, 0), (0, 0), (0, 0)))
+    shape = ((o + missing) // oc_block, oc_block, i // ic_block, ic_block, kh, kw)
+    return ops.transpose(ops.reshape(weight, shape), (0, 2, 4, 5, 3, 1))
+
+
+def pad_data(data: te.Tensor, w: Conv2dWorkload) -> te.Tensor:
+    """Zero padding in H and W of (N, C/b, H, W, b) or (N, C, H, W)."""
+    if not any(w.padding):
+        return data
+    top, left, bottom, right = w.padding
+    n, c, h, wd, *lanes = data.shape
+    zero = tirx.const(0, data.dtype)
+    return te.compute(
+        (n, c, h + top + bottom, wd + left + right, *lanes),
+        lambda n, c, y, x, *lane: tirx.if_then_else(
+            tirx.all(y >= top, y < h + top, x >= left, x < wd + left),
+            data(n, c, y - top, x - left, *lane),
+            zero,
+        ),
+        name="data_pad",
+    )
+
+
+def compute(w: Conv2dWorkload, config: ConfigEntity, rule: str, data: Any, weight: Any) -> Any:
+    """data (N, IC/ib, H, W, ib) or (N, IC, H, W), weight as packed -> (N, OC/ob, OH, OW, ob)."""
+    ic_block, oc_block = int(weight.shape[4]), int(weight.shape[5])
+    in_per_group, out_per_group = w.in_channels // w.groups, w.out_channels // w.groups
+    padded = pad_data(data, w)
+    (sh, sw), (dh, dw) = w.strides, w.dilation
+    ic = te.reduce_axis((0, in_per_group), "ic")
+    kh = te.reduce_axis((0, w.kernel[0]), "kh")
+    kw = te.reduce_axis((0, w.kernel[1]), "kw")
+
+    def read(n: Any, oc: Any, y: Any, x: Any) -> Any:
+        first = 0 if w.groups == 1 else (oc * oc_block // out_per_group) * in_per_group
+        if len(padded.shape) == 4:
+            return padded[n, first + ic, y, x]
+        return padded[n, first // ic_block + ic // ic_block, y, x, ic % ic_block]
+
+    return te.compute(
+        (w.batch, weight.shape[0], w.out_height, w.out_width, oc_block),
+        lambda n, oc, oh, ow, o: te.sum(
+            read(n, oc, oh * sh + kh * dh, ow * sw + kw * dw).astype(w.out_dtype)
+            * weight[oc, ic // ic_block, kh, kw, ic % ic_block, o].astype(w.out_dtype),
+            axis=[ic, kh, kw],
+        ),
+        name="conv2d_NCHWc",
+        attrs=anchor_attrs(rule, config),
+    )
+
+
+# --- knobs -------------------------------------------------------------------------------
+
+
+def best_tile(extent: int, most: int) -> int:
+    """Tile of at most `most` that wastes the fewest iterations over `extent`; larger is better."""
+    tiles = range(1, min(extent, most) + 1)
+    return min(tiles, key=lambda t: (-(-extent // t) * t * (1 + 1.5 / t), -t))
+
+
+def channel_block(channels: int, lanes: int) -> int:
+    """Largest power of two up to `lanes` that divides the channels."""
+    block = lanes
+    while channels % block:
+        block //= 2
+    return block
+
+
+# --- schedule ----------------------------------------------------------------------------
+
+
+class DirectConv2d(s_tir.dlight.ScheduleRule):
+    """Takes a fused function whose anchor is a direct conv2d on a blocked layout.
+
+    Loop nest (pad rows once per output row, weights streamed from L2):
+
+        parallel n, oh          [channels_outer: parallel n, oc_chunk, oh; pad in a nest before]
+          pad rows of this oh
+          oc_chunk, ow_tile
+            registers[oc_chunks, tile_ow, lanes] = 0
+            ic_chunk, kh, kw, ic
+              unrolled oc_chunks, tile_ow; vector lanes: fma
+            epilogue of the tile
+    """
+
+    def apply(self, func: tirx.PrimFunc, target: Target, _: bool) -> s_tir.Schedule | None:
+        sch = s_tir.Schedule(func)
+        anchor = find_anchor(sch)
+        if anchor is None:
+            return None
+        config = anchor_config(sch, anchor)
+        tile_ow, oc_chunks = config.val("tile_ow"), config.val("oc_chunks")
+        outer = config.val("channels_outer")
+        out = inline_around(sch, anchor)
+        names = sblocks(sch)
+        pad = names.get("data_pad")
+
+        n, oc, oh, ow, lane = sch.get_loops(out)
+        macs = _macs(sch, anchor)
+        ow_outer, ow_inner = sch.split(ow, [None, tile_ow])
+        oc_outer, oc_inner = sch.split(oc, [None, oc_chunks])
+        if outer:
+            sch.reorder(n, oc_outer, oh, ow_outer, oc_inner, ow_inner, lane)
+            row = sch.fuse(n, oc_outer, oh)
+        else:
+            sch.reorder(n, oh, oc_outer, ow_outer, oc_inner, ow_inner, lane)
+            row = sch.fuse(n, oh)
+        if macs >= PARALLEL_MACS:
+            sch.parallel(row)
+        sch.vectorize(lane)
+        sch.unroll(ow_inner)
+        sch.unroll(oc_inner)
+
+        sch.compute_at(anchor, ow_outer, preserve_unit_loops=True)
+        oc_inner, ow_inner, lane, ic, kh, kw = sch.get_loops(anchor)[-6:]
+        ic_block = _ic_block(sch, anchor)
+        ic_chunk, ic = sch.split(ic, [None, ic_block])
+        sch.reorder(ic_chunk, kh, kw, ic, oc_inner, ow_inner, lane)
+        sch.vectorize(lane)
+        sch.unroll(ow_inner)
+        sch.unroll(oc_inner)
+        sch.decompose_reduction(anchor, ic_chunk)
+        if pad is not None:
+            _schedule_pad(sch, pad, row, outer, macs >= PARALLEL_MACS)
+        return sch
+
+
+def _schedule_pad(sch: Any, pad: Any, row: Any, in_front: bool, parallel: bool) -> None:
+    if not in_front:
+        sch.compute_at(pad, row, preserve_unit_loops=True)
+    loops = sch.get_loops(pad)
+    if len(sch.get(pad).iter_vars) == 5:
+        sch.vectorize(loops[-1])
+    if in_front and parallel:
+        sch.parallel(sch.fuse(*loops[:3]))
+
+
+def _ic_block(sch: Any, anchor: Any) -> int:
+    """Input channel block, from the packed weights (O/ob, I/ib, KH, KW, ib, ob)."""
+    return int(sch.get(anchor).reads[1].source.shape[4])
+
+
+def _macs(sch: Any, anchor: Any) -> int:
+    total = 1
+    for loop in sch.get_loops(anchor):
+        total *= int(sch.get(loop).extent)
+    return total
+
+
+# --- fallback ----------------------------------------------------------------------------
+
+
+def direct_fallback(w: Conv2dWorkload, target: Target) -> ConfigEntity:
+    """Register tile from the register file, loop order from the size of the weights.
+
+    Rows outside, channels inside re-reads all weights for every output row: right while they
+    stay in half of L2; otherwise channels go outside and the weights are read once.
+    """
+    machine = Machine.from_target(target)
+    lanes = machine.lanes(w.dtype)
+    oc_block = choose_oc_block(w, lanes)
+    chunks = -(-w.out_channels // oc_block)
+    if w.groups > 1:
+        chunks = max(w.out_channels // w.groups // oc_block, 1)
+    registers = machine.vector_registers - RESERVED_REGISTERS
+    tile_ow, oc_chunks = max(
+        (
+            (best_tile(w.out_width, registers // count), count)
+            for count in (1, 2, 4)
+            if chunks % count == 0
+        ),
+        key=lambda tile: (_used_registers(w.out_width, *tile), -tile[1]),
+    )
+    weight_bytes = 4 * w.out_channels * (w.in_channels // w.groups) * w.kernel[0] * w.kernel[1]
+    return ConfigEntity(
+        {
+            "oc_block": option(oc_block),
+            "tile_ow": option(tile_ow),
+            "oc_chunks": option(oc_chunks),
+            "channels_outer": option(weight_bytes > machine.l2_bytes // 2 or w.groups > 1),
+        }
+    )
+
+
+def _used_registers(out_width: int, tile_ow: int, oc_chunks: int) -> float:
+    """Accumulators in the tile, less the share of pixels that lie beyond the row."""
+    return tile_ow * oc_chunks * out_width / (-(-out_width // tile_ow) * tile_ow)
+
+
+def oc_block_of(config: ConfigEntity) -> int:
+    """Channel block of the output, as Baton's or AutoTVM's knobs say it."""
+    return config.size("tile_oc")[-1] if "tile_oc" in config else config.val("oc_block")
+
+
+def choose_oc_block(w: Conv2dWorkload, lanes: int) -> int:
+    """The vector width, or what divides a group's channels."""
+    if w.groups > 1:
+        return channel_block(w.out_channels // w.groups, lanes)
+    block = channel_block(w.out_channels, lanes)
+    return block if block >= lanes // 2 else lanes
+
+
+def is_float_conv(w: Conv2dWorkload, _: Target) -> bool:
+    """Floating point, and not depthwise, which has implementations of its own."""
+    return w.dtype in ("float32", "float64") and w.dtype == w.out_dtype and not w.is_depthwise
+
+
+register(
+    "nn.conv2d",
+    "cpu",
+    Implementation(
+        DIRECT,
+        15,
+        is_float_conv,
+        direct_fallback,
+        lambda w, config, data, weight: compute(w, config, DIRECT, data, weight),
+        pack=pack_weight,
+    ),
+)
+register_anchor_rule(DIRECT, DirectConv2d())

@@ -1,0 +1,156 @@
+"""AutoTVM's template conv2d_NCHWc.x86: the loop nests that old records were measured with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import s_tir, tirx
+from tvm.target import Target
+
+from ..anchor import anchor_config, find_anchor, inline_around, sblocks
+from ..config import ConfigEntity, option, split
+from ..conv2d import Conv2dWorkload
+from ..rules import register_anchor_rule
+from ..strategy import Implementation, register
+from .conv2d import compute, is_float_conv, pack_weight
+from .machine import Machine
+
+NAME = "conv2d_NCHWc.x86"
+
+# AutoTVM's fallback looked for register tiles of fewer pixels than this.
+MOST_PIXELS = 32
+
+
+class Conv2dTemplate(s_tir.dlight.ScheduleRule):
+    """Takes a fused function whose anchor is `conv2d_NCHWc.x86`; the nest follows the knobs.
+
+    Kernel larger than 1x1:
+
+        parallel n, ic_chunk, ih: pad
+        parallel n, oc_chunk, oh
+          ow_outer
+            ic_chunk, kh, kw, ic        [unroll_kw: ic_chunk, kh, ic, unrolled kw]
+              unrolled tile_ow; vector oc: fma
+            epilogue of the tile
+
+    Kernel 1x1:
+
+        parallel n, oc_chunk, oh_outer
+          ow_outer, ic_chunk, ic
+            unrolled tile_oh, tile_ow; vector oc: fma
+          epilogue of the rows
+    """
+
+    def apply(self, func: tirx.PrimFunc, target: Target, _: bool) -> s_tir.Schedule | None:
+        sch = s_tir.Schedule(func)
+        anchor = find_anchor(sch)
+        if anchor is None:
+            return None
+        config = anchor_config(sch, anchor)
+        ic_block, _, kernel_h, kernel_w = self._extents(sch, anchor)
+        out = inline_around(sch, anchor)
+        pad = sblocks(sch).get("data_pad")
+        if pad is not None:
+            *outer, lane = sch.get_loops(pad)
+            if len(outer) == 4:
+                sch.vectorize(lane)
+            sch.parallel(sch.fuse(*outer[:3]))
+        if (kernel_h, kernel_w) == (1, 1):
+            self._pointwise(sch, anchor, out, config, ic_block)
+        else:
+            self._window(sch, anchor, out, config, ic_block)
+        return sch
+
+    @staticmethod
+    def _extents(sch: s_tir.Schedule, anchor: Any) -> tuple[int, int, int, int]:
+        """ic_block, oc_block, KH, KW of the packed weights (O/ob, I/ib, KH, KW, ib, ob)."""
+        shape = [int(dim) for dim in sch.get(anchor).reads[1].source.shape]
+        return shape[4], shape[5], shape[2], shape[3]
+
+    @staticmethod
+    def _window(sch: Any, anchor: Any, out: Any, config: ConfigEntity, ic_block: int) -> None:
+        n, oc, oh, ow, lane = sch.get_loops(out)
+        ow_outer, ow_inner = sch.split(ow, [None, config.size("tile_ow")[-1]])
+        sch.reorder(n, oc, oh, ow_outer, ow_inner, lane)
+        sch.parallel(sch.fuse(n, oc, oh))
+        sch.vectorize(lane)
+        sch.compute_at(anchor, ow_outer, preserve_unit_loops=True)
+        ow_inner, lane, ic, kh, kw = sch.get_loops(anchor)[-5:]
+        ic_chunk, ic = sch.split(ic, [None, ic_block])
+        if config.val("unroll_kw"):
+            sch.reorder(ic_chunk, kh, ic, kw, ow_inner, lane)
+            sch.unroll(kw)
+        else:
+            sch.reorder(ic_chunk, kh, kw, ic, ow_inner, lane)
+        sch.vectorize(lane)
+        sch.unroll(ow_inner)
+        sch.decompose_reduction(anchor, ic_chunk)
+
+    @staticmethod
+    def _pointwise(sch: Any, anchor: Any, out: Any, config: ConfigEntity, ic_block: int) -> None:
+        tile_ow = config.size("tile_ow")[-1]
+        tile_oh = config.val("tile_oh") if "tile_oh" in config else 1
+        n, oc, oh, ow, lane = sch.get_loops(out)
+        oh_outer, oh_inner = sch.split(oh, [None, tile_oh])
+        ow_outer, ow_inner = sch.split(ow, [None, tile_ow])
+        sch.reorder(n, oc, oh_outer, ow_outer, oh_inner, ow_inner, lane)
+        rows = sch.fuse(n, oc, oh_outer)
+        sch.parallel(rows)
+        sch.vectorize(lane)
+        sch.compute_at(anchor, rows, preserve_unit_loops=True)
+        oh_inner, ow, lane, ic, kh, kw = sch.get_loops(anchor)[-6:]
+        ow_outer, ow_inner = sch.split(ow, [None, tile_ow])
+        ic_chunk, ic = sch.split(ic, [None, ic_block])
+        sch.reorder(ow_outer, ic_chunk, kh, kw, ic, oh_inner, ow_inner, lane)
+        sch.vectorize(lane)
+        sch.unroll(ow_inner)
+        sch.unroll(oh_inner)
+        sch.decompose_reduction(anchor, ic_chunk)
+
+
+def fallback(w: Conv2dWorkload, target: Target) -> ConfigEntity:
+    """Fallback values of the template: the largest divisors that fit the registers."""
+    oc = _largest_divisor(w.out_channels, Machine.from_target(target).lanes(w.dtype))
+    ic = _largest_divisor(w.in_channels, oc)
+    knobs = {
+        "tile_ic": split(w.in_channels // ic, ic),
+        "tile_oc": split(w.out_channels // oc, oc),
+    }
+    if w.kernel == (1, 1):
+        tile_ow, tile_oh = next(
+            (ow, oh)
+            for ow in _divisors(w.out_width)
+            for oh in _divisors(w.out_height)
+            if ow * oh < MOST_PIXELS
+        )
+        knobs["tile_oh"] = option(tile_oh)
+    else:
+        tile_ow = _largest_divisor(w.out_width, MOST_PIXELS - 1)
+        knobs["unroll_kw"] = option(False)
+    knobs["tile_ow"] = split(w.out_width // tile_ow, tile_ow)
+    return ConfigEntity(knobs)
+
+
+def _divisors(extent: int) -> list[int]:
+    """Divisors, largest first."""
+    return [d for d in range(extent, 0, -1) if extent % d == 0]
+
+
+def _largest_divisor(extent: int, most: int) -> int:
+    return next(d for d in _divisors(extent) if d <= most)
+
+
+register(
+    "nn.conv2d",
+    "cpu",
+    Implementation(
+        NAME,
+        10,
+        lambda w, target: w.groups == 1 and is_float_conv(w, target),
+        fallback,
+        lambda w, config, data, weight: compute(w, config, NAME, data, weight),
+        Conv2dWorkload.autotvm_args,
+        pack_weight,
+    ),
+)
+register_anchor_rule(NAME, Conv2dTemplate())

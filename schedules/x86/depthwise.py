@@ -1,0 +1,133 @@
+"""Depthwise 2-D convolution on blocked layouts (NCHW[x]c) for x86.
+
+One vector holds a block of channels; padding is copied once per tile of output rows into a
+buffer that stays in L1.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import s_tir, te, tirx
+from tvm.target import Target
+
+from ..anchor import anchor_config, find_anchor, inline_around, sblocks
+from ..config import ConfigEntity, option
+from ..conv2d import Conv2dWorkload
+from ..rules import register_anchor_rule
+from ..strategy import Implementation, anchor_attrs, register
+from .conv2d import PARALLEL_MACS, best_tile, channel_block, pad_data
+from .machine import Machine
+
+DIRECT = "depthwise_conv2d_direct.x86"
+
+
+# --- compute -----------------------------------------------------------------------------
+
+
+def pack_weight(ops: Any, weight: Any, config: ConfigEntity, block: int) -> Any:
+    """(C, 1, KH, KW) -> (C/block, KH, KW, block); input and output have the same block."""
+    c, _, kh, kw = (int(d) for d in weight.shape)
+    return ops.transpose(ops.reshape(weight, (c // block, block, kh, kw)), (0, 2, 3, 1))
+
+
+def compute(w: Conv2dWorkload, config: ConfigEntity, rule: str, data: Any, weight: Any) -> Any:
+    """data (N, C/b, H, W, b), weight (C/b, KH, KW, b) -> (N, C/b, OH, OW, b)."""
+    padded = pad_data(data, w)
+    (sh, sw), (dh, dw) = w.strides, w.dilation
+    kh = te.reduce_axis((0, w.kernel[0]), "kh")
+    kw = te.reduce_axis((0, w.kernel[1]), "kw")
+    return te.compute(
+        (w.batch, data.shape[1], w.out_height, w.out_width, data.shape[4]),
+        lambda n, c, oh, ow, i: te.sum(
+            padded[n, c, oh * sh + kh * dh, ow * sw + kw * dw, i] * weight[c, kh, kw, i],
+            axis=[kh, kw],
+        ),
+        name="depthwise_conv2d_NCHWc",
+        attrs=anchor_attrs(rule, config),
+    )
+
+
+# --- schedule ----------------------------------------------------------------------------
+
+
+class DepthwiseConv2d(s_tir.dlight.ScheduleRule):
+    """Takes a fused function whose anchor is a depthwise conv2d on a blocked layout.
+
+        parallel n, c, oh_tile
+          pad the rows that the tile reads
+          oh, ow_tile
+            registers[tile_ow, lanes] = 0
+            unrolled kh, kw, tile_ow; vector lanes: fma
+            epilogue of the tile
+    """
+
+    def apply(self, func: tirx.PrimFunc, target: Target, _: bool) -> s_tir.Schedule | None:
+        sch = s_tir.Schedule(func)
+        anchor = find_anchor(sch)
+        if anchor is None:
+            return None
+        config = anchor_config(sch, anchor)
+        out = inline_around(sch, anchor)
+        pad = sblocks(sch).get("data_pad")
+
+        n, c, oh, ow, lane = sch.get_loops(out)
+        macs = 1
+        for loop in sch.get_loops(anchor):
+            macs *= int(sch.get(loop).extent)
+        oh_outer, oh_inner = sch.split(oh, [None, config.val("tile_oh")])
+        ow_outer, ow_inner = sch.split(ow, [None, config.val("tile_ow")])
+        sch.reorder(n, c, oh_outer, oh_inner, ow_outer, ow_inner, lane)
+        tile = sch.fuse(n, c, oh_outer)
+        if macs >= PARALLEL_MACS:
+            sch.parallel(tile)
+        sch.vectorize(lane)
+        sch.unroll(ow_inner)
+
+        sch.compute_at(anchor, ow_outer, preserve_unit_loops=True)
+        ow_inner, lane, kh, kw = sch.get_loops(anchor)[-4:]
+        sch.reorder(kh, kw, ow_inner, lane)
+        sch.vectorize(lane)
+        for loop in (kh, kw, ow_inner):
+            sch.unroll(loop)
+        sch.decompose_reduction(anchor, kh)
+        if pad is not None:
+            sch.compute_at(pad, tile, preserve_unit_loops=True)
+            sch.vectorize(sch.get_loops(pad)[-1])
+        return sch
+
+
+# --- fallback ----------------------------------------------------------------------------
+
+
+def direct_fallback(w: Conv2dWorkload, target: Target) -> ConfigEntity:
+    """As many output rows per tile as let the padded rows fill half of L1."""
+    machine = Machine.from_target(target)
+    block = channel_block(w.in_channels, machine.lanes(w.dtype))
+    row_bytes = 4 * block * (w.width + w.padding[1] + w.padding[3])
+    rows = max(machine.l1_bytes // 2 // row_bytes, w.kernel[0])
+    tile_oh = max((rows - w.kernel[0]) // w.strides[0] + 1, 1)
+    tile_oh = best_tile(w.out_height, min(tile_oh, w.out_height))
+    registers = machine.vector_registers // 2
+    return ConfigEntity(
+        {
+            "oc_block": option(block),
+            "tile_oh": option(tile_oh),
+            "tile_ow": option(best_tile(w.out_width, min(registers, 14))),
+        }
+    )
+
+
+register(
+    "nn.conv2d",
+    "cpu",
+    Implementation(
+        DIRECT,
+        15,
+        lambda w, _: w.is_depthwise and w.dtype == w.out_dtype == "float32",
+        direct_fallback,
+        lambda w, config, data, weight: compute(w, config, DIRECT, data, weight),
+        pack=pack_weight,
+    ),
+)
+register_anchor_rule(DIRECT, DepthwiseConv2d())

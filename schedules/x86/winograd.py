@@ -1,0 +1,352 @@
+"""Winograd convolution F(m x m, 3x3) on blocked layouts (NCHW[x]c) for x86, m = 2 or 4.
+
+Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks" (2015): with
+alpha = m + 2, each alpha x alpha patch of the input gives an m x m tile of the output:
+
+    U = G g G'        weights, at build time
+    V = B' d B        patches of the padded input
+    M = sum over input channels of U * V      alpha^2 matrix products
+    out = A' M A
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from tvm import s_tir, te, tirx
+from tvm.target import Target
+
+from ..anchor import anchor_config, find_anchor, inline_around, sblocks
+from ..config import ConfigEntity, option
+from ..conv2d import Conv2dWorkload
+from ..rules import register_anchor_rule
+from ..strategy import Implementation, anchor_attrs, register
+from .conv2d import RESERVED_REGISTERS, best_tile
+from .machine import Machine
+
+NAME = "conv2d_winograd.x86"
+
+# Cost rule: one byte of weights read from L3 takes the time of so many multiply-adds' flops,
+FLOPS_PER_BYTE = 4
+# transforming one element of V or M takes the time of so many,
+TRANSFORM_FLOPS = 12
+# and Winograd must be estimated below this share of the direct convolution.
+CLEARLY = 0.9
+# V is read again for each group of output channels, so there are no more than needed.
+LEAST_OC_GROUPS = 4
+
+_A = {
+    2: [[1, 1, 1, 0], [0, 1, -1, -1]],
+    4: [[1, 1, 1, 1, 1, 0], [0, 1, -1, 2, -2, 0], [0, 1, 1, 4, 4, 0], [0, 1, -1, 8, -8, 1]],
+}
+_B = {
+    2: [[1, 0, -1, 0], [0, 1, 1, 0], [0, -1, 1, 0], [0, 1, 0, -1]],
+    4: [
+        [4, 0, -5, 0, 1, 0],
+        [0, -4, -4, 1, 1, 0],
+        [0, 4, -4, -1, 1, 0],
+        [0, -2, -1, 2, 1, 0],
+        [0, 2, -1, -2, 1, 0],
+        [0, 4, 0, -5, 0, 1],
+    ],
+}
+_G = {
+    2: [[1, 0, 0], [1 / 2, 1 / 2, 1 / 2], [1 / 2, -1 / 2, 1 / 2], [0, 0, 1]],
+    4: [
+        [1 / 4, 0, 0],
+        [-1 / 6, -1 / 6, -1 / 6],
+        [-1 / 6, 1 / 6, -1 / 6],
+        [1 / 24, 1 / 12, 1 / 6],
+        [1 / 24, -1 / 12, 1 / 6],
+        [0, 0, 1],
+    ],
+}
+STAGES = ("data_pad", "winograd_rows", "winograd_V", "winograd_M", "winograd_columns", "winograd_O")
+
+
+# --- compute -----------------------------------------------------------------------------
+
+
+def pack_weight(_: Any, weight: np.ndarray, config: ConfigEntity, ic_block: int) -> np.ndarray:
+    """OIHW -> (alpha^2, O/oc_tile, I, oc_tile), transformed in float64; constants only."""
+    m, oc_tile = config.val("m"), config.val("oc_tile")
+    o, i = weight.shape[:2]
+    g = np.array(_G[m])
+    u = np.einsum("xh,oihw,yw->xyio", g, weight.astype("float64"), g, optimize=True)
+    packed = u.reshape(len(g) ** 2, i, o // oc_tile, oc_tile).transpose(0, 2, 1, 3)
+    return np.ascontiguousarray(packed.astype(weight.dtype))
+
+
+def _combine(row: list[float], read: Any) -> Any:
+    """sum over j of row[j] * read(j), without the zeros and ones."""
+    total = None
+    for j, factor in enumerate(row):
+        if factor == 0:
+            continue
+        term = read(j)
+        if abs(factor) != 1:
+            term = term * tirx.const(abs(factor), "float32")
+        if total is None:
+            total = term if factor > 0 else -term
+        else:
+            total = total + term if factor > 0 else total - term
+    return total
+
+
+def _select(index: Any, values: list[Any]) -> Any:
+    """values[index]; the index is constant once the loop is unrolled."""
+    result = values[-1]
+    for position in range(len(values) - 2, -1, -1):
+        result = tirx.Select(index == position, values[position], result)
+    return result
+
+
+def compute(w: Conv2dWorkload, config: ConfigEntity, data: Any, weight: Any) -> Any:
+    """data (N, IC/b, H, W, b), weight as packed -> (N, OC/b, OH, OW, b)."""
+    m, block = config.val("m"), int(data.shape[4])
+    alpha, oc_tile = m + 2, int(weight.shape[3])
+    rows, columns = -(-w.out_height // m), -(-w.out_width // m)
+    top, left, _, _ = w.padding
+    n, ic_chunks = w.batch, w.in_channels // block
+    oc_chunks = w.out_channels // block
+
+    padded = te.compute(
+        (n, ic_chunks, rows * m + 2, columns * m + 2, block),
+        lambda n, c, y, x, i: tirx.if_then_else(
+            tirx.all(y >= top, y < w.height + top, x >= left, x < w.width + left),
+            data[n, c, y - top, x - left, i],
+            tirx.const(0, w.dtype),
+        ),
+        name="data_pad",
+    )
+    half = te.compute(
+        (n, rows, columns, ic_chunks, alpha, alpha, block),
+        lambda n, r, t, c, a, x, i: _select(
+            a,
+            [_combine(row, lambda y: padded[n, c, r * m + y, t * m + x, i]) for row in _B[m]],
+        ),
+        name="winograd_rows",
+    )
+    v = te.compute(
+        (n, alpha, alpha, rows, columns, ic_chunks, block),
+        lambda n, a, b, r, t, c, i: _select(
+            b, [_combine(row, lambda x: half[n, r, t, c, a, x, i]) for row in _B[m]]
+        ),
+        name="winograd_V",
+    )
+    k = te.reduce_axis((0, w.in_channels), "k")
+    product = te.compute(
+        (n, alpha, alpha, rows, columns, w.out_channels),
+        lambda n, a, b, r, t, o: te.sum(
+            v[n, a, b, r, t, k // block, k % block]
+            * weight[a * alpha + b, o // oc_tile, k, o % oc_tile],
+            axis=[k],
+        ),
+        name="winograd_M",
+        attrs=anchor_attrs(NAME, config),
+    )
+    columns_done = te.compute(
+        (n, rows, columns, oc_chunks, m, alpha, block),
+        lambda n, r, t, c, y, b, i: _select(
+            y, [_combine(row, lambda a: product[n, a, b, r, t, c * block + i]) for row in _A[m]]
+        ),
+        name="winograd_columns",
+    )
+    tiles = te.compute(
+        (n, rows, columns, oc_chunks, m, m, block),
+        lambda n, r, t, c, y, x, i: _select(
+            x, [_combine(row, lambda b: columns_done[n, r, t, c, y, b, i]) for row in _A[m]]
+        ),
+        name="winograd_O",
+    )
+    return te.compute(
+        (n, oc_chunks, w.out_height, w.out_width, block),
+        lambda n, c, h, x, i: tiles[n, h // m, x // m, c, h % m, x % m, i],
+        name="winograd_out",
+    )
+
+
+# --- schedule ----------------------------------------------------------------------------
+
+
+class Winograd(s_tir.dlight.ScheduleRule):
+    """Takes a fused function whose anchor is a Winograd convolution.
+
+    rows outside (few channels):           channels outside (many):
+
+        parallel n, row_group                  parallel n, ic_chunk, row: V of each tile
+          pad the rows of the group            parallel n, oc_group
+          V of the group                         M of the group's channels
+          M of the group                         O and epilogue, tile by tile
+          O and epilogue, tile by tile
+    """
+
+    def apply(self, func: tirx.PrimFunc, target: Target, _: bool) -> s_tir.Schedule | None:
+        sch = s_tir.Schedule(func)
+        anchor = find_anchor(sch)
+        if anchor is None:
+            return None
+        config = anchor_config(sch, anchor)
+        m = config.val("m")
+        out = inline_around(sch, anchor, keep=STAGES)
+        stages = [sblocks(sch)[name] for name in STAGES]
+        pad, half, v, product, columns_done, tiles = stages
+
+        group = self._output(sch, out, config)
+        sch.compute_at(tiles, sch.get_loops(out)[-4], preserve_unit_loops=True)
+        self._unroll_tile(sch, tiles)
+        sch.compute_at(columns_done, sch.get_loops(tiles)[-4], preserve_unit_loops=True)
+        self._unroll_tile(sch, columns_done)
+
+        sch.compute_at(product, group, preserve_unit_loops=True)
+        self._product(sch, product, config)
+
+        if config.val("channels_outer"):
+            n, a, b, r, t, c, i = sch.get_loops(v)
+            sch.reorder(n, c, r, t, a, b, i)
+            sch.parallel(sch.fuse(n, c, r))
+        else:
+            sch.compute_at(v, group, preserve_unit_loops=True)
+            a, b, r, t, c, i = sch.get_loops(v)[-6:]
+            sch.reorder(c, r, t, a, b, i)
+        self._unroll_tile(sch, v)
+        sch.compute_at(half, sch.get_loops(v)[-4], preserve_unit_loops=True)
+        self._unroll_tile(sch, half)
+
+        if config.val("channels_outer"):
+            *outer, _, lane = sch.get_loops(pad)
+            sch.parallel(sch.fuse(*outer))
+        else:
+            sch.compute_at(pad, group, preserve_unit_loops=True)
+            lane = sch.get_loops(pad)[-1]
+        sch.vectorize(lane)
+        return sch
+
+    @staticmethod
+    def _output(sch: Any, out: Any, config: ConfigEntity) -> Any:
+        """Tile the output block; returns the loop under which one group is computed."""
+        m = config.val("m")
+        n, c, h, w, lane = sch.get_loops(out)
+        row, y = sch.split(h, [None, m])
+        tile, x = sch.split(w, [None, m])
+        if config.val("channels_outer"):
+            oc_group, c = sch.split(c, [None, config.val("oc_group")])
+            sch.reorder(n, oc_group, row, tile, c, y, x, lane)
+            group = sch.fuse(n, oc_group)
+        else:
+            row_group, row = sch.split(row, [None, config.val("rows")])
+            sch.reorder(n, row_group, row, tile, c, y, x, lane)
+            group = sch.fuse(n, row_group)
+        sch.parallel(group)
+        sch.vectorize(lane)
+        sch.unroll(x)
+        sch.unroll(y)
+        return group
+
+    @staticmethod
+    def _unroll_tile(sch: Any, block: Any) -> None:
+        y, x, lane = sch.get_loops(block)[-3:]
+        sch.unroll(y)
+        sch.unroll(x)
+        sch.vectorize(lane)
+
+    @staticmethod
+    def _product(sch: Any, product: Any, config: ConfigEntity) -> None:
+        """a, b, oc_tile, tiles: registers [tile_rows x tile_columns, oc_tile]."""
+        a, b, r, t, o, k = sch.get_loops(product)[-6:]
+        row, row_inner = sch.split(r, [None, config.val("tile_rows")])
+        tile, tile_inner = sch.split(t, [None, config.val("tile_columns")])
+        oc, oc_inner = sch.split(o, [None, config.val("oc_tile")])
+        vector, lane = sch.split(oc_inner, [None, config.val("oc_block")])
+        sch.reorder(a, b, oc, row, tile, k, row_inner, tile_inner, vector, lane)
+        for loop in (row_inner, tile_inner, vector):
+            sch.unroll(loop)
+        sch.vectorize(lane)
+        sch.decompose_reduction(product, k)
+
+
+# --- fallback ----------------------------------------------------------------------------
+
+
+def fallback(w: Conv2dWorkload, target: Target) -> ConfigEntity:
+    """Tile size, loop order and register tile by shape.
+
+    Rows go outside while the transformed weights stay in L2 and there are rows enough for
+    every core; V and M of one group of rows then share L2. Otherwise channels go outside and
+    the weights are read once.
+    """
+    machine = Machine.from_target(target)
+    block = machine.lanes(w.dtype)
+    m = min((2, 4), key=lambda m: winograd_cost(w, m))
+    rows, columns = -(-w.out_height // m), -(-w.out_width // m)
+    chunks = w.out_channels // block
+    vectors = 2 if chunks % 2 == 0 else 1
+    pixels = (machine.vector_registers - RESERVED_REGISTERS) // vectors
+    tile_columns = best_tile(columns, pixels)
+    tile_rows = 1
+    if tile_columns == columns:
+        tile_rows = max(r for r in range(1, rows + 1) if rows % r == 0 and r * columns <= pixels)
+
+    weight_bytes = 4 * (m + 2) ** 2 * w.in_channels * w.out_channels
+    row_bytes = 4 * (m + 2) ** 2 * columns * (w.in_channels + w.out_channels)
+    group = max(machine.l2_bytes // 2 // row_bytes, 1)
+    group = max(group - group % tile_rows, tile_rows)
+    oc_groups = max(LEAST_OC_GROUPS, machine.num_cores)
+    oc_group = max(chunks // oc_groups // vectors, 1) * vectors
+    while chunks % oc_group:
+        oc_group -= vectors
+    return ConfigEntity(
+        {
+            "m": option(m),
+            "oc_block": option(block),
+            "oc_tile": option(vectors * block),
+            "rows": option(min(group, rows)),
+            "tile_rows": option(tile_rows),
+            "tile_columns": option(tile_columns),
+            "oc_group": option(oc_group),
+            "channels_outer": option(weight_bytes > 4 * machine.l2_bytes),
+        }
+    )
+
+
+def winograd_cost(w: Conv2dWorkload, m: int) -> float:
+    """Estimated floating-point operations; what is read or transformed counts as operations.
+
+    The products of all tiles, covered completely; the transformed weights, each read once; and the
+    transforms of V and M.
+    """
+    alpha_squared = (m + 2) ** 2
+    tiles = w.batch * -(-w.out_height // m) * -(-w.out_width // m)
+    channels = w.in_channels * w.out_channels
+    products = 2 * tiles * alpha_squared * channels
+    transforms = TRANSFORM_FLOPS * tiles * alpha_squared * (w.in_channels + w.out_channels)
+    return products + transforms + FLOPS_PER_BYTE * 4 * alpha_squared * channels
+
+
+def direct_cost(w: Conv2dWorkload) -> float:
+    """The same estimate for the direct convolution."""
+    channels = w.in_channels * w.out_channels * 9
+    return 2 * w.batch * w.out_height * w.out_width * channels + FLOPS_PER_BYTE * 4 * channels
+
+
+def takes(w: Conv2dWorkload, target: Target) -> bool:
+    """3x3, stride 1, float32, full convolutions on whole channel blocks, constant weights,
+    where the estimate is clearly below the direct convolution's."""
+    lanes = Machine.from_target(target).lanes(w.dtype)
+    return (
+        w.constant_weight
+        and w.dtype == w.out_dtype == "float32"
+        and w.groups == 1
+        and w.kernel == (3, 3)
+        and w.strides == w.dilation == (1, 1)
+        and w.in_channels % lanes == 0
+        and w.out_channels % lanes == 0
+        and min(winograd_cost(w, 2), winograd_cost(w, 4)) < CLEARLY * direct_cost(w)
+    )
+
+
+register(
+    "nn.conv2d", "cpu", Implementation(NAME, 20, takes, fallback, compute, pack=pack_weight)
+)
+register_anchor_rule(NAME, Winograd())
