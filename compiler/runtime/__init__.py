@@ -1,0 +1,48 @@
+"""What runs a built library: factory module, executor, export and load.
+
+Needs only what a runtime-only installation of TVM has. Attributes load on first use, so that
+importing the package costs nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from compiler.lazy import lazy_attributes
+
+if TYPE_CHECKING:
+    from compiler.runtime import graph_executor
+    from compiler.runtime.executor import GraphExecutor
+    from compiler.runtime.export import export_library
+    from compiler.runtime.factory import FactoryModule
+    from compiler.runtime.load import load_module
+    from compiler.runtime.metadata import Metadata, ParamInfo, TensorInfo
+
+__all__ = [
+    "FactoryModule",
+    "GraphExecutor",
+    "Metadata",
+    "ParamInfo",
+    "TensorInfo",
+    "export_library",
+    "graph_executor",
+    "load_module",
+]
+
+__getattr__ = lazy_attributes(
+    __name__,
+    {
+        "FactoryModule": ".factory",
+        "GraphExecutor": ".executor",
+        "Metadata": ".metadata",
+        "ParamInfo": ".metadata",
+        "TensorInfo": ".metadata",
+        "export_library": ".export",
+        "graph_executor": ".graph_executor",
+        "load_module": ".load",
+    },
+)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

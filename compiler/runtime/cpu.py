@@ -1,0 +1,126 @@
+"""Which instruction sets this machine's CPU has, asked without a compiler.
+
+Needs the standard library alone, so that a machine with only TVM's runtime can refuse a
+library built for another CPU instead of dying of an illegal instruction in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+from pathlib import Path
+
+# LLVM's feature name -> the flag by which Linux lists it in /proc/cpuinfo.
+# Two sorts of features are left out on purpose. Some Linux never lists, or not before very
+# recent kernels, so that a missing flag proves nothing: AVX-IFMA, AVX-VNNI-INT8, AMX-FP16, APX.
+# Others belong to instructions that no compiler puts into arithmetic code unasked: memory
+# protection keys, shadow stacks, cache line write-back. Virtual machines like to hide those.
+_LINUX_FLAG = {
+    "cmov": "cmov",
+    "cx8": "cx8",
+    "cx16": "cx16",
+    "sahf": "lahf_lm",
+    "mmx": "mmx",
+    "sse": "sse",
+    "sse2": "sse2",
+    "sse3": "pni",
+    "ssse3": "ssse3",
+    "sse4.1": "sse4_1",
+    "sse4.2": "sse4_2",
+    "sse4a": "sse4a",
+    "crc32": "sse4_2",
+    "popcnt": "popcnt",
+    "lzcnt": "abm",
+    "bmi": "bmi1",
+    "bmi2": "bmi2",
+    "tbm": "tbm",
+    "movbe": "movbe",
+    "aes": "aes",
+    "pclmul": "pclmulqdq",
+    "sha": "sha_ni",
+    "adx": "adx",
+    "f16c": "f16c",
+    "fma": "fma",
+    "fma4": "fma4",
+    "xop": "xop",
+    "avx": "avx",
+    "avx2": "avx2",
+    "gfni": "gfni",
+    "vaes": "vaes",
+    "vpclmulqdq": "vpclmulqdq",
+    "avxvnni": "avx_vnni",
+    "avx512f": "avx512f",
+    "avx512cd": "avx512cd",
+    "avx512bw": "avx512bw",
+    "avx512dq": "avx512dq",
+    "avx512vl": "avx512vl",
+    "avx512ifma": "avx512ifma",
+    "avx512vbmi": "avx512vbmi",
+    "avx512vbmi2": "avx512_vbmi2",
+    "avx512vnni": "avx512_vnni",
+    "avx512bitalg": "avx512_bitalg",
+    "avx512vpopcntdq": "avx512_vpopcntdq",
+    "avx512bf16": "avx512_bf16",
+    "avx512fp16": "avx512_fp16",
+    "avx512vp2intersect": "avx512_vp2intersect",
+    "amx-tile": "amx_tile",
+    "amx-int8": "amx_int8",
+    "amx-bf16": "amx_bf16",
+}
+
+
+def host_features() -> frozenset[str]:
+    """Instruction sets of this machine's CPU, by LLVM's names ("avx2", "sse4.2", "avx512f").
+
+    Known only on x86 under Linux, from /proc/cpuinfo; elsewhere the set is empty.
+    """
+    flags = _cpuinfo_flags()
+    if flags is None:
+        return frozenset()
+    return frozenset(name for name, flag in _LINUX_FLAG.items() if flag in flags)
+
+
+def missing_features(required: Iterable[str]) -> list[str]:
+    """Which of the required CPU features this machine lacks.
+
+    Parameters
+    ----------
+    required : iterable of str
+        LLVM feature names, such as `compiler.target.cpu_features` returns. Tuning hints
+        ("fast-gather") and features that can't be detected are ignored.
+
+    Returns
+    -------
+    list of str
+        Missing features, oldest instruction set first. Always empty where features can't be
+        detected: on systems other than Linux, and on CPUs other than x86. An empty list
+        there is no proof that the code will run.
+    """
+    flags = _cpuinfo_flags()
+    if flags is None:
+        return []
+    wanted = frozenset(required)
+    return [name for name, flag in _LINUX_FLAG.items() if name in wanted and flag not in flags]
+
+
+@lru_cache(maxsize=1)
+def _cpuinfo_flags() -> frozenset[str] | None:
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    return _flags_of(text)
+
+
+def _flags_of(cpuinfo: str) -> frozenset[str] | None:
+    """Flags that every processor of a /proc/cpuinfo text has; None if it is no x86's.
+
+    Only the x86 form has lines named "flags". Processors may differ, and a thread may run on
+    any of them.
+    """
+    per_processor = [
+        frozenset(value.split())
+        for name, _, value in (line.partition(":") for line in cpuinfo.splitlines())
+        if name.strip() == "flags"
+    ]
+    return frozenset.intersection(*per_processor) if per_processor else None

@@ -1,0 +1,259 @@
+"""Reads the sections of an ELF shared library and appends sections to one.
+
+The appended sections are not part of the program image: the dynamic loader never looks at them,
+`readelf` and `objcopy` show them, `strip` keeps them. Appending writes their bytes once, where a
+linker would hold them in memory and write them twice, and does not move code away from data.
+Source: System V ABI, chapter "Object Files"; field names are the standard's.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, BinaryIO, NamedTuple
+
+MAGIC = b"\x7fELF"
+
+_IDENT_64_LITTLE_ENDIAN = MAGIC + b"\x02\x01"
+_HEADER_LAYOUT = struct.Struct("<16sHHIQQQIHHHHHH")
+_SEGMENT_LAYOUT = struct.Struct("<IIQQQQQQ")
+_SECTION_LAYOUT = struct.Struct("<IIQQQQIIQQ")
+_LOADED_SEGMENT, _PROGBITS, _NOBITS = 1, 1, 8
+_MAX_SECTIONS = 0xFF00  # larger counts use an extension that no library of Baton's needs
+_CHUNK = 1 << 20
+
+
+class MalformedElfError(ValueError):
+    """The file is no 64-bit little-endian ELF file, or its tables point outside of it."""
+
+
+class _Header(NamedTuple):
+    ident: bytes
+    type: int
+    machine: int
+    version: int
+    entry: int
+    phoff: int
+    shoff: int
+    flags: int
+    ehsize: int
+    phentsize: int
+    phnum: int
+    shentsize: int
+    shnum: int
+    shstrndx: int
+
+
+class _Segment(NamedTuple):
+    type: int
+    flags: int
+    offset: int
+    vaddr: int
+    paddr: int
+    filesz: int
+    memsz: int
+    align: int
+
+
+class _SectionHeader(NamedTuple):
+    name: int
+    type: int
+    flags: int
+    addr: int
+    offset: int
+    size: int
+    link: int
+    info: int
+    addralign: int
+    entsize: int
+
+
+@dataclass(frozen=True)
+class Section:
+    """Where a section's bytes lie in the file."""
+
+    offset: int
+    size: int
+
+
+@dataclass(frozen=True)
+class NewSection:
+    """A section to append.
+
+    Attributes
+    ----------
+    name : str
+    alignment : int
+        The section's offset in the file becomes a multiple of this.
+    write : callable
+        Writes the section's bytes to the stream that it gets.
+    """
+
+    name: str
+    alignment: int
+    write: Callable[[BinaryIO], None]
+
+
+def read_sections(file: BinaryIO) -> dict[str, Section]:
+    """Name, offset and size of each section that has bytes in the file.
+
+    Raises
+    ------
+    MalformedElfError
+        Not such a file, or cut off.
+    """
+    header = _read_header(file)
+    headers, names = _read_section_table(file, header)
+    end = _size_of(file)
+    sections = {}
+    for entry in headers:
+        if entry.type == _NOBITS:
+            continue
+        if entry.offset + entry.size > end:
+            raise MalformedElfError("a section reaches beyond the end of the file")
+        sections[_name_at(names, entry.name)] = Section(entry.offset, entry.size)
+    return sections
+
+
+def append_sections(file: BinaryIO, sections: Sequence[NewSection]) -> None:
+    """Append sections to an ELF file that is open for reading and writing.
+
+    The file's header is written last; until then the file is the ELF file that it was.
+
+    Raises
+    ------
+    MalformedElfError
+        Not a 64-bit little-endian ELF file.
+    OSError
+        Writing failed.
+    """
+    header = _read_header(file)
+    headers, names = _read_section_table(file, header)
+    if len(headers) + len(sections) >= _MAX_SECTIONS:
+        raise MalformedElfError(f"the file has {len(headers)} sections, too many to add to")
+
+    file.seek(0, 2)
+    for section in sections:
+        offset = _pad(file, section.alignment)
+        section.write(file)
+        headers.append(
+            _SectionHeader(
+                name=len(names),
+                type=_PROGBITS,
+                flags=0,
+                addr=0,
+                offset=offset,
+                size=file.tell() - offset,
+                link=0,
+                info=0,
+                addralign=section.alignment,
+                entsize=0,
+            )
+        )
+        names += section.name.encode() + b"\0"
+
+    names_header = headers[header.shstrndx]
+    headers[header.shstrndx] = names_header._replace(offset=file.tell(), size=len(names))
+    file.write(names)
+    table_offset = _pad(file, 8)
+    file.write(b"".join(_SECTION_LAYOUT.pack(*entry) for entry in headers))
+
+    file.seek(0)
+    file.write(_HEADER_LAYOUT.pack(*header._replace(shoff=table_offset, shnum=len(headers))))
+    file.flush()
+
+
+def image_checksum(file: BinaryIO) -> int:
+    """CRC-32 of what the dynamic loader maps, without the ELF header.
+
+    The header holds the place of the section table, which appending sections and `strip` change.
+
+    Raises
+    ------
+    MalformedElfError
+        Not such a file, or cut off.
+    """
+    header = _read_header(file)
+    segments = map(_Segment._make, _read_table(file, _SEGMENT_LAYOUT, header.phoff, header.phnum))
+    end = _size_of(file)
+    checksum = 0
+    for segment in segments:
+        if segment.type != _LOADED_SEGMENT:
+            continue
+        start, stop = segment.offset, segment.offset + segment.filesz
+        if stop > end:
+            raise MalformedElfError("the program reaches beyond the end of the file")
+        checksum = range_checksum(file, max(start, _HEADER_LAYOUT.size), stop, checksum)
+    return checksum
+
+
+def range_checksum(file: BinaryIO, start: int, stop: int, checksum: int = 0) -> int:
+    """CRC-32 of the bytes from `start` up to `stop`, continuing `checksum`."""
+    file.seek(start)
+    remaining = stop - start
+    while remaining > 0:
+        chunk = file.read(min(_CHUNK, remaining))
+        if not chunk:
+            raise MalformedElfError("the file ended early")
+        checksum = zlib.crc32(chunk, checksum)
+        remaining -= len(chunk)
+    return checksum
+
+
+def _read_header(file: BinaryIO) -> _Header:
+    file.seek(0)
+    data = file.read(_HEADER_LAYOUT.size)
+    if len(data) < _HEADER_LAYOUT.size or not data.startswith(_IDENT_64_LITTLE_ENDIAN):
+        raise MalformedElfError("not a 64-bit little-endian ELF file")
+    header = _Header._make(_HEADER_LAYOUT.unpack(data))
+    if header.phnum and header.phentsize != _SEGMENT_LAYOUT.size:
+        raise MalformedElfError("the program header table has entries of an unknown size")
+    if header.shnum and header.shentsize != _SECTION_LAYOUT.size:
+        raise MalformedElfError("the section header table has entries of an unknown size")
+    return header
+
+
+def _read_section_table(file: BinaryIO, header: _Header) -> tuple[list[_SectionHeader], bytes]:
+    """The section headers and the table of their names."""
+    if not header.shnum:
+        raise MalformedElfError("the file has no section header table")
+    table = _read_table(file, _SECTION_LAYOUT, header.shoff, header.shnum)
+    headers = [_SectionHeader._make(fields) for fields in table]
+    if header.shstrndx >= len(headers):
+        raise MalformedElfError("the table of section names is missing")
+    names = headers[header.shstrndx]
+    if names.offset + names.size > _size_of(file):
+        raise MalformedElfError("the table of section names lies beyond the end of the file")
+    file.seek(names.offset)
+    return headers, file.read(names.size)
+
+
+def _read_table(
+    file: BinaryIO, layout: struct.Struct, offset: int, count: int
+) -> Iterator[tuple[Any, ...]]:
+    size = layout.size * count
+    if offset + size > _size_of(file):
+        raise MalformedElfError("a header table lies beyond the end of the file")
+    file.seek(offset)
+    return layout.iter_unpack(file.read(size))
+
+
+def _name_at(names: bytes, start: int) -> str:
+    stop = names.find(b"\0", start)
+    if stop < 0:
+        raise MalformedElfError("a section's name lies outside the table of names")
+    return names[start:stop].decode(errors="replace")
+
+
+def _size_of(file: BinaryIO) -> int:
+    return file.seek(0, 2)
+
+
+def _pad(file: BinaryIO, alignment: int) -> int:
+    """Write zeros up to the next multiple of `alignment`; returns the position there."""
+    position = file.tell()
+    padding = -position % alignment
+    file.write(bytes(padding))
+    return position + padding

@@ -1,0 +1,466 @@
+"""The executor behind `lib["default"](dev)`: named inputs, weights and outputs of one VM.
+
+Each executor owns one Relax virtual machine and the buffers of its inputs. Inputs and weights
+are bound to `main` once, as a function "run" without arguments, so that a call neither looks
+names up nor hands over hundreds of weights; it is bound anew only when a tensor is exchanged.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm.runtime.vm import VirtualMachine
+
+from compiler.errors import BuildError, InputError
+from compiler.runtime.metadata import ALIGNMENT, Metadata, TensorInfo
+
+_FUNCTIONS = (
+    "set_input",
+    "set_input_zero_copy",
+    "get_input",
+    "get_input_index",
+    "get_input_info",
+    "get_output_info",
+    "get_num_inputs",
+    "get_num_outputs",
+    "get_output",
+    "run",
+    "load_params",
+    "share_params",
+)
+
+
+class GraphExecutor:
+    """Runs one library on one set of devices.
+
+    Every method may be called from any thread; calls on one executor are done one after the
+    other. Executors of one library are independent of each other and share the weights.
+
+    Parameters
+    ----------
+    code : tvm.runtime.Module
+        The runnable VM executable.
+    metadata : Metadata
+    devices : list of tvm.runtime.Device
+        In the order of `metadata.devices`.
+    params : dict of str to tvm.runtime.Tensor
+        Weights on their devices. Weights that are missing must be set before `run`.
+
+    Raises
+    ------
+    BuildError
+        The metadata do not describe the executable.
+    """
+
+    def __init__(
+        self,
+        code: Any,
+        metadata: Metadata,
+        devices: Sequence[Any],
+        params: Mapping[str, Any],
+    ) -> None:
+        self.metadata = metadata
+        self.devices = list(devices)
+        self._lock = threading.RLock()
+        self._infos: tuple[TensorInfo, ...] = (*metadata.inputs, *metadata.params)
+        self._index = {info.name: index for index, info in enumerate(self._infos)}
+        self._device_of = {device.type: device for device in (tvm.cpu(0), *self.devices)}
+        self._vm = VirtualMachine(code, list(self.devices))
+        arity = self._vm.module["get_function_arity"]("main")
+        if arity != len(self._infos):
+            raise BuildError(
+                f"library {metadata.mod_name!r}: its main takes {arity} tensors, but its metadata "
+                f"describe {len(metadata.inputs)} inputs and {len(metadata.params)} weights"
+            )
+        self._buffers: list[Any] = [None] * arity  # what set_input copies into
+        self._views: list[Any] = [None] * arity  # the buffers as numpy arrays, where possible
+        self._bound: list[Any] = [params.get(info.name) for info in self._infos]
+        self._run: Callable[[], Any] | None = None
+        self._bound_pointers: frozenset[int] = frozenset()
+        self._outputs: list[Any] | None = None
+
+    def __getitem__(self, name: str) -> Callable[..., Any]:
+        """The function of that name, as the executor module of old had them."""
+        if name not in _FUNCTIONS:
+            raise InputError(f"an executor has no function {name!r}; it has {_FUNCTIONS}")
+        return getattr(self, name)
+
+    def set_input(
+        self, key: str | int | Mapping[str, Any] | None = None, value: Any = None, **inputs: Any
+    ) -> None:
+        """Copy values into inputs.
+
+        Parameters
+        ----------
+        key : str, int or dict, optional
+            Name or index of one input, or a dict of several.
+        value : array_like
+            A numpy array, TVM tensor on any device, list or number, of exactly the input's
+            shape. Another dtype is converted, unless that would turn fractions into integers
+            or complex numbers into real ones.
+        **inputs
+            Further values by name. Names of weights that were bound at build time are ignored.
+
+        Raises
+        ------
+        InputError
+            Unknown name or index, wrong shape, or a dtype that can't be converted.
+        """
+        with self._lock:
+            if isinstance(key, Mapping):
+                inputs = {**key, **inputs}
+            elif key is not None:
+                self._copy_in(self._position(key), value)
+            for name, item in inputs.items():
+                if name in self._index or name not in self.metadata.bound_params:
+                    self._copy_in(self._position(name), item)
+
+    def set_input_zero_copy(self, key: str | int, value: Any) -> None:
+        """Use the caller's tensor itself as an input; later changes to it are seen by `run`.
+
+        A later `set_input` of the same input goes back to a buffer of the executor's own.
+
+        Parameters
+        ----------
+        key : str or int
+        value : tvm.runtime.Tensor or DLPack object
+            On the input's device, contiguous, aligned to 64 bytes, of its shape and dtype.
+
+        Raises
+        ------
+        InputError
+            One of these does not hold.
+        """
+        with self._lock:
+            index = self._position(key)
+            info = self._infos[index]
+            if not isinstance(value, tvm.runtime.Tensor):
+                try:
+                    value = tvm.runtime.from_dlpack(value)
+                except Exception as error:
+                    raise InputError(
+                        f"can't use {type(value).__name__} as input {info.name!r} without a copy "
+                        f"({error}); it must be contiguous and aligned to {ALIGNMENT} bytes"
+                    ) from error
+            self._require_shape(info, tuple(value.shape))
+            device = self._device(info)
+            if str(value.dtype) != info.dtype or value.device != device:
+                raise InputError(
+                    f"input {info.name!r} without a copy must be {info.dtype} on {device}, not "
+                    f"{value.dtype} on {value.device}"
+                )
+            if not value.is_contiguous() or value.data_ptr() % ALIGNMENT:
+                raise InputError(
+                    f"input {info.name!r} without a copy must be contiguous and aligned to "
+                    f"{ALIGNMENT} bytes"
+                )
+            self._bind(index, value)
+
+    def run(self, **inputs: Any) -> None:
+        """Set the given inputs, then compute the outputs.
+
+        Raises
+        ------
+        InputError
+            As in `set_input`, or an input has never been set.
+        """
+        with self._lock:
+            if inputs:
+                self.set_input(**inputs)
+            function = self._run or self._prepare()
+            self._outputs = None  # gives the memory back before the next outputs take it
+            self._outputs = _flatten(function())
+
+    def get_output(self, index: int, out: Any = None) -> Any:
+        """The result of the last run.
+
+        Parameters
+        ----------
+        index : int
+        out : tvm.runtime.Tensor or numpy.ndarray, optional
+            Copied into, and returned, when given.
+
+        Returns
+        -------
+        output : tvm.runtime.Tensor
+            Belongs to the caller: no later run changes it.
+
+        Raises
+        ------
+        InputError
+            No such output, nothing has been run yet, or `out` does not fit.
+        """
+        with self._lock:
+            count = len(self.metadata.outputs)
+            if isinstance(index, bool) or not isinstance(index, (int, np.integer)):
+                raise InputError(f"an output's index must be an int, not {index!r:.60}")
+            if not 0 <= index < count:
+                raise InputError(
+                    f"no output {index}; there are {count}: {self._describe_outputs()}"
+                )
+            if self._outputs is None:
+                raise InputError("there is no output before the first run(); call run() first")
+            result = self._outputs[index]
+            if out is not None:
+                return _copy_out(result, out, self.metadata.outputs[index])
+            if result.data_ptr() in self._bound_pointers:
+                result = self._outputs[index] = result.copyto(result.device)
+            return result
+
+    def get_input(self, key: str | int) -> Any:
+        """The tensor that is bound to an input or weight, None if it has not been set.
+
+        Raises
+        ------
+        InputError
+            Unknown name or index.
+        """
+        with self._lock:
+            return self._bound[self._position(key)]
+
+    def get_num_inputs(self) -> int:
+        """The number of inputs and weights."""
+        return len(self._infos)
+
+    def get_num_outputs(self) -> int:
+        """The number of outputs, those inside of tuples counted one by one."""
+        return len(self.metadata.outputs)
+
+    def get_input_index(self, name: str) -> int:
+        """The index of an input or weight, -1 if there is none of that name."""
+        return self._index.get(name, -1)
+
+    def get_input_info(self) -> tuple[dict[str, tuple[int, ...]], dict[str, str]]:
+        """Shapes by name and dtypes by name, inputs first, then weights."""
+        return _tables(self._infos)
+
+    def get_output_info(self) -> tuple[dict[str, tuple[int, ...]], dict[str, str]]:
+        """Shapes by name and dtypes by name of the outputs."""
+        return _tables(self.metadata.outputs)
+
+    def load_params(self, params_bytes: bytes | bytearray) -> None:
+        """Set inputs and weights from what `tvm.runtime.save_param_dict` wrote.
+
+        Names that the library does not have are skipped, as they always were.
+
+        Raises
+        ------
+        InputError
+            The bytes are not such a dict, or a value has the wrong shape.
+        """
+        with self._lock:
+            for name, value in _parse_params(params_bytes).items():
+                if name in self._index:
+                    self._copy_in(self._index[name], value)
+
+    def share_params(self, other: GraphExecutor, params_bytes: bytes | bytearray) -> None:
+        """Use another executor's tensors for the names that a saved dict of weights lists.
+
+        Parameters
+        ----------
+        other : GraphExecutor
+            On the same devices.
+        params_bytes : bytes
+            What `tvm.runtime.save_param_dict` wrote; only its names are used.
+
+        Raises
+        ------
+        InputError
+            The bytes are not such a dict, or a tensor does not fit.
+        """
+        names = [name for name in _parse_params(params_bytes) if name in self._index]
+        shared = {name: other.get_input(name) for name in names}
+        for name, tensor in shared.items():
+            if tensor is None:
+                raise InputError(f"can't share {name!r}: the other executor has not set it")
+            self.set_input_zero_copy(name, tensor)
+
+    def time_evaluator(
+        self,
+        func_name: str,
+        dev: Any,
+        number: int = 10,
+        repeat: int = 1,
+        min_repeat_ms: int = 0,
+        **kwargs: Any,
+    ) -> Callable[[], Any]:
+        """A function that times runs with the inputs as they are set when it is called.
+
+        Parameters
+        ----------
+        func_name : str
+            "run".
+        dev : tvm.runtime.Device
+            The device to wait for.
+        number, repeat, min_repeat_ms, **kwargs
+            As for TVM's `Module.time_evaluator`.
+
+        Returns
+        -------
+        evaluator : callable
+            Returns a `tvm.runtime.module.BenchmarkResult`, in seconds per run.
+        """
+        if func_name != "run":
+            raise InputError(f"only 'run' can be timed, not {func_name!r}")
+
+        def evaluate() -> Any:
+            with self._lock:
+                if self._run is None:
+                    self._prepare()
+                timed = self._vm.module.time_evaluator(
+                    "run",
+                    dev,
+                    number=number,
+                    repeat=repeat,
+                    min_repeat_ms=min_repeat_ms or 0,
+                    **kwargs,
+                )
+                return timed()
+
+        return evaluate
+
+    def _prepare(self) -> Callable[[], Any]:
+        """Bind the tensors to `main`, as the VM's function "run"."""
+        missing = [
+            info for info, value in zip(self._infos, self._bound, strict=True) if value is None
+        ]
+        if missing:
+            raise InputError(
+                "run() needs inputs that have not been set: "
+                + ", ".join(str(info) for info in missing)
+            )
+        self._vm.save_function("main", "run", *self._bound)
+        self._run = self._vm.module["run"]
+        self._bound_pointers = frozenset(tensor.data_ptr() for tensor in self._bound)
+        return self._run
+
+    def _bind(self, index: int, tensor: Any) -> None:
+        if self._bound[index] is not tensor:
+            self._bound[index] = tensor
+            self._run = None
+
+    def _copy_in(self, index: int, value: Any) -> None:
+        """Copy a value into the executor's own buffer of an input, and bind that."""
+        info = self._infos[index]
+        if self._buffers[index] is None:
+            self._allocate(index)
+        buffer = self._buffers[index]
+        if isinstance(value, tvm.runtime.Tensor):
+            self._require_shape(info, tuple(value.shape))
+            if str(value.dtype) == info.dtype:
+                value.copyto(buffer)
+                self._bind(index, buffer)
+                return
+            value = value.numpy()
+        array = _as_array(value, info)
+        self._require_shape(info, array.shape)
+        view = self._views[index]
+        if view is None or array.dtype != view.dtype:
+            _require_convertible(array, info)
+        if view is not None:
+            np.copyto(view, array, casting="unsafe")
+        else:
+            buffer.copyfrom(np.ascontiguousarray(array, dtype=_numpy_dtype(info)))
+        self._bind(index, buffer)
+
+    def _allocate(self, index: int) -> None:
+        info = self._infos[index]
+        device = self._device(info)
+        self._buffers[index] = tvm.runtime.empty(info.shape, info.dtype, device)
+        if device.type == "cpu" and _numpy_dtype(info).isbuiltin == 1:
+            self._views[index] = np.from_dlpack(self._buffers[index])
+
+    def _device(self, info: TensorInfo) -> Any:
+        return self._device_of[info.device] if info.device else self.devices[0]
+
+    def _position(self, key: Any) -> int:
+        if isinstance(key, str):
+            if key in self._index:
+                return self._index[key]
+            raise InputError(f"no input {key!r}; there are {self._describe_inputs()}")
+        if isinstance(key, bool) or not isinstance(key, (int, np.integer)):
+            raise InputError(f"an input's key must be a name or an index, not {key!r:.60}")
+        if not 0 <= key < len(self._infos):
+            raise InputError(f"no input {key}; there are {self._describe_inputs()}")
+        return int(key)
+
+    def _require_shape(self, info: TensorInfo, shape: tuple[int, ...]) -> None:
+        if shape != info.shape:
+            raise InputError(
+                f"input {info.name!r} has the shape {info.shape}, but the value has {shape}; "
+                f"the inputs are {self._describe_inputs()}"
+            )
+
+    def _describe_inputs(self) -> str:
+        listed = ", ".join(str(info) for info in self.metadata.inputs)
+        weights = len(self.metadata.params)
+        return f"{listed or 'none'}" + (f" (and {weights} weights from p0 on)" if weights else "")
+
+    def _describe_outputs(self) -> str:
+        return ", ".join(str(info) for info in self.metadata.outputs)
+
+
+def _tables(infos: Sequence[TensorInfo]) -> tuple[dict[str, tuple[int, ...]], dict[str, str]]:
+    return {info.name: info.shape for info in infos}, {info.name: info.dtype for info in infos}
+
+
+def _flatten(result: Any) -> list[Any]:
+    """The tensors of a result, which may be nested arrays of them, in order."""
+    if isinstance(result, tvm.runtime.Tensor):
+        return [result]
+    return [tensor for item in result for tensor in _flatten(item)]
+
+
+def _as_array(value: Any, info: TensorInfo) -> np.ndarray:
+    try:
+        return np.asarray(value)
+    except Exception as error:
+        raise InputError(
+            f"input {info.name!r} ({info}) can't be set from {type(value).__name__}: {error}"
+        ) from error
+
+
+def _numpy_dtype(info: TensorInfo) -> np.dtype:
+    try:
+        return np.dtype(info.dtype)
+    except TypeError:
+        import ml_dtypes  # has the narrow types that numpy lacks
+
+        return np.dtype(getattr(ml_dtypes, info.dtype))
+
+
+def _require_convertible(array: np.ndarray, info: TensorInfo) -> None:
+    """Raise when a conversion would lose more than precision."""
+    if str(array.dtype) == info.dtype:
+        return
+    exact = info.dtype.startswith(("int", "uint", "bool"))
+    allowed = "biu" if exact else "biufV"  # V: the narrow floats of ml_dtypes
+    if array.dtype.kind not in allowed:
+        raise InputError(
+            f"input {info.name!r} has the dtype {info.dtype}, which a value of dtype "
+            f"{array.dtype} can't be converted to without loss; convert it first"
+        )
+
+
+def _copy_out(result: Any, out: Any, info: TensorInfo) -> Any:
+    if tuple(out.shape) != info.shape:
+        raise InputError(f"output {info} can't be copied into the shape {tuple(out.shape)}")
+    if isinstance(out, np.ndarray):
+        np.copyto(out, result.numpy(), casting="same_kind")
+        return out
+    if not isinstance(out, tvm.runtime.Tensor) or str(out.dtype) != info.dtype:
+        raise InputError(f"output {info} can't be copied into {type(out).__name__}")
+    return result.copyto(out)
+
+
+def _parse_params(params_bytes: bytes | bytearray) -> dict[str, Any]:
+    try:
+        return dict(tvm.runtime.load_param_dict(bytearray(params_bytes)))
+    except Exception as error:
+        raise InputError(
+            f"not the bytes of a dict of parameters that save_param_dict wrote: {error}"
+        ) from error

@@ -1,0 +1,205 @@
+"""Writes a built library into one file: a shared library (.so) or an archive of objects (.tar).
+
+A `.so` is what TVM exports for the executable, with two sections appended: the weights, page
+aligned, and the metadata (see compiler.runtime.container). A `.tar` holds the object files and
+the same two blocks as members; it needs no compiler here, but one where it is loaded.
+
+The file appears complete or not at all: it is written in a temporary folder beside its
+destination and moved into place by one rename.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import shutil
+import tarfile
+import tempfile
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from compiler.errors import BatonError, ExportError
+from compiler.runtime import container, elf
+from compiler.runtime.weights import write_weights
+
+if TYPE_CHECKING:
+    from compiler.runtime.factory import FactoryModule
+
+SUFFIXES = (".so", ".tar")
+
+
+def export_library(
+    library: FactoryModule,
+    path: str | os.PathLike[str],
+    fcompile: Callable[..., Any] | None = None,
+    **kwargs: Any,
+) -> None:
+    """Write `library` to `path`.
+
+    Parameters
+    ----------
+    library : FactoryModule
+        Built in this process, or loaded from a file; the latter is copied, so its suffix must
+        stay what it is.
+    path : path
+        Ends in ".so" or ".tar". An existing file is replaced.
+    fcompile : callable, optional
+        Links the object files of a `.so`, as for TVM's `export_library`; a cross compiler made
+        with `tvm.support.cc.cross_compiler`, for example. The host's C++ compiler by default.
+    **kwargs
+        Handed to TVM's `export_library`: `addons`, `workspace_dir`, `cc`, `options`.
+
+    Raises
+    ------
+    ExportError
+        The suffix is unknown, the folder does not exist or can't be written, the disk is full,
+        or linking failed. Nothing is left behind, and an existing file is as it was.
+    """
+    target = Path(os.fspath(path))
+    if target.suffix not in SUFFIXES:
+        raise ExportError(
+            f"can't export to {str(target)!r}: the suffix {target.suffix!r} is none of "
+            f"{', '.join(SUFFIXES)}"
+        )
+    if target.suffix == ".tar" and fcompile is not None:
+        if getattr(fcompile, "output_format", None) != "tar":
+            raise ExportError(
+                f"can't export to {str(target)!r}: nothing is compiled for a .tar, so fcompile has "
+                "no meaning; leave it out, or export to a .so"
+            )
+        fcompile = None
+    if not target.parent.is_dir():
+        raise ExportError(
+            f"can't export to {str(target)!r}: {str(target.parent)!r} is not a folder; create it "
+            "first"
+        )
+
+    with (
+        _explained(target),
+        tempfile.TemporaryDirectory(prefix=".baton-", dir=target.parent) as tmp,
+    ):
+        draft = Path(tmp) / target.name
+        if library.origin is not None:
+            _copy(library.origin, draft)
+        elif not library.get_lib()._collect_dso_modules():
+            raise ExportError(
+                f"can't export to {str(target)!r}: the code was loaded from a library, whose "
+                "object files are gone; export the loaded library itself, with its weights"
+            )
+        elif target.suffix == ".so":
+            _write_shared_library(library, draft, fcompile, kwargs)
+        else:
+            _write_archive(library, draft, kwargs)
+        os.replace(draft, target)
+
+
+@contextmanager
+def _explained(target: Path) -> Iterator[None]:
+    """Turn whatever goes wrong while writing into an ExportError that names the destination."""
+    try:
+        yield
+    except BatonError:
+        raise
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise ExportError(f"can't write {str(target)!r}: {reason}") from error
+    except elf.MalformedElfError as error:
+        raise ExportError(
+            f"can't export to {str(target)!r}: the linker's result is {error}; Baton writes 64-bit "
+            "little-endian ELF libraries only"
+        ) from error
+    except Exception as error:
+        raise ExportError(f"can't export to {str(target)!r}: {_reason(error)}") from error
+
+
+def _reason(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+def _copy(origin: Path, draft: Path) -> None:
+    if origin.suffix != draft.suffix:
+        raise ExportError(
+            f"a library loaded from {str(origin)!r} can only be exported to a "
+            f"{origin.suffix} again; build the model to export it as {draft.suffix}"
+        )
+    shutil.copyfile(origin, draft)
+    shutil.copymode(origin, draft)
+
+
+def _write_shared_library(
+    library: FactoryModule,
+    draft: Path,
+    fcompile: Callable[..., Any] | None,
+    kwargs: dict[str, Any],
+) -> None:
+    try:
+        library.get_lib().export_library(str(draft), fcompile=fcompile, **kwargs)
+    except Exception as error:
+        raise ExportError(
+            f"linking {draft.name!r} failed. A C++ compiler must be installed, or named by the "
+            f"environment variable CXX. {_reason(error)}"
+        ) from error
+    with open(draft, "r+b") as file:
+        code_checksum = elf.image_checksum(file)
+        weights_checksum = 0
+
+        def weights(stream: BinaryIO) -> None:
+            nonlocal weights_checksum
+            weights_checksum = _write_weights(library, stream)
+
+        def metadata(stream: BinaryIO) -> None:
+            stream.write(_envelope(library, code_checksum, weights_checksum))
+
+        elf.append_sections(
+            file,
+            [
+                elf.NewSection(container.WEIGHTS, mmap.PAGESIZE, weights),
+                elf.NewSection(container.METADATA, 8, metadata),
+            ],
+        )
+
+
+def _write_archive(library: FactoryModule, draft: Path, kwargs: dict[str, Any]) -> None:
+    def pack(output: str, files: Sequence[str], **_: Any) -> None:
+        with open(output, "wb") as file:
+            code_checksum = 0
+            for index, name in enumerate(files):
+                data = Path(name).read_bytes()
+                code_checksum = zlib.crc32(data, code_checksum)
+                with _member(file, f"{index:02d}-{Path(name).name}", len(data)):
+                    file.write(data)
+            with _member(file, container.WEIGHTS, _weights_nbytes(library)):
+                weights_checksum = _write_weights(library, file)
+            envelope = _envelope(library, code_checksum, weights_checksum)
+            with _member(file, container.METADATA, len(envelope)):
+                file.write(envelope)
+            file.write(bytes(2 * tarfile.BLOCKSIZE))
+
+    library.get_lib().export_library(str(draft), fcompile=pack, **kwargs)
+
+
+@contextmanager
+def _member(file: BinaryIO, name: str, size: int) -> Iterator[None]:
+    """Write the header of a tar member; the body writes the content."""
+    info = tarfile.TarInfo(name)
+    info.size = size
+    file.write(info.tobuf(tarfile.GNU_FORMAT))
+    yield
+    file.write(bytes(-size % tarfile.BLOCKSIZE))
+
+
+def _weights_nbytes(library: FactoryModule) -> int:
+    return library.metadata.weights_nbytes if library.params else 0
+
+
+def _write_weights(library: FactoryModule, stream: BinaryIO) -> int:
+    return write_weights(stream, library.metadata, library.params) if library.params else 0
+
+
+def _envelope(library: FactoryModule, code_checksum: int, weights_checksum: int) -> bytes:
+    return container.Envelope(
+        library.metadata, code_checksum, weights_checksum, _weights_nbytes(library)
+    ).to_bytes()

@@ -1,0 +1,201 @@
+"""What `relay.build` returns: a library that makes executors and can be exported."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from compiler.errors import InputError
+from compiler.runtime.export import export_library
+from compiler.runtime.graph_json import graph_json
+from compiler.runtime.host import arrange_devices, require_cpu_features
+from compiler.runtime.metadata import Metadata
+
+_FUNCTIONS = {
+    "get_graph_json": "get_graph_json",
+    "get_graph_params": "get_params",
+    "remove_params": "remove_params",
+}
+
+
+class FactoryModule:
+    """A built library: code, weights and their description.
+
+    `lib["default"](dev)` makes an executor for `graph_executor.GraphModule`. A library unpacks
+    as `graph_json, lib, params`, as often as wanted.
+
+    Parameters
+    ----------
+    executable : tvm.runtime.Executable or tvm.runtime.Module
+        Whose `main` takes the inputs, then the weights.
+    metadata : Metadata
+        Its `params` are replaced by what `params` holds, laid out for export.
+    params : dict of str to tvm.runtime.Tensor
+        Weights in the order of `main`'s trailing parameters. Empty for a library that gets its
+        weights at run time; `metadata.params` then says which.
+    report : object, optional
+        The build's report; the metadata's JSON-able one by default.
+    ir_mod : tvm.IRModule, optional
+        The module that was built.
+    target : tvm.target.Target, optional
+        What it was built for; the metadata's string by default.
+    origin : path, optional
+        The file that the library was loaded from.
+
+    Attributes
+    ----------
+    metadata, params, report, ir_mod, target, origin
+        As given.
+    libmod_name : str
+        The name under which the library makes executors.
+    """
+
+    def __init__(
+        self,
+        executable: Any,
+        metadata: Metadata,
+        params: Mapping[str, Any],
+        report: Any = None,
+        ir_mod: Any = None,
+        target: Any = None,
+        origin: Path | None = None,
+    ) -> None:
+        in_memory = bool(params) and origin is None
+        self.metadata = metadata.with_params(params.items()) if in_memory else metadata
+        self.params: Mapping[str, Any] = MappingProxyType(dict(params))
+        self.report = metadata.report if report is None else report
+        self.ir_mod = ir_mod
+        self.target = metadata.target if target is None else target
+        self.origin = origin
+        self._executable = executable
+        self._lock = threading.Lock()
+        self._placed: dict[tuple[str, int], dict[str, Any]] = {}
+
+    @property
+    def libmod_name(self) -> str:
+        return self.metadata.mod_name
+
+    @property
+    def module(self) -> FactoryModule:
+        """The library itself: what had the functions and `export_library` in the old API."""
+        return self
+
+    @property
+    def lib(self) -> Any:
+        """Same as `get_lib()`."""
+        return self.get_lib()
+
+    @property
+    def graph_json(self) -> str:
+        """Same as `get_graph_json()`."""
+        return self.get_graph_json()
+
+    def __getitem__(self, name: str) -> Callable[..., Any]:
+        """A function of the library.
+
+        Parameters
+        ----------
+        name : str
+            `libmod_name` ("default" unless the build said otherwise) makes an executor from one
+            or several devices; "get_graph_json", "get_graph_params" and "remove_params" are the
+            methods; any other name is one of the executable's own functions.
+
+        Raises
+        ------
+        InputError
+            There is no such function.
+        """
+        if name == self.libmod_name:
+            return self._make_executor
+        if name in _FUNCTIONS:
+            return getattr(self, _FUNCTIONS[name])
+        code = self._code()
+        if not code.implements_function(name, True):
+            raise InputError(
+                f"the library has no function {name!r}; lib[{self.libmod_name!r}](dev) makes an "
+                f"executor, and it has {', '.join(_FUNCTIONS)}"
+            )
+        return code.get_function(name, query_imports=True)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter((self.get_graph_json(), self.get_lib(), self.get_params()))
+
+    def get_graph_json(self) -> str:
+        """The graph as JSON; `compiler.runtime.graph_json` says what it holds."""
+        return graph_json(self.metadata)
+
+    def get_executor_config(self) -> str:
+        """Same as `get_graph_json()`."""
+        return self.get_graph_json()
+
+    def get_params(self) -> dict[str, Any]:
+        """The weights by name: "p0", "p1", ... in the layouts that the kernels take."""
+        return dict(self.params)
+
+    def get_lib(self) -> Any:
+        """TVM's module with the executable and its kernels, without weights."""
+        return getattr(self._executable, "mod", self._executable)
+
+    def get_devices(self) -> list[Any]:
+        """An empty list, as it always was."""
+        return []
+
+    def remove_params(self) -> FactoryModule:
+        """The same library without its weights, which are then set at run time."""
+        return FactoryModule(
+            self._executable, self.metadata, {}, self.report, self.ir_mod, self.target
+        )
+
+    def export_library(
+        self,
+        path: str | os.PathLike[str],
+        fcompile: Callable[..., Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Write code, weights and metadata into one `.so` or `.tar`.
+
+        See `compiler.runtime.export.export_library`, which raises ExportError.
+        """
+        export_library(self, path, fcompile, **kwargs)
+
+    def _make_executor(self, *devices: Any) -> Any:
+        """An executor on the given devices, which may also come as one list."""
+        from compiler.runtime.executor import GraphExecutor
+
+        if len(devices) == 1 and isinstance(devices[0], (list, tuple)):
+            devices = tuple(devices[0])
+        require_cpu_features(self.metadata, f"library {self.libmod_name!r}")
+        arranged = arrange_devices(self.metadata, devices)
+        return GraphExecutor(self._code(), self.metadata, arranged, self._params_on(arranged))
+
+    def _code(self) -> Any:
+        """The runnable module."""
+        jit = getattr(self._executable, "jit", None)
+        if jit is None:
+            return self._executable
+        with self._lock:
+            return jit()
+
+    def _params_on(self, devices: list[Any]) -> dict[str, Any]:
+        """The weights on the devices where `main` expects them, copied there once."""
+        import tvm
+
+        device_of = {device.type: device for device in (tvm.cpu(0), *devices)}
+        placed = {}
+        with self._lock:
+            for info in self.metadata.params:
+                if info.name not in self.params:
+                    continue
+                tensor = self.params[info.name]
+                device = device_of[info.device] if info.device else devices[0]
+                if tensor.device != device:
+                    there = self._placed.setdefault((device.type, device.index), {})
+                    if info.name not in there:
+                        there[info.name] = tensor.copyto(device)
+                    tensor = there[info.name]
+                placed[info.name] = tensor
+        return placed

@@ -1,0 +1,94 @@
+"""Refuses libraries that this machine's CPU can't run, and devices that a library can't use."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from compiler.errors import IncompatibleDeviceError
+from compiler.runtime.metadata import Metadata
+
+_MCPU = re.compile(r"mcpu\"?\s*[=:]\s*\"?([\w.+-]+)")
+
+
+def require_cpu_features(metadata: Metadata, where: str) -> None:
+    """Raise unless this machine's CPU has every feature that the library's code may use.
+
+    Parameters
+    ----------
+    metadata : Metadata
+    where : str
+        The library, as the message names it.
+
+    Raises
+    ------
+    IncompatibleDeviceError
+        Names the missing features and the `-mcpu` of the build.
+    """
+    if not metadata.cpu_features:
+        return
+    from compiler.runtime.cpu import missing_features
+
+    missing = list(missing_features(list(metadata.cpu_features)))
+    if missing:
+        match = _MCPU.search(metadata.target)
+        built_for = f"-mcpu={match.group(1)}" if match else f"the target {metadata.target!r}"
+        raise IncompatibleDeviceError(
+            f"{where} was built for {built_for} and uses CPU features that this machine lacks: "
+            f"{', '.join(missing)}; build the model for this CPU, or for a less demanding one "
+            "such as -mcpu=x86-64-v3"
+        )
+
+
+def arrange_devices(metadata: Metadata, devices: Sequence[Any]) -> list[Any]:
+    """The given devices in the order in which the executable numbers them.
+
+    Parameters
+    ----------
+    metadata : Metadata
+    devices : sequence of tvm.runtime.Device
+        In any order. The CPU need not be among them.
+
+    Returns
+    -------
+    devices : list of tvm.runtime.Device
+        One for each kind in `metadata.devices`, in that order.
+
+    Raises
+    ------
+    IncompatibleDeviceError
+        A kind is missing, superfluous, given twice, or not present in this machine.
+    """
+    import tvm
+
+    needed = ", ".join(metadata.devices)
+    given: dict[str, Any] = {}
+    for device in devices:
+        if not isinstance(device, tvm.runtime.Device):
+            raise IncompatibleDeviceError(
+                f"library {metadata.mod_name!r} runs on {needed}: give a device such as "
+                f"tvm.{metadata.devices[0]}(0), not {device!r:.80}"
+            )
+        if device.type in given:
+            raise IncompatibleDeviceError(
+                f"library {metadata.mod_name!r} runs on one device of each kind ({needed}); "
+                f"got {given[device.type]} and {device}"
+            )
+        given[device.type] = device
+    if "cpu" not in metadata.devices and len(given) > 1:
+        given.pop("cpu", None)  # the host itself, which every executable has
+    if "cpu" in metadata.devices and len(metadata.devices) > 1:
+        given.setdefault("cpu", tvm.cpu(0))
+    if set(given) != set(metadata.devices):
+        names = ", ".join(str(device) for device in devices) or "no device"
+        raise IncompatibleDeviceError(
+            f"library {metadata.mod_name!r} was built for {needed} and can't run on {names}"
+        )
+    for device in given.values():
+        if not device.exist:
+            raise IncompatibleDeviceError(
+                f"library {metadata.mod_name!r} needs {device}, which this machine does not have "
+                "or whose driver TVM can't reach"
+            )
+    return [given[kind] for kind in metadata.devices]

@@ -1,0 +1,207 @@
+"""Loads an exported library with nothing but TVM's runtime.
+
+Everything that can be checked without running the library's code is checked before the dynamic
+loader sees the file: that it is whole, that it is Baton's, that this CPU can run it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tarfile
+import tempfile
+import threading
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import tvm_ffi
+
+from compiler.errors import LoadError
+from compiler.runtime import container, elf
+from compiler.runtime.factory import FactoryModule
+from compiler.runtime.host import require_cpu_features
+from compiler.runtime.weights import map_weights
+
+_OBJECT_NAME = re.compile(r"\d\d-[\w.+-]+\.[oa]")
+
+
+@dataclass(frozen=True)
+class _Opened:
+    """A library whose file has been checked, and how to load its code."""
+
+    envelope: container.Envelope
+    weights_offset: int
+    load_code: Callable[[], Any]
+
+
+def load_module(path: str | os.PathLike[str], verify_weights: bool = False) -> FactoryModule:
+    """Load what `FactoryModule.export_library` wrote.
+
+    The weights are mapped from the file, not copied: their pages are read when first used and
+    shared with other processes that load the file. Replace the file by exporting again (a new
+    file takes its place) or delete it, but don't write into it while it is loaded.
+
+    Parameters
+    ----------
+    path : path
+        A `.so` or `.tar`. The latter is linked first, with the host's C++ compiler.
+    verify_weights : bool
+        Also compare the weights with their checksum, which reads all of them.
+
+    Returns
+    -------
+    library : FactoryModule
+
+    Raises
+    ------
+    LoadError
+        The file is missing, no library of Baton's, truncated, corrupt, or can't be linked.
+    IncompatibleDeviceError
+        The library uses CPU features that this machine lacks. None of its code has run.
+    """
+    origin = Path(os.path.realpath(os.fspath(path)))
+    try:
+        file = open(origin, "rb")  # noqa: SIM115 (closed below)
+    except OSError as error:
+        raise LoadError(f"can't open the library {str(path)!r}: {error.strerror}") from error
+    with file:
+        try:
+            opened = _open(file, origin)
+            if verify_weights:
+                _require_intact_weights(file, opened, origin)
+        except (elf.MalformedElfError, tarfile.TarError, OSError) as error:
+            raise LoadError(
+                f"{str(origin)!r} is corrupt or truncated ({error}); export the model again"
+            ) from error
+        metadata = opened.envelope.metadata
+        require_cpu_features(metadata, f"the library {str(origin)!r}")
+        has_weights = opened.envelope.weights_nbytes > 0
+        params = map_weights(file, opened.weights_offset, metadata) if has_weights else {}
+        try:
+            code = opened.load_code()
+        except Exception as error:
+            raise LoadError(
+                f"can't load the code of {str(origin)!r}, built for {metadata.target or 'unknown'} "
+                f"by TVM {metadata.tvm_version or 'unknown'}: {type(error).__name__}: {error}"
+            ) from error
+    return FactoryModule(code, metadata, params, origin=origin)
+
+
+def _open(file: BinaryIO, origin: Path) -> _Opened:
+    magic = file.read(len(elf.MAGIC))
+    if magic == elf.MAGIC:
+        return _open_shared_library(file, origin)
+    file.seek(0)
+    if magic and tarfile.is_tarfile(file):
+        return _open_archive(file, origin)
+    raise LoadError(
+        f"{str(origin)!r} is neither a shared library nor a .tar archive; load a file that "
+        "export_library wrote"
+    )
+
+
+def _open_shared_library(file: BinaryIO, origin: Path) -> _Opened:
+    sections = elf.read_sections(file)
+    if container.METADATA not in sections or container.WEIGHTS not in sections:
+        raise _not_ours(origin)
+    section = sections[container.METADATA]
+    file.seek(section.offset)
+    envelope = container.Envelope.from_bytes(file.read(section.size), str(origin))
+    weights = sections[container.WEIGHTS]
+    _require_size(envelope, weights.size, origin)
+    _require_checksum(elf.image_checksum(file), envelope, origin)
+    return _Opened(envelope, weights.offset, lambda: _load_shared_library(origin))
+
+
+def _open_archive(file: BinaryIO, origin: Path) -> _Opened:
+    file.seek(0)
+    with tarfile.open(fileobj=file, mode="r:") as archive:
+        members = {info.name: info for info in archive.getmembers() if info.isreg()}
+        if container.METADATA not in members or container.WEIGHTS not in members:
+            raise _not_ours(origin)
+        objects = {name: info for name, info in members.items() if _OBJECT_NAME.fullmatch(name)}
+        contents = {name: _read_member(file, info) for name, info in sorted(objects.items())}
+        data = _read_member(file, members[container.METADATA])
+    envelope = container.Envelope.from_bytes(data, str(origin))
+    weights = members[container.WEIGHTS]
+    _require_size(envelope, weights.size, origin)
+    checksum = 0
+    for content in contents.values():
+        checksum = zlib.crc32(content, checksum)
+    _require_checksum(checksum, envelope, origin)
+    return _Opened(envelope, weights.offset_data, lambda: _link_and_load(contents))
+
+
+def _read_member(file: BinaryIO, info: tarfile.TarInfo) -> bytes:
+    file.seek(info.offset_data)
+    return file.read(info.size)
+
+
+def _require_size(envelope: container.Envelope, size: int, origin: Path) -> None:
+    if size != envelope.weights_nbytes:
+        raise LoadError(
+            f"{str(origin)!r} holds {size} bytes of weights instead of "
+            f"{envelope.weights_nbytes}; export the model again"
+        )
+
+
+def _require_checksum(checksum: int, envelope: container.Envelope, origin: Path) -> None:
+    if checksum != envelope.code_checksum:
+        raise LoadError(
+            f"{str(origin)!r} is corrupt: its code does not have the checksum that it had when it "
+            "was exported; export the model again"
+        )
+
+
+def _require_intact_weights(file: BinaryIO, opened: _Opened, origin: Path) -> None:
+    start, size = opened.weights_offset, opened.envelope.weights_nbytes
+    if elf.range_checksum(file, start, start + size) != opened.envelope.weights_checksum:
+        raise LoadError(
+            f"{str(origin)!r} is corrupt: its weights do not have the checksum that they had when "
+            "they were exported; export the model again"
+        )
+
+
+def _not_ours(origin: Path) -> LoadError:
+    return LoadError(
+        f"{str(origin)!r} holds no metadata of Baton's: it was not written by "
+        "FactoryModule.export_library, or it is truncated. Libraries that TVM exported itself are "
+        "loaded with tvm.runtime.load_module"
+    )
+
+
+_generations_lock = threading.Lock()
+_generations: dict[Path, list[tuple[int, int]]] = {}
+
+
+def _load_shared_library(origin: Path) -> Any:
+    """Hand the file to the dynamic loader, under a spelling of its path not used before.
+
+    The dynamic loader returns the library it already has when it knows the name, even if
+    another file lies there by now; only for an unknown name does it compare the files.
+    """
+    status = origin.stat()
+    identity = (status.st_dev, status.st_ino)
+    with _generations_lock:
+        generations = _generations.setdefault(origin, [])
+        if identity not in generations:
+            generations.append(identity)
+        spelling = "/." * (1 + generations.index(identity))
+    return tvm_ffi.load_module(f"{origin.parent}{spelling}/{origin.name}")
+
+
+def _link_and_load(objects: dict[str, bytes]) -> Any:
+    """Link the object files of an archive into a temporary library and load that."""
+    from tvm.support import cc
+
+    with tempfile.TemporaryDirectory(prefix="baton-") as folder:
+        names = []
+        for name, content in objects.items():
+            Path(folder, name).write_bytes(content)
+            names.append(str(Path(folder, name)))
+        library = str(Path(folder, f"{Path(folder).name}.so"))
+        cc.create_shared(library, names)
+        return tvm_ffi.load_module(library)

@@ -1,0 +1,258 @@
+"""What a library knows about itself: tensors, devices, CPU features, where each kernel came from.
+
+The metadata travels inside the exported library as JSON and is read and checked before any of
+the library's code is loaded, so everything in it is validated here.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from compiler.errors import LoadError
+
+FORMAT_VERSION = 1
+ALIGNMENT = 64  # bytes; TVM's kernels expect their arguments to start at a multiple of this
+
+_DTYPE_BITS = re.compile(r"(?:uint|int|float|bfloat)(\d+)(?:_\w+)?")
+
+
+@dataclass(frozen=True)
+class TensorInfo:
+    """Name, shape and dtype of one tensor.
+
+    Attributes
+    ----------
+    name : str
+    shape : tuple of int
+    dtype : str
+        TVM's name, for example "float32" or "bool".
+    device : str
+        Kind of the device that the tensor lives on; "" is the library's first device.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    device: str = ""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that the tensor takes."""
+        count = 1
+        for extent in self.shape:
+            count *= extent
+        return (count * dtype_bits(self.dtype) + 7) // 8
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.dtype}{list(self.shape)}"
+
+
+@dataclass(frozen=True)
+class ParamInfo(TensorInfo):
+    """A weight, with the position of its bytes in the library's section of weights."""
+
+    offset: int = 0
+
+
+@dataclass(frozen=True)
+class Metadata:
+    """Description of a built library.
+
+    Attributes
+    ----------
+    mod_name : str
+        The name under which the library makes its executor, as in `lib[mod_name](dev)`.
+    inputs, outputs : tuple of TensorInfo
+        In the order of the parameters and results of the model.
+    params : tuple of ParamInfo
+        Weights, in the order of the trailing parameters of `main`.
+    devices : tuple of str
+        Device kinds in the order in which the executable numbers them, for example ("cpu",)
+        or ("cuda", "cpu").
+    target : str
+        The target that the library was built for, as a string or as JSON.
+    cpu_features : tuple of str
+        CPU features that the host code may use, as LLVM names them.
+    report : dict
+        JSON-able build report.
+    partition : dict
+        JSON-able description of the subgraphs that backends took.
+    bound_params : tuple of str
+        The model's own names of the weights that were bound at build time. An executor accepts
+        and ignores these names among keyword inputs, since the values are in the library.
+    tvm_version, baton_version : str
+        What built the library.
+    """
+
+    mod_name: str
+    inputs: tuple[TensorInfo, ...]
+    outputs: tuple[TensorInfo, ...]
+    params: tuple[ParamInfo, ...] = ()
+    devices: tuple[str, ...] = ("cpu",)
+    target: str = ""
+    cpu_features: tuple[str, ...] = ()
+    report: dict[str, Any] = field(default_factory=dict)
+    partition: dict[str, Any] = field(default_factory=dict)
+    bound_params: tuple[str, ...] = ()
+    tvm_version: str = ""
+    baton_version: str = ""
+
+    def with_params(self, tensors: Iterable[tuple[str, Any]]) -> Metadata:
+        """These metadata for the given weights, laid out one after the other and aligned.
+
+        Parameters
+        ----------
+        tensors : iterable of (str, tvm.runtime.Tensor)
+            Name and value of each weight, in the order of `main`'s trailing parameters.
+        """
+        known_device = {param.name: param.device for param in self.params}
+        params = []
+        offset = 0
+        for name, tensor in tensors:
+            shape = tuple(int(extent) for extent in tensor.shape)
+            info = ParamInfo(name, shape, str(tensor.dtype), known_device.get(name, ""), offset)
+            params.append(info)
+            offset = aligned(offset + info.nbytes)
+        return replace(self, params=tuple(params))
+
+    @property
+    def weights_nbytes(self) -> int:
+        """Bytes of the section that holds all weights, the gaps between them included."""
+        return max((aligned(param.offset + param.nbytes) for param in self.params), default=0)
+
+    def to_json(self) -> str:
+        """The metadata as one JSON object."""
+        return json.dumps({"format": FORMAT_VERSION, **asdict(self)}, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Metadata:
+        """Read what `to_json` wrote.
+
+        Raises
+        ------
+        LoadError
+            The text is no JSON object of this format; the message names the field.
+        """
+        try:
+            document = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise LoadError(f"the library's metadata is not valid JSON: {error}") from error
+        return _Reader(document).metadata()
+
+
+def dtype_bits(dtype: str) -> int:
+    """Bits of one element of a TVM dtype such as "float32", "int4" or "bool".
+
+    Raises
+    ------
+    ValueError
+        The dtype is a vector's, a handle, or unknown.
+    """
+    if dtype == "bool":
+        return 8
+    match = _DTYPE_BITS.fullmatch(dtype)
+    if match is None:
+        match = re.fullmatch(r"float(\d+)_e\d+m\d+\w*", dtype)
+    if match is None:
+        raise ValueError(f"dtype {dtype!r} is not one that a tensor of a library can have")
+    return int(match.group(1))
+
+
+def aligned(offset: int, alignment: int = ALIGNMENT) -> int:
+    """The least multiple of `alignment` that is not below `offset`."""
+    return -(-offset // alignment) * alignment
+
+
+class _Reader:
+    """Turns a parsed JSON document into Metadata, one checked field at a time."""
+
+    def __init__(self, document: Any) -> None:
+        if not isinstance(document, dict):
+            raise LoadError("the library's metadata is not a JSON object")
+        version = document.get("format")
+        if version != FORMAT_VERSION:
+            raise LoadError(
+                f"the library's metadata has format {version!r}, but this version of Baton reads "
+                f"format {FORMAT_VERSION}; build and export the model again"
+            )
+        self._document = document
+
+    def metadata(self) -> Metadata:
+        metadata = Metadata(
+            mod_name=self._field("mod_name", str),
+            inputs=tuple(self._tensor("inputs", item) for item in self._field("inputs", list)),
+            outputs=tuple(self._tensor("outputs", item) for item in self._field("outputs", list)),
+            params=tuple(self._param(item) for item in self._field("params", list)),
+            devices=self._strings("devices"),
+            target=self._field("target", str),
+            cpu_features=self._strings("cpu_features"),
+            report=self._field("report", dict),
+            partition=self._field("partition", dict),
+            bound_params=self._strings("bound_params"),
+            tvm_version=self._field("tvm_version", str),
+            baton_version=self._field("baton_version", str),
+        )
+        self._require_distinct_names(metadata)
+        self._require_disjoint_params(metadata)
+        if not metadata.devices:
+            raise _bad("devices", "is empty")
+        return metadata
+
+    def _field(self, name: str, kind: type) -> Any:
+        value = self._document.get(name)
+        if not isinstance(value, kind):
+            raise _bad(name, f"should be a {kind.__name__} and is {value!r:.80}")
+        return value
+
+    def _strings(self, name: str) -> tuple[str, ...]:
+        values = self._field(name, list)
+        if not all(isinstance(value, str) for value in values):
+            raise _bad(name, "should hold strings only")
+        return tuple(values)
+
+    def _tensor(self, name: str, item: Any) -> TensorInfo:
+        if not isinstance(item, dict):
+            raise _bad(name, f"holds {item!r:.80} instead of a tensor's description")
+        shape = item.get("shape")
+        if not isinstance(shape, list) or not all(_is_natural(extent) for extent in shape):
+            raise _bad(name, f"holds the shape {shape!r:.80}")
+        texts = [item.get(key) for key in ("name", "dtype", "device")]
+        if not all(isinstance(text, str) for text in texts):
+            raise _bad(name, f"holds a tensor with name, dtype, device {texts!r:.120}")
+        info = TensorInfo(str(texts[0]), tuple(shape), str(texts[1]), str(texts[2]))
+        try:
+            dtype_bits(info.dtype)
+        except ValueError as error:
+            raise _bad(name, f"holds a tensor {info.name!r}: {error}") from error
+        return info
+
+    def _param(self, item: Any) -> ParamInfo:
+        info = self._tensor("params", item)
+        offset = item.get("offset")
+        if not _is_natural(offset) or offset % ALIGNMENT:
+            raise _bad("params", f"places {info.name!r} at the offset {offset!r:.40}")
+        return ParamInfo(info.name, info.shape, info.dtype, info.device, offset)
+
+    def _require_distinct_names(self, metadata: Metadata) -> None:
+        names = [info.name for info in (*metadata.inputs, *metadata.params)]
+        if len(set(names)) != len(names):
+            raise _bad("inputs or params", "gives two tensors one name")
+
+    def _require_disjoint_params(self, metadata: Metadata) -> None:
+        end = 0
+        for param in metadata.params:
+            if param.offset < end:
+                raise _bad("params", f"lets {param.name!r} overlap the weight before it")
+            end = param.offset + param.nbytes
+
+
+def _is_natural(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _bad(name: str, problem: str) -> LoadError:
+    return LoadError(f"the library's metadata is corrupt: {name} {problem}; export the model again")

@@ -1,0 +1,91 @@
+"""Writes the weights of a library as one block of bytes, and maps such a block from a file.
+
+Each weight starts at the offset that the metadata state, a multiple of 64 bytes from the start
+of the block. The mapping is private and writable: pages come from the file as they are touched
+and are shared between processes; a write changes the writer's copy of that page, not the file.
+"""
+
+from __future__ import annotations
+
+import mmap
+import zlib
+from collections.abc import Mapping
+from typing import Any, BinaryIO
+
+import numpy as np
+import tvm
+
+from compiler.errors import LoadError
+from compiler.runtime.metadata import ALIGNMENT, Metadata
+
+
+def write_weights(stream: BinaryIO, metadata: Metadata, params: Mapping[str, Any]) -> int:
+    """Write the block of weights.
+
+    Parameters
+    ----------
+    stream : binary file
+        Written from its current position on; `metadata.weights_nbytes` bytes.
+    metadata : Metadata
+        Names and offsets.
+    params : dict of str to tvm.runtime.Tensor
+        On any device.
+
+    Returns
+    -------
+    checksum : int
+        CRC-32 of the bytes written.
+    """
+    checksum = written = 0
+    for info in metadata.params:
+        data = _bytes_of(params[info.name], info.nbytes)
+        for piece in (bytes(info.offset - written), data):
+            stream.write(piece)
+            checksum = zlib.crc32(piece, checksum)
+        written = info.offset + info.nbytes
+    padding = bytes(metadata.weights_nbytes - written)
+    stream.write(padding)
+    return zlib.crc32(padding, checksum)
+
+
+def map_weights(file: BinaryIO, offset: int, metadata: Metadata) -> dict[str, Any]:
+    """Map the block of weights that starts at `offset` of an open file.
+
+    Returns
+    -------
+    params : dict of str to tvm.runtime.Tensor
+        Tensors on the CPU that alias the mapping and keep it alive.
+
+    Raises
+    ------
+    LoadError
+        The block can't be mapped, or another tool moved it to an offset that kernels can't use.
+    """
+    if not metadata.params:
+        return {}
+    if offset % ALIGNMENT:
+        raise LoadError(
+            f"{file.name}: the weights start at byte {offset}, which is no multiple of "
+            f"{ALIGNMENT}; a tool has rewritten the library, so export it again"
+        )
+    start = offset - offset % mmap.ALLOCATIONGRANULARITY
+    length = offset - start + metadata.weights_nbytes
+    try:
+        mapping = mmap.mmap(file.fileno(), length, access=mmap.ACCESS_COPY, offset=start)
+    except (OSError, ValueError) as error:
+        raise LoadError(f"{file.name}: can't map {length} bytes of weights: {error}") from error
+
+    params = {}
+    for info in metadata.params:
+        position = offset - start + info.offset
+        data = np.frombuffer(mapping, np.uint8, count=info.nbytes, offset=position)
+        tensor = tvm.runtime.from_dlpack(data)
+        params[info.name] = tensor._create_view(info.shape, info.dtype)
+    return params
+
+
+def _bytes_of(tensor: Any, nbytes: int) -> memoryview:
+    """The bytes of a tensor, copied only from another device's memory."""
+    if tensor.device.type != "cpu":
+        tensor = tensor.copyto(tvm.cpu())
+    return np.from_dlpack(tensor._create_view((nbytes,), "uint8")).data

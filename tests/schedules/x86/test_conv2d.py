@@ -1,0 +1,224 @@
+"""Convolutions on blocked layouts against float64 numpy."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import tvm
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tvm import te, topi
+
+from schedules import rules, strategy
+from schedules.conv2d import Conv2dWorkload
+from schedules.x86 import conv2d, conv2d_template, depthwise, winograd
+
+TARGETS = [
+    tvm.target.Target({"kind": "llvm", "mcpu": mcpu})
+    for mcpu in (tvm.target.codegen.llvm_get_system_cpu(), "x86-64-v3", "x86-64")
+]
+BY_NAME = {
+    impl.name: impl for impl in strategy._STRATEGIES[("nn.conv2d", "cpu")]
+}
+
+
+def reference(w: Conv2dWorkload, x: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    """NCHW convolution in float64."""
+    top, left, bottom, right = w.padding
+    padded = np.pad(x.astype("f8"), ((0, 0), (0, 0), (top, bottom), (left, right)))
+    (kh, kw), (sh, sw), (dh, dw) = w.kernel, w.strides, w.dilation
+    oh, ow = w.out_height, w.out_width
+    per_group = w.in_channels // w.groups
+    out = np.zeros((w.batch, w.groups, w.out_channels // w.groups, oh, ow))
+    grouped = padded.reshape(w.batch, w.groups, per_group, *padded.shape[2:])
+    kernels = weight.astype("f8").reshape(w.groups, -1, per_group, kh, kw)
+    for y in range(kh):
+        for z in range(kw):
+            window = grouped[
+                ...,
+                y * dh : y * dh + (oh - 1) * sh + 1 : sh,
+                z * dw : z * dw + (ow - 1) * sw + 1 : sw,
+            ]
+            out += np.einsum("ngchw,goc->ngohw", window, kernels[..., y, z])
+    return out.reshape(w.batch, w.out_channels, oh, ow)
+
+
+def relative_error(
+    w: Conv2dWorkload, impl: strategy.Implementation, config, target, ic_block: int
+) -> float:
+    """Build conv2d + bias + relu with the implementation, run it, compare with the reference."""
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((w.batch, w.in_channels, w.height, w.width)).astype(w.dtype)
+    weight = rng.standard_normal((w.out_channels, w.in_channels // w.groups, *w.kernel))
+    weight = weight.astype(w.dtype)
+    bias = rng.standard_normal(w.out_channels).astype(w.dtype)
+    oc_block = conv2d.oc_block_of(config)
+    packed = np.ascontiguousarray(impl.pack(np, weight, config, ic_block))
+    chunks = -(-w.out_channels // oc_block)
+    blocked_x = x
+    if ic_block > 1:
+        split = x.reshape(w.batch, w.in_channels // ic_block, ic_block, w.height, w.width)
+        blocked_x = np.ascontiguousarray(split.transpose(0, 1, 3, 4, 2))
+    blocked_bias = np.zeros(chunks * oc_block, w.dtype)
+    blocked_bias[: w.out_channels] = bias
+
+    data = te.placeholder(blocked_x.shape, w.dtype, name="data")
+    filters = te.placeholder(packed.shape, w.dtype, name="weight")
+    shift = te.placeholder((1, chunks, 1, 1, oc_block), w.dtype, name="bias")
+    out = topi.nn.relu(topi.add(impl.compute(w, config, data, filters), shift))
+    func = te.create_prim_func([data, filters, shift, out])
+    scheduled = rules.schedule(func, target)
+    assert scheduled is not None and scheduled.rule == impl.name
+    kernel = scheduled.func.with_attr("global_symbol", "main")
+    lib = tvm.compile(tvm.IRModule({"main": kernel}), target=target)
+    shape = (w.batch, chunks, w.out_height, w.out_width, oc_block)
+    result = tvm.runtime.tensor(np.full(shape, np.nan, w.dtype))
+    arrays = (blocked_x, packed, blocked_bias.reshape(1, chunks, 1, 1, oc_block))
+    lib["main"](*(tvm.runtime.tensor(array) for array in arrays), result)
+
+    got = result.numpy().transpose(0, 1, 4, 2, 3)
+    got = got.reshape(w.batch, chunks * oc_block, *shape[2:4])[:, : w.out_channels]
+    expected = np.maximum(reference(w, x, weight) + bias.reshape(1, -1, 1, 1), 0)
+    return float(np.abs(got - expected).max() / max(np.abs(expected).max(), 1e-30))
+
+
+def check(w, name, target=TARGETS[0], ic_block=None, config=None, tolerance=2e-6):
+    impl = BY_NAME[name]
+    assert impl.takes(w, target)
+    config = config or impl.fallback(w, target)
+    if ic_block is None:
+        ic_block = conv2d.oc_block_of(config)
+    assert relative_error(w, impl, config, target, ic_block) < tolerance
+
+
+@settings(max_examples=12, deadline=None, derandomize=True)
+@given(
+    st.integers(1, 2),
+    st.sampled_from([1, 3, 5, 16]),
+    st.tuples(st.integers(5, 13), st.integers(5, 19)),
+    st.sampled_from([1, 8, 16, 20, 48]),
+    st.tuples(st.integers(1, 4), st.integers(1, 4)),
+    st.tuples(st.integers(1, 3), st.integers(1, 3)),
+    st.tuples(*[st.integers(0, 2)] * 4),
+    st.integers(1, 2),
+)
+def test_direct_convolution_of_any_shape_is_right(n, ic, size, oc, kernel, strides, pad, dilation):
+    w = Conv2dWorkload(n, ic, *size, oc, kernel, strides, pad, (dilation, dilation))
+    if w.out_height > 0 and w.out_width > 0:
+        check(w, conv2d.DIRECT, ic_block=16 if ic == 16 else 1)
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda t: str(t.attrs["mcpu"]))
+def test_direct_convolution_is_right_on_every_vector_width(target):
+    w = Conv2dWorkload(1, 16, 15, 15, 32, (3, 3), (1, 1), (1, 1, 1, 1), (1, 1))
+    check(w, conv2d.DIRECT, target, ic_block=16)
+
+
+@pytest.mark.parametrize("groups,channels", [(2, 32), (4, 16), (3, 12)])
+def test_grouped_convolution_reads_only_its_group(groups, channels):
+    w = Conv2dWorkload(
+        1, channels, 9, 9, 2 * channels, (3, 3), (1, 1), (1, 1, 1, 1), (1, 1), groups
+    )
+    block = conv2d.channel_block(channels // groups, 16)
+    check(w, conv2d.DIRECT, ic_block=block)
+
+
+@pytest.mark.parametrize("channels_outer", [False, True])
+def test_both_loop_orders_give_the_same_numbers(channels_outer):
+    w = Conv2dWorkload(2, 32, 14, 14, 64, (3, 3), (1, 1), (1, 1, 1, 1), (1, 1))
+    knobs = dict(BY_NAME[conv2d.DIRECT].fallback(w, TARGETS[0]).knobs)
+    knobs["channels_outer"] = conv2d.option(channels_outer)
+    check(w, conv2d.DIRECT, ic_block=16, config=conv2d.ConfigEntity(knobs))
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda t: str(t.attrs["mcpu"]))
+@pytest.mark.parametrize("kernel,stride,size", [(3, 1, 14), (3, 2, 15), (5, 1, 7), (5, 2, 9)])
+def test_depthwise_convolution_is_right(target, kernel, stride, size):
+    pad = (kernel // 2,) * 4
+    w = Conv2dWorkload(
+        2, 48, size, size, 48, (kernel,) * 2, (stride,) * 2, pad, (1, 1), groups=48
+    )
+    check(w, depthwise.DIRECT, target)
+
+
+def test_depthwise_convolution_takes_asymmetric_padding_and_odd_channels():
+    w = Conv2dWorkload(1, 24, 11, 13, 24, (3, 3), (2, 2), (0, 1, 1, 0), (1, 1), groups=24)
+    check(w, depthwise.DIRECT)
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda t: str(t.attrs["mcpu"]))
+@pytest.mark.parametrize("m", [2, 4])
+@pytest.mark.parametrize("channels_outer", [False, True])
+def test_winograd_tiles_cover_outputs_that_they_do_not_divide(target, m, channels_outer):
+    w = Conv2dWorkload(
+        2, 64, 13, 10, 64, (3, 3), (1, 1), (1, 0, 0, 1), (1, 1), constant_weight=True
+    )
+    knobs = dict(winograd.fallback(w, target).knobs)
+    tile_rows, columns = 1, -(-w.out_width // m)
+    knobs |= {
+        "m": winograd.option(m),
+        "rows": winograd.option(2),
+        "tile_rows": winograd.option(tile_rows),
+        "tile_columns": winograd.option(min(columns, 3)),
+        "channels_outer": winograd.option(channels_outer),
+    }
+    check(w, winograd.NAME, target, config=winograd.ConfigEntity(knobs), tolerance=3e-5)
+
+
+def test_winograd_is_not_taken_where_it_does_not_apply():
+    right = Conv2dWorkload(
+        1, 64, 56, 56, 64, (3, 3), (1, 1), (1, 1, 1, 1), (1, 1), constant_weight=True
+    )
+    assert winograd.takes(right, TARGETS[0])
+    for change in (
+        {"strides": (2, 2)},
+        {"kernel": (1, 1)},
+        {"dilation": (2, 2)},
+        {"groups": 64},
+        {"in_channels": 60},
+        {"constant_weight": False},
+        {"dtype": "float64"},
+    ):
+        assert not winograd.takes(replace(right, **change), TARGETS[0])
+
+
+def test_few_tiles_prefer_the_small_winograd_transform():
+    w = Conv2dWorkload(
+        1, 512, 7, 7, 512, (3, 3), (1, 1), (1, 1, 1, 1), (1, 1), constant_weight=True
+    )
+    assert winograd.fallback(w, TARGETS[0]).val("m") == 2
+
+
+@pytest.mark.parametrize(
+    "knobs",
+    [
+        {"tile_ic": (4, 4), "tile_oc": (2, 16), "tile_ow": (2, 7), "unroll_kw": True},
+        {"tile_ic": (-1, 8), "tile_oc": (-1, 8), "tile_ow": (-1, 5), "unroll_kw": False},
+        {"tile_ic": (16, 1), "tile_oc": (32, 1), "tile_ow": (14, 1), "unroll_kw": False},
+    ],
+)
+def test_template_builds_any_config_of_its_space(knobs):
+    w = Conv2dWorkload(1, 16, 14, 14, 32, (3, 3), (1, 1), (1, 1, 1, 1), (1, 1))
+    config = conv2d.ConfigEntity(
+        {
+            name: conv2d_template.split(*value)
+            if isinstance(value, tuple)
+            else conv2d_template.option(value)
+            for name, value in knobs.items()
+        }
+    )
+    check(w, conv2d_template.NAME, ic_block=knobs["tile_ic"][1], config=config)
+
+
+@pytest.mark.parametrize("tile_oh,tile_ow", [(1, 14), (2, 7), (2, 5)])
+def test_template_tiles_rows_of_pointwise_convolutions(tile_oh, tile_ow):
+    w = Conv2dWorkload(1, 16, 14, 14, 32, (1, 1), (1, 1), (0, 0, 0, 0), (1, 1))
+    config = conv2d.ConfigEntity(
+        {
+            "tile_ic": conv2d_template.split(1, 16),
+            "tile_oc": conv2d_template.split(2, 16),
+            "tile_ow": conv2d_template.split(-1, tile_ow),
+            "tile_oh": conv2d_template.option(tile_oh),
+        }
+    )
+    check(w, conv2d_template.NAME, ic_block=16, config=config)
