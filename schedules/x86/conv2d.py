@@ -21,8 +21,8 @@ from .machine import Machine
 
 DIRECT = "conv2d_direct.x86"
 
-# Registers that a tile must leave free: packed weights and a broadcast operand.
-RESERVED_REGISTERS = 4
+# Registers that a tile leaves free besides one for each vector of packed weights.
+SPARE_REGISTERS = 2
 # Below this many multiply-adds a kernel runs on one thread: waking the pool costs more.
 PARALLEL_MACS = 200_000
 
@@ -200,11 +200,10 @@ def direct_fallback(w: Conv2dWorkload, target: Target) -> ConfigEntity:
     chunks = -(-w.out_channels // oc_block)
     if w.groups > 1:
         chunks = max(w.out_channels // w.groups // oc_block, 1)
-    registers = machine.vector_registers - RESERVED_REGISTERS
     tile_ow, oc_chunks = max(
         (
-            (best_tile(w.out_width, registers // count), count)
-            for count in (1, 2, 4)
+            (best_tile(w.out_width, tile_pixels(machine, count)), count)
+            for count in (1, 2, 3, 4)
             if chunks % count == 0
         ),
         key=lambda tile: (_used_registers(w.out_width, *tile), -tile[1]),
@@ -218,6 +217,11 @@ def direct_fallback(w: Conv2dWorkload, target: Target) -> ConfigEntity:
             "channels_outer": option(weight_bytes > machine.l2_bytes // 2 or w.groups > 1),
         }
     )
+
+
+def tile_pixels(machine: Machine, vectors: int) -> int:
+    """Pixels of a register tile that is `vectors` wide."""
+    return (machine.vector_registers - SPARE_REGISTERS - vectors) // vectors
 
 
 def _used_registers(out_width: int, tile_ow: int, oc_chunks: int) -> float:

@@ -22,7 +22,7 @@ from ..config import ConfigEntity, option
 from ..conv2d import Conv2dWorkload
 from ..rules import register_anchor_rule
 from ..strategy import Implementation, anchor_attrs, register
-from .conv2d import RESERVED_REGISTERS, best_tile
+from .conv2d import best_tile, tile_pixels
 from .machine import Machine
 
 NAME = "conv2d_winograd.x86"
@@ -282,7 +282,7 @@ def fallback(w: Conv2dWorkload, target: Target) -> ConfigEntity:
     rows, columns = -(-w.out_height // m), -(-w.out_width // m)
     chunks = w.out_channels // block
     vectors = 2 if chunks % 2 == 0 else 1
-    pixels = (machine.vector_registers - RESERVED_REGISTERS) // vectors
+    pixels = tile_pixels(machine, vectors)
     tile_columns = best_tile(columns, pixels)
     tile_rows = 1
     if tile_columns == columns:

@@ -1,0 +1,83 @@
+# One command each, from a clean clone on a machine with python3, make and gcc:
+#   make demo    the main job on a real network       make test    the tests
+# `make help` lists the rest.
+
+.DEFAULT_GOAL := help
+SHELL := /bin/sh
+export PYTHONUTF8 := 1
+
+VENV := .venv
+BIN := $(VENV)/bin
+# Rewritten whenever pyproject.toml is newer; everything else is installed editable and needs no
+# second installation.
+INSTALLED := $(VENV)/installed
+INSTALLED_PEERS := $(VENV)/installed-peers
+
+# Given on make's command line. Exported for the recipes, where the shell then quotes them.
+MODEL =
+TARGET =
+THREADS = 1
+export MODEL TARGET
+
+.PHONY: help demo test lint format bench clean c-compiler
+
+help: ## list these commands
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' Makefile
+
+demo: c-compiler $(INSTALLED) ## import, partition, build, run, export: MODEL=path.onnx TARGET="llvm -mcpu=..."
+	@$(BIN)/python scripts/demo.py $${MODEL:+"$$MODEL"} $${TARGET:+--target "$$TARGET"}
+
+test: c-compiler $(INSTALLED) ## run the tests
+	$(BIN)/python -m pytest -q
+
+lint: $(INSTALLED) ## check style, format and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(INSTALLED) ## rewrite the sources in the project's format
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: c-compiler $(INSTALLED_PEERS) ## measure against the peers: MODEL="a.onnx b.onnx" THREADS=1
+	@test -n "$$MODEL" || { echo 'make bench: say which models: make bench MODEL="a.onnx b.onnx"' >&2; exit 2; }
+	$(BIN)/python scripts/benchmark.py $(MODEL) --threads $(THREADS)
+
+clean: ## remove the environment and everything generated
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(BIN)/python:
+	@set -eu; \
+	python=''; \
+	for candidate in python3 python3.13 python3.12 python3.11 python3.10; do \
+	  if $$candidate -c 'import sys; sys.exit(not (3, 10) <= sys.version_info < (3, 14))' 2>/dev/null; \
+	  then python=$$candidate; break; fi; \
+	done; \
+	if [ -z "$$python" ]; then \
+	  echo 'make: Baton needs Python 3.10 to 3.13, and none is on PATH' >&2; exit 1; \
+	fi; \
+	if ! $$python -c 'import ensurepip, venv' 2>/dev/null; then \
+	  version=$$($$python -c 'import sys; print("%d.%d" % sys.version_info[:2])'); \
+	  echo "make: $$python can't create environments: its venv module is missing;" >&2; \
+	  echo "      on Debian and Ubuntu: apt-get install python$$version-venv" >&2; exit 1; \
+	fi; \
+	rm -rf $(VENV); \
+	$$python -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
+
+$(INSTALLED): pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test,lint]'
+	@touch $@
+
+$(INSTALLED_PEERS): $(INSTALLED)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
+	@touch $@
+
+# TVM links every exported library with the system's C++ compiler.
+c-compiler:
+	@for candidate in "$${CXX:-}" "$${CC:-}" g++ gcc clang++ clang c++ cc; do \
+	  if [ -n "$$candidate" ] && command -v "$$candidate" >/dev/null 2>&1; then exit 0; fi; \
+	done; \
+	echo 'make: no C or C++ compiler is on PATH; exporting a library needs one to link it' >&2; \
+	echo '      on Debian and Ubuntu: apt-get install g++; or set CXX to the compiler' >&2; \
+	exit 1

@@ -1,0 +1,1 @@
+"""Tuning logs shipped with Baton: data only, found with `importlib.resources.files`."""
