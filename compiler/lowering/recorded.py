@@ -57,7 +57,8 @@ def set_aside(
 
 
 def _replayable_record(kernel: PlainKernel, target: Target, source: ScheduleSource) -> Any | None:
-    from ..auto_scheduler.record import replay, workload_key
+    from ..auto_scheduler.record import replay
+    from ..auto_scheduler.workload import workload_key
 
     record = source.auto_scheduler_query(target, workload_key(kernel.func))
     if record is None:

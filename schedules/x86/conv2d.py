@@ -41,11 +41,11 @@ def pack_weight(ops: Any, weight: Any, config: ConfigEntity, ic_block: int) -> A
     return ops.transpose(ops.reshape(weight, shape), (0, 2, 4, 5, 3, 1))
 
 
-def pad_data(data: te.Tensor, w: Conv2dWorkload) -> te.Tensor:
-    """Zero padding in H and W of (N, C/b, H, W, b) or (N, C, H, W)."""
-    if not any(w.padding):
+def pad_data(data: te.Tensor, padding: tuple[int, int, int, int]) -> te.Tensor:
+    """Zero padding (top, left, bottom, right) of (N, C/b, H, W, b) or (N, C, H, W)."""
+    if not any(padding):
         return data
-    top, left, bottom, right = w.padding
+    top, left, bottom, right = padding
     n, c, h, wd, *lanes = data.shape
     zero = tirx.const(0, data.dtype)
     return te.compute(
@@ -59,11 +59,19 @@ def pad_data(data: te.Tensor, w: Conv2dWorkload) -> te.Tensor:
     )
 
 
-def compute(w: Conv2dWorkload, config: ConfigEntity, rule: str, data: Any, weight: Any) -> Any:
-    """data (N, IC/ib, H, W, ib) or (N, IC, H, W), weight as packed -> (N, OC/ob, OH, OW, ob)."""
+def compute(
+    w: Conv2dWorkload, config: ConfigEntity, rule: str, data: Any, weight: Any, tile_ow: int = 1
+) -> Any:
+    """data (N, IC/ib, H, W, ib) or (N, IC, H, W), weight as packed -> (N, OC/ob, OH, OW, ob).
+
+    Rows are computed in whole tiles of `tile_ow` pixels: a guard in the inner loop would cost
+    more than the pixels beyond the row, which read zeros and are cropped.
+    """
     ic_block, oc_block = int(weight.shape[4]), int(weight.shape[5])
     in_per_group, out_per_group = w.in_channels // w.groups, w.out_channels // w.groups
-    padded = pad_data(data, w)
+    beyond = -w.out_width % tile_ow
+    top, left, bottom, right = w.padding
+    padded = pad_data(data, (top, left, bottom, right + beyond * w.strides[1]))
     (sh, sw), (dh, dw) = w.strides, w.dilation
     ic = te.reduce_axis((0, in_per_group), "ic")
     kh = te.reduce_axis((0, w.kernel[0]), "kh")
@@ -75,8 +83,9 @@ def compute(w: Conv2dWorkload, config: ConfigEntity, rule: str, data: Any, weigh
             return padded[n, first + ic, y, x]
         return padded[n, first // ic_block + ic // ic_block, y, x, ic % ic_block]
 
-    return te.compute(
-        (w.batch, weight.shape[0], w.out_height, w.out_width, oc_block),
+    chunks = weight.shape[0]
+    conv = te.compute(
+        (w.batch, chunks, w.out_height, w.out_width + beyond, oc_block),
         lambda n, oc, oh, ow, o: te.sum(
             read(n, oc, oh * sh + kh * dh, ow * sw + kw * dw).astype(w.out_dtype)
             * weight[oc, ic // ic_block, kh, kw, ic % ic_block, o].astype(w.out_dtype),
@@ -84,6 +93,13 @@ def compute(w: Conv2dWorkload, config: ConfigEntity, rule: str, data: Any, weigh
         ),
         name="conv2d_NCHWc",
         attrs=anchor_attrs(rule, config),
+    )
+    if not beyond:
+        return conv
+    return te.compute(
+        (w.batch, chunks, w.out_height, w.out_width, oc_block),
+        lambda n, oc, oh, ow, o: conv[n, oc, oh, ow, o],
+        name="conv2d_crop",
     )
 
 
@@ -255,7 +271,9 @@ register(
         15,
         is_float_conv,
         direct_fallback,
-        lambda w, config, data, weight: compute(w, config, DIRECT, data, weight),
+        lambda w, config, data, weight: compute(
+            w, config, DIRECT, data, weight, config.val("tile_ow")
+        ),
         pack=pack_weight,
     ),
 )

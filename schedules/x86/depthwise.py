@@ -33,7 +33,7 @@ def pack_weight(ops: Any, weight: Any, config: ConfigEntity, block: int) -> Any:
 
 def compute(w: Conv2dWorkload, config: ConfigEntity, rule: str, data: Any, weight: Any) -> Any:
     """data (N, C/b, H, W, b), weight (C/b, KH, KW, b) -> (N, C/b, OH, OW, b)."""
-    padded = pad_data(data, w)
+    padded = pad_data(data, w.padding)
     (sh, sw), (dh, dw) = w.strides, w.dilation
     kh = te.reduce_axis((0, w.kernel[0]), "kh")
     kw = te.reduce_axis((0, w.kernel[1]), "kw")

@@ -1,0 +1,30 @@
+"""auto_scheduler: tasks of a module, tuning records, and the context that applies them to a build.
+
+tasks, weights = auto_scheduler.extract_tasks(mod["main"], params, target)
+with auto_scheduler.ApplyHistoryBest("resnet18.json"):
+    lib = relay.build(mod, target=target, params=params)
+"""
+
+from __future__ import annotations
+
+from ..lazy import lazy_attributes
+
+_MEMBERS = {
+    "ApplyHistoryBest": ".dispatcher",
+    "DispatchContext": ".dispatcher",
+    "FallbackContext": ".dispatcher",
+    "HardwareParams": ".task",
+    "RecordToFile": ".record",
+    "SearchTask": ".task",
+    "dispatcher": ".dispatcher",
+    "extract_tasks": ".task",
+    "load_best_record": ".record",
+    "load_records": ".record",
+    "record": ".record",
+    "save_records": ".record",
+    "tuning": ".tuning",
+}
+
+__all__ = sorted(_MEMBERS)
+
+__getattr__ = lazy_attributes(__name__, _MEMBERS)

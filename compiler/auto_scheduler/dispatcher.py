@@ -1,0 +1,204 @@
+"""Dispatch contexts of auto_scheduler: which records a build in this thread is made from.
+
+    with auto_scheduler.ApplyHistoryBest("mine.json"):
+        lib = relay.build(mod, target, params=params)
+
+The build needs no other switch: while such a context is active, kernels are built from records,
+and those without one from their TOPI schedules. Contexts are `contextvars`: a context entered in
+one thread is not seen by another, and an exception leaves none behind.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from types import TracebackType
+from typing import Any
+
+from ..autotvm.log_target import UNKNOWN_MODEL, LogTarget, log_target
+from ..errors import RecordError
+from .record import Record, matched_target, scan
+from .workload import distance
+
+Records = str | os.PathLike | Iterable[str | os.PathLike | Record | None]
+
+
+class _CurrentContext:
+    """`DispatchContext.current`: the innermost context of the calling thread."""
+
+    def __get__(self, instance: Any, owner: Any) -> DispatchContext:
+        return active_contexts()[0]
+
+
+class DispatchContext:
+    """Base of the contexts: nesting, and the way from the inner context to the outer ones."""
+
+    current = _CurrentContext()
+
+    def __enter__(self) -> DispatchContext:
+        _ENTERED.set((self, *_ENTERED.get()))
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        entered = _ENTERED.get()
+        if not entered or entered[0] is not self:
+            raise RuntimeError("auto_scheduler contexts must be left in the order of entry")
+        _ENTERED.set(entered[1:])
+
+    def query(self, target: Any, workload_key: str) -> Record | None:
+        """Record of a workload from this context, else from those around it, else None.
+
+        Parameters
+        ----------
+        target : tvm.target.Target, str or dict
+        workload_key : str
+            From `workload.workload_key`.
+        """
+        active = active_contexts()
+        around = active[active.index(self) :] if self in active else (self, *active)
+        return query_contexts(around, target, workload_key)
+
+    def find(self, target: LogTarget, workload_key: str) -> Record | None:
+        """Record from this context alone."""
+        raise NotImplementedError
+
+
+class FallbackContext(DispatchContext):
+    """The bottom of every thread: no records. Entered with `with`, it hides those around it."""
+
+    def find(self, target: LogTarget, workload_key: str) -> Record | None:
+        return None
+
+
+class ApplyHistoryBest(DispatchContext):
+    """Build kernels from the best records of auto_scheduler logs.
+
+    Parameters
+    ----------
+    records : path, or iterable of paths and Records (None among them is passed over)
+    n_lines : int, optional
+        Take at most so many records in all.
+    include_compatible : bool
+        Let a record of smaller shapes serve a workload whose extents are multiples of its own,
+        when that workload has none.
+
+    Raises
+    ------
+    RecordError
+        A file that can't be read or has no record at all.
+    """
+
+    def __init__(
+        self,
+        records: Records,
+        n_lines: int | None = None,
+        include_compatible: bool = False,
+    ) -> None:
+        self.include_compatible = include_compatible
+        # ("model" or "key", its name) -> family of workloads -> workload key -> best record
+        self._best: dict[tuple[str, str], dict[str, dict[str, Record]]] = {}
+        self.load(records, n_lines)
+
+    def load(self, records: Records, n_lines: int | None = None) -> None:
+        """Add more records to those already here."""
+        if isinstance(records, (str, os.PathLike)):
+            records = [records]
+        left = math.inf if n_lines is None else n_lines
+        for item in records:
+            if item is None or left <= 0:
+                continue
+            if isinstance(item, (str, os.PathLike)):
+                for record in scan(item, n_lines=None if left == math.inf else int(left)):
+                    self._add(record)
+                    left -= 1
+            elif isinstance(item, Record):
+                self._add(item)
+                left -= 1
+            else:
+                raise RecordError(
+                    f"records has a {type(item).__name__}; give paths of logs, or Records"
+                )
+
+    def _add(self, record: Record) -> None:
+        if not math.isfinite(record.cost):
+            return
+        target = matched_target(record)
+        places = [("key", key) for key in target.keys]
+        if target.model != UNKNOWN_MODEL:
+            places.append(("model", target.model))
+        for place in places:
+            family = self._best.setdefault(place, {}).setdefault(_family(record.workload_key), {})
+            held = family.get(record.workload_key)
+            if held is None or record.cost < held.cost:
+                family[record.workload_key] = record
+
+    def find(self, target: LogTarget, workload_key: str) -> Record | None:
+        for place in [("model", target.model), *(("key", key) for key in target.keys)]:
+            family = self._best.get(place, {}).get(_family(workload_key), {})
+            if workload_key in family:
+                return family[workload_key]
+            if self.include_compatible:
+                usable = [
+                    (record.cost * factor, record)
+                    for key, record in family.items()
+                    if math.isfinite(factor := distance(workload_key, key))
+                ]
+                if usable:
+                    return min(usable, key=lambda entry: entry[0])[1]
+        return None
+
+
+def _family(workload_key: str) -> str:
+    return workload_key.partition(".")[0]
+
+
+_ROOT = FallbackContext()
+_ENTERED: ContextVar[tuple[DispatchContext, ...]] = ContextVar(
+    "auto_scheduler_contexts", default=()
+)
+_EXTRACTING: ContextVar[bool] = ContextVar("auto_scheduler_extracting", default=False)
+
+
+def active_contexts() -> tuple[DispatchContext, ...]:
+    """The calling thread's contexts, innermost first; the last one is the FallbackContext."""
+    contexts: list[DispatchContext] = []
+    for context in (*_ENTERED.get(), _ROOT):
+        contexts.append(context)
+        if isinstance(context, FallbackContext):
+            break
+    return tuple(contexts)
+
+
+def query_contexts(
+    contexts: Iterable[DispatchContext], target: Any, workload_key: str
+) -> Record | None:
+    """Ask contexts in turn, innermost first; None when none has a record."""
+    described = log_target(target)
+    for context in contexts:
+        record = context.find(described, workload_key)
+        if record is not None:
+            return record
+    return None
+
+
+@contextmanager
+def extracting() -> Iterator[None]:
+    """Mark the calling thread as extracting tasks: no schedules and no records there."""
+    token = _EXTRACTING.set(True)
+    try:
+        yield
+    finally:
+        _EXTRACTING.reset(token)
+
+
+def is_extracting() -> bool:
+    """Whether the calling thread is inside `extract_tasks`."""
+    return _EXTRACTING.get()

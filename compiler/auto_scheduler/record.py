@@ -1,0 +1,338 @@
+"""auto_scheduler tuning records: reading, writing and replaying them.
+
+Format: one JSON object per line, self-contained,
+
+    {"v": 1, "kind": "auto_scheduler", "workload": {"key": "...", "tir": "..."},
+     "target": {"kind": "llvm", ...}, "costs": [seconds, ...], "error": 0, "timestamp": 1.7e9,
+     "trace": [[instruction, ...], [decision, ...]]}
+
+`workload.key` is `workload.workload_key` of the unscheduled function; `workload.tir`, which may
+be missing, is that function as `tvm.ir.save_json` writes it; `trace` is the `as_json` of a
+`tvm.s_tir` Trace on the canonical function. `error` is 0, or a number of TVM's `MeasureErrorNo`.
+Lines are appended by a single write each, so that several processes may share a log.
+Records of Ansor ({"i": ..., "r": ...}) are recognised and counted, and not replayed yet.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import os
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..autotvm.log_target import LogTarget, log_target
+from ..autotvm.record import SkippedLines, read_lines
+from ..errors import RecordError
+from .workload import ENTRY, canonical, distance, workload_key
+
+if TYPE_CHECKING:
+    from tvm.tirx import PrimFunc
+
+__all__ = [
+    "Record", "RecordToFile", "load_best_record", "load_records", "replay", "save_records",
+    "scan", "workload_key",
+]  # fmt: skip
+
+logger = logging.getLogger("baton.auto_scheduler")
+
+VERSION = 1
+KIND = "auto_scheduler"
+PathLike = str | os.PathLike
+
+
+@dataclass(frozen=True)
+class Record:
+    """One measured schedule of one workload.
+
+    Attributes
+    ----------
+    workload_key : str
+    target : dict
+        What `tvm.target.Target` exports; matched by keys and model alone.
+    trace : list
+        [instructions, decisions] of the trace on `workload.canonical(func)`.
+    costs : tuple of float
+        Seconds per run; empty when the measurement failed.
+    error : int
+        0, or a number of TVM's `MeasureErrorNo`.
+    timestamp : float
+        Unix time.
+    tir : str, optional
+        The unscheduled function.
+    source : str
+        "auto_scheduler:<log>:<line>" when read from a file.
+    """
+
+    workload_key: str
+    target: dict[str, Any]
+    trace: list[Any]
+    costs: tuple[float, ...]
+    error: int = 0
+    timestamp: float = field(default_factory=time.time)
+    tir: str | None = None
+    source: str = "auto_scheduler:<record>:1"
+
+    @property
+    def cost(self) -> float:
+        """Mean seconds per run; infinity when the measurement failed."""
+        return sum(self.costs) / len(self.costs) if self.costs and not self.error else math.inf
+
+    def unscheduled(self) -> PrimFunc:
+        """The function that was tuned.
+
+        Raises
+        ------
+        RecordError
+            The record does not hold it, or holds something else.
+        """
+        import tvm
+
+        if self.tir is None:
+            raise RecordError(f"{self.source}: the record does not hold its unscheduled function")
+        try:
+            func = tvm.ir.load_json(self.tir)
+            matches = isinstance(func, tvm.tirx.PrimFunc) and (
+                workload_key(func) == self.workload_key
+            )
+        except Exception as error:  # TVM's reader raises what it likes on foreign JSON
+            raise RecordError(f"{self.source}: workload.tir can't be read: {error}") from error
+        if not matches:
+            raise RecordError(f"{self.source}: workload.tir is not the workload of the key")
+        return func
+
+    def to_line(self) -> str:
+        """The record as a line of a log, without the newline."""
+        workload = {"key": self.workload_key} | ({"tir": self.tir} if self.tir else {})
+        row = {
+            "v": VERSION, "kind": KIND, "workload": workload, "target": self.target,
+            "costs": list(self.costs), "error": self.error, "timestamp": self.timestamp,
+            "trace": self.trace,
+        }  # fmt: skip
+        return json.dumps(row, separators=(",", ":"))
+
+
+class AnsorRecord(RecordError):
+    """The line is a record of TVM's old auto_scheduler, which this reader does not replay."""
+
+
+def parse_line(text: str, source: str = "auto_scheduler:<line>:1") -> Record:
+    """Read and check one line.
+
+    Raises
+    ------
+    AnsorRecord
+        The line is Ansor's.
+    RecordError
+        The line is no record; the message says why, without file and line.
+    """
+    try:
+        row = json.loads(text)
+    except (ValueError, RecursionError):
+        raise RecordError("not a JSON object, or a truncated one") from None
+    if not isinstance(row, dict):
+        raise RecordError("not a JSON object")
+    if "i" in row and "r" in row:
+        raise AnsorRecord("a record of TVM's old auto_scheduler")
+    if row.get("kind") != KIND:
+        raise RecordError('not an auto_scheduler record (no "kind": "auto_scheduler")')
+    if row.get("v") != VERSION:
+        raise RecordError(f"version {row.get('v')!r}; this reader knows version {VERSION}")
+    try:
+        instructions, decisions = row["trace"]
+        costs, error = tuple(float(cost) for cost in row["costs"]), int(row["error"])
+        if not isinstance(instructions, list) or not isinstance(decisions, list):
+            raise TypeError("trace is not two lists")
+        if not all(map(math.isfinite, costs)) or not (costs or error):
+            raise ValueError("costs are not seconds")
+        log_target(row["target"])
+        tir = row["workload"].get("tir")
+        return Record(
+            str(row["workload"]["key"]), dict(row["target"]), row["trace"], costs, error,
+            float(row["timestamp"]), tir if tir is None else str(tir), source,
+        )  # fmt: skip
+    except RecordError:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError) as problem:
+        raise RecordError(f"lacks or misspells a field ({problem!r})") from problem
+
+
+def scan(path: PathLike, strict: bool = False, n_lines: int | None = None) -> Iterator[Record]:
+    """Records of a log, failed measurements included, in the order of the lines.
+
+    Parameters
+    ----------
+    strict : bool
+        Raise at the first bad line instead of warning once at the end.
+    n_lines : int, optional
+        Stop after so many lines of records, Ansor's included.
+
+    Raises
+    ------
+    RecordError
+        The file can't be read or no line of it is a record; with `strict` a bad line.
+    """
+    name = Path(path).name
+    skipped, count, ansor, text = SkippedLines(name), 0, 0, "\n"
+    for number, text in enumerate(read_lines(path, "auto_scheduler log"), 1):
+        bare = text.strip()
+        if not bare or bare.startswith("#"):
+            continue
+        if n_lines is not None and count + ansor >= n_lines:
+            break
+        try:
+            record = parse_line(bare, f"auto_scheduler:{name}:{number}")
+        except AnsorRecord:
+            ansor += 1
+            continue
+        except RecordError as error:
+            if strict:
+                raise RecordError(f"{name}:{number}: {error}") from error
+            skipped.add(number, str(error))
+            continue
+        count += 1
+        yield record
+    if ansor:
+        logger.warning("%s: %d record(s) of Ansor are not replayed yet", name, ansor)
+    if skipped:
+        only_cut_off = len(skipped) == 1 and not text.endswith("\n")
+        if not count + ansor and not only_cut_off:
+            raise RecordError(f"{name} has no auto_scheduler record. {skipped}")
+        logger.warning("%s", skipped)
+
+
+def load_records(path: PathLike, strict: bool = False) -> list[Record]:
+    """All records of a log, failed measurements included."""
+    return list(scan(path, strict))
+
+
+def load_best_record(
+    path: PathLike,
+    workload_key: str | None = None,
+    target: Any = None,
+    include_compatible: bool = False,
+) -> Record | None:
+    """Cheapest successful record of a log; of equal ones the first; None if there is none.
+
+    Parameters
+    ----------
+    workload_key : str, optional
+        Only records of this workload.
+    target : str, dict or tvm.target.Target, optional
+        Only records of this kind of target.
+    include_compatible : bool
+        Also records of smaller shapes that divide those of the workload.
+    """
+    kind = None if target is None else log_target(target).kind
+    best, best_cost = None, math.inf
+    for record in scan(path):
+        if kind is not None and record.target.get("kind") != kind:
+            continue
+        factor = 1.0
+        if workload_key is not None and record.workload_key != workload_key:
+            factor = distance(workload_key, record.workload_key) if include_compatible else math.inf
+        if record.cost * factor < best_cost:
+            best, best_cost = record, record.cost * factor
+    return best
+
+
+def save_records(path: PathLike, records: Iterable[Record]) -> None:
+    """Append records to a log, each by one write; the log and its folder are made if missing.
+
+    Raises
+    ------
+    RecordError
+        The file can't be written.
+    """
+    try:
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        # O_APPEND makes each write land behind those of other processes. Read access is for
+        # the look at the last byte: a writer that was killed may have left half a line.
+        descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
+        try:
+            size = os.lseek(descriptor, 0, os.SEEK_END)
+            broken = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
+            start = "\n" if broken else ""
+            for record in records:
+                line = f"{start}{record.to_line()}\n".encode()
+                if os.write(descriptor, line) != len(line):
+                    raise RecordError(f"log {str(path)!r}: the disk is full")
+                start = ""
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise RecordError(f"log {str(path)!r} can't be written: {error.strerror}") from error
+
+
+class RecordToFile:
+    """Appends records to a log as they are measured.
+
+    Parameters
+    ----------
+    path : str or path
+        Made with its folder when the first record comes.
+    """
+
+    def __init__(self, path: PathLike) -> None:
+        self.path = Path(path)
+
+    def __call__(self, records: Iterable[Record]) -> None:
+        save_records(self.path, records)
+
+
+def replay(record: Record, func: PrimFunc, target: Any = None) -> PrimFunc:
+    """Schedule an unscheduled TIR function as a record says.
+
+    The steps are TensorIR schedule primitives, each of which keeps what the function computes
+    or refuses, so that a record of something else can't give wrong numbers.
+
+    Parameters
+    ----------
+    record : Record
+    func : PrimFunc
+        Same workload as the record's, or a compatible one.
+    target : tvm.target.Target, optional
+        Active while the trace is applied.
+
+    Returns
+    -------
+    PrimFunc
+        Scheduled, with the attributes and the operands of `func`.
+
+    Raises
+    ------
+    RecordError
+        The trace can't be applied to this function; names record and reason.
+    """
+    import tvm
+    from tvm.s_tir import Schedule
+    from tvm.s_tir.schedule import Trace
+
+    plain = canonical(func)
+    try:
+        with target if target is not None else tvm.target.Target(record.target):
+            schedule = Schedule(tvm.IRModule({ENTRY: plain}), error_render_level="fast")
+            Trace.apply_json_to_schedule(record.trace, schedule)
+    except Exception as error:  # a hand-edited trace fails in many of TVM's ways
+        reason = str(error).strip().splitlines()[-1:] or [type(error).__name__]
+        raise RecordError(f"{record.source}: the record can't be replayed: {reason[0]}") from error
+    scheduled = schedule.mod[ENTRY]
+    if _operands(scheduled) != _operands(plain):
+        raise RecordError(f"{record.source}: the record changes the operands of the function")
+    for name in [str(key) for key in scheduled.attrs.keys()]:  # noqa: SIM118, no plain dict
+        scheduled = scheduled.without_attr(name)
+    return scheduled.with_attrs(dict(func.attrs.items()))
+
+
+def _operands(func: PrimFunc) -> list[tuple[list[str], str]]:
+    """Shape and data type of each operand, comparable."""
+    return [([str(dim) for dim in param.shape], str(param.dtype)) for param in func.params]
+
+
+def matched_target(record: Record) -> LogTarget:
+    """Keys and model under which a record is found."""
+    return log_target(record.target)

@@ -1,0 +1,190 @@
+"""Dispatch contexts of AutoTVM: which tuning records a build in this thread may use.
+
+    with autotvm.apply_history_best("mine.log"):      # asked second
+        with autotvm.apply_history_best(other):       # asked first
+            lib = relay.build(mod, target, params=params)
+
+Below every context lie the logs shipped with Baton. Contexts are `contextvars`: a context
+entered in one thread is not seen by another, and an exception leaves none behind.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from contextvars import ContextVar
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from schedules.config import ConfigEntity
+
+from ..errors import RecordError
+from . import tophub
+from .history import BestRecords
+from .log_target import LogTarget, log_target
+from .record import MeasureInput, MeasureResult, read_lines, scan
+from .workload import digest
+
+Record = tuple[MeasureInput, MeasureResult]
+Records = str | os.PathLike | Iterable[str | os.PathLike | Record]
+
+
+class _CurrentContext:
+    """`DispatchContext.current`: the innermost context of the calling thread."""
+
+    def __get__(self, instance: Any, owner: Any) -> DispatchContext:
+        return active_contexts()[0]
+
+
+class DispatchContext:
+    """Base of the contexts: nesting, and the way from the inner context to the outer ones."""
+
+    current = _CurrentContext()
+
+    def __enter__(self) -> DispatchContext:
+        _ENTERED.set((self, *_ENTERED.get()))
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        entered = _ENTERED.get()
+        if not entered or entered[0] is not self:
+            raise RuntimeError("AutoTVM dispatch contexts must be left in the order of entry")
+        _ENTERED.set(entered[1:])
+
+    def query(self, target: Any, workload: Any) -> ConfigEntity | None:
+        """Config for (task name, *arguments) from this context, else from those around it.
+
+        Parameters
+        ----------
+        target : tvm.target.Target, str or dict
+        workload : tuple or list
+            As in AutoTVM logs: ("dense_pack.x86", ("TENSOR", (1, 8), "float32"), ...).
+
+        Returns
+        -------
+        ConfigEntity or None
+            `source` names the log and line; None when no record matches.
+        """
+        return query_contexts(contexts_from(self), target, workload)
+
+    def find(self, target: LogTarget, workload: bytes) -> ConfigEntity | None:
+        """Config from this context alone; `workload` is a `workload.digest`."""
+        raise NotImplementedError
+
+
+class FallbackContext(DispatchContext):
+    """The bottom of every thread: the shipped logs only.
+
+    Entered with `with`, it hides the contexts around it.
+    """
+
+    def find(self, target: LogTarget, workload: bytes) -> ConfigEntity | None:
+        return _find_best(tophub.shipped_records(), target, workload)
+
+
+class ApplyHistoryBest(DispatchContext):
+    """Apply the best record of each workload in tuning logs.
+
+    Parameters
+    ----------
+    records : path, or iterable of paths and (MeasureInput, MeasureResult) pairs
+    strict : bool
+        Raise at a line that is no record, instead of one warning per file.
+
+    Raises
+    ------
+    RecordError
+        A file that can't be read or has no record at all.
+    """
+
+    def __init__(self, records: Records, strict: bool = False) -> None:
+        self._best = BestRecords()
+        self._set_by_user: dict[tuple[str, bytes], ConfigEntity] = {}
+        self.load(records, strict)
+
+    def load(self, records: Records, strict: bool = False) -> None:
+        """Add more records to those already here."""
+        if isinstance(records, (str, os.PathLike)):
+            records = [records]
+        for item in records:
+            if isinstance(item, (str, os.PathLike)):
+                name = Path(item).name
+                lines = read_lines(item, "AutoTVM log")
+                self._best.add_log(name, scan(lines, name, strict))
+            elif isinstance(item, tuple) and len(item) == 2:
+                self._best.add_pair(*item)
+            else:
+                raise RecordError(
+                    f"records has a {type(item).__name__}; give paths of logs, or pairs of "
+                    "MeasureInput and MeasureResult as load_from_file yields them"
+                )
+
+    def update(self, target: Any, workload: Any, config: ConfigEntity) -> None:
+        """Set the config of a workload by hand; it goes before every record."""
+        described, key = log_target(target), digest(workload)
+        for name in (f"model:{described.model}", *(f"key:{k}" for k in described.keys)):
+            self._set_by_user[name, key] = config
+
+    def find(self, target: LogTarget, workload: bytes) -> ConfigEntity | None:
+        return _find_best(self._best, target, workload, self._set_by_user)
+
+
+apply_history_best = ApplyHistoryBest
+
+
+def _find_best(
+    best: BestRecords,
+    target: LogTarget,
+    workload: bytes,
+    by_user: dict[tuple[str, bytes], ConfigEntity] | None = None,
+) -> ConfigEntity | None:
+    """TVM 0.18's order: the model, then each key; what the user set before what was logged."""
+    by_user = by_user or {}
+    config = by_user.get((f"model:{target.model}", workload))
+    if config is None:
+        config = best.best_of_model(target.model, workload)
+    for key in target.keys:
+        if config is None:
+            config = by_user.get((f"key:{key}", workload))
+        if config is None:
+            config = best.best_of_key(key, workload)
+    return config
+
+
+_ROOT = FallbackContext()
+_ENTERED: ContextVar[tuple[DispatchContext, ...]] = ContextVar("autotvm_contexts", default=())
+
+
+def active_contexts() -> tuple[DispatchContext, ...]:
+    """The calling thread's contexts, innermost first; the last one is the FallbackContext."""
+    contexts: list[DispatchContext] = []
+    for context in (*_ENTERED.get(), _ROOT):
+        contexts.append(context)
+        if isinstance(context, FallbackContext):
+            break
+    return tuple(contexts)
+
+
+def contexts_from(context: DispatchContext) -> tuple[DispatchContext, ...]:
+    """`context` and the active contexts around it; with the root when it is not active."""
+    active = active_contexts()
+    inside = active.index(context) if context in active else len(active) - 1
+    return (context, *active[inside + (context in active) :])
+
+
+def query_contexts(
+    contexts: tuple[DispatchContext, ...], target: Any, workload: Any
+) -> ConfigEntity | None:
+    """Ask contexts in turn, innermost first; None when none has a record."""
+    described, key = log_target(target), digest(workload)
+    for context in contexts:
+        config = context.find(described, key)
+        if config is not None:
+            return config
+    return None

@@ -1,0 +1,109 @@
+"""The best record of every workload in any number of AutoTVM logs, small in memory.
+
+A million records of a million workloads take about 0.6 GiB: a workload is kept as a digest,
+a config as the JSON text of its log line.
+"""
+
+from __future__ import annotations
+
+import json
+from array import array
+from collections.abc import Iterable
+from typing import Any
+
+from schedules.config import ConfigEntity
+
+from .log_target import UNKNOWN_MODEL, LogTarget, log_target
+from .record import MeasureInput, MeasureResult, RawRecord
+from .workload import digest
+
+
+class BestRecords:
+    """Cheapest successful record for each (target keys, model, workload).
+
+    The matching order is that of TVM 0.18's `ApplyHistoryBest`: records of the build target's
+    model first, then those that share a key with it, in the order of the build target's keys;
+    among several the lowest mean cost wins, and of equal ones the first.
+    """
+
+    def __init__(self) -> None:
+        self._groups: dict[tuple[tuple[str, ...], str], dict[bytes, int]] = {}
+        self._costs = array("d")
+        self._places = array("Q")  # position of the record among all that were added
+        self._lines = array("Q")
+        self._logs = array("L")
+        self._entities: list[str] = []
+        self._log_names: list[str] = []
+        self._added = 0
+
+    def __len__(self) -> int:
+        return len(self._entities)
+
+    def add_log(self, name: str, records: Iterable[RawRecord]) -> None:
+        """Add the records of the log `name`; failed ones are passed over."""
+        log = self._log(name)
+        for raw in records:
+            if raw.error_no == 0:
+                cost = sum(raw.costs) / len(raw.costs)
+                self._add(raw.input.target, raw.input.digest, cost, log, raw.line, raw.entity)
+
+    def add_pair(self, inp: MeasureInput, result: MeasureResult) -> None:
+        """Add one record that is already decoded."""
+        if result.error_no != 0:
+            return
+        name, line = _source_of(inp.config, self._added + 1)
+        cost = sum(result.costs) / len(result.costs)
+        entity = json.dumps(inp.config.to_entity())
+        self._add(
+            log_target(inp.target), digest(inp.task.workload), cost, self._log(name), line, entity
+        )
+
+    def _log(self, name: str) -> int:
+        if not self._log_names or self._log_names[-1] != name:
+            self._log_names.append(name)
+        return len(self._log_names) - 1
+
+    def _add(
+        self, target: LogTarget, workload: bytes, cost: float, log: int, line: int, entity: str
+    ) -> None:
+        self._added += 1
+        group = self._groups.setdefault((target.keys, target.model), {})
+        slot = group.get(workload)
+        if slot is None:
+            group[workload] = len(self._entities)
+            self._costs.append(cost)
+            self._places.append(self._added)
+            self._lines.append(line)
+            self._logs.append(log)
+            self._entities.append(entity)
+        elif cost < self._costs[slot]:
+            self._costs[slot], self._places[slot] = cost, self._added
+            self._lines[slot], self._logs[slot], self._entities[slot] = line, log, entity
+
+    def best_of_model(self, model: str, workload: bytes) -> ConfigEntity | None:
+        """Best record tuned for the device `model`; the model "unknown" has none."""
+        if model == UNKNOWN_MODEL:
+            return None
+        return self._best(workload, [g for (_, m), g in self._groups.items() if m == model])
+
+    def best_of_key(self, key: str, workload: bytes) -> ConfigEntity | None:
+        """Best record of any target that has `key` among its keys."""
+        return self._best(workload, [g for (keys, _), g in self._groups.items() if key in keys])
+
+    def _best(self, workload: bytes, groups: list[dict[bytes, int]]) -> ConfigEntity | None:
+        slots = [group[workload] for group in groups if workload in group]
+        if not slots:
+            return None
+        slot = min(slots, key=lambda s: (self._costs[s], self._places[s]))
+        source = f"topi:{self._log_names[self._logs[slot]]}:{self._lines[slot]}"
+        rows = json.loads(self._entities[slot])
+        return ConfigEntity.from_entity(rows, source, False, self._costs[slot])
+
+
+def _source_of(config: Any, position: int) -> tuple[str, int]:
+    """Log and line of a config that was read from a file; else its place among the records."""
+    kind, _, place = config.source.partition(":")
+    name, _, line = place.rpartition(":")
+    if kind == "topi" and name and line.isdigit():
+        return name, int(line)
+    return "<records>", position

@@ -1,0 +1,113 @@
+"""Target strings of tuning logs: what of them takes part in matching a record to a build.
+
+Only the keys and the model do. Old logs carry attributes that no later TVM understands
+(`-link-params=0`), so the strings are read here and not by `tvm.target.Target`.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ..errors import RecordError, TargetError
+from ..target import parse
+from ..target import text as target_text
+from ..target.config import to_cli
+
+UNKNOWN_MODEL = "unknown"
+
+_DEFAULT_KEYS: dict[str, tuple[str, ...]] = {
+    "llvm": ("cpu",),
+    "c": ("cpu",),
+    "stackvm": ("cpu",),
+    "cuda": ("cuda", "gpu"),
+    "nvptx": ("cuda", "gpu"),
+    "rocm": ("rocm", "gpu"),
+    "opencl": ("opencl", "gpu"),
+    "vulkan": ("vulkan", "gpu"),
+    "metal": ("metal", "gpu"),
+    "webgpu": ("webgpu", "gpu"),
+    "hexagon": ("hexagon", "cpu"),
+    "ext_dev": ("ext_dev",),
+}
+
+
+@dataclass(frozen=True)
+class LogTarget:
+    """The part of a target that matches records to builds.
+
+    Attributes
+    ----------
+    text : str
+        The target as the log spells it.
+    kind : str
+        "llvm", "cuda", ...
+    keys : tuple of str
+        Strategy keys, most specific first: ("arm_cpu", "cpu").
+    model : str
+        Value of `-model`, or "unknown".
+    """
+
+    text: str
+    kind: str
+    keys: tuple[str, ...]
+    model: str = UNKNOWN_MODEL
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def log_target(target: Any) -> LogTarget:
+    """Describe a target string, dict, `tvm.target.Target` or LogTarget for record matching.
+
+    Raises
+    ------
+    RecordError
+        The string is empty or names a kind of target that never had tuning logs.
+    """
+    if isinstance(target, LogTarget):
+        return target
+    if isinstance(target, str):
+        return _parse(target)
+    if isinstance(target, Mapping) and "kind" in target:
+        return _from_options(json.dumps(dict(target)), str(target["kind"]), dict(target))
+    model = str(target.attrs.get("model", UNKNOWN_MODEL))
+    keys = tuple(str(key) for key in target.keys)
+    return LogTarget(to_cli(target), str(target.kind.name), keys, model)
+
+
+@functools.lru_cache(maxsize=1024)
+def _parse(text: str) -> LogTarget:
+    if text.lstrip().startswith("{"):
+        try:
+            options = json.loads(text)
+        except ValueError as error:
+            raise RecordError(f"target {text!r} is not readable as JSON: {error}") from error
+        return _from_options(text, str(options.get("kind", "")), options)
+    try:
+        words = target_text.read(text)
+        if "/" in words.name:  # a tag: "nvidia/nvidia-t4"
+            return replace(log_target(parse(text)), text=text)
+        options = {name: target_text.elements(value) for name, value in words.options.items()}
+    except TargetError as error:
+        raise RecordError(str(error)) from error
+    keys = options.pop("keys", [])
+    plain = {name: ",".join(values) for name, values in options.items()}
+    return _from_options(text, words.name, {**plain, "keys": keys})
+
+
+def _from_options(text: str, kind: str, options: Mapping[str, Any]) -> LogTarget:
+    if kind not in _DEFAULT_KEYS:
+        raise RecordError(f"target {text!r}: {kind!r} is no kind of target that logs are kept for")
+    keys = [str(key) for key in options.get("keys", ())]
+    triple = str(options.get("mtriple", options.get("target", "")))
+    defaults = _DEFAULT_KEYS[kind]
+    if kind == "llvm" and triple.startswith(("aarch64", "arm64", "armv7", "armv8")):
+        defaults = ("arm_cpu", "cpu")
+    device = options.get("device")
+    order = [*keys, *([str(device)] if device else []), *(() if keys else defaults)]
+    model = str(options.get("model", UNKNOWN_MODEL))
+    return LogTarget(text, kind, tuple(dict.fromkeys(order)), model)

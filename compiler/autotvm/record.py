@@ -1,0 +1,340 @@
+"""AutoTVM tuning records: reading every JSON form that TVM wrote, writing version 0.2.
+
+Format (TVM 0.7 to 0.19): one JSON object per line, `#` starts a comment line,
+
+    {"input": [target, task, args, {}],
+     "config": {"index": int, "code_hash": null, "entity": [[knob, kind, value], ...]},
+     "result": [[seconds, ...], error number, seconds in all, Unix time],
+     "version": 0.2, "tvm_version": "0.18.0"}
+
+Lines that are no record are skipped and named in one warning for each file, or raise with
+`strict=True`. Pickled records are refused: unpickling a stranger's file runs its code.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import logging
+import math
+import os
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from schedules.config import ConfigEntity
+
+from ..errors import RecordError
+from .legacy import current_spelling, translate_version_0_1
+from .log_target import LogTarget, log_target
+from .workload import digest_of_json, normalize, to_tuple
+
+logger = logging.getLogger("baton.autotvm")
+
+LOG_VERSION = 0.2
+TVM_VERSION = "0.18.0"  # the last release whose readers define the format that `encode` writes
+
+PathLike = str | os.PathLike
+
+
+class MeasureResult(NamedTuple):
+    """Outcome of one measurement.
+
+    Attributes
+    ----------
+    costs : tuple of float
+        Seconds of each repeat.
+    error_no : int
+        0 is success; the others are listed in TVM's `MeasureErrorNo`.
+    all_cost : float
+        Seconds that building and running took together.
+    timestamp : float
+        Unix time of the end of the measurement.
+    """
+
+    costs: tuple[float, ...]
+    error_no: int
+    all_cost: float
+    timestamp: float
+
+
+@dataclass(frozen=True)
+class LoggedTask:
+    """Task of a record: the template's name and the arguments it was called with."""
+
+    name: str
+    args: tuple
+
+    @property
+    def workload(self) -> tuple:
+        """The tuple that dispatch contexts are asked for: (name, *args)."""
+        return (self.name, *self.args)
+
+
+@dataclass(frozen=True)
+class MeasureInput:
+    """What was measured: target, task and config.
+
+    Attributes
+    ----------
+    target : LogTarget
+        Also a `tvm.target.Target` when the record is made here and not read.
+    task : LoggedTask
+    config : ConfigEntity
+        Its source is "topi:<log>:<line>" when it was read from a file.
+    index : int
+        Place of the config in the space of the TVM that wrote the record; -1 if unknown.
+    """
+
+    target: Any
+    task: LoggedTask
+    config: ConfigEntity
+    index: int = -1
+
+
+class InputKey(NamedTuple):
+    """The `input` field of a line, ready for matching."""
+
+    target: LogTarget
+    task: str
+    args: list
+    digest: bytes
+
+
+class RawRecord(NamedTuple):
+    """A checked line whose config is still JSON text."""
+
+    line: int
+    input: InputKey
+    costs: tuple[float, ...]
+    error_no: int
+    all_cost: float
+    timestamp: float
+    space_index: int
+    entity: str
+
+
+# A line as TVM's writer lays it out. Anything else that is valid takes the way through
+# json.loads, which costs about three times as much.
+_NUMBER = r"-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?"
+_KNOB = (
+    r'\["[^"\\]*", (?:"sp", \[-?\d+(?:, -?\d+)*\]|"re", \[\d+(?:, \d+)*\]'
+    r'|"an", \["[^"\\]*"(?:, "[^"\\]*")*\]'
+    rf'|"ot", (?:true|false|null|{_NUMBER}|"[^"\\]*"))\]'
+)
+_CONFIG = re.compile(
+    rf'{{"index": (-?\d+), "code_hash": null, "entity": (\[(?:{_KNOB}(?:, {_KNOB})*)?\])}}'
+)
+_RESULT = re.compile(
+    rf"\[\[({_NUMBER}(?:, {_NUMBER})*)\], (\d+), ({_NUMBER}), ({_NUMBER})\], "
+    r'"version": 0\.2, "tvm_version": "[^"\\]*"}'
+)
+_INPUT = '{"input": '
+_PICKLED = re.compile(r"[^{\t]*(?:\t[^\t]+){3}(?:\t[^\t]+\t[^\t]+)?")
+
+
+def parse_line(text: str, line: int = 1) -> RawRecord:
+    """Read and check one line.
+
+    Raises
+    ------
+    RecordError
+        The line is no record; the message says why, without file and line.
+    """
+    text = text.strip()
+    head, _, rest = text.partition(', "config": ')
+    config, _, result = rest.rpartition(', "result": ')
+    config_match, result_match = _CONFIG.fullmatch(config), _RESULT.fullmatch(result)
+    if config_match and result_match and head.startswith(_INPUT) and text.isascii():
+        costs = tuple(float(cost) for cost in result_match[1].split(", "))
+        return RawRecord(
+            line, _input_key(head[len(_INPUT) :]), _checked_costs(costs), int(result_match[2]),
+            float(result_match[3]), float(result_match[4]), int(config_match[1]), config_match[2],
+        )  # fmt: skip
+    return _parse_any_layout(text, line)
+
+
+def _parse_any_layout(text: str, line: int) -> RawRecord:
+    if _PICKLED.fullmatch(text):
+        raise RecordError("pickled record, refused because unpickling runs the file's code")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise RecordError("not UTF-8 text") from None
+    try:
+        row = json.loads(text)
+    except (ValueError, RecursionError):
+        raise RecordError("not a JSON object, or a truncated one") from None
+    if not isinstance(row, dict):
+        raise RecordError("not a JSON object")
+    if row.get("v") == 0.1:
+        row = translate_version_0_1(row)
+    try:
+        key = _input_key(json.dumps(row["input"]))
+        costs, error_no, all_cost, timestamp = row["result"]
+        entity, index = row["config"]["entity"], row["config"].get("index", -1)
+        ConfigEntity.from_entity(entity)
+        return RawRecord(
+            line, key, _checked_costs(tuple(costs)), int(error_no), float(all_cost),
+            float(timestamp), -1 if index is None else int(index), json.dumps(entity),
+        )  # fmt: skip
+    except RecordError:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise RecordError(f"lacks or misspells a field ({error!r})") from error
+
+
+def _checked_costs(costs: tuple) -> tuple[float, ...]:
+    if not costs or not all(isinstance(c, (int, float)) and math.isfinite(c) for c in costs):
+        raise RecordError(f"costs {list(costs)} are not seconds")
+    return costs
+
+
+@functools.lru_cache(maxsize=1 << 13)  # most logs measure a workload many times
+def _input_key(text: str) -> InputKey:
+    try:
+        target, task, args, _ = json.loads(text)
+        if not isinstance(task, str) or not isinstance(args, list):
+            raise TypeError("task name or arguments of a wrong type")
+        task, args = current_spelling(task, args)
+        return InputKey(log_target(target), task, args, digest_of_json([task, *args]))
+    except RecordError:
+        raise
+    except (ValueError, TypeError, IndexError) as error:
+        raise RecordError(f"input is not [target, task, arguments, {{}}] ({error})") from error
+
+
+@dataclass
+class SkippedLines:
+    """Lines of one file that are no records, by reason."""
+
+    name: str
+    lines: dict[str, list[int]] = field(default_factory=dict)
+
+    def add(self, line: int, reason: str) -> None:
+        self.lines.setdefault(reason, []).append(line)
+
+    def __len__(self) -> int:
+        return sum(map(len, self.lines.values()))
+
+    def __str__(self) -> str:
+        parts = []
+        for reason, lines in self.lines.items():
+            shown = ", ".join(map(str, lines[:10]))
+            more = f" and {len(lines) - 10} more" if len(lines) > 10 else ""
+            parts.append(f"line {shown}{more}: {reason}")
+        return f"{self.name}: skipped {len(self)} line(s) that are no records. " + "; ".join(parts)
+
+
+def read_lines(path: PathLike, what: str = "tuning log") -> Iterator[str]:
+    """Lines of a text file with any line end; a byte order mark is dropped.
+
+    Raises
+    ------
+    RecordError
+        The file can't be opened or read.
+    """
+    try:
+        with open(path, encoding="utf-8-sig", errors="surrogateescape") as file:
+            yield from file
+    except OSError as error:
+        raise RecordError(f"{what} {str(path)!r} can't be read: {error.strerror}") from error
+
+
+def scan(lines: Iterable[str], name: str, strict: bool = False) -> Iterator[RawRecord]:
+    """Records of a log, failed measurements included, in the order of the lines.
+
+    Parameters
+    ----------
+    lines : iterable of str
+        A text file or its lines.
+    name : str
+        The log's name for messages.
+    strict : bool
+        Raise at the first bad line instead of warning once at the end.
+
+    Raises
+    ------
+    RecordError
+        A bad line with `strict`, or a file in which no line at all is a record.
+    """
+    skipped, count, text = SkippedLines(name), 0, "\n"
+    for number, text in enumerate(lines, 1):
+        bare = text.strip()
+        if not bare or bare.startswith("#"):
+            continue
+        try:
+            record = parse_line(bare, number)
+        except RecordError as error:
+            if strict:
+                raise RecordError(f"{name}:{number}: {error}") from error
+            skipped.add(number, str(error))
+            continue
+        count += 1
+        yield record
+    if skipped:
+        only_cut_off = len(skipped) == 1 and not text.endswith("\n")
+        if not count and not only_cut_off:
+            raise RecordError(f"{name} has no AutoTVM record. {skipped}")
+        logger.warning("%s", skipped)
+
+
+def load_from_file(
+    path: PathLike, strict: bool = False
+) -> Iterator[tuple[MeasureInput, MeasureResult]]:
+    """Read the records of a log one by one.
+
+    Raises
+    ------
+    RecordError
+        The file can't be read, holds no record, or, with `strict`, has a bad line.
+    """
+    name = Path(path).name
+    for raw in scan(read_lines(path, "AutoTVM log"), name, strict):
+        yield _measured(raw, f"topi:{name}:{raw.line}")
+
+
+def decode(row: str, protocol: str = "json") -> tuple[MeasureInput, MeasureResult]:
+    """Read one line of a log.
+
+    Raises
+    ------
+    RecordError
+        The line is no record, or `protocol` is not "json".
+    """
+    _check_protocol(protocol)
+    return _measured(parse_line(row), "topi:<line>:1")
+
+
+def encode(inp: MeasureInput, result: MeasureResult, protocol: str = "json") -> str:
+    """Write one record as a version 0.2 line, without the newline.
+
+    Raises
+    ------
+    RecordError
+        `protocol` is not "json".
+    """
+    _check_protocol(protocol)
+    row = {
+        "input": [str(log_target(inp.target)), inp.task.name, normalize(inp.task.args), {}],
+        "config": {"index": inp.index, "code_hash": None, "entity": inp.config.to_entity()},
+        "result": [list(result.costs), result.error_no, result.all_cost, result.timestamp],
+        "version": LOG_VERSION,
+        "tvm_version": TVM_VERSION,
+    }
+    return json.dumps(row)
+
+
+def _check_protocol(protocol: str) -> None:
+    if protocol != "json":
+        raise RecordError(f"record protocol {protocol!r}: only 'json' is read and written")
+
+
+def _measured(raw: RawRecord, source: str) -> tuple[MeasureInput, MeasureResult]:
+    cost = sum(raw.costs) / len(raw.costs)
+    config = ConfigEntity.from_entity(json.loads(raw.entity), source, False, cost)
+    task = LoggedTask(raw.input.task, to_tuple(normalize(raw.input.args)))
+    result = MeasureResult(raw.costs, raw.error_no, raw.all_cost, raw.timestamp)
+    return MeasureInput(raw.input.target, task, config, raw.space_index), result

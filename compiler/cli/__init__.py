@@ -1,0 +1,40 @@
+"""The `baton` command: one module per job, and `app`, which reads the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from compiler.lazy import lazy_attributes
+
+__getattr__ = lazy_attributes(
+    __name__,
+    {
+        "benchmark": ".bench",
+        "compile_model": ".compile",
+        "demonstrate": ".demo",
+        "partition_model": ".partition",
+        "run_model": ".run",
+    },
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the `baton` command and exit.
+
+    Parameters
+    ----------
+    arguments : sequence of str, optional
+        The words after `baton`; those of this process by default.
+    """
+    from .app import app
+
+    app(args=arguments, prog_name="baton")
+
+
+def run_command(command: str) -> None:
+    """Run one subcommand with this process's arguments and exit: what `scripts/` call."""
+    import sys
+
+    from .app import app
+
+    app(args=[command, *sys.argv[1:]], prog_name="baton")

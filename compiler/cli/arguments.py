@@ -1,0 +1,66 @@
+"""Words of the command line -> values; anything malformed is a usage error, exit code 2."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import typer
+
+
+def shapes(texts: Sequence[str]) -> dict[str, tuple[int, ...]]:
+    """["data=1,3,224,224"] -> {"data": (1, 3, 224, 224)}."""
+    found = {}
+    for name, text in _pairs(texts, "--shape", "input=1,3,224,224").items():
+        if not re.fullmatch(r"\d+([,x]\d+)*|", text):
+            raise typer.BadParameter(
+                f"{text!r} is no shape; write {name}=1,3,224,224", param_hint="--shape"
+            )
+        found[name] = tuple(int(extent) for extent in re.split("[,x]", text) if extent)
+    return found
+
+
+def options(texts: Sequence[str]) -> dict[str, str]:
+    """["threshold=3"] -> {"threshold": "3"}."""
+    return _pairs(texts, "--option", "key=value")
+
+
+def input_files(texts: Sequence[str]) -> dict[str, Path]:
+    """["data=image.npy"] -> {"data": Path("image.npy")}."""
+    return {
+        name: Path(text) for name, text in _pairs(texts, "--input", "data=image.npy").items()
+    }
+
+
+def cpus(text: str | None) -> tuple[int, ...]:
+    """ "0,2-3" -> (0, 2, 3)."""
+    if not text:
+        return ()
+    chosen: list[int] = []
+    for part in text.split(","):
+        match = re.fullmatch(r"(\d+)(?:-(\d+))?", part.strip())
+        if match is None:
+            raise typer.BadParameter(f"{text!r} is no list of CPUs such as 0,2-3", param_hint="--pin")
+        first = int(match.group(1))
+        chosen += range(first, int(match.group(2) or first) + 1)
+    return tuple(dict.fromkeys(chosen))
+
+
+def names(text: str) -> tuple[str, ...]:
+    """ "onnxruntime, relax" -> ("onnxruntime", "relax")."""
+    return tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+
+
+def _pairs(texts: Sequence[str], option: str, example: str) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = text.rpartition("=") if option == "--shape" else text.partition("=")
+        if not equals or not name:
+            raise typer.BadParameter(
+                f"{text!r} has no name and value; write {example}", param_hint=option
+            )
+        if name in found:
+            raise typer.BadParameter(f"{name!r} is given twice", param_hint=option)
+        found[name] = value
+    return found

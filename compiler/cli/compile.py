@@ -1,0 +1,213 @@
+"""`baton compile`: from an ONNX file to a library and the report on its kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from compiler.errors import PartitionError
+
+from .console import Steps, show, table
+from .plugins import load_plugins
+
+if TYPE_CHECKING:
+    import tvm
+
+    from compiler.lowering.report import Report
+    from compiler.runtime import FactoryModule
+
+
+@dataclass(frozen=True)
+class BuildOptions:
+    """How a model is imported, partitioned and built.
+
+    Attributes
+    ----------
+    target, target_host : str
+        As `compiler.target.parse` reads them; no host means this machine.
+    opt_level : int
+    disabled_passes : tuple of str
+    shapes : dict of str to tuple of int
+        Shapes of inputs that the model leaves open.
+    logs, auto_scheduler_logs : tuple of str
+        Tuning logs to apply.
+    backends : tuple of str
+        Partitioners, in order.
+    plugins : tuple of str
+        Python files that register partitioners.
+    backend_options : dict of str to str
+        What the partitioners' callbacks get.
+    """
+
+    target: str = "llvm"
+    target_host: str | None = None
+    opt_level: int = 3
+    disabled_passes: tuple[str, ...] = ()
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    logs: tuple[str, ...] = ()
+    auto_scheduler_logs: tuple[str, ...] = ()
+    backends: tuple[str, ...] = ()
+    plugins: tuple[str, ...] = ()
+    backend_options: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A built library and what was seen on the way.
+
+    Attributes
+    ----------
+    library : FactoryModule
+    seconds : dict of str to float
+        Wall time of each step, the build's own steps as "build: <step>".
+    path : Path or None
+        The exported file.
+    """
+
+    library: FactoryModule
+    seconds: dict[str, float]
+    path: Path | None
+
+    @property
+    def file_bytes(self) -> int:
+        """Size of the exported file, 0 without one."""
+        return self.path.stat().st_size if self.path else 0
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain dicts, lists and numbers."""
+        return {
+            "library": str(self.path) if self.path else None,
+            "library_bytes": self.file_bytes,
+            "weights_bytes": self.library.metadata.weights_nbytes,
+            "seconds": self.seconds,
+            "inputs": [str(info) for info in self.library.metadata.inputs],
+            "outputs": [str(info) for info in self.library.metadata.outputs],
+            "partition": self.library.metadata.partition,
+            "report": self.library.report.to_json(),
+        }
+
+
+def compile_model(
+    model: Path, options: BuildOptions, output: Path | None = None, steps: Steps | None = None
+) -> Compiled:
+    """Import an ONNX file, partition it if backends are given, build it and export the library.
+
+    Parameters
+    ----------
+    model : Path
+    options : BuildOptions
+    output : Path, optional
+        A `.so` or `.tar`; without it the library stays in memory.
+    steps : Steps, optional
+        Shows the progress.
+
+    Raises
+    ------
+    BatonError
+        Of the step that failed.
+    """
+    steps = steps or Steps()
+    mod, params = import_model(model, options, steps)
+    mod = partition_module(mod, params, options, steps)
+    library = build_module(mod, params, options, steps)
+    if output is not None:
+        with steps.step("export", str(output)):
+            library.export_library(output)
+    laps = {f"build: {name}": seconds for name, seconds in library.report.seconds.items()}
+    return Compiled(library, {**steps.seconds, **laps}, output)
+
+
+def import_model(
+    model: Path, options: BuildOptions, steps: Steps
+) -> tuple[tvm.IRModule, dict[str, Any]]:
+    """The Relax module of an ONNX file, and its weights under their ONNX names."""
+    from compiler import relay
+
+    with steps.step("import", str(model)):
+        return relay.frontend.from_onnx(str(model), shape=options.shapes, freeze_params=False)
+
+
+def partition_module(
+    mod: tvm.IRModule, params: Mapping[str, Any], options: BuildOptions, steps: Steps
+) -> tvm.IRModule:
+    """Let the backends of the options claim subgraphs; without backends `mod` itself."""
+    from compiler.partition import partition
+
+    load_plugins(Path(plugin) for plugin in options.plugins)
+    if not options.backends:
+        return mod
+    reserved = {"mod", "backend", "params"} & set(options.backend_options)
+    if reserved:
+        raise PartitionError(f"no option of a backend can be named {sorted(reserved)[0]!r}")
+    with steps.step("partition", ", ".join(options.backends)):
+        return partition(mod, options.backends, params, **options.backend_options)
+
+
+def build_module(
+    mod: tvm.IRModule, params: Mapping[str, Any], options: BuildOptions, steps: Steps
+) -> FactoryModule:
+    """Build under the tuning logs, the optimisation level and the disabled passes of the options."""
+    import tvm
+
+    from compiler import auto_scheduler, autotvm, relay
+
+    with steps.step("build", options.target), ExitStack() as contexts:
+        if options.logs:
+            contexts.enter_context(autotvm.apply_history_best(list(options.logs)))
+        if options.auto_scheduler_logs:
+            records = list(options.auto_scheduler_logs)
+            contexts.enter_context(auto_scheduler.ApplyHistoryBest(records))
+        contexts.enter_context(
+            tvm.transform.PassContext(
+                opt_level=options.opt_level, disabled_pass=list(options.disabled_passes)
+            )
+        )
+        return relay.build(mod, options.target, options.target_host, params=params)
+
+
+def show_compiled(compiled: Compiled) -> None:
+    """Print the kernels, the seconds of each step and the library's size."""
+    report = compiled.library.report
+    show(kernel_table(report), *report.notes)
+    show(
+        table(
+            ("step", "seconds"),
+            [(name, f"{seconds:.2f}") for name, seconds in compiled.seconds.items()],
+            numbers=1,
+        )
+    )
+    if compiled.path:
+        show(
+            f"{compiled.path}: {megabytes(compiled.file_bytes)}, of which weights "
+            f"{megabytes(compiled.library.metadata.weights_nbytes)}"
+        )
+
+
+def kernel_table(report: Report) -> Any:
+    """Every kernel with its operators and the source of its schedule."""
+    return table(
+        ("kernel", "operators", "implementation", "schedule from", "calls", "MFLOP", "KB"),
+        [
+            (
+                kernel.name,
+                " ".join(kernel.operators),
+                kernel.implementation,
+                kernel.source + (f" [{kernel.backend}]" if kernel.backend else ""),
+                kernel.calls,
+                f"{kernel.flops / 1e6:.2f}",
+                f"{kernel.bytes / 1e3:.0f}",
+            )
+            for kernel in report.kernels
+        ],
+        title=f"{len(report.kernels)} kernels for {report.target}, opt_level {report.opt_level}, "
+        f"{'TOPI schedules' if report.use_topi_schedule else 'auto_scheduler records first'}",
+        numbers=3,
+    )
+
+
+def megabytes(count: int) -> str:
+    """ "12.3 MB"."""
+    return f"{count / 1e6:.1f} MB"

@@ -1,0 +1,119 @@
+"""What the command prints: progress and errors on stderr, tables and JSON on stdout."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from compiler.errors import BatonError
+
+_WIDTH_OF_FILES = 160
+"""Columns of a table that does not go to a terminal."""
+
+
+class Steps:
+    """Times the steps of a job and shows them on stderr.
+
+    Attributes
+    ----------
+    seconds : dict of str to float
+        Wall time of each finished step, in order.
+    """
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._console = Console(stderr=True)
+
+    @contextmanager
+    def step(self, name: str, detail: str = "") -> Iterator[None]:
+        """Time the body; while it runs, a terminal shows its name with a spinner."""
+        shown = escape(f"{name} {detail}".rstrip())
+        start = time.perf_counter()
+        with self._console.status(f"{shown} ..."):
+            yield
+        self.seconds[name] = time.perf_counter() - start
+        self._console.print(f"  {shown} [dim]{self.seconds[name]:.2f} s[/dim]", highlight=False)
+
+    @contextmanager
+    def counted(self, name: str) -> Iterator[Status]:
+        """Show one line on a terminal that the body updates."""
+        with self._console.status(escape(name)) as status:
+            yield Status(lambda text: status.update(escape(f"{name}: {text}")))
+
+    def note(self, text: str) -> None:
+        """Print one line."""
+        self._console.print(f"  {escape(text)}", highlight=False)
+
+
+class Status:
+    """The line of a running job."""
+
+    def __init__(self, update: Any) -> None:
+        self.update = update
+
+
+def table(
+    header: Sequence[str], rows: Sequence[Sequence[object]], *, title: str = "", numbers: int = 0
+) -> Table:
+    """A table of text.
+
+    Parameters
+    ----------
+    header, rows
+        One cell per column.
+    title : str
+        Shown above the table.
+    numbers : int
+        How many of the last columns are aligned to the right.
+    """
+    made = Table(title=escape(title) if title else None, title_justify="left", title_style="bold")
+    for index, name in enumerate(header):
+        right = index >= len(header) - numbers
+        made.add_column(
+            escape(name), justify="right" if right else "left", overflow="fold", no_wrap=right
+        )
+    for row in rows:
+        made.add_row(*(escape(str(cell)) for cell in row))
+    return made
+
+
+def show(*parts: Any) -> None:
+    """Print tables and lines on stdout."""
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=_WIDTH_OF_FILES)
+    for part in parts:
+        console.print(escape(part) if isinstance(part, str) else part, highlight=False)
+
+
+def show_json(document: Mapping[str, Any]) -> None:
+    """Print one JSON object on stdout."""
+    sys.stdout.write(json.dumps(document, indent=2) + "\n")
+
+
+@contextmanager
+def failures(debug: bool) -> Iterator[None]:
+    """End the command with one line and exit code 1 on any error that Baton raises on purpose.
+
+    Parameters
+    ----------
+    debug : bool
+        Let the exception through, with its traceback.
+    """
+    try:
+        yield
+    except BatonError as error:
+        if debug:
+            raise
+        text = " ".join(str(error).split())
+        sys.stderr.write(f"baton: error: {text}\n")
+        raise typer.Exit(1) from None

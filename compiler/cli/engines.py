@@ -1,0 +1,219 @@
+"""What is measured: Baton and its peers, each loaded and run in a worker process of its own.
+
+Every engine runs the same ONNX file on the same inputs with the same number of threads and
+returns float32-exact results: all of them keep their own optimisations but no reduced precision.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+from compiler.errors import BatonError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+Inputs = Mapping[str, "np.ndarray"]
+
+MODULE_OF = {"onnxruntime": "onnxruntime", "openvino": "openvino", "relax": "tvm"}
+"""The peers, and the Python module each needs."""
+
+ENVIRONMENT: dict[str, dict[str, str]] = {
+    "baton": {"TVM_USE_RUNTIME_LIB": "1"},
+    "relax": {"TVM_USE_RUNTIME_LIB": "1"},
+}
+"""Libraries are measured with TVM's runtime alone, as they are deployed."""
+
+
+class Engine(Protocol):
+    """A model that is ready to run on inputs that are already set."""
+
+    def run(self) -> None:
+        """One inference; returns when the outputs are there."""
+
+    def outputs(self) -> list[np.ndarray]:
+        """Results of the last run, in the model's order."""
+
+
+# ---------------------------------------------------------------- builds, in a process before
+
+
+def build_baton(model: str, library: str, options: Mapping[str, Any]) -> None:
+    """Compile the model with Baton and export it."""
+    from pathlib import Path
+
+    from .compile import BuildOptions, compile_model
+
+    compile_model(Path(model), BuildOptions(**options), Path(library))
+
+
+def build_relax(model: str, library: str, options: Mapping[str, Any]) -> None:
+    """Compile the model with TVM's own importer and default Relax pipeline, and export it."""
+    import onnx
+    import tvm
+    from tvm.relax.frontend.onnx import from_onnx
+
+    from compiler import target
+
+    proto = onnx.load(model)
+    shapes = {name: list(shape) for name, shape in options["shapes"].items()}
+    mod = from_onnx(proto, shape_dict=shapes or None, keep_params_in_input=False)
+    built_for = target.parse(options["target"], options["target_host"])
+    tvm.compile(mod, target=built_for).export_library(library)
+
+
+BUILDERS: dict[str, Callable[[str, str, Mapping[str, Any]], None]] = {
+    "baton": build_baton,
+    "relax": build_relax,
+}
+"""Engines whose libraries are built in a process of their own and loaded by another."""
+
+
+# ---------------------------------------------------------------- engines, in the worker
+
+
+class BatonEngine:
+    """A library that Baton exported."""
+
+    def __init__(self, path: str, inputs: Inputs, threads: int) -> None:
+        from compiler.runtime import graph_executor, load_module
+
+        from .run import devices_of
+
+        library = load_module(path)
+        self._devices = devices_of(library)
+        self._module = graph_executor.GraphModule(library[library.libmod_name](self._devices))
+        self._module.set_input(inputs)
+
+    def run(self) -> None:
+        self._module.run()
+        self._devices[0].sync()
+
+    def outputs(self) -> list[np.ndarray]:
+        return [
+            self._module.get_output(index).numpy()
+            for index in range(self._module.get_num_outputs())
+        ]
+
+
+class RelaxEngine:
+    """A library that TVM's default Relax pipeline built."""
+
+    def __init__(self, path: str, inputs: Inputs, threads: int) -> None:
+        import tvm
+        from tvm.runtime.vm import VirtualMachine
+
+        module = tvm.runtime.load_module(path)
+        self._device = tvm.cpu(0)
+        self._main = VirtualMachine(module, self._device)["main"]
+        self._inputs = [tvm.runtime.tensor(value) for value in inputs.values()]
+        self._result: Any = None
+
+    def run(self) -> None:
+        self._result = self._main(*self._inputs)
+
+    def outputs(self) -> list[np.ndarray]:
+        single = hasattr(self._result, "numpy")
+        return [tensor.numpy() for tensor in ([self._result] if single else self._result)]
+
+
+class OnnxRuntimeEngine:
+    """onnxruntime's CPU provider with every graph optimisation."""
+
+    def __init__(self, path: str, inputs: Inputs, threads: int) -> None:
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = threads
+        options.inter_op_num_threads = 1
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
+        options.log_severity_level = 3
+        self._session = onnxruntime.InferenceSession(
+            path, options, providers=["CPUExecutionProvider"]
+        )
+        self._inputs = dict(inputs)
+        self._outputs: list[np.ndarray] = []
+
+    def run(self) -> None:
+        self._outputs = self._session.run(None, self._inputs)
+
+    def outputs(self) -> list[np.ndarray]:
+        return self._outputs
+
+
+class OpenVinoEngine:
+    """OpenVINO's CPU plugin, compiled for latency in float32."""
+
+    def __init__(self, path: str, inputs: Inputs, threads: int) -> None:
+        import openvino
+
+        core = openvino.Core()
+        model = core.read_model(path)
+        if model.is_dynamic():
+            model.reshape({name: list(value.shape) for name, value in inputs.items()})
+        config = {
+            "INFERENCE_NUM_THREADS": threads,
+            "PERFORMANCE_HINT": "LATENCY",
+            "INFERENCE_PRECISION_HINT": "f32",
+        }
+        compiled = core.compile_model(model, "CPU", config)
+        self._request = compiled.create_infer_request()
+        for name, value in inputs.items():
+            self._request.set_tensor(name, openvino.Tensor(value, shared_memory=True))
+        self._inputs = inputs  # whose memory the tensors share
+        self._count = len(compiled.outputs)
+
+    def run(self) -> None:
+        self._request.infer()
+
+    def outputs(self) -> list[np.ndarray]:
+        return [self._request.get_output_tensor(index).data for index in range(self._count)]
+
+
+ENGINES: dict[str, Callable[[str, Inputs, int], Engine]] = {
+    "baton": BatonEngine,
+    "relax": RelaxEngine,
+    "onnxruntime": OnnxRuntimeEngine,
+    "openvino": OpenVinoEngine,
+}
+
+
+def measure(engine: Engine, seconds: float, at_least: int) -> list[float]:
+    """Milliseconds of consecutive runs until the time is up.
+
+    Parameters
+    ----------
+    engine : Engine
+        Has run before.
+    seconds : float
+    at_least : int
+        How many runs are made however long they take.
+    """
+    times: list[float] = []
+    end = time.perf_counter() + seconds
+    while len(times) < at_least or time.perf_counter() < end:
+        start = time.perf_counter_ns()
+        engine.run()
+        times.append((time.perf_counter_ns() - start) / 1e6)
+    return times
+
+
+def peak_memory() -> int:
+    """Bytes of the largest resident set that this process has had.
+
+    Raises
+    ------
+    BatonError
+        Not on Linux.
+    """
+    try:
+        with open(f"/proc/{os.getpid()}/status", encoding="ascii") as status:
+            for line in status:
+                if line.startswith("VmHWM:"):
+                    return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    raise BatonError("peak memory is read from /proc, which this system does not have")

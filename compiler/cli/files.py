@@ -1,0 +1,35 @@
+"""Files that appear complete or not at all."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from compiler.errors import ExportError
+
+
+def write_whole(path: Path, write: Callable[[BinaryIO], Any]) -> None:
+    """Let `write` fill a draft beside `path`, then put it in place.
+
+    Raises
+    ------
+    ExportError
+        The folder is missing or can't be written, or the disk is full. Nothing is left behind,
+        and an existing file is as it was.
+    """
+    try:
+        with tempfile.TemporaryDirectory(prefix=".baton-", dir=path.parent) as folder:
+            draft = Path(folder) / path.name
+            with draft.open("wb") as file:
+                write(file)
+            os.replace(draft, path)
+    except OSError as error:
+        raise ExportError(f"can't write {str(path)!r}: {error.strerror or error}") from error
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write text as UTF-8; raises as `write_whole` does."""
+    write_whole(path, lambda file: file.write(text.encode()))

@@ -1,0 +1,147 @@
+"""Which models a command means, and values for their inputs."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import tempfile
+import zlib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from compiler.errors import ExportError, FrontendError, InputError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from compiler.runtime import TensorInfo
+
+SKELETONS = Path(__file__).resolve().parents[2] / "tests" / "models"
+"""Real exported networks without their weights; a checkout has them, an installation does not."""
+
+_SUFFIX = ".skeleton.onnx"
+
+
+def bundled() -> list[str]:
+    """Names of the bundled models."""
+    return sorted(path.name.removesuffix(_SUFFIX) for path in SKELETONS.glob("*" + _SUFFIX))
+
+
+def find_model(name: str) -> Path:
+    """The ONNX file of a model that is given by its path or by the name of a bundled one.
+
+    A bundled model gets seeded weights the first time, which are kept in the user's cache
+    folder.
+
+    Raises
+    ------
+    FrontendError
+        There is neither a file nor a bundled model of that name.
+    ExportError
+        The weights can't be written.
+    """
+    if Path(name).exists():
+        return Path(name)
+    skeleton = SKELETONS / (name + _SUFFIX)
+    if os.sep in name or not skeleton.is_file():
+        known = ", ".join(bundled()) or "none, since this is no checkout of Baton"
+        raise FrontendError(f"{name!r} is neither a file nor a bundled model (those are: {known})")
+    filled = _cache_folder() / f"{name}-{zlib.crc32(skeleton.read_bytes()):08x}.onnx"
+    if not filled.is_file():
+        _hydrate(name, filled)
+    return filled
+
+
+def _cache_folder() -> Path:
+    root = os.environ.get("XDG_CACHE_HOME")
+    return (Path(root) if root else Path.home() / ".cache") / "baton" / "models"
+
+
+def _hydrate(name: str, path: Path) -> None:
+    """Fill in a skeleton's weights and put the file in place whole."""
+    import onnx
+
+    spec = importlib.util.spec_from_file_location("baton_hydrate", SKELETONS / "hydrate.py")
+    if spec is None or spec.loader is None:
+        raise FrontendError(f"{SKELETONS / 'hydrate.py'} is missing")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".hydrate-", dir=path.parent) as folder:
+            draft = Path(folder) / path.name
+            onnx.save(module.hydrate(name), draft)
+            os.replace(draft, path)
+    except OSError as error:
+        raise ExportError(
+            f"can't keep the weights of {name!r} in {path.parent}: {error.strerror}; set "
+            "XDG_CACHE_HOME to a folder that can be written"
+        ) from error
+
+
+def random_inputs(inputs: Iterable[TensorInfo], seed: int = 0) -> dict[str, np.ndarray]:
+    """Seeded values for inputs that are described by name, shape and dtype.
+
+    Floating-point inputs are standard normal. Integers are mostly indices, so they stay where
+    any table has entries: 0 or 1; token ids, by their name, below 1000. Masks are all ones.
+    """
+    import numpy as np
+
+    rng = np.random.default_rng(seed)
+    values = {}
+    for info in inputs:
+        dtype = np.dtype(info.dtype)
+        if "mask" in info.name:
+            value = np.ones(info.shape)
+        elif dtype.kind == "f":
+            value = rng.standard_normal(info.shape)
+        elif "input_ids" in info.name:
+            value = rng.integers(0, 1000, info.shape)
+        else:
+            value = rng.integers(0, 2, info.shape)
+        values[info.name] = value.astype(dtype)
+    return values
+
+
+def read_inputs(files: Mapping[str, Path]) -> dict[str, np.ndarray]:
+    """Arrays from `.npy` files; anything pickled in them is refused.
+
+    Raises
+    ------
+    InputError
+        A file can't be read or holds no plain array; names the input and the file.
+    """
+    import numpy as np
+
+    values = {}
+    for name, path in files.items():
+        try:
+            value = np.load(path, allow_pickle=False)
+        except (OSError, ValueError, EOFError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise InputError(f"input {name!r}: can't read {path} as .npy: {reason}") from error
+        if not isinstance(value, np.ndarray):
+            raise InputError(f"input {name!r}: {path} holds several arrays; give one as .npy")
+        values[name] = value
+    return values
+
+
+def relative_error(values: Iterable[Any], references: Iterable[Any]) -> float:
+    """Largest absolute difference of an output, relative to its reference's largest magnitude.
+
+    Outputs whose shapes differ, and values that are finite on one side only, count as infinite.
+    """
+    import numpy as np
+
+    worst = 0.0
+    for value, reference in zip(list(values), list(references), strict=True):
+        if value.shape != reference.shape:
+            return float("inf")
+        if not reference.size:
+            continue
+        given, wanted = value.astype("float64"), reference.astype("float64")
+        scale = max(float(np.abs(wanted).max()), float(np.finfo("float64").tiny))
+        error = float(np.abs(given - wanted).max()) / scale
+        worst = max(worst, error if np.isfinite(error) else float("inf"))
+    return worst

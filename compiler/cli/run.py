@@ -1,0 +1,166 @@
+"""`baton run`: one model on given or random inputs."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from compiler.errors import InputError
+
+from .compile import BuildOptions, compile_model
+from .console import Steps, show, table
+from .files import write_whole
+from .models import random_inputs, read_inputs
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from compiler.runtime import FactoryModule
+
+
+@dataclass(frozen=True)
+class Ran:
+    """Outputs and times of a run.
+
+    Attributes
+    ----------
+    outputs : dict of str to numpy.ndarray
+    milliseconds : list of float
+        One time per repetition, after one run that is not timed; empty without repetitions.
+    """
+
+    outputs: dict[str, np.ndarray]
+    milliseconds: list[float]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain dicts, lists and numbers."""
+        median = statistics.median(self.milliseconds) if self.milliseconds else None
+        return {
+            "outputs": {name: _summary(value) for name, value in self.outputs.items()},
+            "milliseconds": self.milliseconds,
+            "median_milliseconds": median,
+        }
+
+
+def run_model(
+    model: Path,
+    inputs: Mapping[str, Path],
+    *,
+    fill_random: bool = False,
+    seed: int = 0,
+    repeat: int = 0,
+    save: Path | None = None,
+    options: BuildOptions | None = None,
+    steps: Steps | None = None,
+) -> Ran:
+    """Load a library, or build an ONNX file, and run it.
+
+    Parameters
+    ----------
+    model : Path
+        A `.so` or `.tar` that `export_library` wrote; anything else is read as ONNX.
+    inputs : dict of str to Path
+        `.npy` files.
+    fill_random : bool
+        Give inputs without a file seeded random values.
+    seed : int
+    repeat : int
+        How many timed runs follow.
+    save : Path, optional
+        An `.npz` that gets the outputs.
+    options : BuildOptions, optional
+        For an ONNX file.
+    steps : Steps, optional
+        Shows the progress.
+
+    Raises
+    ------
+    InputError
+        An input is missing, unknown, or of the wrong shape or dtype.
+    LoadError, FrontendError, BuildError, ExportError
+        The library, the model, its build or `save` is at fault.
+    """
+    steps = steps or Steps()
+    library = _library(model, options or BuildOptions(), steps)
+    given = read_inputs(inputs)
+    absent = [info for info in library.metadata.inputs if info.name not in given]
+    if absent and not fill_random:
+        wanted = ", ".join(str(info) for info in absent)
+        raise InputError(f"no value for {wanted}; give --input NAME=FILE.npy, or --random")
+    outputs, milliseconds = run_library(
+        library, {**random_inputs(absent, seed), **given}, repeat, steps
+    )
+    ran = Ran(dict(zip((info.name for info in library.metadata.outputs), outputs)), milliseconds)
+    if save is not None:
+        _save(save, ran.outputs)
+    return ran
+
+
+def run_library(
+    library: FactoryModule, inputs: Mapping[str, np.ndarray], repeat: int, steps: Steps
+) -> tuple[list[np.ndarray], list[float]]:
+    """Outputs of one run, and the milliseconds of `repeat` further ones."""
+    from compiler.runtime import graph_executor
+
+    devices = devices_of(library)
+    module = graph_executor.GraphModule(library[library.libmod_name](devices))
+    module.set_input(inputs)
+    with steps.step("run"):
+        module.run()
+        outputs = [module.get_output(index).numpy() for index in range(module.get_num_outputs())]
+    if not repeat:
+        return outputs, []
+    with steps.step("time", f"{repeat} runs"):
+        timed = module.benchmark(devices[0], repeat=repeat, number=1)
+    return outputs, [seconds * 1e3 for seconds in timed.results]
+
+
+def devices_of(library: FactoryModule) -> list[Any]:
+    """The first device of each kind that a library was built for."""
+    import tvm
+
+    return [tvm.device(kind, 0) for kind in library.metadata.devices]
+
+
+def show_ran(ran: Ran) -> None:
+    """Print a line per output and the times."""
+    rows = []
+    for name, value in ran.outputs.items():
+        found = _summary(value)
+        shown = (f"{found[key]:.6g}" for key in ("min", "mean", "max"))
+        rows.append((name, f"{found['dtype']}{found['shape']}", *shown))
+    show(table(("output", "type", "min", "mean", "max"), rows, numbers=3))
+    if ran.milliseconds:
+        show(
+            f"{len(ran.milliseconds)} runs: median {statistics.median(ran.milliseconds):.3f} ms, "
+            f"fastest {min(ran.milliseconds):.3f} ms, slowest {max(ran.milliseconds):.3f} ms"
+        )
+
+
+def _library(model: Path, options: BuildOptions, steps: Steps) -> FactoryModule:
+    if model.suffix not in (".so", ".tar"):
+        return compile_model(model, options, steps=steps).library
+    from compiler.runtime import load_module
+
+    with steps.step("load", str(model)):
+        return load_module(model)
+
+
+def _summary(value: np.ndarray) -> dict[str, Any]:
+    filled = value.size > 0
+    return {
+        "shape": list(value.shape),
+        "dtype": str(value.dtype),
+        "min": float(value.min()) if filled else 0.0,
+        "mean": float(value.mean(dtype="float64")) if filled else 0.0,
+        "max": float(value.max()) if filled else 0.0,
+    }
+
+
+def _save(path: Path, outputs: Mapping[str, np.ndarray]) -> None:
+    import numpy as np
+
+    write_whole(path, lambda file: np.savez(file, **outputs))

@@ -1,0 +1,36 @@
+"""Target-independent passes over Relax functions, one pass per file."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import tvm
+
+
+def simplify_passes() -> list[tvm.transform.Pass]:
+    """The passes that the build runs first, in their order.
+
+    Run them in a `tvm.transform.Sequential`, so that the `opt_level` and `disabled_pass` of the
+    active `PassContext` apply to each: SimplifyExpr, SimplifyInference (level 0),
+    RecognizeLayerNorm, RecognizeGelu, RecognizeSilu (1), FoldConstant (2), FoldScaleAxis (3).
+    """
+    from .fold_constants import FoldConstant
+    from .fold_scale_axis import FoldScaleAxis
+    from .recognize_gelu import RecognizeGelu
+    from .recognize_layer_norm import RecognizeLayerNorm
+    from .recognize_silu import RecognizeSilu
+    from .simplify import SimplifyExpr
+    from .simplify_inference import SimplifyInference
+
+    return [
+        FoldConstant(),
+        SimplifyExpr(),
+        RecognizeLayerNorm(),
+        RecognizeGelu(),
+        RecognizeSilu(),
+        SimplifyInference(),
+        FoldScaleAxis(),
+        FoldConstant(),
+        SimplifyExpr(),
+    ]

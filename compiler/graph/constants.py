@@ -1,0 +1,68 @@
+"""Relax constants as numpy arrays and back, without needless copies."""
+
+from __future__ import annotations
+
+from typing import Any, Optional
+
+import numpy as np
+import tvm
+from tvm import relax
+
+_SHARED_DTYPES = frozenset("float16 float32 float64 int8 uint8 int32 int64".split())
+"""Dtypes that numpy can view in a TVM tensor's memory."""
+
+
+def array_of(expr: Any) -> Optional[np.ndarray]:
+    """The value of a constant; None for any other expression.
+
+    The array may share the constant's memory: treat it as read-only.
+    """
+    if not isinstance(expr, tvm.ir.GenericConst):
+        return None
+    tensor = expr.value
+    if tensor.dtype in _SHARED_DTYPES and tensor.device.dlpack_device_type() == 1:
+        return np.from_dlpack(tensor)
+    return tensor.numpy()
+
+
+def scalar_of(expr: Any) -> Optional[float]:
+    """The number that a constant holds in all its elements; None for anything else."""
+    array = array_of(expr)
+    if array is None or array.size == 0 or array.dtype.kind not in "fiu":
+        return None
+    first = array.flat[0]
+    return float(first) if array.size == 1 or bool((array == first).all()) else None
+
+
+def to_tensor(array: np.ndarray) -> tvm.runtime.Tensor:
+    """Copy an array once into a TVM tensor on the CPU."""
+    if str(array.dtype) not in _SHARED_DTYPES:
+        return tvm.runtime.tensor(array)
+    tensor = tvm.runtime.empty(array.shape, str(array.dtype))
+    np.from_dlpack(tensor)[...] = array
+    return tensor
+
+
+def constant(array: np.ndarray) -> relax.Expr:
+    """A Relax constant that holds a copy of `array`, with its dtype."""
+    return relax.const(to_tensor(np.asarray(array)))
+
+
+def static_shape(expr: Any) -> Optional[tuple[int, ...]]:
+    """The shape of a tensor expression; None unless every extent is a known integer."""
+    ty = expr.ty
+    if not isinstance(ty, relax.TensorType) or not isinstance(ty.shape, relax.ShapeExpr):
+        return None
+    return integers(ty.shape.values)
+
+
+def dtype_of(expr: Any) -> str:
+    """The dtype of a tensor expression, e.g. "float32"; "" when it is unknown."""
+    return str(expr.ty.dtype) if isinstance(expr.ty, relax.TensorType) else ""
+
+
+def integers(values: Any) -> Optional[tuple[int, ...]]:
+    """A sequence of integers and integer immediates as a tuple; None if one is symbolic."""
+    if all(isinstance(value, (int, tvm.tirx.IntImm)) for value in values):
+        return tuple(int(value) for value in values)
+    return None

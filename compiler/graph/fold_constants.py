@@ -1,0 +1,380 @@
+"""Constant folding of Relax operators with numpy: nothing is compiled."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, Optional
+
+import numpy as np
+import tvm
+from tvm import relax
+
+from .constants import array_of, constant, integers, static_shape
+from .rewrite import CallRule, rewrite_calls
+
+MAX_GROWTH = 4
+SMALL_BYTES = 1 << 20
+"""A result is kept symbolic if it is larger than this and `MAX_GROWTH` times its operands."""
+
+Folder = Callable[[relax.Call, list[np.ndarray]], Any]
+
+
+@tvm.transform.module_pass(opt_level=2, name="FoldConstant")
+class FoldConstant:
+    """Replace operators on constants by their results.
+
+    1. A call of an operator in `FOLDERS` whose tensor operands are all constants becomes a
+       constant. Float arithmetic has the precision of its dtype; reductions, matmul and
+       transcendental functions are computed in float64 and rounded once.
+    2. `shape_of` a tensor of static shape becomes that shape, `shape_to_tensor` of a static shape
+       a constant, `tensor_to_shape` of a constant a shape.
+    3. What would grow is left alone: results of more than 1 MiB and four times their operands.
+
+    Before::
+
+        lv = permute_dims(const[1000, 512])
+        gv = matmul(x, lv)
+
+    After::
+
+        gv = matmul(x, const[512, 1000])
+    """
+
+    def transform_module(
+        self, mod: tvm.IRModule, _ctx: tvm.transform.PassContext
+    ) -> tvm.IRModule:
+        """Fold constants in every Relax function."""
+        return rewrite_calls(mod, _Fold)
+
+
+class _Fold(CallRule):
+    def rewrite(self, call: relax.Call, name: str) -> Optional[relax.Expr]:
+        if name in _SHAPE_RULES:
+            return _SHAPE_RULES[name](self, call)
+        if name not in FOLDERS and name != "split":
+            return None
+        operands = self._operands(call)
+        if operands is None or not _has_static_result(call):
+            return None
+        if _grows(call, operands):
+            return None
+        with np.errstate(all="ignore"):
+            if name == "split":
+                return relax.Tuple([constant(part) for part in _split(call, operands)])
+            result = FOLDERS[name](call, operands)
+        shape = static_shape(call)
+        if result is None or shape is None:
+            return None
+        return constant(np.asarray(result).astype(str(call.ty.dtype), copy=False).reshape(shape))
+
+    def _operands(self, call: relax.Call) -> Optional[list[np.ndarray]]:
+        """Arrays of the tensor arguments, tuples flattened; None if one is no constant."""
+        operands = []
+        for argument in call.args:
+            value = self.scope.definition(argument)
+            for field in value.fields if isinstance(value, relax.Tuple) else [value]:
+                item = self.scope.definition(field)
+                if not isinstance(item.ty, relax.TensorType):
+                    continue
+                array = array_of(item)
+                if array is None or array.dtype.kind not in "fiub":
+                    return None
+                operands.append(array)
+        return operands
+
+    def shape_of(self, call: relax.Call) -> Optional[relax.Expr]:
+        extents = static_shape(call.args[0])
+        return None if extents is None else relax.ShapeExpr(extents)
+
+    def shape_to_tensor(self, call: relax.Call) -> Optional[relax.Expr]:
+        shape = self.scope.definition(call.args[0])
+        extents = integers(shape.values) if isinstance(shape, relax.ShapeExpr) else None
+        return None if extents is None else constant(np.array(extents, "int64"))
+
+    def tensor_to_shape(self, call: relax.Call) -> Optional[relax.Expr]:
+        array = array_of(call.args[0])
+        return None if array is None else relax.ShapeExpr([int(extent) for extent in array])
+
+
+_SHAPE_RULES: dict[str, Callable[[_Fold, relax.Call], Optional[relax.Expr]]] = {
+    "shape_of": _Fold.shape_of,
+    "shape_to_tensor": _Fold.shape_to_tensor,
+    "tensor_to_shape": _Fold.tensor_to_shape,
+}
+
+
+def _has_static_result(call: relax.Call) -> bool:
+    if isinstance(call.ty, relax.TupleType):
+        return True
+    return static_shape(call) is not None
+
+
+def _grows(call: relax.Call, operands: list[np.ndarray]) -> bool:
+    if isinstance(call.ty, relax.TupleType):
+        return False
+    shape = static_shape(call)
+    assert shape is not None
+    size = math.prod(shape) * np.dtype(str(call.ty.dtype)).itemsize
+    return size > SMALL_BYTES and size > MAX_GROWTH * sum(array.nbytes for array in operands)
+
+
+def _split(call: relax.Call, operands: list[np.ndarray]) -> list[np.ndarray]:
+    sections = call.attrs.indices_or_sections
+    axis = int(call.attrs.axis)
+    if isinstance(sections, (int, tvm.tirx.IntImm)):
+        extent = -(-operands[0].shape[axis] // int(sections))
+        cuts = [extent * (i + 1) for i in range(int(sections) - 1)]
+    else:
+        cuts = [int(cut) for cut in sections]
+    return np.split(operands[0], cuts, axis=axis)
+
+
+def _elementwise(function: Callable[..., np.ndarray]) -> Folder:
+    return lambda call, operands: function(*operands)
+
+
+def _in_float64(function: Callable[[np.ndarray], np.ndarray]) -> Folder:
+    """A function of one operand, rounded once from float64; None for integers."""
+
+    def fold(call: relax.Call, operands: list[np.ndarray]) -> Any:
+        return function(operands[0].astype("float64")) if operands[0].dtype.kind == "f" else None
+
+    return fold
+
+
+def _reduction(function: Callable[..., np.ndarray], wide: bool) -> Folder:
+    def fold(call: relax.Call, operands: list[np.ndarray]) -> Any:
+        (data,) = operands
+        if data.size == 0 or (function is np.mean and data.dtype.kind != "f"):
+            return None
+        axis = call.attrs.axis
+        axes = None if axis is None else tuple(int(a) for a in axis)
+        if wide and data.dtype.kind == "f":
+            data = data.astype("float64")
+        return function(data, axis=axes, keepdims=bool(call.attrs.keepdims))
+
+    return fold
+
+
+def _same_elements(call: relax.Call, operands: list[np.ndarray]) -> np.ndarray:
+    return operands[0]
+
+
+def _astype(call: relax.Call, operands: list[np.ndarray]) -> Any:
+    target = str(call.ty.dtype)
+    if target not in _NUMPY_DTYPES:
+        return None
+    data = operands[0]
+    if data.dtype.kind == "f" and target[0] in "iu" and not np.isfinite(data).all():
+        return None
+    return data.astype(target)
+
+
+_NUMPY_DTYPES = frozenset(
+    "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64".split()
+)
+
+
+def _divide(call: relax.Call, operands: list[np.ndarray]) -> Any:
+    left, right = operands
+    if left.dtype.kind == "f":
+        return left / right
+    if (right == 0).any():
+        return None
+    quotient = np.abs(left) // np.abs(right)
+    return np.where((left < 0) != (right < 0), -quotient, quotient)  # as C truncates
+
+
+def _power(call: relax.Call, operands: list[np.ndarray]) -> Any:
+    base, exponent = operands
+    return base.astype("float64") ** exponent if base.dtype.kind == "f" else None
+
+
+def _clip(call: relax.Call, operands: list[np.ndarray]) -> Any:
+    bounds = [_immediate(argument) for argument in call.args[1:]]
+    if None in bounds or operands[0].dtype.kind not in "fi":
+        return None
+    return np.clip(operands[0], *bounds)
+
+
+def _take(call: relax.Call, operands: list[np.ndarray]) -> Any:
+    if len(operands) != 2:
+        return None
+    data, indices = operands
+    axis = call.attrs.axis
+    extent = data.size if axis is None else data.shape[int(axis)]
+    if indices.size and not (0 <= indices.min() and indices.max() < extent):
+        return None  # each mode of take has its own answer outside the tensor
+    return np.take(data, indices, axis=None if axis is None else int(axis))
+
+
+def _concat(call: relax.Call, operands: list[np.ndarray]) -> np.ndarray:
+    axis = call.attrs.axis
+    return np.concatenate(operands, axis=None if axis is None else int(axis))
+
+
+def _strided_slice(call: relax.Call, operands: list[np.ndarray]) -> Any:
+    fields = []
+    for argument in call.args[1:]:
+        numbers = integers(argument.fields) if isinstance(argument, relax.Tuple) else None
+        if numbers is None:
+            return None
+        fields.append(numbers)
+    if len(fields) < 3:
+        return None
+    axes, begin, end = fields[:3]
+    strides = fields[3] if len(fields) > 3 else (1,) * len(axes)
+    if min(strides, default=1) < 1:
+        return None
+    data = operands[0]
+    slices = [slice(None)] * data.ndim
+    for axis, start, stop, step in zip(axes, begin, end, strides):
+        slices[axis] = slice(start, stop, step)
+    return data[tuple(slices)]
+
+
+def _matmul(call: relax.Call, operands: list[np.ndarray]) -> np.ndarray:
+    left, right = operands
+    wide = "float64" if left.dtype.kind == "f" else str(call.ty.dtype)
+    return np.matmul(left.astype(wide), right.astype(wide))
+
+
+def _permute_dims(call: relax.Call, operands: list[np.ndarray]) -> np.ndarray:
+    axes = call.attrs.axes
+    return np.transpose(operands[0], None if axes is None else [int(axis) for axis in axes])
+
+
+def _full(call: relax.Call, operands: list[np.ndarray]) -> np.ndarray:
+    return np.broadcast_to(operands[0], static_shape(call) or ())
+
+
+def _filled(value: int) -> Folder:
+    return lambda call, _: np.full(static_shape(call) or (), value, str(call.ty.dtype))
+
+
+def _arange(call: relax.Call, operands: list[np.ndarray]) -> Any:
+    bounds = [_immediate(argument) for argument in call.args]
+    return None if None in bounds else np.arange(*bounds).astype(str(call.ty.dtype))
+
+
+def _pad(call: relax.Call, operands: list[np.ndarray]) -> Any:
+    if str(call.attrs.pad_mode) != "constant":
+        return None
+    widths = [int(width) for width in call.attrs.pad_width]
+    pairs = list(zip(widths[::2], widths[1::2]))
+    if min(widths, default=0) < 0:
+        return None
+    return np.pad(operands[0], pairs, constant_values=float(call.attrs.pad_value))
+
+
+def _tile(call: relax.Call, operands: list[np.ndarray]) -> Any:
+    repeats = integers(call.attrs.repeats)
+    return None if repeats is None else np.tile(operands[0], repeats)
+
+
+def _stack(call: relax.Call, operands: list[np.ndarray]) -> np.ndarray:
+    return np.stack(operands, axis=int(call.attrs.axis or 0))
+
+
+def _layout_transform(call: relax.Call, operands: list[np.ndarray]) -> Any:
+    """A layout change that only splits and reorders axes, e.g. OIHW to OIHW4i16o."""
+    index_map = call.attrs.index_map
+    data = operands[0]
+    source = {variable: axis for axis, variable in enumerate(index_map.initial_indices)}
+    factors: dict[int, int] = {}
+    parts: list[tuple[int, int]] = []  # of each new axis: the old axis, and 0 outer or 1 inner
+    for index in index_map.final_indices:
+        variable, factor, inner = index, None, 0
+        if isinstance(index, (tvm.tirx.FloorDiv, tvm.tirx.FloorMod)):
+            if not isinstance(index.b, tvm.tirx.IntImm):
+                return None
+            variable, factor = index.a, int(index.b)
+            inner = int(isinstance(index, tvm.tirx.FloorMod))
+        axis = source.get(variable) if isinstance(variable, tvm.tirx.Var) else None
+        if axis is None or (factor is not None and factors.setdefault(axis, factor) != factor):
+            return None
+        parts.append((axis, inner))
+    complete = {(axis, inner) for axis in range(data.ndim) for inner in range(1 + (axis in factors))}
+    if len(set(parts)) != len(parts) or set(parts) != complete:
+        return None
+    if any(data.shape[axis] % factor for axis, factor in factors.items()):
+        return None  # padded: what it is padded with is the reader's choice
+    shape, place = [], {}
+    for axis, extent in enumerate(data.shape):
+        factor = factors.get(axis, 1)
+        place[axis, 0] = len(shape)
+        shape.append(extent // factor)
+        if axis in factors:
+            place[axis, 1] = len(shape)
+            shape.append(factor)
+    return data.reshape(shape).transpose([place[part] for part in parts])
+
+
+def _immediate(expr: Any) -> Optional[float]:
+    return expr.value if isinstance(expr, (tvm.tirx.IntImm, tvm.tirx.FloatImm)) else None
+
+
+FOLDERS: dict[str, Folder] = {
+    "abs": _elementwise(np.abs),
+    "add": _elementwise(np.add),
+    "arange": _arange,
+    "astype": _astype,
+    "bitwise_and": _elementwise(np.bitwise_and),
+    "bitwise_or": _elementwise(np.bitwise_or),
+    "broadcast_to": _full,
+    "ceil": _elementwise(np.ceil),
+    "clip": _clip,
+    "concat": _concat,
+    "cos": _in_float64(np.cos),
+    "divide": _divide,
+    "equal": _elementwise(np.equal),
+    "exp": _in_float64(np.exp),
+    "expand_dims": _same_elements,
+    "flatten": _same_elements,
+    "floor": _elementwise(np.floor),
+    "full": _full,
+    "greater": _elementwise(np.greater),
+    "greater_equal": _elementwise(np.greater_equal),
+    "layout_transform": _layout_transform,
+    "less": _elementwise(np.less),
+    "less_equal": _elementwise(np.less_equal),
+    "log": _in_float64(np.log),
+    "logical_and": _elementwise(np.logical_and),
+    "logical_not": _elementwise(np.logical_not),
+    "logical_or": _elementwise(np.logical_or),
+    "matmul": _matmul,
+    "max": _reduction(np.max, wide=False),
+    "maximum": _elementwise(np.maximum),
+    "mean": _reduction(np.mean, wide=True),
+    "min": _reduction(np.min, wide=False),
+    "minimum": _elementwise(np.minimum),
+    "multiply": _elementwise(np.multiply),
+    "negative": _elementwise(np.negative),
+    "nn.batch_flatten": _same_elements,
+    "nn.pad": _pad,
+    "nn.relu": lambda call, operands: np.maximum(operands[0], 0),
+    "not_equal": _elementwise(np.not_equal),
+    "ones": _filled(1),
+    "permute_dims": _permute_dims,
+    "power": _power,
+    "prod": _reduction(np.prod, wide=True),
+    "reshape": _same_elements,
+    "rsqrt": _in_float64(lambda data: 1 / np.sqrt(data)),
+    "sigmoid": _in_float64(lambda data: 1 / (1 + np.exp(-data))),
+    "sign": _elementwise(np.sign),
+    "sin": _in_float64(np.sin),
+    "sqrt": _in_float64(np.sqrt),
+    "square": _elementwise(np.square),
+    "squeeze": _same_elements,
+    "stack": _stack,
+    "strided_slice": _strided_slice,
+    "subtract": _elementwise(np.subtract),
+    "sum": _reduction(np.sum, wide=True),
+    "take": _take,
+    "tanh": _in_float64(np.tanh),
+    "tile": _tile,
+    "where": _elementwise(np.where),
+    "zeros": _filled(0),
+}
+"""Operator name, without "relax.", to the function that computes it; None means: leave it."""

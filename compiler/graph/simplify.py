@@ -1,0 +1,225 @@
+"""Simplification of operator calls that do nothing, or less than two of them do."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, Optional
+
+import numpy as np
+import tvm
+from tvm import relax
+
+from .constants import array_of, constant, dtype_of, integers, scalar_of, static_shape
+from .rewrite import CallRule, operator_name, rewrite_calls
+
+RESHAPES = frozenset("reshape flatten expand_dims squeeze nn.batch_flatten".split())
+"""Operators that keep every element in its place in memory."""
+
+
+@tvm.transform.module_pass(opt_level=0, name="SimplifyExpr")
+class SimplifyExpr:
+    """Simplify calls one by one.
+
+    1. A reshape, broadcast, cast, transposition, slice or concatenation that changes nothing
+       becomes its operand.
+    2. `flatten`, `expand_dims`, `squeeze` become `reshape`, and a reshape of a reshape one reshape.
+    3. A transposition of a transposition becomes one; one that only moves axes of extent 1
+       becomes a reshape.
+    4. x + 0, x - 0, x * 1, x / 1 and x ** 1 become x.
+    5. (x * a) * b with numbers a, b becomes x * (a * b); x / a becomes x * (1 / a) where that is
+       exact, that is for powers of two.
+    6. x ** 2 becomes x * x, x ** 0.5 sqrt(x), x ** -0.5 and 1 / sqrt(x) rsqrt(x).
+    7. relu(relu(x)) becomes relu(x), and clip(clip(x)) one clip.
+
+    Before::
+
+        lv = reshape(x, (1, 128, 12, 64))
+        lv1 = reshape(lv, (128, 768))
+        lv2 = multiply(lv1, 1)
+
+    After::
+
+        lv1 = reshape(x, (128, 768))
+    """
+
+    def transform_module(
+        self, mod: tvm.IRModule, _ctx: tvm.transform.PassContext
+    ) -> tvm.IRModule:
+        """Simplify every Relax function."""
+        return rewrite_calls(mod, _Simplify)
+
+
+class _Simplify(CallRule):
+    def rewrite(self, call: relax.Call, name: str) -> Optional[relax.Expr]:
+        rule = _RULES.get(name)
+        return rule(self, call) if rule is not None else None
+
+    def reshape(self, call: relax.Call) -> Optional[relax.Expr]:
+        data, shape = call.args[0], static_shape(call)
+        if shape is None:
+            return None
+        if static_shape(data) == shape:
+            return data
+        source = self._before_reshapes(data)
+        if source.same_as(data) and operator_name(call) == "reshape":
+            return None
+        return source if static_shape(source) == shape else relax.op.reshape(source, shape)
+
+    def _before_reshapes(self, data: relax.Expr) -> relax.Expr:
+        """What `data` is a reshape of, through any number of them."""
+        inner = self.scope.definition(data)
+        while operator_name(inner) in RESHAPES and static_shape(inner.args[0]) is not None:
+            data = inner.args[0]
+            inner = self.scope.definition(data)
+        return data
+
+    def unchanged(self, call: relax.Call) -> Optional[relax.Expr]:
+        """The operand, if the call has its shape and dtype: only then it changes nothing."""
+        return _if_alike(call, call.args[0])
+
+    def strided_slice(self, call: relax.Call) -> Optional[relax.Expr]:
+        strides = call.args[4] if len(call.args) > 4 else None
+        if isinstance(strides, relax.Tuple) and set(integers(strides.fields) or (0,)) != {1}:
+            return None
+        return self.unchanged(call)
+
+    def concat(self, call: relax.Call) -> Optional[relax.Expr]:
+        tensors = self.scope.definition(call.args[0])
+        if isinstance(tensors, relax.Tuple) and len(tensors.fields) == 1:
+            return tensors.fields[0] if call.attrs.axis is not None else None
+        return None
+
+    def permute_dims(self, call: relax.Call) -> Optional[relax.Expr]:
+        data, shape = call.args[0], static_shape(call.args[0])
+        if shape is None:
+            return None
+        axes = _axes(call, len(shape))
+        inner = self.scope.call_of(data, "permute_dims")
+        if inner is not None:
+            first = _axes(inner, len(shape))
+            data, axes = inner.args[0], tuple(first[axis] for axis in axes)
+            shape = static_shape(data)
+            assert shape is not None
+        if axes == tuple(range(len(shape))):
+            return data
+        moving = [axis for axis in axes if shape[axis] != 1]
+        if moving == sorted(moving):
+            return relax.op.reshape(self._before_reshapes(data), [shape[axis] for axis in axes])
+        return relax.op.permute_dims(data, list(axes)) if inner is not None else None
+
+    def add(self, call: relax.Call) -> Optional[relax.Expr]:
+        left, right = call.args
+        found = self._neutral(call, left, right, 0.0)
+        return self._neutral(call, right, left, 0.0) if found is None else found
+
+    def subtract(self, call: relax.Call) -> Optional[relax.Expr]:
+        left, right = call.args
+        return self._neutral(call, left, right, 0.0)
+
+    def multiply(self, call: relax.Call) -> Optional[relax.Expr]:
+        left, right = call.args
+        for data, other in ((left, right), (right, left)):
+            found = self._neutral(call, data, other, 1.0)
+            if found is None:
+                found = self._two_factors(call, data, other)
+            if found is not None:
+                return found
+        return None
+
+    def divide(self, call: relax.Call) -> Optional[relax.Expr]:
+        data, divisor = call.args
+        found = self._neutral(call, data, divisor, 1.0)
+        if found is not None:
+            return found
+        if not dtype_of(call).startswith("float"):
+            return None
+        root = self.scope.call_of(divisor, "sqrt")
+        if scalar_of(data) == 1.0 and root is not None and static_shape(call) == static_shape(root):
+            return relax.op.rsqrt(root.args[0])
+        number = scalar_of(divisor)
+        if number is None or not math.isfinite(number) or abs(math.frexp(number)[0]) != 0.5:
+            return None
+        array = array_of(divisor)
+        assert array is not None
+        with np.errstate(over="ignore"):
+            inverse = np.reciprocal(array)
+        if not np.isfinite(inverse).all() or (inverse == 0).any():
+            return None
+        return relax.op.multiply(data, constant(inverse))
+
+    def power(self, call: relax.Call) -> Optional[relax.Expr]:
+        data, exponent = call.args[0], scalar_of(call.args[1])
+        if static_shape(call) is None or static_shape(call) != static_shape(data):
+            return None
+        if exponent == 1.0:
+            return data
+        if exponent == 2.0:
+            return relax.op.multiply(data, data)
+        if exponent == 0.5:
+            return relax.op.sqrt(data)
+        return relax.op.rsqrt(data) if exponent == -0.5 else None
+
+    def relu(self, call: relax.Call) -> Optional[relax.Expr]:
+        data = call.args[0]
+        return data if self.scope.call_of(data, "nn.relu") is not None else None
+
+    def clip(self, call: relax.Call) -> Optional[relax.Expr]:
+        inner = self.scope.call_of(call.args[0], "clip")
+        if inner is None:
+            return None
+        outer_low, outer_high = (bound.value for bound in call.args[1:])
+        inner_low, inner_high = (bound.value for bound in inner.args[1:])
+        if not (inner_low <= inner_high and outer_low <= outer_high):
+            return None
+        bounds = (min(max(bound, outer_low), outer_high) for bound in (inner_low, inner_high))
+        return relax.op.clip(inner.args[0], *bounds)
+
+    def _neutral(
+        self, call: relax.Call, data: relax.Expr, other: relax.Expr, neutral: float
+    ) -> Optional[relax.Expr]:
+        return _if_alike(call, data) if scalar_of(other) == neutral else None
+
+    def _two_factors(
+        self, call: relax.Call, data: relax.Expr, other: relax.Expr
+    ) -> Optional[relax.Expr]:
+        """x * (a * b) for `data` = x * a and `other` = b, both numbers."""
+        outer = scalar_of(other)
+        inner = self.scope.call_of(data, "multiply")
+        if outer is None or inner is None or not dtype_of(call).startswith("float"):
+            return None
+        for base, factor in (inner.args, reversed(inner.args)):
+            number = scalar_of(factor)
+            if number is not None and static_shape(base) == static_shape(call):
+                return relax.op.multiply(base, relax.const(number * outer, dtype_of(call)))
+        return None
+
+
+def _if_alike(call: relax.Call, data: relax.Expr) -> Optional[relax.Expr]:
+    """`data`, if the call has its static shape and dtype; else None."""
+    same = static_shape(call) is not None and static_shape(call) == static_shape(data)
+    return data if same and dtype_of(call) == dtype_of(data) else None
+
+
+def _axes(call: relax.Call, rank: int) -> tuple[int, ...]:
+    axes: Any = call.attrs.axes
+    if axes is None:
+        return tuple(reversed(range(rank)))
+    return tuple(int(axis) % rank for axis in axes)
+
+
+_RULES: dict[str, Callable[[_Simplify, relax.Call], Optional[relax.Expr]]] = {
+    **dict.fromkeys(RESHAPES, _Simplify.reshape),
+    "add": _Simplify.add,
+    "astype": _Simplify.unchanged,
+    "broadcast_to": _Simplify.unchanged,
+    "clip": _Simplify.clip,
+    "concat": _Simplify.concat,
+    "divide": _Simplify.divide,
+    "multiply": _Simplify.multiply,
+    "nn.relu": _Simplify.relu,
+    "permute_dims": _Simplify.permute_dims,
+    "power": _Simplify.power,
+    "strided_slice": _Simplify.strided_slice,
+    "subtract": _Simplify.subtract,
+}

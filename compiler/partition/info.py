@@ -1,0 +1,91 @@
+"""What the accepted subgraphs of a module are."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from tvm import IRModule, relax
+from tvm.ir import Call, GlobalVar, Op
+
+from .outline import INPUT_NAMES
+
+_OWN = "baton."
+
+
+@dataclass(frozen=True)
+class SubgraphInfo:
+    """One accepted subgraph.
+
+    Attributes
+    ----------
+    name : str
+        Name of the function in the module.
+    backend, strategy : str
+        Partitioner and strategy that claimed it.
+    subgraph_op : str
+        Operator name that later partitioners see.
+    subgraph_id : int
+        Number among the candidates of its strategy, rejected ones counted.
+    target : str or None
+        What the backend wants it compiled for; None for the build's target.
+    attrs : dict of str to str
+        Attributes the backend set, "target" included.
+    operators : tuple of str
+        Operators in execution order, without the `relax.` prefix.
+    input_names : tuple of str
+        For each input the parameter of `main` it comes from, or "".
+    """
+
+    name: str
+    backend: str
+    strategy: str
+    subgraph_op: str
+    subgraph_id: int
+    target: str | None
+    attrs: dict[str, str]
+    operators: tuple[str, ...]
+    input_names: tuple[str, ...]
+
+
+def subgraphs(mod: IRModule) -> list[SubgraphInfo]:
+    """Accepted subgraphs of a module, in the order in which `main` calls them.
+
+    Functions that `main` does not call follow, sorted by name.
+    """
+    found: dict[str, SubgraphInfo] = {}
+    for variable, function in mod.functions_items():
+        if not isinstance(function, relax.Function) or not function.attrs:
+            continue
+        if "baton.backend" in function.attrs:
+            found[variable.name_hint] = _info(variable.name_hint, function)
+    called = [
+        binding.value.op.name_hint
+        for block in (mod["main"].body.blocks if "main" in mod else ())
+        for binding in block.bindings
+        if isinstance(binding.value, Call) and isinstance(binding.value.op, GlobalVar)
+    ]
+    order = dict.fromkeys([*(name for name in called if name in found), *sorted(found)])
+    return [found[name] for name in order]
+
+
+def _info(name: str, function: relax.Function) -> SubgraphInfo:
+    attrs = function.attrs
+    own = {str(key): str(value) for key, value in attrs.items() if not str(key).startswith(_OWN)}
+    operators = tuple(
+        binding.value.op.name.removeprefix("relax.")
+        for block in function.body.blocks
+        for binding in block.bindings
+        if isinstance(binding.value, Call) and isinstance(binding.value.op, Op)
+    )
+    return SubgraphInfo(
+        name=name,
+        backend=str(attrs["baton.backend"]),
+        strategy=str(attrs["baton.strategy"]),
+        subgraph_op=str(attrs["baton.subgraph_op"]),
+        subgraph_id=int(attrs["baton.subgraph_id"]),
+        target=own.get("target"),
+        attrs=own,
+        operators=operators,
+        input_names=tuple(json.loads(str(attrs[INPUT_NAMES]))),
+    )

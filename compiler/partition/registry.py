@@ -1,0 +1,191 @@
+"""Which partitioners exist: their strategies, registered by name.
+
+A partitioner is a name and one or more strategies that run in order. What the two callbacks of a
+strategy get, may do and must not do is written at `Strategy`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, overload
+
+from compiler.errors import PartitionError, UnknownBackendError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+Options = dict[str, str]
+SupportedOps = Callable[[str, list[int], Options], Sequence[int] | None]
+AcceptSubgraph = Callable[
+    [
+        str,
+        int,
+        Options,
+        dict[str, str],
+        "Mapping[str, np.ndarray]",
+        "Mapping[str, np.ndarray]",
+    ],
+    bool,
+]
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """One pass of a partitioner over the graph.
+
+    Attributes
+    ----------
+    name : str
+        Name of the strategy, unique within its partitioner.
+    supported_ops : (graph_json, ids, options) -> None or list of int
+        Claims nodes. `graph_json` is the whole graph (format: `compiler.partition.graph`); `ids`
+        has one -2 per node. The callback sets `ids[i]` to -1 (may join any subgraph), to k >= 0
+        (may join subgraph number k only) or leaves -2 (stays outside), or returns a list of the
+        same length instead. Marks on variables and on subgraphs accepted earlier have no effect.
+    accept_subgraph : (graph_json, subgraph_id, options, attrs, args, aux) -> bool, optional
+        Decides on one subgraph; called in ascending order of `subgraph_id`, which counts from 0
+        in each strategy. `attrs` is an empty dict; strings put there become attributes of the
+        accepted function, "target" says what to compile it for. `args` maps the name of every
+        parameter and constant whose value is known to a read-only array that shares the memory
+        of the value; the variable nodes of the subgraph give that name as "argName". `aux` is
+        empty for Relax modules. Without this callback every subgraph is accepted.
+    subgraph_op : str
+        Operator name that later partitioners see on the accepted subgraph.
+
+    Notes
+    -----
+    A callback that raises, or that leaves or returns anything else, ends the partitioning with a
+    `PartitionCallbackError`; the module stays as it was.
+    """
+
+    name: str
+    supported_ops: SupportedOps
+    accept_subgraph: AcceptSubgraph | None = None
+    subgraph_op: str = "_custom_subgraph_op"
+
+    def __post_init__(self) -> None:
+        for what, value in (("name", self.name), ("subgraph_op", self.subgraph_op)):
+            if not isinstance(value, str) or not value:
+                raise PartitionError(f"{what} of a strategy must be a non-empty str, not {value!r}")
+        if not callable(self.supported_ops):
+            raise PartitionError(f"strategy {self.name!r}: supported_ops is not callable")
+        if self.accept_subgraph is not None and not callable(self.accept_subgraph):
+            raise PartitionError(f"strategy {self.name!r}: accept_subgraph is not callable")
+
+
+_partitioners: dict[str, tuple[Strategy, ...]] = {}
+_lock = threading.Lock()
+
+
+@overload
+def register(
+    name: str, strategies: Strategy | Sequence[Strategy], *, replace: bool = False
+) -> None: ...
+
+
+@overload
+def register(
+    name: str, strategies: None = None, *, replace: bool = False
+) -> Callable[[SupportedOps], SupportedOps]: ...
+
+
+def register(
+    name: str,
+    strategies: Strategy | Sequence[Strategy] | None = None,
+    *,
+    replace: bool = False,
+) -> Any:
+    """Register a partitioner.
+
+    Without `strategies` it is a decorator of a `supported_ops` function, which becomes the one
+    strategy of the partitioner, under the function's name::
+
+        @register("exp_log")
+        def claim(graph_json, ids, options):
+            for index, node in enumerate(json.loads(graph_json)["nodes"]):
+                if node["op"] in ("exp", "log"):
+                    ids[index] = -1
+
+    Parameters
+    ----------
+    name : str
+        Name to partition by.
+    strategies : Strategy or sequence of Strategy, optional
+        Run in this order, each on the result of the one before.
+    replace : bool
+        Take the place of a partitioner of that name instead of refusing.
+
+    Raises
+    ------
+    PartitionError
+        The name is taken or empty, there is no strategy, or two strategies share a name.
+    """
+    if strategies is None:
+
+        def decorate(supported_ops: SupportedOps) -> SupportedOps:
+            title = getattr(supported_ops, "__name__", name)
+            register(name, [Strategy(title, supported_ops)], replace=replace)
+            return supported_ops
+
+        return decorate
+
+    given = (strategies,) if isinstance(strategies, Strategy) else tuple(strategies)
+    if not isinstance(name, str) or not name:
+        raise PartitionError(f"name of a partitioner must be a non-empty str, not {name!r}")
+    if not given:
+        raise PartitionError(f"partitioner {name!r} has no strategy")
+    for strategy in given:
+        if not isinstance(strategy, Strategy):
+            raise PartitionError(f"partitioner {name!r}: {strategy!r} is no Strategy")
+    if len({strategy.name for strategy in given}) != len(given):
+        names = ", ".join(strategy.name for strategy in given)
+        raise PartitionError(f"partitioner {name!r}: strategies share a name: {names}")
+    with _lock:
+        if name in _partitioners and not replace:
+            raise PartitionError(
+                f"partitioner {name!r} is already registered; unregister it first, "
+                "or pass replace=True"
+            )
+        _partitioners[name] = given
+    return None
+
+
+def unregister(name: str) -> None:
+    """Remove a partitioner.
+
+    Raises
+    ------
+    UnknownBackendError
+        No partitioner of that name is registered.
+    """
+    with _lock:
+        if name not in _partitioners:
+            raise _unknown(name)
+        del _partitioners[name]
+
+
+def list_partitioners() -> list[str]:
+    """Names of all registered partitioners, sorted."""
+    with _lock:
+        return sorted(_partitioners)
+
+
+def strategies_of(name: str) -> tuple[Strategy, ...]:
+    """The strategies of a partitioner, in the order they run.
+
+    Raises
+    ------
+    UnknownBackendError
+        No partitioner of that name is registered.
+    """
+    with _lock:
+        if name not in _partitioners:
+            raise _unknown(name)
+        return _partitioners[name]
+
+
+def _unknown(name: object) -> UnknownBackendError:
+    known = ", ".join(sorted(_partitioners)) or "none"
+    return UnknownBackendError(f"no partitioner named {name!r} is registered; registered: {known}")

@@ -1,0 +1,232 @@
+"""From a Relax `main` to the graph that partitioner callbacks see.
+
+Operators have Relax's names without the `relax.` prefix. Tuples, projections and other names of a
+value leave no node: inputs refer to the entries themselves. A call of a function of the module is
+one node; an accepted subgraph has the operator name its strategy gave it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+from tvm import relax, runtime
+from tvm.ir import Call, GenericConst, GlobalVar, Op, StringImm, Tuple, Var
+
+from compiler.errors import PartitionError
+
+from .graph import VARIABLE, Entry, Graph, Names, Node
+from .relax_function import OPERATION, PROJECTION, RelaxFunction
+
+_ARGUMENT_NAMES = {"relax.strided_slice": ("x", "axes", "begin", "end", "strides")}
+"""Argument names that Relax does not declare itself."""
+
+
+class RelaxGraph:
+    """The neutral graph of a Relax `main` and where its nodes come from.
+
+    Attributes
+    ----------
+    graph : Graph
+    binding_of : list of int or None
+        Per node the binding it stands for; None for a variable.
+    values : mapping of str to numpy.ndarray
+        Values of parameters and constants by node name: read-only views of the memory that the
+        module and `params` own. Types numpy has no view of (bfloat16, float8) are copies.
+
+    Raises
+    ------
+    PartitionError
+        A value in `params` does not fit the parameter of that name.
+    """
+
+    def __init__(self, main: RelaxFunction, params: Mapping[str, Any] | None) -> None:
+        self.graph = Graph()
+        self.binding_of: list[int | None] = []
+        self._values: dict[str, np.ndarray] = {}
+        self._main = main
+        self._names = Names(variable.name for variable in (*main.parameters, *main.index_of))
+        self._used: set[str] = set()
+        self._entries: dict[Any, list[Entry]] = {}
+        self._constants: dict[int, int] = {}
+        self._read_parameters(params or {})
+        for index, kind in enumerate(main.kinds):
+            if kind == OPERATION:
+                self._read_operation(index)
+        self.graph.heads = self.entries(main.function.body.body)
+        self.values: Mapping[str, np.ndarray] = MappingProxyType(self._values)
+
+    def entries(self, expr: Any) -> list[Entry]:
+        """The entries behind an expression, tuples flattened; none for shapes and numbers."""
+        expr = self._main.resolve(expr)
+        if isinstance(expr, Tuple):
+            return [entry for field in expr.fields for entry in self.entries(field)]
+        if isinstance(expr, GenericConst):
+            return [(self._constant(expr), 0)]
+        if not isinstance(expr, Var):
+            return []
+        if expr not in self._entries:
+            index = self._main.index_of.get(expr)
+            if index is None or self._main.kinds[index] != PROJECTION:
+                return []  # a symbolic size
+            self._entries[expr] = self._projected(self._main.bindings[index].value)
+        return self._entries[expr]
+
+    def _projected(self, value: Any) -> list[Entry]:
+        fields = value.tuple_value.ty.fields
+        start = sum(len(list(_leaves(field))) for field in fields[: value.index])
+        stop = start + len(list(_leaves(fields[value.index])))
+        return self.entries(value.tuple_value)[start:stop]
+
+    def _add(self, node: Node, binding: int | None) -> int:
+        self.graph.nodes.append(node)
+        self.binding_of.append(binding)
+        return len(self.graph.nodes) - 1
+
+    def _name(self, variable: Any) -> str:
+        """The variable's own name; only a second variable of that name gets a new one."""
+        if variable.name not in self._used:
+            self._used.add(variable.name)
+            return variable.name
+        return self._names.unique(variable.name)
+
+    def _read_parameters(self, params: Mapping[str, Any]) -> None:
+        attrs = self._main.function.attrs
+        inputs = int(attrs["num_input"]) if attrs and "num_input" in attrs else None
+        for position, parameter in enumerate(self._main.function.params):
+            value = params.get(parameter.name)
+            known = value is not None or (inputs is not None and position >= inputs)
+            name = self._name(parameter)
+            types = [_describe(leaf) for leaf in _leaves(parameter.ty)]
+            node = self._add(Node(VARIABLE, name, [], {"param": str(known)}, types), None)
+            self._entries[parameter] = [(node, output) for output in range(len(types))]
+            if value is not None:
+                self._values[name] = _checked(name, parameter.ty, value)
+
+    def _constant(self, constant: Any) -> int:
+        key = hash(constant)  # its address; the module keeps it alive
+        if key not in self._constants:
+            name = self._names.unique(f"const_{len(self._constants)}")
+            node = Node(VARIABLE, name, [], {"param": "True"}, [_describe(constant.ty)])
+            self._constants[key] = self._add(node, None)
+            if isinstance(constant.value, runtime.Tensor):
+                self._values[name] = _view(constant.value)
+        return self._constants[key]
+
+    def _read_operation(self, index: int) -> None:
+        binding = self._main.bindings[index]
+        inputs: list[Entry] = []
+        attrs: dict[str, str] = {}
+        if isinstance(binding, relax.MatchCast):
+            op, inputs = "match_cast", self.entries(binding.value)
+        elif isinstance(binding.value, Call):
+            op, attrs = self._operator(binding.value)
+            names = _argument_names(binding.value)
+            for name, argument in zip(names, binding.value.args, strict=False):
+                found = self.entries(argument)
+                inputs += found
+                resolved = self._main.resolve(argument)
+                if not found and not (isinstance(resolved, Tuple) and not resolved.fields):
+                    attrs[name] = _text(resolved)
+        else:
+            op = "if" if isinstance(binding.value, relax.If) else "function"
+            for variable in self._main.reads(index):
+                inputs += self.entries(variable)
+        types = [_describe(leaf) for leaf in _leaves(binding.var.ty)]
+        node = self._add(Node(op, self._name(binding.var), inputs, attrs, types), index)
+        self._entries[binding.var] = [(node, output) for output in range(len(types))]
+
+    def _operator(self, call: Any) -> tuple[str, dict[str, str]]:
+        """Operator name and parameters of a call, its arguments left aside."""
+        callee = call.op
+        if isinstance(callee, Op):
+            return callee.name.removeprefix("relax."), _parameters(call.attrs)
+        if isinstance(callee, GlobalVar):
+            function = self._main.module[callee]
+            attrs = _parameters(function.attrs)
+            return attrs.get("baton.subgraph_op", "call"), {"func": callee.name_hint, **attrs}
+        if isinstance(callee, relax.ExternFunc):
+            return "call_packed", {"func": callee.global_symbol}
+        return "call_closure", {}
+
+
+def _leaves(ty: Any) -> Iterator[Any]:
+    if isinstance(ty, relax.TupleType):
+        for field in ty.fields:
+            yield from _leaves(field)
+    else:
+        yield ty
+
+
+def _describe(ty: Any) -> tuple[str, str]:
+    """Shape as text and dtype of one output; "" for what is unknown."""
+    if not isinstance(ty, relax.TensorType):
+        return "", ""
+    shape = _text(ty.shape) if isinstance(ty.shape, relax.ShapeExpr) else ""
+    return shape, str(ty.dtype) if ty.dtype is not None else ""
+
+
+def _argument_names(call: Any) -> list[str]:
+    names: list[str] = []
+    if isinstance(call.op, Op):
+        declared = tuple(argument.name for argument in call.op.arguments or ())
+        names = list(_ARGUMENT_NAMES.get(call.op.name, declared))
+    return names + [f"arg{position}" for position in range(len(names), len(call.args))]
+
+
+def _parameters(attrs: Any) -> dict[str, str]:
+    if attrs is None:
+        return {}
+    if hasattr(attrs, "items"):
+        return {str(key): _text(value) for key, value in attrs.items()}
+    fields = type(attrs).__tvm_ffi_type_info__.fields
+    return {field.name: _text(getattr(attrs, field.name)) for field in fields}
+
+
+def _text(value: Any) -> str:
+    """A parameter as a string, the way Python prints it: "1", "[1, 1]", "None", "NCHW"."""
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return f"[{', '.join(_text(item) for item in value)}]"
+    if isinstance(value, relax.ShapeExpr):
+        return _text(list(value.values))
+    if isinstance(value, Tuple):
+        return _text(list(value.fields))
+    if isinstance(value, (GlobalVar, relax.ExternFunc)):
+        return str(getattr(value, "name_hint", None) or value.global_symbol)
+    if isinstance(value, StringImm):
+        return str(value.value)
+    number = getattr(value, "value", None)
+    return str(number) if isinstance(number, (int, float)) else str(value)
+
+
+def _view(value: Any) -> np.ndarray:
+    try:
+        view = np.from_dlpack(value)
+    except (BufferError, RuntimeError, TypeError):  # bfloat16, float8, or not in host memory
+        view = value.numpy()
+    view = view.view()
+    view.flags.writeable = False
+    return view
+
+
+def _checked(name: str, ty: Any, value: Any) -> np.ndarray:
+    """A read-only view of a parameter's value, after comparing it with the parameter's type."""
+    if not isinstance(value, (np.ndarray, runtime.Tensor)):
+        raise PartitionError(
+            f"params[{name!r}] is a {type(value).__name__}; give a numpy array or a TVM tensor"
+        )
+    shape, dtype = _describe(ty)
+    given = str(list(value.shape)), str(value.dtype)
+    static = shape and all(part.strip().isdigit() for part in shape[1:-1].split(",") if part)
+    if (static and given[0] != shape) or (dtype and given[1] != dtype):
+        raise PartitionError(
+            f"params[{name!r}] has shape {given[0]} and dtype {given[1]}; "
+            f"the parameter of main has {shape} and {dtype}"
+        )
+    if isinstance(value, runtime.Tensor):
+        return _view(value)
+    view = value.view()
+    view.flags.writeable = False
+    return view

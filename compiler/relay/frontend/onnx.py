@@ -1,0 +1,74 @@
+"""`from_onnx`: an ONNX model becomes a Relax module with static shapes, and its parameters."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Optional, Union
+
+import tvm
+
+if TYPE_CHECKING:
+    import onnx
+
+
+def from_onnx(
+    model: Union[onnx.ModelProto, str, os.PathLike[str], bytes],
+    shape: Optional[Mapping[str, tuple[int, ...]]] = None,
+    dtype: Union[str, Mapping[str, str]] = "float32",
+    opset: Optional[int] = None,
+    freeze_params: bool = True,
+) -> tuple[tvm.IRModule, dict[str, tvm.runtime.Tensor]]:
+    """Import an ONNX model as a Relax module.
+
+    The operators are converted by TVM's Relax importer and, where real exports need more than
+    it does, by the converters of `onnx_ops`. Whatever depends only on constants and on static
+    shapes is computed here, so that shape arithmetic leaves no trace in the module.
+
+    Parameters
+    ----------
+    model
+        A `ModelProto`, the serialized bytes of one, or the path of a file. Weights that the file
+        keeps in other files are read from the file's own folder.
+    shape
+        Input name to shape, for the dimensions that the model leaves open; it may also override
+        the model's own.
+    dtype
+        Input name to dtype, to override the model's own. A single string is accepted as Relay
+        did and has no effect: every ONNX input declares its type.
+    opset
+        Version of the default operator set, to override the model's own.
+    freeze_params
+        True: weights are constants of the module and the returned dict is empty. False: each
+        weight is a trailing parameter of `main`, under its ONNX name, and its value is in the
+        dict. Integers of 32 and 64 bits, booleans and single values are no weights but part of
+        the computation (shapes, axes, indices, bounds) and stay constants either way.
+
+    Returns
+    -------
+    mod : tvm.IRModule
+        One function, `main`: the ONNX inputs in their order and under their names, then the
+        weights if not frozen; the body is one dataflow block.
+    params : dict of str to tvm.runtime.Tensor
+        Values of the weights that are parameters.
+
+    Raises
+    ------
+    FrontendError
+        The file is not ONNX, is truncated, contradicts itself or has an unknown operator set.
+    UnsupportedOperatorError
+        An operator, or a form of one, can't be converted; the message names its type, domain
+        and node.
+    UnknownShapeError
+        An input has a dimension that neither the model nor `shape` gives.
+    """
+    from .onnx_graph import GraphImporter
+    from .onnx_model import load_model, resolve_inputs, resolve_opsets
+
+    loaded, opsets = resolve_opsets(load_model(model), opset)
+    inputs = resolve_inputs(loaded.proto.graph, shape or {}, dtype)
+    importer = GraphImporter(loaded, opsets, freeze_params)
+    return importer.run(inputs)
+
+
+__all__: list[Any] = ["from_onnx"]

@@ -1,0 +1,92 @@
+"""Evaluation of ONNX nodes whose inputs are constants, by ONNX's reference implementation."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from typing import Optional
+
+import numpy as np
+import onnx
+from onnx.reference import ReferenceEvaluator
+
+LARGEST = 1 << 20
+"""Elements of the largest operand or result that is computed while importing."""
+
+FOLDABLE = frozenset(
+    """
+    Abs Add And ArgMax ArgMin BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor Cast CastLike
+    Ceil Clip Compress Concat ConstantOfShape Cos CumSum Div Equal Erf Exp Expand EyeLike Flatten
+    Floor Gather GatherElements GatherND Greater GreaterOrEqual Identity IsInf IsNaN Less
+    LessOrEqual Log MatMul Max Mean Min Mod Mul Neg NonZero Not OneHot Or Pad Pow Range Reciprocal
+    ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd
+    ReduceSum ReduceSumSquare Reshape Round ScatterElements ScatterND Sigmoid Sign Sin Size Slice
+    Softmax Split Sqrt Squeeze Sub Sum Tanh Tile TopK Transpose Trilu Unique Unsqueeze Where Xor
+    """.split()
+)
+"""Deterministic operators of ONNX's own domain that shape and mask arithmetic is made of."""
+
+
+def evaluate(
+    node: onnx.NodeProto, opset: int, values: list[Optional[np.ndarray]]
+) -> Optional[list[np.ndarray]]:
+    """Compute a node whose operator is `FOLDABLE` from constant inputs.
+
+    Parameters
+    ----------
+    values : list of numpy.ndarray or None
+        One array per input; None for an input that is left out.
+
+    Returns
+    -------
+    list of numpy.ndarray or None
+        One array per output; None when operands or result are large (such work belongs to the
+        graph passes, which know what it is for).
+    """
+    arrays = [value for value in values if value is not None]
+    if sum(array.size for array in arrays) > LARGEST or _result_size(node, arrays) > LARGEST:
+        return None
+    if node.op_type == "GatherElements":
+        return [_gather_elements(node, *arrays)]
+    evaluator = ReferenceEvaluator(node, opsets={"": opset})
+    feeds = {
+        name: value for name, value in zip(node.input, values) if value is not None and name
+    }
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        results = evaluator.run(None, feeds)
+    return [np.asarray(result) for result in results]
+
+
+def _result_size(node: onnx.NodeProto, arrays: list[np.ndarray]) -> int:
+    """Elements of the result of the operators that make much out of little; 0 for others."""
+    if node.op_type == "ConstantOfShape" and arrays:
+        return math.prod(int(extent) for extent in arrays[0].ravel())
+    if node.op_type == "Expand" and len(arrays) == 2:
+        wanted = math.prod(max(int(extent), 1) for extent in arrays[1].ravel())
+        return max(wanted, arrays[0].size)
+    if node.op_type == "Tile" and len(arrays) == 2:
+        return arrays[0].size * math.prod(int(repeat) for repeat in arrays[1].ravel())
+    if node.op_type == "Range" and len(arrays) == 3:
+        start, limit, delta = (float(array.reshape(())) for array in arrays)
+        return max(0, math.ceil((limit - start) / delta)) if delta else 0
+    if node.op_type == "OneHot" and len(arrays) == 3:
+        return arrays[0].size * int(arrays[1].reshape(-1)[0])
+    if node.op_type == "Pad" and len(arrays) > 1:
+        pads = arrays[1].ravel()
+        half = len(pads) // 2
+        if len(arrays) <= 3 and half == arrays[0].ndim:
+            return math.prod(
+                extent + int(pads[i] + pads[i + half]) for i, extent in enumerate(arrays[0].shape)
+            )
+    if node.op_type in ("MatMul", "Add", "Sub", "Mul", "Div", "Where") and len(arrays) > 1:
+        return max(array.size for array in arrays) * min(array.size for array in arrays)
+    return 0
+
+
+def _gather_elements(node: onnx.NodeProto, data: np.ndarray, indices: np.ndarray) -> np.ndarray:
+    # The reference implementation is limited to 64 slices along the axis.
+    axis = next((entry.i for entry in node.attribute if entry.name == "axis"), 0)
+    coordinates = list(np.indices(indices.shape, sparse=True))
+    coordinates[axis] = indices
+    return data[tuple(coordinates)]

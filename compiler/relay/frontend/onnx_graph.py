@@ -1,0 +1,335 @@
+"""Conversion of an ONNX graph, node by node, into the Relax function `main`."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, Optional
+
+import numpy as np
+import onnx
+import tvm
+from onnx import AttributeProto
+from tvm import relax
+from tvm.relax.frontend.onnx.onnx_frontend import _get_convert_map, onnx_input
+
+from compiler.errors import BatonError, FrontendError, UnsupportedOperatorError
+from compiler.graph.constants import constant, static_shape, to_tensor
+
+from .onnx_evaluate import FOLDABLE, LARGEST, evaluate
+from .onnx_functions import function_body, has_function
+from .onnx_model import InputType, Model, tensor_array
+from .onnx_node import Node, Scope, constant_value, describe
+from .onnx_ops import CONVERTERS, PREFER_FUNCTION, STOCK_CONTRIB
+
+logger = logging.getLogger(__name__)
+
+Converter = Callable[[Node], Any]
+
+SEQUENCE_VALUED = frozenset(
+    "Optional OptionalGetElement SequenceConstruct SequenceEmpty SequenceErase SequenceInsert "
+    "ConcatFromSequence SplitToSequence".split()
+)
+"""Operators whose tuple is the value of their one output."""
+
+
+class GraphImporter:
+    """One import of one model.
+
+    A node is converted by the first of these that has it: numpy if all its inputs are constants,
+    the model's own function, the converters of `onnx_ops` (one that returns None leaves the node
+    to the rest), TVM's own converters, the function that ONNX defines the operator by.
+
+    Parameters
+    ----------
+    model : Model
+        The model with its weights.
+    opsets : dict of str to int
+        Operator set versions by domain; "" is ONNX's own.
+    freeze_params : bool
+        Whether weights become constants instead of parameters of `main`.
+    """
+
+    def __init__(self, model: Model, opsets: dict[str, int], freeze_params: bool):
+        self.model = model
+        self.opsets = opsets
+        self.freeze_params = freeze_params
+        self.builder = relax.BlockBuilder()
+        self.functions = {(fn.domain, fn.name): fn for fn in model.proto.functions}
+        self.parameters: dict[str, tuple[relax.Var, tvm.runtime.Tensor]] = {}
+        self._stock = _get_convert_map()
+
+    def run(
+        self, inputs: Sequence[InputType]
+    ) -> tuple[tvm.IRModule, dict[str, tvm.runtime.Tensor]]:
+        """Convert the model; returns the module and the values of its parameters."""
+        graph = self.model.proto.graph
+        self._check_operators(graph)
+        scope: Scope = {
+            entry.name: relax.Var(entry.name, relax.TensorType(entry.shape, entry.dtype))
+            for entry in inputs
+        }
+        variables = list(scope.values())
+        self._add_initializers(graph, scope, as_parameters=not self.freeze_params)
+        variables += [variable for variable, _ in self.parameters.values()]
+        with self.builder.function("main", params=variables):
+            with self.builder.dataflow():
+                outputs = self.convert_graph(graph, scope)
+                result = outputs[0] if len(outputs) == 1 else relax.Tuple(outputs)
+                result = self.builder.emit_output(result)
+            self.builder.emit_func_output(result)
+        module = self.builder.get()
+        module["main"] = module["main"].with_attr("num_input", len(inputs))
+        return module, {name: value for name, (_, value) in self.parameters.items()}
+
+    def convert_graph(self, graph: onnx.GraphProto, scope: Scope) -> list[relax.Expr]:
+        """Convert the nodes of `graph`, whose initializers are in `scope`; returns its outputs."""
+        for node in graph.node:
+            self._convert_node(node, scope, self.opsets)
+        return [self._output(value.name, scope) for value in graph.output]
+
+    def convert_subgraph(
+        self, graph: onnx.GraphProto, arguments: Sequence[relax.Expr], scope: Scope
+    ) -> list[relax.Expr]:
+        """Convert a graph that is an attribute; it sees `scope` and binds its own inputs."""
+        inner = dict(scope)
+        self._add_initializers(graph, inner, as_parameters=False)
+        inner.update(zip((value.name for value in graph.input), arguments))
+        return self.convert_graph(graph, inner)
+
+    def _output(self, name: str, scope: Scope) -> relax.Expr:
+        value = scope.get(name)
+        if not isinstance(value, relax.Expr):
+            raise FrontendError(f"no node of the model makes its output {name!r}")
+        if isinstance(value.ty, relax.ShapeType):
+            value = self.builder.emit(relax.op.shape_to_tensor(value))
+        elif tvm.ir.is_prim_expr(value):
+            array = constant_value(value)
+            if array is None:
+                raise UnsupportedOperatorError(f"output {name!r} is a symbolic extent")
+            value = constant(array)
+        return value
+
+    def _add_initializers(
+        self, graph: onnx.GraphProto, scope: Scope, as_parameters: bool
+    ) -> None:
+        if graph.sparse_initializer:
+            name = graph.sparse_initializer[0].values.name
+            raise FrontendError(f"the weight {name!r} is sparse; store it as a dense initializer")
+        for tensor in graph.initializer:
+            array = self.model.array(tensor)
+            value = to_tensor(array)
+            if as_parameters and _is_weight(array):
+                ty = relax.TensorType(array.shape, str(array.dtype))
+                variable = relax.Var(tensor.name, ty)
+                self.parameters[tensor.name] = (variable, value)
+                scope[tensor.name] = variable
+            else:
+                scope[tensor.name] = relax.const(value)
+
+    def _check_operators(self, graph: onnx.GraphProto) -> None:
+        """Raise for the operators that nothing can convert, before any work is done."""
+        missing: dict[tuple[str, str], onnx.NodeProto] = {}
+        for node in _all_nodes(graph):
+            if not self._is_known(node):
+                missing.setdefault((node.domain, node.op_type), node)
+        if missing:
+            nodes = [describe(node, self.opsets.get(node.domain)) for node in missing.values()]
+            raise UnsupportedOperatorError(f"not supported: {'; '.join(nodes)}")
+
+    def _is_known(self, node: onnx.NodeProto) -> bool:
+        domain = _domain(node)
+        return (
+            (domain, node.op_type) in self.functions
+            or (domain, node.op_type) in CONVERTERS
+            or (domain == "" and node.op_type in self._stock)
+            or (domain, node.op_type) in STOCK_CONTRIB
+            or (domain in self.opsets and has_function(node, domain, self.opsets[domain]))
+        )
+
+    def _convert_node(self, proto: onnx.NodeProto, scope: Scope, opsets: dict[str, int]) -> None:
+        domain = _domain(proto)
+        opset = opsets.get(domain, 1)
+        missing = [name for name in proto.input if name and name not in scope]
+        if missing:
+            raise FrontendError(
+                f"{describe(proto, opset)} reads {missing[0]!r}, which no node before it makes"
+            )
+        inputs = [scope[name] if name else None for name in proto.input]
+        node = Node(proto, opset, inputs, _attributes(proto), self, scope)
+        try:
+            outputs = self._convert(node, domain)
+        except BatonError:
+            raise
+        except Exception as error:
+            # TVM reports what it can't infer or convert by errors of many classes.
+            reason = str(error).strip().splitlines() or [type(error).__name__]
+            raise node.unsupported(reason[-1]) from error
+        if len(outputs) < len(proto.output):
+            raise node.unsupported(f"only {len(outputs)} of {len(proto.output)} outputs can be had")
+        for name, value in zip(proto.output, outputs):
+            if name:
+                scope[name] = value
+
+    def _convert(self, node: Node, domain: str) -> list[Any]:
+        folded = self._evaluate(node, domain)
+        if folded is not None:
+            return [constant(array) for array in folded]
+        key = (domain, node.proto.op_type)
+        if key in self.functions:
+            return self._call_function(node, self.functions[key])
+        if key in CONVERTERS:
+            converted = CONVERTERS[key](node)
+            if converted is not None:
+                return self._bind(node, converted)
+        if has_function(node.proto, domain, node.opset) and (
+            key in PREFER_FUNCTION or domain != "" or node.proto.op_type not in self._stock
+        ):
+            return self._call_function(node, function_body(node, domain))
+        return self._bind(node, self._convert_stock(node))
+
+    def _evaluate(self, node: Node, domain: str) -> Optional[list[np.ndarray]]:
+        """Outputs of a node that depends on constants and static shapes only; else None."""
+        if domain != "":
+            return None
+        if node.proto.op_type == "Constant":
+            return [_constant_attribute(node)]
+        if node.proto.op_type in ("Shape", "Size") and node.get(0) is not None:
+            extents = static_shape(node[0])
+            if extents is None:
+                return None
+            if node.proto.op_type == "Size":
+                return [np.array(int(np.prod(extents, dtype="int64")), "int64")]
+            return [np.array(extents[node.attr("start", 0) : node.attr("end")], "int64")]
+        if node.proto.op_type not in FOLDABLE or not all(map(_is_small_constant, node.inputs)):
+            return None
+        values = [constant_value(value) for value in node.inputs]
+        return evaluate(node.proto, node.opset, values)
+
+    def _convert_stock(self, node: Node) -> Any:
+        """Let TVM's own converter have the node."""
+        inputs = onnx_input()
+        for value in node.inputs:
+            inputs.append(value)
+        attrs = dict(node.attrs)
+        attrs["tvm_custom"] = {"name": node.proto.name, "num_outputs": len(node.proto.output)}
+        converter = self._stock[node.proto.op_type].get_converter(node.opset)
+        return converter(self.builder, inputs, attrs, [node.scope, self.parameters])
+
+    def _call_function(self, node: Node, function: onnx.FunctionProto) -> list[Any]:
+        """Convert the body of a function in place of the node that calls it."""
+        scope: Scope = {name: None for name in function.input}
+        scope.update(zip(function.input, node.inputs))
+        attributes = {entry.name: entry for entry in function.attribute_proto}
+        attributes.update({entry.name: entry for entry in node.proto.attribute})
+        opsets = {**self.opsets}
+        opsets.update({_domain(entry): entry.version for entry in function.opset_import})
+        for inner in function.node:
+            self._convert_node(_with_attributes(inner, attributes, scope), scope, opsets)
+        wanted = function.output[: len(node.proto.output)]
+        return [scope[name] if out else None for name, out in zip(wanted, node.proto.output)]
+
+    def _bind(self, node: Node, result: Any) -> list[Any]:
+        """Bind what a converter returned to variables, one for each output of the node."""
+        single = node.proto.op_type in SEQUENCE_VALUED
+        if isinstance(result, (list, tuple)):
+            return [self._bind_one(node, item, i) for i, item in enumerate(result)]
+        if single or not isinstance(result, relax.Expr):
+            return [self._bind_one(node, result, 0)]
+        if isinstance(result, relax.Tuple):
+            used = result.fields[: len(node.proto.output)]
+            return [self._bind_one(node, item, i) for i, item in enumerate(used)]
+        value = self._bind_one(node, result, 0)
+        if isinstance(value.ty, relax.TupleType):
+            fields = range(min(len(value.ty.fields), len(node.proto.output)))
+            return [self._bind_one(node, relax.TupleGetItem(value, i), i) for i in fields]
+        return [value]
+
+    def _bind_one(self, node: Node, value: Any, index: int) -> Any:
+        leaves = (relax.Var, tvm.ir.GenericConst, relax.ShapeExpr, relax.Tuple)
+        if not isinstance(value, relax.Expr) or isinstance(value, leaves):
+            return self.builder.normalize(value) if isinstance(value, relax.Tuple) else value
+        if tvm.ir.is_prim_expr(value):
+            array = constant_value(value)
+            return value if array is None else constant(array)
+        names = node.proto.output
+        return self.builder.emit(value, names[index] if index < len(names) else "")
+
+
+def _domain(proto: Any) -> str:
+    return "" if proto.domain == "ai.onnx" else proto.domain
+
+
+def _is_small_constant(value: Optional[relax.Expr]) -> bool:
+    """Whether a value is left out, or known and small; looks at no data."""
+    if value is None:
+        return True
+    if isinstance(value, tvm.ir.GenericConst):
+        return math.prod(static_shape(value) or ()) <= LARGEST
+    return constant_value(value) is not None
+
+
+def _is_weight(array: np.ndarray) -> bool:
+    return array.size > 1 and array.dtype not in (np.int64, np.int32, np.bool_)
+
+
+def _attributes(proto: onnx.NodeProto) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for entry in proto.attribute:
+        value = onnx.helper.get_attribute_value(entry)
+        repeated = isinstance(value, list) or entry.type in (
+            AttributeProto.INTS,
+            AttributeProto.FLOATS,
+            AttributeProto.STRINGS,
+        )
+        values[entry.name] = tuple(value) if repeated else value
+    return values
+
+
+def _with_attributes(
+    proto: onnx.NodeProto, attributes: dict[str, AttributeProto], scope: Scope
+) -> onnx.NodeProto:
+    """A node of a function body with the caller's attributes in it.
+
+    An attribute that the caller leaves out is left out; an input of the function that the caller
+    leaves out is left out of the node.
+    """
+    node = onnx.NodeProto()
+    node.CopyFrom(proto)
+    del node.attribute[:]
+    for entry in proto.attribute:
+        if not entry.ref_attr_name:
+            node.attribute.append(entry)
+        elif entry.ref_attr_name in attributes:
+            node.attribute.append(attributes[entry.ref_attr_name])
+            node.attribute[-1].name = entry.name
+    for i, name in enumerate(node.input):
+        if name and name in scope and scope[name] is None:
+            node.input[i] = ""
+    return node
+
+
+def _constant_attribute(node: Node) -> np.ndarray:
+    """Value of a Constant node, in whichever attribute it is."""
+    attrs = node.attrs
+    if "value" in attrs:
+        return tensor_array(attrs["value"])
+    for name, dtype in (("value_int", "int64"), ("value_ints", "int64")):
+        if name in attrs:
+            return np.array(attrs[name], dtype)
+    for name, dtype in (("value_float", "float32"), ("value_floats", "float32")):
+        if name in attrs:
+            return np.array(attrs[name], dtype)
+    raise node.unsupported("only dense numeric constants are supported")
+
+
+def _all_nodes(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
+    """Nodes of a graph and of the graphs in their attributes."""
+    nodes = []
+    for node in graph.node:
+        nodes.append(node)
+        for entry in node.attribute:
+            for inner in [entry.g] if entry.type == AttributeProto.GRAPH else entry.graphs:
+                nodes.extend(_all_nodes(inner))
+    return nodes

@@ -1,0 +1,331 @@
+"""Reading an ONNX model: its bytes, its operator sets and the types of its inputs."""
+
+from __future__ import annotations
+
+import logging
+import math
+import mmap
+import os
+import pathlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Optional, Union
+
+import numpy as np
+import onnx
+import onnx.numpy_helper
+import onnx.version_converter
+from google.protobuf.message import DecodeError
+
+from compiler.errors import FrontendError, UnknownShapeError, UnsupportedOperatorError
+
+from .onnx_wire import WireError, split_weights
+
+logger = logging.getLogger(__name__)
+
+OLDEST_OPSET = 7
+"""Older models are first brought to this version by ONNX's own version converter."""
+
+
+_PLAIN_DTYPES = frozenset(
+    "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64".split()
+)
+
+
+@dataclass(frozen=True)
+class InputType:
+    """Name, static shape and dtype of a graph input."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model in memory.
+
+    Attributes
+    ----------
+    proto : onnx.ModelProto
+        The model, without the raw data of some of its initializers.
+    weights : dict of str to memoryview
+        The raw data that `proto` lacks, by initializer name.
+    """
+
+    proto: onnx.ModelProto
+    weights: Mapping[str, memoryview]
+
+    def array(self, tensor: onnx.TensorProto) -> np.ndarray:
+        """Values of an initializer of the main graph, or of any other tensor of the model.
+
+        Raises
+        ------
+        FrontendError
+            The data don't match the declared shape and type.
+        """
+        raw = self.weights.get(tensor.name)
+        if raw is None or tensor.HasField("raw_data"):
+            return tensor_array(tensor)
+        dtype = tensor_dtype(tensor.data_type, f"initializer {tensor.name!r}")
+        if dtype not in _PLAIN_DTYPES:
+            whole = onnx.TensorProto()
+            whole.CopyFrom(tensor)
+            whole.raw_data = bytes(raw)
+            return tensor_array(whole)
+        expected = math.prod(tensor.dims) * np.dtype(dtype).itemsize
+        if len(raw) != expected:
+            raise FrontendError(
+                f"initializer {tensor.name!r} of dimensions {list(tensor.dims)} and dtype {dtype} "
+                f"is damaged: it has {len(raw)} bytes, not {expected}"
+            )
+        return np.frombuffer(raw, dtype).reshape(tuple(tensor.dims))
+
+
+def tensor_array(tensor: onnx.TensorProto) -> np.ndarray:
+    """The values of an ONNX tensor that holds its data.
+
+    Raises
+    ------
+    FrontendError
+        The data don't match the declared shape and type.
+    """
+    try:
+        return onnx.numpy_helper.to_array(tensor).reshape(tuple(tensor.dims))
+    except (ValueError, TypeError, KeyError) as error:
+        raise FrontendError(
+            f"tensor {tensor.name!r} of dimensions {list(tensor.dims)} is damaged: {error}"
+        ) from error
+
+
+def load_model(source: Union[onnx.ModelProto, str, os.PathLike[str], bytes]) -> Model:
+    """Return the model with all its weights in memory, or mapped from its file.
+
+    Raises
+    ------
+    FrontendError
+        The file can't be read, is not ONNX or is truncated, or its weights lie outside the
+        file's folder or are missing.
+    """
+    if isinstance(source, onnx.ModelProto):
+        return _complete(Model(source, {}), "the ModelProto", None)
+    if isinstance(source, (bytes, bytearray, memoryview)):
+        return _complete(_parse(memoryview(source), "the given bytes"), "the given bytes", None)
+    if not isinstance(source, (str, os.PathLike)):
+        raise FrontendError(
+            f"from_onnx takes a ModelProto, a path or bytes, not {type(source).__name__}"
+        )
+    path = pathlib.Path(source)
+    try:
+        with path.open("rb") as file:
+            empty = os.fstat(file.fileno()).st_size == 0
+            data = b"" if empty else mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    except OSError as error:
+        raise FrontendError(f"can't read the ONNX model {path}: {error.strerror}") from error
+    return _complete(_parse(memoryview(data), str(path)), str(path), path.parent)
+
+
+def _parse(data: memoryview, origin: str) -> Model:
+    try:
+        small, weights = split_weights(data)
+        proto = onnx.ModelProto.FromString(small)
+    except (WireError, DecodeError) as error:
+        raise FrontendError(
+            f"{origin} ({len(data)} bytes) is not an ONNX model, or is truncated: {error}"
+        ) from error
+    return Model(proto, weights)
+
+
+def _complete(model: Model, origin: str, folder: Optional[pathlib.Path]) -> Model:
+    """Load external weights from `folder`, and log what ONNX's checker has to say."""
+    graph = model.proto.graph
+    if not model.proto.HasField("graph") or not graph.output:
+        raise FrontendError(f"{origin} is not an ONNX model: it has no graph with outputs")
+    external = [
+        tensor.name
+        for tensor in graph.initializer
+        if tensor.data_location == onnx.TensorProto.EXTERNAL
+    ]
+    if external:
+        if folder is None:
+            raise FrontendError(
+                f"the weight {external[0]!r} lies in another file; pass the path of the model, "
+                "or load its external data first"
+            )
+        try:
+            onnx.load_external_data_for_model(model.proto, str(folder))
+        except (onnx.checker.ValidationError, OSError, ValueError) as error:
+            raise FrontendError(
+                f"the external weights of {origin} can't be loaded: {error}"
+            ) from error
+    _log_checker_findings(model.proto, origin)
+    return model
+
+
+def _log_checker_findings(proto: onnx.ModelProto, origin: str) -> None:
+    """Run ONNX's checker on the model without its weights.
+
+    The checker is stricter than importers need to be, so that a finding is only a warning; and
+    it serializes what it checks, so that it gets the weights' types as inputs and not the weights.
+    """
+    light = onnx.ModelProto()
+    light.ir_version = proto.ir_version
+    light.opset_import.extend(proto.opset_import)
+    light.functions.extend(proto.functions)
+    light.graph.name = proto.graph.name or "graph"
+    light.graph.node.extend(proto.graph.node)
+    light.graph.input.extend(proto.graph.input)
+    light.graph.output.extend(proto.graph.output)
+    known = {value.name for value in proto.graph.input}
+    for tensor in proto.graph.initializer:
+        if tensor.name not in known:
+            light.graph.input.append(
+                onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
+            )
+    try:
+        onnx.checker.check_model(light)
+    except (onnx.checker.ValidationError, ValueError) as error:
+        logger.warning("%s: ONNX's checker complains: %s", origin, error)
+
+
+def resolve_opsets(model: Model, override: Optional[int]) -> tuple[Model, dict[str, int]]:
+    """Return the model and its operator sets, domain to version; "" is ONNX's own.
+
+    A model older than `OLDEST_OPSET` is returned converted to it.
+
+    Raises
+    ------
+    FrontendError
+        The version is not one that the installed ONNX knows, or an old model can't be converted.
+    """
+    opsets: dict[str, int] = {}
+    for entry in model.proto.opset_import:
+        domain = "" if entry.domain == "ai.onnx" else entry.domain
+        opsets[domain] = max(entry.version, opsets.get(domain, 0))
+    if override is not None:
+        opsets[""] = override
+    version = opsets.setdefault("", 1)
+    newest = onnx.defs.onnx_opset_version()
+    if not 1 <= version <= newest:
+        raise FrontendError(
+            f"opset {version} is not supported: the installed onnx {onnx.__version__} knows "
+            f"1 to {newest}; export the model with another opset or upgrade onnx"
+        )
+    if version < OLDEST_OPSET:
+        try:
+            model = _upgrade(model)
+        except (RuntimeError, ValueError) as error:
+            raise FrontendError(
+                f"opset {version} is not supported: the model can't be converted to opset "
+                f"{OLDEST_OPSET} ({error}); export it with a newer opset"
+            ) from error
+        opsets[""] = OLDEST_OPSET
+    return model, opsets
+
+
+def _upgrade(model: Model) -> Model:
+    whole = onnx.ModelProto()
+    whole.CopyFrom(model.proto)
+    for tensor in whole.graph.initializer:
+        if tensor.name in model.weights:
+            tensor.raw_data = bytes(model.weights[tensor.name])
+    return Model(onnx.version_converter.convert_version(whole, OLDEST_OPSET), {})
+
+
+def resolve_inputs(
+    graph: onnx.GraphProto,
+    shapes: Mapping[str, tuple[int, ...]],
+    dtypes: Union[str, Mapping[str, str]],
+) -> list[InputType]:
+    """Types of the inputs that are not initializers, in the model's order.
+
+    Raises
+    ------
+    FrontendError
+        `shapes` or `dtypes` names what is no input, or has a shape of the wrong rank.
+    UnknownShapeError
+        A dimension is known to neither the model nor `shapes`.
+    UnsupportedOperatorError
+        An input is a sequence, an optional, a map or a string tensor.
+    """
+    weights = {tensor.name for tensor in graph.initializer}
+    weights.update(tensor.values.name for tensor in graph.sparse_initializer)
+    values = [value for value in graph.input if value.name not in weights]
+    names = [value.name for value in values]
+    overrides = dtypes if isinstance(dtypes, Mapping) else {}
+    for option, given in (("shape", shapes), ("dtype", overrides)):
+        for name in given:
+            if name not in names and name not in weights:
+                raise FrontendError(
+                    f"{option}= names {name!r}, which is no input of the model; "
+                    f"its inputs are {', '.join(map(repr, names))}"
+                )
+    types = []
+    for value in values:
+        dtype = _dtype(value)
+        shape = _static_shape(value, shapes.get(value.name))
+        types.append(InputType(value.name, shape, overrides.get(value.name) or dtype))
+    return types
+
+
+def _dtype(value: onnx.ValueInfoProto) -> str:
+    kind = value.type.WhichOneof("value")
+    elem_type = value.type.tensor_type.elem_type
+    if kind != "tensor_type" or elem_type == onnx.TensorProto.STRING:
+        what = "tensor of strings" if kind == "tensor_type" else str(kind).removesuffix("_type")
+        raise UnsupportedOperatorError(
+            f"input {value.name!r} is a {what}; only numeric tensors can be inputs"
+        )
+    return tensor_dtype(elem_type, f"input {value.name!r}")
+
+
+def tensor_dtype(elem_type: int, what: str) -> str:
+    """TVM's name of an ONNX element type.
+
+    Raises
+    ------
+    FrontendError
+        The type is undefined; the message begins with `what`.
+    """
+    try:
+        return str(onnx.helper.tensor_dtype_to_np_dtype(elem_type))
+    except (KeyError, ValueError) as error:
+        raise FrontendError(f"{what} has no valid element type ({elem_type})") from error
+
+
+def _static_shape(
+    value: onnx.ValueInfoProto, given: Optional[tuple[int, ...]]
+) -> tuple[int, ...]:
+    tensor_type = value.type.tensor_type
+    declared = list(tensor_type.shape.dim) if tensor_type.HasField("shape") else None
+    if given is not None:
+        shape = tuple(int(extent) for extent in given)
+        if declared is not None and len(declared) != len(shape):
+            raise FrontendError(
+                f"shape= gives input {value.name!r} {len(shape)} dimensions {shape}; "
+                f"the model declares {len(declared)}"
+            )
+        if any(extent < 0 for extent in shape):
+            raise UnknownShapeError(
+                f"shape= gives input {value.name!r} the shape {shape}; every dimension must be known"
+            )
+        return shape
+    if declared is None:
+        raise UnknownShapeError(
+            f"input {value.name!r} has no shape, not even a rank; "
+            f"pass it: shape={{{value.name!r}: (...)}}"
+        )
+    extents = []
+    for axis, dim in enumerate(declared):
+        if dim.HasField("dim_value") and dim.dim_value >= 0:
+            extents.append(str(dim.dim_value))
+        else:
+            extents.append(dim.dim_param or "?")
+    unknown = [axis for axis, dim in enumerate(extents) if not dim.isdigit()]
+    if unknown:
+        which = ", ".join(f"{axis} ({extents[axis]!r})" for axis in unknown)
+        raise UnknownShapeError(
+            f"input {value.name!r} of shape ({', '.join(extents)}) has unknown dimensions: {which}; "
+            f"pass its shape: shape={{{value.name!r}: (...)}}"
+        )
+    return tuple(int(dim) for dim in extents)

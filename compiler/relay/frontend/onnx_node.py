@@ -1,0 +1,119 @@
+"""What a converter gets to see of one ONNX node: its inputs as Relax expressions, its attributes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Optional
+
+import numpy as np
+import onnx
+import tvm
+from tvm import relax
+
+from compiler.errors import UnsupportedOperatorError
+from compiler.graph.constants import array_of, integers, static_shape
+
+if TYPE_CHECKING:
+    from .onnx_graph import GraphImporter
+
+Scope = dict[str, Any]
+"""ONNX tensor name to Relax expression, within one graph or function body."""
+
+
+@dataclass
+class Node:
+    """One ONNX node during conversion.
+
+    Attributes
+    ----------
+    proto : onnx.NodeProto
+        The node itself.
+    opset : int
+        Version of the operator set that the node belongs to.
+    inputs : list
+        One Relax expression per input; None for an input that is left out.
+    attrs : dict
+        Attribute values: int, float, bytes, tuple, `TensorProto` or `GraphProto`.
+    importer : GraphImporter
+        The import under way, for converters that convert the graphs in their attributes.
+    scope : Scope
+        What the graphs in the node's attributes may refer to.
+    """
+
+    proto: onnx.NodeProto
+    opset: int
+    inputs: list[Optional[relax.Expr]]
+    attrs: dict[str, Any]
+    importer: GraphImporter
+    scope: Scope = field(repr=False)
+
+    @property
+    def builder(self) -> relax.BlockBuilder:
+        """The block builder that bindings go to."""
+        return self.importer.builder
+
+    def __getitem__(self, index: int) -> relax.Expr:
+        """Input `index`, which the operator requires."""
+        value = self.get(index)
+        if value is None:
+            raise self.unsupported(f"input {index} is missing")
+        return value
+
+    def get(self, index: int) -> Optional[relax.Expr]:
+        """Input `index`, or None where it is left out."""
+        return self.inputs[index] if index < len(self.inputs) else None
+
+    def emit(self, expr: relax.Expr) -> relax.Expr:
+        """Bind `expr` to a variable and return it."""
+        return self.builder.emit(expr)
+
+    def attr(self, name: str, default: Any = None) -> Any:
+        """Attribute `name`; bytes come as text."""
+        value = self.attrs.get(name, default)
+        return value.decode("utf-8") if isinstance(value, bytes) else value
+
+    def shape(self, index: int) -> tuple[int, ...]:
+        """Static shape of input `index`."""
+        extents = static_shape(self[index])
+        if extents is None:
+            raise self.unsupported(f"the shape of input {index} is known only at run time")
+        return extents
+
+    def dtype(self, index: int) -> str:
+        """Dtype of input `index`, e.g. "float32"."""
+        return dtype_of(self[index])
+
+    def value(self, index: int, what: str) -> np.ndarray:
+        """Value of input `index`, which must be known while importing; `what` names it."""
+        array = constant_value(self[index])
+        if array is None:
+            raise self.unsupported(f"{what} (input {index}) must be a constant")
+        return array
+
+    def unsupported(self, why: str) -> UnsupportedOperatorError:
+        """The error that says that this form of the operator can't be converted."""
+        types = ", ".join("-" if value is None else str(value.ty) for value in self.inputs)
+        return UnsupportedOperatorError(f"{describe(self.proto, self.opset)}: {why} [{types}]")
+
+
+def describe(proto: onnx.NodeProto, opset: Optional[int] = None) -> str:
+    """Name an ONNX node for a message: operator, domain, opset, node and its first output."""
+    domain = proto.domain or "ai.onnx"
+    version = f", opset {opset}" if opset is not None else ""
+    output = next((name for name in proto.output if name), "")
+    return f"operator {proto.op_type} (domain {domain}{version}) of node {proto.name!r} -> {output!r}"
+
+
+def constant_value(expr: Optional[relax.Expr]) -> Optional[np.ndarray]:
+    """The array of a constant, a static shape or an immediate; None for anything else."""
+    if isinstance(expr, relax.ShapeExpr):
+        extents = integers(expr.values)
+        return None if extents is None else np.array(extents, "int64")
+    if isinstance(expr, (tvm.tirx.IntImm, tvm.tirx.FloatImm)):
+        return np.array(expr.value, str(expr.ty))
+    return None if expr is None else array_of(expr)
+
+
+def dtype_of(expr: relax.Expr) -> str:
+    """The dtype of a tensor expression, e.g. "float32"."""
+    return str(expr.ty.dtype) if isinstance(expr.ty, relax.TensorType) else str(expr.ty)

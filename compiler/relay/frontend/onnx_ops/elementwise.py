@@ -1,0 +1,157 @@
+"""Elementwise operators."""
+
+from __future__ import annotations
+
+import math
+from typing import Optional
+
+import numpy as np
+from tvm import relax
+
+from compiler.graph.constants import scalar_of
+
+from ..onnx_node import Node, constant_value, dtype_of
+
+
+def number(value: float, like: relax.Expr) -> relax.Expr:
+    """A scalar constant of the dtype of `like`."""
+    return relax.const(value, dtype_of(like))
+
+
+def clip(node: Node) -> Optional[relax.Expr]:
+    """`relax.clip` where the bounds are known; else maximum and minimum."""
+    data, dtype = node[0], node.dtype(0)
+    if node.opset < 11:
+        bounds = [node.attr("min", -math.inf), node.attr("max", math.inf)]
+    else:
+        bounds = []
+        for index, open_end in ((1, -math.inf), (2, math.inf)):
+            bound = node.get(index)
+            known = open_end if bound is None else scalar_of(bound)
+            if known is None or (math.isnan(known) and dtype.startswith("float")):
+                known = open_end if known is not None else math.nan
+            bounds.append(known)
+    low, high = bounds
+    if dtype.startswith(("float", "bfloat")) and not (math.isnan(low) or math.isnan(high)):
+        if math.isinf(low) and low < 0 and math.isinf(high) and high > 0:
+            return data
+        if low <= high and math.isfinite(low) and math.isfinite(high):
+            return relax.op.clip(data, low, high)
+    if node.opset < 11:
+        lower, upper = number(low, data), number(high, data)
+        return relax.op.minimum(relax.op.maximum(data, lower), upper)
+    for index, open_end, function in (
+        (1, -math.inf, relax.op.maximum),
+        (2, math.inf, relax.op.minimum),
+    ):
+        bound = node.get(index)
+        if bound is None:
+            continue
+        if dtype.startswith("float") and constant_value(bound) is None:
+            unbounded = number(open_end, data)
+            bound = relax.op.where(relax.op.isnan(bound), unbounded, bound)
+        data = function(data, bound)
+    return data
+
+
+def elu(node: Node) -> relax.Expr:
+    """alpha * (exp(x) - 1) below zero."""
+    data = node[0]
+    alpha = number(node.attr("alpha", 1.0), data)
+    below = relax.op.multiply(alpha, relax.op.subtract(relax.op.exp(data), number(1.0, data)))
+    return relax.op.where(relax.op.less(data, number(0.0, data)), below, data)
+
+
+def selu(node: Node) -> relax.Expr:
+    """gamma * elu(x)."""
+    data = node[0]
+    alpha = number(node.attr("alpha", 1.67326319217681884765625), data)
+    gamma = number(node.attr("gamma", 1.05070102214813232421875), data)
+    below = relax.op.multiply(alpha, relax.op.subtract(relax.op.exp(data), number(1.0, data)))
+    both = relax.op.where(relax.op.less_equal(data, number(0.0, data)), below, data)
+    return relax.op.multiply(gamma, both)
+
+
+def softplus(node: Node) -> relax.Expr:
+    """log(1 + exp(x)), written so that exp never overflows."""
+    return _softplus(node[0])
+
+
+def _softplus(data: relax.Expr) -> relax.Expr:
+    tail = relax.op.exp(relax.op.negative(relax.op.abs(data)))
+    positive = relax.op.maximum(data, number(0.0, data))
+    return relax.op.add(positive, relax.op.log(relax.op.add(number(1.0, data), tail)))
+
+
+def mish(node: Node) -> relax.Expr:
+    """x * tanh(softplus(x))."""
+    return relax.op.multiply(node[0], relax.op.tanh(_softplus(node[0])))
+
+
+def power(node: Node) -> Optional[relax.Expr]:
+    """Powers whose exponent is of another dtype, and integer powers."""
+    base, exponent = node[0], node[1]
+    if dtype_of(base).startswith("float"):
+        if dtype_of(exponent) == dtype_of(base):
+            return None
+        return relax.op.power(base, relax.op.astype(exponent, dtype_of(base)))
+    # Integers: float64 holds every result that 32 bits and most that 64 bits can.
+    wide = relax.op.power(relax.op.astype(base, "float64"), relax.op.astype(exponent, "float64"))
+    return relax.op.astype(relax.op.round(wide), dtype_of(base))
+
+
+def modulo(node: Node) -> Optional[relax.Expr]:
+    """Modulo with the divisor's sign, or with the dividend's where fmod=1."""
+    left, right = node[0], node[1]
+    if not dtype_of(left).startswith("float"):
+        return None
+    if node.attr("fmod", 0):
+        # The quotient is rounded toward zero; infinite divisors leave the dividend as it is.
+        quotient = relax.op.trunc(relax.op.divide(left, right))
+        rest = relax.op.subtract(left, relax.op.multiply(quotient, right))
+        return relax.op.where(relax.op.isinf(right), left, rest)
+    return None
+
+
+def is_infinite(node: Node) -> relax.Expr:
+    """Infinities of the signs that the attributes ask for."""
+    data = node[0]
+    signs = []
+    if node.attr("detect_positive", 1):
+        signs.append(relax.op.equal(data, number(math.inf, data)))
+    if node.attr("detect_negative", 1):
+        signs.append(relax.op.equal(data, number(-math.inf, data)))
+    if not signs:
+        return relax.const(np.zeros(node.shape(0), "bool"), "bool")
+    return signs[0] if len(signs) == 1 else relax.op.logical_or(*signs)
+
+
+def shift(node: Node) -> Optional[relax.Expr]:
+    """Bit shifts; by the width or more, every bit is shifted out."""
+    data, amount = node[0], node[1]
+    if dtype_of(data).startswith("uint"):
+        return None
+    bits = int(dtype_of(data).removeprefix("int"))
+    out = relax.op.logical_or(
+        relax.op.less(amount, number(0, amount)),
+        relax.op.greater_equal(amount, number(bits, amount)),
+    )
+    safe = relax.op.where(out, number(0, amount), amount)
+    zero = number(0, data)
+    if node.attr("direction") == "LEFT":
+        return relax.op.where(out, zero, relax.op.left_shift(data, safe))
+    negative = relax.op.where(relax.op.less(data, zero), number(-1, data), zero)
+    return relax.op.where(out, negative, relax.op.right_shift(data, safe))
+
+
+CONVERTERS = {
+    "BitShift": shift,
+    "Clip": clip,
+    "Elu": elu,
+    "IsInf": is_infinite,
+    "Mish": mish,
+    "Mod": modulo,
+    "Pow": power,
+    "Selu": selu,
+    "Softplus": softplus,
+}

@@ -1,0 +1,156 @@
+"""Gathering, one-hot, sorting and other operators on indices."""
+
+from __future__ import annotations
+
+from typing import Optional
+
+import numpy as np
+from tvm import relax
+
+from compiler.graph.constants import constant, static_shape
+
+from ..onnx_node import Node, constant_value, dtype_of
+
+
+def in_range(indices: relax.Expr, extent: int) -> relax.Expr:
+    """Indices with the negative ones, which count from the end, made positive."""
+    array = constant_value(indices)
+    if array is not None:
+        return constant(np.where(array < 0, array + extent, array).astype(array.dtype))
+    dtype = dtype_of(indices)
+    if dtype.startswith("uint"):
+        return indices
+    below = relax.op.less(indices, relax.const(0, dtype))
+    return relax.op.where(below, relax.op.add(indices, relax.const(extent, dtype)), indices)
+
+
+def gather(node: Node) -> Optional[relax.Expr]:
+    """`take` along one axis."""
+    shape = static_shape(node[0])
+    if shape is None:
+        return None
+    axis = node.attr("axis", 0) % len(shape)
+    return relax.op.take(node[0], in_range(node[1], shape[axis]), axis)
+
+
+def gather_elements(node: Node) -> Optional[relax.Expr]:
+    """One element for each index."""
+    shape = static_shape(node[0])
+    if shape is None:
+        return None
+    axis = node.attr("axis", 0) % len(shape)
+    return relax.op.gather_elements(node[0], in_range(node[1], shape[axis]), axis)
+
+
+def scatter_elements(node: Node) -> Optional[relax.Expr]:
+    """Indices that count from the end made positive; TVM's converter does the rest."""
+    shape = static_shape(node[0])
+    if shape is None:
+        return None
+    axis = node.attr("axis", 0) % len(shape)
+    reduction = node.attr("reduction", "none")
+    return relax.op.scatter_elements(
+        node[0],
+        in_range(node[1], shape[axis]),
+        node[2],
+        axis=axis,
+        reduction="update" if reduction == "none" else reduction,
+    )
+
+
+def one_hot(node: Node) -> relax.Expr:
+    """A new axis whose position `indices` says is on, the others off."""
+    depth = int(node.value(1, "the depth").reshape(-1)[0])
+    shape = node.shape(0)
+    axis = node.attr("axis", -1) % (len(shape) + 1)
+    indices = relax.op.expand_dims(in_range(node.emit(relax.op.astype(node[0], "int64")), depth), axis)
+    along = [1] * (len(shape) + 1)
+    along[axis] = depth
+    positions = constant(np.arange(depth, dtype="int64").reshape(along))
+    off, on = (
+        relax.op.reshape(relax.op.strided_slice(node[2], [0], [i], [i + 1]), []) for i in (0, 1)
+    )
+    return relax.op.where(relax.op.equal(indices, positions), on, off)
+
+
+def top_k(node: Node) -> relax.Expr:
+    """The k largest or smallest along an axis and where they were."""
+    k = node.attr("k") if node.opset < 10 else int(node.value(1, "k").reshape(-1)[0])
+    return relax.op.topk(
+        node[0],
+        k=int(k),
+        axis=node.attr("axis", -1),
+        ret_type="both",
+        largest=bool(node.attr("largest", 1)),
+        dtype="int64",
+    )
+
+
+def eye_like(node: Node) -> relax.Expr:
+    """Ones on a diagonal of a matrix of the operand's shape."""
+    from ..onnx_model import tensor_dtype
+
+    rows, columns = node.shape(0)
+    target = node.attr("dtype")
+    dtype = node.dtype(0) if target is None else tensor_dtype(target, "the result of EyeLike")
+    return constant(np.eye(rows, columns, node.attr("k", 0), dtype=dtype))
+
+
+def reverse_sequence(node: Node) -> relax.Expr:
+    """The first `sequence_lens` steps of each batch entry reversed."""
+    return relax.op.reverse_sequence(
+        node[0],
+        node[1],
+        seq_axis=node.attr("time_axis", 0),
+        batch_axis=node.attr("batch_axis", 1),
+    )
+
+
+def expand(node: Node) -> Optional[relax.Expr]:
+    """Broadcast to the shape that both the operand's and the given one broadcast to."""
+    wanted, shape = constant_value(node[1]), static_shape(node[0])
+    if wanted is None or shape is None:
+        return None
+    target = np.broadcast_shapes(shape, tuple(int(extent) for extent in wanted))
+    return relax.op.broadcast_to(node[0], target)
+
+
+def split(node: Node) -> Optional[list[relax.Expr]]:
+    """Slices of the given extents along an axis; TVM's `split` takes no empty ones."""
+    shape = static_shape(node[0])
+    if shape is None or not node.proto.output:
+        return None
+    axis = node.attr("axis", 0) % len(shape)
+    extents = node.attr("split") if node.opset < 13 else None
+    if node.opset >= 13 and node.get(1) is not None:
+        extents = node.value(1, "the extents").tolist()
+    if extents is None:
+        parts = len(node.proto.output)
+        chunk = -(-shape[axis] // parts)
+        extents = [min(chunk, shape[axis] - i * chunk) for i in range(parts)]
+    if min(extents) > 0:
+        cuts = [int(cut) for cut in np.cumsum(extents)[:-1]]
+        result = node.emit(relax.op.split(node[0], cuts, axis)) if cuts else node[0]
+        return [relax.TupleGetItem(result, i) for i in range(len(extents))] if cuts else [result]
+    pieces, begin = [], 0
+    for extent in extents:
+        if extent:
+            pieces.append(relax.op.strided_slice(node[0], [axis], [begin], [begin + extent]))
+        else:
+            empty = (*shape[:axis], 0, *shape[axis + 1 :])
+            pieces.append(constant(np.zeros(empty, node.dtype(0))))
+        begin += extent
+    return pieces
+
+
+CONVERTERS = {
+    "Expand": expand,
+    "EyeLike": eye_like,
+    "Gather": gather,
+    "GatherElements": gather_elements,
+    "OneHot": one_hot,
+    "ReverseSequence": reverse_sequence,
+    "ScatterElements": scatter_elements,
+    "Split": split,
+    "TopK": top_k,
+}

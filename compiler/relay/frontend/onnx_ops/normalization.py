@@ -1,0 +1,120 @@
+"""Normalizations and dropout."""
+
+from __future__ import annotations
+
+import math
+from typing import Optional
+
+import numpy as np
+from tvm import relax
+
+from compiler.graph.constants import constant
+
+from ..onnx_node import Node, constant_value, dtype_of
+
+
+def layer_normalization(node: Node) -> list[relax.Expr]:
+    """`nn.layer_norm`; the mean and the inverse deviation where the model asks for them."""
+    data, shape, dtype = node[0], node.shape(0), node.dtype(0)
+    first = node.attr("axis", -1) % len(shape)
+    axes = list(range(first - len(shape), 0))
+    normal = shape[first:]
+    epsilon = node.attr("epsilon", 1e-5)
+    gamma = _spread(node, 1, normal)
+    bias = node.get(2)
+    beta = constant(np.zeros(normal, dtype)) if bias is None else _spread(node, 2, normal)
+    outputs = [relax.op.nn.layer_norm(data, gamma, beta, axes, epsilon)]
+    if any(node.proto.output[1:]):
+        wide = data if dtype == "float32" else node.emit(relax.op.astype(data, "float32"))
+        mean = node.emit(relax.op.mean(wide, axes, keepdims=True))
+        centered = node.emit(relax.op.subtract(wide, mean))
+        square = relax.op.multiply(centered, centered)
+        variance = relax.op.mean(square, axes, keepdims=True)
+        outputs += [mean, relax.op.rsqrt(relax.op.add(variance, relax.const(epsilon, "float32")))]
+    return outputs
+
+
+def _spread(node: Node, index: int, normal: tuple[int, ...]) -> relax.Expr:
+    """Scale or bias with the normalized shape, as `nn.layer_norm` needs it."""
+    shape = node.shape(index)
+    if shape == normal:
+        return node[index]
+    if math.prod(shape) == math.prod(normal):
+        return relax.op.reshape(node[index], normal)
+    return relax.op.broadcast_to(node[index], normal)
+
+
+def rms_normalization(node: Node) -> relax.Expr:
+    """x / sqrt(mean(x * x) + epsilon) * scale."""
+    data, shape = node[0], node.shape(0)
+    first = node.attr("axis", -1) % len(shape)
+    axes = list(range(first, len(shape)))
+    wide = "float32" if node.attr("stash_type", 1) == 1 else node.dtype(0)
+    value = data if node.dtype(0) == wide else node.emit(relax.op.astype(data, wide))
+    square = relax.op.mean(relax.op.multiply(value, value), axes, keepdims=True)
+    epsilon = relax.const(node.attr("epsilon", 1e-5), wide)
+    normal = relax.op.multiply(value, relax.op.rsqrt(relax.op.add(square, epsilon)))
+    if wide != node.dtype(1):
+        normal = relax.op.astype(normal, node.dtype(1))
+    return relax.op.multiply(normal, node[1])
+
+
+def lp_normalization(node: Node) -> relax.Expr:
+    """x / norm(x) along an axis, 0 where the norm is 0."""
+    data, axis = node[0], [node.attr("axis", -1)]
+    if node.attr("p", 2) == 1:
+        norm = relax.op.sum(relax.op.abs(data), axis, keepdims=True)
+    else:
+        norm = relax.op.sqrt(relax.op.sum(relax.op.multiply(data, data), axis, keepdims=True))
+    norm = node.emit(norm)
+    zero = relax.const(0.0, node.dtype(0))
+    return relax.op.where(relax.op.equal(norm, zero), zero, relax.op.divide(data, norm))
+
+
+def batch_normalization(node: Node) -> Optional[list[relax.Expr]]:
+    """Training mode: the batch's own statistics, and the moving ones updated."""
+    if not node.attr("training_mode", 0):
+        return None
+    data, shape, dtype = node[0], node.shape(0), node.dtype(0)
+    axes = [axis for axis in range(len(shape)) if axis != 1]
+    along = [1, shape[1]] + [1] * (len(shape) - 2)
+    mean = node.emit(relax.op.mean(data, axes))
+    centered = node.emit(relax.op.subtract(data, relax.op.reshape(mean, along)))
+    variance = node.emit(relax.op.mean(relax.op.multiply(centered, centered), axes))
+    epsilon = relax.const(node.attr("epsilon", 1e-5), dtype)
+    scale = relax.op.multiply(node[1], relax.op.rsqrt(relax.op.add(variance, epsilon)))
+    result = relax.op.add(
+        relax.op.multiply(centered, relax.op.reshape(scale, along)),
+        relax.op.reshape(node[2], along),
+    )
+    keep, new = node.attr("momentum", 0.9), 1 - node.attr("momentum", 0.9)
+    moved = [
+        relax.op.add(
+            relax.op.multiply(old, relax.const(keep, dtype_of(old))),
+            relax.op.multiply(relax.op.astype(now, dtype_of(old)), relax.const(new, dtype_of(old))),
+        )
+        for old, now in ((node[3], mean), (node[4], variance))
+    ]
+    return [result, *moved]
+
+
+def dropout(node: Node) -> list[relax.Expr]:
+    """The operand and a mask of ones; dropping in training is refused."""
+    training = constant_value(node.get(2)) if node.get(2) is not None else np.array(False)
+    ratio = constant_value(node.get(1)) if node.get(1) is not None else np.array(0.5)
+    if training is None or (bool(training) and (ratio is None or float(ratio) != 0.0)):
+        raise node.unsupported("dropout in training mode draws random numbers")
+    outputs = [node[0]]
+    if any(node.proto.output[1:]):
+        dtype = "bool" if node.opset >= 10 else node.dtype(0)
+        outputs.append(constant(np.ones(node.shape(0), dtype)))
+    return outputs
+
+
+CONVERTERS = {
+    "BatchNormalization": batch_normalization,
+    "Dropout": dropout,
+    "LayerNormalization": layer_normalization,
+    "LpNormalization": lp_normalization,
+    "RMSNormalization": rms_normalization,
+}

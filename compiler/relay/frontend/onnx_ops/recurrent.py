@@ -1,0 +1,261 @@
+"""RNN, GRU and LSTM, unrolled over the sequence.
+
+Formulas, gate orders and defaults are those of the ONNX operator documentation. The products of
+the inputs with W are one matmul for the whole sequence; each step adds the product of the state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Optional
+
+import numpy as np
+from tvm import relax
+
+from compiler.graph.constants import constant
+
+from ..onnx_node import Node, dtype_of
+from .control_flow import MAX_ITERATIONS, step_of
+from .elementwise import number
+
+Activation = Callable[[relax.Expr], relax.Expr]
+
+_PLAIN: dict[str, Activation] = {
+    "sigmoid": relax.op.sigmoid,
+    "tanh": relax.op.tanh,
+    "relu": relax.op.nn.relu,
+    "softplus": relax.op.nn.softplus,
+    "softsign": lambda x: relax.op.divide(x, relax.op.add(relax.op.abs(x), number(1.0, x))),
+}
+
+
+@dataclass
+class Direction:
+    """One direction of a layer: its weights, in ONNX's layout, and its activations."""
+
+    node: Node
+    hidden: int
+    recurrent: relax.Expr  # transposed R, [hidden, gates * hidden]
+    bias: Optional[relax.Expr]  # recurrent bias, [gates * hidden]; None where W's sum has it
+    peepholes: Optional[relax.Expr]
+    activations: list[Activation]
+
+    def gate(self, values: relax.Expr, index: int) -> relax.Expr:
+        """Columns of gate `index` of [batch, gates * hidden]."""
+        begin = index * self.hidden
+        return relax.op.strided_slice(values, [1], [begin], [begin + self.hidden])
+
+    def clipped(self, value: relax.Expr) -> relax.Expr:
+        """`value` within the attribute `clip`, if there is one."""
+        limit = self.node.attr("clip")
+        return value if limit is None else relax.op.clip(value, -limit, limit)
+
+
+State = tuple[relax.Expr, ...]
+Step = Callable[[Direction, relax.Expr, State], State]
+
+
+def _rnn_step(layer: Direction, inputs: relax.Expr, state: State) -> State:
+    product = relax.op.add(inputs, relax.op.matmul(state[0], layer.recurrent))
+    return (layer.node.emit(layer.activations[0](layer.clipped(product))),)
+
+
+def _gru_step(layer: Direction, inputs: relax.Expr, state: State) -> State:
+    """Gates z, r, h."""
+    node, hidden = layer.node, state[0]
+    f, g = layer.activations[:2]
+    split = 2 * layer.hidden
+    weights = layer.recurrent
+    first = node.emit(relax.op.strided_slice(weights, [1], [0], [split]))
+    last = node.emit(relax.op.strided_slice(weights, [1], [split], [3 * layer.hidden]))
+    gates = relax.op.add(
+        relax.op.strided_slice(inputs, [1], [0], [split]), relax.op.matmul(hidden, first)
+    )
+    gates = node.emit(f(layer.clipped(gates)))
+    update, reset = node.emit(layer.gate(gates, 0)), layer.gate(gates, 1)
+    candidate = layer.gate(inputs, 2)
+    if layer.bias is not None:  # linear_before_reset: the bias is within the reset product
+        product = relax.op.add(relax.op.matmul(hidden, last), layer.bias)
+        product = relax.op.multiply(reset, product)
+    else:
+        product = relax.op.matmul(relax.op.multiply(reset, hidden), last)
+    candidate = node.emit(g(layer.clipped(relax.op.add(candidate, product))))
+    # (1 - z) * h' + z * h
+    difference = relax.op.multiply(update, relax.op.subtract(hidden, candidate))
+    return (node.emit(relax.op.add(candidate, difference)),)
+
+
+def _lstm_step(layer: Direction, inputs: relax.Expr, state: State) -> State:
+    """Gates i, o, f, c."""
+    node, (hidden, cell) = layer.node, state
+    f, g, h = layer.activations[:3]
+    gates = node.emit(relax.op.add(inputs, relax.op.matmul(hidden, layer.recurrent)))
+
+    def gate(index: int, peephole: int, seen: relax.Expr) -> relax.Expr:
+        value = layer.gate(gates, index)
+        if layer.peepholes is not None:
+            begin = peephole * layer.hidden
+            weight = relax.op.strided_slice(
+                layer.peepholes, [0], [begin], [begin + layer.hidden]
+            )
+            value = relax.op.add(value, relax.op.multiply(weight, seen))
+        return node.emit(f(layer.clipped(value)))
+
+    write = gate(0, 0, cell)
+    if node.attr("input_forget", 0):
+        forget = relax.op.subtract(number(1.0, write), write)
+    else:
+        forget = gate(2, 2, cell)
+    candidate = g(layer.clipped(layer.gate(gates, 3)))
+    cell = node.emit(
+        relax.op.add(relax.op.multiply(forget, cell), relax.op.multiply(write, candidate))
+    )
+    output = gate(1, 1, cell)
+    return node.emit(relax.op.multiply(output, h(cell))), cell
+
+
+_KINDS: dict[str, tuple[int, int, list[str], Step]] = {
+    "RNN": (1, 1, ["Tanh"], _rnn_step),
+    "GRU": (3, 1, ["Sigmoid", "Tanh"], _gru_step),
+    "LSTM": (4, 2, ["Sigmoid", "Tanh", "Tanh"], _lstm_step),
+}
+"""Operator: gates, state tensors, default activations, one step."""
+
+
+def recurrent(node: Node) -> list[relax.Expr]:
+    """All directions of one recurrent layer: Y, Y_h and, for LSTM, Y_c."""
+    gates, states, _, step = _KINDS[node.proto.op_type]
+    batch_first = bool(node.attr("layout", 0))
+    data = node.emit(relax.op.permute_dims(node[0], [1, 0, 2])) if batch_first else node[0]
+    length, batch, size = (int(extent) for extent in data.ty.shape.values)
+    if length > MAX_ITERATIONS:
+        raise node.unsupported(f"the sequence has {length} steps, more than {MAX_ITERATIONS}")
+    directions, width = node.shape(1)[:2]
+    hidden = width // gates
+    reverse = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}
+    sequences, finals = [], []
+    for index, backward in enumerate(reverse[node.attr("direction", "forward")]):
+        layer, inputs = _direction(node, index, hidden, gates, data, backward)
+        shape = (length, batch, gates * hidden)
+        inputs = node.emit(relax.op.reshape(inputs, shape))
+        state = tuple(_initial(node, 5 + i, index, batch, hidden) for i in range(states))
+        outputs, state = _unroll(layer, inputs, state, length, step)
+        sequence = _stacked(node, outputs)
+        sequences.append(_reversed(node, sequence) if backward else sequence)
+        finals.append(state)
+    result = sequences[0] if directions == 1 else relax.op.concat(sequences, 1)
+    last = [
+        [node.emit(relax.op.expand_dims(state[i], 0)) for state in finals] for i in range(states)
+    ]
+    ends = [column[0] if directions == 1 else relax.op.concat(column, 0) for column in last]
+    if batch_first:
+        result = relax.op.permute_dims(result, [2, 0, 1, 3])
+        ends = [relax.op.permute_dims(end, [1, 0, 2]) for end in ends]
+    return [result, *ends]
+
+
+def _direction(
+    node: Node, index: int, hidden: int, gates: int, data: relax.Expr, backward: bool
+) -> tuple[Direction, relax.Expr]:
+    """Weights of one direction, and the products of the whole sequence with W, biases added."""
+    weights, recurrent_weights = (step_of(node, node[i], 0, index) for i in (1, 2))
+    if backward:
+        data = _reversed(node, data)
+    inputs = relax.op.matmul(data, relax.op.permute_dims(weights, [1, 0]))
+    inner = None
+    if node.get(3) is not None:
+        both = step_of(node, node[3], 0, index)
+        parts = [relax.op.strided_slice(both, [0], [i * gates * hidden], [(i + 1) * gates * hidden])
+                 for i in (0, 1)]
+        if node.proto.op_type == "GRU" and node.attr("linear_before_reset", 0):
+            split = 2 * hidden
+            inner = node.emit(relax.op.strided_slice(parts[1], [0], [split], [3 * hidden]))
+            outer = relax.op.strided_slice(parts[1], [0], [0], [split])
+            zeros = constant(np.zeros(hidden, node.dtype(0)))
+            parts[1] = relax.op.concat([outer, zeros], 0)
+        inputs = relax.op.add(inputs, relax.op.add(*parts))
+    elif node.proto.op_type == "GRU" and node.attr("linear_before_reset", 0):
+        inner = constant(np.zeros(hidden, node.dtype(0)))
+    peepholes = step_of(node, node[7], 0, index) if node.get(7) is not None else None
+    transposed = node.emit(relax.op.permute_dims(recurrent_weights, [1, 0]))
+    layer = Direction(node, hidden, transposed, inner, peepholes, _activations(node, index))
+    return layer, node.emit(inputs)
+
+
+def _unroll(
+    layer: Direction, inputs: relax.Expr, state: State, length: int, step: Step
+) -> tuple[list[relax.Expr], State]:
+    """Outputs of every step and the last state; entries shorter than the sequence stand still."""
+    node = layer.node
+    lengths = node.get(4)
+    if lengths is not None:
+        whole = node.value(4, "sequence_lens")
+        if not (whole == length).all():
+            raise node.unsupported("sequences of different lengths are not supported")
+    outputs = []
+    for index in range(length):
+        state = step(layer, step_of(node, inputs, 0, index), state)
+        outputs.append(state[0])
+    return outputs, state
+
+
+def _initial(node: Node, position: int, index: int, batch: int, hidden: int) -> relax.Expr:
+    if node.get(position) is None:
+        return constant(np.zeros((batch, hidden), node.dtype(0)))
+    value = node[position]
+    if node.attr("layout", 0):
+        value = node.emit(relax.op.permute_dims(value, [1, 0, 2]))
+    return step_of(node, value, 0, index)
+
+
+def _stacked(node: Node, steps: list[relax.Expr]) -> relax.Expr:
+    """[length, 1, batch, hidden] of the states of each step."""
+    wide = [node.emit(relax.op.expand_dims(value, [0, 1])) for value in steps]
+    return wide[0] if len(wide) == 1 else node.emit(relax.op.concat(wide, 0))
+
+
+def _reversed(node: Node, data: relax.Expr) -> relax.Expr:
+    return node.emit(relax.op.flip(data, 0))
+
+
+def _activations(node: Node, direction: int) -> list[Activation]:
+    names = [name.decode() for name in node.attrs.get("activations", ())]
+    defaults = _KINDS[node.proto.op_type][2]
+    if not names:
+        return [_PLAIN[name.lower()] for name in defaults]
+    alphas = list(node.attrs.get("activation_alpha", ()))
+    betas = list(node.attrs.get("activation_beta", ()))
+    found: list[Activation] = []
+    for name in names:
+        found.append(_activation(node, name, alphas, betas))
+    return found[direction * len(defaults) : (direction + 1) * len(defaults)]
+
+
+def _activation(node: Node, name: str, alphas: list[float], betas: list[float]) -> Activation:
+    """One activation; takes its parameters from the front of the lists."""
+    if name.lower() in _PLAIN:
+        return _PLAIN[name.lower()]
+    if name == "LeakyRelu":
+        slope = alphas.pop(0) if alphas else 0.01
+        return lambda x: relax.op.nn.leakyrelu(x, slope)
+    if name in ("Affine", "HardSigmoid", "ScaledTanh"):
+        defaults = {"Affine": (1.0, 0.0), "HardSigmoid": (0.2, 0.5), "ScaledTanh": (1.0, 1.0)}
+        alpha = alphas.pop(0) if alphas else defaults[name][0]
+        beta = betas.pop(0) if betas else defaults[name][1]
+        return _linear(name, alpha, beta)
+    raise node.unsupported(f"the activation {name} is not supported")
+
+
+def _linear(name: str, alpha: float, beta: float) -> Activation:
+    def apply(x: relax.Expr) -> relax.Expr:
+        a, b = (relax.const(value, dtype_of(x)) for value in (alpha, beta))
+        if name == "ScaledTanh":
+            return relax.op.multiply(a, relax.op.tanh(relax.op.multiply(b, x)))
+        line = relax.op.add(relax.op.multiply(a, x), b)
+        return relax.op.clip(line, 0, 1) if name == "HardSigmoid" else line
+
+    return apply
+
+
+CONVERTERS = dict.fromkeys(_KINDS, recurrent)

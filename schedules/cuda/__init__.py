@@ -1,0 +1,36 @@
+"""CUDA schedules: the rules that turn fused functions into kernels, in their order."""
+
+from __future__ import annotations
+
+from .checked import Checked
+from .verify import has_thread_bindings, violation
+
+__all__ = ["Checked", "has_thread_bindings", "rules", "violation"]
+
+
+def rules() -> list[Checked]:
+    """The rules for a CUDA target, first to last; the last takes any function of blocks.
+
+    Each is a `tvm.s_tir.dlight.ScheduleRule` with a `name`. A rule gets a whole fused function
+    (an anchor, its elementwise epilogue, perhaps producers such as padding) and returns its
+    schedule, or None when the next rule must try. What a rule returns runs in threads only and
+    keeps within the target's limits.
+    """
+    from tvm.s_tir.dlight import gpu
+
+    from .convolution import Convolution
+    from .opaque import SingleThread
+    from .stages import Stages
+    from .transpose import Transpose
+
+    return [
+        Checked("cuda.convolution", Convolution()),
+        Checked("dlight.matmul", gpu.Matmul()),
+        # No gpu.GEMV: where its rows don't divide by its threads it writes beyond the output
+        # (seen in 0.27, cross-thread reduction lowering drops the predicate).
+        Checked("dlight.reduction", gpu.Reduction()),
+        Checked("dlight.general_reduction", gpu.GeneralReduction()),
+        Checked("cuda.transpose", Transpose()),
+        Checked("cuda.stages", Stages()),
+        Checked("cuda.single_thread", SingleThread()),
+    ]

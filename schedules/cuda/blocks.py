@@ -1,0 +1,83 @@
+"""What CUDA rules ask about the blocks of a function, and the inlining they share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tvm import s_tir, tirx
+from tvm.s_tir.dlight.analysis import get_root_block
+from tvm.s_tir.schedule import SBlockRV
+
+_KINDS = {tirx.IterVar.DataPar: "S", tirx.IterVar.CommReduce: "R"}
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One block below the root.
+
+    Attributes
+    ----------
+    block : SBlockRV
+    kinds : str
+        One letter for each iterator: S (data parallel), R (reduction), O (anything else).
+    extents : tuple of int
+        Extent of each iterator; -1 where it is not constant.
+    is_bound : bool
+        Whether a loop around the block is already bound to a thread.
+    is_nested : bool
+        Whether the block's loops are one for each iterator, in their order.
+    """
+
+    block: SBlockRV
+    kinds: str
+    extents: tuple[int, ...]
+    is_bound: bool
+    is_nested: bool
+
+    @property
+    def is_opaque(self) -> bool:
+        return "O" in self.kinds or not self.is_nested
+
+    @property
+    def is_reduction(self) -> bool:
+        return "R" in self.kinds
+
+    @property
+    def spatial_extents(self) -> list[int]:
+        return [e for e, kind in zip(self.extents, self.kinds, strict=True) if kind == "S"]
+
+    @property
+    def reduction_extents(self) -> list[int]:
+        return [e for e, kind in zip(self.extents, self.kinds, strict=True) if kind == "R"]
+
+
+def stages(schedule: s_tir.Schedule) -> list[Stage]:
+    """The blocks of the function below its root, in the order of execution."""
+    return [_stage(schedule, block) for block in schedule.get_child_blocks(get_root_block(schedule))]
+
+
+def _stage(schedule: s_tir.Schedule, block: SBlockRV) -> Stage:
+    iterators = list(schedule.get(block).iter_vars)
+    loops = [schedule.get(loop) for loop in schedule.get_loops(block)]
+    extents = tuple(_constant(iterator.dom.extent) for iterator in iterators)
+    return Stage(
+        block,
+        "".join(_KINDS.get(iterator.iter_type, "O") for iterator in iterators),
+        extents,
+        any(loop.thread_binding is not None for loop in loops),
+        tuple(_constant(loop.extent) for loop in loops) == extents,
+    )
+
+
+def _constant(extent: tirx.Expr) -> int:
+    return int(extent) if isinstance(extent, tirx.IntImm) else -1
+
+
+def inline_producers(schedule: s_tir.Schedule) -> None:
+    """Inline every stage that maps elements into the stages that read it."""
+    for stage in stages(schedule):
+        if not stage.is_reduction and not stage.is_opaque:
+            try:
+                schedule.compute_inline(stage.block)
+            except s_tir.ScheduleError:
+                continue  # it writes an output, or is read in a way that can't be inlined

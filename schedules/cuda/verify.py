@@ -1,0 +1,104 @@
+"""Checks that a scheduled CUDA function runs in threads and within the target's limits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import tirx
+from tvm.s_tir.analysis import verify_gpu_code
+from tvm.target import Target
+from tvm.tirx.build import split_host_device_mods
+
+MAX_THREADS_PER_BLOCK = 1024
+MAX_SHARED_BYTES = 48 * 1024  # what a kernel may declare statically on every architecture
+MAX_GRID_YZ = 65535
+_CHILDREN = ("block", "init", "body", "then_case", "else_case")
+
+
+def has_thread_bindings(func: tirx.PrimFunc) -> bool:
+    """Whether every store and every call of the function runs inside a thread environment.
+
+    A thread environment is a loop bound to a block or thread index, or a `launch_thread`.
+    """
+    return _inside_threads(func.body, False)
+
+
+def _inside_threads(stmt: Any, bound: bool) -> bool:
+    if isinstance(stmt, tirx.For) and stmt.kind == tirx.ForKind.THREAD_BINDING:
+        bound = bound or not str(stmt.thread_binding.thread_tag).startswith("vthread")
+    if isinstance(stmt, tirx.AttrStmt) and stmt.attr_key == "thread_extent":
+        bound = True
+    if isinstance(stmt, tirx.BufferStore):
+        return bound
+    if isinstance(stmt, tirx.Evaluate):
+        return bound or not isinstance(stmt.value, tvm.ir.Call)
+    if isinstance(stmt, tirx.SeqStmt):
+        return all(_inside_threads(child, bound) for child in stmt.seq)
+    children = (getattr(stmt, name, None) for name in _CHILDREN)
+    return all(_inside_threads(child, bound) for child in children if child is not None)
+
+
+def violation(func: tirx.PrimFunc, target: Target) -> str | None:
+    """Why the scheduled function can't become kernels of the target; None if it can.
+
+    The function is lowered as a build would lower it, so memory that the host would touch,
+    thread extents that disagree and expressions that can't be lowered show up here.
+
+    Parameters
+    ----------
+    func
+        A scheduled function.
+    target
+        A CUDA target; its attributes `max_threads_per_block`, `max_num_threads` and
+        `max_shared_memory_per_block` override the limits of every CUDA device.
+    """
+    if not has_thread_bindings(func):
+        return "it stores outside of any thread"
+    module = tvm.IRModule({"kernel": func.with_attr("global_symbol", "kernel")})
+    pipeline, _, _ = tirx.get_tir_pipeline("default")
+    try:
+        module = pipeline(tirx.transform.BindTarget(target)(module))
+    except Exception as error:  # TVM's passes raise what they like on what they can't lower
+        return f"it can't be lowered: {str(error).strip().splitlines()[-1:]}"
+    _, device_modules = split_host_device_mods(module)
+    for device_module in device_modules.values():
+        for kernel in device_module.functions.values():
+            reason = _limit_violation(kernel, target)
+            if reason is not None:
+                return reason
+    return None
+
+
+def _limit_violation(kernel: tirx.PrimFunc, target: Target) -> str | None:
+    threads = _attribute(target, "max_threads_per_block", "max_num_threads")
+    shared = _attribute(target, "max_shared_memory_per_block")
+    limits = {
+        "max_threads_per_block": threads or MAX_THREADS_PER_BLOCK,
+        "max_shared_memory_per_block": shared or MAX_SHARED_BYTES,
+    }
+    if not verify_gpu_code(kernel, limits):
+        return f"it exceeds {limits}"
+    for tag, extent in _launch_extents(kernel):
+        if tag in ("blockIdx.y", "blockIdx.z") and extent > MAX_GRID_YZ:
+            return f"its {tag} of {extent} exceeds {MAX_GRID_YZ}"
+    return None
+
+
+def _launch_extents(kernel: tirx.PrimFunc) -> list[tuple[str, int]]:
+    found: list[tuple[str, int]] = []
+
+    def visit(attr: tirx.AttrStmt) -> None:
+        if attr.attr_key == "thread_extent" and isinstance(attr.value, tirx.IntImm):
+            found.append((str(attr.node.thread_tag), int(attr.value)))
+
+    tvm_ffi.structural_walk(kernel.body, (tirx.AttrStmt, visit), order="pre")
+    return found
+
+
+def _attribute(target: Target, *names: str) -> int | None:
+    for name in names:
+        if target.attrs.get(name) is not None:
+            return int(target.attrs[name])
+    return None

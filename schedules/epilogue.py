@@ -1,0 +1,116 @@
+"""Splits a fused function around its anchor: what comes before, what is fused behind it.
+
+    prologue -> anchor -> view -> add(bias) -> erf -> ... -> output
+    `before`    anchor    `repeated` blocks, all others inlined   `output`
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+import tvm_ffi
+from tvm import ir, s_tir, tirx
+
+from .anchor import sblocks
+
+# Calls that cost a few cycles at most; any other (exp, erf, ...) is worth computing only once.
+CHEAP_CALLS = frozenset(
+    ("if_then_else", "likely", "fabs", "floor", "ceil", "trunc", "round", "nearbyint")
+    + ("reinterpret", "shift_left", "shift_right", "bitwise_and", "bitwise_or", "bitwise_xor")
+)
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """Blocks of a fused function besides its anchor.
+
+    Attributes
+    ----------
+    before : list of block handles
+        Blocks whose results the anchor reads, or that such blocks read, in program order.
+    repeated : list of block handles
+        Blocks behind the anchor that are costly and read more than once, in program order:
+        compute them once per tile.
+    output : block handle
+        The last block; every other block behind the anchor has been inlined into it.
+    costly_output : bool
+        Whether the output block calls functions such as exp or erf.
+    """
+
+    before: list[Any]
+    repeated: list[Any]
+    output: Any
+    costly_output: bool
+
+
+def inline_epilogue(sch: s_tir.Schedule, anchor: Any, keep: Collection[str] = ()) -> Surroundings:
+    """Inline elementwise blocks, except where that would compute something costly twice.
+
+    A block before the anchor is inlined into the next one, but not into the anchor itself,
+    whose inner loop would repeat it.
+
+    Parameters
+    ----------
+    keep
+        Names of blocks before the anchor that stay as they are.
+    """
+    anchor_name = str(sch.get(anchor).name_hint)
+    names = list(sblocks(sch))
+    before = _producers(sch, anchor)
+    behind = [name for name in names if name not in before and name != anchor_name]
+    *inner, output = behind
+    kept_before, repeated = [], []
+    for name in names:
+        block = sch.get_sblock(name)
+        if name in before:
+            readers = [str(sch.get(reader).name_hint) for reader in sch.get_consumers(block)]
+            if name in keep or anchor_name in readers:
+                kept_before.append(block)
+            else:
+                sch.compute_inline(block)
+        elif name in inner:
+            if is_costly(sch.get(block)) and _loads(sch, block) > 1:
+                repeated.append(block)
+            else:
+                sch.compute_inline(block)
+    last = sch.get_sblock(output)
+    return Surroundings(kept_before, repeated, last, is_costly(sch.get(last)))
+
+
+def is_costly(block: tirx.SBlock) -> bool:
+    """Whether the block calls a function that takes more than a few cycles per element."""
+    costly = False
+
+    def visit(call: Any, visitor: Any) -> None:
+        nonlocal costly
+        name = call.op.name if isinstance(call.op, ir.Op) else ""
+        costly = costly or name.rpartition(".")[2] not in CHEAP_CALLS
+        visitor.default_visit(call)
+
+    tvm_ffi.structural_visit(block.body, (ir.Call, visit))
+    return costly
+
+
+def _producers(sch: s_tir.Schedule, block: Any) -> set[str]:
+    found: set[str] = set()
+    for producer in sch.get_producers(block):
+        found.add(str(sch.get(producer).name_hint))
+        found |= _producers(sch, producer)
+    return found
+
+
+def _loads(sch: s_tir.Schedule, block: Any) -> int:
+    """How many times the blocks that read `block` load an element of it, per element."""
+    buffer = sch.get(block).writes[0].source
+    count = 0
+
+    def visit(load: Any, visitor: Any) -> None:
+        nonlocal count
+        count += load.source.same_as(buffer)
+        visitor.default_visit(load)
+
+    for reader in sch.get_consumers(block):
+        tvm_ffi.structural_visit(sch.get(reader).body, (ir.TensorLoad, visit))
+    return count

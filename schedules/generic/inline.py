@@ -1,0 +1,58 @@
+"""Inlining of the elementwise and injective stages of a function into their readers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tvm import s_tir
+
+from .stages import Stage, body_cost, expensive_calls, stages
+
+# A stage whose inlined expression would grow beyond this many operations stays a stage:
+# a value that is used twice, twice over, doubles the expression each time.
+MAX_INLINED_COST = 400
+
+
+def inline_stages(
+    sch: s_tir.Schedule, keep: Callable[[Stage], bool] = lambda stage: False
+) -> None:
+    """Inline every injective stage that is cheap to compute again where it is read.
+
+    A stage stays when it calls an expensive function and is read more often than it has
+    elements (the exp of a softmax), when `keep` says so, and where TVM can't inline it.
+    """
+    for name in [stage.name for stage in stages(sch)]:
+        stage = next(found for found in stages(sch) if found.name == name)
+        if stage.opaque or stage.is_reduction or keep(stage):
+            continue
+        consumers = [sch.get(rv) for rv in sch.get_consumers(stage.rv)]
+        if not consumers or body_cost(stage.block) > MAX_INLINED_COST:
+            continue
+        if expensive_calls(stage.block) and _executions(sch, stage) > stage.volume:
+            continue
+        try:
+            sch.compute_inline(stage.rv)
+        except s_tir.ScheduleError:
+            continue
+
+
+def inline_output_copy(sch: s_tir.Schedule) -> None:
+    """Let a producer write the output itself where the last stage only moves its elements.
+
+    Turns the reshape behind a group norm into the group norm's own store.
+    """
+    every = stages(sch)
+    if len(every) < 2 or every[-1].opaque or every[-1].is_reduction:
+        return
+    producers = sch.get_producers(every[-1].rv)
+    if len(producers) != 1 or len(sch.get_consumers(producers[0])) != 1:
+        return
+    try:
+        sch.reverse_compute_inline(every[-1].rv)
+    except s_tir.ScheduleError:
+        return
+
+
+def _executions(sch: s_tir.Schedule, stage: Stage) -> int:
+    names = {str(sch.get(rv).name_hint) for rv in sch.get_consumers(stage.rv)}
+    return sum(found.volume for found in stages(sch) if found.name in names)

@@ -1,0 +1,338 @@
+"""The blocks of a function as a chain of stages: iterations, memory accesses, work.
+
+Everything here reads a schedule and changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tvm_ffi
+from tvm import s_tir, sym, tirx
+from tvm.ir import Call, Op, Range, TensorLoad
+
+Expr = Any
+Var = Any
+
+# Calls that take several instructions per element; an approximate count of each.
+CALL_COST = {
+    "tirx.exp": 12,
+    "tirx.exp2": 12,
+    "tirx.exp10": 12,
+    "tirx.log": 18,
+    "tirx.log2": 18,
+    "tirx.log10": 18,
+    "tirx.log1p": 18,
+    "tirx.tanh": 16,
+    "tirx.erf": 16,
+    "tirx.sigmoid": 16,
+    "tirx.pow": 40,
+    "tirx.sqrt": 8,
+    "tirx.rsqrt": 8,
+    "tirx.sin": 20,
+    "tirx.cos": 20,
+    "tirx.tan": 30,
+    "tirx.asin": 30,
+    "tirx.acos": 30,
+    "tirx.atan": 30,
+    "tirx.sinh": 30,
+    "tirx.cosh": 30,
+    "tirx.asinh": 30,
+    "tirx.acosh": 30,
+    "tirx.atanh": 30,
+    "tirx.call_pure_extern": 30,
+    "tirx.call_extern": 30,
+}
+
+
+@dataclass(frozen=True)
+class Iter:
+    """One block iterator: "S" spatial, "R" reduction, with its constant extent."""
+
+    kind: str
+    extent: int
+    var: Var
+
+
+@dataclass(frozen=True)
+class Access:
+    """One load or store: the buffer, its indices, and the element offset."""
+
+    buffer: Any
+    indices: tuple[Expr, ...]
+    offset: Expr
+    is_store: bool
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One block below the root.
+
+    Attributes
+    ----------
+    opaque : bool
+        Not a perfect nest with one constant loop per iterator, or does more than store values:
+        no rule may look inside.
+    """
+
+    name: str
+    rv: Any
+    block: Any
+    iters: tuple[Iter, ...]
+    opaque: bool
+
+    @property
+    def is_reduction(self) -> bool:
+        return any(it.kind == "R" for it in self.iters)
+
+    @property
+    def volume(self) -> int:
+        """Number of executions of the block."""
+        total = 1
+        for it in self.iters:
+            total *= it.extent
+        return total
+
+    @property
+    def output(self) -> Any:
+        """The first buffer that the block writes."""
+        return self.block.writes[0].source
+
+
+def stages(sch: s_tir.Schedule) -> list[Stage]:
+    """Every block below the root, in program order."""
+    root = sch.get_sblock("root")
+    return [_stage(sch, rv) for rv in sch.get_child_blocks(root)]
+
+
+_sblock_realize = tvm_ffi.get_global_func("s_tir.schedule.GetSBlockRealize")
+
+
+def _stage(sch: s_tir.Schedule, rv: Any) -> Stage:
+    block = sch.get(rv)
+    kinds = {tirx.IterVar.DataPar: "S", tirx.IterVar.CommReduce: "R"}
+    loops = [sch.get(loop) for loop in sch.get_loops(rv)]
+    values = list(_sblock_realize(sch, rv).iter_values)
+    plain = (
+        len(loops) == len(values) > 0
+        and all(value.same_as(loop.loop_var) for value, loop in zip(values, loops))
+        and all(isinstance(loop.extent, tirx.IntImm) for loop in loops)
+        and all(it.iter_type in kinds for it in block.iter_vars)
+        and len(block.writes) >= 1
+        and _is_stores(block.body)
+    )
+    iters = tuple(
+        Iter(kinds[it.iter_type], int(it.dom.extent), it.var) for it in block.iter_vars
+    ) if plain else ()
+    return Stage(str(block.name_hint), rv, block, iters, not plain)
+
+
+def _is_stores(body: Any) -> bool:
+    """Whether the body is stores, and bindings for them: nothing opaque, no loops."""
+    if isinstance(body, tirx.SeqStmt):
+        return all(_is_stores(stmt) for stmt in body.seq)
+    return isinstance(body, (tirx.BufferStore, tirx.stmt.Bind))
+
+
+def accesses(stage: Stage) -> list[Access]:
+    """Loads and stores of the block's body (not of its init), unit iterators taken as 0."""
+    analyzer = sym.Analyzer()
+    unit = [(it.var, tirx.const(0, it.var.ty)) for it in stage.iters if it.extent == 1]
+    for it in stage.iters:
+        if it.extent > 1:
+            analyzer.bind(it.var, Range(0, it.extent))
+    found: list[Access] = []
+
+    def record(buffer: Any, indices: Sequence[Expr], is_store: bool) -> None:
+        at = tuple(analyzer.simplify(substitute(index, unit)) for index in indices)
+        found.append(Access(buffer, at, analyzer.simplify(element_offset(buffer, at)), is_store))
+
+    def load(node: Any, visitor: Any) -> None:
+        record(node.source, node.indices, False)
+        visitor.default_visit(node)
+
+    def store(node: Any, visitor: Any) -> None:
+        record(node.buffer, node.indices, True)
+        visitor.default_visit(node)
+
+    tvm_ffi.structural_visit(stage.block.body, [(TensorLoad, load), (tirx.BufferStore, store)])
+    return found
+
+
+def element_offset(buffer: Any, indices: Sequence[Expr]) -> Expr:
+    """Offset, in elements of the compact row-major buffer, at `indices`."""
+    offset: Expr = tirx.const(0, "int64")
+    for index, extent in zip(indices, buffer.shape):
+        offset = offset * tirx.const(int(extent), "int64") + index.astype("int64")
+    return offset
+
+
+def substitute(node: Any, pairs: Sequence[tuple[Var, Expr]]) -> Any:
+    """`node` with each variable replaced by its expression."""
+    if not pairs:
+        return node
+
+    def replace(var: Var) -> Expr:
+        for old, new in pairs:
+            if var.same_as(old):
+                return new
+        return var
+
+    return tvm_ffi.structural_map(node, (tirx.Var, replace))
+
+
+def uses(node: Any, var: Var) -> bool:
+    """Whether `var` occurs in `node`."""
+    found = False
+
+    def check(other: Var) -> None:
+        nonlocal found
+        found = found or other.same_as(var)
+
+    tvm_ffi.structural_walk(node, (tirx.Var, check))
+    return found
+
+
+def stride(access: Access, var: Var) -> int | None:
+    """Elements by which the access moves when `var` grows by one; None if that varies."""
+    if not uses(access.offset, var):
+        return 0
+    linear = sym.detect_linear_equation(access.offset, [var])
+    if len(linear) != 2 or not isinstance(linear[0], tirx.IntImm):
+        return None
+    return int(linear[0])
+
+
+def condition_iters(stage: Stage) -> list[Iter]:
+    """Iterators whose values, not only the elements at them, matter: in conditions, casts."""
+    free: list[Var] = []
+
+    def skip_indices(node: Any, visitor: Any) -> None:
+        del node, visitor
+
+    def store(node: Any, visitor: Any) -> None:
+        visitor.visit(node.value)
+
+    def variable(node: Any, visitor: Any) -> None:
+        del visitor
+        free.append(node)
+
+    tvm_ffi.structural_visit(
+        stage.block.body,
+        [(TensorLoad, skip_indices), (tirx.BufferStore, store), (tirx.Var, variable)],
+    )
+    return [it for it in stage.iters if any(var.same_as(it.var) for var in free)]
+
+
+def contiguous_group(stage: Stage, among: Sequence[Iter]) -> list[Iter]:
+    """The longest run of trailing iterators that every access walks as one flat axis.
+
+    Parameters
+    ----------
+    among : sequence of Iter
+        Candidates, outermost first; unit iterators are skipped.
+
+    Returns
+    -------
+    Outermost first; at least the last candidate with more than one element, if there is one.
+    """
+    moving = [it for it in among if it.extent > 1]
+    if not moving:
+        return []
+    every = accesses(stage)
+    conditions = condition_iters(stage)
+    group = [moving[-1]]
+    if group[0] in conditions:
+        return group
+    for outer in reversed(moving[:-1]):
+        inner = group[0]
+        if outer in conditions or not all(_joins(a, outer, inner) for a in every):
+            break
+        group.insert(0, outer)
+    return group
+
+
+def _joins(access: Access, outer: Iter, inner: Iter) -> bool:
+    inner_stride = stride(access, inner.var)
+    return inner_stride is not None and stride(access, outer.var) == inner_stride * inner.extent
+
+
+def body_cost(block: Any) -> int:
+    """Approximate number of instructions per execution of the block's body."""
+    cost = 0
+
+    def call(node: Call) -> None:
+        nonlocal cost
+        if isinstance(node.op, Op):
+            cost += CALL_COST.get(node.op.name, 1)
+
+    def load(node: Any) -> None:
+        nonlocal cost
+        cost += 1
+
+    tvm_ffi.structural_walk(block.body, [(Call, call), (TensorLoad, load)])
+    return max(cost, 1)
+
+
+def expensive_calls(block: Any) -> bool:
+    """Whether the body calls a function of CALL_COST."""
+    found = False
+
+    def call(node: Call) -> None:
+        nonlocal found
+        found = found or (isinstance(node.op, Op) and node.op.name in CALL_COST)
+
+    tvm_ffi.structural_walk(block.body, (Call, call))
+    return found
+
+
+def work(every: Sequence[Stage]) -> int:
+    """Approximate number of element operations of all stages."""
+    return sum(stage.volume * body_cost(stage.block) for stage in every if not stage.opaque)
+
+
+def lane_strides(stage: Stage, it: Iter, lanes: int) -> list[int | None]:
+    """Stride of every access along the inner part of `it` split by `lanes`.
+
+    Unlike `stride` this sees through the index arithmetic of a reshape whose inner extent is a
+    multiple of `lanes`.
+    """
+    analyzer = sym.Analyzer()
+    for other in stage.iters:
+        if other.extent > 1 and other is not it:
+            analyzer.bind(other.var, Range(0, other.extent))
+    outer, lane = _split_vars(it, lanes, analyzer)
+    pairs = [(it.var, outer * lanes + lane)]
+    found: list[int | None] = []
+    for access in accesses(stage):
+        offset = analyzer.simplify(substitute(access.offset, pairs))
+        found.append(stride(Access(access.buffer, (), offset, access.is_store), lane))
+    return found
+
+
+def branches_per_lane(stage: Stage, it: Iter, lanes: int) -> bool:
+    """Whether an if_then_else would still differ between the lanes of `it` split by `lanes`."""
+    analyzer = sym.Analyzer()
+    for other in stage.iters:
+        if other is not it:
+            analyzer.bind(other.var, Range(0, other.extent))
+    outer, lane = _split_vars(it, lanes, analyzer)
+    differs = False
+
+    def call(node: Call) -> None:
+        nonlocal differs
+        if isinstance(node.op, Op) and node.op.name == "tirx.if_then_else":
+            condition = substitute(node.args[0], [(it.var, outer * lanes + lane)])
+            differs = differs or uses(analyzer.simplify(condition), lane)
+
+    tvm_ffi.structural_walk(stage.block.body, (Call, call))
+    return differs
+
+
+def _split_vars(it: Iter, lanes: int, analyzer: Any) -> tuple[Var, Var]:
+    outer, lane = tirx.Var("outer", it.var.ty), tirx.Var("lane", it.var.ty)
+    analyzer.bind(outer, Range(0, max(it.extent // lanes, 1)))
+    analyzer.bind(lane, Range(0, lanes))
+    return outer, lane

@@ -1,0 +1,140 @@
+"""Workloads of matrix products, shared by every target's implementations."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A stack of matrices, read in place from a tensor whose axes may be permuted.
+
+    Attributes
+    ----------
+    stored : tuple of int
+        Shape of the tensor in memory.
+    axes : tuple of int
+        The matrices are `permute_dims(tensor, axes)`: batch dimensions, then rows and columns.
+    """
+
+    stored: tuple[int, ...]
+    axes: tuple[int, ...]
+
+    @staticmethod
+    def plain(shape: Sequence[int]) -> Operand:
+        """An operand that lies in memory as it is read."""
+        return Operand(tuple(shape), tuple(range(len(shape))))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(*batch, rows, columns)"""
+        return tuple(self.stored[axis] for axis in self.axes)
+
+    @property
+    def batch(self) -> tuple[int, ...]:
+        return self.shape[:-2]
+
+    @property
+    def contiguous_columns(self) -> bool:
+        """Whether neighbours in a row are neighbours in memory."""
+        return self.axes[-1] == len(self.axes) - 1
+
+    @property
+    def contiguous_rows(self) -> bool:
+        """Whether neighbours in a column are neighbours in memory: a transposed matrix."""
+        return self.axes[-2] == len(self.axes) - 1
+
+    def index(self, batch: Sequence[Any], row: Any, column: Any) -> tuple[Any, ...]:
+        """Index into the stored tensor.
+
+        Parameters
+        ----------
+        batch
+            Indices of the product's batch dimensions, aligned at the right with this operand's.
+            Dimensions that one of both lacks, or that have extent 1 here, have index 0.
+        """
+        own = len(self.axes) - 2
+        aligned = ([0] * own + list(batch))[len(batch) :]
+        logical = [0 if d == 1 else i for d, i in zip(self.batch, aligned)] + [row, column]
+        stored: list[Any] = [0] * len(self.axes)
+        for position, axis in enumerate(self.axes):
+            stored[axis] = logical[position]
+        return tuple(stored)
+
+
+@dataclass(frozen=True)
+class DenseWorkload:
+    """x (*lead, k) times one matrix (k, n), giving (*lead, n).
+
+    Attributes
+    ----------
+    lead : tuple of int
+        Leading dimensions of x, at least one; their product is m.
+    weight : Operand, optional
+        How a weight that is computed at run time lies in memory; None for a constant, which
+        is packed as the implementation likes.
+    """
+
+    lead: tuple[int, ...]
+    n: int
+    k: int
+    dtype: str = "float32"
+    out_dtype: str = "float32"
+    weight: Operand | None = None
+
+    @property
+    def m(self) -> int:
+        return math.prod(self.lead)
+
+    def autotvm_args(self) -> tuple[Any, ...]:
+        """Arguments of AutoTVM's x86 dense templates: data, weight (n, k), no bias, dtype."""
+        data = ("TENSOR", (self.m, self.k), self.dtype)
+        weight = ("TENSOR", (self.n, self.k), self.dtype)
+        return (data, weight, None, self.out_dtype)
+
+
+@dataclass(frozen=True)
+class BatchMatmulWorkload:
+    """lhs (*batch, m, k) times rhs (*batch, k, n), batch dimensions broadcast against each other."""
+
+    lhs: Operand
+    rhs: Operand
+    dtype: str = "float32"
+    out_dtype: str = "float32"
+
+    @property
+    def m(self) -> int:
+        return self.lhs.shape[-2]
+
+    @property
+    def k(self) -> int:
+        return self.lhs.shape[-1]
+
+    @property
+    def n(self) -> int:
+        return self.rhs.shape[-1]
+
+    @property
+    def batch(self) -> tuple[int, ...]:
+        return broadcast(self.lhs.batch, self.rhs.batch)
+
+    def autotvm_args(self) -> tuple[Any, ...]:
+        """Arguments of AutoTVM's batch_matmul.x86.
+
+        Relay's importers wrote every product as (b, m, k) times (b, n, k) with the second
+        operand transposed, and flattened the batch dimensions; the records say the same.
+        """
+        lhs = ("TENSOR", (math.prod(self.lhs.batch), self.m, self.k), self.dtype)
+        rhs = ("TENSOR", (math.prod(self.rhs.batch), self.n, self.k), self.dtype)
+        out = (math.prod(self.batch), self.m, self.n)
+        return (lhs, rhs, out, self.out_dtype, False, True)
+
+
+def broadcast(a: Sequence[int], b: Sequence[int]) -> tuple[int, ...]:
+    """Shape of two broadcast batch shapes that are known to fit, aligned at the right."""
+    rank = max(len(a), len(b))
+    padded = zip((1,) * (rank - len(a)) + tuple(a), (1,) * (rank - len(b)) + tuple(b))
+    return tuple(max(pair) for pair in padded)

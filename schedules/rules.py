@@ -1,0 +1,164 @@
+"""Which rule schedules a fused TIR function: its anchor's, or the generic ones in order.
+
+An anchor is a block whose annotation `schedule_rule` names a rule registered here; that rule
+gets the whole fused function. A function without anchor is tried on the generic rules of the
+target's key. TOPI puts a `schedule_rule` of its own ("meta_schedule...") on pooling blocks;
+that is no anchor.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tvm_ffi
+from tvm import s_tir, tirx
+from tvm.target import Target
+
+ScheduleRule = s_tir.dlight.ScheduleRule
+
+ANCHOR_RULES: dict[str, ScheduleRule] = {}
+ANCHOR_ANNOTATIONS = ("schedule_rule", "schedule_config", "schedule_source")
+GENERIC_SOURCE = "topi:fallback"
+
+_LOG = logging.getLogger("baton.schedules")
+
+
+@dataclass(frozen=True)
+class Scheduled:
+    """A scheduled function and where its schedule came from.
+
+    Attributes
+    ----------
+    func : tirx.PrimFunc
+        Has the attribute `tirx.is_scheduled` and no anchor annotations any more.
+    rule : str
+        Name of the anchor's rule, or class name of the generic rule.
+    source : str
+        As the build report prints it: "topi:fallback" or "topi:<log>:<line>".
+    """
+
+    func: tirx.PrimFunc
+    rule: str
+    source: str
+
+
+def register_anchor_rule(name: str, rule: ScheduleRule) -> ScheduleRule:
+    """Let `rule` schedule every function whose anchor block names it in `schedule_rule`.
+
+    Raises
+    ------
+    ValueError
+        Another rule has that name already.
+    """
+    if name in ANCHOR_RULES:
+        raise ValueError(f"schedule rule {name!r} is already registered")
+    ANCHOR_RULES[name] = rule
+    return rule
+
+
+def schedule(func: tirx.PrimFunc, target: Target) -> Scheduled | None:
+    """Schedule one fused function.
+
+    Parameters
+    ----------
+    func : tirx.PrimFunc
+        What FuseTIR made: blocks in loop nests of their own, static shapes.
+    target : Target
+        Where it will run; its keys choose the generic rules.
+
+    Returns
+    -------
+    The scheduled function, or None if no rule could take it; each refusal is logged.
+    """
+    func = func.without_attr("global_symbol") if "global_symbol" in func.attrs else func
+    for name, source, rule in _candidates(func, target):
+        sch = _attempt(name, rule, func, target)
+        if sch is not None:
+            scheduled = sch.mod["main"].with_attr("tirx.is_scheduled", True)
+            return Scheduled(_without_anchor(scheduled), name, source)
+    _LOG.warning("no schedule rule takes the function with blocks %s", block_names(func))
+    return None
+
+
+def block_names(func: tirx.PrimFunc) -> list[str]:
+    """Names of the blocks of a function, in program order, without the root."""
+    return [str(block.name_hint) for block in _blocks(func) if block.name_hint != "root"]
+
+
+def _candidates(func: tirx.PrimFunc, target: Target) -> Iterator[tuple[str, str, ScheduleRule]]:
+    for block in _blocks(func):
+        name = str(block.annotations.get("schedule_rule", ""))
+        if name in ANCHOR_RULES:
+            source = str(block.annotations.get("schedule_source", GENERIC_SOURCE))
+            yield name, source, ANCHOR_RULES[name]
+        elif "schedule_config" in block.annotations:
+            _LOG.warning("anchor block %s names the unknown rule %r", block.name_hint, name)
+    for rule in generic_rules(target):
+        yield type(rule).__name__, GENERIC_SOURCE, rule
+
+
+def generic_rules(target: Target) -> Sequence[ScheduleRule]:
+    """Rules for functions without anchor, most specific first; imported on first use."""
+    if "cuda" in target.keys:
+        from . import cuda
+
+        return cuda.rules()
+    if "cpu" in target.keys:
+        from .x86 import anchorless
+
+        return anchorless.RULES
+    return ()
+
+
+def _attempt(
+    name: str, rule: ScheduleRule, func: tirx.PrimFunc, target: Target
+) -> s_tir.Schedule | None:
+    try:
+        with target:
+            return rule.apply(func, target, False)
+    except s_tir.ScheduleError as error:
+        reason = str(error).strip().splitlines()
+        _LOG.warning(
+            "rule %s can't schedule the function with blocks %s: %s",
+            name,
+            block_names(func),
+            reason[-1] if reason else type(error).__name__,
+        )
+        return None
+
+
+def _blocks(func: tirx.PrimFunc) -> list[Any]:
+    """Every block, outer before inner, in program order."""
+    found: list[Any] = []
+
+    def visit(block: Any, visitor: Any) -> None:
+        found.append(block)
+        visitor.default_visit(block)
+
+    tvm_ffi.structural_visit(func.body, (s_tir.SBlock, visit))
+    return found
+
+
+def _without_anchor(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """Drop the anchor annotations: they have done their work and later passes don't know them."""
+
+    def strip(block: Any) -> Any:
+        kept = {k: v for k, v in block.annotations.items() if k not in ANCHOR_ANNOTATIONS}
+        if len(kept) == len(block.annotations):
+            return block
+        return s_tir.SBlock(
+            block.iter_vars,
+            block.reads,
+            block.writes,
+            block.name_hint,
+            block.body,
+            block.init,
+            block.alloc_buffers,
+            block.match_buffers,
+            kept,
+        )
+
+    return func.with_body(tvm_ffi.structural_map(func.body, (s_tir.SBlock, strip)))

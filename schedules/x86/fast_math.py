@@ -1,0 +1,249 @@
+"""Replaces float32 exp, log, tanh, erf and sigmoid by polynomials that LLVM vectorises.
+
+LLVM calls the C library once per lane for these functions, which takes most of the time of a
+softmax or GELU kernel. Each replacement has neither branches nor calls, about 10 to 20
+arithmetic instructions, and handles NaN and infinities.
+
+========  =======================================  ==========================================
+function  largest error against the exact value    exceptions
+========  =======================================  ==========================================
+exp       2 ULP                                    results below 1.7e-38 become 0
+log       2 ULP                                    denormal inputs are exact to the same bound
+tanh      8 ULP
+erf       8 ULP
+sigmoid   4 ULP                                    results below 1.7e-38 may become 0
+========  =======================================  ==========================================
+
+Coefficients are minimax fits of the relative error (Lawson iteration in float64).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tvm_ffi
+from tvm import tirx
+from tvm.ir import Call, Op
+
+Expr = Any
+
+# Adding and subtracting 1.5 * 2^23 rounds a float32 to an integer, which then stands in the
+# low bits of the sum: neither a rounding nor a conversion instruction is needed.
+_ROUND = 1.5 * 2.0**23
+_LOG2_E = 1.0 / math.log(2.0)
+# ln 2 in two parts; products of the first with integers below 2^15 are exact.
+_LN2_HIGH = 0.693359375
+_LN2_LOW = math.log(2.0) - _LN2_HIGH
+
+# exp: results leave the range of normal numbers outside of these arguments.
+_EXP_LOWEST, _EXP_HIGHEST = -87.5, 89.0
+# 2 * exp(r) on [-ln2 / 2, ln2 / 2].
+_EXP = (
+    2.0,
+    2.0,
+    0.9999998211860657,
+    0.33332821726799,
+    0.0833365768194198,
+    0.01675128936767578,
+    0.00276716030202806,
+)
+# (log(1 + f) - f + f^2 / 2) / f^3 on [sqrt(1/2) - 1, sqrt(2) - 1].
+_LOG = (
+    0.3333331346511841,
+    -0.25000008940696716,
+    0.2000211924314499,
+    -0.1666799634695053,
+    0.14219552278518677,
+    -0.1240558922290802,
+    0.11888162046670914,
+    -0.11675652116537094,
+    0.06746640801429749,
+)
+# tanh(x) / x as P(x^2) / Q(x^2) up to the argument from which tanh rounds to 1.
+_TANH_HIGHEST = 9.02
+_TANH_P = (
+    1.0,
+    0.13379713892936707,
+    0.003494029864668846,
+    2.058340578514617e-05,
+    1.331897081513489e-08,
+)
+_TANH_Q = (
+    1.0,
+    0.46713030338287354,
+    0.02587105520069599,
+    0.00032830852433107793,
+    7.761977371956164e-07,
+)
+# erf(x) / x, likewise.
+_ERF_HIGHEST = 3.925
+_ERF_P = (
+    1.1283791065216064,
+    0.1905941665172577,
+    0.05276934802532196,
+    0.0037725670263171196,
+    0.0002848438161890954,
+    2.0460229279706255e-06,
+)
+_ERF_Q = (
+    1.0,
+    0.502242386341095,
+    0.11418288946151733,
+    0.014983231201767921,
+    0.0011638617143034935,
+    3.8047743146307766e-05,
+)
+
+
+def approximate(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """Replace every float32 exp, log, tanh, erf and sigmoid call by its polynomial.
+
+    Works before and after scheduling, inside blocks. A function without such calls is returned
+    as it is.
+    """
+    replaced = False
+
+    def replace(call: Call) -> Expr:
+        nonlocal replaced
+        make = _REPLACEMENTS.get(call.op.name) if isinstance(call.op, Op) else None
+        if make is None or str(call.ty.dtype) != "float32":
+            return call
+        replaced = True
+        return make(call.args[0])
+
+    body = tvm_ffi.structural_map(func.body, (Call, replace))
+    return func.with_body(body) if replaced else func
+
+
+def _f32(value: float) -> Expr:
+    return tirx.const(value, "float32")
+
+
+def _bind(value: Expr, body: Callable[[Expr], Expr], name: str) -> Expr:
+    """`let name = value in body(name)`: the value is computed once however often it is used."""
+    var = tirx.Var(name, value.ty)
+    return tirx.Let(var, value, body(var))
+
+
+def _horner(coefficients: Sequence[float], x: Expr) -> Expr:
+    """Polynomial with the coefficients in rising order."""
+    result = _f32(coefficients[-1])
+    for coefficient in reversed(coefficients[:-1]):
+        result = result * x + _f32(coefficient)
+    return result
+
+
+def _clamp(x: Expr, low: float, high: float) -> Expr:
+    """x within [low, high]; NaN stays NaN, which TIR's min and max don't promise."""
+    at_least = tirx.Select(x < _f32(low), _f32(low), x)
+    return _bind(at_least, lambda y: tirx.Select(y > _f32(high), _f32(high), y), "clamped")
+
+
+def _bits(x: Expr) -> Expr:
+    return tirx.reinterpret("int32", x)
+
+
+def _float(bits: Expr) -> Expr:
+    return tirx.reinterpret("float32", bits)
+
+
+def _exp(argument: Expr) -> Expr:
+    """exp(x) = 2 exp(x - n ln 2) * 2^(n - 1), n = round(x / ln 2).
+
+    The factor 2 moves to the polynomial so that n = 128, just below overflow, needs no
+    special case; n = -126 gives the factor 0.
+    """
+
+    def with_shifted(x: Expr, shifted: Expr) -> Expr:
+        scale = _float((_bits(shifted) << 23) + tirx.const(126 << 23, "int32"))
+
+        def with_n(n: Expr) -> Expr:
+            reduced = (x - n * _f32(_LN2_HIGH)) - n * _f32(_LN2_LOW)
+            return _bind(reduced, lambda r: _horner(_EXP, r) * scale, "r")
+
+        return _bind(shifted - _f32(_ROUND), with_n, "n")
+
+    def with_clamped(x: Expr) -> Expr:
+        shifted = x * _f32(_LOG2_E) + _f32(_ROUND)
+        return _bind(shifted, lambda s: with_shifted(x, s), "shifted")
+
+    def with_argument(x: Expr) -> Expr:
+        return _bind(_clamp(x, _EXP_LOWEST, _EXP_HIGHEST), with_clamped, "x")
+
+    return _bind(argument, with_argument, "exp_arg")
+
+
+def _sigmoid(argument: Expr) -> Expr:
+    return _f32(1.0) / (_f32(1.0) + _exp(_f32(0.0) - argument))
+
+
+def _log(argument: Expr) -> Expr:
+    """log(x) = e ln 2 + log(m), x = m 2^e with m in [sqrt(1/2), sqrt(2))."""
+    smallest_normal = 2.0**-126
+    sqrt_half_bits = 0x3F3504F3
+
+    def with_offset(x: Expr, normal: Expr, offset: Expr) -> Expr:
+        exponent = (offset >> 23).astype("float32")
+        exponent -= tirx.Select(x < _f32(smallest_normal), _f32(24.0), _f32(0.0))
+        mantissa = _float(
+            (offset & tirx.const(0x007FFFFF, "int32")) + tirx.const(sqrt_half_bits, "int32")
+        )
+
+        def with_f(e: Expr, f: Expr) -> Expr:
+            square = f * f
+            tail = square * f * _horner(_LOG, f) - square * _f32(0.5) + e * _f32(_LN2_LOW)
+            return e * _f32(_LN2_HIGH) + (f + tail)
+
+        finite = _bind(
+            exponent,
+            lambda e: _bind(mantissa - _f32(1.0), lambda f: with_f(e, f), "f"),
+            "e",
+        )
+        infinity = _f32(math.inf)
+        above_zero = tirx.Select(x == infinity, infinity, finite)
+        at_least_zero = tirx.Select(x == _f32(0.0), _f32(-math.inf), above_zero)
+        # Not x >= 0 also holds for NaN.
+        return tirx.Select(x >= _f32(0.0), at_least_zero, _f32(math.nan))
+
+    def with_argument(x: Expr) -> Expr:
+        normal = tirx.Select(x < _f32(smallest_normal), x * _f32(2.0**24), x)
+        offset = _bits(normal) - tirx.const(sqrt_half_bits, "int32")
+        return _bind(offset, lambda o: with_offset(x, normal, o), "offset")
+
+    return _bind(argument, with_argument, "log_arg")
+
+
+def _odd_rational(
+    argument: Expr, highest: float, p: Sequence[float], q: Sequence[float]
+) -> Expr:
+    """x P(x^2) / Q(x^2), saturating at -1 and 1."""
+
+    def with_clamped(x: Expr) -> Expr:
+        def with_square(square: Expr) -> Expr:
+            return x * _horner(p, square) / _horner(q, square)
+
+        return _bind(_bind(x * x, with_square, "square"), lambda y: _clamp(y, -1.0, 1.0), "y")
+
+    def with_argument(x: Expr) -> Expr:
+        return _bind(_clamp(x, -highest, highest), with_clamped, "x")
+
+    return _bind(argument, with_argument, "arg")
+
+
+def _tanh(argument: Expr) -> Expr:
+    return _odd_rational(argument, _TANH_HIGHEST, _TANH_P, _TANH_Q)
+
+
+def _erf(argument: Expr) -> Expr:
+    return _odd_rational(argument, _ERF_HIGHEST, _ERF_P, _ERF_Q)
+
+
+_REPLACEMENTS: dict[str, Callable[[Expr], Expr]] = {
+    "tirx.exp": _exp,
+    "tirx.log": _log,
+    "tirx.tanh": _tanh,
+    "tirx.erf": _erf,
+    "tirx.sigmoid": _sigmoid,
+}

@@ -1,0 +1,295 @@
+"""AutoTVM's x86 templates of matrix products, so that its tuning records apply.
+
+dense_pack.x86    packed weights (n / bn, k, bn), register tile over rows
+dense_nopack.x86  weights (n, k) as they are; partial sums in the vector lanes
+batch_matmul.x86  the same for stacks of matrices
+
+Factors of a record multiply to the extents; with others a tile that sticks out computes values
+that nobody reads. The first factor of a split is never used.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from tvm import s_tir, te, tirx
+from tvm.target import Target
+
+from ..anchor import anchor_config, find_anchor
+from ..config import ConfigEntity, split
+from ..epilogue import inline_epilogue
+from ..matmul import BatchMatmulWorkload, DenseWorkload
+from ..rules import register_anchor_rule
+from ..strategy import Implementation, register
+from .batch_matmul import readers
+from .dense import is_float, matrix_reader, pack_weight, row_reader
+from .machine import Machine
+from .matmul_tile import flatten_rows, panel_reader, schedule_alone, tiled_product, view
+
+DENSE_PACK = "dense_pack.x86"
+DENSE_NOPACK = "dense_nopack.x86"
+BATCH_MATMUL = "batch_matmul.x86"
+
+# A body of more unrolled multiply-adds than this costs more to compile and to fetch than it saves.
+MAX_UNROLLED = 512
+
+
+# --- compute -----------------------------------------------------------------------------
+
+
+def compute_pack(w: DenseWorkload, config: ConfigEntity, x: te.Tensor, panel: te.Tensor) -> Any:
+    """x (*lead, k), weight as `pack_weight` packs it -> (*lead, n)."""
+    tile = (math.prod(config.size("tile_y")[1:]), config.size("tile_x")[-1])
+    extents = (None, w.m, w.n, w.k)
+    read = row_reader(w, x), panel_reader(panel)
+    return view(tiled_product(DENSE_PACK, config, extents, tile, *read), (*w.lead, w.n), len(w.lead))
+
+
+def compute_nopack(w: DenseWorkload, config: ConfigEntity, x: te.Tensor, weight: te.Tensor) -> Any:
+    """x (*lead, k), weight stored as `w.weight` says -> (*lead, n)."""
+    tile = (config.size("tile_y")[-1], config.size("tile_x")[-1])
+    extents = (None, w.m, w.n, w.k)
+    read = row_reader(w, x), _within(matrix_reader(w, weight), w.n, tile[1])
+    product = tiled_product(DENSE_NOPACK, config, extents, tile, *read)
+    return view(product, (*w.lead, w.n), len(w.lead))
+
+
+def compute_batch_matmul(
+    w: BatchMatmulWorkload, config: ConfigEntity, lhs: te.Tensor, rhs: te.Tensor
+) -> Any:
+    """lhs and rhs stored as the workload's operands say -> (*batch, m, n)."""
+    tile = (config.size("tile_y")[-1], config.size("tile_x")[-1])
+    extents = (math.prod(w.batch), w.m, w.n, w.k)
+    left, right = readers(w, lhs, rhs)
+    read = left, _within(right, w.n, tile[1])
+    product = tiled_product(BATCH_MATMUL, config, extents, tile, *read)
+    return view(product, (*w.batch, w.m, w.n), 1)
+
+
+def _within(read: Any, n: int, tile_n: int) -> Any:
+    """Columns that fill the last tile repeat the last column."""
+    if n % tile_n == 0:
+        return read
+    return lambda batch, k, column: read(batch, k, te.min(column, n - 1))
+
+
+# --- schedule ----------------------------------------------------------------------------
+
+
+class DensePack(s_tir.dlight.ScheduleRule):
+    """Takes a fused function whose anchor is a product with dense_pack.x86's knobs.
+
+    Loop nest, with t = tile_inner[-1]; records before 2021 lack tile_inner, have t = 1, and their
+    tasks go rows first:
+
+        parallel xt, yt
+          yo, xo
+            registers[yi, xi] = 0
+            ko
+              unrolled yi / t, ki, t; vector xi: fma
+            epilogue of the tile: unrolled yi, vector xi
+    """
+
+    def apply(self, func: tirx.PrimFunc, target: Target, _: bool) -> s_tir.Schedule | None:
+        sch = s_tir.Schedule(func)
+        anchor = find_anchor(sch)
+        if anchor is None:
+            return None
+        config = anchor_config(sch, anchor)
+        lanes = Machine.from_target(target).lanes("float32")
+        parts = inline_epilogue(sch, anchor)
+        flatten_rows(sch, parts)
+
+        i, j = sch.get_loops(parts.output)
+        yt, yo, yi = sch.split(i, [None, *config.size("tile_y")[1:]])
+        xt, xo, xi = sch.split(j, [None, *config.size("tile_x")[1:]])
+        tasks = (xt, yt) if "tile_inner" in config else (yt, xt)
+        sch.reorder(*tasks, yo, xo, yi, xi)
+        sch.parallel(sch.fuse(*tasks))
+        sch.vectorize(xi)
+        if not parts.costly_output:
+            sch.unroll(yi)
+        for block in reversed(parts.repeated):
+            sch.compute_at(block, xo, preserve_unit_loops=True)
+            sch.vectorize(sch.get_loops(block)[-1])
+        sch.compute_at(anchor, xo, preserve_unit_loops=True)
+        self._accumulate(sch, anchor, config)
+        for block in parts.before:
+            schedule_alone(sch, block, lanes, parallel=True)
+        return sch
+
+    @staticmethod
+    def _accumulate(sch: Any, anchor: Any, config: ConfigEntity) -> None:
+        yi, xi, k = sch.get_loops(anchor)[-3:]
+        rows, steps = config.size("tile_y")[-1], config.size("tile_k")[-1]
+        ko, ki = sch.split(k, [None, steps])
+        inner = config.size("tile_inner")[-1] if "tile_inner" in config else 1
+        y_outer, y_inner = sch.split(yi, [None, inner])
+        if inner > 1:
+            sch.reorder(ko, y_outer, ki, y_inner, xi)
+        else:
+            sch.reorder(ko, ki, y_outer, y_inner, xi)
+        sch.vectorize(xi)
+        if rows <= MAX_UNROLLED:
+            sch.unroll(y_outer)
+            sch.unroll(y_inner)
+        if rows * steps <= MAX_UNROLLED:
+            sch.unroll(ki)
+        sch.decompose_reduction(anchor, ko)
+
+
+class LaneReduction(s_tir.dlight.ScheduleRule):
+    """Takes a fused function whose anchor is a product with partial sums in the vector lanes.
+
+    Loop nest, with v = tile_k[-1]; "k first" for dense_nopack.x86, "k last" for batch_matmul.x86:
+
+        parallel [batch,] yo, xo
+          partial[yi, xi, v] = 0
+          k first: k > unrolled yi, xi > vector v; k last: yi, xi > k > vector v: fma
+          yi, xi: sum over v
+          epilogue of the tile
+    """
+
+    def __init__(self, k_first: bool) -> None:
+        self.k_first = k_first
+
+    def apply(self, func: tirx.PrimFunc, target: Target, _: bool) -> s_tir.Schedule | None:
+        sch = s_tir.Schedule(func)
+        anchor = find_anchor(sch)
+        if anchor is None:
+            return None
+        config = anchor_config(sch, anchor)
+        tile_y, tile_x, tile_k = (config.size(f"tile_{axis}")[-1] for axis in "yxk")
+        lanes = Machine.from_target(target).lanes("float32")
+        batched = len(sch.get_loops(anchor)) == 4
+        parts = inline_epilogue(sch, anchor)
+        if not batched:
+            flatten_rows(sch, parts)
+        _, lane = sch.split(sch.get_loops(anchor)[-1], [None, tile_k])
+        partial = sch.rfactor(lane, -1)
+
+        *batch, i, j = sch.get_loops(parts.output)
+        yo, yi = sch.split(i, [None, tile_y])
+        xo, xi = sch.split(j, [None, tile_x])
+        sch.reorder(*batch, yo, xo, yi, xi)
+        task = sch.fuse(*batch, yo, xo)
+        sch.parallel(task)
+        for block in (*reversed(parts.repeated), anchor, partial):
+            sch.compute_at(block, task, preserve_unit_loops=True)
+
+        # compute_at makes loops in the order of the block's iterators: the rfactored one first.
+        _, lane, *_, yi, xi = sch.get_loops(anchor)
+        sch.reorder(yi, xi, lane)
+        _, lane, *_, yi, xi, k = sch.get_loops(partial)
+        if self.k_first:
+            sch.reorder(k, yi, xi, lane)
+            if tile_y * tile_x <= MAX_UNROLLED:
+                sch.unroll(yi)
+                sch.unroll(xi)
+        else:
+            sch.reorder(yi, xi, k, lane)
+        sch.vectorize(lane)
+        sch.decompose_reduction(partial, k)
+        for block in parts.before:
+            schedule_alone(sch, block, lanes, parallel=True)
+        return sch
+
+
+# --- fallback ----------------------------------------------------------------------------
+
+
+def largest_divisor(extent: int, most: int) -> int:
+    """Largest divisor of `extent` of at most `most`."""
+    return next(d for d in range(min(extent, most), 0, -1) if extent % d == 0)
+
+
+def _halved_divisor(extent: int) -> int:
+    """8, halved until it divides."""
+    return math.gcd(extent, 8)
+
+
+def pack_fallback(w: DenseWorkload, target: Target) -> ConfigEntity:
+    """TVM 0.18's values for a dense_pack.x86 without record."""
+    lanes = Machine.from_target(target).lanes("float32")
+    xi = largest_divisor(w.n, 2 * lanes)
+    xo = 1
+    while w.n // xi // xo > 4 and w.n // xi // xo % 2 == 0:
+        xo *= 2
+    yi = _halved_divisor(w.m)
+    yo = _halved_divisor(w.m // yi)
+    return ConfigEntity(
+        {
+            "tile_y": split(w.m // yi // yo, yo, yi),
+            "tile_x": split(w.n // xi // xo, xo, xi),
+            "tile_k": split(w.k, 1),
+            "tile_inner": split(w.m // yi, yi),
+        }
+    )
+
+
+def nopack_fallback(w: DenseWorkload, target: Target) -> ConfigEntity:
+    """TVM 0.18's values for a dense_nopack.x86 without record."""
+    lanes = largest_divisor(w.k, 2 * Machine.from_target(target).lanes("float32"))
+    return ConfigEntity(
+        {
+            "tile_k": split(w.k // lanes, lanes),
+            "tile_x": split(w.n, 1),
+            "tile_y": split(1, w.m),
+        }
+    )
+
+
+def batch_matmul_fallback(w: BatchMatmulWorkload, _: Target) -> ConfigEntity:
+    """TVM 0.18's values for a batch_matmul.x86 without record, with a factor that divides k."""
+    lanes = largest_divisor(w.k, 16)
+    yi, xi = _halved_divisor(w.m), _halved_divisor(w.n)
+    return ConfigEntity(
+        {
+            "tile_k": split(w.k // lanes, lanes),
+            "tile_x": split(w.n // xi, xi),
+            "tile_y": split(w.m // yi, yi),
+        }
+    )
+
+
+register(
+    "nn.dense",
+    "cpu",
+    Implementation(
+        DENSE_PACK,
+        10,
+        lambda w, _: is_float(w) and w.weight is None,
+        pack_fallback,
+        compute_pack,
+        DenseWorkload.autotvm_args,
+        pack_weight,
+    ),
+)
+register(
+    "nn.dense",
+    "cpu",
+    Implementation(
+        DENSE_NOPACK,
+        5,
+        lambda w, _: is_float(w) and w.weight is not None,
+        nopack_fallback,
+        compute_nopack,
+        DenseWorkload.autotvm_args,
+    ),
+)
+register(
+    "nn.batch_matmul",
+    "cpu",
+    Implementation(
+        BATCH_MATMUL,
+        10,
+        lambda w, _: is_float(w),
+        batch_matmul_fallback,
+        compute_batch_matmul,
+        BatchMatmulWorkload.autotvm_args,
+    ),
+)
+register_anchor_rule(DENSE_PACK, DensePack())
+register_anchor_rule(DENSE_NOPACK, LaneReduction(k_first=True))
+register_anchor_rule(BATCH_MATMUL, LaneReduction(k_first=False))

@@ -1,0 +1,454 @@
+"""Register-tiled matrix product on panels of the right operand: tile choice, compute, rule.
+
+A panel is the right operand's columns of one tile, laid out (k, tile_n): constants are packed
+so when the library is built, other operands are copied into a small buffer by each task. Every
+step of the inner loop multiplies one panel row with one element of each of tile_m rows of the
+left operand, which is read where it lies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import DataType, s_tir, te, tirx
+from tvm.target import Target
+from tvm.tirx import IndexMap
+
+from ..anchor import anchor_config, find_anchor
+from ..config import ConfigEntity, option
+from ..epilogue import Surroundings, inline_epilogue
+from ..matmul import Operand
+from ..strategy import anchor_attrs
+from .machine import Machine
+
+PANEL = "matmul_panel"
+
+# Waking the thread pool takes 1 to 4 us; a kernel that runs for less than about three times
+# that (30 000 cycles) stays on one thread.
+PARALLEL_CYCLES = 30_000
+# What a core gets from beyond its own caches, in bytes per cycle, for the same estimate.
+MEMORY_BYTES_PER_CYCLE = 8
+# A ragged last tile computes rows that nobody reads; its row addresses need registers.
+RAGGED_ROWS_PENALTY = 1.06
+# Tasks are spread over the threads statically; from this share of busy threads on it is well.
+GOOD_BALANCE = 0.95
+# Rows that one copied panel should serve, so that the copy is a small part of the work.
+ROWS_PER_COPY = 32
+
+
+@dataclass(frozen=True)
+class Extents:
+    """Sizes of a (batched) product and of its elements in bytes."""
+
+    batch: int
+    m: int
+    n: int
+    k: int
+    item: int
+
+    def cycles(self, machine: Machine, lanes: int) -> float:
+        """Estimated cycles on one core: two vector operations a cycle, or reading the operands."""
+        operands = self.item * self.batch * (self.m * self.k + self.k * self.n)
+        macs = self.batch * self.m * self.n * self.k
+        return max(macs / (2 * lanes), operands / MEMORY_BYTES_PER_CYCLE)
+
+
+# --- compute -----------------------------------------------------------------------------
+
+
+def tiled_product(
+    rule: str,
+    config: ConfigEntity,
+    extents: tuple[int | None, int, int, int],
+    tile: tuple[int, int],
+    lhs: Callable[[Any, Any, Any], Any],
+    rhs: Callable[[Any, Any, Any], Any],
+) -> te.Tensor:
+    """The anchor: ([batch,] m, n), both rounded up to whole tiles.
+
+    Parameters
+    ----------
+    extents : (batch, m, n, k)
+        A batch of None leaves the batch axis out.
+    tile : (rows, columns)
+    lhs : (batch index or None, row, k) -> element
+        Only called with rows below m: the rows that fill the last tile repeat the last row.
+    rhs : (batch index or None, k, column) -> element
+        Is called with columns up to the last tile's end.
+    """
+    batch, m, n, k = extents
+    tile_m, tile_n = tile
+    axis = te.reduce_axis((0, k), "k")
+
+    def element(*index: Any) -> Any:
+        *outer, i, j = index
+        b = outer[0] if outer else None
+        row = i if m % tile_m == 0 else te.min(i, m - 1)
+        return te.sum(lhs(b, row, axis) * rhs(b, axis, j), axis=[axis])
+
+    shape = (-(-m // tile_m) * tile_m, -(-n // tile_n) * tile_n)
+    shape = shape if batch is None else (batch, *shape)
+    return te.compute(shape, element, name="matmul", attrs=anchor_attrs(rule, config))
+
+
+def register_tile(config: ConfigEntity) -> tuple[int, int]:
+    """(tile_m, tile_n)"""
+    return config.val("tile_m"), config.val("tile_n")
+
+
+def panel_reader(panel: te.Tensor) -> Callable[[Any, Any, Any], Any]:
+    """Reads panels ([batch,] n / tile_n, k, tile_n) as matrices (k, n)."""
+    tile_n = int(panel.shape[-1])
+
+    def element(batch: Any, k: Any, column: Any) -> Any:
+        outer = () if batch is None else (batch,)
+        return panel[(*outer, column // tile_n, k, column % tile_n)]
+
+    return element
+
+
+def run_time_reader(
+    config: ConfigEntity,
+    extents: tuple[int | None, int, int, int],
+    read: Callable[[Any, Any, Any], Any],
+) -> Callable[[Any, Any, Any], Any]:
+    """The right operand of `tiled_product` where it is no constant.
+
+    Parameters
+    ----------
+    config : ConfigEntity
+        `copy_panel` says whether each task copies its panel or reads the operand in place.
+    read : (batch index or None, k, column) -> element
+        Only called with columns below n.
+    """
+    if not config.val("copy_panel"):
+        return read
+    batch, _, n, k = extents
+    tile_n = register_tile(config)[1]
+    column_tiles = -(-n // tile_n)
+
+    def element(*index: Any) -> Any:
+        *outer, tile, row, lane = index
+        column = tile * tile_n + lane
+        value = read(outer[0] if outer else None, row, column)
+        if n % tile_n == 0:
+            return value
+        return tirx.if_then_else(tirx.likely(column < n), value, tirx.const(0, value.dtype))
+
+    shape = (column_tiles, k, tile_n) if batch is None else (batch, column_tiles, k, tile_n)
+    return panel_reader(te.compute(shape, element, name=PANEL))
+
+
+def view(product: te.Tensor, shape: Sequence[int], row_dims: int) -> te.Tensor:
+    """The product without its filling rows and columns, in the operator's own shape.
+
+    Parameters
+    ----------
+    row_dims
+        How many dimensions before the last one make up the rows; those before are the batch.
+    """
+    rank = len(shape)
+
+    def element(*index: Any) -> Any:
+        rows = ravel(index[rank - 1 - row_dims : -1], shape[rank - 1 - row_dims : -1])
+        batch = index[: rank - 1 - row_dims]
+        outer = [ravel(batch, shape[: len(batch)])] if len(product.shape) == 3 else []
+        return product[(*outer, rows, index[-1])]
+
+    return te.compute(tuple(shape), element, name="matmul_view")
+
+
+def ravel(index: Sequence[Any], shape: Sequence[int]) -> Any:
+    """Row-major position of a multi-index."""
+    position: Any = None
+    for i, extent in zip(index, shape):
+        position = i if position is None else position * extent + i
+    return 0 if position is None else position
+
+
+def unravel(position: Any, shape: Sequence[int]) -> list[Any]:
+    """Multi-index of a row-major position."""
+    index: list[Any] = []
+    for extent in reversed(shape):
+        index.insert(0, position % extent if extent > 1 else tirx.const(0, "int32"))
+        position = position // extent
+    return index
+
+
+# --- knobs -------------------------------------------------------------------------------
+
+
+def choose_tile(
+    e: Extents, machine: Machine, lanes: int, only_whole: bool = False
+) -> tuple[int, int]:
+    """(tile_m, tile_n) of the register tile.
+
+    The cost of a tile is the cycles of one k step (two multiply-adds and two loads a cycle; a
+    multiply-add waits four cycles for its accumulator), plus an eighth of a cycle for each 16
+    bytes read, times the tiles of the padded product, times the share of idle threads.
+
+    Parameters
+    ----------
+    only_whole
+        Take only tiles whose columns divide n.
+    """
+    parallel = e.cycles(machine, lanes) >= PARALLEL_CYCLES
+    best: tuple[float, int, int] | None = None
+    for tile_m in range(1, min(e.m, machine.vector_registers) + 1):
+        for vectors in range(1, 13):
+            # A panel row stays in registers unless there is a single row to use it.
+            held = vectors + 1 if tile_m > 1 else 1
+            fits = tile_m * vectors + held <= machine.vector_registers
+            if not fits or (only_whole and vectors > 1 and e.n % (vectors * lanes)):
+                continue
+            row_tiles, column_tiles = -(-e.m // tile_m), -(-e.n // (vectors * lanes))
+            fma = 1 if machine.has_fma else 2
+            step = max(tile_m * vectors * fma / 2, (tile_m + vectors) / 2, 4.0)
+            step += (vectors * lanes + tile_m) * e.item / 128
+            cost = step * row_tiles * column_tiles
+            if e.m % tile_m:
+                cost *= RAGGED_ROWS_PENALTY
+            if parallel:
+                cost /= balance(e.batch * row_tiles * column_tiles, machine.num_cores)
+            if best is None or cost < best[0]:
+                best = (cost, tile_m, vectors)
+    assert best is not None
+    return best[1], best[2] * lanes
+
+
+def balance(tasks: int, threads: int) -> float:
+    """Share of the threads that are busy when equal tasks are spread evenly."""
+    return tasks / (-(-tasks // threads) * threads)
+
+
+def plan(e: Extents, target: Target, dtype: str, rhs: Operand | None) -> ConfigEntity:
+    """Knobs of the tiled product.
+
+    tile_m, tile_n: the register tile, by `choose_tile`.
+    block_k: all of k, unless a panel is larger than L2; then the largest divisor of k with which
+    it takes half of L2.
+    copy_panel (where the right operand is no constant): a panel is read in place if a single
+    row tile uses it and its rows are contiguous and of whole tiles.
+    task_order and task_rows (row tiles per task):
+
+    * "bnm": tasks are (column tile, rows). The panel stays in cache while the task's rows of the
+      left operand pass, which suits a left operand that stays in half of L2.
+    * "bmn": as many rows per task as fit half of L2; they stay while the panels pass.
+    * "bm": a task does all columns of its rows. Used where n is no multiple of the vector: only
+      a serial column loop can be partitioned so that its last tile alone takes element-wise
+      stores. Needs several row tiles; with one, stores are a negligible part.
+
+    Parameters
+    ----------
+    rhs : Operand, optional
+        How a right operand that is computed at run time lies in memory; None for panels.
+    """
+    machine = Machine.from_target(target)
+    lanes = machine.lanes(dtype)
+    in_place = rhs is not None and rhs.contiguous_columns and e.n % lanes == 0
+    tile_m, tile_n = choose_tile(e, machine, lanes, only_whole=in_place)
+    row_tiles, column_tiles = -(-e.m // tile_m), -(-e.n // tile_n)
+    if row_tiles > 1 and in_place:
+        in_place = False
+        tile_m, tile_n = choose_tile(e, machine, lanes)
+        row_tiles, column_tiles = -(-e.m // tile_m), -(-e.n // tile_n)
+    block_k = _block_k(e, machine, tile_n)
+    resident = max(machine.l2_bytes // 2 // (tile_m * block_k * e.item), 1)
+    if e.n % lanes and row_tiles > 1:
+        order, tasks, rows = "bm", e.batch, min(row_tiles, resident)
+    elif row_tiles > resident:
+        order, tasks, rows = "bmn", e.batch * column_tiles, resident
+    else:
+        order, tasks, rows = "bnm", e.batch * column_tiles, row_tiles
+    if e.cycles(machine, lanes) >= PARALLEL_CYCLES:
+        least = 1 if rhs is None else min(row_tiles, -(-ROWS_PER_COPY // tile_m))
+        rows = _rows_per_task(row_tiles, rows, least, tasks, machine.num_cores)
+    knobs = {
+        "tile_m": option(tile_m),
+        "tile_n": option(tile_n),
+        "block_k": option(block_k),
+        "task_order": option(order),
+        "task_rows": option(rows),
+    }
+    if rhs is not None:
+        knobs["copy_panel"] = option(not in_place)
+    return ConfigEntity(knobs)
+
+
+def _block_k(e: Extents, machine: Machine, tile_n: int) -> int:
+    if e.k * tile_n * e.item <= machine.l2_bytes:
+        return e.k
+    most = machine.l2_bytes // 2 // (tile_n * e.item)
+    block = next(d for d in range(min(e.k, most), 0, -1) if e.k % d == 0)
+    return block if block * 4 >= most else e.k
+
+
+def _rows_per_task(row_tiles: int, most: int, least: int, tasks: int, threads: int) -> int:
+    """Largest number of row tiles per task, of at most `most`, that keeps the threads busy."""
+    counts = range(most, min(least, most) - 1, -1)
+    shares = {rows: balance(tasks * -(-row_tiles // rows), threads) for rows in counts}
+    good = min(GOOD_BALANCE, max(shares.values()))
+    return next(rows for rows in counts if shares[rows] >= good)
+
+
+# --- schedule ----------------------------------------------------------------------------
+
+
+class TiledMatmul(s_tir.dlight.ScheduleRule):
+    """Takes a fused function whose anchor is a `tiled_product`.
+
+    Loop nest (order "bnm"; "bmn" swaps the two task loops, "bm" makes the column loop serial):
+
+        parallel batch, column_tile, row_task
+          [copy of the panel]
+          row_tile in task_rows
+            registers[tile_m, tile_n] = 0
+            k
+              unrolled tile_m, tile_n / lanes; vector lanes: fma
+            epilogue of the tile
+
+    With block_k < k the accumulators of the task's rows are kept in a buffer, and the loops are
+    k_block > row_tile > k.
+    """
+
+    def apply(self, func: tirx.PrimFunc, target: Target, _: bool) -> s_tir.Schedule | None:
+        sch = s_tir.Schedule(func)
+        anchor = find_anchor(sch)
+        if anchor is None:
+            return None
+        config = anchor_config(sch, anchor)
+        machine = Machine.from_target(target)
+        dtype = str(sch.get(anchor).writes[0].source.dtype)
+        lanes = machine.lanes(dtype)
+        parts = inline_epilogue(sch, anchor, keep=(PANEL,))
+        e = _extents(sch, anchor, parts.output, DataType(dtype).itemsize)
+        parallel = e.cycles(machine, lanes) >= PARALLEL_CYCLES
+
+        task, panel_loop, tile_loop = _tile_output(sch, anchor, parts, config, e, lanes)
+        if parallel:
+            sch.parallel(task)
+        block_k = config.val("block_k")
+        at = tile_loop if block_k == e.k else panel_loop
+        for block in reversed(parts.repeated):
+            sch.compute_at(block, tile_loop, preserve_unit_loops=True)
+            _vectorize_last(sch, block, lanes)
+        sch.compute_at(anchor, at, preserve_unit_loops=True)
+        _accumulate(sch, anchor, config, lanes)
+        for block in parts.before:
+            if str(sch.get(block).name_hint) == PANEL:
+                sch.compute_at(block, panel_loop, preserve_unit_loops=True)
+                _copy(sch, block, lanes)
+            else:
+                schedule_alone(sch, block, lanes, parallel)
+        return sch
+
+
+def _extents(sch: Any, anchor: Any, output: Any, item: int) -> Extents:
+    *batch, _, _, k = (int(sch.get(loop).extent) for loop in sch.get_loops(anchor))
+    total = 1
+    loops = [int(sch.get(loop).extent) for loop in sch.get_loops(output)]
+    for extent in loops[:-1]:
+        total *= extent
+    products = batch[0] if batch else 1
+    return Extents(products, total // products, loops[-1], k, item)
+
+
+def _tile_output(
+    sch: Any,
+    anchor: Any,
+    parts: Surroundings,
+    config: ConfigEntity,
+    e: Extents,
+    lanes: int,
+) -> tuple[Any, Any, Any]:
+    """Tile the output block; returns the task loop, the innermost loop of a task that sees one
+    panel, and the loop over its row tiles."""
+    if len(sch.get_loops(anchor)) == 4:
+        *outer, i, j = sch.get_loops(parts.output)
+        batch = [sch.fuse(*outer)]
+    else:
+        flatten_rows(sch, parts)
+        i, j = sch.get_loops(parts.output)
+        batch = []
+    row_task, row_tile, ii = sch.split(i, [None, config.val("task_rows"), config.val("tile_m")])
+    column, ji = sch.split(j, [None, config.val("tile_n")])
+    vector, lane = sch.split(ji, [None, lanes])
+    order = config.val("task_order")
+    tasks = [*batch, column, row_task] if order == "bnm" else [*batch, row_task, column]
+    sch.reorder(*tasks, row_tile, ii, vector, lane)
+    if order == "bm":
+        task, panel_loop = sch.fuse(*tasks[:-1]), column
+        if e.n % lanes:
+            sch.annotate(column, "pragma_loop_partition_hint", 1)
+    else:
+        task = panel_loop = sch.fuse(*tasks)
+    sch.vectorize(lane)
+    if not parts.costly_output:
+        sch.unroll(ii)
+        sch.unroll(vector)
+    return task, panel_loop, row_tile
+
+
+def flatten_rows(sch: Any, parts: Surroundings) -> None:
+    """Make the blocks behind the anchor two-dimensional: (*lead, n) -> (m, n).
+
+    A tile of rows may span several leading indices; as a region of a buffer with the leading
+    dimensions it would be taken for all rows of those.
+    """
+
+    def flat(*index: Any) -> tuple[Any, Any]:
+        return ravel(index[:-1], lead), index[-1]
+
+    lead = [int(sch.get(loop).extent) for loop in sch.get_loops(parts.output)[:-1]]
+    index_dtype = sch.get(parts.output).iter_vars[0].var.ty.dtype
+    index_map = IndexMap.from_func(flat, ndim=len(lead) + 1, index_dtype=str(index_dtype))
+    for block in parts.repeated:
+        sch.transform_layout(block, ("write", 0), index_map)
+    for block in (*parts.repeated, parts.output):
+        sch.transform_block_layout(block, index_map)
+
+
+def _accumulate(sch: Any, anchor: Any, config: ConfigEntity, lanes: int) -> None:
+    i, j, k = sch.get_loops(anchor)[-3:]
+    row_tile, ii = sch.split(i, [None, config.val("tile_m")])
+    vector, lane = sch.split(j, [None, lanes])
+    if config.val("block_k") < int(sch.get(k).extent):
+        k_block, ki = sch.split(k, [None, config.val("block_k")])
+        sch.reorder(k_block, row_tile, ki, ii, vector, lane)
+        first = k_block
+    else:
+        sch.reorder(row_tile, k, ii, vector, lane)
+        first = k
+    sch.unroll(ii)
+    sch.unroll(vector)
+    sch.vectorize(lane)
+    sch.decompose_reduction(anchor, first)
+
+
+def _copy(sch: Any, block: Any, lanes: int) -> None:
+    """Vectors of one row of the panel; down the rows first, so that a transposed operand is read
+    along few cache lines at a time."""
+    *_, row, column = sch.get_loops(block)
+    vector, lane = sch.split(column, [None, lanes])
+    sch.reorder(vector, row, lane)
+    sch.vectorize(lane)
+
+
+def _vectorize_last(sch: Any, block: Any, lanes: int) -> None:
+    *_, last = sch.get_loops(block)
+    _, lane = sch.split(last, [None, lanes])
+    sch.vectorize(lane)
+
+
+def schedule_alone(sch: Any, block: Any, lanes: int, parallel: bool) -> None:
+    """An elementwise block in a nest of its own, in front of the product."""
+    *outer, last = sch.get_loops(block)
+    if outer:
+        first = sch.fuse(*outer)
+    if int(sch.get(last).extent) >= lanes:
+        _, lane = sch.split(last, [None, lanes])
+        sch.vectorize(lane)
+    if outer and parallel:
+        sch.parallel(first)

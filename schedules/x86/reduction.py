@@ -1,0 +1,191 @@
+"""Vectorized reductions on x86: the pieces that every rule with a reduction shares.
+
+A reduction along the contiguous axis becomes a chain of partial results, because LLVM must not
+reorder floating-point additions by itself:
+
+    lanes * accumulators partial results   vectorized, over the whole axis
+    lanes                                  the accumulators put together
+    4                                      the quarters of a vector put together
+    the result, and then the tail of the axis that no vector divides
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tvm_ffi
+from tvm import s_tir, tirx
+
+from ..generic.merge_axes import is_simple_reduction, merge_axes, peel_reduction
+from ..generic.stages import Iter, Stage, accesses, contiguous_group, stages, stride, uses
+from .machine import Machine
+
+# Independent accumulators hide the latency of an addition; more than four gain nothing.
+ACCUMULATORS = (4, 2, 1)
+# Vectors that each accumulator must take in to be worth putting together at the end.
+MIN_VECTORS = 2
+# Reduction loops up to this extent are unrolled.
+MAX_UNROLL = 16
+LAST_LANES = 4
+
+_realize = tvm_ffi.get_global_func("s_tir.schedule.GetSBlockRealize")
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A contiguous reduction axis in vectors: stage name, lanes, and accumulators."""
+
+    stage: str
+    lanes: int
+    accumulators: int
+
+
+def moving(stage: Stage, kind: str) -> list[Iter]:
+    """Iterators of the kind with more than one element."""
+    return [it for it in stage.iters if it.kind == kind and it.extent > 1]
+
+
+def find(sch: s_tir.Schedule, name: str) -> Stage:
+    """The stage of that name."""
+    return next(stage for stage in stages(sch) if stage.name == name)
+
+
+def walks(stage: Stage, it: Iter) -> bool:
+    """Whether some load of the stage is contiguous along the iterator."""
+    return any(
+        not access.is_store and stride(access, it.var) == 1 for access in accesses(stage)
+    )
+
+
+def cut_inner_axis(
+    func: tirx.PrimFunc, name: str, machine: Machine
+) -> tuple[tirx.PrimFunc, Cut | None]:
+    """Prepare the reduction `name` for vectors along its contiguous axis.
+
+    Contiguous reduction axes are merged, and the elements that vectors don't divide are peeled
+    off into the stage itself; the vectors are then in the stage "<name>_head".
+
+    Returns
+    -------
+    The rewritten function, and the stage to pass to `partial_results`; None where the reduction
+    is no sum, product, minimum or maximum, not contiguous, or too short.
+    """
+    stage = find(s_tir.Schedule(func), name)
+    reduced = moving(stage, "R")
+    if not is_simple_reduction(stage) or not reduced or not walks(stage, reduced[-1]):
+        return func, None
+    func = merge_axes(func, stage, contiguous_group(stage, reduced))
+    stage = find(s_tir.Schedule(func), name)
+    reduced = moving(stage, "R")
+    extent = reduced[-1].extent
+    lanes = _lanes(extent, machine.lanes(stage.output.dtype))
+    if not lanes:
+        return func, None
+    main = extent // lanes * lanes
+    accumulators = next(
+        count
+        for count in ACCUMULATORS
+        if count == 1 or (main % (lanes * count) == 0 and main >= lanes * count * MIN_VECTORS)
+    )
+    if main == extent:
+        return func, Cut(name, lanes, accumulators)
+    if len(reduced) > 1:
+        return func, None
+    return peel_reduction(func, stage, reduced[0], main), Cut(f"{name}_head", lanes, accumulators)
+
+
+def _lanes(extent: int, most: int) -> int:
+    """The width that takes the fewest vector and single steps; 0 if none is worth it."""
+    candidates = []
+    lanes = most
+    while lanes >= LAST_LANES:
+        if extent // lanes >= MIN_VECTORS:
+            candidates.append((extent // lanes + extent % lanes, -lanes, lanes))
+        lanes //= 2
+    return min(candidates)[-1] if candidates else 0
+
+
+def partial_results(sch: s_tir.Schedule, cut: Cut) -> list[Any]:
+    """Split the reduction into the chain of partial results; the new blocks, first to last."""
+    stage = find(sch, cut.stage)
+    axis = moving(stage, "R")[-1]
+    loop = sch.get_loops(stage.rv)[stage.iters.index(axis)]
+    widths = [cut.lanes * cut.accumulators]
+    if cut.accumulators > 1:
+        widths.append(cut.lanes)
+    if cut.lanes > LAST_LANES:
+        widths.append(LAST_LANES)
+    blocks = []
+    for width in widths:
+        _, lane = sch.split(loop, [None, width])
+        blocks.append(sch.rfactor(lane, factor_axis=len(stage.output.shape)))
+        loop = sch.get_loops(stage.rv)[-1]
+    return blocks
+
+
+def loops_of(sch: s_tir.Schedule, block: Any, depth: int) -> list[tuple[int | None, Any]]:
+    """The loops below the `depth` outer ones, each with the position of the iterator it drives.
+
+    A unit loop may drive none.
+    """
+    values = list(_realize(sch, block).iter_values)
+    found: list[tuple[int | None, Any]] = []
+    for loop in sch.get_loops(block)[depth:]:
+        var = sch.get(loop).loop_var
+        driven = [i for i, value in enumerate(values) if uses(value, var)]
+        found.append((driven[0] if driven else None, loop))
+    return found
+
+
+def by_kind(sch: s_tir.Schedule, block: Any, depth: int) -> tuple[list[Any], list[Any]]:
+    """Spatial and reduction loops below the `depth` outer ones."""
+    iter_vars = sch.get(block).iter_vars
+    spatial, reduced = [], []
+    for position, loop in loops_of(sch, block, depth):
+        is_reduced = (
+            position is not None and iter_vars[position].iter_type == tirx.IterVar.CommReduce
+        )
+        (reduced if is_reduced else spatial).append(loop)
+    return spatial, reduced
+
+
+def schedule_partial(sch: s_tir.Schedule, block: Any, depth: int) -> None:
+    """Vectorize a block of `partial_results`, whose first iterator is the lanes."""
+    lane = next(loop for position, loop in loops_of(sch, block, depth) if position == 0)
+    lane_var = sch.get(lane).loop_var
+    spatial, reduced = by_kind(sch, block, depth)
+    spatial = [loop for loop in spatial if not sch.get(loop).loop_var.same_as(lane_var)]
+    vectorize_reduction(sch, block, spatial, reduced, lane)
+
+
+def vectorize_reduction(
+    sch: s_tir.Schedule, block: Any, spatial: Sequence[Any], reduced: Sequence[Any], lane: Any
+) -> None:
+    """spatial loops { init of all lanes; reduction loops { vectorized lanes } }."""
+    sch.reorder(*spatial, *reduced, lane)
+    sch.vectorize(lane)
+    unroll_short(sch, reduced)
+    init = sch.decompose_reduction(block, reduced[0])
+    sch.vectorize(sch.get_loops(init)[-1])
+
+
+def schedule_scalar(sch: s_tir.Schedule, block: Any, depth: int) -> None:
+    """Take the initial value out of the reduction loops below the `depth` outer ones."""
+    spatial, reduced = by_kind(sch, block, depth)
+    if not reduced:
+        return
+    sch.reorder(*spatial, *reduced)
+    unroll_short(sch, reduced)
+    sch.decompose_reduction(block, reduced[0])
+
+
+def unroll_short(sch: s_tir.Schedule, loops: Sequence[Any]) -> None:
+    """Unroll the innermost loops while they make at most MAX_UNROLL copies together."""
+    copies = 1
+    for loop in reversed(loops):
+        copies *= int(sch.get(loop).extent)
+        if copies > MAX_UNROLL:
+            break
+        sch.unroll(loop)

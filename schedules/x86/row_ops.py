@@ -1,0 +1,285 @@
+"""Functions that work row by row on x86: softmax, normalizations, and every single reduction.
+
+All stages of one row are computed together, so that the row stays in L1:
+
+    parallel rows
+      partial results of the first reduction     vectorized along the row
+      first reduction
+      elementwise stage                          vectorized along the row
+      ...
+      output of the row                          vectorized along the row
+
+Where the contiguous axis is not reduced (the mean over H and W of a blocked layout, a softmax
+over channels) a row is a piece of that axis, and its elements are the vector lanes of every
+stage.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import tvm_ffi
+from tvm import s_tir, tirx
+from tvm.ir import TensorLoad
+from tvm.target import Target
+
+from ..generic.inline import inline_output_copy, inline_stages
+from ..generic.merge_axes import merge_axes
+from ..generic.stages import Iter, Stage, contiguous_group, stages, work
+from .injective import MIN_LANES, PARALLEL_WORK, vectorize_inner
+from .machine import Machine
+from .reduction import (
+    Cut,
+    by_kind,
+    cut_inner_axis,
+    loops_of,
+    moving,
+    partial_results,
+    schedule_partial,
+    schedule_scalar,
+    vectorize_reduction,
+    walks,
+)
+
+# A row that is a piece of the contiguous axis takes up to this many vectors of it.
+MAX_ROW_VECTORS = 4
+# Without a vector width that divides the contiguous axis, LLVM vectorizes pieces up to this size.
+MAX_PLAIN_PIECE = 256
+# Functions with fewer rows than this, but much work, are better parallelized stage by stage.
+FEW_ROWS = 8
+MUCH_WORK = 16 * PARALLEL_WORK
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The axes that all stages share.
+
+    Attributes
+    ----------
+    axes : list of Iter
+        Iterators of the output stage, outermost first.
+    piece : Iter, optional
+        The contiguous one among them if some reduction walks it with its vector lanes.
+    maps : dict
+        Stage name to {position of the stage's iterator: iterator of the output stage}.
+    """
+
+    axes: list[Iter]
+    piece: Iter | None
+    maps: dict[str, dict[int, Iter]]
+
+
+class RowOps(s_tir.dlight.ScheduleRule):
+    """Takes functions with reductions whose stages all have some axes, the rows, in common."""
+
+    def apply(self, func: tirx.PrimFunc, target: Target, _: bool) -> s_tir.Schedule | None:
+        sch = s_tir.Schedule(func, error_render_level="fast")
+        every = stages(sch)
+        if any(stage.opaque for stage in every) or not any(s.is_reduction for s in every):
+            return None
+        inline_stages(sch)
+        inline_output_copy(sch)
+        machine = Machine.from_target(target)
+        func, cuts = _cut(sch.mod["main"], machine)
+        rows = find_rows(stages(s_tir.Schedule(func)))
+        if rows is None or _better_by_stage(every, rows):
+            return None
+        sch = s_tir.Schedule(_merge_rows_inside(func), error_render_level="fast")
+        _schedule(sch, cuts, machine)
+        return sch
+
+
+def find_rows(every: list[Stage]) -> Rows | None:
+    """The axes of the last stage along which every other stage is computed element by element.
+
+    None if there are no such axes, or if a stage other than the last is an output.
+    """
+    output = every[-1]
+    maps = {output.name: {i: it for i, it in enumerate(output.iters) if _is_axis(it)}}
+    for position in reversed(range(len(every) - 1)):
+        mapping = _map_to_output(every[position], every[position + 1 :], maps)
+        if mapping is None:
+            return None
+        maps[every[position].name] = mapping
+    shared = [
+        it
+        for it in maps[output.name].values()
+        if all(any(axis is it for axis in mapping.values()) for mapping in maps.values())
+    ]
+    if not shared:
+        return None
+    return Rows(shared, _piece(every, shared, maps), maps)
+
+
+def _is_axis(it: Iter) -> bool:
+    return it.kind == "S" and it.extent > 1
+
+
+def _map_to_output(
+    stage: Stage, later: list[Stage], maps: dict[str, dict[int, Iter]]
+) -> dict[int, Iter] | None:
+    """Which output axis each iterator of `stage` follows, as all its readers agree.
+
+    None if nobody reads the stage.
+    """
+    dimensions = _stored_iters(stage)
+    agreed: dict[int, Iter] | None = None
+    for reader in later:
+        axes = {reader.iters[i].var: axis for i, axis in maps[reader.name].items()}
+        for indices in _reads_of(reader, stage.output):
+            found: dict[int, Iter] = {}
+            for position, index in zip(dimensions, indices):
+                for var, axis in axes.items():
+                    if position is not None and index.same_as(var):
+                        found[position] = axis
+            if agreed is None:
+                agreed = found
+            agreed = {p: axis for p, axis in agreed.items() if found.get(p) is axis}
+    return agreed
+
+
+def _stored_iters(stage: Stage) -> list[int | None]:
+    """For each dimension of the buffer that the stage stores, the iterator that indexes it."""
+    positions: list[int | None] = []
+    for dimension in stage.block.writes[0].region:
+        matches = [i for i, it in enumerate(stage.iters) if dimension.min.same_as(it.var)]
+        positions.append(matches[0] if matches else None)
+    return positions
+
+
+def _reads_of(stage: Stage, buffer: Any) -> list[list[Any]]:
+    found: list[list[Any]] = []
+
+    def load(node: TensorLoad) -> None:
+        if node.source.same_as(buffer):
+            found.append(list(node.indices))
+
+    tvm_ffi.structural_walk(stage.block.body, (TensorLoad, load))
+    return found
+
+
+def _piece(
+    every: list[Stage], shared: list[Iter], maps: dict[str, dict[int, Iter]]
+) -> Iter | None:
+    last = moving(every[-1], "S")[-1]
+    if last not in shared:
+        return None
+    for stage in every:
+        if not stage.is_reduction or walks(stage, moving(stage, "R")[-1]):
+            continue
+        for position, axis in maps[stage.name].items():
+            if axis is last and walks(stage, stage.iters[position]):
+                return last
+    return None
+
+
+def _better_by_stage(every: list[Stage], rows: Rows) -> bool:
+    count = 1
+    for axis in rows.axes:
+        count *= axis.extent
+    return count < FEW_ROWS and work(every) >= MUCH_WORK
+
+
+def _cut(func: tirx.PrimFunc, machine: Machine) -> tuple[tirx.PrimFunc, list[Cut]]:
+    cuts = []
+    for stage in stages(s_tir.Schedule(func)):
+        if stage.is_reduction:
+            func, cut = cut_inner_axis(func, stage.name, machine)
+            if cut is not None:
+                cuts.append(cut)
+    return func, cuts
+
+
+def _merge_rows_inside(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """Merge what axes the injective stages can walk flat within one row."""
+    for name in [stage.name for stage in stages(s_tir.Schedule(func))]:
+        every = stages(s_tir.Schedule(func))
+        stage = next(found for found in every if found.name == name)
+        rows = find_rows(every)
+        if stage.is_reduction or rows is None:
+            continue
+        outside = [i for i, axis in rows.maps[name].items() if axis in rows.axes]
+        inside = [it for i, it in enumerate(stage.iters) if i not in outside]
+        func = merge_axes(func, stage, contiguous_group(stage, inside))
+    return func
+
+
+def _schedule(sch: s_tir.Schedule, cuts: list[Cut], machine: Machine) -> None:
+    every = stages(sch)
+    rows = find_rows(every)
+    assert rows is not None
+    output = every[-1]
+    partials = {cut.stage: partial_results(sch, cut) for cut in cuts}
+
+    row, lanes = _row_loop(sch, output, rows, machine)
+    if work(every) >= PARALLEL_WORK:
+        sch.parallel(row)
+    blocks = []
+    for stage in every:
+        blocks += [*partials.get(stage.name, []), stage.rv]
+    for block in reversed(blocks[:-1]):
+        sch.compute_at(block, row, preserve_unit_loops=True)
+
+    for stage in every:
+        for block in partials.get(stage.name, []):
+            schedule_partial(sch, block, 1)
+        if stage.is_reduction:
+            _schedule_reduction(sch, stage, rows, lanes)
+        else:
+            _schedule_injective(sch, stage, machine)
+
+
+def _row_loop(
+    sch: s_tir.Schedule, output: Stage, rows: Rows, machine: Machine
+) -> tuple[Any, int]:
+    """The fused loop over the rows, and the lanes of a row that is a piece of the last axis.
+
+    The lanes are 0 where rows are whole, and where no vector width divides the axis.
+    """
+    spatial, reduced = by_kind(sch, output.rv, 0)
+    iters = [it for it in output.iters if it.kind == "S"]
+    outside = [loop for it, loop in zip(iters, spatial) if it in rows.axes and it is not rows.piece]
+    inside = [loop for it, loop in zip(iters, spatial) if it not in rows.axes]
+    lanes = 0
+    if rows.piece is not None:
+        size, lanes = _piece_size(rows, output, machine)
+        piece = spatial[iters.index(rows.piece)]
+        pieces, piece = sch.split(piece, [None, size])
+        outside.append(pieces)
+        inside.append(piece)
+    sch.reorder(*outside, *inside, *reduced)
+    return (sch.fuse(*outside) if len(outside) > 1 else outside[0]), lanes
+
+
+def _piece_size(rows: Rows, output: Stage, machine: Machine) -> tuple[int, int]:
+    assert rows.piece is not None
+    extent = rows.piece.extent
+    lanes = machine.lanes(output.output.dtype)
+    while lanes >= MIN_LANES:
+        if extent % lanes == 0:
+            vectors = next(n for n in range(MAX_ROW_VECTORS, 0, -1) if extent % (lanes * n) == 0)
+            return lanes * vectors, lanes
+        lanes //= 2
+    return next(size for size in range(MAX_PLAIN_PIECE, 0, -1) if extent % size == 0), 0
+
+
+def _schedule_reduction(sch: s_tir.Schedule, stage: Stage, rows: Rows, lanes: int) -> None:
+    piece = [i for i, axis in rows.maps[stage.name].items() if axis is rows.piece]
+    if not lanes or not piece:
+        schedule_scalar(sch, stage.rv, 1)
+        return
+    lane = next(loop for position, loop in loops_of(sch, stage.rv, 1) if position == piece[0])
+    spatial, reduced = by_kind(sch, stage.rv, 1)
+    lane_var = sch.get(lane).loop_var
+    others = [loop for loop in spatial if not sch.get(loop).loop_var.same_as(lane_var)]
+    vectorize_reduction(sch, stage.rv, others, reduced, lane)
+
+
+def _schedule_injective(sch: s_tir.Schedule, stage: Stage, machine: Machine) -> None:
+    nest = []
+    for position, loop in loops_of(sch, stage.rv, 1):
+        extent = int(sch.get(loop).extent)
+        if position is not None and extent > 1:
+            nest.append((Iter("S", extent, stage.iters[position].var), loop))
+    vectorize_inner(sch, stage, nest, machine)

@@ -1,0 +1,356 @@
+#!/usr/bin/env python3
+"""Run ONNX's own node tests through `from_onnx` and a CPU build, and record what passes.
+
+    python scripts/onnx_backend.py                  # all cases; writes tests/onnx_backend.md
+    python scripts/onnx_backend.py --check          # fails if a case fails that the record has passing
+    python scripts/onnx_backend.py --check --sample 200
+    python scripts/onnx_backend.py -k test_resize_  # some cases, printed only
+
+Every case runs in a worker process, so that a crash or a hang costs one case. ONNX passes shapes,
+axes and other operands as run-time inputs. Where the importer must know such an operand, the case
+is run again with its operands as initializers, and recorded as passing "with constant operands".
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import pathlib
+import random
+import re
+import sys
+import time
+import traceback
+import warnings
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from typing import Any, Optional
+
+import numpy as np
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+RECORD = ROOT / "tests" / "onnx_backend.md"
+TIMEOUT_SECONDS = 60.0
+PASS, PASS_CONSTANT = "pass", "pass with constant operands"
+
+Outcome = tuple[str, str]
+"""What became of a case (`PASS`, `PASS_CONSTANT` or the stage that failed) and why."""
+
+
+# ---------------------------------------------------------------- one case, in a worker
+
+
+def compile_model(mod: Any, params: dict[str, Any]) -> Callable[[dict[str, np.ndarray]], list[Any]]:
+    """Build a module for this CPU; returns a function from inputs to outputs."""
+    import tvm
+    from tvm import relax
+
+    executable = tvm.compile(mod, target=tvm.target.Target({"kind": "llvm"}))
+    machine = relax.VirtualMachine(executable, tvm.cpu())
+    names = [param.name for param in mod["main"].params]
+
+    def call(inputs: dict[str, np.ndarray]) -> list[Any]:
+        given = {**params, **{k: tvm.runtime.tensor(v) for k, v in inputs.items()}}
+        result = machine["main"](*[given[name] for name in names])
+        return _to_numpy(result if _is_tuple(result) else [result])
+
+    def _is_tuple(value: Any) -> bool:
+        return not isinstance(value, tvm.runtime.Tensor)
+
+    def _to_numpy(values: Any) -> list[Any]:
+        return [_to_numpy(v) if _is_tuple(v) else v.numpy() for v in values]
+
+    return call
+
+
+def run_case(case: Any) -> Outcome:
+    """Import, build and run one ONNX test case and compare its outputs."""
+    from compiler.errors import UnsupportedOperatorError
+
+    try:
+        return _run(case.model, case, constants=())
+    except UnsupportedOperatorError as error:
+        first = _reason(error)
+    constants = _operands(case)
+    if not constants:
+        return "import", first
+    try:
+        outcome = _run(_with_constants(case, constants), case, constants)
+    except UnsupportedOperatorError as error:
+        return "import", _reason(error)
+    return (PASS_CONSTANT, "") if outcome[0] == PASS else outcome
+
+
+def _run(model: Any, case: Any, constants: tuple[str, ...]) -> Outcome:
+    from compiler.errors import UnsupportedOperatorError
+    from compiler.relay.frontend import from_onnx
+    from onnx.backend.test.runner import Runner
+
+    stage = "import"
+    try:
+        mod, params = from_onnx(model)
+        stage = "build"
+        call = compile_model(mod, params)
+        names = [value.name for value in case.model.graph.input]
+        for inputs, expected in case.data_sets:
+            stage = "run"
+            feeds = dict(zip(names, map(_array, inputs)))
+            outputs = call({name: v for name, v in feeds.items() if name not in constants})
+            stage = "compare"
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                Runner.assert_similar_outputs(_array(expected), outputs, case.rtol, case.atol)
+    except UnsupportedOperatorError:
+        raise
+    except Exception as error:
+        if os.environ.get("ONNX_BACKEND_TRACEBACK"):
+            traceback.print_exc()
+        return stage, _reason(error)
+    return PASS, ""
+
+
+def _array(value: Any) -> Any:
+    """A test datum as numpy arrays: some cases give tensor messages."""
+    import onnx
+
+    if isinstance(value, (list, tuple)):
+        return [_array(item) for item in value]
+    if isinstance(value, onnx.TensorProto):
+        return onnx.numpy_helper.to_array(value)
+    return np.asarray(value)
+
+
+def _operands(case: Any) -> tuple[str, ...]:
+    """Inputs that may be shapes, axes, bounds and the like: all but the data."""
+    model, (inputs, _) = case.model, case.data_sets[0]
+    return tuple(
+        value.name
+        for i, (value, array) in enumerate(zip(model.graph.input, inputs))
+        if isinstance(array, (np.ndarray, np.generic))
+        and (i > 0 or (array.dtype.kind in "iub" and array.ndim <= 1))
+    )
+
+
+def _with_constants(case: Any, names: tuple[str, ...]) -> Any:
+    """The model of `case` with its inputs `names` as initializers."""
+    import onnx
+
+    model = onnx.ModelProto()
+    model.CopyFrom(case.model)
+    values = dict(zip([v.name for v in model.graph.input], case.data_sets[0][0]))
+    kept = [value for value in model.graph.input if value.name not in names]
+    del model.graph.input[:]
+    model.graph.input.extend(kept)
+    for name in names:
+        model.graph.initializer.append(onnx.numpy_helper.from_array(np.asarray(values[name]), name))
+    return model
+
+
+def _reason(error: BaseException) -> str:
+    """One line that says why a case failed."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if isinstance(error, AssertionError):
+        keep = ("Mismatched elements", "has incorrect shape", "Max absolute", "DESIRED", "ACTUAL")
+        lines = [line for line in lines if line.startswith(keep) or "incorrect shape" in line][:2]
+        lines = [", ".join(lines)] if lines else ["outputs differ"]
+    text = lines[-1] if lines else type(error).__name__
+    text = re.sub(r"of node '' -> '[^']*'", "", text).replace("|", "/")
+    return f"{type(error).__name__}: {text}"[:180]
+
+
+# ---------------------------------------------------------------- workers
+
+
+@dataclass
+class Worker:
+    """A process that runs cases by index."""
+
+    process: Any
+    pipe: Connection
+
+    @staticmethod
+    def start(context: Any, cases: list[Any]) -> Worker:
+        """Start a process that inherits `cases`."""
+        ours, theirs = context.Pipe()
+        process = context.Process(target=_serve, args=(theirs, cases), daemon=True)
+        process.start()
+        theirs.close()
+        return Worker(process, ours)
+
+    def run(self, index: int) -> Optional[Outcome]:
+        """Outcome of one case; None when the process died or timed out, and is gone."""
+        try:
+            self.pipe.send(index)
+            if self.pipe.poll(TIMEOUT_SECONDS):
+                outcome: Outcome = self.pipe.recv()
+                return outcome
+        except (EOFError, OSError):
+            self.process.join()
+            return None
+        self.process.kill()
+        self.process.join()
+        return None
+
+
+def _serve(pipe: Connection, cases: list[Any]) -> None:
+    if not os.environ.get("ONNX_BACKEND_TRACEBACK"):
+        quiet = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(quiet, 1)
+        os.dup2(quiet, 2)
+    os.environ["TVM_NUM_THREADS"] = "1"
+    warnings.simplefilter("ignore")
+    while True:
+        try:
+            index = pipe.recv()
+        except EOFError:
+            return
+        pipe.send(run_case(cases[index]))
+
+
+def run_all(cases: list[Any], jobs: int, progress: bool) -> dict[str, Outcome]:
+    """Run every case in `jobs` worker processes."""
+    import threading
+
+    context = multiprocessing.get_context("fork")
+    outcomes: dict[str, Outcome] = {}
+    queue = iter(range(len(cases)))
+    lock = threading.Lock()
+
+    def take() -> Optional[int]:
+        with lock:
+            return next(queue, None)
+
+    def work(worker: Worker) -> None:
+        while (index := take()) is not None:
+            outcome = worker.run(index)
+            if outcome is None:
+                code = worker.process.exitcode
+                hung = code is not None and code == -9
+                outcome = ("crash", f"no answer in {TIMEOUT_SECONDS:.0f} s" if hung else f"exit {code}")
+                with lock:
+                    worker = Worker.start(context, cases)
+            outcomes[cases[index].name] = outcome
+            if progress and len(outcomes) % 50 == 0:
+                passed = sum(kind in (PASS, PASS_CONSTANT) for kind, _ in outcomes.values())
+                print(f"{len(outcomes)}/{len(cases)} run, {passed} pass", file=sys.stderr, flush=True)
+        worker.pipe.close()
+
+    threads = [
+        threading.Thread(target=work, args=(worker,))
+        for worker in [Worker.start(context, cases) for _ in range(jobs)]
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return outcomes
+
+
+def collect() -> list[Any]:
+    """ONNX's node tests, in the order of their names."""
+    from onnx.backend.test.case.node import collect_testcases
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        cases = collect_testcases(None)
+    return sorted(cases, key=lambda case: str(case.name))
+
+
+# ---------------------------------------------------------------- the record
+
+
+def operator_of(case: Any) -> str:
+    """The operator that a case is about: that of its first node."""
+    name = str(case.name).removesuffix("_expanded")
+    node = case.model.graph.node[0]
+    if "_expanded" in name:
+        return "function bodies"
+    return f"{node.domain}.{node.op_type}" if node.domain else str(node.op_type)
+
+
+def write_record(cases: list[Any], outcomes: dict[str, Outcome]) -> str:
+    """The text of `tests/onnx_backend.md`."""
+    import onnx
+
+    kinds = Counter(kind for kind, _ in outcomes.values())
+    failing: dict[str, list[str]] = defaultdict(list)
+    for case in cases:
+        kind, reason = outcomes[case.name]
+        if kind not in (PASS, PASS_CONSTANT):
+            failing[operator_of(case)].append(f"* `{case.name}`: {kind}: {reason}")
+    lines = [
+        "# ONNX node tests",
+        "",
+        "Written by `scripts/onnx_backend.py`; checked by `scripts/onnx_backend.py --check`.",
+        "",
+        "| | cases |",
+        "|---|---|",
+        f"| all node tests of onnx {onnx.__version__} | {len(cases)} |",
+        f"| pass as given | {kinds[PASS]} |",
+        f"| pass with constant operands (shapes, axes, bounds as initializers) | {kinds[PASS_CONSTANT]} |",
+        f"| fail | {sum(map(len, failing.values()))} |",
+        "",
+        "## Failing cases by operator",
+        "",
+    ]
+    for operator in sorted(failing):
+        lines += [f"### {operator} ({len(failing[operator])})", "", *failing[operator], ""]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def recorded_failures() -> set[str]:
+    """Names of the cases that `tests/onnx_backend.md` lists as failing."""
+    return set(re.findall(r"^\* `(\w+)`:", RECORD.read_text(), re.MULTILINE))
+
+
+def check(cases: list[Any], outcomes: dict[str, Outcome]) -> Iterator[str]:
+    """Lines that name each case that fails now and is not recorded as failing."""
+    known = recorded_failures()
+    for case in cases:
+        kind, reason = outcomes[case.name]
+        if kind not in (PASS, PASS_CONSTANT) and case.name not in known:
+            yield f"{case.name}: {kind}: {reason}"
+
+
+def main() -> int:
+    """Command line; returns the exit status."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="compare with the record")
+    parser.add_argument("--sample", type=int, metavar="N", help="N cases, always the same")
+    parser.add_argument("-k", dest="pattern", help="only cases whose name matches this expression")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="worker processes")
+    args = parser.parse_args()
+    sys.path.insert(0, str(ROOT))
+
+    started = time.monotonic()
+    cases = collect()
+    if args.pattern:
+        cases = [case for case in cases if re.search(args.pattern, case.name)]
+    if args.sample and args.sample < len(cases):
+        cases = sorted(random.Random(0).sample(cases, args.sample), key=lambda case: str(case.name))
+    outcomes = run_all(cases, args.jobs, progress=len(cases) > 50)
+    kinds = Counter(kind for kind, _ in outcomes.values())
+    print(f"{len(cases)} cases in {time.monotonic() - started:.0f} s: {dict(kinds)}")
+
+    if args.check:
+        worse = list(check(cases, outcomes))
+        for line in worse:
+            print(line)
+        print(f"{len(worse)} cases fail that passed when {RECORD.name} was written")
+        return 1 if worse else 0
+    if args.pattern or args.sample:
+        for case in cases:
+            kind, reason = outcomes[case.name]
+            if kind not in (PASS, PASS_CONSTANT):
+                print(f"{case.name}: {kind}: {reason}")
+        return 0
+    RECORD.write_text(write_record(cases, outcomes))
+    print(f"wrote {RECORD}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

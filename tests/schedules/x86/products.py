@@ -1,0 +1,77 @@
+"""Builds a product of the schedule library with an epilogue and compares it with numpy."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import tvm
+from tvm import te, tirx
+
+from schedules import rules, strategy
+from schedules.config import ConfigEntity
+from schedules.matmul import DenseWorkload
+from schedules.x86 import dense
+
+HOST = tvm.target.Target(
+    {"kind": "llvm", "mcpu": tvm.target.codegen.llvm_get_system_cpu(), "num-cores": 2}
+)
+TARGETS = [HOST] + [
+    tvm.target.Target({"kind": "llvm", "mcpu": mcpu, "num-cores": 2})
+    for mcpu in ("x86-64-v3", "x86-64")
+]
+
+
+def implementation(w, name, target=HOST):
+    operator = "nn.dense" if isinstance(w, DenseWorkload) else "nn.batch_matmul"
+    found = {impl.name: impl for impl in strategy.implementations(operator, w, target)}
+    return found[name]
+
+
+def relative_error(
+    w, name: str, target=HOST, config: ConfigEntity | None = None, epilogue: bool = True
+) -> float:
+    """Largest error over the reference's largest magnitude.
+
+    The epilogue is tanh(x + bias)^2 * x + residual: broadcast, full-size operands, a costly
+    function whose value is used twice and a cheap one that is used twice.
+    """
+    impl = implementation(w, name, target)
+    config = config or impl.fallback(w, target)
+    rng = np.random.default_rng(0)
+    if isinstance(w, DenseWorkload):
+        x = rng.standard_normal((*w.lead, w.k))
+        matrix = rng.standard_normal((w.k, w.n))
+        expected, shape = x @ matrix, (*w.lead, w.n)
+        if w.weight is None:
+            second = dense.pack_weight(np, matrix, config)
+        else:
+            second = matrix.transpose(np.argsort(w.weight.axes))
+    else:
+        x, second = (rng.standard_normal(operand.stored) for operand in (w.lhs, w.rhs))
+        expected = x.transpose(w.lhs.axes) @ second.transpose(w.rhs.axes)
+        shape = (*w.batch, w.m, w.n)
+    arrays = [np.ascontiguousarray(array, w.dtype) for array in (x, second)]
+    tensors = [te.placeholder(array.shape, w.dtype) for array in arrays]
+    out = impl.compute(w, config, *tensors)
+    if epilogue:
+        bias, residual = rng.standard_normal(w.n), rng.standard_normal(shape)
+        shifted = expected / math.sqrt(w.k) + bias
+        expected = np.tanh(shifted) ** 2 * shifted + residual
+        arrays += [bias.astype(w.dtype), residual.astype(w.dtype)]
+        tensors += [te.placeholder(array.shape, w.dtype) for array in arrays[2:]]
+        out = _epilogue(out, tensors[2], tensors[3], tirx.const(1 / math.sqrt(w.k), w.dtype))
+    scheduled = rules.schedule(te.create_prim_func([*tensors, out]), target)
+    assert scheduled is not None and scheduled.rule == name
+    library = tvm.compile(scheduled.func.with_attr("global_symbol", "main"), target=target)
+    result = tvm.runtime.tensor(np.full(shape, np.nan, w.dtype))
+    library["main"](*map(tvm.runtime.tensor, arrays), result)
+    return float(np.abs(result.numpy() - expected).max() / np.abs(expected).max())
+
+
+def _epilogue(product, bias, residual, scale):
+    shape = product.shape
+    shifted = te.compute(shape, lambda *i: product[i] * scale + bias[i[-1]], name="shifted")
+    tanh = te.compute(shape, lambda *i: te.tanh(shifted[i]), name="tanh")
+    gated = te.compute(shape, lambda *i: tanh[i] * tanh[i] * shifted[i], name="gated")
+    return te.compute(shape, lambda *i: gated[i] + residual[i], name="residual_add")

@@ -1,0 +1,77 @@
+"""Dense layers against numpy in float64."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from schedules.config import ConfigEntity, option
+from schedules.matmul import DenseWorkload, Operand
+from schedules.x86 import dense
+
+from .products import HOST, TARGETS, implementation, relative_error
+
+small = st.integers(1, 70)
+
+
+@settings(max_examples=6, deadline=None, derandomize=True)
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=3), small, small)
+def test_packed_dense_of_any_shape_is_right(lead, n, k):
+    assert relative_error(DenseWorkload(tuple(lead), n, k), dense.PACKED) < 1e-5
+
+
+@settings(max_examples=6, deadline=None, derandomize=True)
+@given(st.integers(2, 70), small, small, st.booleans())
+def test_a_weight_known_at_run_time_is_read_as_it_lies(m, n, k, transposed):
+    weight = Operand((n, k), (1, 0)) if transposed else Operand.plain((k, n))
+    assert relative_error(DenseWorkload((m,), n, k, weight=weight), dense.TILED) < 1e-5
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda t: str(t.attrs["mcpu"]))
+def test_every_x86_level_computes_ragged_rows_and_columns(target):
+    w = DenseWorkload((2, 13), 45, 30)
+    assert relative_error(w, dense.PACKED, target) < 1e-5
+
+
+@pytest.mark.parametrize("n", [1, 10, 64, 1001])
+def test_a_single_row_is_right(n):
+    assert relative_error(DenseWorkload((1, 1), n, 33), dense.PACKED) < 1e-5
+
+
+def test_a_single_row_reads_a_run_time_weight_in_place():
+    w = DenseWorkload((1,), 128, 33, weight=Operand.plain((33, 128)))
+    assert not implementation(w, dense.TILED).fallback(w, HOST).val("copy_panel")
+    assert relative_error(w, dense.TILED) < 1e-5
+
+
+def test_float64_is_computed_in_float64():
+    w = DenseWorkload((9,), 20, 500, "float64", "float64")
+    assert relative_error(w, dense.PACKED) < 1e-13
+
+
+@pytest.mark.parametrize("order", ["bnm", "bmn", "bm"])
+@pytest.mark.parametrize("block_k", [12, 36])
+def test_every_task_order_and_k_blocking_is_right(order, block_k):
+    knobs = {"tile_m": 3, "tile_n": 32, "block_k": block_k, "task_order": order, "task_rows": 2}
+    config = ConfigEntity({name: option(value) for name, value in knobs.items()})
+    w = DenseWorkload((2, 10), 70, 36)
+    assert relative_error(w, dense.PACKED, config=config) < 1e-5
+
+
+def test_a_large_product_runs_in_parallel_and_is_right():
+    assert relative_error(DenseWorkload((150,), 197, 129), dense.PACKED) < 1e-5
+
+
+def test_packed_weights_are_panels_of_whole_tiles():
+    config = ConfigEntity({"tile_n": option(4)})
+    weight = np.arange(18.0).reshape(3, 6)
+    packed = dense.pack_weight(np, weight, config)
+    assert packed.shape == (2, 3, 4)
+    assert (packed[0] == weight[:, :4]).all()
+    assert (packed[1, :, :2] == weight[:, 4:]).all() and not packed[1, :, 2:].any()
+
+
+def test_integers_are_not_taken():
+    w = DenseWorkload((4,), 8, 8, "int8", "int32")
+    with pytest.raises(KeyError):
+        implementation(w, dense.PACKED)

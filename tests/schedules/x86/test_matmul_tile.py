@@ -1,0 +1,64 @@
+"""The cost rules of the tiled product."""
+
+import pytest
+
+from schedules.x86.machine import Machine
+from schedules.x86.matmul_tile import Extents, balance, choose_tile, plan
+
+from .products import TARGETS
+
+AVX512 = Machine(512, 32, 48 << 10, 1 << 20, 32 << 20, 2, True)
+AVX2 = Machine(256, 16, 32 << 10, 256 << 10, 8 << 20, 4, True)
+
+
+@pytest.mark.parametrize("machine", [AVX512, AVX2])
+@pytest.mark.parametrize("m", [1, 2, 7, 13, 128, 197])
+@pytest.mark.parametrize("n", [1, 10, 384, 1000])
+def test_a_register_tile_fits_the_registers_and_wastes_little(machine, m, n):
+    lanes = machine.lanes("float32")
+    tile_m, tile_n = choose_tile(Extents(1, m, n, 256, 4), machine, lanes)
+    vectors = tile_n // lanes
+    assert tile_n % lanes == 0 and tile_m <= m
+    assert tile_m * vectors + (vectors + 1 if tile_m > 1 else 1) <= machine.vector_registers
+    padded = -(-m // tile_m) * tile_m * -(-n // tile_n) * tile_n
+    assert padded <= 1.15 * m * (-(-n // lanes) * lanes)
+
+
+def test_rows_that_divide_are_preferred():
+    tile_m, _ = choose_tile(Extents(1, 128, 768, 768, 4), AVX512, 16)
+    assert 128 % tile_m == 0
+
+
+def test_one_row_gets_several_accumulators():
+    tile_m, tile_n = choose_tile(Extents(1, 1, 1024, 512, 4), AVX512, 16)
+    assert tile_m == 1 and tile_n >= 8 * 16
+
+
+def test_k_is_blocked_when_a_panel_exceeds_l2():
+    avx2 = TARGETS[1]
+    assert plan(Extents(1, 128, 768, 768, 4), avx2, "float32", None).val("block_k") == 768
+    blocked = plan(Extents(1, 128, 768, 24576, 4), avx2, "float32", None)
+    block_k = blocked.val("block_k")
+    assert 24576 % block_k == 0 and block_k * blocked.val("tile_n") * 4 <= 128 << 10
+
+
+def test_a_prime_k_is_not_cut_into_single_steps():
+    config = plan(Extents(1, 128, 768, 24593, 4), TARGETS[1], "float32", None)
+    assert config.val("block_k") == 24593
+
+
+def test_tall_left_operands_stay_in_cache_by_rows():
+    config = plan(Extents(1, 50000, 64, 256, 4), TARGETS[1], "float32", None)
+    assert config.val("task_order") == "bmn"
+    rows = config.val("task_rows") * config.val("tile_m")
+    assert rows * 256 * 4 <= 128 << 10
+
+
+def test_columns_stay_in_one_task_when_the_last_vector_is_partial():
+    assert plan(Extents(12, 197, 197, 64, 4), TARGETS[1], "float32", None).val("task_order") == "bm"
+
+
+def test_balance_is_the_share_of_busy_threads():
+    assert balance(8, 4) == 1.0
+    assert balance(5, 4) == 5 / 8
+    assert balance(1, 4) == 1 / 4
