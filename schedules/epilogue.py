@@ -1,7 +1,7 @@
 """Splits a fused function around its anchor: what comes before, what is fused behind it.
 
-    prologue -> anchor -> view -> add(bias) -> erf -> ... -> output
-    `before`    anchor    `repeated` blocks, all others inlined   `output`
+prologue -> anchor -> view -> add(bias) -> erf -> ... -> output
+`before`    anchor    `repeated` blocks, all others inlined   `output`
 """
 
 from __future__ import annotations
@@ -17,8 +17,11 @@ from .anchor import sblocks
 
 # Calls that cost a few cycles at most; any other (exp, erf, ...) is worth computing only once.
 CHEAP_CALLS = frozenset(
-    ("if_then_else", "likely", "fabs", "floor", "ceil", "trunc", "round", "nearbyint")
-    + ("reinterpret", "shift_left", "shift_right", "bitwise_and", "bitwise_or", "bitwise_xor")
+    (
+        *("if_then_else", "likely", "reinterpret"),
+        *("fabs", "floor", "ceil", "trunc", "round", "nearbyint"),
+        *("shift_left", "shift_right", "bitwise_and", "bitwise_or", "bitwise_xor"),
+    )
 )
 
 

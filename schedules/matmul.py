@@ -98,7 +98,7 @@ class DenseWorkload:
 
 @dataclass(frozen=True)
 class BatchMatmulWorkload:
-    """lhs (*batch, m, k) times rhs (*batch, k, n), batch dimensions broadcast against each other."""
+    """lhs (*batch, m, k) times rhs (*batch, k, n); their batch dimensions broadcast."""
 
     lhs: Operand
     rhs: Operand

@@ -43,8 +43,8 @@ Outcome = tuple[str, str]
 # ---------------------------------------------------------------- one case, in a worker
 
 
-def compile_model(mod: Any, params: dict[str, Any]) -> Callable[[dict[str, np.ndarray]], list[Any]]:
-    """Build a module for this CPU; returns a function from inputs to outputs."""
+def compile_model(mod: Any, params: dict[str, Any]) -> Callable[[dict[str, np.ndarray]], Any]:
+    """Build a module for this CPU; returns a function from inputs to what `main` returns."""
     import tvm
     from tvm import relax
 
@@ -54,14 +54,12 @@ def compile_model(mod: Any, params: dict[str, Any]) -> Callable[[dict[str, np.nd
 
     def call(inputs: dict[str, np.ndarray]) -> list[Any]:
         given = {**params, **{k: tvm.runtime.tensor(v) for k, v in inputs.items()}}
-        result = machine["main"](*[given[name] for name in names])
-        return _to_numpy(result if _is_tuple(result) else [result])
+        return _to_numpy(machine["main"](*[given[name] for name in names]))
 
-    def _is_tuple(value: Any) -> bool:
-        return not isinstance(value, tvm.runtime.Tensor)
-
-    def _to_numpy(values: Any) -> list[Any]:
-        return [_to_numpy(v) if _is_tuple(v) else v.numpy() for v in values]
+    def _to_numpy(value: Any) -> Any:
+        if isinstance(value, tvm.runtime.Tensor):
+            return value.numpy()
+        return [_to_numpy(item) for item in value]
 
     return call
 
@@ -99,6 +97,8 @@ def _run(model: Any, case: Any, constants: tuple[str, ...]) -> Outcome:
             stage = "run"
             feeds = dict(zip(names, map(_array, inputs)))
             outputs = call({name: v for name, v in feeds.items() if name not in constants})
+            if len(expected) == 1:
+                outputs = [outputs]
             stage = "compare"
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
@@ -130,7 +130,7 @@ def _operands(case: Any) -> tuple[str, ...]:
         value.name
         for i, (value, array) in enumerate(zip(model.graph.input, inputs))
         if isinstance(array, (np.ndarray, np.generic))
-        and (i > 0 or (array.dtype.kind in "iub" and array.ndim <= 1))
+        and (i > 0 or array.ndim == 0 or (array.dtype.kind in "iub" and array.ndim == 1))
     )
 
 

@@ -28,9 +28,7 @@ def options(texts: Sequence[str]) -> dict[str, str]:
 
 def input_files(texts: Sequence[str]) -> dict[str, Path]:
     """["data=image.npy"] -> {"data": Path("image.npy")}."""
-    return {
-        name: Path(text) for name, text in _pairs(texts, "--input", "data=image.npy").items()
-    }
+    return {name: Path(text) for name, text in _pairs(texts, "--input", "data=image.npy").items()}
 
 
 def cpus(text: str | None) -> tuple[int, ...]:
@@ -41,7 +39,9 @@ def cpus(text: str | None) -> tuple[int, ...]:
     for part in text.split(","):
         match = re.fullmatch(r"(\d+)(?:-(\d+))?", part.strip())
         if match is None:
-            raise typer.BadParameter(f"{text!r} is no list of CPUs such as 0,2-3", param_hint="--pin")
+            raise typer.BadParameter(
+                f"{text!r} is no list of CPUs such as 0,2-3", param_hint="--pin"
+            )
         first = int(match.group(1))
         chosen += range(first, int(match.group(2) or first) + 1)
     return tuple(dict.fromkeys(chosen))

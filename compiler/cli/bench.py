@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
+import math
 import os
 import platform
 import statistics
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,15 +32,18 @@ from .processes import WorkerProcess
 if TYPE_CHECKING:
     import numpy as np
 
+    from compiler.runtime import TensorInfo
+
 PEERS = tuple(MODULE_OF)
 
 _SETTLE_SECONDS = 0.05
 """After one engine was measured its threads may spin for a moment before they sleep."""
 
-_ROUNDS_OF_SLOW = 2
-"""Rounds of an engine of which not even a few runs fit into a measurement."""
+_LEAST_RUNS = 3
+"""Runs in one measurement, even if they take somewhat longer than it should."""
 
-_RUNS_OF_FAST = 3
+_ROUNDS_OF_SLOW = 2
+"""Rounds of an engine of which no more than the least number of runs fits in a measurement."""
 
 
 @dataclass(frozen=True)
@@ -84,12 +88,16 @@ class EngineResult:
         From the library to an executor; for the others the same as `build_seconds`.
     rounds_ms : list of float
         Median of each measurement.
+    runs : int
+        How many runs were timed in all.
     peak_bytes : int
         Largest resident set of the process that ran the model; it did not build libraries.
     error : float, optional
         Largest difference from onnxruntime, relative to the output's largest magnitude.
     ratio : float, optional
         This engine's time by Baton's: median over the rounds of the ratio within the round.
+    is_slow : bool
+        Only a few runs fit into a measurement, so fewer rounds were made.
     failed : str
         Why there are no numbers; empty if there are.
     """
@@ -97,6 +105,8 @@ class EngineResult:
     build_seconds: float = 0.0
     load_seconds: float = 0.0
     rounds_ms: list[float] = field(default_factory=list)
+    runs: int = 0
+    is_slow: bool = False
     peak_bytes: int = 0
     error: float | None = None
     ratio: float | None = None
@@ -120,7 +130,11 @@ class ModelResult:
         return {
             "model": self.model,
             "engines": {
-                name: {**asdict(result), "median_ms": result.median_ms}
+                name: {
+                    **asdict(result),
+                    "median_ms": result.median_ms,
+                    "error": str(result.error) if result.error == math.inf else result.error,
+                }
                 for name, result in self.engines.items()
             },
         }
@@ -145,14 +159,38 @@ def benchmark(
         A model is not found, a peer is not known or not installed, or Baton itself fails. A
         peer that fails on a model has that as its result instead.
     """
-    _check_peers(options.peers)
-    return [bench_model(name, find_model(name), options, steps or Steps()) for name in models]
+    steps = steps or Steps()
+    check_peers(options.peers)
+    found = [(name, find_model(name)) for name in models]
+    results = []
+    for name, path in found:
+        steps.note(f"{name}, {options.threads} threads")
+        with Comparison(name, path, options, steps) as comparison:
+            inputs = comparison.build("baton")
+            for peer in options.peers:
+                if peer in BUILDERS:
+                    comparison.build(peer)
+            comparison.load(random_inputs(inputs, options.seed))
+            comparison.verify()
+            comparison.measure()
+        results.append(comparison.result)
+    return results
 
 
-def bench_model(
-    name: str, model: Path, options: BenchOptions, steps: Steps, library: Path | None = None
-) -> ModelResult:
-    """Build where there is something to build, load, compare and measure one model.
+def check_peers(peers: Sequence[str]) -> None:
+    """Raise BatonError unless every peer is known and installed."""
+    for peer in peers:
+        if peer not in MODULE_OF:
+            raise BatonError(f"there is no peer {peer!r}; known: {', '.join(MODULE_OF)}")
+        if importlib.util.find_spec(MODULE_OF[peer]) is None:
+            raise BatonError(
+                f"the peer {peer!r} is not installed: pip install 'baton-tvm[bench]', or leave it "
+                "out of --peers"
+            )
+
+
+class Comparison:
+    """The engines on one model; used as a context, since it has processes and files.
 
     Parameters
     ----------
@@ -161,29 +199,228 @@ def bench_model(
     model : Path
     options : BenchOptions
     steps : Steps
-    library : Path, optional
-        Baton's library, if it exists already.
+        Shows the progress.
+
+    Attributes
+    ----------
+    result : ModelResult
+        Filled in step by step.
     """
-    steps.note(f"{name}, {options.threads} threads")
-    result = ModelResult(name, {each: EngineResult() for each in ("baton", *options.peers)})
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="baton-bench-")))
-        paths = dict.fromkeys(result.engines, model)
-        for engine in BUILDERS.keys() & result.engines.keys():
-            paths[engine] = folder / f"{engine}.so"
-        if library is not None:
-            paths["baton"] = library
-        for engine in sorted(BUILDERS.keys() & result.engines.keys()):
-            if not paths[engine].exists():
-                _try(result, engine, lambda e=engine: _build(e, model, paths[e], options, steps, result))
-        inputs = folder / "inputs.npz"
-        _write_inputs(paths["baton"], inputs, options.seed)
-        workers: dict[str, WorkerProcess] = {}
-        for engine, outcome in result.engines.items():
-            if not outcome.failed:
-                worker = WorkerProcess(
-                    engine, options.threads, ENVIRONMENT.get(engine), options.cpus
+
+    def __init__(self, name: str, model: Path, options: BenchOptions, steps: Steps) -> None:
+        self.result = ModelResult(name, {e: EngineResult() for e in ("baton", *options.peers)})
+        self._model = model
+        self._options = options
+        self._steps = steps
+        self._stack = ExitStack()
+        self._workers: dict[str, WorkerProcess] = {}
+        self._libraries: dict[str, Path] = {}
+        self._reference: list[np.ndarray] | None = None
+
+    def __enter__(self) -> Comparison:
+        temporary = tempfile.TemporaryDirectory(prefix="baton-bench-")
+        self._folder = Path(self._stack.enter_context(temporary))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def build(self, engine: str) -> list[TensorInfo]:
+        """Build an engine's library in a process of its own; returns the model's inputs."""
+        from compiler.runtime import TensorInfo
+
+        library = self._folder / f"{engine}.so"
+        with self._excused(engine), self._steps.step("build", engine):
+            with self._worker(engine, {}) as builder:
+                answer = builder.ask(
+                    "build",
+                    engine=engine,
+                    model=str(self._model),
+                    library=str(library),
+                    options=asdict(self._options.build),
                 )
-                workers[engine] = stack.enter_context(worker)
-        ...
-    return result
+            self.result.engines[engine].build_seconds = answer["seconds"]
+            self._libraries[engine] = library
+            return [
+                TensorInfo(name, tuple(shape), dtype) for name, shape, dtype in answer["inputs"]
+            ]
+        return []
+
+    def use_library(self, path: Path, build_seconds: float) -> None:
+        """Measure Baton with a library that exists already."""
+        self._libraries["baton"] = path
+        self.result.engines["baton"].build_seconds = build_seconds
+
+    def load(self, inputs: Mapping[str, np.ndarray]) -> None:
+        """Start the workers and let each load its library, or the model."""
+        import numpy as np
+
+        self._inputs = self._folder / "inputs.npz"
+        np.savez(self._inputs, **inputs)  # type: ignore[arg-type]
+        for engine, outcome in self.result.engines.items():
+            if outcome.failed:
+                continue
+            with self._excused(engine), self._steps.step("load", engine):
+                worker = self._worker(engine, ENVIRONMENT.get(engine, {}))
+                self._workers[engine] = self._stack.enter_context(worker)
+                outcome.load_seconds = self._load(worker, engine)
+                if engine not in BUILDERS:
+                    outcome.build_seconds = outcome.load_seconds
+
+    def verify(self) -> None:
+        """Run every engine once and compare it with onnxruntime, if that is installed."""
+        outputs = {}
+        for engine, worker in list(self._workers.items()):
+            with self._excused(engine), self._steps.step("run", engine):
+                outputs[engine] = self._run(worker, engine)
+        self._reference = outputs.get("onnxruntime") or self._run_reference()
+        for engine, values in outputs.items():
+            self.result.engines[engine].error = self.error_of(values)
+
+    def error_of(self, outputs: Sequence[np.ndarray]) -> float | None:
+        """Largest relative error of outputs for the same inputs; None without onnxruntime."""
+        if self._reference is None:
+            return None
+        return relative_error(outputs, self._reference)
+
+    def measure(self) -> None:
+        """Measure in turn, round after round."""
+        with self._steps.counted(f"measuring {self.result.model}") as status:
+            for number in range(self._options.rounds):
+                for engine, worker in list(self._workers.items()):
+                    outcome = self.result.engines[engine]
+                    if outcome.is_slow and number >= _ROUNDS_OF_SLOW:
+                        continue
+                    status.update(f"round {number + 1} of {self._options.rounds}, {engine}")
+                    with self._excused(engine):
+                        time.sleep(_SETTLE_SECONDS)
+                        answer = worker.ask(
+                            "measure", seconds=self._options.seconds, at_least=_LEAST_RUNS
+                        )
+                        outcome.rounds_ms.append(statistics.median(answer["milliseconds"]))
+                        outcome.runs += len(answer["milliseconds"])
+                        outcome.peak_bytes = answer["peak_bytes"]
+                        outcome.is_slow = len(answer["milliseconds"]) <= _LEAST_RUNS
+        own = self.result.engines["baton"].rounds_ms
+        for outcome in self.result.engines.values():
+            pairs = [theirs / ours for theirs, ours in zip(outcome.rounds_ms, own)]
+            outcome.ratio = statistics.median(pairs) if pairs else None
+
+    def _worker(self, name: str, environment: Mapping[str, str]) -> WorkerProcess:
+        options = self._options
+        return WorkerProcess(name, options.threads, environment, options.cpus)
+
+    def _load(self, worker: WorkerProcess, engine: str) -> float:
+        path = self._libraries.get(engine, self._model)
+        answer = worker.ask(
+            "load",
+            engine=engine,
+            path=str(path),
+            inputs=str(self._inputs),
+            threads=self._options.threads,
+        )
+        return float(answer["seconds"])
+
+    def _run(self, worker: WorkerProcess, engine: str) -> list[np.ndarray]:
+        import numpy as np
+
+        saved = self._folder / f"{engine}-outputs.npz"
+        worker.ask("run", save=str(saved))
+        with np.load(saved, allow_pickle=False) as arrays:
+            return [arrays[str(index)] for index in range(len(arrays.files))]
+
+    def _run_reference(self) -> list[np.ndarray] | None:
+        """onnxruntime's outputs when it is no peer, or failed as one."""
+        known = self.result.engines.get("onnxruntime")
+        if known is not None or importlib.util.find_spec("onnxruntime") is None:
+            return None
+        with (
+            self._steps.step("compare", "with onnxruntime"),
+            self._worker("onnxruntime", {}) as worker,
+        ):
+            self._load(worker, "onnxruntime")
+            return self._run(worker, "onnxruntime")
+
+    @contextmanager
+    def _excused(self, engine: str) -> Iterator[None]:
+        """A peer that fails is left out from then on; Baton must not fail."""
+        try:
+            yield
+        except BatonError as error:
+            if engine == "baton":
+                raise
+            self.result.engines[engine].failed = " ".join(str(error).split())
+            self._steps.note(f"{engine} is left out: {self.result.engines[engine].failed}")
+            worker = self._workers.pop(engine, None)
+            if worker is not None:
+                worker.close()
+
+
+def show_results(results: Sequence[ModelResult], options: BenchOptions) -> None:
+    """Print a table per model."""
+    for result in results:
+        show(result_table(result, options.threads))
+
+
+def result_table(result: ModelResult, threads: int) -> Any:
+    """One line per engine."""
+    rows = []
+    for name, outcome in result.engines.items():
+        if outcome.median_ms is None:
+            rows.append((name, outcome.failed or "not measured", "", "", "", "", "", ""))
+            continue
+        rows.append(
+            (
+                name,
+                f"{outcome.median_ms:.2f}",
+                f"{outcome.ratio:.2f}" if outcome.ratio is not None else "",
+                f"{outcome.build_seconds:.2f}",
+                f"{outcome.load_seconds:.2f}",
+                f"{outcome.peak_bytes / 1e6:.0f}",
+                "" if outcome.error is None else f"{outcome.error:.1e}",
+                f"{outcome.runs}/{len(outcome.rounds_ms)}",
+            )
+        )
+    plural = "thread" if threads == 1 else "threads"
+    return table(
+        (
+            "engine",
+            "median ms",
+            "by Baton's",
+            "build s",
+            "load s",
+            "peak MB",
+            "error",
+            "runs/rounds",
+        ),
+        rows,
+        title=f"{result.model}, {threads} {plural}",
+        numbers=7,
+    )
+
+
+def to_json(results: Sequence[ModelResult], options: BenchOptions) -> dict[str, Any]:
+    """Everything about a benchmark: what was measured, how, where and with which versions."""
+    packages = ("baton-tvm", "apache-tvm", "onnxruntime", "openvino")
+    return {
+        "models": [result.to_json() for result in results],
+        "options": asdict(options),
+        "machine": {"cpu": _cpu_name(), "cpus": os.cpu_count(), "system": platform.platform()},
+        "versions": {name: version for name in packages if (version := _version(name))},
+    }
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
+def _cpu_name() -> str:
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        text = ""
+    names = [line.partition(":")[2].strip() for line in text.splitlines() if "model name" in line]
+    return names[0] if names else platform.processor()

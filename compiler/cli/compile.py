@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from compiler.errors import PartitionError
 
@@ -62,7 +62,7 @@ class Compiled:
     ----------
     library : FactoryModule
     seconds : dict of str to float
-        Wall time of each step, the build's own steps as "build: <step>".
+        Wall time of each step; `report.seconds` has the parts of the build.
     path : Path or None
         The exported file.
     """
@@ -70,6 +70,11 @@ class Compiled:
     library: FactoryModule
     seconds: dict[str, float]
     path: Path | None
+
+    @property
+    def report(self) -> Report:
+        """The build's report."""
+        return cast("Report", self.library.report)
 
     @property
     def file_bytes(self) -> int:
@@ -86,7 +91,7 @@ class Compiled:
             "inputs": [str(info) for info in self.library.metadata.inputs],
             "outputs": [str(info) for info in self.library.metadata.outputs],
             "partition": self.library.metadata.partition,
-            "report": self.library.report.to_json(),
+            "report": self.report.to_json(),
         }
 
 
@@ -116,8 +121,7 @@ def compile_model(
     if output is not None:
         with steps.step("export", str(output)):
             library.export_library(output)
-    laps = {f"build: {name}": seconds for name, seconds in library.report.seconds.items()}
-    return Compiled(library, {**steps.seconds, **laps}, output)
+    return Compiled(library, dict(steps.seconds), output)
 
 
 def import_model(
@@ -149,7 +153,7 @@ def partition_module(
 def build_module(
     mod: tvm.IRModule, params: Mapping[str, Any], options: BuildOptions, steps: Steps
 ) -> FactoryModule:
-    """Build under the tuning logs, the optimisation level and the disabled passes of the options."""
+    """Build under the tuning logs and the pass context that the options ask for."""
     import tvm
 
     from compiler import auto_scheduler, autotvm, relay
@@ -170,12 +174,14 @@ def build_module(
 
 def show_compiled(compiled: Compiled) -> None:
     """Print the kernels, the seconds of each step and the library's size."""
-    report = compiled.library.report
+    report = compiled.report
     show(kernel_table(report), *report.notes)
+    parts = {f"build: {name}": seconds for name, seconds in report.seconds.items()}
+    laps = {**compiled.seconds, **parts}
     show(
         table(
             ("step", "seconds"),
-            [(name, f"{seconds:.2f}") for name, seconds in compiled.seconds.items()],
+            [(name, f"{seconds:.2f}") for name, seconds in laps.items()],
             numbers=1,
         )
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
 from collections.abc import Callable
@@ -33,3 +34,8 @@ def write_whole(path: Path, write: Callable[[BinaryIO], Any]) -> None:
 def write_text(path: Path, text: str) -> None:
     """Write text as UTF-8; raises as `write_whole` does."""
     write_whole(path, lambda file: file.write(text.encode()))
+
+
+def write_json(path: Path, document: Any) -> None:
+    """Write one JSON document; raises as `write_whole` does."""
+    write_text(path, json.dumps(document, indent=2) + "\n")

@@ -89,8 +89,9 @@ def random_inputs(inputs: Iterable[TensorInfo], seed: int = 0) -> dict[str, np.n
     import numpy as np
 
     rng = np.random.default_rng(seed)
-    values = {}
+    values: dict[str, np.ndarray] = {}
     for info in inputs:
+        value: np.ndarray
         dtype = np.dtype(info.dtype)
         if "mask" in info.name:
             value = np.ones(info.shape)
@@ -130,12 +131,15 @@ def read_inputs(files: Mapping[str, Path]) -> dict[str, np.ndarray]:
 def relative_error(values: Iterable[Any], references: Iterable[Any]) -> float:
     """Largest absolute difference of an output, relative to its reference's largest magnitude.
 
-    Outputs whose shapes differ, and values that are finite on one side only, count as infinite.
+    Infinite if the outputs' number or shapes differ, or a difference is not finite.
     """
     import numpy as np
 
+    given_values, reference_values = list(values), list(references)
+    if len(given_values) != len(reference_values):
+        return float("inf")
     worst = 0.0
-    for value, reference in zip(list(values), list(references), strict=True):
+    for value, reference in zip(given_values, reference_values):
         if value.shape != reference.shape:
             return float("inf")
         if not reference.size:

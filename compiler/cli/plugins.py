@@ -36,7 +36,7 @@ def load_plugins(paths: Iterable[Path]) -> None:
 
 
 def _line(error: Exception, path: Path) -> str:
-    """", line 3": the last line of the plugin itself on the way to the exception."""
+    """ ", line 3": the last line of the plugin itself on the way to the exception."""
     if isinstance(error, SyntaxError) and error.lineno:
         return f", line {error.lineno}"
     found = 0

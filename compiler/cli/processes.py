@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -103,10 +104,8 @@ class WorkerProcess:
     def close(self) -> None:
         """End the process: it stops at the end of its input, or is killed after a while."""
         assert self._process.stdin is not None and self._process.stdout is not None
-        try:
+        with contextlib.suppress(BrokenPipeError):
             self._process.stdin.close()
-        except BrokenPipeError:
-            pass
         try:
             self._process.wait(timeout=10)
         except subprocess.TimeoutExpired:

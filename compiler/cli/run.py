@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from compiler.errors import InputError
 
@@ -163,4 +163,7 @@ def _summary(value: np.ndarray) -> dict[str, Any]:
 def _save(path: Path, outputs: Mapping[str, np.ndarray]) -> None:
     import numpy as np
 
-    write_whole(path, lambda file: np.savez(file, **outputs))
+    def fill(file: BinaryIO) -> None:
+        np.savez(file, **outputs)  # type: ignore[arg-type]
+
+    write_whole(path, fill)

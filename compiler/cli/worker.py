@@ -3,13 +3,14 @@
 It reads one JSON object per line from stdin and answers each with one line on stdout. Between
 requests it is blocked on the read and uses no CPU.
 
-    {"do": "build", "engine", "model", "library", "options"}   -> {"seconds", "peak_bytes"}
+    {"do": "build", "engine", "model", "library", "options"}   -> {"seconds", "inputs"}
     {"do": "load", "engine", "path", "inputs", "threads"}      -> {"seconds"}
     {"do": "run", "save"}                                      -> {"outputs"}
     {"do": "measure", "seconds", "at_least"}                   -> {"milliseconds", "peak_bytes"}
 
-`inputs` and `save` are `.npz` files; `save` gets the outputs under "0", "1", ... A request that
-fails is answered by {"error", "kind"}.
+A build answers with the name, shape and dtype of each input. Elsewhere `inputs` and `save` are
+`.npz` files; `save` gets the outputs under "0", "1", ... A request that fails is answered by
+{"error", "kind"}.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ class Worker:
 
     def build(self, engine: str, model: str, library: str, options: Any) -> dict[str, Any]:
         start = time.perf_counter()
-        BUILDERS[engine](model, library, options)
-        return {"seconds": time.perf_counter() - start, "peak_bytes": peak_memory()}
+        inputs = BUILDERS[engine](model, library, options)
+        return {"seconds": time.perf_counter() - start, "inputs": inputs}
 
     def load(self, engine: str, path: str, inputs: str, threads: int) -> dict[str, Any]:
         with np.load(inputs, allow_pickle=False) as arrays:

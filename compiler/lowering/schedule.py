@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import tvm
+import tvm_ffi
 from tvm import relax
 from tvm.s_tir.analysis import estimate_tir_flops
 from tvm.target import Target
@@ -51,7 +52,7 @@ def schedule_kernels(
             target = chosen_targets[caller]
             func, entry = _schedule(mod[name], name, target, records.get(caller), fast_math)
             gvar = mod.get_global_var(name)
-            if name in scheduled and not tvm.ir.structural_equal(scheduled[name], func):
+            if name in scheduled and not tvm_ffi.structural_equal(scheduled[name], func):
                 gvar = renamed[name] = _clone(gvar, f"{name}_{caller}")
             scheduled.setdefault(name, func)
             functions[gvar] = func

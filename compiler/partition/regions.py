@@ -35,8 +35,8 @@ UNMARKED = -2
 ANY = -1
 """Mark of a node that may join any subgraph."""
 
-_BUDGET = 2_000_000  # edges that step 4 may visit in any graph: about a second
-_BUDGET_PER_NODE = 12  # and for each node on top of that
+_BUDGET = 1_500_000  # edges that step 4 may visit in any graph: about a second
+_BUDGET_PER_NODE = 6  # and for each node on top of that
 _LEAST_SEARCH = 64  # edges every candidate may visit, however many candidates there are
 
 

@@ -34,7 +34,9 @@ TILED = "batch_matmul_tiled.x86"
 # --- compute -----------------------------------------------------------------------------
 
 
-def compute_tiled(w: BatchMatmulWorkload, config: ConfigEntity, lhs: te.Tensor, rhs: te.Tensor) -> Any:
+def compute_tiled(
+    w: BatchMatmulWorkload, config: ConfigEntity, lhs: te.Tensor, rhs: te.Tensor
+) -> Any:
     """lhs and rhs stored as the workload's operands say -> (*batch, m, n)."""
     extents = (math.prod(w.batch), w.m, w.n, w.k)
 

@@ -84,7 +84,12 @@ def matrix_reader(w: DenseWorkload, weight: te.Tensor) -> Any:
 
 def row_reader(w: DenseWorkload, x: te.Tensor) -> Any:
     """Reads x as the matrix (m, k)."""
-    return lambda _, row, k: x[(*unravel(row, w.lead), k)]
+
+    def element(_: Any, row: Any, k: Any) -> Any:
+        index = (*unravel(row, w.lead), k)
+        return x[index]
+
+    return element
 
 
 # --- fallback ----------------------------------------------------------------------------

@@ -43,7 +43,9 @@ def compute_pack(w: DenseWorkload, config: ConfigEntity, x: te.Tensor, panel: te
     tile = (math.prod(config.size("tile_y")[1:]), config.size("tile_x")[-1])
     extents = (None, w.m, w.n, w.k)
     read = row_reader(w, x), panel_reader(panel)
-    return view(tiled_product(DENSE_PACK, config, extents, tile, *read), (*w.lead, w.n), len(w.lead))
+    return view(
+        tiled_product(DENSE_PACK, config, extents, tile, *read), (*w.lead, w.n), len(w.lead)
+    )
 
 
 def compute_nopack(w: DenseWorkload, config: ConfigEntity, x: te.Tensor, weight: te.Tensor) -> Any:

@@ -17,7 +17,7 @@ from tvm.target import Target
 from tvm.tirx import IndexMap
 
 from ..anchor import anchor_config, find_anchor
-from ..config import ConfigEntity, option
+from ..config import ConfigEntity, Knob, option
 from ..epilogue import Surroundings, inline_epilogue
 from ..matmul import Operand
 from ..strategy import anchor_attrs
@@ -88,8 +88,8 @@ def tiled_product(
         row = i if m % tile_m == 0 else te.min(i, m - 1)
         return te.sum(lhs(b, row, axis) * rhs(b, axis, j), axis=[axis])
 
-    shape = (-(-m // tile_m) * tile_m, -(-n // tile_n) * tile_n)
-    shape = shape if batch is None else (batch, *shape)
+    matrix = (-(-m // tile_m) * tile_m, -(-n // tile_n) * tile_n)
+    shape = matrix if batch is None else (batch, *matrix)
     return te.compute(shape, element, name="matmul", attrs=anchor_attrs(rule, config))
 
 
@@ -103,8 +103,8 @@ def panel_reader(panel: te.Tensor) -> Callable[[Any, Any, Any], Any]:
     tile_n = int(panel.shape[-1])
 
     def element(batch: Any, k: Any, column: Any) -> Any:
-        outer = () if batch is None else (batch,)
-        return panel[(*outer, column // tile_n, k, column % tile_n)]
+        index = (column // tile_n, k, column % tile_n)
+        return panel[index if batch is None else (batch, *index)]
 
     return element
 
@@ -155,7 +155,8 @@ def view(product: te.Tensor, shape: Sequence[int], row_dims: int) -> te.Tensor:
         rows = ravel(index[rank - 1 - row_dims : -1], shape[rank - 1 - row_dims : -1])
         batch = index[: rank - 1 - row_dims]
         outer = [ravel(batch, shape[: len(batch)])] if len(product.shape) == 3 else []
-        return product[(*outer, rows, index[-1])]
+        position = (*outer, rows, index[-1])
+        return product[position]
 
     return te.compute(tuple(shape), element, name="matmul_view")
 
@@ -265,7 +266,7 @@ def plan(e: Extents, target: Target, dtype: str, rhs: Operand | None) -> ConfigE
     if e.cycles(machine, lanes) >= PARALLEL_CYCLES:
         least = 1 if rhs is None else min(row_tiles, -(-ROWS_PER_COPY // tile_m))
         rows = _rows_per_task(row_tiles, rows, least, tasks, machine.num_cores)
-    knobs = {
+    knobs: dict[str, Knob] = {
         "tile_m": option(tile_m),
         "tile_n": option(tile_n),
         "block_k": option(block_k),

@@ -17,7 +17,7 @@ def fused(build):
             (8, 8),
             lambda i, j: te.sum(left[i, k] * x[k, j], axis=[k]),
             name="product",
-            attrs={"schedule_rule": "any"},
+            attrs={"schedule_rule": "any", "schedule_config": "[]"},
         )
 
     return s_tir.Schedule(te.create_prim_func([x, build(x, product)]))
@@ -65,7 +65,10 @@ def test_a_cheap_block_that_carries_a_costly_one_is_computed_once():
 
 
 def test_a_costly_block_read_once_makes_the_output_costly():
-    sch = fused(lambda x, product: each(lambda a: a + 1.0, each(te.tanh, product(x), name="t"), name="out"))
+    def build(x, product):
+        return each(lambda a: a + 1.0, each(te.tanh, product(x), name="tanh"), name="out")
+
+    sch = fused(build)
     parts = inline_epilogue(sch, find_anchor(sch))
     assert parts.repeated == [] and parts.costly_output
 

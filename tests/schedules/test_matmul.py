@@ -39,7 +39,8 @@ def test_records_name_a_dense_by_rows_and_a_transposed_weight():
 
 
 def test_records_name_a_batch_matmul_by_flat_batch_and_transposed_second_operand():
-    w = BatchMatmulWorkload(Operand.plain((1, 12, 128, 64)), Operand((1, 128, 12, 64), (0, 2, 3, 1)))
+    keys = Operand((1, 128, 12, 64), (0, 2, 3, 1))
+    w = BatchMatmulWorkload(Operand.plain((1, 12, 128, 64)), keys)
     lhs, rhs = ("TENSOR", (12, 128, 64), "float32"), ("TENSOR", (12, 128, 64), "float32")
     assert w.autotvm_args() == (lhs, rhs, (12, 128, 128), "float32", False, True)
 

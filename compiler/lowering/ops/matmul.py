@@ -105,32 +105,30 @@ def describe(builder: relax.BlockBuilder, call: relax.Call) -> Described | None:
     if math.prod(right_shape[:-2]) == 1 and len(right_shape) <= len(left_shape):
         columns, k = right_shape[-1], left_shape[-1]
         if isinstance(right, GenericConst):
-            workload = DenseWorkload(left_shape[:-1], columns, k, *numbers)
-            return Described(workload, lhs, right, axes)
+            dense = DenseWorkload(left_shape[:-1], columns, k, *numbers)
+            return Described(dense, lhs, right, axes)
         right, operand = _readable(rhs, right, axes)
-        workload = DenseWorkload(left_shape[:-1], columns, k, *numbers, operand)
-        return Described(workload, lhs, right, operand.axes)
+        dense = DenseWorkload(left_shape[:-1], columns, k, *numbers, operand)
+        return Described(dense, lhs, right, operand.axes)
     left, left_operand = _readable(lhs, *_permuted(builder, lhs))
     right, operand = _readable(rhs, right, axes)
-    workload = BatchMatmulWorkload(left_operand, operand, *numbers)
-    return Described(workload, left, right, operand.axes)
+    stack = BatchMatmulWorkload(left_operand, operand, *numbers)
+    return Described(stack, left, right, operand.axes)
 
 
 def _readable(
     plain: relax.Expr, tensor: relax.Expr, axes: tuple[int, ...]
 ) -> tuple[relax.Expr, Operand]:
     """`tensor` read through `axes` if rows or columns stay contiguous, else `plain`."""
-    operand = Operand(static_shape(tensor), axes)
+    operand = Operand(_shape(tensor), axes)
     if operand.contiguous_columns or operand.contiguous_rows:
         return tensor, operand
-    return plain, Operand.plain(static_shape(plain))
+    return plain, Operand.plain(_shape(plain))
 
 
-def _permuted(
-    builder: relax.BlockBuilder, expr: relax.Expr
-) -> tuple[relax.Expr, tuple[int, ...]]:
+def _permuted(builder: relax.BlockBuilder, expr: relax.Expr) -> tuple[relax.Expr, tuple[int, ...]]:
     """(tensor, axes) with expr = permute_dims(tensor, axes)."""
-    rank = len(static_shape(expr))
+    rank = len(_shape(expr))
     axes = tuple(range(rank))
     while True:
         value = builder.lookup_binding(expr) if isinstance(expr, relax.Var) else expr
@@ -145,3 +143,9 @@ def _permuted(
             expr = value.args[0]
         else:
             return expr, axes
+
+
+def _shape(expr: relax.Expr) -> tuple[int, ...]:
+    shape = static_shape(expr)
+    assert shape is not None, "describe() takes static shapes alone"
+    return shape

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import warnings
 from typing import Optional
@@ -9,6 +10,8 @@ from typing import Optional
 import numpy as np
 import onnx
 from onnx.reference import ReferenceEvaluator
+
+logger = logging.getLogger(__name__)
 
 LARGEST = 1 << 20
 """Elements of the largest operand or result that is computed while importing."""
@@ -20,7 +23,7 @@ FOLDABLE = frozenset(
     Floor Gather GatherElements GatherND Greater GreaterOrEqual Identity IsInf IsNaN Less
     LessOrEqual Log MatMul Max Mean Min Mod Mul Neg NonZero Not OneHot Or Pad Pow Range Reciprocal
     ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd
-    ReduceSum ReduceSumSquare Reshape Round ScatterElements ScatterND Sigmoid Sign Sin Size Slice
+    ReduceSum ReduceSumSquare Relu Reshape Round ScatterElements ScatterND Sigmoid Sign Sin Size Slice
     Softmax Split Sqrt Squeeze Sub Sum Tanh Tile TopK Transpose Trilu Unique Unsqueeze Where Xor
     """.split()
 )
@@ -41,20 +44,25 @@ def evaluate(
     -------
     list of numpy.ndarray or None
         One array per output; None when operands or result are large (such work belongs to the
-        graph passes, which know what it is for).
+        graph passes, which know what it is for), or when the reference implementation can't.
     """
     arrays = [value for value in values if value is not None]
     if sum(array.size for array in arrays) > LARGEST or _result_size(node, arrays) > LARGEST:
         return None
     if node.op_type == "GatherElements":
         return [_gather_elements(node, *arrays)]
-    evaluator = ReferenceEvaluator(node, opsets={"": opset})
     feeds = {
         name: value for name, value in zip(node.input, values) if value is not None and name
     }
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
-        results = evaluator.run(None, feeds)
+        try:
+            results = ReferenceEvaluator(node, opsets={"": opset}).run(None, feeds)
+        except Exception as error:
+            # It lacks some forms of some operators; what is wrong with the node, if anything is,
+            # its converter says better.
+            logger.debug("ONNX's reference implementation of %s: %s", node.op_type, error)
+            return None
     return [np.asarray(result) for result in results]
 
 

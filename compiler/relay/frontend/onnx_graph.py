@@ -89,6 +89,11 @@ class GraphImporter:
             self._convert_node(node, scope, self.opsets)
         return [self._output(value.name, scope) for value in graph.output]
 
+    def convert_node(self, node: onnx.NodeProto, scope: Scope) -> list[Any]:
+        """Convert a node that a converter made up; its outputs go to `scope` too."""
+        self._convert_node(node, scope, self.opsets)
+        return [scope[name] for name in node.output]
+
     def convert_subgraph(
         self, graph: onnx.GraphProto, arguments: Sequence[relax.Expr], scope: Scope
     ) -> list[relax.Expr]:

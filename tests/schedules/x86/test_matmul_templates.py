@@ -86,7 +86,7 @@ def test_fallback_values_are_those_of_tvm_0_18():
     knobs = matmul_templates.pack_fallback(w, avx2).to_entity()
     assert knobs == [
         ["tile_y", "sp", [2, 8, 8]],
-        ["tile_x", "sp", [6, 8, 16]],
+        ["tile_x", "sp", [3, 16, 16]],
         ["tile_k", "sp", [768, 1]],
         ["tile_inner", "sp", [16, 8]],
     ]
@@ -109,9 +109,11 @@ def test_a_record_beats_the_default_implementation():
     )
     data, weight = ("TENSOR", (12, 36), "float32"), ("TENSOR", (24, 36), "float32")
     task = ("dense_pack.x86", data, weight, None, "float32")
-    impl, chosen = strategy.select("nn.dense", w, HOST, {(HOST, task): record}.get and (
-        lambda target, workload: record if workload == task else None
-    ))
+
+    def query(_, workload):
+        return record if workload == task else None
+
+    impl, chosen = strategy.select("nn.dense", w, HOST, query)
     assert (impl.name, chosen) == ("dense_pack.x86", record)
     impl, chosen = strategy.select("nn.dense", w, HOST, lambda target, workload: None)
     assert impl.name == dense.PACKED and math.isinf(chosen.cost)

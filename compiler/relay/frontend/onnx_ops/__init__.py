@@ -6,11 +6,27 @@ from collections.abc import Callable
 from typing import Any
 
 from ..onnx_node import Node
-from . import control_flow, elementwise, indexing, normalization, recurrent
+from . import (
+    control_flow,
+    elementwise,
+    indexing,
+    normalization,
+    quantization,
+    recurrent,
+    resize,
+)
 
 CONVERTERS: dict[tuple[str, str], Callable[[Node], Any]] = {
     ("", name): converter
-    for family in (control_flow, elementwise, indexing, normalization, recurrent)
+    for family in (
+        control_flow,
+        elementwise,
+        indexing,
+        normalization,
+        quantization,
+        recurrent,
+        resize,
+    )
     for name, converter in family.CONVERTERS.items()
 }
 """(domain, operator) to its converter, which returns one expression, a list with one for each

@@ -143,7 +143,17 @@ def split(node: Node) -> Optional[list[relax.Expr]]:
     return pieces
 
 
+def cumulative_product(node: Node) -> relax.Expr:
+    """Products of all elements up to each one along an axis."""
+    axis = int(node.value(1, "the axis").reshape(-1)[0]) % len(node.shape(0))
+    data = relax.op.flip(node[0], axis) if node.attr("reverse", 0) else node[0]
+    exclusive = bool(node.attr("exclusive", 0))
+    product = relax.op.cumprod(data, axis, node.dtype(0), exclusive)
+    return relax.op.flip(product, axis) if node.attr("reverse", 0) else product
+
+
 CONVERTERS = {
+    "CumProd": cumulative_product,
     "Expand": expand,
     "EyeLike": eye_like,
     "Gather": gather,

@@ -1,0 +1,116 @@
+"""Operators on quantized tensors: dequantized, computed in float32, quantized again.
+
+The integer kernels of ONNX accumulate exactly; float32 holds every integer below 2**24, so that
+products of 8-bit tensors are exact here up to reductions over 256 elements and rounded beyond.
+Where exactness can be had at the price of int32 arithmetic (`ConvInteger`), it is.
+"""
+
+from __future__ import annotations
+
+from typing import Optional
+
+import numpy as np
+import onnx
+from tvm import relax
+
+from compiler.graph.constants import static_shape
+
+from ..onnx_node import Node, dtype_of
+
+_LIMITS = {"uint8": (0, 255), "int8": (-128, 127), "uint16": (0, 65535), "int16": (-32768, 32767)}
+
+
+def dequantize(
+    node: Node, data: relax.Expr, scale: relax.Expr, zero: Optional[relax.Expr], axis: int
+) -> relax.Expr:
+    """(data - zero) * scale in float32; scale and zero are scalars or vectors along `axis`."""
+    value = relax.op.astype(data, "float32")
+    shape = static_shape(data)
+    assert shape is not None
+    if zero is not None:
+        value = relax.op.subtract(value, _along(relax.op.astype(zero, "float32"), zero, shape, axis))
+    factor = scale if dtype_of(scale) == "float32" else relax.op.astype(scale, "float32")
+    return node.emit(relax.op.multiply(value, _along(factor, scale, shape, axis)))
+
+
+def quantize(
+    node: Node, value: relax.Expr, scale: relax.Expr, zero: relax.Expr, axis: int
+) -> relax.Expr:
+    """round(value / scale) + zero, saturated to the dtype of `zero`."""
+    shape = static_shape(value)
+    assert shape is not None
+    dtype = dtype_of(zero)
+    if dtype not in _LIMITS:
+        raise node.unsupported(f"quantization to {dtype} is not supported")
+    factor = scale if dtype_of(scale) == "float32" else relax.op.astype(scale, "float32")
+    scaled = relax.op.round(relax.op.divide(value, _along(factor, scale, shape, axis)))
+    offset = _along(relax.op.astype(zero, "float32"), zero, shape, axis)
+    low, high = _LIMITS[dtype]
+    return relax.op.astype(relax.op.clip(relax.op.add(scaled, offset), low, high), dtype)
+
+
+def _along(
+    value: relax.Expr, given: relax.Expr, shape: tuple[int, ...], axis: int
+) -> relax.Expr:
+    """`value`, of the shape of `given`, so that it broadcasts along `axis` of `shape`."""
+    extents = static_shape(given) or ()
+    if len(extents) > 1:
+        return value
+    size = int(np.prod(extents, dtype="int64"))
+    if size == 1:
+        return relax.op.reshape(value, [])
+    along = [1] * len(shape)
+    along[axis] = size
+    return relax.op.reshape(value, along)
+
+
+def qlinear_matmul(node: Node) -> relax.Expr:
+    """MatMul of quantized tensors; scales of B may go along its columns."""
+    left = dequantize(node, node[0], node[1], node[2], len(node.shape(0)) - 2)
+    right = dequantize(node, node[3], node[4], node[5], len(node.shape(3)) - 1)
+    product = node.emit(relax.op.matmul(left, right))
+    return quantize(node, product, node[6], node[7], product.ty.ndim - 1)
+
+
+def qlinear_conv(node: Node) -> relax.Expr:
+    """Conv of quantized tensors; scales of the weights may go along the output channels."""
+    data = dequantize(node, node[0], node[1], node[2], 1)
+    weights = dequantize(node, node[3], node[4], node[5], 0)
+    bias = None
+    if node.get(8) is not None:
+        scale = relax.op.multiply(relax.op.reshape(node[1], []), node[4])
+        bias = dequantize(node, node[8], node.emit(scale), None, 0)
+    result = convolution(node, data, weights, bias)
+    return quantize(node, result, node[6], node[7], 1)
+
+
+def conv_integer(node: Node) -> relax.Expr:
+    """Conv of 8-bit integers in int32, zero points subtracted."""
+    values = []
+    for index, zero_index, axis in ((0, 2, 1), (1, 3, 0)):
+        value = node.emit(relax.op.astype(node[index], "int32"))
+        zero = node.get(zero_index)
+        if zero is not None:
+            offset = relax.op.astype(zero, "int32")
+            offset = _along(offset, zero, node.shape(index), axis)
+            value = node.emit(relax.op.subtract(value, offset))
+        values.append(value)
+    return convolution(node, values[0], values[1], None)
+
+
+def convolution(
+    node: Node, data: relax.Expr, weights: relax.Expr, bias: Optional[relax.Expr]
+) -> relax.Expr:
+    """The Conv node with the attributes of `node` on these operands."""
+    scope = {"data": data, "weights": weights, "bias": bias}
+    inputs = ["data", "weights"] + (["bias"] if bias is not None else [])
+    proto = onnx.NodeProto(op_type="Conv", name=node.proto.name, input=inputs, output=["result"])
+    proto.attribute.extend(node.proto.attribute)
+    return node.importer.convert_node(proto, scope)[0]
+
+
+CONVERTERS = {
+    "ConvInteger": conv_integer,
+    "QLinearConv": qlinear_conv,
+    "QLinearMatMul": qlinear_matmul,
+}

@@ -1,0 +1,218 @@
+"""Resize and Upsample: one axis after the other, as weighted sums of gathered slices.
+
+Each output position along an axis is a sum of a few input positions, its taps. Positions and
+weights depend on the shapes and attributes only, so that they are computed here.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Optional
+
+import numpy as np
+from tvm import relax
+
+from compiler.graph.constants import constant
+
+from ..onnx_node import Node
+
+MAX_GATHERED_TAPS = 4
+"""With more taps an axis is resized by a matmul."""
+
+
+@dataclass
+class Axis:
+    """What happens along one axis.
+
+    Attributes
+    ----------
+    indices, weights : numpy.ndarray
+        Of shape (taps, new extent): where the taps are and what they weigh.
+    outside : numpy.ndarray
+        Of shape (new extent,): positions that get the extrapolation value.
+    """
+
+    axis: int
+    indices: np.ndarray
+    weights: np.ndarray
+    outside: np.ndarray
+
+
+def resize(node: Node) -> relax.Expr:
+    """Nearest, linear or cubic interpolation with every option of Resize."""
+    shape = node.shape(0)
+    axes = [axis % len(shape) for axis in node.attr("axes", tuple(range(len(shape))))]
+    first = 1 if node.opset < 11 else 2
+    scales = _optional(node, first, "the scales")
+    sizes = _optional(node, 3, "the sizes") if first == 2 else None
+    roi = _optional(node, 1, "the region of interest") if first == 2 else None
+    extents, factors = _extents(node, [shape[axis] for axis in axes], scales, sizes)
+    plan = []
+    for i, axis in enumerate(axes):
+        region = (0.0, 1.0) if roi is None else (float(roi[i]), float(roi[i + len(axes)]))
+        if extents[i] == shape[axis] and factors[i] == 1.0 and region == (0.0, 1.0):
+            continue
+        plan.append(_plan(node, axis, shape[axis], extents[i], factors[i], region))
+    return _apply(node, plan)
+
+
+def upsample(node: Node) -> relax.Expr:
+    """Upsample is Resize with asymmetric coordinates and rounding down."""
+    shape = node.shape(0)
+    scales = node.attrs.get("scales")
+    if scales is None:
+        scales = node.value(1, "the scales").ravel()
+    plan = []
+    for axis, scale in enumerate(scales):
+        extent = math.floor(shape[axis] * float(scale))
+        if extent != shape[axis]:
+            plan.append(_plan(node, axis, shape[axis], extent, float(scale), (0.0, 1.0)))
+    return _apply(node, plan)
+
+
+def _optional(node: Node, index: int, what: str) -> Optional[np.ndarray]:
+    if node.get(index) is None:
+        return None
+    values = node.value(index, what).ravel()
+    return values if values.size else None
+
+
+def _extents(
+    node: Node,
+    shape: list[int],
+    scales: Optional[np.ndarray],
+    sizes: Optional[np.ndarray],
+) -> tuple[list[int], list[float]]:
+    """New extents and scale factors of the axes that are resized."""
+    if scales is not None:
+        factors = [float(scale) for scale in scales]
+        return [math.floor(old * f) for old, f in zip(shape, factors)], factors
+    if sizes is None:
+        raise node.unsupported("neither scales nor sizes are given")
+    factors = [int(size) / old for size, old in zip(sizes, shape)]
+    policy = node.attr("keep_aspect_ratio_policy", "stretch")
+    if policy == "stretch":
+        return [int(size) for size in sizes], factors
+    factor = min(factors) if policy == "not_larger" else max(factors)
+    return [math.floor(old * factor + 0.5) for old in shape], [factor] * len(shape)
+
+
+def _plan(
+    node: Node, axis: int, old: int, new: int, factor: float, region: tuple[float, float]
+) -> Axis:
+    default = "asymmetric" if node.opset < 11 else "half_pixel"
+    mode = node.attr("coordinate_transformation_mode", default)
+    at = _coordinates(node, mode, old, new, factor, region)
+    outside = np.zeros(new, bool)
+    if mode == "tf_crop_and_resize":
+        outside = (at < 0) | (at > old - 1)
+    indices, weights = _taps(node, at, factor)
+    if node.attr("exclude_outside", 0):
+        weights = np.where((indices < 0) | (indices >= old), 0, weights)
+        weights = weights / weights.sum(0)
+    return Axis(axis, np.clip(indices, 0, old - 1), weights, outside)
+
+
+def _coordinates(
+    node: Node, mode: str, old: int, new: int, factor: float, region: tuple[float, float]
+) -> np.ndarray:
+    """Where each output position lies on the input axis."""
+    position = np.arange(new, dtype="float64")
+    width = factor * old
+    if mode == "asymmetric":
+        return position / factor
+    if mode == "align_corners":
+        return position * (old - 1) / (width - 1) if width != 1 else position * 0
+    if mode == "tf_crop_and_resize":
+        span = (region[1] - region[0]) * (old - 1)
+        inner = position * span / (width - 1) if width != 1 else position * 0 + span / 2
+        return region[0] * (old - 1) + inner
+    centers = (position + 0.5) / factor - 0.5
+    if mode == "half_pixel":
+        return centers
+    if mode == "pytorch_half_pixel":
+        return centers if width != 1 else position * 0 - 0.5
+    if mode == "half_pixel_symmetric":
+        return old / 2 * (1 - new / width) + centers
+    raise node.unsupported(f"the coordinate transformation {mode!r} is not supported")
+
+
+def _taps(node: Node, at: np.ndarray, factor: float) -> tuple[np.ndarray, np.ndarray]:
+    """Positions, which may lie outside, and weights of the taps: both (taps, new extent)."""
+    mode = node.attr("mode", "nearest")
+    if mode == "nearest":
+        default = "floor" if node.opset < 11 else "round_prefer_floor"
+        rounding = {
+            "round_prefer_floor": lambda x: np.ceil(x - 0.5),
+            "round_prefer_ceil": lambda x: np.floor(x + 0.5),
+            "floor": np.floor,
+            "ceil": np.ceil,
+        }[node.attr("nearest_mode", default)]
+        return rounding(at).astype("int64")[None], np.ones((1, at.size))
+    stretch = min(factor, 1.0) if node.attr("antialias", 0) else 1.0
+    reach = 2 if mode == "cubic" else 1
+    start = math.floor(-reach / stretch) + 1
+    offsets = np.arange(start, 2 - start)[:, None]
+    base = np.ceil(at) - 1
+    distance = (offsets - (at - base)) * stretch
+    if mode == "cubic":
+        weights = _cubic(np.abs(distance), node.attr("cubic_coeff_a", -0.75))
+    else:
+        weights = np.clip(1 - np.abs(distance), 0, 1)
+    return (base + offsets).astype("int64"), weights / weights.sum(0)
+
+
+def _cubic(x: np.ndarray, a: float) -> np.ndarray:
+    """Keys' cubic convolution kernel at distance x."""
+    near = ((a + 2) * x - (a + 3)) * x * x + 1
+    far = ((a * x - 5 * a) * x + 8 * a) * x - 4 * a
+    return np.where(x <= 1, near, np.where(x < 2, far, 0))
+
+
+def _apply(node: Node, plan: list[Axis]) -> relax.Expr:
+    data, dtype = node[0], node.dtype(0)
+    exact = all(len(entry.indices) == 1 for entry in plan)
+    if not exact and not dtype.startswith("float"):
+        data = node.emit(relax.op.astype(data, "float32"))
+    for entry in plan:
+        data = node.emit(_along(node, data, entry))
+    outside = [entry for entry in plan if entry.outside.any()]
+    for entry in outside:
+        mask = entry.outside.reshape([-1 if i == entry.axis else 1 for i in range(data.ty.ndim)])
+        value = relax.const(node.attr("extrapolation_value", 0.0), str(data.ty.dtype))
+        data = node.emit(relax.op.where(constant(mask), value, data))
+    return data if str(data.ty.dtype) == dtype else relax.op.astype(data, dtype)
+
+
+def _along(node: Node, data: relax.Expr, entry: Axis) -> relax.Expr:
+    """`data` resized along one axis."""
+    rank, dtype = data.ty.ndim, str(data.ty.dtype)
+    old = int(data.ty.shape[entry.axis])
+    if len(entry.indices) == 1:
+        (index,) = entry.indices
+        repeats = len(index) // old
+        if np.array_equal(index, np.arange(old).repeat(repeats)):
+            return relax.op.repeat(data, repeats, entry.axis)
+        return relax.op.take(data, constant(index), entry.axis)
+    if len(entry.indices) > MAX_GATHERED_TAPS:
+        matrix = np.zeros((old, entry.indices.shape[1]))
+        for index, weight in zip(entry.indices, entry.weights):
+            np.add.at(matrix, (index, np.arange(len(index))), weight)
+        swap = list(range(rank))
+        swap[entry.axis], swap[-1] = swap[-1], swap[entry.axis]
+        product = relax.op.matmul(relax.op.permute_dims(data, swap), constant(matrix.astype(dtype)))
+        return relax.op.permute_dims(product, swap)
+    along = [1] * rank
+    along[entry.axis] = -1
+    total: Optional[relax.Expr] = None
+    for index, weight in zip(entry.indices, entry.weights):
+        if weight.any():
+            factor = constant(weight.astype(dtype).reshape(along))
+            term = relax.op.multiply(relax.op.take(data, constant(index), entry.axis), factor)
+            total = term if total is None else relax.op.add(total, term)
+    assert total is not None
+    return total
+
+
+CONVERTERS = {"Resize": resize, "Upsample": upsample}
