@@ -61,5 +61,5 @@ def called_kernel(value: relax.Expr) -> str | None:
 
 
 def operator_name(kernel: str) -> str:
-    """conv2d12 -> conv2d; trailing digits only make a kernel's name unique."""
-    return kernel.rstrip("0123456789")
+    """conv2d12 -> conv2d, tir_clip -> clip: legalisation's prefix and digits say nothing."""
+    return kernel.rstrip("0123456789").removeprefix("tir_")
