@@ -2,7 +2,7 @@
 """Run ONNX's own node tests through `from_onnx` and a CPU build, and record what passes.
 
     python scripts/onnx_backend.py                  # all cases; writes tests/onnx_backend.md
-    python scripts/onnx_backend.py --check          # fails if a case fails that the record has passing
+    python scripts/onnx_backend.py --check          # fails if what the record has passing fails
     python scripts/onnx_backend.py --check --sample 200
     python scripts/onnx_backend.py -k test_resize_  # some cases, printed only
 
@@ -27,7 +27,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from typing import Any, Optional
+from typing import Any
 
 import numpy as np
 
@@ -83,9 +83,10 @@ def run_case(case: Any) -> Outcome:
 
 
 def _run(model: Any, case: Any, constants: tuple[str, ...]) -> Outcome:
+    from onnx.backend.test.runner import Runner
+
     from compiler.errors import UnsupportedOperatorError
     from compiler.relay.frontend import from_onnx
-    from onnx.backend.test.runner import Runner
 
     stage = "import"
     try:
@@ -180,7 +181,7 @@ class Worker:
         theirs.close()
         return Worker(process, ours)
 
-    def run(self, index: int) -> Optional[Outcome]:
+    def run(self, index: int) -> Outcome | None:
         """Outcome of one case; None when the process died or timed out, and is gone."""
         try:
             self.pipe.send(index)
@@ -219,7 +220,7 @@ def run_all(cases: list[Any], jobs: int, progress: bool) -> dict[str, Outcome]:
     queue = iter(range(len(cases)))
     lock = threading.Lock()
 
-    def take() -> Optional[int]:
+    def take() -> int | None:
         with lock:
             return next(queue, None)
 
@@ -229,13 +230,18 @@ def run_all(cases: list[Any], jobs: int, progress: bool) -> dict[str, Outcome]:
             if outcome is None:
                 code = worker.process.exitcode
                 hung = code is not None and code == -9
-                outcome = ("crash", f"no answer in {TIMEOUT_SECONDS:.0f} s" if hung else f"exit {code}")
+                outcome = (
+                    "crash",
+                    f"no answer in {TIMEOUT_SECONDS:.0f} s" if hung else f"exit {code}",
+                )
                 with lock:
                     worker = Worker.start(context, cases)
             outcomes[cases[index].name] = outcome
             if progress and len(outcomes) % 50 == 0:
                 passed = sum(kind in (PASS, PASS_CONSTANT) for kind, _ in outcomes.values())
-                print(f"{len(outcomes)}/{len(cases)} run, {passed} pass", file=sys.stderr, flush=True)
+                print(
+                    f"{len(outcomes)}/{len(cases)} run, {passed} pass", file=sys.stderr, flush=True
+                )
         worker.pipe.close()
 
     threads = [
@@ -290,7 +296,7 @@ def write_record(cases: list[Any], outcomes: dict[str, Outcome]) -> str:
         "|---|---|",
         f"| all node tests of onnx {onnx.__version__} | {len(cases)} |",
         f"| pass as given | {kinds[PASS]} |",
-        f"| pass with constant operands (shapes, axes, bounds as initializers) | {kinds[PASS_CONSTANT]} |",
+        f"| pass with constant operands (shapes, axes, bounds) | {kinds[PASS_CONSTANT]} |",
         f"| fail | {sum(map(len, failing.values()))} |",
         "",
         "## Failing cases by operator",

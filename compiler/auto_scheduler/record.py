@@ -323,7 +323,7 @@ def replay(record: Record, func: PrimFunc, target: Any = None) -> PrimFunc:
     scheduled = schedule.mod[ENTRY]
     if _operands(scheduled) != _operands(plain):
         raise RecordError(f"{record.source}: the record changes the operands of the function")
-    for name in [str(key) for key in scheduled.attrs.keys()]:  # noqa: SIM118, no plain dict
+    for name, _ in scheduled.attrs.items():
         scheduled = scheduled.without_attr(name)
     return scheduled.with_attrs(dict(func.attrs.items()))
 

@@ -11,7 +11,7 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tvm
@@ -84,7 +84,9 @@ def tune_task(
             work_dir=work_dir,
             max_trials_global=num_trials,
             num_trials_per_iter=min(num_trials, 64),
-            builder=ms.builder.LocalBuilder(max_workers=1, timeout_sec=timeout),
+            builder=ms.builder.LocalBuilder(
+                max_workers=1, timeout_sec=timeout, f_build=_worker_build()
+            ),
             runner=ms.runner.LocalRunner(
                 timeout_sec=timeout,
                 evaluator_config=ms.runner.EvaluatorConfig(
@@ -135,6 +137,23 @@ class _Logger(ms.measure_callback.PyMeasureCallback):
             )  # fmt: skip
             self.log([record])
             self.tir = None
+
+
+def _worker_build() -> Callable[..., Any]:
+    """What a worker process builds a candidate with.
+
+    MetaSchedule's own function first imports all of TVM's tensor intrinsics, which takes longer
+    than most builds; a candidate that uses one has it in its body already. The function is
+    local so that it is sent to the worker by value: the worker need not find this package.
+    """
+
+    def build(mod: Any, target: Target, params: Any) -> Any:
+        from tvm.driver import build as tvm_build
+        from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
+
+        return tvm_build(RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(mod), target)
+
+    return build
 
 
 def _plain_number(number: Any) -> Any:

@@ -69,7 +69,7 @@ def canonical(func: PrimFunc) -> PrimFunc:
         )  # fmt: skip
 
     renamed = tvm_ffi.structural_map(func, (SBlock, rename))
-    for name in [str(key) for key in renamed.attrs.keys()] if renamed.attrs else []:
+    for name, _ in renamed.attrs.items() if renamed.attrs else ():
         if name != "s_tir":
             renamed = renamed.without_attr(name)
     return renamed.with_attrs({"global_symbol": ENTRY, "tirx.noalias": True})

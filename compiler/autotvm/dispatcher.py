@@ -71,7 +71,9 @@ class DispatchContext:
         ConfigEntity or None
             `source` names the log and line; None when no record matches.
         """
-        return query_contexts(contexts_from(self), target, workload)
+        active = active_contexts()
+        around = active[active.index(self) :] if self in active else (self, *active)
+        return query_contexts(around, target, workload)
 
     def find(self, target: LogTarget, workload: bytes) -> ConfigEntity | None:
         """Config from this context alone; `workload` is a `workload.digest`."""
@@ -169,13 +171,6 @@ def active_contexts() -> tuple[DispatchContext, ...]:
         if isinstance(context, FallbackContext):
             break
     return tuple(contexts)
-
-
-def contexts_from(context: DispatchContext) -> tuple[DispatchContext, ...]:
-    """`context` and the active contexts around it; with the root when it is not active."""
-    active = active_contexts()
-    inside = active.index(context) if context in active else len(active) - 1
-    return (context, *active[inside + (context in active) :])
 
 
 def query_contexts(

@@ -24,26 +24,35 @@ OptLevel = Annotated[int, typer.Option(min=0, max=4, help="3 lets layouts change
 Shape = Annotated[
     list[str],
     typer.Option(
-        default_factory=list, metavar="NAME=N,C,H,W", help="Of an input; repeat for others."
+        default_factory=list,
+        show_default=False,
+        metavar="NAME=N,C,H,W",
+        help="Of an input; repeat for others.",
     ),
 ]
 Log = Annotated[
-    list[Path], typer.Option(default_factory=list, help="AutoTVM log to apply; may be repeated.")
+    list[Path],
+    typer.Option(
+        default_factory=list, show_default=False, help="AutoTVM log to apply; may be repeated."
+    ),
 ]
 AutoSchedulerLog = Annotated[
     list[Path],
     typer.Option(
         default_factory=list,
+        show_default=False,
         help="auto_scheduler log to apply; may be repeated.",
     ),
 ]
 DisablePass = Annotated[
-    list[str], typer.Option(default_factory=list, metavar="NAME", help="May be repeated.")
+    list[str],
+    typer.Option(default_factory=list, show_default=False, metavar="NAME", help="May be repeated."),
 ]
 Backend = Annotated[
     list[str],
     typer.Option(
         default_factory=list,
+        show_default=False,
         metavar="NAME",
         help="Partitioner; may be repeated.",
     ),
@@ -52,6 +61,7 @@ Plugin = Annotated[
     list[Path],
     typer.Option(
         default_factory=list,
+        show_default=False,
         metavar="FILE.py",
         help="Registers partitioners. It is run: name only your own.",
     ),
@@ -59,7 +69,11 @@ Plugin = Annotated[
 BackendOption = Annotated[
     list[str],
     typer.Option(
-        "--option", default_factory=list, metavar="KEY=VALUE", help="For the partitioners."
+        "--option",
+        default_factory=list,
+        show_default=False,
+        metavar="KEY=VALUE",
+        help="For the partitioners.",
     ),
 ]
 Threads = Annotated[int, typer.Option(min=1, help="Of every engine.")]
@@ -158,7 +172,11 @@ def run_command(
     value: Annotated[
         list[str],
         typer.Option(
-            "--input", default_factory=list, metavar="NAME=FILE.npy", help="May be repeated."
+            "--input",
+            default_factory=list,
+            show_default=False,
+            metavar="NAME=FILE.npy",
+            help="May be repeated.",
         ),
     ],
     random: Annotated[

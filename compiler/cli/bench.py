@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
-import math
 import os
 import platform
 import statistics
@@ -83,7 +82,8 @@ class EngineResult:
     Attributes
     ----------
     build_seconds : float
-        From the ONNX file to a library (Baton, relax) or a session (the others).
+        From the ONNX file to a library (Baton, relax) or a session (the others); imports of
+        Python modules are not counted, here and below.
     load_seconds : float
         From the library to an executor; for the others the same as `build_seconds`.
     rounds_ms : list of float
@@ -130,11 +130,7 @@ class ModelResult:
         return {
             "model": self.model,
             "engines": {
-                name: {
-                    **asdict(result),
-                    "median_ms": result.median_ms,
-                    "error": str(result.error) if result.error == math.inf else result.error,
-                }
+                name: {**asdict(result), "median_ms": result.median_ms}
                 for name, result in self.engines.items()
             },
         }
@@ -164,7 +160,7 @@ def benchmark(
     found = [(name, find_model(name)) for name in models]
     results = []
     for name, path in found:
-        steps.note(f"{name}, {options.threads} threads")
+        steps.note(f"{name}, threads: {options.threads}")
         with Comparison(name, path, options, steps) as comparison:
             inputs = comparison.build("baton")
             for peer in options.peers:
@@ -386,7 +382,7 @@ def result_table(result: ModelResult, threads: int) -> Any:
         (
             "engine",
             "median ms",
-            "by Baton's",
+            "/ Baton",
             "build s",
             "load s",
             "peak MB",

@@ -127,9 +127,10 @@ def compile_model(
 def import_model(
     model: Path, options: BuildOptions, steps: Steps
 ) -> tuple[tvm.IRModule, dict[str, Any]]:
-    """The Relax module of an ONNX file, and its weights under their ONNX names."""
+    """Load the plugins; then the Relax module of an ONNX file, and its weights by ONNX name."""
     from compiler import relay
 
+    load_plugins(Path(plugin) for plugin in options.plugins)
     with steps.step("import", str(model)):
         return relay.frontend.from_onnx(str(model), shape=options.shapes, freeze_params=False)
 
@@ -140,7 +141,6 @@ def partition_module(
     """Let the backends of the options claim subgraphs; without backends `mod` itself."""
     from compiler.partition import partition
 
-    load_plugins(Path(plugin) for plugin in options.plugins)
     if not options.backends:
         return mod
     reserved = {"mod", "backend", "params"} & set(options.backend_options)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,6 +14,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from compiler.errors import BatonError
+
+from .files import json_text
 
 _WIDTH_OF_FILES = 160
 """Columns of a table that does not go to a terminal."""
@@ -97,7 +98,7 @@ def show(*parts: Any) -> None:
 
 def show_json(document: Mapping[str, Any]) -> None:
     """Print one JSON object on stdout."""
-    sys.stdout.write(json.dumps(document, indent=2) + "\n")
+    sys.stdout.write(json_text(document))
 
 
 @contextmanager

@@ -23,7 +23,7 @@ def register() -> None:
     from compiler import partition
 
     if NAME not in partition.list_partitioners():
-        partition.register(NAME, partition.Strategy("matmul_at_the_end", _claim, _accept))
+        partition.register(NAME, partition.Strategy("dense", _claim, _accept))
 
 
 def _claim(graph_json: str, ids: list[int], options: dict[str, str]) -> None:

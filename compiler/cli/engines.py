@@ -30,6 +30,19 @@ ENVIRONMENT: dict[str, dict[str, str]] = {
 """Libraries are measured with TVM's runtime alone, as they are deployed."""
 
 
+IMPORTED_TO_BUILD = {
+    "baton": ("onnx", "compiler.relay.build_module", "compiler.relay.frontend.onnx_graph"),
+    "relax": ("onnx", "tvm.relax.frontend.onnx", "compiler.target"),
+}
+IMPORTED_TO_LOAD = {
+    "baton": ("compiler.runtime.load", "compiler.runtime.graph_executor"),
+    "relax": ("tvm.runtime.vm",),
+    "onnxruntime": ("onnxruntime",),
+    "openvino": ("openvino",),
+}
+"""Modules that are imported before the clock starts."""
+
+
 class Engine(Protocol):
     """A model that is ready to run on inputs that are already set."""
 

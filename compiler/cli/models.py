@@ -47,7 +47,7 @@ def find_model(name: str) -> Path:
     if os.sep in name or not skeleton.is_file():
         known = ", ".join(bundled()) or "none, since this is no checkout of Baton"
         raise FrontendError(f"{name!r} is neither a file nor a bundled model (those are: {known})")
-    filled = _cache_folder() / f"{name}-{zlib.crc32(skeleton.read_bytes()):08x}.onnx"
+    filled = _cache_folder() / f"{zlib.crc32(skeleton.read_bytes()):08x}" / f"{name}.onnx"
     if not filled.is_file():
         _hydrate(name, filled)
     return filled
@@ -85,6 +85,11 @@ def random_inputs(inputs: Iterable[TensorInfo], seed: int = 0) -> dict[str, np.n
 
     Floating-point inputs are standard normal. Integers are mostly indices, so they stay where
     any table has entries: 0 or 1; token ids, by their name, below 1000. Masks are all ones.
+
+    Raises
+    ------
+    InputError
+        numpy does not know the dtype.
     """
     import numpy as np
 
@@ -92,7 +97,10 @@ def random_inputs(inputs: Iterable[TensorInfo], seed: int = 0) -> dict[str, np.n
     values: dict[str, np.ndarray] = {}
     for info in inputs:
         value: np.ndarray
-        dtype = np.dtype(info.dtype)
+        try:
+            dtype = np.dtype(info.dtype)
+        except TypeError as error:
+            raise InputError(f"numpy has no type for {info}; give its value") from error
         if "mask" in info.name:
             value = np.ones(info.shape)
         elif dtype.kind == "f":
@@ -119,9 +127,13 @@ def read_inputs(files: Mapping[str, Path]) -> dict[str, np.ndarray]:
     for name, path in files.items():
         try:
             value = np.load(path, allow_pickle=False)
-        except (OSError, ValueError, EOFError) as error:
-            reason = getattr(error, "strerror", None) or error
-            raise InputError(f"input {name!r}: can't read {path} as .npy: {reason}") from error
+        except OSError as error:
+            raise InputError(f"input {name!r}: can't read {path}: {error.strerror}") from error
+        except (ValueError, EOFError) as error:
+            raise InputError(
+                f"input {name!r}: {path} is no whole .npy file of plain numbers (pickled objects "
+                "are refused)"
+            ) from error
         if not isinstance(value, np.ndarray):
             raise InputError(f"input {name!r}: {path} holds several arrays; give one as .npy")
         values[name] = value

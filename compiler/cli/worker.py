@@ -16,18 +16,27 @@ A build answers with the name, shape and dtype of each input. Elsewhere `inputs`
 from __future__ import annotations
 
 import gc
+import importlib
 import json
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 
 from compiler.errors import BatonError
 
-from .engines import BUILDERS, ENGINES, Engine, measure, peak_memory
+from .engines import (
+    BUILDERS,
+    ENGINES,
+    IMPORTED_TO_BUILD,
+    IMPORTED_TO_LOAD,
+    Engine,
+    measure,
+    peak_memory,
+)
 
 
 class Worker:
@@ -37,6 +46,7 @@ class Worker:
         self._engine: Engine | None = None
 
     def build(self, engine: str, model: str, library: str, options: Any) -> dict[str, Any]:
+        _import(IMPORTED_TO_BUILD[engine])
         start = time.perf_counter()
         inputs = BUILDERS[engine](model, library, options)
         return {"seconds": time.perf_counter() - start, "inputs": inputs}
@@ -44,6 +54,7 @@ class Worker:
     def load(self, engine: str, path: str, inputs: str, threads: int) -> dict[str, Any]:
         with np.load(inputs, allow_pickle=False) as arrays:
             values = {name: arrays[name] for name in arrays.files}
+        _import(IMPORTED_TO_LOAD[engine])
         start = time.perf_counter()
         self._engine = ENGINES[engine](path, values, threads)
         return {"seconds": time.perf_counter() - start}
@@ -63,6 +74,11 @@ class Worker:
         if self._engine is None:
             raise BatonError("the worker was asked to run before it loaded anything")
         return self._engine
+
+
+def _import(modules: Iterable[str]) -> None:
+    for module in modules:
+        importlib.import_module(module)
 
 
 def serve() -> None:

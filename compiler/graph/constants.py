@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, Optional
+from typing import Any
 
 import numpy as np
 import tvm
 from tvm import relax
 
-_SHARED_DTYPES = frozenset("float16 float32 float64 int8 uint8 int32 int64".split())
+_SHARED_DTYPES = frozenset(["float16", "float32", "float64", "int8", "uint8", "int32", "int64"])
 """Dtypes that numpy can view in a TVM tensor's memory."""
 
 
-def array_of(expr: Any) -> Optional[np.ndarray]:
+def array_of(expr: Any) -> np.ndarray | None:
     """The value of a constant; None for any other expression.
 
     The array may share the constant's memory: treat it as read-only.
@@ -25,7 +25,7 @@ def array_of(expr: Any) -> Optional[np.ndarray]:
     return tensor.numpy()
 
 
-def scalar_of(expr: Any) -> Optional[float]:
+def scalar_of(expr: Any) -> float | None:
     """The number that a constant holds in all its elements; None for anything else."""
     array = array_of(expr)
     if array is None or array.size == 0 or array.dtype.kind not in "fiu":
@@ -48,7 +48,7 @@ def constant(array: np.ndarray) -> relax.Expr:
     return relax.const(to_tensor(np.asarray(array)))
 
 
-def static_shape(expr: Any) -> Optional[tuple[int, ...]]:
+def static_shape(expr: Any) -> tuple[int, ...] | None:
     """The shape of a tensor expression; None unless every extent is a known integer."""
     ty = expr.ty
     if not isinstance(ty, relax.TensorType) or not isinstance(ty.shape, relax.ShapeExpr):
@@ -61,7 +61,7 @@ def dtype_of(expr: Any) -> str:
     return str(expr.ty.dtype) if isinstance(expr.ty, relax.TensorType) else ""
 
 
-def integers(values: Any) -> Optional[tuple[int, ...]]:
+def integers(values: Any) -> tuple[int, ...] | None:
     """A sequence of integers and integer immediates as a tuple; None if one is symbolic."""
     if all(isinstance(value, (int, tvm.tirx.IntImm)) for value in values):
         return tuple(int(value) for value in values)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, Optional
+from typing import Any
 
 import numpy as np
 import tvm
@@ -41,15 +41,13 @@ class FoldConstant:
         gv = matmul(x, const[512, 1000])
     """
 
-    def transform_module(
-        self, mod: tvm.IRModule, _ctx: tvm.transform.PassContext
-    ) -> tvm.IRModule:
+    def transform_module(self, mod: tvm.IRModule, _ctx: tvm.transform.PassContext) -> tvm.IRModule:
         """Fold constants in every Relax function."""
         return rewrite_calls(mod, _Fold)
 
 
 class _Fold(CallRule):
-    def rewrite(self, call: relax.Call, name: str) -> Optional[relax.Expr]:
+    def rewrite(self, call: relax.Call, name: str) -> relax.Expr | None:
         if name in _SHAPE_RULES:
             return _SHAPE_RULES[name](self, call)
         if name not in FOLDERS and name != "split":
@@ -68,7 +66,7 @@ class _Fold(CallRule):
             return None
         return constant(np.asarray(result).astype(str(call.ty.dtype), copy=False).reshape(shape))
 
-    def _operands(self, call: relax.Call) -> Optional[list[np.ndarray]]:
+    def _operands(self, call: relax.Call) -> list[np.ndarray] | None:
         """Arrays of the tensor arguments, tuples flattened; None if one is no constant."""
         operands = []
         for argument in call.args:
@@ -83,21 +81,21 @@ class _Fold(CallRule):
                 operands.append(array)
         return operands
 
-    def shape_of(self, call: relax.Call) -> Optional[relax.Expr]:
+    def shape_of(self, call: relax.Call) -> relax.Expr | None:
         extents = static_shape(call.args[0])
         return None if extents is None else relax.ShapeExpr(extents)
 
-    def shape_to_tensor(self, call: relax.Call) -> Optional[relax.Expr]:
+    def shape_to_tensor(self, call: relax.Call) -> relax.Expr | None:
         shape = self.scope.definition(call.args[0])
         extents = integers(shape.values) if isinstance(shape, relax.ShapeExpr) else None
         return None if extents is None else constant(np.array(extents, "int64"))
 
-    def tensor_to_shape(self, call: relax.Call) -> Optional[relax.Expr]:
+    def tensor_to_shape(self, call: relax.Call) -> relax.Expr | None:
         array = array_of(call.args[0])
         return None if array is None else relax.ShapeExpr([int(extent) for extent in array])
 
 
-_SHAPE_RULES: dict[str, Callable[[_Fold, relax.Call], Optional[relax.Expr]]] = {
+_SHAPE_RULES: dict[str, Callable[[_Fold, relax.Call], relax.Expr | None]] = {
     "shape_of": _Fold.shape_of,
     "shape_to_tensor": _Fold.shape_to_tensor,
     "tensor_to_shape": _Fold.tensor_to_shape,
@@ -172,7 +170,20 @@ def _astype(call: relax.Call, operands: list[np.ndarray]) -> Any:
 
 
 _NUMPY_DTYPES = frozenset(
-    "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64".split()
+    [
+        "bool",
+        "int8",
+        "int16",
+        "int32",
+        "int64",
+        "uint8",
+        "uint16",
+        "uint32",
+        "uint64",
+        "float16",
+        "float32",
+        "float64",
+    ]
 )
 
 
@@ -192,7 +203,7 @@ def _power(call: relax.Call, operands: list[np.ndarray]) -> Any:
 
 
 def _clip(call: relax.Call, operands: list[np.ndarray]) -> Any:
-    bounds = [_immediate(argument) for argument in call.args[1:]]
+    bounds: list[Any] = [_immediate(argument) for argument in call.args[1:]]
     if None in bounds or operands[0].dtype.kind not in "fi":
         return None
     return np.clip(operands[0], *bounds)
@@ -204,7 +215,7 @@ def _take(call: relax.Call, operands: list[np.ndarray]) -> Any:
     data, indices = operands
     axis = call.attrs.axis
     extent = data.size if axis is None else data.shape[int(axis)]
-    if indices.size and not (0 <= indices.min() and indices.max() < extent):
+    if indices.size and not (indices.min() >= 0 and indices.max() < extent):
         return None  # each mode of take has its own answer outside the tensor
     return np.take(data, indices, axis=None if axis is None else int(axis))
 
@@ -254,7 +265,7 @@ def _filled(value: int) -> Folder:
 
 
 def _arange(call: relax.Call, operands: list[np.ndarray]) -> Any:
-    bounds = [_immediate(argument) for argument in call.args]
+    bounds: list[Any] = [_immediate(argument) for argument in call.args]
     return None if None in bounds else np.arange(*bounds).astype(str(call.ty.dtype))
 
 
@@ -295,12 +306,15 @@ def _layout_transform(call: relax.Call, operands: list[np.ndarray]) -> Any:
         if axis is None or (factor is not None and factors.setdefault(axis, factor) != factor):
             return None
         parts.append((axis, inner))
-    complete = {(axis, inner) for axis in range(data.ndim) for inner in range(1 + (axis in factors))}
+    complete = {
+        (axis, inner) for axis in range(data.ndim) for inner in range(1 + (axis in factors))
+    }
     if len(set(parts)) != len(parts) or set(parts) != complete:
         return None
     if any(data.shape[axis] % factor for axis, factor in factors.items()):
         return None  # padded: what it is padded with is the reader's choice
-    shape, place = [], {}
+    shape: list[int] = []
+    place: dict[tuple[int, int], int] = {}
     for axis, extent in enumerate(data.shape):
         factor = factors.get(axis, 1)
         place[axis, 0] = len(shape)
@@ -311,7 +325,7 @@ def _layout_transform(call: relax.Call, operands: list[np.ndarray]) -> Any:
     return data.reshape(shape).transpose([place[part] for part in parts])
 
 
-def _immediate(expr: Any) -> Optional[float]:
+def _immediate(expr: Any) -> float | None:
     return expr.value if isinstance(expr, (tvm.tirx.IntImm, tvm.tirx.FloatImm)) else None
 
 

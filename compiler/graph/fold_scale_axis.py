@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Optional
+from typing import Any
 
 import numpy as np
 import tvm
@@ -40,22 +40,20 @@ class FoldScaleAxis:
         lv2 = add(lv, const b[1, C, 1, 1])
     """
 
-    def transform_module(
-        self, mod: tvm.IRModule, _ctx: tvm.transform.PassContext
-    ) -> tvm.IRModule:
+    def transform_module(self, mod: tvm.IRModule, _ctx: tvm.transform.PassContext) -> tvm.IRModule:
         """Fold in every Relax function."""
         return rewrite_calls(mod, _Fold)
 
 
 class _Fold(CallRule):
-    def rewrite(self, call: relax.Call, name: str) -> Optional[relax.Expr]:
+    def rewrite(self, call: relax.Call, name: str) -> relax.Expr | None:
         if name in ("multiply", "divide"):
             return self._scale(call, name)
         if name in ("add", "subtract"):
             return self._shift(call, name)
         return None
 
-    def _scale(self, call: relax.Call, name: str) -> Optional[relax.Expr]:
+    def _scale(self, call: relax.Call, name: str) -> relax.Expr | None:
         value, factor = self._with_constant(call, commutative=name == "multiply")
         if factor is None or factor.dtype.kind != "f" or not self.scope.used_once(value):
             return None
@@ -84,7 +82,7 @@ class _Fold(CallRule):
             return scaled
         return relax.op.add(scaled, constant((bias * factor).astype(dtype_of(value))))
 
-    def _shift(self, call: relax.Call, name: str) -> Optional[relax.Expr]:
+    def _shift(self, call: relax.Call, name: str) -> relax.Expr | None:
         value, second = self._with_constant(call, commutative=name == "add")
         inner = self.scope.definition(value)
         if second is None or operator_name(inner) != "add" or not self.scope.used_once(value):
@@ -101,9 +99,7 @@ class _Fold(CallRule):
         total = first.astype("float64") + sign * second.astype("float64")
         return relax.op.add(base, constant(total.astype(dtype_of(base))))
 
-    def _with_constant(
-        self, call: relax.Call, commutative: bool
-    ) -> tuple[Any, Optional[np.ndarray]]:
+    def _with_constant(self, call: relax.Call, commutative: bool) -> tuple[Any, np.ndarray | None]:
         """The operand of a binary call that is no constant, and the value of the one that is."""
         left, right = call.args
         if array_of(right) is None and commutative:
@@ -111,7 +107,7 @@ class _Fold(CallRule):
         return left, array_of(right)
 
 
-def _channel_axis(anchor: Any) -> Optional[int]:
+def _channel_axis(anchor: Any) -> int | None:
     """Axis of the output channels in the result of a convolution or matmul; None for others."""
     name = operator_name(anchor)
     shape = static_shape(anchor) if name else None
@@ -126,7 +122,7 @@ def _channel_axis(anchor: Any) -> Optional[int]:
     return None
 
 
-def _per_channel(array: np.ndarray, value: relax.Expr, axis: int) -> Optional[np.ndarray]:
+def _per_channel(array: np.ndarray, value: relax.Expr, axis: int) -> np.ndarray | None:
     """`array` as one number per channel, of shape (C,); None if it varies along another axis."""
     shape = static_shape(value)
     assert shape is not None
@@ -138,7 +134,7 @@ def _per_channel(array: np.ndarray, value: relax.Expr, axis: int) -> Optional[np
     return np.broadcast_to(array.reshape(-1), (shape[axis],))
 
 
-def _scale_weights(anchor: relax.Call, scale: np.ndarray) -> Optional[relax.Expr]:
+def _scale_weights(anchor: relax.Call, scale: np.ndarray) -> relax.Expr | None:
     """The call `anchor` with its weights scaled by one float64 number per output channel."""
     weights = array_of(anchor.args[1])
     if weights is None or weights.dtype.kind != "f":
@@ -150,7 +146,7 @@ def _scale_weights(anchor: relax.Call, scale: np.ndarray) -> Optional[relax.Expr
     return tvm.ir.Call(anchor.op, arguments, anchor.attrs, anchor.ty_args)
 
 
-def _scaled(anchor: relax.Call, weights: np.ndarray, scale: np.ndarray) -> Optional[np.ndarray]:
+def _scaled(anchor: relax.Call, weights: np.ndarray, scale: np.ndarray) -> np.ndarray | None:
     name = operator_name(anchor)
     if name == "matmul":
         return weights * scale

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Optional
+from typing import Any
 
 import tvm
 from tvm import relax
@@ -43,15 +43,13 @@ class RecognizeGelu:
         y = nn.gelu(x)
     """
 
-    def transform_module(
-        self, mod: tvm.IRModule, _ctx: tvm.transform.PassContext
-    ) -> tvm.IRModule:
+    def transform_module(self, mod: tvm.IRModule, _ctx: tvm.transform.PassContext) -> tvm.IRModule:
         """Rewrite every Relax function."""
         return rewrite_calls(mod, _Recognize)
 
 
 class _Recognize(CallRule):
-    def rewrite(self, call: relax.Call, name: str) -> Optional[relax.Expr]:
+    def rewrite(self, call: relax.Call, name: str) -> relax.Expr | None:
         if name not in ("multiply", "divide") or not dtype_of(call).startswith("float"):
             return None
         scale, factors = self._factors(call)
@@ -81,8 +79,8 @@ class _Recognize(CallRule):
                 return scale / divisor, factors
         return 1.0, [expr]
 
-    def _gate(self, expr: Any, data: Any) -> Optional[str]:
-        """"erf" or "tanh" if `expr` is one plus that function of GELU's argument for `data`."""
+    def _gate(self, expr: Any, data: Any) -> str | None:
+        """ "erf" or "tanh" if `expr` is one plus that function of GELU's argument for `data`."""
         total = self.scope.call_of(expr, "add")
         if total is None or not self.scope.used_once(expr):
             return None
@@ -98,7 +96,7 @@ class _Recognize(CallRule):
                 return name if found is not None and _close(found, wanted) else None
         return None
 
-    def _polynomial(self, expr: Any, data: Any) -> Optional[Polynomial]:
+    def _polynomial(self, expr: Any, data: Any) -> Polynomial | None:
         """`expr` as a polynomial of `data`; None if it is none, or one of too high a degree."""
         if expr.same_as(data):
             return {1: 1.0}
@@ -111,7 +109,7 @@ class _Recognize(CallRule):
             base, exponent = self._polynomial(value.args[0], data), scalar_of(value.args[1])
             if base is None or exponent not in (1.0, 2.0, 3.0):
                 return None
-            result: Optional[Polynomial] = {0: 1.0}
+            result: Polynomial | None = {0: 1.0}
             for _ in range(int(exponent)):
                 result = _product(result, base)
             return result
@@ -130,7 +128,7 @@ class _Recognize(CallRule):
         return {degree: factor / divisor for degree, factor in left.items()}
 
 
-def _product(left: Optional[Polynomial], right: Polynomial) -> Optional[Polynomial]:
+def _product(left: Polynomial | None, right: Polynomial) -> Polynomial | None:
     if left is None or max(left) + max(right) > MAX_DEGREE:
         return None
     result: Polynomial = {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Optional
+from typing import Any
 
 import numpy as np
 import tvm
@@ -36,15 +36,13 @@ class RecognizeLayerNorm:
         y = nn.layer_norm(x, gamma, beta, axes=[-1], epsilon=1e-5)
     """
 
-    def transform_module(
-        self, mod: tvm.IRModule, _ctx: tvm.transform.PassContext
-    ) -> tvm.IRModule:
+    def transform_module(self, mod: tvm.IRModule, _ctx: tvm.transform.PassContext) -> tvm.IRModule:
         """Rewrite every Relax function."""
         return rewrite_calls(mod, _Recognize)
 
 
 class _Recognize(CallRule):
-    def rewrite(self, call: relax.Call, name: str) -> Optional[relax.Expr]:
+    def rewrite(self, call: relax.Call, name: str) -> relax.Expr | None:
         if name in ("divide", "multiply"):
             found = self._normalized(call, name)
             if found is not None:
@@ -55,14 +53,14 @@ class _Recognize(CallRule):
             return self._affine(right, left, name) if found is None else found
         return None
 
-    def _normalized(self, call: relax.Call, name: str) -> Optional[relax.Expr]:
+    def _normalized(self, call: relax.Call, name: str) -> relax.Expr | None:
         left, right = call.args
         if name == "divide":
             return self._match(left, self._square_root(right))
         found = self._match(left, self._inverse_root(right))
         return self._match(right, self._inverse_root(left)) if found is None else found
 
-    def _square_root(self, expr: Any) -> Optional[Any]:
+    def _square_root(self, expr: Any) -> Any | None:
         """v of an expression that is sqrt(v)."""
         value = self.scope.definition(expr)
         if operator_name(value) == "sqrt":
@@ -71,7 +69,7 @@ class _Recognize(CallRule):
             return value.args[0]
         return None
 
-    def _inverse_root(self, expr: Any) -> Optional[Any]:
+    def _inverse_root(self, expr: Any) -> Any | None:
         """v of an expression that is 1 / sqrt(v)."""
         value = self.scope.definition(expr)
         name = operator_name(value)
@@ -81,7 +79,7 @@ class _Recognize(CallRule):
             return self._square_root(value.args[1])
         return None
 
-    def _match(self, centered: Any, under_root: Optional[Any]) -> Optional[relax.Expr]:
+    def _match(self, centered: Any, under_root: Any | None) -> relax.Expr | None:
         """The layer norm whose numerator is `centered` and whose root is of `under_root`."""
         total = self.scope.call_of(under_root, "add") if under_root is not None else None
         if total is None:
@@ -97,7 +95,7 @@ class _Recognize(CallRule):
         data = difference.args[0]
         mean = self.scope.call_of(difference.args[1], "mean")
         axes = _trailing_axes(mean, data)
-        if axes is None or axes != _trailing_axes(mean_of_squares, data):
+        if mean is None or axes is None or axes != _trailing_axes(mean_of_squares, data):
             return None
         if not self._same(mean.args[0], data):
             return None
@@ -116,7 +114,7 @@ class _Recognize(CallRule):
             epsilon=epsilon_value,
         )
 
-    def _squared(self, expr: Any) -> Optional[Any]:
+    def _squared(self, expr: Any) -> Any | None:
         """d of an expression that is d squared."""
         value = self.scope.definition(expr)
         name = operator_name(value)
@@ -126,9 +124,7 @@ class _Recognize(CallRule):
             return value.args[0]
         return None
 
-    def _is_difference(
-        self, expr: Any, centered: Any, data: Any, axes: tuple[int, ...]
-    ) -> bool:
+    def _is_difference(self, expr: Any, centered: Any, data: Any, axes: tuple[int, ...]) -> bool:
         """Whether `expr` is x - mean(x): `centered` itself, or computed a second time."""
         if self._same(expr, centered):
             return True
@@ -136,12 +132,14 @@ class _Recognize(CallRule):
         if difference is None or not self._same(difference.args[0], data):
             return False
         mean = self.scope.call_of(difference.args[1], "mean")
-        return _trailing_axes(mean, data) == axes and self._same(mean.args[0], data)
+        if mean is None or _trailing_axes(mean, data) != axes:
+            return False
+        return self._same(mean.args[0], data)
 
     def _same(self, left: Any, right: Any) -> bool:
         return bool(self.scope.definition(left).same_as(self.scope.definition(right)))
 
-    def _affine(self, normalized: Any, operand: Any, name: str) -> Optional[relax.Expr]:
+    def _affine(self, normalized: Any, operand: Any, name: str) -> relax.Expr | None:
         """`normalized`, a layer norm without gamma or beta, with `operand` as one of them."""
         norm = self.scope.call_of(normalized, "nn.layer_norm")
         if norm is None or not self.scope.used_once(normalized):
@@ -157,7 +155,7 @@ class _Recognize(CallRule):
         return relax.op.nn.layer_norm(data, gamma, beta, axes, float(norm.attrs.epsilon))
 
 
-def _trailing_axes(mean: Optional[relax.Call], data: Any) -> Optional[tuple[int, ...]]:
+def _trailing_axes(mean: relax.Call | None, data: Any) -> tuple[int, ...] | None:
     """Axes of a keepdims mean over the last axes of `data`, as negative numbers; else None."""
     shape = static_shape(data)
     if mean is None or shape is None or not bool(mean.attrs.keepdims) or mean.attrs.axis is None:
@@ -169,7 +167,7 @@ def _trailing_axes(mean: Optional[relax.Call], data: Any) -> Optional[tuple[int,
     return found if found == tuple(range(-len(found), 0)) and found else None
 
 
-def _of_shape(expr: Any, shape: Optional[tuple[int, ...]]) -> Optional[relax.Expr]:
+def _of_shape(expr: Any, shape: tuple[int, ...] | None) -> relax.Expr | None:
     """`expr` as a tensor of `shape`, leading ones dropped and a scalar constant spread; or None."""
     given = static_shape(expr)
     if shape is None or given is None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Optional
-
 import tvm
 from tvm import relax
 
@@ -24,15 +22,13 @@ class RecognizeSilu:
         y = nn.silu(x)
     """
 
-    def transform_module(
-        self, mod: tvm.IRModule, _ctx: tvm.transform.PassContext
-    ) -> tvm.IRModule:
+    def transform_module(self, mod: tvm.IRModule, _ctx: tvm.transform.PassContext) -> tvm.IRModule:
         """Rewrite every Relax function."""
         return rewrite_calls(mod, _Recognize)
 
 
 class _Recognize(CallRule):
-    def rewrite(self, call: relax.Call, name: str) -> Optional[relax.Expr]:
+    def rewrite(self, call: relax.Call, name: str) -> relax.Expr | None:
         if name != "multiply":
             return None
         left, right = call.args

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from typing import Any, Optional
+from typing import Any
 
 import tvm
 from tvm import relax
@@ -24,7 +24,7 @@ class CallRule(ABC):
         self.scope: Scope
 
     @abstractmethod
-    def rewrite(self, call: relax.Call, name: str) -> Optional[relax.Expr]:
+    def rewrite(self, call: relax.Call, name: str) -> relax.Expr | None:
         """What replaces `call`, which is of the operator `name`; None to leave it as it is.
 
         The replacement must have the shape and dtype of the call. It may nest new calls.
@@ -73,7 +73,7 @@ class Scope:
             expr = value
         return expr
 
-    def call_of(self, expr: Any, name: str) -> Optional[relax.Call]:
+    def call_of(self, expr: Any, name: str) -> relax.Call | None:
         """The call that computes `expr` if it is one of the operator `name`; else None."""
         value = self.definition(expr)
         return value if operator_name(value) == name else None
@@ -94,7 +94,7 @@ def operator_name(expr: Any) -> str:
 
 
 @mutator
-class _Applier(PyExprMutator):  # type: ignore[misc]
+class _Applier(PyExprMutator):
     def __init__(self, mod: tvm.IRModule, function: relax.Function, rule: CallRule):
         super().__init__(mod)
         self.rule = rule

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, Optional
+from typing import Any
 
 import numpy as np
 import tvm
@@ -13,7 +13,7 @@ from tvm import relax
 from .constants import array_of, constant, dtype_of, integers, scalar_of, static_shape
 from .rewrite import CallRule, operator_name, rewrite_calls
 
-RESHAPES = frozenset("reshape flatten expand_dims squeeze nn.batch_flatten".split())
+RESHAPES = frozenset(["reshape", "flatten", "expand_dims", "squeeze", "nn.batch_flatten"])
 """Operators that keep every element in its place in memory."""
 
 
@@ -43,19 +43,17 @@ class SimplifyExpr:
         lv1 = reshape(x, (128, 768))
     """
 
-    def transform_module(
-        self, mod: tvm.IRModule, _ctx: tvm.transform.PassContext
-    ) -> tvm.IRModule:
+    def transform_module(self, mod: tvm.IRModule, _ctx: tvm.transform.PassContext) -> tvm.IRModule:
         """Simplify every Relax function."""
         return rewrite_calls(mod, _Simplify)
 
 
 class _Simplify(CallRule):
-    def rewrite(self, call: relax.Call, name: str) -> Optional[relax.Expr]:
+    def rewrite(self, call: relax.Call, name: str) -> relax.Expr | None:
         rule = _RULES.get(name)
         return rule(self, call) if rule is not None else None
 
-    def reshape(self, call: relax.Call) -> Optional[relax.Expr]:
+    def reshape(self, call: relax.Call) -> relax.Expr | None:
         data, shape = call.args[0], static_shape(call)
         if shape is None:
             return None
@@ -74,23 +72,23 @@ class _Simplify(CallRule):
             inner = self.scope.definition(data)
         return data
 
-    def unchanged(self, call: relax.Call) -> Optional[relax.Expr]:
+    def unchanged(self, call: relax.Call) -> relax.Expr | None:
         """The operand, if the call has its shape and dtype: only then it changes nothing."""
         return _if_alike(call, call.args[0])
 
-    def strided_slice(self, call: relax.Call) -> Optional[relax.Expr]:
+    def strided_slice(self, call: relax.Call) -> relax.Expr | None:
         strides = call.args[4] if len(call.args) > 4 else None
         if isinstance(strides, relax.Tuple) and set(integers(strides.fields) or (0,)) != {1}:
             return None
         return self.unchanged(call)
 
-    def concat(self, call: relax.Call) -> Optional[relax.Expr]:
+    def concat(self, call: relax.Call) -> relax.Expr | None:
         tensors = self.scope.definition(call.args[0])
         if isinstance(tensors, relax.Tuple) and len(tensors.fields) == 1:
             return tensors.fields[0] if call.attrs.axis is not None else None
         return None
 
-    def permute_dims(self, call: relax.Call) -> Optional[relax.Expr]:
+    def permute_dims(self, call: relax.Call) -> relax.Expr | None:
         data, shape = call.args[0], static_shape(call.args[0])
         if shape is None:
             return None
@@ -108,16 +106,16 @@ class _Simplify(CallRule):
             return relax.op.reshape(self._before_reshapes(data), [shape[axis] for axis in axes])
         return relax.op.permute_dims(data, list(axes)) if inner is not None else None
 
-    def add(self, call: relax.Call) -> Optional[relax.Expr]:
+    def add(self, call: relax.Call) -> relax.Expr | None:
         left, right = call.args
         found = self._neutral(call, left, right, 0.0)
         return self._neutral(call, right, left, 0.0) if found is None else found
 
-    def subtract(self, call: relax.Call) -> Optional[relax.Expr]:
+    def subtract(self, call: relax.Call) -> relax.Expr | None:
         left, right = call.args
         return self._neutral(call, left, right, 0.0)
 
-    def multiply(self, call: relax.Call) -> Optional[relax.Expr]:
+    def multiply(self, call: relax.Call) -> relax.Expr | None:
         left, right = call.args
         for data, other in ((left, right), (right, left)):
             found = self._neutral(call, data, other, 1.0)
@@ -127,7 +125,7 @@ class _Simplify(CallRule):
                 return found
         return None
 
-    def divide(self, call: relax.Call) -> Optional[relax.Expr]:
+    def divide(self, call: relax.Call) -> relax.Expr | None:
         data, divisor = call.args
         found = self._neutral(call, data, divisor, 1.0)
         if found is not None:
@@ -148,7 +146,7 @@ class _Simplify(CallRule):
             return None
         return relax.op.multiply(data, constant(inverse))
 
-    def power(self, call: relax.Call) -> Optional[relax.Expr]:
+    def power(self, call: relax.Call) -> relax.Expr | None:
         data, exponent = call.args[0], scalar_of(call.args[1])
         if static_shape(call) is None or static_shape(call) != static_shape(data):
             return None
@@ -160,11 +158,11 @@ class _Simplify(CallRule):
             return relax.op.sqrt(data)
         return relax.op.rsqrt(data) if exponent == -0.5 else None
 
-    def relu(self, call: relax.Call) -> Optional[relax.Expr]:
+    def relu(self, call: relax.Call) -> relax.Expr | None:
         data = call.args[0]
         return data if self.scope.call_of(data, "nn.relu") is not None else None
 
-    def clip(self, call: relax.Call) -> Optional[relax.Expr]:
+    def clip(self, call: relax.Call) -> relax.Expr | None:
         inner = self.scope.call_of(call.args[0], "clip")
         if inner is None:
             return None
@@ -177,12 +175,12 @@ class _Simplify(CallRule):
 
     def _neutral(
         self, call: relax.Call, data: relax.Expr, other: relax.Expr, neutral: float
-    ) -> Optional[relax.Expr]:
+    ) -> relax.Expr | None:
         return _if_alike(call, data) if scalar_of(other) == neutral else None
 
     def _two_factors(
         self, call: relax.Call, data: relax.Expr, other: relax.Expr
-    ) -> Optional[relax.Expr]:
+    ) -> relax.Expr | None:
         """x * (a * b) for `data` = x * a and `other` = b, both numbers."""
         outer = scalar_of(other)
         inner = self.scope.call_of(data, "multiply")
@@ -195,7 +193,7 @@ class _Simplify(CallRule):
         return None
 
 
-def _if_alike(call: relax.Call, data: relax.Expr) -> Optional[relax.Expr]:
+def _if_alike(call: relax.Call, data: relax.Expr) -> relax.Expr | None:
     """`data`, if the call has its static shape and dtype; else None."""
     same = static_shape(call) is not None and static_shape(call) == static_shape(data)
     return data if same and dtype_of(call) == dtype_of(data) else None
@@ -208,7 +206,7 @@ def _axes(call: relax.Call, rank: int) -> tuple[int, ...]:
     return tuple(int(axis) % rank for axis in axes)
 
 
-_RULES: dict[str, Callable[[_Simplify, relax.Call], Optional[relax.Expr]]] = {
+_RULES: dict[str, Callable[[_Simplify, relax.Call], relax.Expr | None]] = {
     **dict.fromkeys(RESHAPES, _Simplify.reshape),
     "add": _Simplify.add,
     "astype": _Simplify.unchanged,

@@ -1,14 +1,17 @@
 """Values of one function in plain and in blocked layouts, converted when somebody asks.
 
-A blocked layout NCHW[b]c of a tensor (N, C, H, W) is the tensor (N, C/b, H, W, b); block 1
-stands for the plain layout. A value is converted at most once to each layout.
+A blocked layout NCHW[b]c of a tensor (N, C, H, W) is the tensor (N, ceil(C/b), H, W, b); block 1
+stands for the plain layout. Where b does not divide C, the last block has channels that belong to
+nobody: they hold finite numbers, and whoever reads them multiplies them by zero or drops them. A
+value is converted at most once to each layout.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
-from tvm import relax, te
+from tvm import relax, te, tirx
 
 PLAIN = 1
 
@@ -65,12 +68,17 @@ class LayoutMap:
 
 
 def _block(data: te.Tensor, block: int) -> te.Tensor:
-    n, c, h, w = data.shape
-    return te.compute(
-        (n, c // block, h, w, block),
-        lambda n, c, y, x, i: data[n, c * block + i, y, x],
-        name="layout_block",
-    )
+    n, channels, h, w = data.shape
+    whole = int(channels) % block == 0
+
+    def element(n: Any, chunk: Any, y: Any, x: Any, i: Any) -> Any:
+        c = chunk * block + i
+        if whole:
+            return data[n, c, y, x]
+        return tirx.if_then_else(c < channels, data[n, c, y, x], tirx.const(0, data.dtype))
+
+    chunks = -(-int(channels) // block)
+    return te.compute((n, chunks, h, w, block), element, name="layout_block")
 
 
 def unblock(builder: relax.BlockBuilder, expr: relax.Expr, channels: int) -> relax.Call:

@@ -13,7 +13,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from .layout import PLAIN, LayoutMap, static_shape
+from .layout import PLAIN, LayoutMap, static_shape, unblock
 
 Lowered = Optional[tuple[int, relax.Expr]]
 Rule = Callable[[relax.BlockBuilder, relax.Call, LayoutMap], Lowered]
@@ -22,7 +22,7 @@ Rule = Callable[[relax.BlockBuilder, relax.Call, LayoutMap], Lowered]
 def _unary(builder: relax.BlockBuilder, call: relax.Call, layouts: LayoutMap) -> Lowered:
     """Element by element: the same call on the blocked tensor."""
     block = layouts.block(call.args[0])
-    if block == PLAIN:
+    if block == PLAIN or _may_make_infinite(call, block):
         return None
     args = [layouts.get(call.args[0], block), *call.args[1:]]
     return block, builder.emit(relax.Call(call.op, args, call.attrs))
@@ -32,12 +32,21 @@ def _binary(builder: relax.BlockBuilder, call: relax.Call, layouts: LayoutMap) -
     """Two tensors of the same (N, C, H, W), or one that broadcasts against the other."""
     out = static_shape(call)
     block = max(layouts.block(arg) for arg in call.args)
-    if block == PLAIN or out is None or len(out) != 4:
+    if block == PLAIN or out is None or len(out) != 4 or _may_make_infinite(call, block):
         return None
     args = [_broadcast_operand(arg, out, block, layouts) for arg in call.args]
     if any(arg is None for arg in args):
         return None
     return block, builder.emit(relax.Call(call.op, args, call.attrs))
+
+
+def _may_make_infinite(call: relax.Call, block: int) -> bool:
+    """Whether the call could leave infinities or NaNs in channels that belong to nobody."""
+    shape = static_shape(call)
+    if shape is None or shape[1] % block == 0:
+        return False
+    name = call.op.name.removeprefix("relax.")
+    return name in _UNBOUNDED and not (name == "divide" and _is_constant(call.args[1]))
 
 
 def _broadcast_operand(
@@ -68,7 +77,10 @@ def _is_constant(arg: relax.Expr) -> bool:
 
 def _blocked_constant(array: np.ndarray, block: int) -> tvm.ir.GenericConst:
     n, c, h, w = array.shape
-    split = array.reshape(n, c // block, block, h, w)
+    # The value beyond the last channel is 1: a constant may be a divisor.
+    beyond = ((0, 0), (0, -c % block), (0, 0), (0, 0))
+    array = np.pad(array, beyond, constant_values=1) if c % block else array
+    split = array.reshape(n, -1, block, h, w)
     return relax.const(np.ascontiguousarray(split.transpose(0, 1, 3, 4, 2)))
 
 
@@ -107,6 +119,8 @@ def _spatial_reduce(builder: relax.BlockBuilder, call: relax.Call, layouts: Layo
     reduced = builder.emit(make(data, axis=[2, 3], keepdims=True))
     if call.attrs.keepdims:
         return block, reduced
+    if shape[1] % block:
+        reduced = builder.emit(unblock(builder, reduced, shape[1]))
     return PLAIN, builder.emit(relax.op.reshape(reduced, shape[:2]))
 
 
@@ -141,6 +155,8 @@ _UNARY = (
     "abs ceil clip erf exp floor log negative round rsqrt sigmoid sign sqrt square tanh "
     "nn.gelu nn.gelu_tanh nn.leakyrelu nn.relu nn.relu6 nn.selu nn.silu nn.softplus astype"
 )
+# These turn finite numbers into infinities or NaNs.
+_UNBOUNDED = frozenset("log rsqrt sqrt exp nn.softplus divide power".split())
 _BINARY = "add divide maximum minimum multiply power subtract"
 _POOL = "nn.max_pool2d nn.avg_pool2d nn.adaptive_avg_pool2d"
 

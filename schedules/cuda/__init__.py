@@ -20,12 +20,13 @@ def rules() -> list[Checked]:
 
     from .convolution import Convolution
     from .opaque import SingleThread
-    from .stages import Stages
+    from .stages import Stages, Windows
     from .transpose import Transpose
 
     return [
         Checked("cuda.convolution", Convolution()),
         Checked("dlight.matmul", gpu.Matmul()),
+        Checked("cuda.windows", Windows()),
         # No gpu.GEMV: where its rows don't divide by its threads it writes beyond the output
         # (seen in 0.27, cross-thread reduction lowering drops the predicate).
         Checked("dlight.reduction", gpu.Reduction()),

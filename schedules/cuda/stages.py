@@ -38,6 +38,17 @@ class Stages(ScheduleRule):
         return schedule
 
 
+class Windows(ScheduleRule):
+    """Functions with one short reduction, as pooling and depthwise convolution have."""
+
+    def apply(self, func: tirx.PrimFunc, target: Target, tunable: bool) -> s_tir.Schedule | None:
+        """Schedule `func`; None when a block is opaque or the reduction is long."""
+        reductions = [stage for stage in stages(s_tir.Schedule(func)) if stage.is_reduction]
+        if len(reductions) != 1 or prod(reductions[0].reduction_extents) >= LONG_REDUCTION:
+            return None
+        return Stages().apply(func, target, tunable)
+
+
 def bind_stages(schedule: s_tir.Schedule) -> None:
     """Give every stage that no thread runs yet a kernel of its own."""
     for stage in stages(schedule):

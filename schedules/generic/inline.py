@@ -19,7 +19,9 @@ def inline_stages(
     """Inline every injective stage that is cheap to compute again where it is read.
 
     A stage stays when it calls an expensive function and is read more often than it has
-    elements (the exp of a softmax), when `keep` says so, and where TVM can't inline it.
+    elements (the exp of a softmax), when both it and a reader call expensive functions (nested,
+    their polynomials grow exponentially in TVM's code generator, which replaces every `let`
+    by its value), when `keep` says so, and where TVM can't inline it.
     """
     for name in [stage.name for stage in stages(sch)]:
         stage = next(found for found in stages(sch) if found.name == name)
@@ -28,7 +30,10 @@ def inline_stages(
         consumers = [sch.get(rv) for rv in sch.get_consumers(stage.rv)]
         if not consumers or body_cost(stage.block) > MAX_INLINED_COST:
             continue
-        if expensive_calls(stage.block) and _executions(sch, stage) > stage.volume:
+        if expensive_calls(stage.block) and (
+            any(expensive_calls(block) for block in consumers)
+            or _executions(sch, stage) > stage.volume
+        ):
             continue
         try:
             sch.compute_inline(stage.rv)

@@ -96,15 +96,22 @@ class Stage:
         return total
 
     @property
-    def output(self) -> Any:
-        """The first buffer that the block writes."""
-        return self.block.writes[0].source
+    def outputs(self) -> list[Any]:
+        """The buffers that the block writes."""
+        return [region.source for region in self.block.writes]
 
 
 def stages(sch: s_tir.Schedule) -> list[Stage]:
-    """Every block below the root, in program order."""
+    """Every block below the root, in program order; none where the function has no root block."""
+    if not _has_root(sch):
+        return []
     root = sch.get_sblock("root")
     return [_stage(sch, rv) for rv in sch.get_child_blocks(root)]
+
+
+def _has_root(sch: s_tir.Schedule) -> bool:
+    body = sch.mod["main"].body
+    return isinstance(body, s_tir.SBlockRealize) and str(body.block.name_hint) == "root"
 
 
 _sblock_realize = tvm_ffi.get_global_func("s_tir.schedule.GetSBlockRealize")

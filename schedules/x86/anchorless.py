@@ -4,5 +4,6 @@ from __future__ import annotations
 
 from .injective import Injective
 from .row_ops import RowOps
+from .stage_by_stage import Opaque, StageByStage
 
-RULES = (Injective(), RowOps())
+RULES = (Injective(), RowOps(), StageByStage(), Opaque())

@@ -23,6 +23,8 @@ DIRECT = "conv2d_direct.x86"
 
 # Registers that a tile leaves free besides one for each vector of packed weights.
 SPARE_REGISTERS = 2
+# Narrowest channel block: a quarter of an AVX-512 register, the whole of an SSE one.
+MIN_BLOCK = 4
 # Below this many multiply-adds a kernel runs on one thread: waking the pool costs more.
 PARALLEL_MACS = 200_000
 
@@ -31,13 +33,14 @@ PARALLEL_MACS = 200_000
 
 
 def pack_weight(ops: Any, weight: Any, config: ConfigEntity, ic_block: int) -> Any:
-    """OIHW -> (O/oc_block, I/ic_block, KH, KW, ic_block, oc_block), O padded with zeros."""
+    """OIHW -> (O/oc_block, I/ic_block, KH, KW, ic_block, oc_block), O and I padded with zeros."""
     oc_block = oc_block_of(config)
     o, i, kh, kw = (int(d) for d in weight.shape)
-    missing = -o % oc_block
-    if missing:
-        weight = ops.pad(weight, ((0, missing), (0, 0), (0, 0), (0, 0)))
-    shape = ((o + missing) // oc_block, oc_block, i // ic_block, ic_block, kh, kw)
+    beyond_o, beyond_i = -o % oc_block, -i % ic_block
+    if beyond_o or beyond_i:
+        weight = ops.pad(weight, ((0, beyond_o), (0, beyond_i), (0, 0), (0, 0)))
+    o, i = o + beyond_o, i + beyond_i
+    shape = (o // oc_block, oc_block, i // ic_block, ic_block, kh, kw)
     return ops.transpose(ops.reshape(weight, shape), (0, 2, 4, 5, 3, 1))
 
 
@@ -73,7 +76,7 @@ def compute(
     top, left, bottom, right = w.padding
     padded = pad_data(data, (top, left, bottom, right + beyond * w.strides[1]))
     (sh, sw), (dh, dw) = w.strides, w.dilation
-    ic = te.reduce_axis((0, in_per_group), "ic")
+    ic = te.reduce_axis((0, int(weight.shape[1]) * ic_block), "ic")
     kh = te.reduce_axis((0, w.kernel[0]), "kh")
     kw = te.reduce_axis((0, w.kernel[1]), "kw")
 
@@ -110,6 +113,15 @@ def best_tile(extent: int, most: int) -> int:
     """Tile of at most `most` that wastes the fewest iterations over `extent`; larger is better."""
     tiles = range(1, min(extent, most) + 1)
     return min(tiles, key=lambda t: (-(-extent // t) * t * (1 + 1.5 / t), -t))
+
+
+def fewest_vectors(channels: int, lanes: int) -> int:
+    """Block in which the channels fill the fewest vectors, the last one perhaps in part.
+
+    24 channels are two vectors of 16 rather than three of 8: a narrow vector takes as long.
+    """
+    blocks = [lanes >> shift for shift in range(lanes.bit_length()) if lanes >> shift >= MIN_BLOCK]
+    return min(blocks or [lanes], key=lambda block: (-(-channels // block), block))
 
 
 def channel_block(channels: int, lanes: int) -> int:
@@ -166,10 +178,11 @@ class DirectConv2d(s_tir.dlight.ScheduleRule):
         sch.unroll(oc_inner)
 
         sch.compute_at(anchor, ow_outer, preserve_unit_loops=True)
-        oc_inner, ow_inner, lane, ic, kh, kw = sch.get_loops(anchor)[-6:]
+        oc_inner, _, ow_inner, lane, ic, kh, kw = sch.get_loops(anchor)[-7:]
         ic_block = _ic_block(sch, anchor)
         ic_chunk, ic = sch.split(ic, [None, ic_block])
-        sch.reorder(ic_chunk, kh, kw, ic, oc_inner, ow_inner, lane)
+        # Pixels outside channels: one broadcast is live at a time, and serves all channels.
+        sch.reorder(ic_chunk, kh, kw, ic, ow_inner, oc_inner, lane)
         sch.vectorize(lane)
         sch.unroll(ow_inner)
         sch.unroll(oc_inner)
@@ -222,7 +235,7 @@ def direct_fallback(w: Conv2dWorkload, target: Target) -> ConfigEntity:
             for count in (1, 2, 3, 4)
             if chunks % count == 0
         ),
-        key=lambda tile: (_used_registers(w.out_width, *tile), -tile[1]),
+        key=lambda tile: _tile_score(w.out_width, *tile),
     )
     weight_bytes = 4 * w.out_channels * (w.in_channels // w.groups) * w.kernel[0] * w.kernel[1]
     return ConfigEntity(
@@ -240,9 +253,15 @@ def tile_pixels(machine: Machine, vectors: int) -> int:
     return (machine.vector_registers - SPARE_REGISTERS - vectors) // vectors
 
 
-def _used_registers(out_width: int, tile_ow: int, oc_chunks: int) -> float:
-    """Accumulators in the tile, less the share of pixels that lie beyond the row."""
-    return tile_ow * oc_chunks * out_width / (-(-out_width // tile_ow) * tile_ow)
+def _tile_score(out_width: int, tile_ow: int, oc_chunks: int) -> float:
+    """Share of the peak that a register tile can reach.
+
+    A core issues two multiply-adds and two loads a cycle; one step of the reduction loads
+    `tile_ow` inputs and `oc_chunks` vectors of weights, and spends about a cycle on the loop.
+    """
+    fmas, loads = tile_ow * oc_chunks, tile_ow + oc_chunks
+    useful = out_width / (-(-out_width // tile_ow) * tile_ow)
+    return useful * (fmas / 2) / (max(fmas, loads) / 2 + 1)
 
 
 def oc_block_of(config: ConfigEntity) -> int:
@@ -251,11 +270,10 @@ def oc_block_of(config: ConfigEntity) -> int:
 
 
 def choose_oc_block(w: Conv2dWorkload, lanes: int) -> int:
-    """The vector width, or what divides a group's channels."""
-    if w.groups > 1:
+    """What needs the fewest vectors; of a group's channels, a block that divides them."""
+    if w.groups > 1 and not w.is_depthwise:
         return channel_block(w.out_channels // w.groups, lanes)
-    block = channel_block(w.out_channels, lanes)
-    return block if block >= lanes // 2 else lanes
+    return fewest_vectors(w.out_channels, lanes)
 
 
 def is_float_conv(w: Conv2dWorkload, _: Target) -> bool:

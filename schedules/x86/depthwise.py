@@ -16,7 +16,7 @@ from ..config import ConfigEntity, option
 from ..conv2d import Conv2dWorkload
 from ..rules import register_anchor_rule
 from ..strategy import Implementation, anchor_attrs, register
-from .conv2d import PARALLEL_MACS, best_tile, channel_block, pad_data
+from .conv2d import PARALLEL_MACS, best_tile, choose_oc_block, pad_data
 from .machine import Machine
 
 DIRECT = "depthwise_conv2d_direct.x86"
@@ -26,8 +26,14 @@ DIRECT = "depthwise_conv2d_direct.x86"
 
 
 def pack_weight(ops: Any, weight: Any, config: ConfigEntity, block: int) -> Any:
-    """(C, 1, KH, KW) -> (C/block, KH, KW, block); input and output have the same block."""
+    """(C, 1, KH, KW) -> (C/block, KH, KW, block), C padded with zeros.
+
+    Input and output have the same block.
+    """
     c, _, kh, kw = (int(d) for d in weight.shape)
+    if c % block:
+        weight = ops.pad(weight, ((0, -c % block), (0, 0), (0, 0), (0, 0)))
+        c += -c % block
     return ops.transpose(ops.reshape(weight, (c // block, block, kh, kw)), (0, 2, 3, 1))
 
 
@@ -103,7 +109,7 @@ class DepthwiseConv2d(s_tir.dlight.ScheduleRule):
 def direct_fallback(w: Conv2dWorkload, target: Target) -> ConfigEntity:
     """As many output rows per tile as let the padded rows fill half of L1."""
     machine = Machine.from_target(target)
-    block = channel_block(w.in_channels, machine.lanes(w.dtype))
+    block = choose_oc_block(w, machine.lanes(w.dtype))
     row_bytes = 4 * block * (w.width + w.padding[1] + w.padding[3])
     rows = max(machine.l1_bytes // 2 // row_bytes, w.kernel[0])
     tile_oh = max((rows - w.kernel[0]) // w.strides[0] + 1, 1)

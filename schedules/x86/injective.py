@@ -43,7 +43,8 @@ class Injective(s_tir.dlight.ScheduleRule):
 
     def apply(self, func: tirx.PrimFunc, target: Target, _: bool) -> s_tir.Schedule | None:
         sch = s_tir.Schedule(func, error_render_level="fast")
-        if any(stage.opaque or stage.is_reduction for stage in stages(sch)):
+        every = stages(sch)
+        if not every or any(stage.opaque or stage.is_reduction for stage in every):
             return None
         inline_stages(sch)
         sch = _merged(sch)
@@ -104,6 +105,8 @@ def vectorize_inner(
     group = contiguous_group(stage, [it for it, _ in nest])
     if not group:
         return loops
+    if not _fuses_cleanly(stage, group, machine):
+        group = group[-1:]
     members = [index for index, (it, _) in enumerate(nest) if it in group]
     first, last = members[0], members[-1]
     inner = loops[first]
@@ -147,6 +150,15 @@ def _vector_lanes(stage: Stage, group: Sequence[Iter], machine: Machine) -> int:
         if all(step in (0, 1) for step in lane_strides(stage, innermost, lanes))
     ]
     return (contiguous or candidates)[0]
+
+
+def _fuses_cleanly(stage: Stage, group: Sequence[Iter], machine: Machine) -> bool:
+    """Whether vectors of the fused axes never straddle two rows of the innermost one.
+
+    Where they do, TVM computes a vector of indices; `merge_axes` has avoided that wherever
+    the buffers are parameters.
+    """
+    return group[-1].extent % max(_vector_lanes(stage, group, machine), 1) == 0
 
 
 def _keeps_branches_out(stage: Stage, group: Sequence[Iter], lanes: int) -> bool:

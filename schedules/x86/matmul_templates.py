@@ -5,7 +5,7 @@ dense_nopack.x86  weights (n, k) as they are; partial sums in the vector lanes
 batch_matmul.x86  the same for stacks of matrices
 
 Factors of a record multiply to the extents; with others a tile that sticks out computes values
-that nobody reads. The first factor of a split is never used.
+that nobody reads, or adds zeros along k. The first factor of a split is never used.
 """
 
 from __future__ import annotations
@@ -50,10 +50,9 @@ def compute_pack(w: DenseWorkload, config: ConfigEntity, x: te.Tensor, panel: te
 
 def compute_nopack(w: DenseWorkload, config: ConfigEntity, x: te.Tensor, weight: te.Tensor) -> Any:
     """x (*lead, k), weight stored as `w.weight` says -> (*lead, n)."""
-    tile = (config.size("tile_y")[-1], config.size("tile_x")[-1])
     extents = (None, w.m, w.n, w.k)
-    read = row_reader(w, x), _within(matrix_reader(w, weight), w.n, tile[1])
-    product = tiled_product(DENSE_NOPACK, config, extents, tile, *read)
+    read = row_reader(w, x), matrix_reader(w, weight)
+    product = _padded_product(DENSE_NOPACK, config, extents, *read)
     return view(product, (*w.lead, w.n), len(w.lead))
 
 
@@ -61,19 +60,34 @@ def compute_batch_matmul(
     w: BatchMatmulWorkload, config: ConfigEntity, lhs: te.Tensor, rhs: te.Tensor
 ) -> Any:
     """lhs and rhs stored as the workload's operands say -> (*batch, m, n)."""
-    tile = (config.size("tile_y")[-1], config.size("tile_x")[-1])
     extents = (math.prod(w.batch), w.m, w.n, w.k)
-    left, right = readers(w, lhs, rhs)
-    read = left, _within(right, w.n, tile[1])
-    product = tiled_product(BATCH_MATMUL, config, extents, tile, *read)
+    product = _padded_product(BATCH_MATMUL, config, extents, *readers(w, lhs, rhs))
     return view(product, (*w.batch, w.m, w.n), 1)
 
 
-def _within(read: Any, n: int, tile_n: int) -> Any:
-    """Columns that fill the last tile repeat the last column."""
-    if n % tile_n == 0:
-        return read
-    return lambda batch, k, column: read(batch, k, te.min(column, n - 1))
+def _padded_product(
+    rule: str,
+    config: ConfigEntity,
+    extents: tuple[int | None, int, int, int],
+    lhs: Any,
+    rhs: Any,
+) -> te.Tensor:
+    """A product of whole tiles: the last column is repeated, and k is filled up with zeros."""
+    batch, m, n, k = extents
+    tile_m, tile_n, lanes = (config.size(f"tile_{axis}")[-1] for axis in "yxk")
+
+    def left(b: Any, row: Any, step: Any) -> Any:
+        if k % lanes == 0:
+            return lhs(b, row, step)
+        value = lhs(b, row, te.min(step, k - 1))
+        return tirx.if_then_else(step < k, value, tirx.const(0, value.ty.dtype))
+
+    def right(b: Any, step: Any, column: Any) -> Any:
+        step = step if k % lanes == 0 else te.min(step, k - 1)
+        return rhs(b, step, column if n % tile_n == 0 else te.min(column, n - 1))
+
+    whole = (batch, m, n, -(-k // lanes) * lanes)
+    return tiled_product(rule, config, whole, (tile_m, tile_n), left, right)
 
 
 # --- schedule ----------------------------------------------------------------------------

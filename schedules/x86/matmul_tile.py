@@ -199,8 +199,9 @@ def choose_tile(
     best: tuple[float, int, int] | None = None
     for tile_m in range(1, min(e.m, machine.vector_registers) + 1):
         for vectors in range(1, 13):
-            # A panel row stays in registers unless there is a single row to use it.
-            held = vectors + 1 if tile_m > 1 else 1
+            # A panel row stays in registers unless there is a single row to use it. Besides, the
+            # broadcast element needs one, and so does a product that is no part of an FMA.
+            held = (vectors if tile_m > 1 else 0) + (1 if machine.has_fma else 2)
             fits = tile_m * vectors + held <= machine.vector_registers
             if not fits or (only_whole and vectors > 1 and e.n % (vectors * lanes)):
                 continue
@@ -228,8 +229,8 @@ def plan(e: Extents, target: Target, dtype: str, rhs: Operand | None) -> ConfigE
     """Knobs of the tiled product.
 
     tile_m, tile_n: the register tile, by `choose_tile`.
-    block_k: all of k, unless a panel is larger than L2; then the largest divisor of k with which
-    it takes half of L2.
+    block_k: all of k, unless several row tiles use a panel that is larger than L2; then the
+    largest divisor of k with which it takes half of L2.
     copy_panel (where the right operand is no constant): a panel is read in place if a single
     row tile uses it and its rows are contiguous and of whole tiles.
     task_order and task_rows (row tiles per task):
@@ -239,7 +240,8 @@ def plan(e: Extents, target: Target, dtype: str, rhs: Operand | None) -> ConfigE
     * "bmn": as many rows per task as fit half of L2; they stay while the panels pass.
     * "bm": a task does all columns of its rows. Used where n is no multiple of the vector: only
       a serial column loop can be partitioned so that its last tile alone takes element-wise
-      stores. Needs several row tiles; with one, stores are a negligible part.
+      stores. Without several row tiles or products, threads need the columns; stores are a small
+      part of the work then.
 
     Parameters
     ----------
@@ -255,15 +257,17 @@ def plan(e: Extents, target: Target, dtype: str, rhs: Operand | None) -> ConfigE
         in_place = False
         tile_m, tile_n = choose_tile(e, machine, lanes)
         row_tiles, column_tiles = -(-e.m // tile_m), -(-e.n // tile_n)
-    block_k = _block_k(e, machine, tile_n)
+    block_k = _block_k(e, machine, tile_n) if row_tiles > 1 else e.k
     resident = max(machine.l2_bytes // 2 // (tile_m * block_k * e.item), 1)
-    if e.n % lanes and row_tiles > 1:
+    parallel = e.cycles(machine, lanes) >= PARALLEL_CYCLES
+    columns_in_one_task = row_tiles > 1 or e.batch >= machine.num_cores or not parallel
+    if e.n % lanes and columns_in_one_task:
         order, tasks, rows = "bm", e.batch, min(row_tiles, resident)
     elif row_tiles > resident:
         order, tasks, rows = "bmn", e.batch * column_tiles, resident
     else:
         order, tasks, rows = "bnm", e.batch * column_tiles, row_tiles
-    if e.cycles(machine, lanes) >= PARALLEL_CYCLES:
+    if parallel:
         least = 1 if rhs is None else min(row_tiles, -(-ROWS_PER_COPY // tile_m))
         rows = _rows_per_task(row_tiles, rows, least, tasks, machine.num_cores)
     knobs: dict[str, Knob] = {
@@ -287,11 +291,21 @@ def _block_k(e: Extents, machine: Machine, tile_n: int) -> int:
 
 
 def _rows_per_task(row_tiles: int, most: int, least: int, tasks: int, threads: int) -> int:
-    """Largest number of row tiles per task, of at most `most`, that keeps the threads busy."""
+    """Largest number of row tiles per task, of at most `most`, that keeps the threads busy.
+
+    Parameters
+    ----------
+    tasks
+        Number of tasks if each did all rows.
+    """
+
+    def busy(rows: int) -> float:
+        per_thread = -(-tasks * -(-row_tiles // rows) // threads)
+        return tasks * row_tiles / (threads * per_thread * rows)
+
     counts = range(most, min(least, most) - 1, -1)
-    shares = {rows: balance(tasks * -(-row_tiles // rows), threads) for rows in counts}
-    good = min(GOOD_BALANCE, max(shares.values()))
-    return next(rows for rows in counts if shares[rows] >= good)
+    good = min(GOOD_BALANCE, max(map(busy, counts)))
+    return next(rows for rows in counts if busy(rows) >= good)
 
 
 # --- schedule ----------------------------------------------------------------------------

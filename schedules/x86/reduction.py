@@ -80,7 +80,7 @@ def cut_inner_axis(
     stage = find(s_tir.Schedule(func), name)
     reduced = moving(stage, "R")
     extent = reduced[-1].extent
-    lanes = _lanes(extent, machine.lanes(stage.output.dtype))
+    lanes = _lanes(extent, machine.lanes(stage.outputs[0].dtype))
     if not lanes:
         return func, None
     main = extent // lanes * lanes
@@ -120,7 +120,7 @@ def partial_results(sch: s_tir.Schedule, cut: Cut) -> list[Any]:
     blocks = []
     for width in widths:
         _, lane = sch.split(loop, [None, width])
-        blocks.append(sch.rfactor(lane, factor_axis=len(stage.output.shape)))
+        blocks.append(sch.rfactor(lane, factor_axis=len(stage.outputs[0].shape)))
         loop = sch.get_loops(stage.rv)[-1]
     return blocks
 

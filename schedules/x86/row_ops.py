@@ -78,6 +78,8 @@ class RowOps(s_tir.dlight.ScheduleRule):
         every = stages(sch)
         if any(stage.opaque for stage in every) or not any(s.is_reduction for s in every):
             return None
+        if [s for s in every[:-1] if not sch.get_consumers(s.rv)]:  # a second output
+            return None
         inline_stages(sch)
         inline_output_copy(sch)
         machine = Machine.from_target(target)
@@ -93,7 +95,8 @@ class RowOps(s_tir.dlight.ScheduleRule):
 def find_rows(every: list[Stage]) -> Rows | None:
     """The axes of the last stage along which every other stage is computed element by element.
 
-    None if there are no such axes, or if a stage other than the last is an output.
+    There may be none: then the whole function is one row. None if a stage other than the last
+    is an output.
     """
     output = every[-1]
     maps = {output.name: {i: it for i, it in enumerate(output.iters) if _is_axis(it)}}
@@ -107,8 +110,6 @@ def find_rows(every: list[Stage]) -> Rows | None:
         for it in maps[output.name].values()
         if all(any(axis is it for axis in mapping.values()) for mapping in maps.values())
     ]
-    if not shared:
-        return None
     return Rows(shared, _piece(every, shared, maps), maps)
 
 
@@ -127,7 +128,7 @@ def _map_to_output(
     agreed: dict[int, Iter] | None = None
     for reader in later:
         axes = {reader.iters[i].var: axis for i, axis in maps[reader.name].items()}
-        for indices in _reads_of(reader, stage.output):
+        for indices in _reads_of(reader, stage.outputs):
             found: dict[int, Iter] = {}
             for position, index in zip(dimensions, indices):
                 for var, axis in axes.items():
@@ -148,11 +149,11 @@ def _stored_iters(stage: Stage) -> list[int | None]:
     return positions
 
 
-def _reads_of(stage: Stage, buffer: Any) -> list[list[Any]]:
+def _reads_of(stage: Stage, buffers: list[Any]) -> list[list[Any]]:
     found: list[list[Any]] = []
 
     def load(node: TensorLoad) -> None:
-        if node.source.same_as(buffer):
+        if any(node.source.same_as(buffer) for buffer in buffers):
             found.append(list(node.indices))
 
     tvm_ffi.structural_walk(stage.block.body, (TensorLoad, load))
@@ -162,8 +163,8 @@ def _reads_of(stage: Stage, buffer: Any) -> list[list[Any]]:
 def _piece(
     every: list[Stage], shared: list[Iter], maps: dict[str, dict[int, Iter]]
 ) -> Iter | None:
-    last = moving(every[-1], "S")[-1]
-    if last not in shared:
+    last = (moving(every[-1], "S") or [None])[-1]
+    if last is None or last not in shared:
         return None
     for stage in every:
         if not stage.is_reduction or walks(stage, moving(stage, "R")[-1]):
@@ -213,7 +214,7 @@ def _schedule(sch: s_tir.Schedule, cuts: list[Cut], machine: Machine) -> None:
     partials = {cut.stage: partial_results(sch, cut) for cut in cuts}
 
     row, lanes = _row_loop(sch, output, rows, machine)
-    if work(every) >= PARALLEL_WORK:
+    if work(every) >= PARALLEL_WORK and int(sch.get(row).extent) > 1:
         sch.parallel(row)
     blocks = []
     for stage in every:
@@ -248,6 +249,8 @@ def _row_loop(
         pieces, piece = sch.split(piece, [None, size])
         outside.append(pieces)
         inside.append(piece)
+    if not outside:
+        outside.append(sch.add_unit_loop(sch.get_loops(output.rv)[0]))
     sch.reorder(*outside, *inside, *reduced)
     return (sch.fuse(*outside) if len(outside) > 1 else outside[0]), lanes
 
@@ -255,7 +258,7 @@ def _row_loop(
 def _piece_size(rows: Rows, output: Stage, machine: Machine) -> tuple[int, int]:
     assert rows.piece is not None
     extent = rows.piece.extent
-    lanes = machine.lanes(output.output.dtype)
+    lanes = machine.lanes(output.outputs[0].dtype)
     while lanes >= MIN_LANES:
         if extent % lanes == 0:
             vectors = next(n for n in range(MAX_ROW_VECTORS, 0, -1) if extent % (lanes * n) == 0)

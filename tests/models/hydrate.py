@@ -60,9 +60,7 @@ def hydrate(name: str) -> onnx.ModelProto:
         array = info["mean"] + std * rng.standard_normal(shape, dtype="f4")
         if info["non_negative"]:
             array = np.abs(array)
-        model.graph.initializer.append(
-            numpy_helper.from_array(array.astype(info["dtype"]), tensor)
-        )
+        model.graph.initializer.append(numpy_helper.from_array(array.astype(info["dtype"]), tensor))
     return model
 
 

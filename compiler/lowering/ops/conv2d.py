@@ -13,7 +13,7 @@ from schedules import strategy
 from schedules.conv2d import Conv2dWorkload
 from schedules.x86.conv2d import channel_block, oc_block_of
 
-from ..layout import PLAIN, LayoutMap, static_shape, unblock
+from ..layout import PLAIN, LayoutMap, static_shape
 from ..packing import pack
 
 # With fewer channels than this a plain input is read in place: a blocked copy has empty lanes.
@@ -82,8 +82,6 @@ def lower_conv2d(
             primfunc_attrs={"op_pattern": OUT_ELEMENTWISE_FUSABLE},
         )
     )
-    if workload.out_channels % oc_block:
-        return PLAIN, builder.emit(unblock(builder, result, workload.out_channels))
     return oc_block, result
 
 
@@ -99,8 +97,8 @@ def input_block(workload: Conv2dWorkload, config: Any, present: int, oc_block: i
     if "tile_ic" in config:
         return config.size("tile_ic")[-1]
     per_group = workload.in_channels // workload.groups
-    if present != PLAIN and per_group % present == 0:
+    if present != PLAIN and (workload.groups == 1 or per_group % present == 0):
         return present
     if per_group < READ_PLAIN_BELOW:
         return PLAIN
-    return channel_block(per_group, 16)
+    return channel_block(per_group, 16) if workload.groups > 1 else oc_block

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Optional, Union
+from typing import TYPE_CHECKING
 
 import tvm
 
@@ -13,17 +13,19 @@ if TYPE_CHECKING:
 
 
 def from_onnx(
-    model: Union[onnx.ModelProto, str, os.PathLike[str], bytes],
-    shape: Optional[Mapping[str, tuple[int, ...]]] = None,
-    dtype: Union[str, Mapping[str, str]] = "float32",
-    opset: Optional[int] = None,
+    model: onnx.ModelProto | str | os.PathLike[str] | bytes,
+    shape: Mapping[str, tuple[int, ...]] | None = None,
+    dtype: str | Mapping[str, str] = "float32",
+    opset: int | None = None,
     freeze_params: bool = True,
 ) -> tuple[tvm.IRModule, dict[str, tvm.runtime.Tensor]]:
     """Import an ONNX model as a Relax module.
 
     The operators are converted by TVM's Relax importer and, where real exports need more than
     it does, by the converters of `onnx_ops`. Whatever depends only on constants and on static
-    shapes is computed here, so that shape arithmetic leaves no trace in the module.
+    shapes is computed here, so that shape arithmetic leaves no trace in the module. Layer norms,
+    GELUs and SiLUs that the exporter spelled out become operators, so that partitioners see
+    them. Batch norms stay operators until the build folds them.
 
     Parameters
     ----------
@@ -62,13 +64,17 @@ def from_onnx(
     UnknownShapeError
         An input has a dimension that neither the model nor `shape` gives.
     """
+    from compiler.graph.fold_constants import FoldConstant
+    from compiler.graph.recognize_gelu import RecognizeGelu
+    from compiler.graph.recognize_layer_norm import RecognizeLayerNorm
+    from compiler.graph.recognize_silu import RecognizeSilu
+
     from .onnx_graph import GraphImporter
     from .onnx_model import load_model, resolve_inputs, resolve_opsets
 
     loaded, opsets = resolve_opsets(load_model(model), opset)
     inputs = resolve_inputs(loaded.proto.graph, shape or {}, dtype)
     importer = GraphImporter(loaded, opsets, freeze_params)
-    return importer.run(inputs)
-
-
-__all__: list[Any] = ["from_onnx"]
+    module, params = importer.run(inputs)
+    passes = [FoldConstant(), RecognizeLayerNorm(), RecognizeGelu(), RecognizeSilu()]
+    return tvm.transform.Sequential(passes)(module), params

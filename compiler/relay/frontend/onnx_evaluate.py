@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import math
 import warnings
-from typing import Optional
 
 import numpy as np
 import onnx
@@ -16,23 +15,22 @@ logger = logging.getLogger(__name__)
 LARGEST = 1 << 20
 """Elements of the largest operand or result that is computed while importing."""
 
-FOLDABLE = frozenset(
-    """
-    Abs Add And ArgMax ArgMin BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor Cast CastLike
-    Ceil Clip Compress Concat ConstantOfShape Cos CumSum Div Equal Erf Exp Expand EyeLike Flatten
-    Floor Gather GatherElements GatherND Greater GreaterOrEqual Identity IsInf IsNaN Less
-    LessOrEqual Log MatMul Max Mean Min Mod Mul Neg NonZero Not OneHot Or Pad Pow Range Reciprocal
-    ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd
-    ReduceSum ReduceSumSquare Relu Reshape Round ScatterElements ScatterND Sigmoid Sign Sin Size Slice
-    Softmax Split Sqrt Squeeze Sub Sum Tanh Tile TopK Transpose Trilu Unique Unsqueeze Where Xor
-    """.split()
-)
+_NAMES = """
+Abs Add And ArgMax ArgMin BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor Cast CastLike
+Ceil Clip Compress Concat ConstantOfShape Cos CumSum Div Equal Erf Exp Expand EyeLike Flatten
+Floor Gather GatherElements GatherND Greater GreaterOrEqual Identity IsInf IsNaN Less
+LessOrEqual Log MatMul Max Mean Min Mod Mul Neg NonZero Not OneHot Or Pad Pow Range Reciprocal
+ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd
+ReduceSum ReduceSumSquare Relu Reshape Round ScatterElements ScatterND Sigmoid Sign Sin Size Slice
+Softmax Split Sqrt Squeeze Sub Sum Tanh Tile TopK Transpose Trilu Unique Unsqueeze Where Xor
+"""
+FOLDABLE = frozenset(_NAMES.split())
 """Deterministic operators of ONNX's own domain that shape and mask arithmetic is made of."""
 
 
 def evaluate(
-    node: onnx.NodeProto, opset: int, values: list[Optional[np.ndarray]]
-) -> Optional[list[np.ndarray]]:
+    node: onnx.NodeProto, opset: int, values: list[np.ndarray | None]
+) -> list[np.ndarray] | None:
     """Compute a node whose operator is `FOLDABLE` from constant inputs.
 
     Parameters
@@ -51,9 +49,7 @@ def evaluate(
         return None
     if node.op_type == "GatherElements":
         return [_gather_elements(node, *arrays)]
-    feeds = {
-        name: value for name, value in zip(node.input, values) if value is not None and name
-    }
+    feeds = {name: value for name, value in zip(node.input, values) if value is not None and name}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
         try:
@@ -95,6 +91,6 @@ def _result_size(node: onnx.NodeProto, arrays: list[np.ndarray]) -> int:
 def _gather_elements(node: onnx.NodeProto, data: np.ndarray, indices: np.ndarray) -> np.ndarray:
     # The reference implementation is limited to 64 slices along the axis.
     axis = next((entry.i for entry in node.attribute if entry.name == "axis"), 0)
-    coordinates = list(np.indices(indices.shape, sparse=True))
+    coordinates: list[np.ndarray] = list(np.indices(indices.shape, sparse=True))
     coordinates[axis] = indices
     return data[tuple(coordinates)]

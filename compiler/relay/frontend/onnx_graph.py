@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, Optional
+from typing import Any
 
 import numpy as np
 import onnx
@@ -28,8 +28,16 @@ logger = logging.getLogger(__name__)
 Converter = Callable[[Node], Any]
 
 SEQUENCE_VALUED = frozenset(
-    "Optional OptionalGetElement SequenceConstruct SequenceEmpty SequenceErase SequenceInsert "
-    "ConcatFromSequence SplitToSequence".split()
+    [
+        "Optional",
+        "OptionalGetElement",
+        "SequenceConstruct",
+        "SequenceEmpty",
+        "SequenceErase",
+        "SequenceInsert",
+        "ConcatFromSequence",
+        "SplitToSequence",
+    ]
 )
 """Operators whose tuple is the value of their one output."""
 
@@ -73,12 +81,16 @@ class GraphImporter:
         variables = list(scope.values())
         self._add_initializers(graph, scope, as_parameters=not self.freeze_params)
         variables += [variable for variable, _ in self.parameters.values()]
-        with self.builder.function("main", params=variables):
-            with self.builder.dataflow():
-                outputs = self.convert_graph(graph, scope)
-                result = outputs[0] if len(outputs) == 1 else relax.Tuple(outputs)
-                result = self.builder.emit_output(result)
-            self.builder.emit_func_output(result)
+        try:
+            with self.builder.function("main", params=variables):
+                with self.builder.dataflow():
+                    outputs = self.convert_graph(graph, scope)
+                    result = outputs[0] if len(outputs) == 1 else relax.Tuple(outputs)
+                    result = self.builder.emit_output(result)
+                self.builder.emit_func_output(result)
+        except Exception:
+            self.builder._end_block()  # else the builder prints a warning when it goes
+            raise
         module = self.builder.get()
         module["main"] = module["main"].with_attr("num_input", len(inputs))
         return module, {name: value for name, (_, value) in self.parameters.items()}
@@ -116,9 +128,7 @@ class GraphImporter:
             value = constant(array)
         return value
 
-    def _add_initializers(
-        self, graph: onnx.GraphProto, scope: Scope, as_parameters: bool
-    ) -> None:
+    def _add_initializers(self, graph: onnx.GraphProto, scope: Scope, as_parameters: bool) -> None:
         if graph.sparse_initializer:
             name = graph.sparse_initializer[0].values.name
             raise FrontendError(f"the weight {name!r} is sparse; store it as a dense initializer")
@@ -194,7 +204,7 @@ class GraphImporter:
             return self._call_function(node, function_body(node, domain))
         return self._bind(node, self._convert_stock(node))
 
-    def _evaluate(self, node: Node, domain: str) -> Optional[list[np.ndarray]]:
+    def _evaluate(self, node: Node, domain: str) -> list[np.ndarray] | None:
         """Outputs of a node that depends on constants and static shapes only; else None."""
         if domain != "":
             return None
@@ -266,7 +276,7 @@ def _domain(proto: Any) -> str:
     return "" if proto.domain == "ai.onnx" else proto.domain
 
 
-def _is_small_constant(value: Optional[relax.Expr]) -> bool:
+def _is_small_constant(value: relax.Expr | None) -> bool:
     """Whether a value is left out, or known and small; looks at no data."""
     if value is None:
         return True

@@ -9,13 +9,12 @@ import os
 import pathlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Optional, Union
 
 import numpy as np
 import onnx
 import onnx.numpy_helper
 import onnx.version_converter
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from compiler.errors import FrontendError, UnknownShapeError, UnsupportedOperatorError
 
@@ -28,7 +27,20 @@ OLDEST_OPSET = 7
 
 
 _PLAIN_DTYPES = frozenset(
-    "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64".split()
+    [
+        "bool",
+        "int8",
+        "int16",
+        "int32",
+        "int64",
+        "uint8",
+        "uint16",
+        "uint32",
+        "uint64",
+        "float16",
+        "float32",
+        "float64",
+    ]
 )
 
 
@@ -98,7 +110,7 @@ def tensor_array(tensor: onnx.TensorProto) -> np.ndarray:
         ) from error
 
 
-def load_model(source: Union[onnx.ModelProto, str, os.PathLike[str], bytes]) -> Model:
+def load_model(source: onnx.ModelProto | str | os.PathLike[str] | bytes) -> Model:
     """Return the model with all its weights in memory, or mapped from its file.
 
     Raises
@@ -136,7 +148,7 @@ def _parse(data: memoryview, origin: str) -> Model:
     return Model(proto, weights)
 
 
-def _complete(model: Model, origin: str, folder: Optional[pathlib.Path]) -> Model:
+def _complete(model: Model, origin: str, folder: pathlib.Path | None) -> Model:
     """Load external weights from `folder`, and log what ONNX's checker has to say."""
     graph = model.proto.graph
     if not model.proto.HasField("graph") or not graph.output:
@@ -188,7 +200,7 @@ def _log_checker_findings(proto: onnx.ModelProto, origin: str) -> None:
         logger.warning("%s: ONNX's checker complains: %s", origin, error)
 
 
-def resolve_opsets(model: Model, override: Optional[int]) -> tuple[Model, dict[str, int]]:
+def resolve_opsets(model: Model, override: int | None) -> tuple[Model, dict[str, int]]:
     """Return the model and its operator sets, domain to version; "" is ONNX's own.
 
     A model older than `OLDEST_OPSET` is returned converted to it.
@@ -235,7 +247,7 @@ def _upgrade(model: Model) -> Model:
 def resolve_inputs(
     graph: onnx.GraphProto,
     shapes: Mapping[str, tuple[int, ...]],
-    dtypes: Union[str, Mapping[str, str]],
+    dtypes: str | Mapping[str, str],
 ) -> list[InputType]:
     """Types of the inputs that are not initializers, in the model's order.
 
@@ -293,9 +305,7 @@ def tensor_dtype(elem_type: int, what: str) -> str:
         raise FrontendError(f"{what} has no valid element type ({elem_type})") from error
 
 
-def _static_shape(
-    value: onnx.ValueInfoProto, given: Optional[tuple[int, ...]]
-) -> tuple[int, ...]:
+def _static_shape(value: onnx.ValueInfoProto, given: tuple[int, ...] | None) -> tuple[int, ...]:
     tensor_type = value.type.tensor_type
     declared = list(tensor_type.shape.dim) if tensor_type.HasField("shape") else None
     if given is not None:
@@ -307,7 +317,8 @@ def _static_shape(
             )
         if any(extent < 0 for extent in shape):
             raise UnknownShapeError(
-                f"shape= gives input {value.name!r} the shape {shape}; every dimension must be known"
+                f"shape= gives input {value.name!r} the shape {shape}; "
+                "every dimension must be known"
             )
         return shape
     if declared is None:
@@ -316,16 +327,17 @@ def _static_shape(
             f"pass it: shape={{{value.name!r}: (...)}}"
         )
     extents = []
-    for axis, dim in enumerate(declared):
+    for dim in declared:
         if dim.HasField("dim_value") and dim.dim_value >= 0:
             extents.append(str(dim.dim_value))
         else:
             extents.append(dim.dim_param or "?")
     unknown = [axis for axis, dim in enumerate(extents) if not dim.isdigit()]
     if unknown:
+        shown = ", ".join(extents)
         which = ", ".join(f"{axis} ({extents[axis]!r})" for axis in unknown)
         raise UnknownShapeError(
-            f"input {value.name!r} of shape ({', '.join(extents)}) has unknown dimensions: {which}; "
+            f"input {value.name!r} of shape ({shown}) has unknown dimensions: {which}; "
             f"pass its shape: shape={{{value.name!r}: (...)}}"
         )
     return tuple(int(dim) for dim in extents)

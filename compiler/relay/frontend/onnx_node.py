@@ -1,9 +1,9 @@
-"""What a converter gets to see of one ONNX node: its inputs as Relax expressions, its attributes."""
+"""What a converter sees of one ONNX node: its inputs as Relax expressions, its attributes."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Optional
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
@@ -42,7 +42,7 @@ class Node:
 
     proto: onnx.NodeProto
     opset: int
-    inputs: list[Optional[relax.Expr]]
+    inputs: list[relax.Expr | None]
     attrs: dict[str, Any]
     importer: GraphImporter
     scope: Scope = field(repr=False)
@@ -59,7 +59,7 @@ class Node:
             raise self.unsupported(f"input {index} is missing")
         return value
 
-    def get(self, index: int) -> Optional[relax.Expr]:
+    def get(self, index: int) -> relax.Expr | None:
         """Input `index`, or None where it is left out."""
         return self.inputs[index] if index < len(self.inputs) else None
 
@@ -96,15 +96,17 @@ class Node:
         return UnsupportedOperatorError(f"{describe(self.proto, self.opset)}: {why} [{types}]")
 
 
-def describe(proto: onnx.NodeProto, opset: Optional[int] = None) -> str:
+def describe(proto: onnx.NodeProto, opset: int | None = None) -> str:
     """Name an ONNX node for a message: operator, domain, opset, node and its first output."""
     domain = proto.domain or "ai.onnx"
     version = f", opset {opset}" if opset is not None else ""
     output = next((name for name in proto.output if name), "")
-    return f"operator {proto.op_type} (domain {domain}{version}) of node {proto.name!r} -> {output!r}"
+    return (
+        f"operator {proto.op_type} (domain {domain}{version}) of node {proto.name!r} -> {output!r}"
+    )
 
 
-def constant_value(expr: Optional[relax.Expr]) -> Optional[np.ndarray]:
+def constant_value(expr: relax.Expr | None) -> np.ndarray | None:
     """The array of a constant, a static shape or an immediate; None for anything else."""
     if isinstance(expr, relax.ShapeExpr):
         extents = integers(expr.values)

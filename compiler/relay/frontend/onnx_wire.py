@@ -69,7 +69,9 @@ def _split_graph(data: memoryview, start: int, stop: int, weights: dict[str, mem
 
 def _split_tensor(data: memoryview, start: int, stop: int, weights: dict[str, memoryview]) -> bytes:
     fields = list(_fields(data, start, stop))
-    names = [bytes(data[content:end]) for number, _, _, content, end in fields if number == TENSOR_NAME]
+    names = [
+        bytes(data[content:end]) for number, _, _, content, end in fields if number == TENSOR_NAME
+    ]
     if len(names) != 1:
         return bytes(data[start:stop])
     chunks: list[bytes] = []

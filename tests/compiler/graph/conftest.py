@@ -12,9 +12,7 @@ import tvm
 from tvm import relax
 
 
-def build_module(
-    body: Callable[..., Any], **inputs: tuple[tuple[int, ...], str]
-) -> tvm.IRModule:
+def build_module(body: Callable[..., Any], **inputs: tuple[tuple[int, ...], str]) -> tvm.IRModule:
     """A module whose `main` computes `body(builder, *inputs)`."""
     builder = relax.BlockBuilder()
     variables = [

@@ -13,7 +13,7 @@ from compiler.graph.fold_constants import FOLDERS, FoldConstant
 
 A = np.array([[1.5, -2.0, 3.25], [0.5, 4.0, -0.125]], "float32")
 B = np.array([[2.0, 0.5, -1.0], [3.0, 0.25, 8.0]], "float32")
-I = np.array([[3, -7, 5], [2, 9, -4]], "int32")
+INTS = np.array([[3, -7, 5], [2, 9, -4]], "int32")
 OPS = relax.op
 
 
@@ -32,8 +32,8 @@ CASES = {
     "multiply": (lambda: OPS.multiply(const(A), relax.const(3.0)), A * np.float32(3)),
     "divide": (lambda: OPS.divide(const(A), const(B)), A / B),
     "divide truncates": (
-        lambda: OPS.divide(const(I), relax.const(2, "int32")),
-        np.trunc(I / 2).astype("int32"),
+        lambda: OPS.divide(const(INTS), relax.const(2, "int32")),
+        np.trunc(INTS / 2).astype("int32"),
     ),
     "sqrt": (lambda: OPS.sqrt(const(abs(A))), np.sqrt(abs(A))),
     "rsqrt": (lambda: OPS.rsqrt(const(abs(A))), (1 / np.sqrt(abs(A).astype("f8"))).astype("f4")),
@@ -67,8 +67,10 @@ CASES = {
     ),
     "tile": (lambda: OPS.tile(const(A), (2, 1)), np.tile(A, (2, 1))),
     "layout_transform": (
-        lambda: OPS.layout_transform(const(np.arange(32.0, dtype="f4").reshape(8, 4)),
-                                     lambda o, i: (o // 4, i // 2, i % 2, o % 4)),
+        lambda: OPS.layout_transform(
+            const(np.arange(32.0, dtype="f4").reshape(8, 4)),
+            lambda o, i: (o // 4, i // 2, i % 2, o % 4),
+        ),
         np.arange(32.0, dtype="f4").reshape(2, 4, 2, 2).transpose(0, 2, 3, 1),
     ),
 }
@@ -129,7 +131,7 @@ def test_a_large_broadcast_is_not_materialized(build, operators):
     "expression",
     [
         lambda: OPS.take(const(A), const(np.array([5])), 1),
-        lambda: OPS.divide(const(I), relax.const(0, "int32")),
+        lambda: OPS.divide(const(INTS), relax.const(0, "int32")),
         lambda: OPS.astype(const(np.array([np.inf], "float32")), "int32"),
         lambda: OPS.strided_slice(const(A), [1], [2], [-4], [-1]),
     ],

@@ -24,14 +24,21 @@ ANCHORS = {
     "conv2d of groups": ((1, 4, 6, 6), (8, 2, 3, 3), OPS.nn.conv2d, {"groups": 2}, (1, 8, 1, 1)),
     "depthwise": ((1, 4, 6, 6), (4, 1, 3, 3), OPS.nn.conv2d, {"groups": 4}, (1, 4, 1, 1)),
     "conv2d NHWC": (
-        (1, 6, 6, 4), (3, 3, 4, 8), OPS.nn.conv2d,
-        {"data_layout": "NHWC", "kernel_layout": "HWIO"}, (1, 1, 1, 8),
+        (1, 6, 6, 4),
+        (3, 3, 4, 8),
+        OPS.nn.conv2d,
+        {"data_layout": "NHWC", "kernel_layout": "HWIO"},
+        (1, 1, 1, 8),
     ),
     "conv1d": ((1, 4, 9), (8, 4, 3), OPS.nn.conv1d, {}, (1, 8, 1)),
     "conv3d": ((1, 2, 5, 5, 5), (3, 2, 3, 3, 3), OPS.nn.conv3d, {}, (1, 3, 1, 1, 1)),
     "conv2d_transpose": ((1, 4, 5, 5), (4, 6, 3, 3), OPS.nn.conv2d_transpose, {}, (1, 6, 1, 1)),
     "conv2d_transpose of groups": (
-        (1, 4, 5, 5), (4, 3, 3, 3), OPS.nn.conv2d_transpose, {"groups": 2}, (1, 6, 1, 1),
+        (1, 4, 5, 5),
+        (4, 3, 3, 3),
+        OPS.nn.conv2d_transpose,
+        {"groups": 2},
+        (1, 6, 1, 1),
     ),
     "matmul": ((2, 3, 5), (5, 7), OPS.matmul, {}, (7,)),
 }
@@ -61,7 +68,9 @@ def test_batch_norm_after_a_convolution_folds_to_a_bias(build, operators, run, r
     def body(builder, x):
         conv = OPS.nn.conv2d(x, relax.const(weight), padding=1)
         parameters = [relax.const(value) for value in statistics]
-        norm = builder.emit(OPS.nn.batch_norm(conv, *parameters, axis=1, epsilon=1e-3, training=False))
+        norm = builder.emit(
+            OPS.nn.batch_norm(conv, *parameters, axis=1, epsilon=1e-3, training=False)
+        )
         return OPS.nn.relu(builder.emit(relax.TupleGetItem(norm, 0)))
 
     mod = build(body, x=((1, 4, 6, 6), "float32"))

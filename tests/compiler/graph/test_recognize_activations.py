@@ -86,12 +86,8 @@ def test_every_tanh_form_becomes_gelu_tanh(form, build, operators, run, rng):
     [
         lambda b, x: OPS.multiply(x, erf_gate(x)),
         lambda b, x: OPS.multiply(OPS.multiply(x, number(0.5)), erf_gate(OPS.exp(x))),
-        lambda b, x: OPS.multiply(
-            OPS.multiply(x, OPS.add(OPS.erf(x), number(1.0))), number(0.5)
-        ),
-        lambda b, x: OPS.multiply(
-            OPS.multiply(x, tanh_gate(x, OPS.multiply(x, x))), number(0.5)
-        ),
+        lambda b, x: OPS.multiply(OPS.multiply(x, OPS.add(OPS.erf(x), number(1.0))), number(0.5)),
+        lambda b, x: OPS.multiply(OPS.multiply(x, tanh_gate(x, OPS.multiply(x, x))), number(0.5)),
     ],
     ids=["without the half", "gate of something else", "unscaled erf", "square for cube"],
 )

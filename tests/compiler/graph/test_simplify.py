@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import tvm
 import tvm_ffi
 from tvm import relax
 
@@ -46,10 +45,12 @@ ONE = {
     "two reshapes": (lambda x: OPS.reshape(OPS.reshape(x, (6, 4)), (4, 6)), "reshape"),
     "flatten of a reshape": (lambda x: OPS.flatten(OPS.reshape(x, (6, 4))), "reshape"),
     "two transpositions": (
-        lambda x: OPS.permute_dims(OPS.permute_dims(x, [2, 0, 1]), [2, 1, 0]), "permute_dims",
+        lambda x: OPS.permute_dims(OPS.permute_dims(x, [2, 0, 1]), [2, 1, 0]),
+        "permute_dims",
     ),
     "moving an axis of extent 1": (
-        lambda x: OPS.permute_dims(OPS.expand_dims(x, [0]), [1, 2, 0, 3]), "reshape",
+        lambda x: OPS.permute_dims(OPS.expand_dims(x, [0]), [1, 2, 0, 3]),
+        "reshape",
     ),
     "two factors": (lambda x: OPS.multiply(OPS.multiply(x, number(2.5)), number(0.4)), "multiply"),
     "division by a power of two": (lambda x: OPS.divide(x, number(8.0)), "multiply"),

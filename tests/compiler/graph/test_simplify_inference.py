@@ -32,7 +32,9 @@ def test_batch_norm_becomes_one_multiply_and_one_add(
 
     def body(builder, x):
         arguments = [relax.const(value) for value in values]
-        result = builder.emit(relax.op.nn.batch_norm(x, *arguments, axis=axis, epsilon=epsilon, training=False))
+        result = builder.emit(
+            relax.op.nn.batch_norm(x, *arguments, axis=axis, epsilon=epsilon, training=False)
+        )
         return relax.TupleGetItem(result, 0)
 
     mod = SimplifyInference()(build(body, x=(shape, "float32")))
@@ -45,7 +47,9 @@ def test_batch_norm_becomes_one_multiply_and_one_add(
 
 def test_batch_norm_of_unknown_parameters_is_computed_at_run_time(build, operators, run, rng):
     def body(builder, x, gamma, beta, mean, var):
-        result = builder.emit(relax.op.nn.batch_norm(x, gamma, beta, mean, var, axis=1, training=False))
+        result = builder.emit(
+            relax.op.nn.batch_norm(x, gamma, beta, mean, var, axis=1, training=False)
+        )
         return relax.TupleGetItem(result, 0)
 
     vector = ((C,), "float32")
@@ -63,7 +67,9 @@ def test_batch_norm_without_scale_and_center_ignores_gamma_and_beta(build, run, 
 
     def body(builder, x):
         arguments = [relax.const(value) for value in (gamma, beta, mean, var)]
-        call = relax.op.nn.batch_norm(x, *arguments, axis=1, center=False, scale=False, training=False)
+        call = relax.op.nn.batch_norm(
+            x, *arguments, axis=1, center=False, scale=False, training=False
+        )
         return relax.TupleGetItem(builder.emit(call), 0)
 
     data = rng.normal(size=(2, C, 3)).astype("float32")

@@ -29,9 +29,15 @@ def implementation(w, name, target=HOST):
 
 
 def relative_error(
-    w, name: str, target=HOST, config: ConfigEntity | None = None, epilogue: bool = True
+    w,
+    name: str,
+    target=HOST,
+    config: ConfigEntity | None = None,
+    prologue: bool = False,
 ) -> float:
     """Largest error over the reference's largest magnitude.
+
+    With a prologue, each operand that is no packed weight is x / 2 + 1 of what is passed in.
 
     The epilogue is tanh(x + bias)^2 * x + residual: broadcast, full-size operands, a costly
     function whose value is used twice and a cheap one that is used twice.
@@ -51,22 +57,30 @@ def relative_error(
         x, second = (rng.standard_normal(operand.stored) for operand in (w.lhs, w.rhs))
         expected = x.transpose(w.lhs.axes) @ second.transpose(w.rhs.axes)
         shape = (*w.batch, w.m, w.n)
-    arrays = [np.ascontiguousarray(array, w.dtype) for array in (x, second)]
+    bias, residual = rng.standard_normal(w.n), rng.standard_normal(shape)
+    shifted = expected / math.sqrt(w.k) + bias
+    expected = np.tanh(shifted) ** 2 * shifted + residual
+    if prologue:
+        x = (x - 1) * 2
+        second = second if impl.pack else (second - 1) * 2
+    arrays = [np.ascontiguousarray(array, w.dtype) for array in (x, second, bias, residual)]
     tensors = [te.placeholder(array.shape, w.dtype) for array in arrays]
-    out = impl.compute(w, config, *tensors)
-    if epilogue:
-        bias, residual = rng.standard_normal(w.n), rng.standard_normal(shape)
-        shifted = expected / math.sqrt(w.k) + bias
-        expected = np.tanh(shifted) ** 2 * shifted + residual
-        arrays += [bias.astype(w.dtype), residual.astype(w.dtype)]
-        tensors += [te.placeholder(array.shape, w.dtype) for array in arrays[2:]]
-        out = _epilogue(out, tensors[2], tensors[3], tirx.const(1 / math.sqrt(w.k), w.dtype))
+    operands = tensors[:2]
+    if prologue:
+        operands = [_prologue(tensors[0]), tensors[1] if impl.pack else _prologue(tensors[1])]
+    scale = tirx.const(1 / math.sqrt(w.k), w.dtype)
+    out = _epilogue(impl.compute(w, config, *operands), tensors[2], tensors[3], scale)
     scheduled = rules.schedule(te.create_prim_func([*tensors, out]), target)
     assert scheduled is not None and scheduled.rule == name
     library = tvm.compile(scheduled.func.with_attr("global_symbol", "main"), target=target)
     result = tvm.runtime.tensor(np.full(shape, np.nan, w.dtype))
     library["main"](*map(tvm.runtime.tensor, arrays), result)
     return float(np.abs(result.numpy() - expected).max() / np.abs(expected).max())
+
+
+def _prologue(x):
+    half = te.compute(x.shape, lambda *i: x[i] * tirx.const(0.5, x.dtype), name="half")
+    return te.compute(x.shape, lambda *i: half[i] + tirx.const(1.0, x.dtype), name="plus_one")
 
 
 def _epilogue(product, bias, residual, scale):

@@ -57,7 +57,8 @@ def relative_error(
     chunks = -(-w.out_channels // oc_block)
     blocked_x = x
     if ic_block > 1:
-        split = x.reshape(w.batch, w.in_channels // ic_block, ic_block, w.height, w.width)
+        whole = np.pad(x, ((0, 0), (0, -w.in_channels % ic_block), (0, 0), (0, 0)))
+        split = whole.reshape(w.batch, -1, ic_block, w.height, w.width)
         blocked_x = np.ascontiguousarray(split.transpose(0, 1, 3, 4, 2))
     blocked_bias = np.zeros(chunks * oc_block, w.dtype)
     blocked_bias[: w.out_channels] = bias

@@ -58,6 +58,13 @@ def test_every_task_order_and_k_blocking_is_right(order, block_k):
     assert relative_error(w, dense.PACKED, config=config) < 1e-5
 
 
+@pytest.mark.parametrize("weight", [None, Operand.plain((36, 70)), Operand((70, 36), (1, 0))])
+def test_an_elementwise_prologue_is_computed_first(weight):
+    w = DenseWorkload((2, 10), 70, 36, weight=weight)
+    name = dense.PACKED if weight is None else dense.TILED
+    assert relative_error(w, name, prologue=True) < 1e-5
+
+
 def test_a_large_product_runs_in_parallel_and_is_right():
     assert relative_error(DenseWorkload((150,), 197, 129), dense.PACKED) < 1e-5
 

@@ -66,6 +66,7 @@ def test_any_config_of_batch_matmul_is_right(data):
     [
         {"tile_y": [-1, 5, 2], "tile_x": [-1, 2, 5], "tile_k": [-1, 4], "tile_inner": [-1, 3]},
         {"tile_y": [-1, 1, 8], "tile_x": [-1, 1, 16], "tile_k": [-1, 1], "tile_inner": [-1, 8]},
+        {"tile_y": [-1, 5, 1], "tile_x": [-1, 2, 5], "tile_k": [-1, 7]},
     ],
 )
 def test_factors_that_do_not_divide_are_right_too(splits):
@@ -73,11 +74,27 @@ def test_factors_that_do_not_divide_are_right_too(splits):
     assert relative_error(w, matmul_templates.DENSE_PACK, config=config(**splits)) < 1e-5
 
 
+@pytest.mark.parametrize("name", [matmul_templates.DENSE_NOPACK, matmul_templates.BATCH_MATMUL])
+@pytest.mark.parametrize("lanes", [5, 8, 64])
+def test_lanes_that_do_not_divide_k_are_right_too(name, lanes):
+    dense_layer = DenseWorkload((12,), 24, 36, weight=Operand((24, 36), (1, 0)))
+    stack = BatchMatmulWorkload(Operand.plain((3, 12, 36)), Operand((3, 24, 36), (0, 2, 1)))
+    w = dense_layer if name == matmul_templates.DENSE_NOPACK else stack
+    splits = {"tile_y": [-1, 5], "tile_x": [-1, 7], "tile_k": [-1, lanes]}
+    assert relative_error(w, name, config=config(**splits)) < 1e-5
+
+
 @pytest.mark.parametrize("target", TARGETS, ids=lambda t: str(t.attrs["mcpu"]))
 @pytest.mark.parametrize("shape", [(1, 13, 7), (31, 40, 64)])
 def test_fallback_values_of_dense_pack_are_right(target, shape):
     m, n, k = shape
     assert relative_error(DenseWorkload((m,), n, k), matmul_templates.DENSE_PACK, target) < 1e-5
+
+
+@pytest.mark.parametrize("name", [matmul_templates.DENSE_PACK, matmul_templates.DENSE_NOPACK])
+def test_an_elementwise_prologue_is_computed_first(name):
+    weight = Operand((24, 36), (1, 0)) if name == matmul_templates.DENSE_NOPACK else None
+    assert relative_error(DenseWorkload((2, 6), 24, 36, weight=weight), name, prologue=True) < 1e-5
 
 
 def test_fallback_values_are_those_of_tvm_0_18():

@@ -1,6 +1,7 @@
 """The cost rules of the tiled product."""
 
 import pytest
+import tvm
 
 from schedules.x86.machine import Machine
 from schedules.x86.matmul_tile import Extents, balance, choose_tile, plan
@@ -56,6 +57,19 @@ def test_tall_left_operands_stay_in_cache_by_rows():
 
 def test_columns_stay_in_one_task_when_the_last_vector_is_partial():
     assert plan(Extents(12, 197, 197, 64, 4), TARGETS[1], "float32", None).val("task_order") == "bm"
+    assert plan(Extents(1, 1, 1001, 512, 4), TARGETS[1], "float32", None).val("task_order") == "bnm"
+
+
+@pytest.mark.parametrize("threads", [2, 8, 64])
+def test_tasks_keep_the_threads_busy(threads):
+    target = tvm.target.Target({"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": threads})
+    for m, n in [(128, 384), (512, 768), (128, 30522), (3136, 64)]:
+        config = plan(Extents(1, m, n, 384, 4), target, "float32", None)
+        rows = config.val("task_rows")
+        row_tiles, columns = -(-m // config.val("tile_m")), -(-n // config.val("tile_n"))
+        columns = 1 if config.val("task_order") == "bm" else columns
+        longest = -(-columns * -(-row_tiles // rows) // threads) * rows
+        assert longest * threads <= 1.35 * max(columns * row_tiles, threads)
 
 
 def test_balance_is_the_share_of_busy_threads():

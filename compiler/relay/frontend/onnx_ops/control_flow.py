@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Optional
-
 import numpy as np
 import onnx
 from tvm import relax
@@ -69,7 +67,7 @@ def loop(node: Node) -> list[relax.Expr]:
     return [*carried, *(_stack(node, column, 0) for column in stacked)]
 
 
-def scan(node: Node) -> Optional[list[relax.Expr]]:
+def scan(node: Node) -> list[relax.Expr] | None:
     """A scan, unrolled over its sequence axis."""
     if node.opset < 9:
         raise node.unsupported("Scan of opset 8 is not supported; export with opset 9 or newer")

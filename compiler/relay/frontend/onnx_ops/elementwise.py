@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Optional
 
 import numpy as np
 from tvm import relax
@@ -18,7 +17,7 @@ def number(value: float, like: relax.Expr) -> relax.Expr:
     return relax.const(value, dtype_of(like))
 
 
-def clip(node: Node) -> Optional[relax.Expr]:
+def clip(node: Node) -> relax.Expr | None:
     """`relax.clip` where the bounds are known; else maximum and minimum."""
     data, dtype = node[0], node.dtype(0)
     if node.opset < 11:
@@ -50,7 +49,7 @@ def clip(node: Node) -> Optional[relax.Expr]:
         if dtype.startswith("float") and constant_value(bound) is None:
             unbounded = number(open_end, data)
             bound = relax.op.where(relax.op.isnan(bound), unbounded, bound)
-        data = function(data, bound)
+        data = node.emit(function(data, bound))
     return data
 
 
@@ -88,7 +87,7 @@ def mish(node: Node) -> relax.Expr:
     return relax.op.multiply(node[0], relax.op.tanh(_softplus(node[0])))
 
 
-def power(node: Node) -> Optional[relax.Expr]:
+def power(node: Node) -> relax.Expr | None:
     """Powers whose exponent is of another dtype, and integer powers."""
     base, exponent = node[0], node[1]
     if dtype_of(base).startswith("float"):
@@ -100,7 +99,7 @@ def power(node: Node) -> Optional[relax.Expr]:
     return relax.op.astype(relax.op.round(wide), dtype_of(base))
 
 
-def modulo(node: Node) -> Optional[relax.Expr]:
+def modulo(node: Node) -> relax.Expr | None:
     """Modulo with the divisor's sign, or with the dividend's where fmod=1."""
     left, right = node[0], node[1]
     if not dtype_of(left).startswith("float"):
@@ -126,7 +125,7 @@ def is_infinite(node: Node) -> relax.Expr:
     return signs[0] if len(signs) == 1 else relax.op.logical_or(*signs)
 
 
-def shift(node: Node) -> Optional[relax.Expr]:
+def shift(node: Node) -> relax.Expr | None:
     """Bit shifts; by the width or more, every bit is shifted out."""
     data, amount = node[0], node[1]
     if dtype_of(data).startswith("uint"):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Optional
-
 import numpy as np
 from tvm import relax
 
@@ -24,16 +22,17 @@ def in_range(indices: relax.Expr, extent: int) -> relax.Expr:
     return relax.op.where(below, relax.op.add(indices, relax.const(extent, dtype)), indices)
 
 
-def gather(node: Node) -> Optional[relax.Expr]:
+def gather(node: Node) -> relax.Expr | None:
     """`take` along one axis."""
     shape = static_shape(node[0])
     if shape is None:
         return None
     axis = node.attr("axis", 0) % len(shape)
-    return relax.op.take(node[0], in_range(node[1], shape[axis]), axis)
+    # "clip" keeps a wrong index at run time within the tensor's memory.
+    return relax.op.take(node[0], in_range(node[1], shape[axis]), axis, mode="clip")
 
 
-def gather_elements(node: Node) -> Optional[relax.Expr]:
+def gather_elements(node: Node) -> relax.Expr | None:
     """One element for each index."""
     shape = static_shape(node[0])
     if shape is None:
@@ -42,7 +41,7 @@ def gather_elements(node: Node) -> Optional[relax.Expr]:
     return relax.op.gather_elements(node[0], in_range(node[1], shape[axis]), axis)
 
 
-def scatter_elements(node: Node) -> Optional[relax.Expr]:
+def scatter_elements(node: Node) -> relax.Expr | None:
     """Indices that count from the end made positive; TVM's converter does the rest."""
     shape = static_shape(node[0])
     if shape is None:
@@ -63,7 +62,9 @@ def one_hot(node: Node) -> relax.Expr:
     depth = int(node.value(1, "the depth").reshape(-1)[0])
     shape = node.shape(0)
     axis = node.attr("axis", -1) % (len(shape) + 1)
-    indices = relax.op.expand_dims(in_range(node.emit(relax.op.astype(node[0], "int64")), depth), axis)
+    indices = relax.op.expand_dims(
+        in_range(node.emit(relax.op.astype(node[0], "int64")), depth), axis
+    )
     along = [1] * (len(shape) + 1)
     along[axis] = depth
     positions = constant(np.arange(depth, dtype="int64").reshape(along))
@@ -106,7 +107,7 @@ def reverse_sequence(node: Node) -> relax.Expr:
     )
 
 
-def expand(node: Node) -> Optional[relax.Expr]:
+def expand(node: Node) -> relax.Expr | None:
     """Broadcast to the shape that both the operand's and the given one broadcast to."""
     wanted, shape = constant_value(node[1]), static_shape(node[0])
     if wanted is None or shape is None:
@@ -115,7 +116,7 @@ def expand(node: Node) -> Optional[relax.Expr]:
     return relax.op.broadcast_to(node[0], target)
 
 
-def split(node: Node) -> Optional[list[relax.Expr]]:
+def split(node: Node) -> list[relax.Expr] | None:
     """Slices of the given extents along an axis; TVM's `split` takes no empty ones."""
     shape = static_shape(node[0])
     if shape is None or not node.proto.output:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Optional
 
 import numpy as np
 from tvm import relax
@@ -71,7 +70,7 @@ def lp_normalization(node: Node) -> relax.Expr:
     return relax.op.where(relax.op.equal(norm, zero), zero, relax.op.divide(data, norm))
 
 
-def batch_normalization(node: Node) -> Optional[list[relax.Expr]]:
+def batch_normalization(node: Node) -> list[relax.Expr] | None:
     """Training mode: the batch's own statistics, and the moving ones updated."""
     if not node.attr("training_mode", 0):
         return None

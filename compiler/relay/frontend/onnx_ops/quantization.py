@@ -7,8 +7,6 @@ Where exactness can be had at the price of int32 arithmetic (`ConvInteger`), it 
 
 from __future__ import annotations
 
-from typing import Optional
-
 import numpy as np
 import onnx
 from tvm import relax
@@ -21,14 +19,16 @@ _LIMITS = {"uint8": (0, 255), "int8": (-128, 127), "uint16": (0, 65535), "int16"
 
 
 def dequantize(
-    node: Node, data: relax.Expr, scale: relax.Expr, zero: Optional[relax.Expr], axis: int
+    node: Node, data: relax.Expr, scale: relax.Expr, zero: relax.Expr | None, axis: int
 ) -> relax.Expr:
     """(data - zero) * scale in float32; scale and zero are scalars or vectors along `axis`."""
     value = relax.op.astype(data, "float32")
     shape = static_shape(data)
     assert shape is not None
     if zero is not None:
-        value = relax.op.subtract(value, _along(relax.op.astype(zero, "float32"), zero, shape, axis))
+        value = relax.op.subtract(
+            value, _along(relax.op.astype(zero, "float32"), zero, shape, axis)
+        )
     factor = scale if dtype_of(scale) == "float32" else relax.op.astype(scale, "float32")
     return node.emit(relax.op.multiply(value, _along(factor, scale, shape, axis)))
 
@@ -49,9 +49,7 @@ def quantize(
     return relax.op.astype(relax.op.clip(relax.op.add(scaled, offset), low, high), dtype)
 
 
-def _along(
-    value: relax.Expr, given: relax.Expr, shape: tuple[int, ...], axis: int
-) -> relax.Expr:
+def _along(value: relax.Expr, given: relax.Expr, shape: tuple[int, ...], axis: int) -> relax.Expr:
     """`value`, of the shape of `given`, so that it broadcasts along `axis` of `shape`."""
     extents = static_shape(given) or ()
     if len(extents) > 1:
@@ -99,7 +97,7 @@ def conv_integer(node: Node) -> relax.Expr:
 
 
 def convolution(
-    node: Node, data: relax.Expr, weights: relax.Expr, bias: Optional[relax.Expr]
+    node: Node, data: relax.Expr, weights: relax.Expr, bias: relax.Expr | None
 ) -> relax.Expr:
     """The Conv node with the attributes of `node` on these operands."""
     scope = {"data": data, "weights": weights, "bias": bias}

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Optional
 
 import numpy as np
 from tvm import relax
@@ -37,8 +36,8 @@ class Direction:
     node: Node
     hidden: int
     recurrent: relax.Expr  # transposed R, [hidden, gates * hidden]
-    bias: Optional[relax.Expr]  # recurrent bias, [gates * hidden]; None where W's sum has it
-    peepholes: Optional[relax.Expr]
+    bias: relax.Expr | None  # recurrent bias, [gates * hidden]; None where W's sum has it
+    peepholes: relax.Expr | None
     activations: list[Activation]
 
     def gate(self, values: relax.Expr, index: int) -> relax.Expr:
@@ -96,9 +95,7 @@ def _lstm_step(layer: Direction, inputs: relax.Expr, state: State) -> State:
         value = layer.gate(gates, index)
         if layer.peepholes is not None:
             begin = peephole * layer.hidden
-            weight = relax.op.strided_slice(
-                layer.peepholes, [0], [begin], [begin + layer.hidden]
-            )
+            weight = relax.op.strided_slice(layer.peepholes, [0], [begin], [begin + layer.hidden])
             value = relax.op.add(value, relax.op.multiply(weight, seen))
         return node.emit(f(layer.clipped(value)))
 
@@ -128,7 +125,7 @@ def recurrent(node: Node) -> list[relax.Expr]:
     gates, states, _, step = _KINDS[node.proto.op_type]
     batch_first = bool(node.attr("layout", 0))
     data = node.emit(relax.op.permute_dims(node[0], [1, 0, 2])) if batch_first else node[0]
-    length, batch, size = (int(extent) for extent in data.ty.shape.values)
+    length, batch = (int(extent) for extent in data.ty.shape.values[:2])
     if length > MAX_ITERATIONS:
         raise node.unsupported(f"the sequence has {length} steps, more than {MAX_ITERATIONS}")
     directions, width = node.shape(1)[:2]
@@ -166,8 +163,10 @@ def _direction(
     inner = None
     if node.get(3) is not None:
         both = step_of(node, node[3], 0, index)
-        parts = [relax.op.strided_slice(both, [0], [i * gates * hidden], [(i + 1) * gates * hidden])
-                 for i in (0, 1)]
+        parts = [
+            relax.op.strided_slice(both, [0], [i * gates * hidden], [(i + 1) * gates * hidden])
+            for i in (0, 1)
+        ]
         if node.proto.op_type == "GRU" and node.attr("linear_before_reset", 0):
             split = 2 * hidden
             inner = node.emit(relax.op.strided_slice(parts[1], [0], [split], [3 * hidden]))

@@ -7,8 +7,8 @@ weights depend on the shapes and attributes only, so that they are computed here
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Optional
 
 import numpy as np
 from tvm import relax
@@ -71,7 +71,7 @@ def upsample(node: Node) -> relax.Expr:
     return _apply(node, plan)
 
 
-def _optional(node: Node, index: int, what: str) -> Optional[np.ndarray]:
+def _optional(node: Node, index: int, what: str) -> np.ndarray | None:
     if node.get(index) is None:
         return None
     values = node.value(index, what).ravel()
@@ -81,8 +81,8 @@ def _optional(node: Node, index: int, what: str) -> Optional[np.ndarray]:
 def _extents(
     node: Node,
     shape: list[int],
-    scales: Optional[np.ndarray],
-    sizes: Optional[np.ndarray],
+    scales: np.ndarray | None,
+    sizes: np.ndarray | None,
 ) -> tuple[list[int], list[float]]:
     """New extents and scale factors of the axes that are resized."""
     if scales is not None:
@@ -143,13 +143,14 @@ def _taps(node: Node, at: np.ndarray, factor: float) -> tuple[np.ndarray, np.nda
     mode = node.attr("mode", "nearest")
     if mode == "nearest":
         default = "floor" if node.opset < 11 else "round_prefer_floor"
-        rounding = {
+        rounding: dict[str, Callable[[np.ndarray], np.ndarray]] = {
             "round_prefer_floor": lambda x: np.ceil(x - 0.5),
             "round_prefer_ceil": lambda x: np.floor(x + 0.5),
             "floor": np.floor,
             "ceil": np.ceil,
-        }[node.attr("nearest_mode", default)]
-        return rounding(at).astype("int64")[None], np.ones((1, at.size))
+        }
+        rounded = rounding[node.attr("nearest_mode", default)](at)
+        return rounded.astype("int64")[None], np.ones((1, at.size))
     stretch = min(factor, 1.0) if node.attr("antialias", 0) else 1.0
     reach = 2 if mode == "cubic" else 1
     start = math.floor(-reach / stretch) + 1
@@ -194,7 +195,7 @@ def _along(node: Node, data: relax.Expr, entry: Axis) -> relax.Expr:
         repeats = len(index) // old
         if np.array_equal(index, np.arange(old).repeat(repeats)):
             return relax.op.repeat(data, repeats, entry.axis)
-        return relax.op.take(data, constant(index), entry.axis)
+        return relax.op.take(data, constant(index), entry.axis, mode="clip")
     if len(entry.indices) > MAX_GATHERED_TAPS:
         matrix = np.zeros((old, entry.indices.shape[1]))
         for index, weight in zip(entry.indices, entry.weights):
@@ -205,11 +206,13 @@ def _along(node: Node, data: relax.Expr, entry: Axis) -> relax.Expr:
         return relax.op.permute_dims(product, swap)
     along = [1] * rank
     along[entry.axis] = -1
-    total: Optional[relax.Expr] = None
+    total: relax.Expr | None = None
     for index, weight in zip(entry.indices, entry.weights):
         if weight.any():
             factor = constant(weight.astype(dtype).reshape(along))
-            term = relax.op.multiply(relax.op.take(data, constant(index), entry.axis), factor)
+            term = relax.op.multiply(
+                relax.op.take(data, constant(index), entry.axis, mode="clip"), factor
+            )
             total = term if total is None else relax.op.add(total, term)
     assert total is not None
     return total

@@ -1,0 +1,148 @@
+"""The last rules on x86: they take what no other rule does, so that nothing stays unscheduled."""
+
+from __future__ import annotations
+
+import logging
+
+from tvm import s_tir, tirx
+from tvm.target import Target
+
+from ..generic.inline import inline_stages
+from ..generic.merge_axes import is_simple_reduction, merge_axes
+from ..generic.stages import Stage, contiguous_group, stages, work
+from .injective import PARALLEL_ITERATIONS, PARALLEL_WORK, parallelize, schedule_nest
+from .machine import Machine
+from .reduction import (
+    Cut,
+    by_kind,
+    cut_inner_axis,
+    find,
+    moving,
+    partial_results,
+    schedule_partial,
+    schedule_scalar,
+    vectorize_reduction,
+    walks,
+)
+
+# Reductions with fewer results than this reduce chunks of their axis in parallel.
+FEW_RESULTS = 16
+
+_LOG = logging.getLogger("baton.schedules")
+
+
+class StageByStage(s_tir.dlight.ScheduleRule):
+    """Takes every function with root-level blocks; each stage gets a nest of its own.
+
+        parallel spatial axes, fused
+          partial results          vectorized along the contiguous axis
+          the stage
+
+    An injective stage is scheduled like an injective function. A reduction with fewer results
+    than threads first reduces a few dozen chunks of its axis in parallel. Opaque blocks (sort,
+    scan, scatter) stay the serial loops that they are.
+    """
+
+    def apply(self, func: tirx.PrimFunc, target: Target, _: bool) -> s_tir.Schedule | None:
+        sch = s_tir.Schedule(func, error_render_level="fast")
+        if not stages(sch):
+            return None
+        inline_stages(sch)
+        machine = Machine.from_target(target)
+        for name in [stage.name for stage in stages(sch)]:
+            try:
+                sch = _schedule_stage(sch, name, machine)
+            except s_tir.ScheduleError as error:
+                # What was done to the stage so far is correct: a primitive that fails changes
+                # nothing.
+                _LOG.warning("stage %s stays partly scheduled: %s", name, error)
+        return sch
+
+
+class Opaque(s_tir.dlight.ScheduleRule):
+    """Takes functions without blocks, as TOPI writes sort and scatter: leaves them serial."""
+
+    def apply(self, func: tirx.PrimFunc, target: Target, _: bool) -> s_tir.Schedule | None:
+        sch = s_tir.Schedule(func, error_render_level="fast")
+        return None if stages(sch) else sch
+
+
+def _schedule_stage(sch: s_tir.Schedule, name: str, machine: Machine) -> s_tir.Schedule:
+    stage = find(sch, name)
+    if stage.opaque:
+        return sch
+    parallel = work([stage]) >= PARALLEL_WORK
+    if not stage.is_reduction:
+        sch = _rescheduled(merge_axes(sch.mod["main"], stage, contiguous_group(stage, stage.iters)))
+        schedule_nest(sch, find(sch, name), machine, parallel)
+        return sch
+    if parallel and _volume(stage, "S") < FEW_RESULTS and is_simple_reduction(stage):
+        sch, name = _in_chunks(sch, stage)
+    func, cut = cut_inner_axis(sch.mod["main"], name, machine)
+    sch = _rescheduled(func)
+    if cut is not None:
+        _schedule_cut(sch, name, cut, parallel)
+    else:
+        _schedule_nest(sch, find(sch, name), machine, parallel)
+    return sch
+
+
+def _rescheduled(func: tirx.PrimFunc) -> s_tir.Schedule:
+    return s_tir.Schedule(func, error_render_level="fast")
+
+
+def _volume(stage: Stage, kind: str) -> int:
+    volume = 1
+    for it in moving(stage, kind):
+        volume *= it.extent
+    return volume
+
+
+def _in_chunks(sch: s_tir.Schedule, stage: Stage) -> tuple[s_tir.Schedule, str]:
+    """Reduce chunks of the axis in a stage of their own, whose name is returned."""
+    axis = max(moving(stage, "R"), key=lambda it: it.extent)
+    loop = sch.get_loops(stage.rv)[stage.iters.index(axis)]
+    chunks = next(n for n in range(PARALLEL_ITERATIONS, 0, -1) if axis.extent % n == 0)
+    if chunks == 1:
+        return sch, stage.name
+    chunk, _ = sch.split(loop, [chunks, None])
+    partial = sch.rfactor(chunk, factor_axis=0)
+    schedule_scalar(sch, stage.rv, 0)
+    return sch, str(sch.get(partial).name_hint)
+
+
+def _schedule_cut(sch: s_tir.Schedule, name: str, cut: Cut, parallel: bool) -> None:
+    blocks = partial_results(sch, cut)
+    output = find(sch, name).rv
+    if cut.stage != name:
+        blocks.append(find(sch, cut.stage).rv)
+    spatial, reduced = by_kind(sch, output, 0)
+    if len(spatial) > 1:
+        row = sch.fuse(*spatial)
+    else:
+        row = spatial[0] if spatial else sch.add_unit_loop(reduced[0])
+    if parallel and spatial:
+        sch.parallel(row)
+    for block in reversed(blocks):
+        sch.compute_at(block, row, preserve_unit_loops=True)
+    for block in blocks:
+        if cut.stage != name and block is blocks[-1]:
+            schedule_scalar(sch, block, 1)
+        else:
+            schedule_partial(sch, block, 1)
+    schedule_scalar(sch, output, 1)
+
+
+def _schedule_nest(sch: s_tir.Schedule, stage: Stage, machine: Machine, parallel: bool) -> None:
+    spatial, reduced = by_kind(sch, stage.rv, 0)
+    last = moving(stage, "S")[-1:]
+    lanes = machine.lanes(stage.outputs[0].dtype)
+    if last and reduced and walks(stage, last[0]) and last[0].extent % lanes == 0:
+        position = [it for it in stage.iters if it.kind == "S"].index(last[0])
+        outer, lane = sch.split(spatial[position], [None, lanes])
+        spatial = [*spatial[:position], outer, *spatial[position + 1 :]]
+        vectorize_reduction(sch, stage.rv, spatial, reduced, lane)
+    else:
+        schedule_scalar(sch, stage.rv, 0)
+    if parallel:
+        parallelize(sch, spatial)

@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from compiler.cli.app import app
+from compiler.errors import FrontendError
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def test_every_command_has_help(cli):
+    listing = cli.invoke(app, ["--help"]).stdout
+    for command in ("compile", "partition", "run", "bench", "demo"):
+        assert command in listing
+        assert cli.invoke(app, [command, "--help"]).exit_code == 0
+
+
+def test_the_command_line_is_read_without_importing_tvm_or_onnx():
+    program = (
+        "import sys, compiler.cli.app; "
+        "print([m for m in ('tvm', 'onnx', 'numpy', 'onnxruntime') if m in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "[]"
+
+
+def test_an_error_of_baton_is_one_line_on_stderr_and_exit_code_1(cli, tmp_path):
+    wrong = tmp_path / "wrong.onnx"
+    wrong.write_bytes(b"\x09not a model")
+    result = cli.invoke(app, ["compile", str(wrong), "--json"])
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    lines = [line for line in result.stderr.splitlines() if line.startswith("baton: error: ")]
+    assert len(lines) == 1
+    assert "wrong.onnx" in lines[0]
+    assert "Traceback" not in result.stderr
+
+
+def test_debug_lets_the_exception_through(cli, tmp_path):
+    result = cli.invoke(app, ["compile", str(tmp_path / "absent.onnx"), "--debug"])
+    assert isinstance(result.exception, FrontendError)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["compile", "m.onnx", "--shape", "data=1,x"],
+        ["compile", "m.onnx", "--shape", "1,3"],
+        ["compile", "m.onnx", "--shape", "data=1", "--shape", "data=2"],
+        ["compile", "m.onnx", "--opt-level", "9"],
+        ["compile"],
+        ["partition", "m.onnx", "--backend", "b", "--option", "novalue"],
+        ["partition", "m.onnx"],
+        ["run", "m.so", "--input", "image.npy"],
+        ["bench", "m.onnx", "--pin", "all"],
+        ["bench", "m.onnx", "--threads", "0"],
+    ],
+)
+def test_a_malformed_command_line_is_exit_code_2(cli, arguments):
+    result = cli.invoke(app, arguments)
+    assert result.exit_code == 2
+    assert result.stdout == ""
+
+
+def test_a_script_does_what_the_command_does_from_any_folder(model, plugin, tmp_path):
+    """Also one whose modules have the names of the project's own."""
+    (tmp_path / "compiler.py").write_text("raise RuntimeError('the wrong module')")
+    script = str(ROOT / "scripts" / "partition_model.py")
+    arguments = ["--backend", "mine", "--plugin", str(plugin), "--option", "ops=matmul", "--json"]
+    done = subprocess.run(
+        [sys.executable, script, str(model), *arguments],
+        cwd=tmp_path,
+        env={**os.environ, "TVM_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert [found["operators"] for found in json.loads(done.stdout)["subgraphs"]] == [["matmul"]]

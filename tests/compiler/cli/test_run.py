@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import json
+
+import numpy as np
+
+from compiler.cli.app import app
+
+
+def test_a_library_and_its_model_give_the_same_as_onnxruntime(
+    cli, model, library, reference, tmp_path
+):
+    data = np.random.default_rng(2).standard_normal((1, 3, 8, 8)).astype("float32")
+    np.save(tmp_path / "data.npy", data)
+    for path in (library, model):
+        saved = tmp_path / "out.npz"
+        arguments = ["--input", f"data={tmp_path / 'data.npy'}", "--save", str(saved), "--json"]
+        result = cli.invoke(app, ["run", str(path), *arguments])
+        assert result.exit_code == 0, result.stderr
+        expected = reference(data)
+        with np.load(saved) as arrays:
+            (output,) = (arrays[name] for name in arrays.files)
+        np.testing.assert_allclose(output, expected, rtol=1e-4, atol=1e-4)
+        (summary,) = json.loads(result.stdout)["outputs"].values()
+        assert summary["shape"] == [1, 10]
+        assert abs(summary["max"] - expected.max()) < 1e-3
+
+
+def test_random_inputs_are_the_same_for_the_same_seed(cli, library):
+    def outputs(seed):
+        arguments = ["run", str(library), "--random", "--seed", seed, "--json"]
+        return json.loads(cli.invoke(app, arguments).stdout)["outputs"]
+
+    assert outputs("1") == outputs("1")
+    assert outputs("1") != outputs("2")
+
+
+def test_every_repetition_is_timed(cli, library):
+    result = cli.invoke(app, ["run", str(library), "--random", "--repeat", "3", "--json"])
+    document = json.loads(result.stdout)
+    assert len(document["milliseconds"]) == 3
+    assert document["median_milliseconds"] == sorted(document["milliseconds"])[1]
+    assert "median" in cli.invoke(app, ["run", str(library), "--random", "--repeat", "1"]).stdout
+
+
+def test_inputs_that_are_missing_unknown_or_misshapen_are_errors_that_name_them(
+    cli, library, tmp_path
+):
+    np.save(tmp_path / "small.npy", np.zeros((1, 3, 4, 4), "float32"))
+    missing = cli.invoke(app, ["run", str(library)])
+    misshapen = cli.invoke(app, ["run", str(library), "--input", f"data={tmp_path}/small.npy"])
+    unknown = cli.invoke(
+        app, ["run", str(library), "--random", "--input", f"image={tmp_path}/small.npy"]
+    )
+    for result, name in ((missing, "data"), (misshapen, "data"), (unknown, "image")):
+        assert result.exit_code == 1
+        assert name in result.stderr.splitlines()[-1]
+
+
+def test_a_pickled_input_is_refused(cli, library, tmp_path):
+    np.save(tmp_path / "evil.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
+    result = cli.invoke(app, ["run", str(library), "--input", f"data={tmp_path}/evil.npy"])
+    assert result.exit_code == 1
+    assert "evil.npy" in result.stderr.splitlines()[-1]
+
+
+def test_a_file_that_is_no_library_is_refused(cli, tmp_path):
+    (tmp_path / "fake.so").write_bytes(b"\x7fELF")
+    result = cli.invoke(app, ["run", str(tmp_path / "fake.so"), "--random"])
+    assert result.exit_code == 1
+    assert "fake.so" in result.stderr.splitlines()[-1]
