@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Union
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class OtherOptionEntity:
     val: Any
 
 
-Knob = Union[SplitEntity, ReorderEntity, AnnotateEntity, OtherOptionEntity]
+Knob = SplitEntity | ReorderEntity | AnnotateEntity | OtherOptionEntity
 _KINDS: dict[str, tuple[type, str]] = {
     "sp": (SplitEntity, "size"),
     "re": (ReorderEntity, "perm"),

@@ -15,6 +15,7 @@ from typing import Any
 
 import tvm_ffi
 from tvm import s_tir, tirx
+from tvm.error import InternalError
 from tvm.target import Target
 
 ScheduleRule = s_tir.dlight.ScheduleRule
@@ -119,7 +120,7 @@ def _attempt(
     try:
         with target:
             return rule.apply(func, target, False)
-    except s_tir.ScheduleError as error:
+    except (s_tir.ScheduleError, InternalError) as error:
         reason = str(error).strip().splitlines()
         _LOG.warning(
             "rule %s can't schedule the function with blocks %s: %s",

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Any, Optional
+from typing import Any
 
 from tvm.target import Target
 
 from .config import ConfigEntity
 
-Query = Callable[[Target, tuple], Optional[ConfigEntity]]
+Query = Callable[[Target, tuple], ConfigEntity | None]
 """Looks up a tuning record: (target, AutoTVM workload tuple) -> config, or None."""
 
 
@@ -48,8 +48,8 @@ class Implementation:
     takes: Callable[[Any, Target], bool]
     fallback: Callable[[Any, Target], ConfigEntity]
     compute: Callable[..., Any]
-    task_args: Optional[Callable[[Any], tuple]] = None
-    pack: Optional[Callable[..., Any]] = None
+    task_args: Callable[[Any], tuple] | None = None
+    pack: Callable[..., Any] | None = None
 
 
 _STRATEGIES: dict[tuple[str, str], list[Implementation]] = {}
@@ -75,9 +75,9 @@ def select(
     op: str,
     workload: Any,
     target: Target,
-    query: Optional[Query] = None,
+    query: Query | None = None,
     disabled: Collection[str] = (),
-) -> Optional[tuple[Implementation, ConfigEntity]]:
+) -> tuple[Implementation, ConfigEntity] | None:
     """Choose an implementation and its config; None when the operator has none here.
 
     Parameters

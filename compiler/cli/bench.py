@@ -211,6 +211,7 @@ class Comparison:
         self._stack = ExitStack()
         self._workers: dict[str, WorkerProcess] = {}
         self._libraries: dict[str, Path] = {}
+        self._devices: dict[str, str] = {}
         self._reference: list[np.ndarray] | None = None
 
     def __enter__(self) -> Comparison:
@@ -237,6 +238,7 @@ class Comparison:
                 )
             self.result.engines[engine].build_seconds = answer["seconds"]
             self._libraries[engine] = library
+            self._devices[engine] = answer["device"]
             return [
                 TensorInfo(name, tuple(shape), dtype) for name, shape, dtype in answer["inputs"]
             ]
@@ -314,6 +316,7 @@ class Comparison:
             path=str(path),
             inputs=str(self._inputs),
             threads=self._options.threads,
+            device=self._devices.get(engine, "cpu"),
         )
         return float(answer["seconds"])
 

@@ -93,7 +93,8 @@ def show(*parts: Any) -> None:
     if not console.is_terminal:
         console = Console(width=_WIDTH_OF_FILES)
     for part in parts:
-        console.print(escape(part) if isinstance(part, str) else part, highlight=False)
+        is_line = isinstance(part, str)
+        console.print(escape(part) if is_line else part, highlight=False, soft_wrap=is_line)
 
 
 def show_json(document: Mapping[str, Any]) -> None:

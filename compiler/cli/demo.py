@@ -90,7 +90,8 @@ def demonstrate(
     model : str
         Path of an ONNX file, or name of a bundled model.
     options : BuildOptions
-        Without backends of the user's, a small one shows how subgraphs are claimed.
+        Without backends of the user's, a small one shows how subgraphs are claimed; it takes
+        the product with weights that a classifier ends in, and nothing of other networks.
     bench : BenchOptions
         How to measure; its `build` is replaced by `options`.
     steps : Steps, optional

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from compiler.errors import BatonError
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
     import numpy as np
 
 Inputs = Mapping[str, "np.ndarray"]
-InputInfo = tuple[str, tuple[int, ...], str]
-"""Name, shape and dtype."""
 
 MODULE_OF = {"onnxruntime": "onnxruntime", "openvino": "openvino", "relax": "tvm"}
 """The peers, and the Python module each needs."""
@@ -43,6 +42,21 @@ IMPORTED_TO_LOAD = {
 """Modules that are imported before the clock starts."""
 
 
+@dataclass(frozen=True)
+class Built:
+    """What is known of a library after its build.
+
+    Attributes
+    ----------
+    inputs : list of (name, shape, dtype)
+    device : str
+        Kind of the device that TVM's executor must be given; Baton's libraries know it.
+    """
+
+    inputs: list[tuple[str, tuple[int, ...], str]]
+    device: str = "cpu"
+
+
 class Engine(Protocol):
     """A model that is ready to run on inputs that are already set."""
 
@@ -56,18 +70,20 @@ class Engine(Protocol):
 # ---------------------------------------------------------------- builds, in a process before
 
 
-def build_baton(model: str, library: str, options: Mapping[str, Any]) -> list[InputInfo]:
-    """Compile the model with Baton and export it; returns its inputs."""
+def build_baton(model: str, library: str, options: Mapping[str, Any]) -> Built:
+    """Compile the model with Baton and export it."""
     from pathlib import Path
 
     from .compile import BuildOptions, compile_model
 
-    compiled = compile_model(Path(model), BuildOptions(**options), Path(library))
+    shapes = {name: tuple(shape) for name, shape in options["shapes"].items()}
+    build_options = BuildOptions(**{**options, "shapes": shapes})
+    compiled = compile_model(Path(model), build_options, Path(library))
     metadata = compiled.library.metadata
-    return [(info.name, info.shape, info.dtype) for info in metadata.inputs]
+    return Built([(info.name, info.shape, info.dtype) for info in metadata.inputs])
 
 
-def build_relax(model: str, library: str, options: Mapping[str, Any]) -> list[InputInfo]:
+def build_relax(model: str, library: str, options: Mapping[str, Any]) -> Built:
     """Compile the model with TVM's own importer and default Relax pipeline, and export it."""
     import onnx
     import tvm
@@ -80,13 +96,14 @@ def build_relax(model: str, library: str, options: Mapping[str, Any]) -> list[In
     mod = from_onnx(proto, shape_dict=shapes or None, keep_params_in_input=False)
     built_for = target.parse(options["target"], options["target_host"])
     tvm.compile(mod, target=built_for).export_library(library)
-    return [
+    inputs = [
         (var.name, tuple(int(extent) for extent in var.ty.shape), str(var.ty.dtype))
         for var in mod["main"].params
     ]
+    return Built(inputs, str(built_for.kind.name) if target.is_gpu(built_for) else "cpu")
 
 
-BUILDERS: dict[str, Callable[[str, str, Mapping[str, Any]], list[InputInfo]]] = {
+BUILDERS: dict[str, Callable[[str, str, Mapping[str, Any]], Built]] = {
     "baton": build_baton,
     "relax": build_relax,
 }
@@ -99,7 +116,7 @@ BUILDERS: dict[str, Callable[[str, str, Mapping[str, Any]], list[InputInfo]]] = 
 class BatonEngine:
     """A library that Baton exported."""
 
-    def __init__(self, path: str, inputs: Inputs, threads: int) -> None:
+    def __init__(self, path: str, inputs: Inputs, threads: int, device: str) -> None:
         from compiler.runtime import graph_executor, load_module
 
         from .run import devices_of
@@ -123,18 +140,19 @@ class BatonEngine:
 class RelaxEngine:
     """A library that TVM's default Relax pipeline built."""
 
-    def __init__(self, path: str, inputs: Inputs, threads: int) -> None:
+    def __init__(self, path: str, inputs: Inputs, threads: int, device: str) -> None:
         import tvm
         from tvm.runtime.vm import VirtualMachine
 
         module = tvm.runtime.load_module(path)
-        self._device = tvm.cpu(0)
+        self._device = tvm.device(device, 0)
         self._main = VirtualMachine(module, self._device)["main"]
-        self._inputs = [tvm.runtime.tensor(value) for value in inputs.values()]
+        self._inputs = [tvm.runtime.tensor(value, self._device) for value in inputs.values()]
         self._result: Any = None
 
     def run(self) -> None:
         self._result = self._main(*self._inputs)
+        self._device.sync()
 
     def outputs(self) -> list[np.ndarray]:
         single = hasattr(self._result, "numpy")
@@ -144,7 +162,7 @@ class RelaxEngine:
 class OnnxRuntimeEngine:
     """onnxruntime's CPU provider with every graph optimisation."""
 
-    def __init__(self, path: str, inputs: Inputs, threads: int) -> None:
+    def __init__(self, path: str, inputs: Inputs, threads: int, device: str) -> None:
         import onnxruntime
 
         options = onnxruntime.SessionOptions()
@@ -168,7 +186,7 @@ class OnnxRuntimeEngine:
 class OpenVinoEngine:
     """OpenVINO's CPU plugin, compiled for latency in float32."""
 
-    def __init__(self, path: str, inputs: Inputs, threads: int) -> None:
+    def __init__(self, path: str, inputs: Inputs, threads: int, device: str) -> None:
         import openvino
 
         core = openvino.Core()
@@ -194,7 +212,7 @@ class OpenVinoEngine:
         return [self._request.get_output_tensor(index).data for index in range(self._count)]
 
 
-ENGINES: dict[str, Callable[[str, Inputs, int], Engine]] = {
+ENGINES: dict[str, Callable[[str, Inputs, int, str], Engine]] = {
     "baton": BatonEngine,
     "relax": RelaxEngine,
     "onnxruntime": OnnxRuntimeEngine,

@@ -71,6 +71,8 @@ def show_partitioned(partitioned: Partitioned) -> None:
 
 def subgraph_table(infos: list[SubgraphInfo]) -> Any:
     """Backend, strategy, operators, inputs, target and attributes of each subgraph."""
+    if not infos:
+        return "No subgraph was accepted."
     return table(
         ("subgraph", "backend", "strategy", "operators", "inputs", "target", "attributes"),
         [

@@ -3,8 +3,8 @@
 It reads one JSON object per line from stdin and answers each with one line on stdout. Between
 requests it is blocked on the read and uses no CPU.
 
-    {"do": "build", "engine", "model", "library", "options"}   -> {"seconds", "inputs"}
-    {"do": "load", "engine", "path", "inputs", "threads"}      -> {"seconds"}
+    {"do": "build", "engine", "model", "library", "options"}   -> {"seconds", "inputs", "device"}
+    {"do": "load", "engine", "path", "inputs", "threads", "device"} -> {"seconds"}
     {"do": "run", "save"}                                      -> {"outputs"}
     {"do": "measure", "seconds", "at_least"}                   -> {"milliseconds", "peak_bytes"}
 
@@ -22,6 +22,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -48,15 +49,17 @@ class Worker:
     def build(self, engine: str, model: str, library: str, options: Any) -> dict[str, Any]:
         _import(IMPORTED_TO_BUILD[engine])
         start = time.perf_counter()
-        inputs = BUILDERS[engine](model, library, options)
-        return {"seconds": time.perf_counter() - start, "inputs": inputs}
+        built = BUILDERS[engine](model, library, options)
+        return {"seconds": time.perf_counter() - start, **asdict(built)}
 
-    def load(self, engine: str, path: str, inputs: str, threads: int) -> dict[str, Any]:
+    def load(
+        self, engine: str, path: str, inputs: str, threads: int, device: str
+    ) -> dict[str, Any]:
         with np.load(inputs, allow_pickle=False) as arrays:
             values = {name: arrays[name] for name in arrays.files}
         _import(IMPORTED_TO_LOAD[engine])
         start = time.perf_counter()
-        self._engine = ENGINES[engine](path, values, threads)
+        self._engine = ENGINES[engine](path, values, threads, device)
         return {"seconds": time.perf_counter() - start}
 
     def run(self, save: str) -> dict[str, Any]:

@@ -21,8 +21,8 @@ def static_shape(expr: relax.Expr) -> tuple[int, ...] | None:
     ty = expr.ty
     if not isinstance(ty, relax.TensorType) or not isinstance(ty.shape, relax.ShapeExpr):
         return None
-    dims = [getattr(dim, "value", None) for dim in ty.shape.values]
-    return None if any(dim is None for dim in dims) else tuple(int(dim) for dim in dims)
+    dims = [dim.value for dim in ty.shape.values if isinstance(dim, tirx.IntImm)]
+    return tuple(int(dim) for dim in dims) if len(dims) == len(ty.shape.values) else None
 
 
 class LayoutMap:
@@ -59,8 +59,8 @@ class LayoutMap:
         forms = self._forms[old]
         if block not in forms:
             if block == PLAIN:
-                source = max(forms)
-                call = unblock(self._builder, forms[source], static_shape(old)[1])
+                channels = int(old.ty.shape.values[1])
+                call = unblock(self._builder, forms[max(forms)], channels)
             else:
                 call = self._builder.call_te(_block, self.get(old, PLAIN), block)
             forms[block] = self._builder.emit(call)

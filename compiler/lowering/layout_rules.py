@@ -7,7 +7,7 @@ result and the emitted expression, or None to have the call run on plain tensors
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Optional
+from typing import Any
 
 import numpy as np
 import tvm
@@ -15,7 +15,7 @@ from tvm import relax
 
 from .layout import PLAIN, LayoutMap, static_shape, unblock
 
-Lowered = Optional[tuple[int, relax.Expr]]
+Lowered = tuple[int, relax.Expr] | None
 Rule = Callable[[relax.BlockBuilder, relax.Call, LayoutMap], Lowered]
 
 
@@ -156,7 +156,7 @@ _UNARY = (
     "nn.gelu nn.gelu_tanh nn.leakyrelu nn.relu nn.relu6 nn.selu nn.silu nn.softplus astype"
 )
 # These turn finite numbers into infinities or NaNs.
-_UNBOUNDED = frozenset("log rsqrt sqrt exp nn.softplus divide power".split())
+_UNBOUNDED = frozenset(["log", "rsqrt", "sqrt", "exp", "nn.softplus", "divide", "power"])
 _BINARY = "add divide maximum minimum multiply power subtract"
 _POOL = "nn.max_pool2d nn.avg_pool2d nn.adaptive_avg_pool2d"
 

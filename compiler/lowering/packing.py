@@ -1,4 +1,4 @@
-"""Rearranges weights: with numpy when they are known at build time, with Relax operators when not."""
+"""Rearranges weights: with numpy when they are known at build time, else with operators."""
 
 from __future__ import annotations
 

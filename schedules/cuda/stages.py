@@ -22,6 +22,7 @@ from .blocks import Stage, inline_producers, stages
 THREADS = 128
 MAX_BLOCK_REDUCTION_THREADS = 256
 LONG_REDUCTION = 128  # from here on a block of threads shares one output's reduction
+MAX_UNROLL = 64
 WIDE_OUTPUT = 16384  # so many outputs fill a device with one thread each
 
 
@@ -95,10 +96,12 @@ def _bind_spatial(schedule: s_tir.Schedule, block: SBlockRV) -> LoopRV:
 
 
 def _reduce_in_thread(schedule: s_tir.Schedule, stage: Stage, store: SBlockRV) -> None:
+    # The accumulator's start stays inside the loop: at a fused, split output the block's
+    # bindings are no longer affine, which decompose_reduction asks for.
     thread = _bind_spatial(schedule, store)
     schedule.compute_at(stage.block, thread, preserve_unit_loops=True)
-    loops = schedule.get_loops(stage.block)
-    schedule.decompose_reduction(stage.block, loops[-len(stage.reduction_extents)])
+    schedule.annotate(thread, "pragma_auto_unroll_max_step", MAX_UNROLL)
+    schedule.annotate(thread, "pragma_unroll_explicit", 0)
 
 
 def _reduce_across_threads(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tvm import s_tir
+from tvm.error import InternalError
 
 from .stages import Stage, body_cost, expensive_calls, stages
 
@@ -41,21 +42,24 @@ def inline_stages(
             continue
 
 
-def inline_output_copy(sch: s_tir.Schedule) -> None:
+def inline_output_copy(sch: s_tir.Schedule) -> s_tir.Schedule:
     """Let a producer write the output itself where the last stage only moves its elements.
 
-    Turns the reshape behind a group norm into the group norm's own store.
+    Turns the reshape behind a group norm into the group norm's own store. Returns the new
+    schedule, or the same where the last stage is not of that kind.
     """
     every = stages(sch)
     if len(every) < 2 or every[-1].opaque or every[-1].is_reduction:
-        return
+        return sch
     producers = sch.get_producers(every[-1].rv)
     if len(producers) != 1 or len(sch.get_consumers(producers[0])) != 1:
-        return
+        return sch
+    trial = sch.copy()
     try:
-        sch.reverse_compute_inline(every[-1].rv)
-    except s_tir.ScheduleError:
-        return
+        trial.reverse_compute_inline(stages(trial)[-1].rv)
+    except (s_tir.ScheduleError, InternalError):  # the latter for a few forms of index
+        return sch
+    return trial
 
 
 def _executions(sch: s_tir.Schedule, stage: Stage) -> int:

@@ -72,6 +72,8 @@ class Stage:
 
     Attributes
     ----------
+    iters : tuple of Iter
+        In the order of the loops that drive them, outermost first; empty if opaque.
     opaque : bool
         Not a perfect nest with one constant loop per iterator, or does more than store values:
         no rule may look inside.
@@ -120,20 +122,24 @@ _sblock_realize = tvm_ffi.get_global_func("s_tir.schedule.GetSBlockRealize")
 def _stage(sch: s_tir.Schedule, rv: Any) -> Stage:
     block = sch.get(rv)
     kinds = {tirx.IterVar.DataPar: "S", tirx.IterVar.CommReduce: "R"}
-    loops = [sch.get(loop) for loop in sch.get_loops(rv)]
     values = list(_sblock_realize(sch, rv).iter_values)
+    iters = []
+    for loop in map(sch.get, sch.get_loops(rv)):
+        driven = [iv for iv, value in zip(block.iter_vars, values) if value.same_as(loop.loop_var)]
+        if len(driven) == 1 and driven[0].iter_type in kinds and _is_constant(driven[0].dom):
+            iters.append(
+                Iter(kinds[driven[0].iter_type], int(driven[0].dom.extent), driven[0].var)
+            )
     plain = (
-        len(loops) == len(values) > 0
-        and all(value.same_as(loop.loop_var) for value, loop in zip(values, loops))
-        and all(isinstance(loop.extent, tirx.IntImm) for loop in loops)
-        and all(it.iter_type in kinds for it in block.iter_vars)
+        len(iters) == len(values) == len(sch.get_loops(rv)) > 0
         and len(block.writes) >= 1
         and _is_stores(block.body)
     )
-    iters = tuple(
-        Iter(kinds[it.iter_type], int(it.dom.extent), it.var) for it in block.iter_vars
-    ) if plain else ()
-    return Stage(str(block.name_hint), rv, block, iters, not plain)
+    return Stage(str(block.name_hint), rv, block, tuple(iters) if plain else (), not plain)
+
+
+def _is_constant(dom: Range) -> bool:
+    return isinstance(dom.extent, tirx.IntImm) and isinstance(dom.min, tirx.IntImm)
 
 
 def _is_stores(body: Any) -> bool:

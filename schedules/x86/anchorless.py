@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from .injective import Injective
+from .pooling import Pooling
 from .row_ops import RowOps
 from .stage_by_stage import Opaque, StageByStage
 
-RULES = (Injective(), RowOps(), StageByStage(), Opaque())
+RULES = (Injective(), Pooling(), RowOps(), StageByStage(), Opaque())

@@ -149,7 +149,7 @@ class DirectConv2d(s_tir.dlight.ScheduleRule):
             epilogue of the tile
     """
 
-    def apply(self, func: tirx.PrimFunc, target: Target, _: bool) -> s_tir.Schedule | None:
+    def apply(self, func: tirx.PrimFunc, target: Target, tunable: bool) -> s_tir.Schedule | None:
         sch = s_tir.Schedule(func)
         anchor = find_anchor(sch)
         if anchor is None:

@@ -8,7 +8,7 @@ from tvm import s_tir, tirx
 from tvm.target import Target
 
 from ..anchor import anchor_config, find_anchor, inline_around, sblocks
-from ..config import ConfigEntity, option, split
+from ..config import ConfigEntity, Knob, option, split
 from ..conv2d import Conv2dWorkload
 from ..rules import register_anchor_rule
 from ..strategy import Implementation, register
@@ -41,13 +41,13 @@ class Conv2dTemplate(s_tir.dlight.ScheduleRule):
           epilogue of the rows
     """
 
-    def apply(self, func: tirx.PrimFunc, target: Target, _: bool) -> s_tir.Schedule | None:
+    def apply(self, func: tirx.PrimFunc, target: Target, tunable: bool) -> s_tir.Schedule | None:
         sch = s_tir.Schedule(func)
         anchor = find_anchor(sch)
         if anchor is None:
             return None
         config = anchor_config(sch, anchor)
-        ic_block, _, kernel_h, kernel_w = self._extents(sch, anchor)
+        ic_block, kernel = self._extents(sch, anchor)
         out = inline_around(sch, anchor)
         pad = sblocks(sch).get("data_pad")
         if pad is not None:
@@ -55,17 +55,17 @@ class Conv2dTemplate(s_tir.dlight.ScheduleRule):
             if len(outer) == 4:
                 sch.vectorize(lane)
             sch.parallel(sch.fuse(*outer[:3]))
-        if (kernel_h, kernel_w) == (1, 1):
+        if kernel == (1, 1):
             self._pointwise(sch, anchor, out, config, ic_block)
         else:
             self._window(sch, anchor, out, config, ic_block)
         return sch
 
     @staticmethod
-    def _extents(sch: s_tir.Schedule, anchor: Any) -> tuple[int, int, int, int]:
-        """ic_block, oc_block, KH, KW of the packed weights (O/ob, I/ib, KH, KW, ib, ob)."""
+    def _extents(sch: s_tir.Schedule, anchor: Any) -> tuple[int, tuple[int, int]]:
+        """ic_block and (KH, KW) of the packed weights (O/ob, I/ib, KH, KW, ib, ob)."""
         shape = [int(dim) for dim in sch.get(anchor).reads[1].source.shape]
-        return shape[4], shape[5], shape[2], shape[3]
+        return shape[4], (shape[2], shape[3])
 
     @staticmethod
     def _window(sch: Any, anchor: Any, out: Any, config: ConfigEntity, ic_block: int) -> None:
@@ -112,7 +112,7 @@ def fallback(w: Conv2dWorkload, target: Target) -> ConfigEntity:
     """Fallback values of the template: the largest divisors that fit the registers."""
     oc = _largest_divisor(w.out_channels, Machine.from_target(target).lanes(w.dtype))
     ic = _largest_divisor(w.in_channels, oc)
-    knobs = {
+    knobs: dict[str, Knob] = {
         "tile_ic": split(w.in_channels // ic, ic),
         "tile_oc": split(w.out_channels // oc, oc),
     }

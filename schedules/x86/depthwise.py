@@ -60,15 +60,15 @@ def compute(w: Conv2dWorkload, config: ConfigEntity, rule: str, data: Any, weigh
 class DepthwiseConv2d(s_tir.dlight.ScheduleRule):
     """Takes a fused function whose anchor is a depthwise conv2d on a blocked layout.
 
-        parallel n, c, oh_tile
-          pad the rows that the tile reads
-          oh, ow_tile
-            registers[tile_ow, lanes] = 0
-            unrolled kh, kw, tile_ow; vector lanes: fma
-            epilogue of the tile
+    parallel n, c, oh_tile
+      pad the rows that the tile reads
+      oh, ow_tile
+        registers[tile_ow, lanes] = 0
+        unrolled kh, kw, tile_ow; vector lanes: fma
+        epilogue of the tile
     """
 
-    def apply(self, func: tirx.PrimFunc, target: Target, _: bool) -> s_tir.Schedule | None:
+    def apply(self, func: tirx.PrimFunc, target: Target, tunable: bool) -> s_tir.Schedule | None:
         sch = s_tir.Schedule(func)
         anchor = find_anchor(sch)
         if anchor is None:

@@ -9,7 +9,7 @@ from tvm import s_tir, tirx
 from tvm.target import Target
 
 from ..generic.inline import inline_stages
-from ..generic.merge_axes import merge_axes
+from ..generic.rewrite import merge_axes
 from ..generic.stages import (
     Iter,
     Stage,
@@ -29,8 +29,11 @@ PARALLEL_WORK = 32 * 1024
 # Iterations that a parallel loop should have, so that any usual number of threads shares it
 # evenly; more loops are fused into it until it has them.
 PARALLEL_ITERATIONS = 64
-# Fewer lanes than this are not worth a vector.
-MIN_LANES = 4
+# The narrowest vectors that are made explicitly are half the widest; LLVM does better with
+# whole vectors and a remainder than with quarters.
+NARROWEST = 2
+# Rows of a transposition's tile: the floats of one cache line, unless the axis is not divisible.
+MIN_ROWS, MAX_ROWS = 4, 16
 
 
 class Injective(s_tir.dlight.ScheduleRule):
@@ -72,15 +75,21 @@ def schedule_nest(sch: s_tir.Schedule, stage: Stage, machine: Machine, parallel:
         parallelize(sch, outer)
 
 
-def parallelize(sch: s_tir.Schedule, loops: Sequence[Any]) -> None:
-    """Fuse leading loops until there are iterations for every thread; run them in parallel."""
+def parallelize(sch: s_tir.Schedule, loops: Sequence[Any]) -> list[Any]:
+    """Fuse leading loops until there are iterations for every thread; run them in parallel.
+
+    Returns the loops that result, outermost first.
+    """
     count, extent = 0, 1
     for loop in loops:
         if extent >= PARALLEL_ITERATIONS:
             break
         count, extent = count + 1, extent * int(sch.get(loop).extent)
-    if extent > 1:
-        sch.parallel(sch.fuse(*loops[:count]) if count > 1 else loops[0])
+    if extent == 1:
+        return list(loops)
+    fused = sch.fuse(*loops[:count]) if count > 1 else loops[0]
+    sch.parallel(fused)
+    return [fused, *loops[count:]]
 
 
 def vectorize_inner(
@@ -135,12 +144,11 @@ def _vector_lanes(stage: Stage, group: Sequence[Iter], machine: Machine) -> int:
         for access in accesses(stage)
         if access.is_store or stride(access, innermost.var) != 0
     )
-    candidates = []
-    lanes = most
-    while lanes >= MIN_LANES:
-        if extent % lanes == 0 and _keeps_branches_out(stage, group, lanes):
-            candidates.append(lanes)
-        lanes //= 2
+    candidates = [
+        lanes
+        for lanes in (most, most // NARROWEST)
+        if lanes > 1 and extent % lanes == 0 and _keeps_branches_out(stage, group, lanes)
+    ]
     if len(group) > 1 or not candidates:
         return candidates[0] if candidates else 0
     # Index arithmetic, as a reshape leaves it, may be whole vectors only at a smaller width.
@@ -169,21 +177,26 @@ def _transposed_iter(
     stage: Stage, nest: Sequence[tuple[Iter, Any]], group: Sequence[Iter]
 ) -> int | None:
     """Position in `nest` of the axis that a load walks contiguously while the store doesn't."""
-    for access in accesses(stage):
+    every = accesses(stage)
+    for number, access in enumerate(every):
         if access.is_store or stride(access, group[-1].var) in (0, 1):
             continue
         for index, (it, _) in enumerate(nest):
-            if it.extent >= MIN_LANES and it not in group and stride(access, it.var) == 1:
+            rows = _tile_rows(it.extent)
+            if it not in group and rows >= MIN_ROWS and lane_strides(stage, it, rows)[number] == 1:
                 return index
     return None
+
+
+def _tile_rows(extent: int) -> int:
+    return next(rows for rows in range(MAX_ROWS, 0, -1) if extent % rows == 0)
 
 
 def _tile(
     sch: s_tir.Schedule, outer: list[Any], position: int, lane: Any, extent: int
 ) -> list[Any]:
     """Walk a transposition in tiles, so that each cache line loaded is used up while in L1."""
-    rows = next(rows for rows in (16, 8, 7, 6, 5, 4, 3, 2, 1) if extent % rows == 0)
-    tiles, row = sch.split(outer[position], [None, rows])
+    tiles, row = sch.split(outer[position], [None, _tile_rows(extent)])
     outer = [*outer[:position], tiles, *outer[position + 1 :]]
     sch.reorder(*outer, row, lane)
     sch.unroll(row)

@@ -18,7 +18,12 @@ from typing import Any
 import tvm_ffi
 from tvm import s_tir, tirx
 
-from ..generic.merge_axes import is_simple_reduction, merge_axes, peel_reduction
+from ..generic.rewrite import (
+    is_simple_reduction,
+    merge_axes,
+    peel_reduction,
+    separate_reductions,
+)
 from ..generic.stages import Iter, Stage, accesses, contiguous_group, stages, stride, uses
 from .machine import Machine
 
@@ -57,6 +62,22 @@ def walks(stage: Stage, it: Iter) -> bool:
     return any(
         not access.is_store and stride(access, it.var) == 1 for access in accesses(stage)
     )
+
+
+def cut_reductions(
+    func: tirx.PrimFunc, machine: Machine
+) -> tuple[tirx.PrimFunc, list[Cut]]:
+    """`cut_inner_axis` for every reduction, of which those with several results are separated."""
+    for stage in stages(s_tir.Schedule(func)):
+        if stage.is_reduction:
+            func = separate_reductions(func, stage)
+    cuts = []
+    for stage in stages(s_tir.Schedule(func)):
+        if stage.is_reduction:
+            func, cut = cut_inner_axis(func, stage.name, machine)
+            if cut is not None:
+                cuts.append(cut)
+    return func, cuts
 
 
 def cut_inner_axis(
@@ -125,38 +146,45 @@ def partial_results(sch: s_tir.Schedule, cut: Cut) -> list[Any]:
     return blocks
 
 
-def loops_of(sch: s_tir.Schedule, block: Any, depth: int) -> list[tuple[int | None, Any]]:
-    """The loops below the `depth` outer ones, each with the position of the iterator it drives.
+def loops_of(sch: s_tir.Schedule, block: Any, depth: int) -> list[tuple[Any | None, Any]]:
+    """The loops below the `depth` outer ones, each with the block iterator that it drives.
 
     A unit loop may drive none.
     """
-    values = list(_realize(sch, block).iter_values)
-    found: list[tuple[int | None, Any]] = []
+    bindings = list(zip(sch.get(block).iter_vars, _realize(sch, block).iter_values))
+    found: list[tuple[Any | None, Any]] = []
     for loop in sch.get_loops(block)[depth:]:
         var = sch.get(loop).loop_var
-        driven = [i for i, value in enumerate(values) if uses(value, var)]
+        driven = [iv for iv, value in bindings if uses(value, var)]
         found.append((driven[0] if driven else None, loop))
     return found
 
 
 def by_kind(sch: s_tir.Schedule, block: Any, depth: int) -> tuple[list[Any], list[Any]]:
     """Spatial and reduction loops below the `depth` outer ones."""
-    iter_vars = sch.get(block).iter_vars
     spatial, reduced = [], []
-    for position, loop in loops_of(sch, block, depth):
-        is_reduced = (
-            position is not None and iter_vars[position].iter_type == tirx.IterVar.CommReduce
-        )
+    for iv, loop in loops_of(sch, block, depth):
+        is_reduced = iv is not None and iv.iter_type == tirx.IterVar.CommReduce
         (reduced if is_reduced else spatial).append(loop)
     return spatial, reduced
 
 
 def schedule_partial(sch: s_tir.Schedule, block: Any, depth: int) -> None:
     """Vectorize a block of `partial_results`, whose first iterator is the lanes."""
-    lane = next(loop for position, loop in loops_of(sch, block, depth) if position == 0)
-    lane_var = sch.get(lane).loop_var
-    spatial, reduced = by_kind(sch, block, depth)
-    spatial = [loop for loop in spatial if not sch.get(loop).loop_var.same_as(lane_var)]
+    vectorize_along(sch, block, depth, sch.get(block).iter_vars[0].var)
+
+
+def vectorize_along(sch: s_tir.Schedule, block: Any, depth: int, var: Any) -> None:
+    """Make the loop that drives the iterator `var` the vector lanes of a reduction."""
+    lane = None
+    spatial, reduced = [], []
+    for iv, loop in loops_of(sch, block, depth):
+        if iv is not None and iv.var.same_as(var):
+            lane = loop
+        elif iv is not None and iv.iter_type == tirx.IterVar.CommReduce:
+            reduced.append(loop)
+        else:
+            spatial.append(loop)
     vectorize_reduction(sch, block, spatial, reduced, lane)
 
 

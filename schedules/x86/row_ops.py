@@ -25,20 +25,20 @@ from tvm.ir import TensorLoad
 from tvm.target import Target
 
 from ..generic.inline import inline_output_copy, inline_stages
-from ..generic.merge_axes import merge_axes
+from ..generic.rewrite import merge_axes
 from ..generic.stages import Iter, Stage, contiguous_group, stages, work
-from .injective import MIN_LANES, PARALLEL_WORK, vectorize_inner
+from .injective import NARROWEST, PARALLEL_WORK, vectorize_inner
 from .machine import Machine
 from .reduction import (
     Cut,
     by_kind,
-    cut_inner_axis,
+    cut_reductions,
     loops_of,
     moving,
     partial_results,
     schedule_partial,
     schedule_scalar,
-    vectorize_reduction,
+    vectorize_along,
     walks,
 )
 
@@ -80,10 +80,10 @@ class RowOps(s_tir.dlight.ScheduleRule):
             return None
         if [s for s in every[:-1] if not sch.get_consumers(s.rv)]:  # a second output
             return None
+        sch = inline_output_copy(sch)
         inline_stages(sch)
-        inline_output_copy(sch)
         machine = Machine.from_target(target)
-        func, cuts = _cut(sch.mod["main"], machine)
+        func, cuts = cut_reductions(sch.mod["main"], machine)
         rows = find_rows(stages(s_tir.Schedule(func)))
         if rows is None or _better_by_stage(every, rows):
             return None
@@ -182,16 +182,6 @@ def _better_by_stage(every: list[Stage], rows: Rows) -> bool:
     return count < FEW_ROWS and work(every) >= MUCH_WORK
 
 
-def _cut(func: tirx.PrimFunc, machine: Machine) -> tuple[tirx.PrimFunc, list[Cut]]:
-    cuts = []
-    for stage in stages(s_tir.Schedule(func)):
-        if stage.is_reduction:
-            func, cut = cut_inner_axis(func, stage.name, machine)
-            if cut is not None:
-                cuts.append(cut)
-    return func, cuts
-
-
 def _merge_rows_inside(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """Merge what axes the injective stages can walk flat within one row."""
     for name in [stage.name for stage in stages(s_tir.Schedule(func))]:
@@ -228,7 +218,7 @@ def _schedule(sch: s_tir.Schedule, cuts: list[Cut], machine: Machine) -> None:
         if stage.is_reduction:
             _schedule_reduction(sch, stage, rows, lanes)
         else:
-            _schedule_injective(sch, stage, machine)
+            schedule_injective(sch, stage, machine)
 
 
 def _row_loop(
@@ -258,31 +248,27 @@ def _row_loop(
 def _piece_size(rows: Rows, output: Stage, machine: Machine) -> tuple[int, int]:
     assert rows.piece is not None
     extent = rows.piece.extent
-    lanes = machine.lanes(output.outputs[0].dtype)
-    while lanes >= MIN_LANES:
-        if extent % lanes == 0:
+    most = machine.lanes(output.outputs[0].dtype)
+    for lanes in (most, most // NARROWEST):
+        if lanes > 1 and extent % lanes == 0:
             vectors = next(n for n in range(MAX_ROW_VECTORS, 0, -1) if extent % (lanes * n) == 0)
             return lanes * vectors, lanes
-        lanes //= 2
     return next(size for size in range(MAX_PLAIN_PIECE, 0, -1) if extent % size == 0), 0
 
 
 def _schedule_reduction(sch: s_tir.Schedule, stage: Stage, rows: Rows, lanes: int) -> None:
     piece = [i for i, axis in rows.maps[stage.name].items() if axis is rows.piece]
-    if not lanes or not piece:
+    if lanes and piece:
+        vectorize_along(sch, stage.rv, 1, stage.iters[piece[0]].var)
+    else:
         schedule_scalar(sch, stage.rv, 1)
-        return
-    lane = next(loop for position, loop in loops_of(sch, stage.rv, 1) if position == piece[0])
-    spatial, reduced = by_kind(sch, stage.rv, 1)
-    lane_var = sch.get(lane).loop_var
-    others = [loop for loop in spatial if not sch.get(loop).loop_var.same_as(lane_var)]
-    vectorize_reduction(sch, stage.rv, others, reduced, lane)
 
 
-def _schedule_injective(sch: s_tir.Schedule, stage: Stage, machine: Machine) -> None:
+def schedule_injective(sch: s_tir.Schedule, stage: Stage, machine: Machine) -> None:
+    """Vectorize what an injective stage computes for one row, below a single outer loop."""
     nest = []
-    for position, loop in loops_of(sch, stage.rv, 1):
+    for iv, loop in loops_of(sch, stage.rv, 1):
         extent = int(sch.get(loop).extent)
-        if position is not None and extent > 1:
-            nest.append((Iter("S", extent, stage.iters[position].var), loop))
+        if iv is not None and extent > 1:
+            nest.append((Iter("S", extent, iv.var), loop))
     vectorize_inner(sch, stage, nest, machine)

@@ -8,7 +8,7 @@ from tvm import s_tir, tirx
 from tvm.target import Target
 
 from ..generic.inline import inline_stages
-from ..generic.merge_axes import is_simple_reduction, merge_axes
+from ..generic.rewrite import is_simple_reduction, merge_axes, separate_reductions
 from ..generic.stages import Stage, contiguous_group, stages, work
 from .injective import PARALLEL_ITERATIONS, PARALLEL_WORK, parallelize, schedule_nest
 from .machine import Machine
@@ -49,6 +49,9 @@ class StageByStage(s_tir.dlight.ScheduleRule):
             return None
         inline_stages(sch)
         machine = Machine.from_target(target)
+        for stage in stages(sch):
+            if stage.is_reduction:
+                sch = _rescheduled(separate_reductions(sch.mod["main"], stage))
         for name in [stage.name for stage in stages(sch)]:
             try:
                 sch = _schedule_stage(sch, name, machine)
@@ -76,8 +79,13 @@ def _schedule_stage(sch: s_tir.Schedule, name: str, machine: Machine) -> s_tir.S
         sch = _rescheduled(merge_axes(sch.mod["main"], stage, contiguous_group(stage, stage.iters)))
         schedule_nest(sch, find(sch, name), machine, parallel)
         return sch
+    chunks = None
     if parallel and _volume(stage, "S") < FEW_RESULTS and is_simple_reduction(stage):
-        sch, name = _in_chunks(sch, stage)
+        chunks = _in_chunks(sch, stage)
+    if chunks is not None:
+        sch = _schedule_stage(sch, chunks, machine)
+        schedule_scalar(sch, find(sch, name).rv, 0)
+        return sch
     func, cut = cut_inner_axis(sch.mod["main"], name, machine)
     sch = _rescheduled(func)
     if cut is not None:
@@ -98,17 +106,16 @@ def _volume(stage: Stage, kind: str) -> int:
     return volume
 
 
-def _in_chunks(sch: s_tir.Schedule, stage: Stage) -> tuple[s_tir.Schedule, str]:
+def _in_chunks(sch: s_tir.Schedule, stage: Stage) -> str | None:
     """Reduce chunks of the axis in a stage of their own, whose name is returned."""
     axis = max(moving(stage, "R"), key=lambda it: it.extent)
     loop = sch.get_loops(stage.rv)[stage.iters.index(axis)]
     chunks = next(n for n in range(PARALLEL_ITERATIONS, 0, -1) if axis.extent % n == 0)
-    if chunks == 1:
-        return sch, stage.name
+    if chunks < FEW_RESULTS:
+        return None
     chunk, _ = sch.split(loop, [chunks, None])
     partial = sch.rfactor(chunk, factor_axis=0)
-    schedule_scalar(sch, stage.rv, 0)
-    return sch, str(sch.get(partial).name_hint)
+    return str(sch.get(partial).name_hint)
 
 
 def _schedule_cut(sch: s_tir.Schedule, name: str, cut: Cut, parallel: bool) -> None:
@@ -134,15 +141,19 @@ def _schedule_cut(sch: s_tir.Schedule, name: str, cut: Cut, parallel: bool) -> N
 
 
 def _schedule_nest(sch: s_tir.Schedule, stage: Stage, machine: Machine, parallel: bool) -> None:
+    """Without partial results: lanes along the last spatial axis, if it is the contiguous one."""
     spatial, reduced = by_kind(sch, stage.rv, 0)
     last = moving(stage, "S")[-1:]
     lanes = machine.lanes(stage.outputs[0].dtype)
+    lane = None
     if last and reduced and walks(stage, last[0]) and last[0].extent % lanes == 0:
         position = [it for it in stage.iters if it.kind == "S"].index(last[0])
         outer, lane = sch.split(spatial[position], [None, lanes])
         spatial = [*spatial[:position], outer, *spatial[position + 1 :]]
+        sch.reorder(*spatial, lane)
+    if parallel:
+        spatial = parallelize(sch, spatial)
+    if lane is not None:
         vectorize_reduction(sch, stage.rv, spatial, reduced, lane)
     else:
         schedule_scalar(sch, stage.rv, 0)
-    if parallel:
-        parallelize(sch, spatial)

@@ -36,11 +36,11 @@ CLEARLY = 0.9
 # V is read again for each group of output channels, so there are no more than needed.
 LEAST_OC_GROUPS = 4
 
-_A = {
+_A: dict[int, list[list[float]]] = {
     2: [[1, 1, 1, 0], [0, 1, -1, -1]],
     4: [[1, 1, 1, 1, 1, 0], [0, 1, -1, 2, -2, 0], [0, 1, 1, 4, 4, 0], [0, 1, -1, 8, -8, 1]],
 }
-_B = {
+_B: dict[int, list[list[float]]] = {
     2: [[1, 0, -1, 0], [0, 1, 1, 0], [0, -1, 1, 0], [0, 1, 0, -1]],
     4: [
         [4, 0, -5, 0, 1, 0],
@@ -51,7 +51,7 @@ _B = {
         [0, 4, 0, -5, 0, 1],
     ],
 }
-_G = {
+_G: dict[int, list[list[float]]] = {
     2: [[1, 0, 0], [1 / 2, 1 / 2, 1 / 2], [1 / 2, -1 / 2, 1 / 2], [0, 0, 1]],
     4: [
         [1 / 4, 0, 0],
@@ -72,10 +72,9 @@ def pack_weight(_: Any, weight: np.ndarray, config: ConfigEntity, ic_block: int)
     """OIHW -> (alpha^2, O/oc_tile, I, oc_tile), transformed in float64; constants only."""
     m, oc_tile = config.val("m"), config.val("oc_tile")
     o, i = weight.shape[:2]
-    g = np.array(_G[m])
-    u = np.einsum("xh,oihw,yw->xyio", g, weight.astype("float64"), g, optimize=True)
-    packed = u.reshape(len(g) ** 2, i, o // oc_tile, oc_tile).transpose(0, 2, 1, 3)
-    return np.ascontiguousarray(packed.astype(weight.dtype))
+    both_sides = np.kron(_G[m], _G[m])  # (alpha^2, 9): G g G' as one product
+    u = (both_sides @ weight.reshape(o * i, 9).T.astype("float64")).astype(weight.dtype)
+    return np.ascontiguousarray(u.reshape(-1, o // oc_tile, oc_tile, i).transpose(0, 1, 3, 2))
 
 
 def _combine(row: list[float], read: Any) -> Any:
@@ -182,13 +181,12 @@ class Winograd(s_tir.dlight.ScheduleRule):
           O and epilogue, tile by tile
     """
 
-    def apply(self, func: tirx.PrimFunc, target: Target, _: bool) -> s_tir.Schedule | None:
+    def apply(self, func: tirx.PrimFunc, target: Target, tunable: bool) -> s_tir.Schedule | None:
         sch = s_tir.Schedule(func)
         anchor = find_anchor(sch)
         if anchor is None:
             return None
         config = anchor_config(sch, anchor)
-        m = config.val("m")
         out = inline_around(sch, anchor, keep=STAGES)
         stages = [sblocks(sch)[name] for name in STAGES]
         pad, half, v, product, columns_done, tiles = stages
@@ -346,7 +344,5 @@ def takes(w: Conv2dWorkload, target: Target) -> bool:
     )
 
 
-register(
-    "nn.conv2d", "cpu", Implementation(NAME, 20, takes, fallback, compute, pack=pack_weight)
-)
+register("nn.conv2d", "cpu", Implementation(NAME, 20, takes, fallback, compute, pack=pack_weight))
 register_anchor_rule(NAME, Winograd())

@@ -22,6 +22,11 @@ READ_PLAIN_BELOW = 8
 OUT_ELEMENTWISE_FUSABLE = 4
 
 
+def ints(values: Any) -> Any:
+    """An attribute's integers as a tuple."""
+    return tuple(int(value) for value in values)
+
+
 def describe(call: relax.Call) -> Conv2dWorkload | None:
     """The workload of a conv2d call; None for forms that no implementation takes."""
     attrs = call.attrs
@@ -30,13 +35,14 @@ def describe(call: relax.Call) -> Conv2dWorkload | None:
     if data is None or weight is None or layouts != ("NCHW", "OIHW", "NCHW"):
         return None
 
-    def ints(values: Any) -> tuple[int, ...]:
-        return tuple(int(v) for v in values)
-
+    batch, channels, height, width = data
     return Conv2dWorkload(
-        *data,
+        batch,
+        channels,
+        height,
+        width,
         weight[0],
-        weight[2:],
+        (weight[2], weight[3]),
         ints(attrs.strides),
         ints(attrs.padding),
         ints(attrs.dilation),
@@ -72,7 +78,9 @@ def lower_conv2d(
     data, weight = call.args
     oc_block = oc_block_of(config)
     ic_block = input_block(workload, config, layouts.block(data), oc_block)
-    packed = pack(builder, weight, lambda ops, w: impl.pack(ops, w, config, ic_block))
+    pack_weight = impl.pack
+    assert pack_weight is not None, f"{impl.name} says not how its weights are packed"
+    packed = pack(builder, weight, lambda ops, w: pack_weight(ops, w, config, ic_block))
     result = builder.emit(
         builder.call_te(
             lambda x, w: impl.compute(workload, config, x, w),

@@ -17,23 +17,32 @@ from compiler.cli.processes import WorkerError, WorkerProcess
 from compiler.errors import BatonError, FrontendError
 
 
-def test_baton_and_onnxruntime_are_measured_and_compared(cli, model, tmp_path):
+def test_baton_and_its_peers_are_measured_and_compared(cli, model, tmp_path):
     path = tmp_path / "out.json"
-    arguments = ["bench", str(model), "--peers", "onnxruntime", "--rounds", "2"]
+    arguments = [
+        "bench",
+        str(model),
+        "--peers",
+        "onnxruntime,relax",
+        "--shape",
+        "data=1,3,8,8",
+        "--rounds",
+        "2",
+    ]
     result = cli.invoke(app, [*arguments, "--seconds", "0.01", "--json", str(path)])
     assert result.exit_code == 0, result.stderr
     assert "onnxruntime" in result.stdout
     document = json.loads(path.read_text())
     (measured,) = document["models"]
     assert measured["model"] == str(model)
-    assert list(measured["engines"]) == ["baton", "onnxruntime"]
+    assert list(measured["engines"]) == ["baton", "onnxruntime", "relax"]
     for engine in measured["engines"].values():
         assert engine["failed"] == ""
+        assert engine["error"] < 1e-4
         assert len(engine["rounds_ms"]) == 2
         assert engine["median_ms"] > 0
         assert engine["peak_bytes"] > 2**20
         assert engine["build_seconds"] > 0
-    assert measured["engines"]["baton"]["error"] < 1e-4
     assert measured["engines"]["baton"]["ratio"] == 1
     assert document["options"]["threads"] == 1
 
@@ -62,7 +71,7 @@ class FakeWorker:
     def ask(self, do, **arguments):
         self.sequence.append((self.name, do))
         if do == "build":
-            return {"seconds": 1.0, "inputs": [["data", [1], "float32"]]}
+            return {"seconds": 1.0, "inputs": [["data", [1], "float32"]], "device": "cpu"}
         if do == "load":
             return {"seconds": 0.5}
         if do == "run":
@@ -139,7 +148,7 @@ def test_a_worker_that_dies_is_reported_with_its_end():
     with WorkerProcess("relax", 1) as worker:
         os.kill(worker._process.pid, signal.SIGKILL)
         with pytest.raises(WorkerError, match=r"relax: .*asked to load: signal 9"):
-            worker.ask("load", engine="relax", path="", inputs="", threads=1)
+            worker.ask("load", engine="relax", path="", inputs="", threads=1, device="cpu")
 
 
 def test_an_unbounded_error_is_still_json():

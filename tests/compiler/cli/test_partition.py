@@ -31,6 +31,12 @@ def test_the_table_shows_operators_and_inputs(cli, model, plugin):
     assert "conv_weight" in result.stdout
 
 
+def test_a_backend_that_takes_nothing_is_no_error(cli, model, plugin):
+    result = partition(cli, model, plugin, "--option", "ops=nn.softmax")
+    assert result.exit_code == 0, result.stderr
+    assert "No subgraph was accepted" in result.stdout
+
+
 def test_the_module_is_written_as_text_and_as_json(cli, model, plugin, tmp_path):
     for name in ("mod.py", "mod.json"):
         path = tmp_path / name

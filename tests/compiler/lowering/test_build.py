@@ -196,9 +196,12 @@ def test_with_both_logs_the_auto_scheduler_record_comes_first(tmp_path):
     ansor, topi = tmp_path / "ansor.json", tmp_path / "conv.log"
     topi.write_text(conv_record(5) + "\n")
     assert record_log(ansor, mod, params, "max_pool2d") == 1
-    with autotvm.apply_history_best(str(topi)), auto_scheduler.ApplyHistoryBest(str(ansor)):
-        with tvm.transform.PassContext(opt_level=3):
-            lib = relay.build(mod, "llvm", params=params)
+    with (
+        autotvm.apply_history_best(str(topi)),
+        auto_scheduler.ApplyHistoryBest(str(ansor)),
+        tvm.transform.PassContext(opt_level=3),
+    ):
+        lib = relay.build(mod, "llvm", params=params)
     sources = {kernel.source for kernel in lib.report.kernels}
     assert {"auto_scheduler:ansor.json:1", "topi:conv.log:1", "topi:fallback"} == sources
     np.testing.assert_allclose(run(lib, x=X), reference(X, params), rtol=2e-5, atol=2e-5)
@@ -254,7 +257,7 @@ def test_a_dynamic_dimension_is_named():
                 R.output(y)
             return y
 
-    with pytest.raises(BuildError, match="'x'.*unknown dimension n"):
+    with pytest.raises(BuildError, match=r"'x'.*unknown dimension n"):
         relay.build(Dynamic, "llvm")
 
 

@@ -35,11 +35,13 @@ def conversions(mod, **options):
     names = []
     relax.analysis.post_order_visit(
         selected["main"],
-        lambda e: names.append(e.args[0].name_hint)
-        if isinstance(e, relax.Call)
-        and isinstance(e.op, tvm.ir.Op)
-        and e.op.name == "relax.call_tir"
-        else None,
+        lambda e: (
+            names.append(e.args[0].name_hint)
+            if isinstance(e, relax.Call)
+            and isinstance(e.op, tvm.ir.Op)
+            and e.op.name == "relax.call_tir"
+            else None
+        ),
     )
     same_numbers(mod, selected)
     return sum(name.startswith(("_block", "layout_unblock")) for name in names)

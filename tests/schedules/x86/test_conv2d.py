@@ -17,9 +17,7 @@ TARGETS = [
     tvm.target.Target({"kind": "llvm", "mcpu": mcpu})
     for mcpu in (tvm.target.codegen.llvm_get_system_cpu(), "x86-64-v3", "x86-64")
 ]
-BY_NAME = {
-    impl.name: impl for impl in strategy._STRATEGIES[("nn.conv2d", "cpu")]
-}
+BY_NAME = {impl.name: impl for impl in strategy._STRATEGIES[("nn.conv2d", "cpu")]}
 
 
 def reference(w: Conv2dWorkload, x: np.ndarray, weight: np.ndarray) -> np.ndarray:
@@ -136,9 +134,7 @@ def test_both_loop_orders_give_the_same_numbers(channels_outer):
 @pytest.mark.parametrize("kernel,stride,size", [(3, 1, 14), (3, 2, 15), (5, 1, 7), (5, 2, 9)])
 def test_depthwise_convolution_is_right(target, kernel, stride, size):
     pad = (kernel // 2,) * 4
-    w = Conv2dWorkload(
-        2, 48, size, size, 48, (kernel,) * 2, (stride,) * 2, pad, (1, 1), groups=48
-    )
+    w = Conv2dWorkload(2, 48, size, size, 48, (kernel,) * 2, (stride,) * 2, pad, (1, 1), groups=48)
     check(w, depthwise.DIRECT, target)
 
 

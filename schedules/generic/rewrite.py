@@ -5,6 +5,8 @@ enough: TVM indexes the buffer with quotients and remainders of the fused loop, 
 inner extent is no multiple of the vector width, these don't simplify to a flat index again.
 
 `peel_reduction` splits a reduction into a part that vectors divide and the elements left over.
+
+`separate_reductions` makes one stage for each result of a stage that computes several sums.
 """
 
 from __future__ import annotations
@@ -119,6 +121,58 @@ def peel_reduction(
         [head_buffer],
     )
     return _replace(func, block, [head, tail], allocations=[head_buffer])
+
+
+def separate_reductions(func: tirx.PrimFunc, stage: Stage) -> tirx.PrimFunc:
+    """Compute each of several independent sums (or maxima, ...) in a stage of its own.
+
+    A group norm sums x and x^2 in one stage; single sums are what vectors and `rfactor` take.
+    The function is returned unchanged where the results depend on each other (argmax).
+    """
+    block = stage.block
+    if not isinstance(block.body, tirx.SeqStmt) or not isinstance(block.init, tirx.SeqStmt):
+        return func
+    bound = [(stmt.var, stmt.value) for stmt in block.body.seq if isinstance(stmt, tirx.stmt.Bind)]
+    stores = [stmt for stmt in block.body.seq if isinstance(stmt, tirx.BufferStore)]
+    parts = []
+    for store in stores:
+        value = substitute(store.value, bound)
+        init = [first for first in block.init.seq if first.buffer.same_as(store.buffer)]
+        others = [other.buffer for other in stores if other is not store]
+        if (
+            len(init) != 1
+            or not isinstance(value, _COMBINERS)
+            or not _loads(value.a, store.buffer)
+            or _reads_any(value.b, [*others, store.buffer])
+        ):
+            return func
+        fresh = [(iv.var, tirx.Var(str(iv.var.name), iv.var.ty)) for iv in block.iter_vars]
+        parts.append(
+            _block(
+                func,
+                block,
+                [
+                    _iter_var(var, int(iv.dom.extent), iv.iter_type)
+                    for iv, (_, var) in zip(block.iter_vars, fresh)
+                ],
+                substitute(tirx.BufferStore(store.buffer, value, list(store.indices)), fresh),
+                substitute(init[0], fresh),
+                [],
+                f"{block.name_hint}_{store.buffer.name}",
+            )
+        )
+    return _replace(func, block, parts)
+
+
+def _reads_any(value: Expr, buffers: Sequence[Any]) -> bool:
+    found = False
+
+    def load(node: TensorLoad) -> None:
+        nonlocal found
+        found = found or any(node.source.same_as(buffer) for buffer in buffers)
+
+    tvm_ffi.structural_walk(value, (TensorLoad, load))
+    return found
 
 
 def is_simple_reduction(stage: Stage) -> bool:

@@ -1,0 +1,56 @@
+"""Tests of importing and simplifying the bundled networks: what is left is what must run."""
+
+from __future__ import annotations
+
+import importlib.util
+import pathlib
+
+import pytest
+import tvm
+
+from compiler.graph import simplify_passes
+from compiler.relay.frontend import from_onnx
+
+MODELS = pathlib.Path(__file__).resolve().parents[3] / "models"
+
+CONVOLUTIONAL = {"nn.conv2d", "nn.relu", "clip", "add", "concat", "mean", "reshape", "matmul"}
+EXPECTED = {
+    "resnet18_v1": ({"nn.conv2d": 20, "nn.relu": 17, "matmul": 1}, CONVOLUTIONAL),
+    "mobilenetv2_1_0": ({"nn.conv2d": 54, "clip": 36}, CONVOLUTIONAL),
+    "squeezenet1_1": ({"nn.conv2d": 26, "nn.relu": 26, "concat": 8}, CONVOLUTIONAL),
+}
+
+
+@pytest.fixture(scope="module")
+def hydrate():
+    """`tests/models/hydrate.py`, imported by its path."""
+    spec = importlib.util.spec_from_file_location("hydrate", MODELS / "hydrate.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.hydrate
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_a_convolutional_network_comes_down_to_its_kernels(name, hydrate, operators):
+    counts, allowed = EXPECTED[name]
+    mod, params = from_onnx(hydrate(name))
+    with tvm.transform.PassContext(opt_level=3):
+        after = operators(tvm.transform.Sequential(simplify_passes())(mod))
+    assert params == {}
+    assert {operator: after[operator] for operator in counts} == counts
+    assert set(after) <= allowed | {"nn.max_pool2d", "nn.avg_pool2d"}
+
+
+def test_a_transformer_keeps_its_norms_and_activations(hydrate, operators):
+    mod, _ = from_onnx(hydrate("minilm"))
+    after = operators(mod)
+    assert after["nn.layer_norm"] == 13 and after["nn.gelu"] == 6 and after["nn.softmax"] == 6
+    assert after["shape_of"] == after["shape_to_tensor"] == 0
+
+
+def test_a_model_comes_out_the_same_on_every_machine(hydrate):
+    tensors = {tensor.name: tensor for tensor in hydrate("squeezenet1_1").graph.initializer}
+    again = {tensor.name: tensor for tensor in hydrate("squeezenet1_1").graph.initializer}
+    assert tensors == again
+    with pytest.raises(FileNotFoundError):
+        hydrate("no_such_network")
