@@ -9,6 +9,7 @@ import typer
 
 from . import arguments
 from .console import Steps, failures, show_json
+from .models import find_model
 
 app = typer.Typer(
     help="Compile ONNX models the relay.build way, on today's TVM.",
@@ -17,7 +18,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-Model = Annotated[Path, typer.Argument(help="An ONNX file.", show_default=False)]
+Model = Annotated[
+    Path, typer.Argument(help="An ONNX file, or a bundled model's name.", show_default=False)
+]
 Target = Annotated[str, typer.Option(help='Such as "llvm -mcpu=x86-64-v3" or "cuda -arch=sm_90".')]
 TargetHost = Annotated[str | None, typer.Option(help="Of a GPU target; this machine if left out.")]
 OptLevel = Annotated[int, typer.Option(min=0, max=4, help="3 lets layouts change.")]
@@ -121,7 +124,7 @@ def compile_command(
         backend_options=arguments.options(option),
     )
     with failures(debug):
-        compiled = compile_model(model, options, output, Steps())
+        compiled = compile_model(find_model(str(model)), options, output, Steps())
         if as_json:
             show_json(compiled.to_json())
         else:
@@ -156,7 +159,7 @@ def partition_command(
         backend_options=arguments.options(option),
     )
     with failures(debug):
-        partitioned = partition_model(model, options, output, Steps())
+        partitioned = partition_model(find_model(str(model)), options, output, Steps())
         if as_json:
             show_json(partitioned.to_json())
         else:
@@ -198,7 +201,7 @@ def run_command(
     options = BuildOptions(target=target, shapes=arguments.shapes(shape))
     with failures(debug):
         ran = run_model(
-            model,
+            find_model(str(model)),
             files,
             fill_random=random,
             seed=seed,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -44,6 +45,10 @@ def cpus(text: str | None) -> tuple[int, ...]:
             )
         first = int(match.group(1))
         chosen += range(first, int(match.group(2) or first) + 1)
+    absent = set(chosen) - os.sched_getaffinity(0)
+    if absent:
+        problem = f"this process may not run on CPU {min(absent)}"
+        raise typer.BadParameter(problem, param_hint="--pin")
     return tuple(dict.fromkeys(chosen))
 
 

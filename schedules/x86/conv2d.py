@@ -26,7 +26,7 @@ SPARE_REGISTERS = 2
 # Narrowest channel block: a quarter of an AVX-512 register, the whole of an SSE one.
 MIN_BLOCK = 4
 # Below this many multiply-adds a kernel runs on one thread: waking the pool costs more.
-PARALLEL_MACS = 200_000
+PARALLEL_MACS = 1_000_000
 
 
 # --- compute -----------------------------------------------------------------------------

@@ -61,6 +61,7 @@ def test_debug_lets_the_exception_through(cli, tmp_path):
         ["partition", "m.onnx"],
         ["run", "m.so", "--input", "image.npy"],
         ["bench", "m.onnx", "--pin", "all"],
+        ["bench", "m.onnx", "--pin", "0-99999"],
         ["bench", "m.onnx", "--threads", "0"],
     ],
 )
