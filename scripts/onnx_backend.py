@@ -43,8 +43,33 @@ Outcome = tuple[str, str]
 # ---------------------------------------------------------------- one case, in a worker
 
 
-def compile_model(mod: Any, params: dict[str, Any]) -> Callable[[dict[str, np.ndarray]], Any]:
-    """Build a module for this CPU; returns a function from inputs to what `main` returns."""
+Call = Callable[[dict[str, np.ndarray]], Any]
+"""From inputs by name to what `main` returns: an array, or a list for a tuple."""
+
+
+def build_with_baton(mod: Any, params: dict[str, Any]) -> Call:
+    """Build a module for this CPU by `relay.build`."""
+    import tvm
+    from tvm import relax
+
+    from compiler import relay
+    from compiler.runtime import graph_executor
+
+    library = relay.build(mod, target="llvm", params=params)
+    module = graph_executor.GraphModule(library["default"](tvm.cpu()))
+
+    several = isinstance(mod["main"].ret_ty, relax.TupleType)
+
+    def call(inputs: dict[str, np.ndarray]) -> Any:
+        module.run(**inputs)
+        outputs = [module.get_output(i).numpy() for i in range(module.get_num_outputs())]
+        return outputs if several else outputs[0]
+
+    return call
+
+
+def build_with_tvm(mod: Any, params: dict[str, Any]) -> Call:
+    """Build a module for this CPU by TVM's default pipeline."""
     import tvm
     from tvm import relax
 
@@ -52,37 +77,43 @@ def compile_model(mod: Any, params: dict[str, Any]) -> Callable[[dict[str, np.nd
     machine = relax.VirtualMachine(executable, tvm.cpu())
     names = [param.name for param in mod["main"].params]
 
-    def call(inputs: dict[str, np.ndarray]) -> list[Any]:
-        given = {**params, **{k: tvm.runtime.tensor(v) for k, v in inputs.items()}}
-        return _to_numpy(machine["main"](*[given[name] for name in names]))
-
-    def _to_numpy(value: Any) -> Any:
+    def to_numpy(value: Any) -> Any:
         if isinstance(value, tvm.runtime.Tensor):
             return value.numpy()
-        return [_to_numpy(item) for item in value]
+        return [to_numpy(item) for item in value]
+
+    def call(inputs: dict[str, np.ndarray]) -> Any:
+        given = {**params, **{k: tvm.runtime.tensor(v) for k, v in inputs.items()}}
+        return to_numpy(machine["main"](*[given[name] for name in names]))
 
     return call
 
 
-def run_case(case: Any) -> Outcome:
+BUILDS: dict[str, Callable[[Any, dict[str, Any]], Call]] = {
+    "baton": build_with_baton,
+    "tvm": build_with_tvm,
+}
+
+
+def run_case(case: Any, build: str) -> Outcome:
     """Import, build and run one ONNX test case and compare its outputs."""
     from compiler.errors import UnsupportedOperatorError
 
     try:
-        return _run(case.model, case, constants=())
+        return _run(case.model, case, build, constants=())
     except UnsupportedOperatorError as error:
         first = _reason(error)
     constants = _operands(case)
     if not constants:
         return "import", first
     try:
-        outcome = _run(_with_constants(case, constants), case, constants)
+        outcome = _run(_with_constants(case, constants), case, build, constants)
     except UnsupportedOperatorError as error:
         return "import", _reason(error)
     return (PASS_CONSTANT, "") if outcome[0] == PASS else outcome
 
 
-def _run(model: Any, case: Any, constants: tuple[str, ...]) -> Outcome:
+def _run(model: Any, case: Any, build: str, constants: tuple[str, ...]) -> Outcome:
     from onnx.backend.test.runner import Runner
 
     from compiler.errors import UnsupportedOperatorError
@@ -92,7 +123,7 @@ def _run(model: Any, case: Any, constants: tuple[str, ...]) -> Outcome:
     try:
         mod, params = from_onnx(model)
         stage = "build"
-        call = compile_model(mod, params)
+        call = BUILDS[build](mod, params)
         names = [value.name for value in case.model.graph.input]
         for inputs, expected in case.data_sets:
             stage = "run"
@@ -173,10 +204,10 @@ class Worker:
     pipe: Connection
 
     @staticmethod
-    def start(context: Any, cases: list[Any]) -> Worker:
-        """Start a process that inherits `cases`."""
+    def start(context: Any, cases: list[Any], build: str) -> Worker:
+        """Start a process that inherits `cases` and builds with `BUILDS[build]`."""
         ours, theirs = context.Pipe()
-        process = context.Process(target=_serve, args=(theirs, cases), daemon=True)
+        process = context.Process(target=_serve, args=(theirs, cases, build), daemon=True)
         process.start()
         theirs.close()
         return Worker(process, ours)
@@ -196,7 +227,7 @@ class Worker:
         return None
 
 
-def _serve(pipe: Connection, cases: list[Any]) -> None:
+def _serve(pipe: Connection, cases: list[Any], build: str) -> None:
     if not os.environ.get("ONNX_BACKEND_TRACEBACK"):
         quiet = os.open(os.devnull, os.O_WRONLY)
         os.dup2(quiet, 1)
@@ -208,10 +239,10 @@ def _serve(pipe: Connection, cases: list[Any]) -> None:
             index = pipe.recv()
         except EOFError:
             return
-        pipe.send(run_case(cases[index]))
+        pipe.send(run_case(cases[index], build))
 
 
-def run_all(cases: list[Any], jobs: int, progress: bool) -> dict[str, Outcome]:
+def run_all(cases: list[Any], build: str, jobs: int, progress: bool) -> dict[str, Outcome]:
     """Run every case in `jobs` worker processes."""
     import threading
 
@@ -235,7 +266,7 @@ def run_all(cases: list[Any], jobs: int, progress: bool) -> dict[str, Outcome]:
                     f"no answer in {TIMEOUT_SECONDS:.0f} s" if hung else f"exit {code}",
                 )
                 with lock:
-                    worker = Worker.start(context, cases)
+                    worker = Worker.start(context, cases, build)
             outcomes[cases[index].name] = outcome
             if progress and len(outcomes) % 50 == 0:
                 passed = sum(kind in (PASS, PASS_CONSTANT) for kind, _ in outcomes.values())
@@ -246,7 +277,7 @@ def run_all(cases: list[Any], jobs: int, progress: bool) -> dict[str, Outcome]:
 
     threads = [
         threading.Thread(target=work, args=(worker,))
-        for worker in [Worker.start(context, cases) for _ in range(jobs)]
+        for worker in [Worker.start(context, cases, build) for _ in range(jobs)]
     ]
     for thread in threads:
         thread.start()
@@ -277,7 +308,7 @@ def operator_of(case: Any) -> str:
     return f"{node.domain}.{node.op_type}" if node.domain else str(node.op_type)
 
 
-def write_record(cases: list[Any], outcomes: dict[str, Outcome]) -> str:
+def write_record(cases: list[Any], outcomes: dict[str, Outcome], build: str) -> str:
     """The text of `tests/onnx_backend.md`."""
     import onnx
 
@@ -290,6 +321,7 @@ def write_record(cases: list[Any], outcomes: dict[str, Outcome]) -> str:
     lines = [
         "# ONNX node tests",
         "",
+        f"Imported by `from_onnx`, built by {build} (`--build`).",
         "Written by `scripts/onnx_backend.py`; checked by `scripts/onnx_backend.py --check`.",
         "",
         "| | cases |",
@@ -327,6 +359,7 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="compare with the record")
     parser.add_argument("--sample", type=int, metavar="N", help="N cases, always the same")
     parser.add_argument("-k", dest="pattern", help="only cases whose name matches this expression")
+    parser.add_argument("--build", choices=BUILDS, default="baton", help="what compiles the cases")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="worker processes")
     args = parser.parse_args()
     sys.path.insert(0, str(ROOT))
@@ -337,7 +370,7 @@ def main() -> int:
         cases = [case for case in cases if re.search(args.pattern, case.name)]
     if args.sample and args.sample < len(cases):
         cases = sorted(random.Random(0).sample(cases, args.sample), key=lambda case: str(case.name))
-    outcomes = run_all(cases, args.jobs, progress=len(cases) > 50)
+    outcomes = run_all(cases, args.build, args.jobs, progress=len(cases) > 50)
     kinds = Counter(kind for kind, _ in outcomes.values())
     print(f"{len(cases)} cases in {time.monotonic() - started:.0f} s: {dict(kinds)}")
 
@@ -353,7 +386,7 @@ def main() -> int:
             if kind not in (PASS, PASS_CONSTANT):
                 print(f"{case.name}: {kind}: {reason}")
         return 0
-    RECORD.write_text(write_record(cases, outcomes))
+    RECORD.write_text(write_record(cases, outcomes, args.build))
     print(f"wrote {RECORD}")
     return 0
 

@@ -12,10 +12,12 @@ def simplify_passes() -> list[tvm.transform.Pass]:
     """The passes that the build runs first, in their order.
 
     Run them in a `tvm.transform.Sequential`, so that the `opt_level` and `disabled_pass` of the
-    active `PassContext` apply to each: SimplifyExpr, SimplifyInference (level 0),
-    RecognizeLayerNorm, RecognizeGelu, RecognizeSilu (1), FoldConstant (2), FoldScaleAxis (3).
+    active `PassContext` apply to each: SimplifyExpr, FoldExplicitPadding, SimplifyInference
+    (level 0), RecognizeLayerNorm, RecognizeGelu, RecognizeSilu (1), FoldConstant (2),
+    FoldScaleAxis (3).
     """
     from .fold_constants import FoldConstant
+    from .fold_explicit_padding import FoldExplicitPadding
     from .fold_scale_axis import FoldScaleAxis
     from .recognize_gelu import RecognizeGelu
     from .recognize_layer_norm import RecognizeLayerNorm
@@ -29,6 +31,7 @@ def simplify_passes() -> list[tvm.transform.Pass]:
         RecognizeLayerNorm(),
         RecognizeGelu(),
         RecognizeSilu(),
+        FoldExplicitPadding(),
         SimplifyInference(),
         FoldScaleAxis(),
         FoldConstant(),

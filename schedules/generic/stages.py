@@ -16,6 +16,8 @@ from tvm.ir import Call, Op, Range, TensorLoad
 Expr = Any
 Var = Any
 
+IF_THEN_ELSE = "prim.if_then_else"
+
 # Calls that take several instructions per element; an approximate count of each.
 CALL_COST = {
     "tirx.exp": 12,
@@ -301,6 +303,18 @@ def expensive_calls(block: Any) -> bool:
     return found
 
 
+def is_padding(stage: Stage) -> bool:
+    """Whether the body chooses between a load and a constant by the position."""
+    found = False
+
+    def call(node: Call) -> None:
+        nonlocal found
+        found = found or (isinstance(node.op, Op) and node.op.name == IF_THEN_ELSE)
+
+    tvm_ffi.structural_walk(stage.block.body, (Call, call))
+    return found
+
+
 def work(every: Sequence[Stage]) -> int:
     """Approximate number of element operations of all stages."""
     return sum(stage.volume * body_cost(stage.block) for stage in every if not stage.opaque)
@@ -336,8 +350,12 @@ def branches_per_lane(stage: Stage, it: Iter, lanes: int) -> bool:
 
     def call(node: Call) -> None:
         nonlocal differs
-        if isinstance(node.op, Op) and node.op.name == "tirx.if_then_else":
-            condition = substitute(node.args[0], [(it.var, outer * lanes + lane)])
+        if isinstance(node.op, Op) and node.op.name == IF_THEN_ELSE:
+            # The analyzer sees more in x < c than in c <= x.
+            condition = tvm_ffi.structural_map(
+                substitute(node.args[0], [(it.var, outer * lanes + lane)]),
+                (tirx.LE, lambda le: tirx.Not(tirx.LT(le.b, le.a))),
+            )
             differs = differs or uses(analyzer.simplify(condition), lane)
 
     tvm_ffi.structural_walk(stage.block.body, (Call, call))

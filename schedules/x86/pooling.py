@@ -8,18 +8,14 @@ copied first.
 
 from __future__ import annotations
 
-from typing import Any
-
-import tvm_ffi
 from tvm import s_tir, tirx
-from tvm.ir import Call, Op
 from tvm.target import Target
 
 from ..generic.inline import inline_stages
-from ..generic.stages import Stage, accesses, stages, uses, work
+from ..generic.stages import Stage, accesses, is_padding, stages, uses, work
 from .injective import PARALLEL_WORK
 from .machine import Machine
-from .reduction import by_kind, moving, schedule_scalar
+from .reduction import by_kind, moving, schedule_scalar, slides
 from .row_ops import schedule_injective
 
 
@@ -39,9 +35,9 @@ class Pooling(s_tir.dlight.ScheduleRule):
         if any(stage.opaque for stage in every):
             return None
         reductions = [stage for stage in every if stage.is_reduction]
-        if len(reductions) != 1 or not _slides_along_last_axis(reductions[0]):
+        if len(reductions) != 1 or not (slides(reductions[0]) and _is_window(reductions[0])):
             return None
-        inline_stages(sch, keep=_is_padding)
+        inline_stages(sch, keep=is_padding)
         every = stages(sch)
         output = every[-1]
         names = [stage.name for stage in every]
@@ -63,29 +59,14 @@ class Pooling(s_tir.dlight.ScheduleRule):
         return sch
 
 
-def _slides_along_last_axis(stage: Stage) -> bool:
-    """Whether an index of the load depends on the last spatial axis and on a reduction axis."""
-    spatial, reduced = moving(stage, "S"), moving(stage, "R")
-    if not spatial or stage.iters[[it.kind for it in stage.iters].index("R") - 1] != spatial[-1]:
-        return False
-    return any(
-        uses(index, spatial[-1].var) and uses(index, it.var)
-        for access in accesses(stage)
-        if not access.is_store
-        for index in access.indices
-        for it in reduced
+def _is_window(stage: Stage) -> bool:
+    """Whether every reduction axis slides along an output axis: no channels are summed."""
+    spatial = moving(stage, "S")
+    indices = [index for access in accesses(stage) for index in access.indices]
+    return all(
+        any(uses(index, it.var) and any(uses(index, o.var) for o in spatial) for index in indices)
+        for it in moving(stage, "R")
     )
-
-
-def _is_padding(stage: Stage) -> bool:
-    found = False
-
-    def call(node: Call) -> None:
-        nonlocal found
-        found = found or (isinstance(node.op, Op) and node.op.name == "tirx.if_then_else")
-
-    tvm_ffi.structural_walk(stage.block.body, (Call, call))
-    return found
 
 
 def _is_chain(every: list[Stage]) -> bool:

@@ -64,6 +64,35 @@ def walks(stage: Stage, it: Iter) -> bool:
     )
 
 
+def reduces_along_memory(stage: Stage) -> bool:
+    """Whether the innermost reduction axis is the contiguous one of every load that it moves.
+
+    Not so in a matrix product, whose right operand is contiguous along an output axis.
+    """
+    reduced = moving(stage, "R")
+    if not reduced:
+        return False
+    steps = {
+        stride(access, reduced[-1].var) for access in accesses(stage) if not access.is_store
+    }
+    return 1 in steps and steps <= {0, 1}
+
+
+def slides(stage: Stage) -> bool:
+    """Whether a load moves along one dimension with the last spatial and a reduction axis.
+
+    Convolution and pooling in layouts whose contiguous axis is W.
+    """
+    spatial, reduced = moving(stage, "S"), moving(stage, "R")
+    return bool(spatial) and any(
+        uses(index, spatial[-1].var) and uses(index, it.var)
+        for access in accesses(stage)
+        if not access.is_store
+        for index in access.indices
+        for it in reduced
+    )
+
+
 def cut_reductions(
     func: tirx.PrimFunc, machine: Machine
 ) -> tuple[tirx.PrimFunc, list[Cut]]:
@@ -95,7 +124,7 @@ def cut_inner_axis(
     """
     stage = find(s_tir.Schedule(func), name)
     reduced = moving(stage, "R")
-    if not is_simple_reduction(stage) or not reduced or not walks(stage, reduced[-1]):
+    if not is_simple_reduction(stage) or not reduces_along_memory(stage):
         return func, None
     func = merge_axes(func, stage, contiguous_group(stage, reduced))
     stage = find(s_tir.Schedule(func), name)
@@ -185,18 +214,28 @@ def vectorize_along(sch: s_tir.Schedule, block: Any, depth: int, var: Any) -> No
             reduced.append(loop)
         else:
             spatial.append(loop)
-    vectorize_reduction(sch, block, spatial, reduced, lane)
+    reduce_lanes(sch, block, spatial, reduced, lane)
 
 
-def vectorize_reduction(
-    sch: s_tir.Schedule, block: Any, spatial: Sequence[Any], reduced: Sequence[Any], lane: Any
+def reduce_lanes(
+    sch: s_tir.Schedule,
+    block: Any,
+    spatial: Sequence[Any],
+    reduced: Sequence[Any],
+    lane: Any,
+    vectors: bool = True,
 ) -> None:
-    """spatial loops { init of all lanes; reduction loops { vectorized lanes } }."""
+    """spatial loops { init of all lanes; reduction loops { lanes } }.
+
+    `vectors` makes the lanes one vector; otherwise LLVM vectorizes their loop.
+    """
     sch.reorder(*spatial, *reduced, lane)
-    sch.vectorize(lane)
-    unroll_short(sch, reduced)
+    if vectors:
+        sch.vectorize(lane)
+        unroll_short(sch, reduced)
     init = sch.decompose_reduction(block, reduced[0])
-    sch.vectorize(sch.get_loops(init)[-1])
+    if vectors:
+        sch.vectorize(sch.get_loops(init)[-1])
 
 
 def schedule_scalar(sch: s_tir.Schedule, block: Any, depth: int) -> None:

@@ -30,14 +30,18 @@ from ..generic.stages import Iter, Stage, contiguous_group, stages, work
 from .injective import NARROWEST, PARALLEL_WORK, vectorize_inner
 from .machine import Machine
 from .reduction import (
+    LAST_LANES,
+    MIN_VECTORS,
     Cut,
     by_kind,
     cut_reductions,
     loops_of,
     moving,
     partial_results,
+    reduces_along_memory,
     schedule_partial,
     schedule_scalar,
+    slides,
     vectorize_along,
     walks,
 )
@@ -79,6 +83,8 @@ class RowOps(s_tir.dlight.ScheduleRule):
         if any(stage.opaque for stage in every) or not any(s.is_reduction for s in every):
             return None
         if [s for s in every[:-1] if not sch.get_consumers(s.rv)]:  # a second output
+            return None
+        if any(slides(s) for s in every if s.is_reduction):  # see StageByStage
             return None
         sch = inline_output_copy(sch)
         inline_stages(sch)
@@ -167,12 +173,17 @@ def _piece(
     if last is None or last not in shared:
         return None
     for stage in every:
-        if not stage.is_reduction or walks(stage, moving(stage, "R")[-1]):
+        if not stage.is_reduction or _has_partial_results(stage):
             continue
         for position, axis in maps[stage.name].items():
             if axis is last and walks(stage, stage.iters[position]):
                 return last
     return None
+
+
+def _has_partial_results(stage: Stage) -> bool:
+    reduced = moving(stage, "R")
+    return reduces_along_memory(stage) and reduced[-1].extent >= LAST_LANES * MIN_VECTORS
 
 
 def _better_by_stage(every: list[Stage], rows: Rows) -> bool:

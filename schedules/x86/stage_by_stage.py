@@ -9,7 +9,7 @@ from tvm.target import Target
 
 from ..generic.inline import inline_stages
 from ..generic.rewrite import is_simple_reduction, merge_axes, separate_reductions
-from ..generic.stages import Stage, contiguous_group, stages, work
+from ..generic.stages import Stage, contiguous_group, is_padding, stages, work
 from .injective import PARALLEL_ITERATIONS, PARALLEL_WORK, parallelize, schedule_nest
 from .machine import Machine
 from .reduction import (
@@ -19,9 +19,10 @@ from .reduction import (
     find,
     moving,
     partial_results,
+    reduce_lanes,
     schedule_partial,
     schedule_scalar,
-    vectorize_reduction,
+    slides,
     walks,
 )
 
@@ -38,16 +39,19 @@ class StageByStage(s_tir.dlight.ScheduleRule):
           partial results          vectorized along the contiguous axis
           the stage
 
-    An injective stage is scheduled like an injective function. A reduction with fewer results
+    An injective stage is scheduled like an injective function; padding in front of a window
+    along the contiguous axis is copied, because it would differ between the lanes. A reduction with fewer results
     than threads first reduces a few dozen chunks of its axis in parallel. Opaque blocks (sort,
     scan, scatter) stay the serial loops that they are.
     """
 
     def apply(self, func: tirx.PrimFunc, target: Target, _: bool) -> s_tir.Schedule | None:
         sch = s_tir.Schedule(func, error_render_level="fast")
-        if not stages(sch):
+        every = stages(sch)
+        if not every:
             return None
-        inline_stages(sch)
+        windows = any(stage.is_reduction and slides(stage) for stage in every)
+        inline_stages(sch, keep=lambda stage: windows and is_padding(stage))
         machine = Machine.from_target(target)
         for stage in stages(sch):
             if stage.is_reduction:
@@ -141,19 +145,23 @@ def _schedule_cut(sch: s_tir.Schedule, name: str, cut: Cut, parallel: bool) -> N
 
 
 def _schedule_nest(sch: s_tir.Schedule, stage: Stage, machine: Machine, parallel: bool) -> None:
-    """Without partial results: lanes along the last spatial axis, if it is the contiguous one."""
+    """Without partial results: the last spatial axis innermost, if it is the contiguous one."""
     spatial, reduced = by_kind(sch, stage.rv, 0)
     last = moving(stage, "S")[-1:]
-    lanes = machine.lanes(stage.outputs[0].dtype)
     lane = None
-    if last and reduced and walks(stage, last[0]) and last[0].extent % lanes == 0:
+    vectors = False
+    if last and walks(stage, last[0]):
         position = [it for it in stage.iters if it.kind == "S"].index(last[0])
-        outer, lane = sch.split(spatial[position], [None, lanes])
-        spatial = [*spatial[:position], outer, *spatial[position + 1 :]]
+        lane = spatial.pop(position)
+        lanes = machine.lanes(stage.outputs[0].dtype)
+        vectors = last[0].extent % lanes == 0
+        if vectors:
+            outer, lane = sch.split(lane, [None, lanes])
+            spatial.append(outer)
         sch.reorder(*spatial, lane)
     if parallel:
         spatial = parallelize(sch, spatial)
-    if lane is not None:
-        vectorize_reduction(sch, stage.rv, spatial, reduced, lane)
-    else:
+    if lane is None:
         schedule_scalar(sch, stage.rv, 0)
+    else:
+        reduce_lanes(sch, stage.rv, spatial, reduced, lane, vectors)

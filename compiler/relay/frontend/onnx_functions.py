@@ -43,6 +43,15 @@ def function_body(node: Node, domain: str) -> onnx.FunctionProto:
     return body
 
 
+def default_attributes(node: Node, domain: str) -> dict[str, onnx.AttributeProto]:
+    """Attributes of the operator that have default values, by name."""
+    schema = _schema(node.proto, domain, node.opset)
+    if schema is None:
+        return {}
+    defaults = {name: entry.default_value for name, entry in schema.attributes.items()}
+    return {name: value for name, value in defaults.items() if value.type}
+
+
 def _schema(proto: onnx.NodeProto, domain: str, opset: int):  # type: ignore[no-untyped-def]
     if not defs.has(proto.op_type, opset, domain):
         return None

@@ -18,7 +18,7 @@ from compiler.errors import BatonError, FrontendError, UnsupportedOperatorError
 from compiler.graph.constants import constant, static_shape, to_tensor
 
 from .onnx_evaluate import FOLDABLE, LARGEST, evaluate
-from .onnx_functions import function_body, has_function
+from .onnx_functions import default_attributes, function_body, has_function
 from .onnx_model import InputType, Model, tensor_array
 from .onnx_node import Node, Scope, constant_value, describe
 from .onnx_ops import CONVERTERS, PREFER_FUNCTION, STOCK_CONTRIB
@@ -236,7 +236,8 @@ class GraphImporter:
         """Convert the body of a function in place of the node that calls it."""
         scope: Scope = {name: None for name in function.input}
         scope.update(zip(function.input, node.inputs))
-        attributes = {entry.name: entry for entry in function.attribute_proto}
+        attributes = default_attributes(node, _domain(node.proto))
+        attributes.update({entry.name: entry for entry in function.attribute_proto})
         attributes.update({entry.name: entry for entry in node.proto.attribute})
         opsets = {**self.opsets}
         opsets.update({_domain(entry): entry.version for entry in function.opset_import})

@@ -75,7 +75,7 @@ def _split_tensor(data: memoryview, start: int, stop: int, weights: dict[str, me
     if len(names) != 1:
         return bytes(data[start:stop])
     chunks: list[bytes] = []
-    for number, wire_type, begin, content, end in fields:
+    for number, _, begin, content, end in fields:
         if number == TENSOR_RAW_DATA and end - content > KEEP_BYTES:
             weights[names[0].decode("utf-8", "replace")] = data[content:end]
         else:

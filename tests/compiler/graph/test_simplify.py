@@ -96,6 +96,7 @@ def test_the_pipeline_runs_by_level_and_name():
     assert set(names) == {
         ("FoldConstant", 2),
         ("SimplifyExpr", 0),
+        ("FoldExplicitPadding", 0),
         ("RecognizeLayerNorm", 1),
         ("RecognizeGelu", 1),
         ("RecognizeSilu", 1),

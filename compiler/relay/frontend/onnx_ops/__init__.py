@@ -8,6 +8,8 @@ from typing import Any
 from ..onnx_node import Node
 from . import (
     control_flow,
+    convolution,
+    einsum,
     elementwise,
     indexing,
     normalization,
@@ -20,6 +22,8 @@ CONVERTERS: dict[tuple[str, str], Callable[[Node], Any]] = {
     ("", name): converter
     for family in (
         control_flow,
+        convolution,
+        einsum,
         elementwise,
         indexing,
         normalization,

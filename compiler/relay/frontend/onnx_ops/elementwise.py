@@ -78,8 +78,14 @@ def softplus(node: Node) -> relax.Expr:
 
 def _softplus(data: relax.Expr) -> relax.Expr:
     tail = relax.op.exp(relax.op.negative(relax.op.abs(data)))
+    # log(1 + t) loses t where 1 + t rounds; its series does not.
+    series = relax.op.multiply(
+        tail, relax.op.subtract(number(1.0, data), relax.op.multiply(number(0.5, data), tail))
+    )
+    small = relax.op.less(tail, number(1e-3, data))
+    exact = relax.op.log(relax.op.add(number(1.0, data), tail))
     positive = relax.op.maximum(data, number(0.0, data))
-    return relax.op.add(positive, relax.op.log(relax.op.add(number(1.0, data), tail)))
+    return relax.op.add(positive, relax.op.where(small, series, exact))
 
 
 def mish(node: Node) -> relax.Expr:

@@ -114,6 +114,57 @@ def test_dropout_is_its_operand(model, operators, agrees, rng):
     assert operators(mod) == {"nn.relu": 1}
 
 
+# ---------------------------------------------------------------- convolution, einsum
+
+
+@pytest.mark.parametrize("mode", ["SAME_UPPER", "SAME_LOWER", "VALID"])
+@pytest.mark.parametrize(("stride", "dilation"), [(1, 1), (2, 1), (3, 1)])
+def test_automatic_padding_is_an_attribute(mode, stride, dilation, model, operators, agrees, rng):
+    node = NODE(
+        "Conv",
+        ["x", "w"],
+        ["y"],
+        auto_pad=mode,
+        strides=[stride] * 2,
+        dilations=[dilation] * 2,
+    )
+    weights = {"w": rng.normal(size=(4, 2, 3, 2)).astype("float32")}
+    proto = model([node], {"x": (1, 2, 8, 9)}, ["y"], weights)
+    mod = agrees(proto, {"x": rng.normal(size=(1, 2, 8, 9)).astype("float32")})
+    assert operators(mod) == {"nn.conv2d": 1}
+
+
+@pytest.mark.parametrize("pads", [[0, 1, 2, 0], [-1, 0, 0, 2], [0, 0, 0, 0], [-1, -1, 0, 0]])
+def test_constant_padding_agrees(pads, model, operators, agrees, rng):
+    weights = {"p": np.array(pads), "v": scalar(1.5)}
+    proto = model([NODE("Pad", ["x", "p", "v"], ["y"])], {"x": (3, 4)}, ["y"], weights)
+    mod = agrees(proto, {"x": rng.normal(size=(3, 4)).astype("float32")})
+    assert set(operators(mod)) <= {"nn.pad", "strided_slice"}
+
+
+@pytest.mark.parametrize(
+    ("equation", "left", "right"),
+    [
+        ("bhid,bhjd->bhij", (2, 3, 4, 5), (2, 3, 6, 5)),
+        ("bhij,bhjd->bihd", (2, 3, 4, 5), (2, 3, 5, 6)),
+        ("ij,jk->ki", (2, 3), (3, 4)),
+        ("abc,cde->abde", (2, 3, 4), (4, 5, 6)),
+        ("i,j->ij", (3,), (4,)),
+    ],
+)
+def test_an_einsum_of_two_is_one_matmul(equation, left, right, model, operators, agrees, rng):
+    node = NODE("Einsum", ["x", "z"], ["y"], equation=equation)
+    proto = model([node], {"x": left, "z": right}, ["y"])
+    feeds = {"x": rng.normal(size=left), "z": rng.normal(size=right)}
+    mod = agrees(proto, {name: value.astype("float32") for name, value in feeds.items()})
+    assert operators(mod)["matmul"] == 1
+
+
+def test_an_einsum_that_is_no_matmul_agrees(model, agrees, rng):
+    proto = model([NODE("Einsum", ["x"], ["y"], equation="iij->j")], {"x": (3, 3, 4)}, ["y"])
+    agrees(proto, {"x": rng.normal(size=(3, 3, 4)).astype("float32")})
+
+
 # ---------------------------------------------------------------- recurrent
 
 

@@ -1,0 +1,169 @@
+"""Compiles the CUDA source of a build to device code with the machine's nvcc.
+
+TVM 0.27 only generates CUDA source when it builds; compiling is left to the first launch. While
+`device_code()` is active, every CUDA module is compiled at once and carries its fatbin along
+(see `compiler.runtime.cuda_code`). No GPU is needed. What is needed: nvcc, found on PATH, or
+under CUDA_PATH, CUDA_HOME or /usr/local/cuda, and a C++ compiler that this nvcc accepts.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Any
+
+from compiler.errors import BatonError, BuildError, TargetError, UnavailableTargetError
+from compiler.runtime.cuda_code import attach
+
+_HOOK = "tvm_callback_cuda_postproc"
+_ARCH = re.compile(r"sm_(\d+)([af]?)")
+# The code generator writes half and bfloat16 arithmetic with operators, which CUDA's headers
+# leave out when PyTorch-style builds define these macros.
+_HALF_FLAGS = tuple(
+    f"-U__CUDA_NO_{name}__"
+    for name in (
+        "HALF_OPERATORS",
+        "HALF_CONVERSIONS",
+        "BFLOAT16_OPERATORS",
+        "BFLOAT16_CONVERSIONS",
+        "BFLOAT162_OPERATORS",
+        "BFLOAT162_CONVERSIONS",
+    )
+)
+# The errors of the active `device_code` block: on their way through TVM they lose their class.
+_errors: ContextVar[list[BatonError] | None] = ContextVar("cuda_device_code", default=None)
+
+
+@contextmanager
+def device_code() -> Iterator[None]:
+    """Compile the CUDA modules that are built in this block, in this thread, to device code.
+
+    Raises
+    ------
+    UnavailableTargetError
+        There is no nvcc, or it does not know the target's architecture.
+    BuildError
+        nvcc rejects the source; the message holds its output.
+    """
+    _install_hook()
+    errors: list[BatonError] = []
+    token = _errors.set(errors)
+    try:
+        yield
+    except Exception:
+        if errors:
+            raise errors[0] from None
+        raise
+    finally:
+        _errors.reset(token)
+
+
+def require(arch: str) -> None:
+    """Check that device code for `arch`, e.g. "sm_90", can be made on this machine.
+
+    Raises
+    ------
+    TargetError
+        `arch` is no CUDA architecture.
+    UnavailableTargetError
+        There is no nvcc, or it does not know the architecture.
+    """
+    match = _ARCH.fullmatch(arch)
+    if match is None:
+        raise TargetError(f"arch {arch!r} is no CUDA architecture: write it as sm_90 or sm_90a")
+    known = _architectures(find_nvcc())
+    if match.group(1) not in known:
+        raise UnavailableTargetError(
+            f"{find_nvcc()} can't compile for {arch}; it knows "
+            f"{', '.join('sm_' + number for number in known)}. Choose one of them with "
+            "-arch, or install a CUDA toolkit that still (or already) has it"
+        )
+
+
+def find_nvcc() -> str:
+    """Path of nvcc.
+
+    Raises
+    ------
+    UnavailableTargetError
+        It is nowhere to be found.
+    """
+    found = shutil.which("nvcc")
+    if found is not None:
+        return found
+    homes = [os.environ.get("CUDA_PATH"), os.environ.get("CUDA_HOME"), "/usr/local/cuda"]
+    for home in homes:
+        if home and (Path(home) / "bin" / "nvcc").is_file():
+            return str(Path(home) / "bin" / "nvcc")
+    raise UnavailableTargetError(
+        "CUDA targets need nvcc, and it is neither on PATH nor under CUDA_PATH, CUDA_HOME or "
+        "/usr/local/cuda: install the CUDA toolkit or set CUDA_PATH to it"
+    )
+
+
+def compile_source(source: str, arch: str) -> bytes:
+    """Compile CUDA source to a fatbin with machine code for `arch` and PTX for later ones.
+
+    Raises
+    ------
+    TargetError, UnavailableTargetError
+        See `require`.
+    BuildError
+        nvcc rejects the source; the message holds its output.
+    """
+    require(arch)
+    nvcc = find_nvcc()
+    number = arch.removeprefix("sm_")
+    command = [nvcc, "-O3", "-fatbin", "--expt-relaxed-constexpr", *_HALF_FLAGS]
+    command += ["-gencode", f"arch=compute_{number},code=sm_{number}"]
+    if number.isdigit():  # sm_90a and the like have no later architecture
+        command += ["-gencode", f"arch=compute_{number},code=compute_{number}"]
+    with tempfile.TemporaryDirectory(prefix="baton-nvcc-") as folder:
+        input_path, output_path = Path(folder) / "kernels.cu", Path(folder) / "kernels.fatbin"
+        input_path.write_text(source)
+        done = subprocess.run(
+            [*command, "-o", str(output_path), str(input_path)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+        )
+        if done.returncode != 0:
+            raise BuildError(f"nvcc fails on the kernels for {arch}:\n{done.stdout[-4000:]}")
+        return output_path.read_bytes()
+
+
+@functools.lru_cache(maxsize=4)
+def _architectures(nvcc: str) -> tuple[str, ...]:
+    listed = subprocess.run([nvcc, "--list-gpu-arch"], capture_output=True, text=True)
+    return tuple(re.findall(r"compute_(\d+)", listed.stdout))
+
+
+@functools.lru_cache(maxsize=1)
+def _install_hook() -> None:
+    """Register the callback once; other builds go on to the callback that was there before."""
+    import tvm_ffi
+
+    before = tvm_ffi.get_global_func(_HOOK, allow_missing=True)
+
+    def compile_when_active(source: str, target: Any) -> str:
+        if before is not None:
+            source = before(source, target)
+        errors = _errors.get()
+        if errors is None:
+            return source
+        try:
+            return attach(source, compile_source(source, str(target.attrs.get("arch", ""))))
+        except BatonError as error:
+            errors.append(error)
+            raise
+
+    tvm_ffi.register_global_func(_HOOK, compile_when_active, override=True)
