@@ -11,14 +11,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.error import InternalError
 from tvm.target import Target
 
-ScheduleRule = s_tir.dlight.ScheduleRule
+ScheduleRule: TypeAlias = Any
+"""A `tvm.s_tir.dlight.ScheduleRule`; TVM has no types."""
 
 ANCHOR_RULES: dict[str, ScheduleRule] = {}
 ANCHOR_ANNOTATIONS = ("schedule_rule", "schedule_config", "schedule_source")
@@ -107,7 +108,7 @@ def generic_rules(target: Target) -> Sequence[ScheduleRule]:
         from . import cuda
 
         return cuda.rules()
-    if "cpu" in target.keys:
+    if target.kind.name == "llvm" and "cpu" in target.keys:
         from .x86 import anchorless
 
         return anchorless.RULES

@@ -110,6 +110,55 @@ def weight_devices(mod: tvm.IRModule) -> tuple[int, ...]:
     )
 
 
+def can_plan_memory(mod: tvm.IRModule) -> bool:
+    """Whether `StaticPlanBlockMemory` may run on the module.
+
+    TVM 0.27's planner knows sizes and not devices: it gives a CUDA kernel the memory of a CPU
+    value that is no longer needed. A module with several devices goes without; its tensors then
+    come from the virtual machine's pools, one for each device.
+    """
+    return len((mod.global_infos or {}).get("vdevice", [])) <= 1
+
+
+def separate_cpus(target: Target) -> tvm.transform.Pass:
+    """The last pass before VM code generation: CPU kernels for another CPU than `target`'s.
+
+    TVM compiles all CPU kernels of a module with one set of CPU features, that of the build's
+    host. Kernels whose own target differs from it are compiled here, each group for its own
+    CPU, and handed on as `external_mods`, which `relax.build` links into the executable.
+    """
+    host = target if device_kind(target) == "cpu" else target.host
+
+    @tvm.transform.module_pass(opt_level=0, name="SeparateCpus")
+    def separate(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
+        groups: dict[str, tuple[Target, dict[Any, Any]]] = {}
+        kept = {}
+        for gvar, func in mod.functions_items():
+            own = _attribute_target(func, target) if isinstance(func, tvm.tirx.PrimFunc) else None
+            if own is None or device_kind(own) != "cpu" or _cpu(own) == _cpu(host):
+                kept[gvar] = func
+            else:
+                groups.setdefault(_cpu(own), (own, {}))[1][gvar] = func
+        if not groups:
+            return mod
+        libraries = [
+            tvm.tirx.build(tvm.IRModule(functions), target=own)
+            for own, functions in groups.values()
+        ]
+        attrs = dict(mod.attrs or {})
+        attrs["external_mods"] = [*attrs.get("external_mods", []), *libraries]
+        rest = tvm.IRModule(kept, global_infos=mod.global_infos)
+        return rest.with_attrs(attrs)
+
+    return separate
+
+
+def _cpu(target: Target) -> str:
+    """What the code generator sees of a CPU target."""
+    seen = {name: target.attrs.get(name) for name in ("mtriple", "mcpu", "mattr", "mabi")}
+    return f"{target.kind.name} {seen}"
+
+
 def _attribute_target(func: Any, default: Target) -> Target:
     target = func.attrs.get("target") if func.attrs else None
     return default if target is None else Target(target)

@@ -8,7 +8,7 @@ from tvm import s_tir, tirx
 from tvm.s_tir.dlight import ScheduleRule
 from tvm.target import Target
 
-from .verify import violation
+from .verify import has_thread_bindings, launches_in_loops, violation
 
 _logger = logging.getLogger(__name__)
 
@@ -41,7 +41,10 @@ class Checked(ScheduleRule):
             return None
         if schedule is None:
             return None
-        reason = violation(schedule.mod["main"], target)
+        scheduled = schedule.mod["main"]
+        reason = violation(scheduled, target)
+        if launches_in_loops(scheduled) and not has_thread_bindings(func):
+            reason = "it makes the host launch a kernel in a loop"
         if reason is not None:
             _logger.debug("%s is not used: %s", self.name, reason)
             return None

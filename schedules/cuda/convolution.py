@@ -134,11 +134,10 @@ def _split_groups(schedule: s_tir.Schedule, block: SBlockRV) -> None:
             if size < MIN_GROUP_CHANNELS or int(iterators[position].dom.extent) % size:
                 return
 
-            def split(*old: tirx.Var, at: int = position, by: int = size) -> list[tirx.Expr]:
-                new = list(old)
-                return [*new[:at], new[at] // by, new[at] % by, *new[at + 1 :]]
-
-            index_map = tirx.IndexMap.from_func(split, ndim=len(iterators))
+            old = [iterator.var for iterator in iterators]
+            at = old[position]
+            new = [*old[:position], at // size, at % size, *old[position + 1 :]]
+            index_map = tirx.IndexMap(old, new, None)
             schedule.transform_block_layout(block, index_map)
             return
 
@@ -199,17 +198,15 @@ def _to_matrices(
         ]
 
     def fused(letters: str, positions: list[int]) -> tirx.IndexMap:
-        def index(*old: tirx.Var) -> list[tirx.Expr]:
-            by_position = dict(zip(positions, old, strict=True))
-            result = []
-            for letter in letters:
-                value: tirx.Expr = tirx.const(0, old[0].ty.dtype)
-                for position in axes[letter]:
-                    value = value * extents[position] + by_position[position]
-                result.append(value)
-            return result
-
-        return tirx.IndexMap.from_func(index, ndim=len(positions))
+        by_position = {p: iterators[p].var for p in positions}
+        zero = tirx.IntImm(iterators[0].dom.extent.ty, 0)
+        indices = []
+        for letter in letters:
+            index: tirx.Expr = zero
+            for position in axes[letter]:
+                index = index * extents[position] + by_position[position]
+            indices.append(index)
+        return tirx.IndexMap(list(by_position.values()), indices, None)
 
     statement = schedule.get(block)
     regions = (*statement.reads, statement.writes[0])

@@ -14,6 +14,7 @@ from math import prod
 
 from tvm import s_tir, tirx
 from tvm.s_tir.dlight import ScheduleRule
+from tvm.s_tir.dlight.analysis import normalize_prim_func
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 from tvm.target import Target
 
@@ -32,6 +33,9 @@ class Stages(ScheduleRule):
     def apply(self, func: tirx.PrimFunc, target: Target, _: bool) -> s_tir.Schedule | None:
         """Schedule `func`; None when a block is opaque."""
         schedule = s_tir.Schedule(func)
+        # The normal form has one loop for each iterator, also for those of extent 1.
+        if normalize_prim_func(schedule) is None:
+            return None
         if any(stage.is_opaque for stage in stages(schedule)):
             return None
         inline_producers(schedule)
@@ -111,13 +115,13 @@ def _reduce_across_threads(
     while threads < min(length, MAX_BLOCK_REDUCTION_THREADS):
         threads *= 2
     loops = schedule.get_loops(store) or [schedule.add_unit_loop(store)]
-    block_loop = schedule.fuse(*loops)
-    # The one output is written by the thread 0: the others fail the split's predicate.
-    block_loop, one = schedule.split(block_loop, [None, 1])
+    block_loop, one = schedule.split(schedule.fuse(*loops), [None, 1])
     schedule.bind(block_loop, "blockIdx.x")
+    schedule.compute_at(stage.block, block_loop, preserve_unit_loops=True)
+    # Thread 0 writes the one output: the others fail this split's predicate. It must follow
+    # compute_at, which would take all its iterations for outputs.
     _, thread = schedule.split(one, [None, threads])
     schedule.bind(thread, "threadIdx.x")
-    schedule.compute_at(stage.block, block_loop, preserve_unit_loops=True)
     reduction = schedule.fuse(*schedule.get_loops(stage.block)[-len(stage.reduction_extents) :])
     _, thread = schedule.split(reduction, [None, threads])
     schedule.bind(thread, "threadIdx.x")

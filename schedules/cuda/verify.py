@@ -40,6 +40,22 @@ def _inside_threads(stmt: Any, bound: bool) -> bool:
     return all(_inside_threads(child, bound) for child in children if child is not None)
 
 
+def launches_in_loops(func: tirx.PrimFunc) -> bool:
+    """Whether the host would launch a kernel from within a loop."""
+    return _loop_around_threads(func.body, False)
+
+
+def _loop_around_threads(stmt: Any, in_loop: bool) -> bool:
+    if isinstance(stmt, tirx.For):
+        if stmt.kind == tirx.ForKind.THREAD_BINDING:
+            return in_loop
+        in_loop = True
+    if isinstance(stmt, tirx.SeqStmt):
+        return any(_loop_around_threads(child, in_loop) for child in stmt.seq)
+    children = (getattr(stmt, name, None) for name in _CHILDREN)
+    return any(_loop_around_threads(child, in_loop) for child in children if child is not None)
+
+
 def violation(func: tirx.PrimFunc, target: Target) -> str | None:
     """Why the scheduled function can't become kernels of the target; None if it can.
 

@@ -14,9 +14,7 @@ from .stages import Stage, body_cost, expensive_calls, stages
 MAX_INLINED_COST = 400
 
 
-def inline_stages(
-    sch: s_tir.Schedule, keep: Callable[[Stage], bool] = lambda stage: False
-) -> None:
+def inline_stages(sch: s_tir.Schedule, keep: Callable[[Stage], bool] = lambda stage: False) -> None:
     """Inline every injective stage that is cheap to compute again where it is read.
 
     A stage stays when it calls an expensive function and is read more often than it has

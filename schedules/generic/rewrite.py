@@ -7,6 +7,8 @@ inner extent is no multiple of the vector width, these don't simplify to a flat 
 `peel_reduction` splits a reduction into a part that vectors divide and the elements left over.
 
 `separate_reductions` makes one stage for each result of a stage that computes several sums.
+
+`multiply_by_reciprocals` divides a row by its sum with one division.
 """
 
 from __future__ import annotations
@@ -36,9 +38,7 @@ def merge_axes(func: tirx.PrimFunc, stage: Stage, group: Sequence[Iter]) -> tirx
     flat view of a buffer that is no parameter, or that another stage reads too.
     """
     moved = [
-        access
-        for access in accesses(stage)
-        if any(stride(access, it.var) != 0 for it in group)
+        access for access in accesses(stage) if any(stride(access, it.var) != 0 for it in group)
     ]
     if len(group) < 2 or not all(_may_view(func, stage, access) for access in moved):
         return func
@@ -54,9 +54,7 @@ def merge_axes(func: tirx.PrimFunc, stage: Stage, group: Sequence[Iter]) -> tirx
         (var, extent),
     )
     block = stage.block
-    members = [
-        any(iv.var.same_as(it.var) for it in group) for iv in block.iter_vars
-    ]
+    members = [any(iv.var.same_as(it.var) for it in group) for iv in block.iter_vars]
     kind = block.iter_vars[members.index(True)].iter_type
     iter_vars = [iv for iv, member in zip(block.iter_vars, members) if not member]
     iter_vars.insert(members.index(True), _iter_var(var, extent, kind))
@@ -65,9 +63,7 @@ def merge_axes(func: tirx.PrimFunc, stage: Stage, group: Sequence[Iter]) -> tirx
     return _replace(func, block, [merged], declarations=views.declarations())
 
 
-def peel_reduction(
-    func: tirx.PrimFunc, stage: Stage, reduced: Iter, main: int
-) -> tirx.PrimFunc:
+def peel_reduction(func: tirx.PrimFunc, stage: Stage, reduced: Iter, main: int) -> tirx.PrimFunc:
     """Reduce the first `main` elements in a stage of their own, named with "_head" behind.
 
         for k in K:  S = S + f(k)
@@ -164,6 +160,35 @@ def separate_reductions(func: tirx.PrimFunc, stage: Stage) -> tirx.PrimFunc:
     return _replace(func, block, parts)
 
 
+def multiply_by_reciprocals(func: tirx.PrimFunc, every: Sequence[Stage]) -> tirx.PrimFunc:
+    """Turn x / sum(x), the last step of a softmax, into x * (1 / sum(x)).
+
+    LLVM computes the reciprocal once per row. Only where the divisor is the sum of the very
+    buffer that is divided: then the quotient can't overflow, and differs by at most one unit in
+    the last place.
+    """
+    sums = [
+        (stage.block.body.buffer, stage.block.body.value.b.source)
+        for stage in every
+        if stage.is_reduction
+        and is_simple_reduction(stage)
+        and isinstance(stage.block.body.value, tirx.Add)
+        and isinstance(stage.block.body.value.b, TensorLoad)
+    ]
+
+    def replace(division: Any) -> Expr:
+        dividend, divisor = division.a, division.b
+        if not (isinstance(dividend, TensorLoad) and isinstance(divisor, TensorLoad)):
+            return division
+        if not any(
+            divisor.source.same_as(total) and dividend.source.same_as(part) for total, part in sums
+        ):
+            return division
+        return dividend * (tirx.const(1.0, division.ty) / divisor)
+
+    return func.with_body(tvm_ffi.structural_map(func.body, (tirx.Div, replace)))
+
+
 def _reads_any(value: Expr, buffers: Sequence[Any]) -> bool:
     found = False
 
@@ -256,9 +281,7 @@ class _FlatViews:
                 return old
             return tirx.BufferStore(view, old.value, [self._flat(old.buffer, old)])
 
-        flattened = tvm_ffi.structural_map(
-            node, [(TensorLoad, load), (tirx.BufferStore, store)]
-        )
+        flattened = tvm_ffi.structural_map(node, [(TensorLoad, load), (tirx.BufferStore, store)])
         return substitute(flattened, self._pairs)
 
     def _flat(self, buffer: Any, access: Any) -> Expr:

@@ -129,9 +129,7 @@ def _stage(sch: s_tir.Schedule, rv: Any) -> Stage:
     for loop in map(sch.get, sch.get_loops(rv)):
         driven = [iv for iv, value in zip(block.iter_vars, values) if value.same_as(loop.loop_var)]
         if len(driven) == 1 and driven[0].iter_type in kinds and _is_constant(driven[0].dom):
-            iters.append(
-                Iter(kinds[driven[0].iter_type], int(driven[0].dom.extent), driven[0].var)
-            )
+            iters.append(Iter(kinds[driven[0].iter_type], int(driven[0].dom.extent), driven[0].var))
     plain = (
         len(iters) == len(values) == len(sch.get_loops(rv)) > 0
         and len(block.writes) >= 1
@@ -178,9 +176,12 @@ def accesses(stage: Stage) -> list[Access]:
 
 def element_offset(buffer: Any, indices: Sequence[Expr]) -> Expr:
     """Offset, in elements of the compact row-major buffer, at `indices`."""
-    offset: Expr = tirx.const(0, "int64")
+    if not indices:
+        return tirx.const(0, "int64")
+    index_type = indices[0].ty
+    offset: Expr = tirx.const(0, index_type)
     for index, extent in zip(indices, buffer.shape):
-        offset = offset * tirx.const(int(extent), "int64") + index.astype("int64")
+        offset = offset * tirx.const(int(extent), index_type) + index.astype(index_type.dtype)
     return offset
 
 

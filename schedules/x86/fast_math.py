@@ -215,9 +215,7 @@ def _log(argument: Expr) -> Expr:
     return _bind(argument, with_argument, "log_arg")
 
 
-def _odd_rational(
-    argument: Expr, highest: float, p: Sequence[float], q: Sequence[float]
-) -> Expr:
+def _odd_rational(argument: Expr, highest: float, p: Sequence[float], q: Sequence[float]) -> Expr:
     """x P(x^2) / Q(x^2), saturating at -1 and 1."""
 
     def with_clamped(x: Expr) -> Expr:

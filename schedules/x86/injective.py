@@ -39,9 +39,9 @@ MIN_ROWS, MAX_ROWS = 4, 16
 class Injective(s_tir.dlight.ScheduleRule):
     """Takes functions whose stages are all injective: elementwise, reshape, concat, gather.
 
-        parallel outer axes, fused
-          remaining axes
-            vectorized innermost axis, the longest run of axes that every access walks flat
+    parallel outer axes, fused
+      remaining axes
+        vectorized innermost axis, the longest run of axes that every access walks flat
     """
 
     def apply(self, func: tirx.PrimFunc, target: Target, _: bool) -> s_tir.Schedule | None:

@@ -8,6 +8,8 @@ copied first.
 
 from __future__ import annotations
 
+import itertools
+
 from tvm import s_tir, tirx
 from tvm.target import Target
 
@@ -22,40 +24,43 @@ from .row_ops import schedule_injective
 class Pooling(s_tir.dlight.ScheduleRule):
     """Takes functions with one reduction over a window of the contiguous axis.
 
-        parallel n, c, oh
-          copy the padded input rows of this window
-          ow                           LLVM vectorizes it
-            unrolled kh, kw
-          epilogue of the row          vectorized
+    parallel n, c, oh
+      copy the padded input rows of this window
+      ow                           LLVM vectorizes it
+        unrolled kh, kw
+      epilogue of the row          vectorized
     """
 
     def apply(self, func: tirx.PrimFunc, target: Target, _: bool) -> s_tir.Schedule | None:
         sch = s_tir.Schedule(func, error_render_level="fast")
         every = stages(sch)
-        if any(stage.opaque for stage in every):
+        if any(found.opaque for found in every):
             return None
-        reductions = [stage for stage in every if stage.is_reduction]
+        reductions = [found for found in every if found.is_reduction]
         if len(reductions) != 1 or not (slides(reductions[0]) and _is_window(reductions[0])):
             return None
         inline_stages(sch, keep=is_padding)
         every = stages(sch)
         output = every[-1]
-        names = [stage.name for stage in every]
+        names = [found.name for found in every]
         position = names.index(reductions[0].name)
         if position < len(every) - 2 or not _is_chain(every[: position + 1]):
             return None
 
-        spatial, _ = by_kind(sch, output.rv, 0)
+        spatial = by_kind(sch, output.rv, 0)[0]
+        if len(spatial) < 2:
+            return None
         row = sch.fuse(*spatial[:-1])
         if work(every) >= PARALLEL_WORK:
             sch.parallel(row)
         for stage in reversed(every[:-1]):
             sch.compute_at(stage.rv, row, preserve_unit_loops=True)
+        machine = Machine.from_target(target)
         for stage in every:
             if stage.is_reduction:
                 schedule_scalar(sch, stage.rv, 1)
             else:
-                schedule_injective(sch, stage, Machine.from_target(target))
+                schedule_injective(sch, stage, machine)
         return sch
 
 
@@ -73,5 +78,5 @@ def _is_chain(every: list[Stage]) -> bool:
     """Whether each stage reads the one before it."""
     return all(
         any(access.buffer.same_as(before.outputs[0]) for access in accesses(stage))
-        for before, stage in zip(every, every[1:])
+        for before, stage in itertools.pairwise(every)
     )

@@ -40,8 +40,17 @@ _realize = tvm_ffi.get_global_func("s_tir.schedule.GetSBlockRealize")
 
 @dataclass(frozen=True)
 class Cut:
-    """A contiguous reduction axis in vectors: stage name, lanes, and accumulators."""
+    """A contiguous reduction axis in vectors.
 
+    Attributes
+    ----------
+    reduction : str
+        The stage as it was.
+    stage : str
+        The stage whose axis the vectors divide: the same one, or its peeled head.
+    """
+
+    reduction: str
     stage: str
     lanes: int
     accumulators: int
@@ -59,9 +68,7 @@ def find(sch: s_tir.Schedule, name: str) -> Stage:
 
 def walks(stage: Stage, it: Iter) -> bool:
     """Whether some load of the stage is contiguous along the iterator."""
-    return any(
-        not access.is_store and stride(access, it.var) == 1 for access in accesses(stage)
-    )
+    return any(not access.is_store and stride(access, it.var) == 1 for access in accesses(stage))
 
 
 def reduces_along_memory(stage: Stage) -> bool:
@@ -72,9 +79,7 @@ def reduces_along_memory(stage: Stage) -> bool:
     reduced = moving(stage, "R")
     if not reduced:
         return False
-    steps = {
-        stride(access, reduced[-1].var) for access in accesses(stage) if not access.is_store
-    }
+    steps = {stride(access, reduced[-1].var) for access in accesses(stage) if not access.is_store}
     return 1 in steps and steps <= {0, 1}
 
 
@@ -93,9 +98,7 @@ def slides(stage: Stage) -> bool:
     )
 
 
-def cut_reductions(
-    func: tirx.PrimFunc, machine: Machine
-) -> tuple[tirx.PrimFunc, list[Cut]]:
+def cut_reductions(func: tirx.PrimFunc, machine: Machine) -> tuple[tirx.PrimFunc, list[Cut]]:
     """`cut_inner_axis` for every reduction, of which those with several results are separated."""
     for stage in stages(s_tir.Schedule(func)):
         if stage.is_reduction:
@@ -140,10 +143,11 @@ def cut_inner_axis(
         if count == 1 or (main % (lanes * count) == 0 and main >= lanes * count * MIN_VECTORS)
     )
     if main == extent:
-        return func, Cut(name, lanes, accumulators)
+        return func, Cut(name, name, lanes, accumulators)
     if len(reduced) > 1:
         return func, None
-    return peel_reduction(func, stage, reduced[0], main), Cut(f"{name}_head", lanes, accumulators)
+    cut = Cut(name, f"{name}_head", lanes, accumulators)
+    return peel_reduction(func, stage, reduced[0], main), cut
 
 
 def _lanes(extent: int, most: int) -> int:
@@ -191,7 +195,8 @@ def loops_of(sch: s_tir.Schedule, block: Any, depth: int) -> list[tuple[Any | No
 
 def by_kind(sch: s_tir.Schedule, block: Any, depth: int) -> tuple[list[Any], list[Any]]:
     """Spatial and reduction loops below the `depth` outer ones."""
-    spatial, reduced = [], []
+    spatial: list[Any] = []
+    reduced: list[Any] = []
     for iv, loop in loops_of(sch, block, depth):
         is_reduced = iv is not None and iv.iter_type == tirx.IterVar.CommReduce
         (reduced if is_reduced else spatial).append(loop)
@@ -206,7 +211,8 @@ def schedule_partial(sch: s_tir.Schedule, block: Any, depth: int) -> None:
 def vectorize_along(sch: s_tir.Schedule, block: Any, depth: int, var: Any) -> None:
     """Make the loop that drives the iterator `var` the vector lanes of a reduction."""
     lane = None
-    spatial, reduced = [], []
+    spatial: list[Any] = []
+    reduced: list[Any] = []
     for iv, loop in loops_of(sch, block, depth):
         if iv is not None and iv.var.same_as(var):
             lane = loop

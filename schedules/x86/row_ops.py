@@ -25,20 +25,17 @@ from tvm.ir import TensorLoad
 from tvm.target import Target
 
 from ..generic.inline import inline_output_copy, inline_stages
-from ..generic.rewrite import merge_axes
+from ..generic.rewrite import merge_axes, multiply_by_reciprocals
 from ..generic.stages import Iter, Stage, contiguous_group, stages, work
 from .injective import NARROWEST, PARALLEL_WORK, vectorize_inner
 from .machine import Machine
 from .reduction import (
-    LAST_LANES,
-    MIN_VECTORS,
     Cut,
     by_kind,
     cut_reductions,
     loops_of,
     moving,
     partial_results,
-    reduces_along_memory,
     schedule_partial,
     schedule_scalar,
     slides,
@@ -89,16 +86,17 @@ class RowOps(s_tir.dlight.ScheduleRule):
         sch = inline_output_copy(sch)
         inline_stages(sch)
         machine = Machine.from_target(target)
-        func, cuts = cut_reductions(sch.mod["main"], machine)
-        rows = find_rows(stages(s_tir.Schedule(func)))
+        func = multiply_by_reciprocals(sch.mod["main"], stages(sch))
+        func, cuts = cut_reductions(func, machine)
+        rows = find_rows(stages(s_tir.Schedule(func)), cuts)
         if rows is None or _better_by_stage(every, rows):
             return None
-        sch = s_tir.Schedule(_merge_rows_inside(func), error_render_level="fast")
+        sch = s_tir.Schedule(_merge_rows_inside(func, cuts), error_render_level="fast")
         _schedule(sch, cuts, machine)
         return sch
 
 
-def find_rows(every: list[Stage]) -> Rows | None:
+def find_rows(every: list[Stage], cuts: list[Cut]) -> Rows | None:
     """The axes of the last stage along which every other stage is computed element by element.
 
     There may be none: then the whole function is one row. None if a stage other than the last
@@ -116,7 +114,8 @@ def find_rows(every: list[Stage]) -> Rows | None:
         for it in maps[output.name].values()
         if all(any(axis is it for axis in mapping.values()) for mapping in maps.values())
     ]
-    return Rows(shared, _piece(every, shared, maps), maps)
+    cut = {name for c in cuts for name in (c.stage, c.reduction)}
+    return Rows(shared, _piece(every, shared, maps, cut), maps)
 
 
 def _is_axis(it: Iter) -> bool:
@@ -167,23 +166,19 @@ def _reads_of(stage: Stage, buffers: list[Any]) -> list[list[Any]]:
 
 
 def _piece(
-    every: list[Stage], shared: list[Iter], maps: dict[str, dict[int, Iter]]
+    every: list[Stage], shared: list[Iter], maps: dict[str, dict[int, Iter]], cut: set[str]
 ) -> Iter | None:
-    last = (moving(every[-1], "S") or [None])[-1]
-    if last is None or last not in shared:
+    axes = moving(every[-1], "S")
+    if not axes or axes[-1] not in shared:
         return None
+    last = axes[-1]
     for stage in every:
-        if not stage.is_reduction or _has_partial_results(stage):
+        if not stage.is_reduction or stage.name in cut:
             continue
         for position, axis in maps[stage.name].items():
             if axis is last and walks(stage, stage.iters[position]):
                 return last
     return None
-
-
-def _has_partial_results(stage: Stage) -> bool:
-    reduced = moving(stage, "R")
-    return reduces_along_memory(stage) and reduced[-1].extent >= LAST_LANES * MIN_VECTORS
 
 
 def _better_by_stage(every: list[Stage], rows: Rows) -> bool:
@@ -193,12 +188,12 @@ def _better_by_stage(every: list[Stage], rows: Rows) -> bool:
     return count < FEW_ROWS and work(every) >= MUCH_WORK
 
 
-def _merge_rows_inside(func: tirx.PrimFunc) -> tirx.PrimFunc:
+def _merge_rows_inside(func: tirx.PrimFunc, cuts: list[Cut]) -> tirx.PrimFunc:
     """Merge what axes the injective stages can walk flat within one row."""
     for name in [stage.name for stage in stages(s_tir.Schedule(func))]:
         every = stages(s_tir.Schedule(func))
         stage = next(found for found in every if found.name == name)
-        rows = find_rows(every)
+        rows = find_rows(every, cuts)
         if stage.is_reduction or rows is None:
             continue
         outside = [i for i, axis in rows.maps[name].items() if axis in rows.axes]
@@ -209,7 +204,7 @@ def _merge_rows_inside(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 def _schedule(sch: s_tir.Schedule, cuts: list[Cut], machine: Machine) -> None:
     every = stages(sch)
-    rows = find_rows(every)
+    rows = find_rows(every, cuts)
     assert rows is not None
     output = every[-1]
     partials = {cut.stage: partial_results(sch, cut) for cut in cuts}
@@ -232,9 +227,7 @@ def _schedule(sch: s_tir.Schedule, cuts: list[Cut], machine: Machine) -> None:
             schedule_injective(sch, stage, machine)
 
 
-def _row_loop(
-    sch: s_tir.Schedule, output: Stage, rows: Rows, machine: Machine
-) -> tuple[Any, int]:
+def _row_loop(sch: s_tir.Schedule, output: Stage, rows: Rows, machine: Machine) -> tuple[Any, int]:
     """The fused loop over the rows, and the lanes of a row that is a piece of the last axis.
 
     The lanes are 0 where rows are whole, and where no vector width divides the axis.

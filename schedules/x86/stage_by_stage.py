@@ -40,9 +40,9 @@ class StageByStage(s_tir.dlight.ScheduleRule):
           the stage
 
     An injective stage is scheduled like an injective function; padding in front of a window
-    along the contiguous axis is copied, because it would differ between the lanes. A reduction with fewer results
-    than threads first reduces a few dozen chunks of its axis in parallel. Opaque blocks (sort,
-    scan, scatter) stay the serial loops that they are.
+    along the contiguous axis is copied, because it would differ between the lanes. A reduction
+    with fewer results than threads first reduces a few dozen chunks of its axis in parallel.
+    Opaque blocks (sort, scan, scatter) stay the serial loops that they are.
     """
 
     def apply(self, func: tirx.PrimFunc, target: Target, _: bool) -> s_tir.Schedule | None:

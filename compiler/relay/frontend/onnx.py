@@ -64,6 +64,7 @@ def from_onnx(
     UnknownShapeError
         An input has a dimension that neither the model nor `shape` gives.
     """
+    from compiler.errors import BatonError, FrontendError
     from compiler.graph.fold_constants import FoldConstant
     from compiler.graph.recognize_gelu import RecognizeGelu
     from compiler.graph.recognize_layer_norm import RecognizeLayerNorm
@@ -72,9 +73,18 @@ def from_onnx(
     from .onnx_graph import GraphImporter
     from .onnx_model import load_model, resolve_inputs, resolve_opsets
 
-    loaded, opsets = resolve_opsets(load_model(model), opset)
-    inputs = resolve_inputs(loaded.proto.graph, shape or {}, dtype)
-    importer = GraphImporter(loaded, opsets, freeze_params)
-    module, params = importer.run(inputs)
+    try:
+        loaded, opsets = resolve_opsets(load_model(model), opset)
+        inputs = resolve_inputs(loaded.proto.graph, shape or {}, dtype)
+        module, params = GraphImporter(loaded, opsets, freeze_params).run(inputs)
+    except BatonError:
+        raise
+    except Exception as error:
+        # A damaged model can be wrong in ways that only protobuf, onnx or TVM notices: a name
+        # that is no UTF-8, an operator set without operators, a dtype of half a byte.
+        reason = (str(error).strip().splitlines() or [""])[-1]
+        raise FrontendError(
+            f"the ONNX model can't be imported: {type(error).__name__}: {reason}"
+        ) from error
     passes = [FoldConstant(), RecognizeLayerNorm(), RecognizeGelu(), RecognizeSilu()]
     return tvm.transform.Sequential(passes)(module), params

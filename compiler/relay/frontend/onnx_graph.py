@@ -42,6 +42,9 @@ SEQUENCE_VALUED = frozenset(
 """Operators whose tuple is the value of their one output."""
 
 
+SUB_BYTE_DTYPES = frozenset(["int2", "uint2", "int4", "uint4"])
+
+
 class GraphImporter:
     """One import of one model.
 
@@ -134,6 +137,10 @@ class GraphImporter:
             raise FrontendError(f"the weight {name!r} is sparse; store it as a dense initializer")
         for tensor in graph.initializer:
             array = self.model.array(tensor)
+            if str(array.dtype) in SUB_BYTE_DTYPES:
+                raise UnsupportedOperatorError(
+                    f"initializer {tensor.name!r} is of dtype {array.dtype}, which has no tensors"
+                )
             value = to_tensor(array)
             if as_parameters and _is_weight(array):
                 ty = relax.TensorType(array.shape, str(array.dtype))
@@ -147,6 +154,8 @@ class GraphImporter:
         """Raise for the operators that nothing can convert, before any work is done."""
         missing: dict[tuple[str, str], onnx.NodeProto] = {}
         for node in _all_nodes(graph):
+            if isinstance(node.op_type, bytes) or isinstance(node.domain, bytes):
+                raise FrontendError(f"the operator {node.op_type!r} is not valid UTF-8")
             if not self._is_known(node):
                 missing.setdefault((node.domain, node.op_type), node)
         if missing:

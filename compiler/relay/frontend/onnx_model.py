@@ -213,6 +213,11 @@ def resolve_opsets(model: Model, override: int | None) -> tuple[Model, dict[str,
     opsets: dict[str, int] = {}
     for entry in model.proto.opset_import:
         domain = "" if entry.domain == "ai.onnx" else entry.domain
+        if not 1 <= entry.version < 1 << 31:
+            raise FrontendError(
+                f"opset {entry.version} of domain {entry.domain!r} is not supported: "
+                "it is no version number; the model may be damaged"
+            )
         opsets[domain] = max(entry.version, opsets.get(domain, 0))
     if override is not None:
         opsets[""] = override

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import tvm
+import tvm_ffi
 from tvm import relax, tirx
 from tvm.target import Target, codegen
 
@@ -68,8 +69,6 @@ def run(func: tirx.PrimFunc, target: Target, *inputs: np.ndarray) -> np.ndarray:
 
 def loop_kinds(func: tirx.PrimFunc) -> set[str]:
     """Names of the kinds of loops in a function: "PARALLEL", "VECTORIZED", ..."""
-    import tvm_ffi
-
     kinds: set[str] = set()
     tvm_ffi.structural_walk(
         func.body, (tirx.For, lambda loop: kinds.add(tirx.ForKind(loop.kind).name))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import numpy as np
 import onnx
 import pytest
@@ -201,6 +203,16 @@ def test_a_truncated_file_is_refused_wherever_it_ends(dense):
     for length in range(1, len(data) - 1, 7):
         with pytest.raises(errors.FrontendError):
             from_onnx(data[:length])
+
+
+def test_a_corrupted_file_is_imported_or_refused(dense, rng):
+    data = dense.SerializeToString()
+    for _ in range(150):
+        damaged = bytearray(data)
+        for position in rng.integers(0, len(data), 3):
+            damaged[position] = rng.integers(0, 256)
+        with contextlib.suppress(errors.FrontendError):
+            from_onnx(bytes(damaged))
 
 
 def test_a_missing_file_and_a_wrong_type_are_refused(tmp_path):

@@ -1,0 +1,100 @@
+"""The polynomials against numpy and math in float64, over the whole range of float32."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import tvm
+from tvm import s_tir, te, tirx
+
+from schedules.x86 import fast_math
+
+from .kernels import BASELINE, HOST, V3, compiled
+
+SIZE = 1 << 16
+# Below this, results of exp and sigmoid may be 0.
+SMALLEST = 1.7e-38
+
+FUNCTIONS = {
+    "exp": (tirx.exp, np.exp, 2),
+    "log": (tirx.log, np.log, 2),
+    "tanh": (tirx.tanh, np.tanh, 8),
+    "erf": (tirx.erf, np.vectorize(math.erf), 8),
+    "sigmoid": (tirx.sigmoid, lambda x: 1 / (1 + np.exp(-x)), 4),
+}
+
+
+def arguments() -> np.ndarray:
+    """Random bit patterns, everyday values, and every special one."""
+    rng = np.random.default_rng(0)
+    special = [0.0, -0.0, np.inf, -np.inf, np.nan, 1e-40, -1e-40, 88.7228, 88.73, 89.5, -87.3]
+    special += [-103.9, -104.5, 3.4e38, -3.4e38, 1.0, 2.0**-126, 3.92, -3.93, 9.0, -9.1]
+    parts = [
+        np.array(special, "float32"),
+        rng.integers(0, 2**32, SIZE // 2, dtype=np.uint64).astype(np.uint32).view(np.float32),
+        rng.uniform(-105, 95, SIZE // 8).astype("float32"),
+        rng.uniform(0.5, 2.0, SIZE // 8).astype("float32"),
+    ]
+    rest = SIZE - sum(part.size for part in parts)
+    return np.concatenate([*parts, rng.normal(size=rest, scale=3).astype("float32")])
+
+
+def vectorized(function, lanes: int) -> tirx.PrimFunc:
+    x = te.placeholder((SIZE,), "float32", name="x")
+    sch = s_tir.Schedule(te.create_prim_func([x, te.compute((SIZE,), lambda i: function(x[i]))]))
+    (loop,) = sch.get_loops("compute")
+    sch.vectorize(sch.split(loop, [None, lanes])[1])
+    return sch.mod["main"]
+
+
+@pytest.mark.parametrize("target", [HOST, V3, BASELINE], ids=["host", "v3", "baseline"])
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_function_stays_within_its_bound_everywhere(name, target):
+    function, reference, ulps = FUNCTIONS[name]
+    x = arguments()
+    out = tvm.runtime.tensor(np.empty_like(x))
+    func = fast_math.approximate(vectorized(function, 16))
+    compiled(func, target)["main"](tvm.runtime.tensor(x), out)
+    got = out.numpy()
+    with np.errstate(all="ignore"):
+        want = reference(x.astype("float64"))
+        rounded = want.astype("float32")
+    np.testing.assert_array_equal(np.isnan(got), np.isnan(rounded))
+    infinite = np.isinf(rounded)
+    np.testing.assert_array_equal(np.isinf(got), infinite)
+    np.testing.assert_array_equal(got[infinite], rounded[infinite])
+    normal = np.isfinite(rounded) & (np.abs(want) >= SMALLEST)
+    error = np.abs(got[normal] - want[normal]) / np.spacing(np.abs(rounded[normal]))
+    assert error.max() <= ulps
+    tiny = np.isfinite(rounded) & ~normal
+    assert np.abs(got[tiny] - want[tiny]).max(initial=0) <= SMALLEST
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("target", [HOST, V3], ids=["host", "v3"])
+def test_vectors_call_nothing(name, target):
+    func = vectorized(FUNCTIONS[name][0], 8)
+    assembly = compiled(fast_math.approximate(func), target).mod.inspect_source("asm")
+    assert "expf" not in assembly
+    assert f"{name}f@" not in assembly
+    assert "ymm" in assembly
+
+
+def test_calls_within_calls_are_replaced_too():
+    func = vectorized(lambda x: tirx.log(tirx.const(1.0, "float32") + tirx.exp(x)), 8)
+    text = str(fast_math.approximate(func))
+    assert "T.exp" not in text
+    assert "T.log" not in text
+
+
+def test_a_function_without_such_calls_is_returned_as_it_is():
+    func = vectorized(lambda x: tirx.sqrt(x), 8)
+    assert fast_math.approximate(func).same_as(func)
+
+
+def test_float64_is_left_alone():
+    x = te.placeholder((8,), "float64", name="x")
+    func = te.create_prim_func([x, te.compute((8,), lambda i: tirx.exp(x[i]))])
+    assert fast_math.approximate(func).same_as(func)

@@ -1,0 +1,96 @@
+"""Tests of the ONNX backend runner: it survives crashes and hangs, and notices what got worse."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import pathlib
+import sys
+import time
+from types import SimpleNamespace
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+SCRIPT = pathlib.Path(__file__).resolve().parents[2] / "scripts" / "onnx_backend.py"
+
+
+@pytest.fixture
+def script(monkeypatch):
+    """The script as a module, with builds that crash, hang, and are wrong."""
+    spec = importlib.util.spec_from_file_location("onnx_backend", SCRIPT)
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "onnx_backend", module)  # dataclasses look it up
+    spec.loader.exec_module(module)
+
+    def right(mod, params):
+        return lambda inputs: -inputs["x"]
+
+    def misbehaving(mod, params):
+        size = int(mod["main"].params[0].ty.shape[0])
+        if size == 2:
+            os._exit(7)
+        if size == 3:
+            time.sleep(60)
+        return lambda inputs: inputs["x"] if size == 4 else -inputs["x"]
+
+    module.BUILDS = {"right": right, "misbehaving": misbehaving}
+    module.TIMEOUT_SECONDS = 5.0
+    return module
+
+
+def case(size):
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [size]) for name in "xy"]
+    graph = helper.make_graph([helper.make_node("Neg", ["x"], ["y"])], "g", values[:1], values[1:])
+    data = np.arange(1, size + 1, dtype="float32")
+    return SimpleNamespace(
+        name=f"test_neg_{size}",
+        model=helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)]),
+        data_sets=[([data], [-data])],
+        rtol=1e-3,
+        atol=1e-7,
+    )
+
+
+CASES = [case(size) for size in (1, 2, 3, 4, 5)]
+
+
+def test_a_crash_or_a_hang_costs_one_case(script):
+    outcomes = script.run_all(CASES, "misbehaving", jobs=1, progress=False)
+    kinds = {name: kind for name, (kind, _) in outcomes.items()}
+    assert kinds == {
+        "test_neg_1": "pass",
+        "test_neg_2": "crash",
+        "test_neg_3": "crash",
+        "test_neg_4": "compare",
+        "test_neg_5": "pass",
+    }
+    assert "exit 7" in outcomes["test_neg_2"][1] and "no answer" in outcomes["test_neg_3"][1]
+
+
+def test_the_record_names_what_fails_and_the_check_what_got_worse(script, tmp_path):
+    good = {c.name: ("pass", "") for c in CASES}
+    one = {**good, "test_neg_2": ("run", "Error: broken")}
+    two = {**one, "test_neg_4": ("compare", "Error: differs")}
+    script.RECORD = tmp_path / "record.md"
+    script.RECORD.write_text(script.write_record(CASES, one, "right"))
+    assert "| fail | 1 |" in script.RECORD.read_text()
+    assert list(script.check(CASES, one)) == []
+    assert list(script.check(CASES, good)) == []
+    assert list(script.check(CASES, two)) == ["test_neg_4: compare: Error: differs"]
+
+
+def test_operands_become_initializers_and_data_stay_inputs(script):
+    shape = helper.make_tensor_value_info("s", TensorProto.INT64, [2])
+    data = helper.make_tensor_value_info("x", TensorProto.FLOAT, [6])
+    out = helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 3])
+    node = helper.make_node("Reshape", ["x", "s"], ["y"])
+    model = helper.make_model(helper.make_graph([node], "g", [data, shape], [out]))
+    values = [np.zeros(6, "float32"), np.array([2, 3])]
+    reshape = SimpleNamespace(model=model, data_sets=[(values, [])])
+    names = script._operands(reshape)
+    changed = script._with_constants(reshape, names)
+    assert [value.name for value in changed.graph.input] == ["x"]
+    np.testing.assert_array_equal(onnx.numpy_helper.to_array(changed.graph.initializer[0]), [2, 3])
