@@ -22,7 +22,7 @@ class SimplifyExpr:
     """Simplify calls one by one.
 
     1. A reshape, broadcast, cast, transposition, slice or concatenation that changes nothing
-       becomes its operand.
+       becomes its operand; a concatenation loses its empty operands.
     2. `flatten`, `expand_dims`, `squeeze` become `reshape`, and a reshape of a reshape one reshape.
     3. A transposition of a transposition becomes one; one that only moves axes of extent 1
        becomes a reshape.
@@ -84,9 +84,19 @@ class _Simplify(CallRule):
 
     def concat(self, call: relax.Call) -> relax.Expr | None:
         tensors = self.scope.definition(call.args[0])
-        if isinstance(tensors, relax.Tuple) and len(tensors.fields) == 1:
-            return tensors.fields[0] if call.attrs.axis is not None else None
-        return None
+        if not isinstance(tensors, relax.Tuple) or call.attrs.axis is None:
+            return None
+        shapes = [static_shape(tensor) for tensor in tensors.fields]
+        kept = [
+            tensor
+            for tensor, shape in zip(tensors.fields, shapes)
+            if shape is None or 0 not in shape
+        ]
+        if len(kept) == 1:
+            return kept[0]
+        if not kept or len(kept) == len(tensors.fields):
+            return None
+        return relax.op.concat(kept, int(call.attrs.axis))
 
     def permute_dims(self, call: relax.Call) -> relax.Expr | None:
         data, shape = call.args[0], static_shape(call.args[0])

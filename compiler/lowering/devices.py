@@ -110,6 +110,27 @@ def weight_devices(mod: tvm.IRModule) -> tuple[int, ...]:
     )
 
 
+def dispatch_sorts(mod: tvm.IRModule, function_targets: Mapping[str, Target]) -> tvm.IRModule:
+    """Give GPU functions kernels for sorting and scanning; runs before legalisation.
+
+    Legalised for a CPU, `sort`, `argsort`, `topk` and the like call a host library, and scans
+    are one serial loop. TVM has device versions, which launch their own threads.
+    """
+    for name, target in function_targets.items():
+        if "gpu" not in target.keys:
+            continue
+        gvar = mod.get_global_var(name)
+        # The pass works on every Relax function of a module; the kernels keep names apart.
+        alone = {g: f for g, f in mod.functions_items() if not isinstance(f, relax.Function)}
+        alone[gvar] = mod[gvar]
+        with target:
+            dispatched = relax.backend.DispatchSortScan()(tvm.IRModule(alone))
+        functions = dict(mod.functions_items())
+        functions.update(dispatched.functions_items())
+        mod = tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos)
+    return mod
+
+
 def can_plan_memory(mod: tvm.IRModule) -> bool:
     """Whether `StaticPlanBlockMemory` may run on the module.
 

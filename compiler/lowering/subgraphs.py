@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,6 +13,7 @@ from tvm.target import Target
 from .. import target as targets
 
 BACKEND = "baton.backend"
+INPUT_NAMES = "baton.input_names"
 
 
 def function_targets(mod: tvm.IRModule, target: Target) -> dict[str, Target]:
@@ -32,6 +34,79 @@ def backends(mod: tvm.IRModule) -> dict[str, str]:
         for gvar, function in mod.functions_items()
         if isinstance(function, relax.Function) and function.attrs and BACKEND in function.attrs
     }
+
+
+def bind_constant_arguments(mod: tvm.IRModule) -> tvm.IRModule:
+    """Move constants that `main` hands to a claimed function into the function.
+
+    There they can be folded and packed for the function's schedules. A function that is called
+    more than once keeps its parameters, since the calls may hand over different constants.
+    """
+    claimed = backends(mod)
+    calls: dict[str, list[relax.Call]] = {name: [] for name in claimed}
+
+    def note(expr: relax.Expr) -> None:
+        if isinstance(expr, relax.Call) and isinstance(expr.op, relax.GlobalVar):
+            calls.get(expr.op.name_hint, []).append(expr)
+
+    relax.analysis.post_order_visit(mod["main"], note)
+    bound: dict[str, list[int]] = {}
+    functions = dict(mod.functions_items())
+    for name, found in calls.items():
+        constants = {
+            index: arg
+            for index, arg in enumerate(found[0].args if len(found) == 1 else ())
+            if isinstance(arg, tvm.ir.GenericConst)
+        }
+        if constants:
+            bound[name] = list(constants)
+            functions[mod.get_global_var(name)] = _without_parameters(mod[name], constants)
+    if bound:
+        functions[mod.get_global_var("main")] = _FewerArguments(bound).visit_expr(mod["main"])
+    return tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos)
+
+
+def _without_parameters(
+    function: relax.Function, constants: Mapping[int, tvm.ir.GenericConst]
+) -> relax.Function:
+    values = {function.params[index]: constant for index, constant in constants.items()}
+    kept = [var for var in function.params if var not in values]
+    attrs = dict(function.attrs)
+    names = json.loads(str(attrs[INPUT_NAMES]))
+    attrs[INPUT_NAMES] = json.dumps([n for i, n in enumerate(names) if i not in constants])
+    body = _Substitute(values).visit_expr(function.body)
+    return relax.Function(
+        kept, body, function.ret_ty, function.is_pure, tvm.ir.make_node("ir.DictAttrs", **attrs)
+    )
+
+
+@relax.expr_functor.mutator
+class _Substitute(relax.expr_functor.PyExprMutator):
+    """Replaces variables by constants."""
+
+    def __init__(self, values: Mapping[Any, Any]) -> None:
+        super().__init__()
+        self.values = values
+
+    def visit_var_(self, op: Any) -> Any:
+        return self.values.get(op, op)
+
+
+@relax.expr_functor.mutator
+class _FewerArguments(relax.expr_functor.PyExprMutator):
+    """Drops the arguments that became constants of the function called."""
+
+    def __init__(self, dropped: Mapping[str, list[int]]) -> None:
+        super().__init__()
+        self.dropped = dropped
+
+    def visit_call_(self, call: relax.Call) -> relax.Expr:
+        call = super().visit_call_(call)
+        if not isinstance(call.op, relax.GlobalVar) or call.op.name_hint not in self.dropped:
+            return call
+        dropped = self.dropped[call.op.name_hint]
+        args = [arg for index, arg in enumerate(call.args) if index not in dropped]
+        return relax.Call(tvm.ir.GlobalVar(call.op.name_hint), args, call.attrs, call.ty_args)
 
 
 def inline_subgraphs(mod: tvm.IRModule) -> tvm.IRModule:

@@ -19,7 +19,7 @@ def rules() -> list[Checked]:
     from tvm.s_tir.dlight import gpu
 
     from .convolution import Convolution
-    from .opaque import SingleThread
+    from .opaque import Opaque
     from .stages import Stages, Windows
     from .transpose import Transpose
 
@@ -33,5 +33,5 @@ def rules() -> list[Checked]:
         Checked("dlight.general_reduction", gpu.GeneralReduction()),
         Checked("cuda.transpose", Transpose()),
         Checked("cuda.stages", Stages()),
-        Checked("cuda.single_thread", SingleThread()),
+        Checked("cuda.opaque", Opaque()),
     ]

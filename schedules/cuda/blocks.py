@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.s_tir.dlight.analysis import get_root_block
 from tvm.s_tir.schedule import SBlockRV
@@ -24,19 +25,21 @@ class Stage:
         Extent of each iterator; -1 where it is not constant.
     is_bound : bool
         Whether a loop around the block is already bound to a thread.
-    is_nested : bool
-        Whether the block's loops are one for each iterator, in their order.
+    is_plain : bool
+        Whether the block's loops are one for each iterator, in their order, up to loops and
+        iterators of extent 1, and its body only stores elements. The body of a data-parallel
+        block may have loops of its own, as adaptive pooling has.
     """
 
     block: SBlockRV
     kinds: str
     extents: tuple[int, ...]
     is_bound: bool
-    is_nested: bool
+    is_plain: bool
 
     @property
     def is_opaque(self) -> bool:
-        return "O" in self.kinds or not self.is_nested
+        return "O" in self.kinds or not self.is_plain
 
     @property
     def is_reduction(self) -> bool:
@@ -60,13 +63,25 @@ def _stage(schedule: s_tir.Schedule, block: SBlockRV) -> Stage:
     iterators = list(schedule.get(block).iter_vars)
     loops = [schedule.get(loop) for loop in schedule.get_loops(block)]
     extents = tuple(_constant(iterator.dom.extent) for iterator in iterators)
+    trips = tuple(_constant(loop.extent) for loop in loops)
+    is_nest = [trip for trip in trips if trip != 1] == [size for size in extents if size != 1]
+    kinds = "".join(_KINDS.get(iterator.iter_type, "O") for iterator in iterators)
     return Stage(
         block,
-        "".join(_KINDS.get(iterator.iter_type, "O") for iterator in iterators),
+        kinds,
         extents,
         any(loop.thread_binding is not None for loop in loops),
-        tuple(_constant(loop.extent) for loop in loops) == extents,
+        is_nest and _is_plain(schedule.get(block).body, bool(kinds) and set(kinds) == {"S"}),
     )
+
+
+def _is_plain(body: tirx.Stmt, is_parallel: bool) -> bool:
+    threads = (tirx.AttrStmt, tirx.Evaluate)
+    loops = (tirx.For, tirx.While, s_tir.SBlockRealize)
+    others: list[tirx.Stmt] = []
+    kinds = threads if is_parallel else threads + loops
+    tvm_ffi.structural_walk(body, (kinds, others.append), order="pre")
+    return not others
 
 
 def _constant(extent: tirx.Expr) -> int:

@@ -24,7 +24,7 @@ from tvm.target import Target
 from .verify import has_thread_bindings
 
 
-class SingleThread(ScheduleRule):
+class Opaque(ScheduleRule):
     """Any function whose body is a block."""
 
     def apply(self, func: tirx.PrimFunc, target: Target, _: bool) -> s_tir.Schedule | None:

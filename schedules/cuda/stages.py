@@ -33,10 +33,8 @@ class Stages(ScheduleRule):
     def apply(self, func: tirx.PrimFunc, target: Target, _: bool) -> s_tir.Schedule | None:
         """Schedule `func`; None when a block is opaque."""
         schedule = s_tir.Schedule(func)
-        # The normal form has one loop for each iterator, also for those of extent 1.
-        if normalize_prim_func(schedule) is None:
-            return None
-        if any(stage.is_opaque for stage in stages(schedule)):
+        normalize_prim_func(schedule)  # where it can, one loop for each iterator
+        if not stages(schedule) or any(stage.is_opaque for stage in stages(schedule)):
             return None
         inline_producers(schedule)
         bind_stages(schedule)
@@ -128,13 +126,15 @@ def _reduce_across_threads(
 
 
 def _bind_tuple_reduction(schedule: s_tir.Schedule, stage: Stage) -> None:
-    """Reductions of several values at once, as argmax: each thread reduces one output."""
+    """Reductions of several values at once, as argmax: each thread reduces one output.
+
+    TOPI puts their reduction loops innermost.
+    """
     loops = schedule.get_loops(stage.block)
-    spatial = [loop for loop, kind in zip(loops, stage.kinds, strict=True) if kind == "S"]
-    reduction = [loop for loop, kind in zip(loops, stage.kinds, strict=True) if kind == "R"]
+    at = len(loops) - len(stage.reduction_extents)
+    spatial, reduction = loops[:at], loops[at:]
     if not spatial:
-        spatial = [schedule.add_unit_loop(stage.block)]
-    schedule.reorder(*spatial, *reduction)
+        spatial = [schedule.add_unit_loop(reduction[0])]
     outer, inner = schedule.split(schedule.fuse(*spatial), [None, THREADS])
     schedule.bind(outer, "blockIdx.x")
     schedule.bind(inner, "threadIdx.x")

@@ -88,26 +88,44 @@ def violation(func: tirx.PrimFunc, target: Target) -> str | None:
 
 
 def _limit_violation(kernel: tirx.PrimFunc, target: Target) -> str | None:
+    host_call = _host_call(kernel)
+    if host_call is not None:
+        return f"it calls {host_call}, which only a host has"
     threads = _attribute(target, "max_threads_per_block", "max_num_threads")
     shared = _attribute(target, "max_shared_memory_per_block")
     limits = {
         "max_threads_per_block": threads or MAX_THREADS_PER_BLOCK,
         "max_shared_memory_per_block": shared or MAX_SHARED_BYTES,
     }
+    extents = _launch_extents(kernel)
+    if any(extent is None for _, extent in extents):
+        return None  # known at launch only: TVM's own scans, which keep within the limits
     if not verify_gpu_code(kernel, limits):
         return f"it exceeds {limits}"
-    for tag, extent in _launch_extents(kernel):
-        if tag in ("blockIdx.y", "blockIdx.z") and extent > MAX_GRID_YZ:
+    for tag, extent in extents:
+        if tag in ("blockIdx.y", "blockIdx.z") and extent is not None and extent > MAX_GRID_YZ:
             return f"its {tag} of {extent} exceeds {MAX_GRID_YZ}"
     return None
 
 
-def _launch_extents(kernel: tirx.PrimFunc) -> list[tuple[str, int]]:
-    found: list[tuple[str, int]] = []
+def _host_call(kernel: tirx.PrimFunc) -> str | None:
+    found: list[str] = []
+
+    def visit(call: tvm.ir.Call) -> None:
+        if "packed" in str(getattr(call.op, "name", "")):
+            found.append(str(getattr(call.args[0], "value", call.op.name)))
+
+    tvm_ffi.structural_walk(kernel.body, (tvm.ir.Call, visit), order="pre")
+    return found[0] if found else None
+
+
+def _launch_extents(kernel: tirx.PrimFunc) -> list[tuple[str, int | None]]:
+    found: list[tuple[str, int | None]] = []
 
     def visit(attr: tirx.AttrStmt) -> None:
-        if attr.attr_key == "thread_extent" and isinstance(attr.value, tirx.IntImm):
-            found.append((str(attr.node.thread_tag), int(attr.value)))
+        if attr.attr_key == "thread_extent":
+            extent = int(attr.value) if isinstance(attr.value, tirx.IntImm) else None
+            found.append((str(attr.node.thread_tag), extent))
 
     tvm_ffi.structural_walk(kernel.body, (tirx.AttrStmt, visit), order="pre")
     return found

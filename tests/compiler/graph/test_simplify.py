@@ -57,6 +57,10 @@ ONE = {
     "square": (lambda x: OPS.power(x, number(2.0)), "multiply"),
     "root": (lambda x: OPS.power(OPS.exp(x), number(0.5)), "sqrt"),
     "inverse root": (lambda x: OPS.divide(number(1.0), OPS.sqrt(OPS.exp(x))), "rsqrt"),
+    "an empty operand": (
+        lambda x: OPS.concat([x, OPS.zeros((2, 0, 4), "float32"), x], 1),
+        "concat",
+    ),
     "relu twice": (lambda x: OPS.nn.relu(OPS.nn.relu(x)), "nn.relu"),
     "clip twice": (lambda x: OPS.clip(OPS.clip(x, -1, 3), 0, 6), "clip"),
 }
