@@ -1,7 +1,7 @@
 """The build driver: from a Relax module to a library, step by step.
 
     bind -> simplify -> set aside recorded kernels -> select implementations and layouts
-         -> legalise and fuse -> schedule -> place on devices -> lift weights -> link
+         -> legalise and fuse -> schedule -> lift weights -> place on devices -> link
 
 Whether kernels come from TOPI schedules or from auto_scheduler records is read from the dispatch
 contexts that are active in the calling thread (`schedule_source`), never from an argument.
@@ -10,7 +10,7 @@ contexts that are active in the calling thread (`schedule_source`), never from a
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tvm
@@ -23,7 +23,7 @@ from .. import graph
 from .. import target as targets
 from ..errors import BuildError
 from ..runtime.factory import FactoryModule
-from ..runtime.metadata import Metadata, TensorInfo
+from ..runtime.metadata import Metadata, ParamInfo, TensorInfo
 from . import devices, recorded
 from .bind import bind_params
 from .fuse import fuse
@@ -33,7 +33,12 @@ from .report import Report
 from .schedule import schedule_kernels
 from .schedule_source import ScheduleSource
 from .select import select_implementations
-from .subgraphs import function_targets, inline_subgraphs, partition_info
+from .subgraphs import (
+    bind_constant_arguments,
+    function_targets,
+    inline_subgraphs,
+    partition_info,
+)
 
 LAYOUT_PASS = "AlterOpLayout"
 FAST_MATH_PASS = "FastMath"
@@ -73,7 +78,7 @@ def build(
     report = Report(targets.to_cli(target), source.use_topi_schedule, int(context.opt_level))
 
     bound, bound_names = bind_params(mod, params or {})
-    simplified = simplify(bound)
+    simplified = simplify(bind_constant_arguments(bound))
     watch.lap("simplify")
 
     chosen_targets = function_targets(simplified, target)
@@ -96,7 +101,7 @@ def build(
             )
     watch.lap("select")
 
-    fused, operators = fuse(lowered, target)
+    fused, operators = fuse(devices.dispatch_sorts(lowered, chosen_targets), target)
     watch.lap("fuse")
     scheduled, report.kernels = schedule_kernels(
         fused, chosen_targets, operators, records, fast_math=enabled(FAST_MATH_PASS, 3)
@@ -105,9 +110,9 @@ def build(
         report.notes += recorded.warn_missing(report.kernels)
     watch.lap("schedule")
 
-    placed = devices.place(inline_subgraphs(scheduled), target, chosen_targets)
-    lifted, weights = lift_constants(placed)
-    executable = link(lifted, target)
+    lifted, weights = lift_constants(inline_subgraphs(scheduled))
+    placed = devices.place(lifted, target, chosen_targets)
+    executable = link(placed, target)
     watch.lap("link")
     report.seconds = watch.laps
 
@@ -117,6 +122,7 @@ def build(
             mod_name=mod_name,
             inputs=tuple(_inputs(simplified)),
             outputs=tuple(_outputs(simplified)),
+            params=tuple(_weights(weights, placed, chosen_targets)),
             devices=devices.kinds(chosen_targets),
             target=targets.to_cli(target),
             cpu_features=_cpu_features(chosen_targets),
@@ -166,6 +172,17 @@ def _outputs(mod: tvm.IRModule) -> list[TensorInfo]:
     ty = mod["main"].ret_ty
     fields = ty.fields if isinstance(ty, relax.TupleType) else [ty]
     return [_describe(f"output{index}", field) for index, field in enumerate(fields)]
+
+
+def _weights(
+    weights: Sequence[tuple[str, Any]], placed: tvm.IRModule, chosen: Mapping[str, Target]
+) -> list[ParamInfo]:
+    """Each weight with the device that it belongs on; the library lays them out."""
+    kinds = devices.kinds(chosen)
+    return [
+        ParamInfo(name, tuple(map(int, value.shape)), str(value.dtype), kinds[index])
+        for (name, value), index in zip(weights, devices.weight_devices(placed))
+    ]
 
 
 def _describe(name: str, ty: Any) -> TensorInfo:

@@ -6,7 +6,9 @@ import tvm
 from tvm import relax
 from tvm.target import Target
 
-from ..errors import BuildError
+from ..errors import BatonError, BuildError
+from . import devices
+from .nvcc import device_code
 
 
 def link(mod: tvm.IRModule, target: Target) -> relax.VMExecutable:
@@ -16,24 +18,30 @@ def link(mod: tvm.IRModule, target: Target) -> relax.VMExecutable:
     ------
     BuildError
         TVM's code generator refused a kernel.
+    UnavailableTargetError
+        A kernel is for CUDA and there is no nvcc for its architecture.
     """
+    plan = [relax.transform.StaticPlanBlockMemory()] if devices.can_plan_memory(mod) else []
     finish = tvm.transform.Sequential(
         [
             relax.transform.RewriteDataflowReshape(),
             relax.transform.ToNonDataflow(),
             relax.transform.RemovePurityChecking(),
             relax.transform.CallTIRRewrite(),
-            relax.transform.StaticPlanBlockMemory(),
+            *plan,
             relax.transform.LowerAllocTensor(),
             relax.transform.KillAfterLastUse(),
             relax.transform.LowerRuntimeBuiltin(),
             relax.transform.ComputePrimValue(),
             relax.transform.VMShapeLower(),
             relax.transform.AttachGlobalSymbol(),
+            devices.separate_cpus(target),
         ]
     )
     try:
-        with target:
+        with target, device_code():
             return relax.build(mod, target, relax_pipeline=finish)
+    except BatonError:
+        raise
     except Exception as error:
         raise BuildError(f"TVM could not generate code for {target.kind.name}: {error}") from error

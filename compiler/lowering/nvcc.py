@@ -23,6 +23,7 @@ from typing import Any
 from compiler.errors import BatonError, BuildError, TargetError, UnavailableTargetError
 from compiler.runtime.cuda_code import attach
 
+DEFAULT_HOME = "/usr/local/cuda"
 _HOOK = "tvm_callback_cuda_postproc"
 _ARCH = re.compile(r"sm_(\d+)([af]?)")
 # The code generator writes half and bfloat16 arithmetic with operators, which CUDA's headers
@@ -99,13 +100,13 @@ def find_nvcc() -> str:
     found = shutil.which("nvcc")
     if found is not None:
         return found
-    homes = [os.environ.get("CUDA_PATH"), os.environ.get("CUDA_HOME"), "/usr/local/cuda"]
+    homes = [os.environ.get("CUDA_PATH"), os.environ.get("CUDA_HOME"), DEFAULT_HOME]
     for home in homes:
         if home and (Path(home) / "bin" / "nvcc").is_file():
             return str(Path(home) / "bin" / "nvcc")
     raise UnavailableTargetError(
         "CUDA targets need nvcc, and it is neither on PATH nor under CUDA_PATH, CUDA_HOME or "
-        "/usr/local/cuda: install the CUDA toolkit or set CUDA_PATH to it"
+        f"{DEFAULT_HOME}: install the CUDA toolkit or set CUDA_PATH to it"
     )
 
 

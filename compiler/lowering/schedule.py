@@ -17,7 +17,7 @@ from schedules import rules
 
 from .fuse import called_kernel
 from .report import Kernel
-from .subgraphs import backends
+from .subgraphs import backends, new_global_var
 
 logger = logging.getLogger("baton.lowering")
 
@@ -53,7 +53,7 @@ def schedule_kernels(
             func, entry = _schedule(mod[name], name, target, records.get(caller), fast_math)
             gvar = mod.get_global_var(name)
             if name in scheduled and not tvm_ffi.structural_equal(scheduled[name], func):
-                gvar = renamed[name] = _clone(gvar, f"{name}_{caller}")
+                gvar = renamed[name] = new_global_var(f"{name}_{caller}", gvar.ty)
             scheduled.setdefault(name, func)
             functions[gvar] = func
             entry.name, entry.calls = gvar.name_hint, count
@@ -64,12 +64,6 @@ def schedule_kernels(
             gvar = mod.get_global_var(caller)
             functions[gvar] = _Redirect(renamed).visit_expr(mod[caller])
     return tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos), report
-
-
-def _clone(gvar: Any, name: str) -> Any:
-    clone = tvm.ir.GlobalVar(name)
-    relax.expr._update_type(clone, gvar.ty)
-    return clone
 
 
 @relax.expr_functor.mutator

@@ -74,9 +74,7 @@ class _Selector(PyExprMutator):
         if name == "relax.matmul":
             plain = relax.Call(call.op, [self.visit_expr(arg) for arg in call.args], call.attrs)
             plain = self.builder_.normalize(plain)
-            product = lower_matmul(
-                self.builder_, plain, self.target, self.query, self.disabled
-            )
+            product = lower_matmul(self.builder_, plain, self.target, self.query, self.disabled)
             return None if product is None else (PLAIN, self.builder_.emit(product))
         rule = RULES.get(name)
         if rule is None or self.keep_layouts or static_shape(call) is None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import tvm
 from tvm import relax
+from tvm.relax.expr import _update_type
 from tvm.target import Target
 
 from .. import target as targets
@@ -50,7 +51,7 @@ def bind_constant_arguments(mod: tvm.IRModule) -> tvm.IRModule:
             calls.get(expr.op.name_hint, []).append(expr)
 
     relax.analysis.post_order_visit(mod["main"], note)
-    bound: dict[str, list[int]] = {}
+    bound: dict[str, tuple[Any, set[int]]] = {}
     functions = dict(mod.functions_items())
     for name, found in calls.items():
         constants = {
@@ -59,8 +60,11 @@ def bind_constant_arguments(mod: tvm.IRModule) -> tvm.IRModule:
             if isinstance(arg, tvm.ir.GenericConst)
         }
         if constants:
-            bound[name] = list(constants)
-            functions[mod.get_global_var(name)] = _without_parameters(mod[name], constants)
+            function = _without_parameters(mod[name], constants)
+            gvar = new_global_var(name, function.ty)
+            bound[name] = (gvar, set(constants))
+            del functions[mod.get_global_var(name)]
+            functions[gvar] = function
     if bound:
         functions[mod.get_global_var("main")] = _FewerArguments(bound).visit_expr(mod["main"])
     return tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos)
@@ -96,17 +100,23 @@ class _Substitute(relax.expr_functor.PyExprMutator):
 class _FewerArguments(relax.expr_functor.PyExprMutator):
     """Drops the arguments that became constants of the function called."""
 
-    def __init__(self, dropped: Mapping[str, list[int]]) -> None:
+    def __init__(self, bound: Mapping[str, tuple[Any, set[int]]]) -> None:
         super().__init__()
-        self.dropped = dropped
+        self.bound = bound
 
-    def visit_call_(self, call: relax.Call) -> relax.Expr:
-        call = super().visit_call_(call)
-        if not isinstance(call.op, relax.GlobalVar) or call.op.name_hint not in self.dropped:
-            return call
-        dropped = self.dropped[call.op.name_hint]
-        args = [arg for index, arg in enumerate(call.args) if index not in dropped]
-        return relax.Call(tvm.ir.GlobalVar(call.op.name_hint), args, call.attrs, call.ty_args)
+    def visit_call_(self, op: relax.Call) -> relax.Expr:
+        if not isinstance(op.op, relax.GlobalVar) or op.op.name_hint not in self.bound:
+            return super().visit_call_(op)
+        gvar, dropped = self.bound[op.op.name_hint]
+        args = [self.visit_expr(arg) for i, arg in enumerate(op.args) if i not in dropped]
+        return self.builder_.normalize(relax.Call(gvar, args, op.attrs, op.ty_args))
+
+
+def new_global_var(name: str, ty: Any) -> Any:
+    """A global variable of a known type, for a function that is not in a module yet."""
+    gvar = tvm.ir.GlobalVar(name)
+    _update_type(gvar, ty)
+    return gvar
 
 
 def inline_subgraphs(mod: tvm.IRModule) -> tvm.IRModule:

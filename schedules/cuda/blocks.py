@@ -56,7 +56,9 @@ class Stage:
 
 def stages(schedule: s_tir.Schedule) -> list[Stage]:
     """The blocks of the function below its root, in the order of execution."""
-    return [_stage(schedule, block) for block in schedule.get_child_blocks(get_root_block(schedule))]
+    return [
+        _stage(schedule, block) for block in schedule.get_child_blocks(get_root_block(schedule))
+    ]
 
 
 def _stage(schedule: s_tir.Schedule, block: SBlockRV) -> Stage:

@@ -1,8 +1,8 @@
 """Transposes that change the innermost axis, through a tile in shared memory.
 
-    blockIdx.x = (other axes, tile of r, tile of w)
-      shared[r, w] <- in[..., r]     threadIdx.x along r, the innermost axis of the input
-      out[..., w] <- shared[r, w]    threadIdx.x along w, the innermost axis of the output
+blockIdx.x = (other axes, tile of r, tile of w)
+  shared[r, w] <- in[..., r]     threadIdx.x along r, the innermost axis of the input
+  out[..., w] <- shared[r, w]    threadIdx.x along w, the innermost axis of the output
 """
 
 from __future__ import annotations

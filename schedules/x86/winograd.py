@@ -27,8 +27,9 @@ from .machine import Machine
 
 NAME = "conv2d_winograd.x86"
 
-# Cost rule: one byte of weights read from L3 takes the time of so many multiply-adds' flops,
-FLOPS_PER_BYTE = 4
+# Cost rule: one byte of weights takes the time of so many flops (a network's weights do not stay
+# in cache from one inference to the next, and hardware prefetch hides part of the latency),
+FLOPS_PER_BYTE = 8
 # transforming one element of V or M takes the time of so many,
 TRANSFORM_FLOPS = 12
 # and Winograd must be estimated below this share of the direct convolution.

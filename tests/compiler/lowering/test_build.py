@@ -288,6 +288,8 @@ def test_accepted_subgraphs_are_compiled_for_their_own_target():
     np.testing.assert_allclose(run(lib, x=X), reference(X, params), rtol=2e-5, atol=2e-5)
     conv = next(kernel for kernel in lib.report.kernels if "conv2d" in kernel.operators)
     assert conv.backend == "claims"
+    # Only a constant weight can be transformed: it moved into the claimed function.
+    assert conv.implementation == "conv2d_winograd.x86"
     assert all(k.backend == "" for k in lib.report.kernels if "max_pool2d" in k.operators)
     (info,) = lib.metadata.partition.values()
     assert info["target"].startswith("llvm") and "x86-64-v3" in info["target"]

@@ -1,11 +1,10 @@
 """Convolutions on CUDA, at shapes that no tile divides."""
 
 import pytest
-from tvm import topi
+from tvm import te, topi
 
 from tests.schedules.cuda.checking import check, schedule, tensor
 from tests.schedules.cuda.emulation import COMPILER
-from tvm import te
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="the emulation needs a C++ compiler")
 

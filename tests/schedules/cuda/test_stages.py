@@ -76,7 +76,12 @@ def test_layer_norm_is_right_on_short_and_long_rows(length, tmp_path):
 
 @pytest.mark.parametrize(
     ("m", "n", "k", "transposed", "batch"),
-    [(37, 41, 19, False, 0), (33, 65, 50, True, 3), (1, 1000, 130, True, 0), (130, 1, 77, False, 0)],
+    [
+        (37, 41, 19, False, 0),
+        (33, 65, 50, True, 3),
+        (1, 1000, 130, True, 0),
+        (130, 1, 77, False, 0),
+    ],
 )
 def test_matrix_products_that_no_tile_divides_are_right(m, n, k, transposed, batch, tmp_path):
     lead = (batch,) if batch else ()

@@ -20,7 +20,9 @@ def bound(threads, shared=False):
     if shared:
         schedule.compute_at(schedule.cache_read(block, 0, "shared"), rows)
         fetch = schedule.get_producers(block)[0]
-        schedule.bind(schedule.split(schedule.get_loops(fetch)[-1], [None, threads])[1], "threadIdx.x")
+        schedule.bind(
+            schedule.split(schedule.get_loops(fetch)[-1], [None, threads])[1], "threadIdx.x"
+        )
     return schedule.mod["main"]
 
 
