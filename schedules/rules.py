@@ -99,7 +99,7 @@ def _candidates(func: tirx.PrimFunc, target: Target) -> Iterator[tuple[str, str,
         elif "schedule_config" in block.annotations:
             _LOG.warning("anchor block %s names the unknown rule %r", block.name_hint, name)
     for rule in generic_rules(target):
-        yield type(rule).__name__, GENERIC_SOURCE, rule
+        yield getattr(rule, "name", type(rule).__name__), GENERIC_SOURCE, rule
 
 
 def generic_rules(target: Target) -> Sequence[ScheduleRule]:

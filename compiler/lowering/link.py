@@ -7,8 +7,8 @@ from tvm import relax
 from tvm.target import Target
 
 from ..errors import BatonError, BuildError
+from ..target.nvcc import device_code
 from . import devices
-from .nvcc import device_code
 
 
 def link(mod: tvm.IRModule, target: Target) -> relax.VMExecutable:

@@ -16,6 +16,7 @@ import tvm
 from tvm.runtime.vm import VirtualMachine
 
 from compiler.errors import BuildError, InputError
+from compiler.runtime import cuda_code
 from compiler.runtime.metadata import ALIGNMENT, Metadata, TensorInfo
 
 _FUNCTIONS = (
@@ -69,6 +70,8 @@ class GraphExecutor:
         self._infos: tuple[TensorInfo, ...] = (*metadata.inputs, *metadata.params)
         self._index = {info.name: index for index, info in enumerate(self._infos)}
         self._device_of = {device.type: device for device in (tvm.cpu(0), *self.devices)}
+        if "cuda" in metadata.devices:
+            cuda_code.register()
         self._vm = VirtualMachine(code, list(self.devices))
         arity = self._vm.module["get_function_arity"]("main")
         if arity != len(self._infos):

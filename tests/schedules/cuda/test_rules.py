@@ -78,8 +78,8 @@ def test_every_kernel_of_a_network_is_right(kernels, tmp_path):
 
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
 def test_device_code_comes_out_for_a_network(kernels):
-    from compiler.lowering.nvcc import device_code
     from compiler.runtime.cuda_code import extract
+    from compiler.target.nvcc import device_code
 
     scheduled = {
         name: schedule(func)[1].with_attr("global_symbol", name) for name, func in kernels.items()

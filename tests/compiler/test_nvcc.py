@@ -9,8 +9,8 @@ from tvm import s_tir, te, topi
 from tvm.target import Target
 
 from compiler.errors import BuildError, TargetError, UnavailableTargetError
-from compiler.lowering import nvcc
 from compiler.runtime.cuda_code import extract
+from compiler.target import nvcc
 
 SOURCE = 'extern "C" __global__ void kernel(float* x) { x[threadIdx.x] = tanhf(x[0]); }\n'
 
