@@ -13,6 +13,7 @@ from tvm.script import relax as R
 
 from compiler import auto_scheduler, autotvm, relay
 from compiler.errors import BuildError
+from compiler.partition import Strategy, partition, register, unregister
 from compiler.runtime import graph_executor
 
 
@@ -261,9 +262,15 @@ def test_a_dynamic_dimension_is_named():
         relay.build(Dynamic, "llvm")
 
 
-def claim(names, **attrs):
+@pytest.fixture
+def backend():
+    """The name of a partitioner that the test registers."""
+    yield "build_test_backend"
+    unregister("build_test_backend")
+
+
+def claim(backend, names, **attrs):
     """A partitioner that claims operators by name and sets attributes."""
-    from compiler.partition import Strategy, register
 
     def supported_ops(graph_json, ids, options):
         for index, node in enumerate(json.loads(graph_json)["nodes"]):
@@ -274,20 +281,18 @@ def claim(names, **attrs):
         found.update(attrs)
         return True
 
-    register("claims", [Strategy("by_name", supported_ops, accept)], replace=True)
+    register(backend, [Strategy("by_name", supported_ops, accept)])
 
 
-def test_accepted_subgraphs_are_compiled_for_their_own_target():
-    from compiler.partition import partition
-
+def test_accepted_subgraphs_are_compiled_for_their_own_target(backend):
     mod, params = conv_module()
-    claim({"nn.conv2d", "add"}, target="llvm -mcpu=x86-64-v3", colour="red")
-    parted = partition(mod, "claims", params)
+    claim(backend, {"nn.conv2d", "add"}, target="llvm -mcpu=x86-64-v3", colour="red")
+    parted = partition(mod, backend, params)
     with tvm.transform.PassContext(opt_level=3):
         lib = relay.build(parted, "llvm", params=params)
     np.testing.assert_allclose(run(lib, x=X), reference(X, params), rtol=2e-5, atol=2e-5)
     conv = next(kernel for kernel in lib.report.kernels if "conv2d" in kernel.operators)
-    assert conv.backend == "claims"
+    assert conv.backend == backend
     # Only a constant weight can be transformed: it moved into the claimed function.
     assert conv.implementation == "conv2d_winograd.x86"
     assert all(k.backend == "" for k in lib.report.kernels if "max_pool2d" in k.operators)
@@ -296,9 +301,7 @@ def test_accepted_subgraphs_are_compiled_for_their_own_target():
     assert info["attrs"]["colour"] == "red"
 
 
-def test_one_kernel_for_two_targets_is_compiled_twice():
-    from compiler.partition import partition
-
+def test_one_kernel_for_two_targets_is_compiled_twice(backend):
     builder = relax.BlockBuilder()
     x, y = (relax.Var(name, relax.TensorType((64, 128), "float32")) for name in "xy")
     with builder.function("main", [x, y]):
@@ -317,10 +320,8 @@ def test_one_kernel_for_two_targets_is_compiled_twice():
         attrs["target"] = "llvm -mcpu=x86-64"
         return True
 
-    from compiler.partition import Strategy, register
-
-    register("first", [Strategy("first", first_only, accept)], replace=True)
-    lib = relay.build(partition(mod, "first"), "llvm")
+    register(backend, [Strategy("first", first_only, accept)])
+    lib = relay.build(partition(mod, backend), "llvm")
     data = np.random.default_rng(3).standard_normal((64, 128)).astype("float32")
     np.testing.assert_allclose(run(lib, x=data, y=data), np.exp(data.astype("f8")), rtol=1e-5)
     names = [k.name for k in lib.report.kernels if k.operators == ["exp"]]
