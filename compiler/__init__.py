@@ -12,6 +12,14 @@ __getattr__ = lazy_attributes(
     __name__,
     {
         name: f".{name}"
-        for name in ("auto_scheduler", "autotvm", "partition", "relay", "runtime", "target")
+        for name in (
+            "auto_scheduler",
+            "autotvm",
+            "partition",
+            "relay",
+            "runtime",
+            "symbol",
+            "target",
+        )
     },
 )

@@ -10,9 +10,12 @@ __getattr__ = lazy_attributes(
     __name__,
     {
         "benchmark": ".bench",
+        "benchmark_kernels": ".kernel_bench",
         "compile_model": ".compile",
         "demonstrate": ".demo",
         "partition_model": ".partition",
+        "replay_model": ".replay",
+        "profile_model": ".profile",
         "run_model": ".run",
     },
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import enum
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -66,7 +68,7 @@ Plugin = Annotated[
         default_factory=list,
         show_default=False,
         metavar="FILE.py",
-        help="Registers partitioners. It is run: name only your own.",
+        help="A .py or .so that registers partitioners. It is run: name only your own.",
     ),
 ]
 BackendOption = Annotated[
@@ -86,6 +88,13 @@ Seconds = Annotated[float, typer.Option(min=0.01, help="Length of one measuremen
 Seed = Annotated[int, typer.Option(help="Of random inputs.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else, on stdout.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+
+
+class CacheAction(str, enum.Enum):
+    """What `baton cache` does."""
+
+    info = "info"
+    clear = "clear"
 
 
 @app.command("compile")
@@ -145,6 +154,10 @@ def partition_command(
         Path | None,
         typer.Option("--output", "-o", help="The module: .json as TVM saves it, else text."),
     ] = None,
+    html: Annotated[
+        Path | None, typer.Option(help="A page with the graph and all about its subgraphs.")
+    ] = None,
+    svg: Annotated[Path | None, typer.Option(help="The graph alone, as an image.")] = None,
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
@@ -159,11 +172,21 @@ def partition_command(
         backend_options=arguments.options(option),
     )
     with failures(debug):
-        partitioned = partition_model(find_model(str(model)), options, output, Steps())
+        partitioned = partition_model(
+            find_model(str(model)), options, output, Steps(), html=html, svg=svg
+        )
         if as_json:
             show_json(partitioned.to_json())
         else:
             show_partitioned(partitioned)
+
+
+@app.command("include-dir")
+def include_dir_command() -> None:
+    """Print the folder of the C++ headers for partitioner libraries."""
+    from compiler.library import include_dir
+
+    typer.echo(include_dir())
 
 
 @app.command("run")
@@ -270,6 +293,160 @@ def bench_command(
         show_results(results, options)
         if json_file is not None:
             write_json(Path(json_file), to_json(results, options))
+
+
+@app.command("profile")
+def profile_command(
+    *,
+    model: Annotated[
+        Path, typer.Argument(help="An exported .so or .tar, or an ONNX file.", show_default=False)
+    ],
+    repeat: Annotated[int, typer.Option(min=1, help="Measured inferences.")] = 30,
+    threads: Threads = 1,
+    svg: Annotated[Path | None, typer.Option(help="Write a bar chart to this file.")] = None,
+    seed: Seed = 0,
+    target: Target = "llvm",
+    opt_level: OptLevel = 3,
+    shape: Shape,
+    log: Log,
+    auto_scheduler_log: AutoSchedulerLog,
+    disable_pass: DisablePass,
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> None:
+    """Measure every kernel of a model: time, share, GFLOP/s, GB/s, source of its schedule."""
+    os.environ["TVM_NUM_THREADS"] = str(threads)  # read when TVM starts its threads
+    from .compile import BuildOptions
+    from .profile import profile_model, show_profile, write_picture
+
+    options = BuildOptions(
+        target=target,
+        opt_level=opt_level,
+        disabled_passes=tuple(disable_pass),
+        shapes=arguments.shapes(shape),
+        logs=_texts(log),
+        auto_scheduler_logs=_texts(auto_scheduler_log),
+    )
+    with failures(debug):
+        profile = profile_model(find_model(str(model)), repeat, seed, options, Steps())
+        if svg is not None:
+            write_picture(profile, svg)
+        if as_json:
+            show_json(profile.to_json())
+        else:
+            show_profile(profile)
+
+
+@app.command("kernels")
+def kernels_command(
+    *,
+    models: Annotated[
+        list[str],
+        typer.Argument(help="ONNX files, or names of bundled models.", show_default=False),
+    ],
+    repeat: Annotated[int, typer.Option(min=1, help="Measured inferences.")] = 30,
+    threads: Threads = 1,
+    seed: Seed = 0,
+    target: Target = "llvm",
+    opt_level: OptLevel = 3,
+    shape: Shape,
+    log: Log,
+    auto_scheduler_log: AutoSchedulerLog,
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> None:
+    """Hold every convolution and matrix product against the machine's measured peak."""
+    os.environ["TVM_NUM_THREADS"] = str(threads)  # read when TVM starts its threads
+    from .compile import BuildOptions
+    from .kernel_bench import benchmark_kernels, show_kernel_results
+
+    options = BuildOptions(
+        target=target,
+        opt_level=opt_level,
+        shapes=arguments.shapes(shape),
+        logs=_texts(log),
+        auto_scheduler_logs=_texts(auto_scheduler_log),
+    )
+    with failures(debug):
+        results = benchmark_kernels(models, options, threads, repeat, seed, Steps())
+        if as_json:
+            show_json(results.to_json())
+        else:
+            show_kernel_results(results)
+
+
+@app.command("cache")
+def cache_command(
+    *,
+    action: Annotated[
+        CacheAction, typer.Argument(help="Show what it holds, or empty it.", show_default=False)
+    ],
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> None:
+    """The compiled kernels that builds keep on disk."""
+    from .cache import cache_usage, clear_cache, show_cleared, show_usage, usage_json
+
+    with failures(debug):
+        clear = action is CacheAction.clear
+        usage = clear_cache() if clear else cache_usage()
+        if as_json:
+            show_json(usage_json(usage))
+        elif clear:
+            show_cleared(usage)
+        else:
+            show_usage(usage)
+
+
+@app.command("replay")
+def replay_command(
+    *,
+    model: Annotated[
+        Path | None,
+        typer.Argument(help="An ONNX file, or a bundled model's name.", show_default=False),
+    ] = None,
+    log: Log,
+    auto_scheduler_log: AutoSchedulerLog,
+    all_records: Annotated[
+        list[Path],
+        typer.Option(
+            default_factory=list,
+            show_default=False,
+            metavar="LOG",
+            help="AutoTVM log of which every record is built and checked; may be repeated.",
+        ),
+    ],
+    target: Target = "llvm",
+    opt_level: OptLevel = 3,
+    shape: Shape,
+    rounds: Rounds = 7,
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> None:
+    """Build a model with and without tuning logs, or check every record of a log."""
+    from .compile import BuildOptions
+    from .replay import check_records, replay_model, show_checked, show_replayed
+
+    if (model is None) == (not all_records):
+        raise typer.BadParameter("give a MODEL, or logs with --all-records")
+    options = BuildOptions(
+        target=target,
+        opt_level=opt_level,
+        shapes=arguments.shapes(shape),
+        logs=_texts(log),
+        auto_scheduler_logs=_texts(auto_scheduler_log),
+    )
+    all_right = True
+    with failures(debug):
+        if model is None:
+            checked = check_records(_texts(all_records), target, Steps())
+            all_right = checked.all_right
+            show_json(checked.to_json()) if as_json else show_checked(checked)
+        else:
+            replayed = replay_model(find_model(str(model)), options, rounds, Steps())
+            show_json(replayed.to_json()) if as_json else show_replayed(replayed)
+    if not all_right:
+        raise typer.Exit(1)
 
 
 @app.command("demo")

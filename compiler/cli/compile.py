@@ -143,11 +143,16 @@ def partition_module(
 
     if not options.backends:
         return mod
+    check_option_names(options)
+    with steps.step("partition", ", ".join(options.backends)):
+        return partition(mod, options.backends, params, **options.backend_options)
+
+
+def check_option_names(options: BuildOptions) -> None:
+    """Refuse options of backends that have the name of an argument of `partition`."""
     reserved = {"mod", "backend", "params"} & set(options.backend_options)
     if reserved:
         raise PartitionError(f"no option of a backend can be named {sorted(reserved)[0]!r}")
-    with steps.step("partition", ", ".join(options.backends)):
-        return partition(mod, options.backends, params, **options.backend_options)
 
 
 def build_module(

@@ -2,34 +2,44 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .compile import BuildOptions, import_model, partition_module
+from .compile import BuildOptions, check_option_names, import_model
 from .console import Steps, show, table
 from .files import write_text
 
 if TYPE_CHECKING:
     import tvm
 
-    from compiler.partition import SubgraphInfo
+    from compiler.partition import Candidate, SubgraphInfo
 
 
 @dataclass(frozen=True)
 class Partitioned:
-    """A partitioned module and its subgraphs."""
+    """A partitioned module, its subgraphs, and the candidates that became none."""
 
     mod: tvm.IRModule
     subgraphs: list[SubgraphInfo]
+    rejected: list[Candidate] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
         """Plain dicts, lists and numbers."""
-        return {"subgraphs": [asdict(info) for info in self.subgraphs]}
+        return {
+            "subgraphs": [asdict(info) for info in self.subgraphs],
+            "rejected": [asdict(candidate) for candidate in self.rejected],
+        }
 
 
 def partition_model(
-    model: Path, options: BuildOptions, output: Path | None = None, steps: Steps | None = None
+    model: Path,
+    options: BuildOptions,
+    output: Path | None = None,
+    steps: Steps | None = None,
+    *,
+    html: Path | None = None,
+    svg: Path | None = None,
 ) -> Partitioned:
     """Import an ONNX file, let the backends of the options claim subgraphs, write the module.
 
@@ -43,30 +53,52 @@ def partition_model(
         any other name gets TVMScript text.
     steps : Steps, optional
         Shows the progress.
+    html, svg : Path, optional
+        Pictures of the graph with its subgraphs: a page with the details of each, or an image.
 
     Raises
     ------
     FrontendError, PartitionError
         The model or a backend is at fault.
     ExportError
-        `output` can't be written.
+        A file can't be written.
     """
     import tvm
 
-    from compiler.partition import subgraphs
+    from compiler.partition import partition_with_report, subgraphs
+    from compiler.partition.picture import to_html, to_svg
 
     steps = steps or Steps()
+    check_option_names(options)
     mod, params = import_model(model, options, steps)
-    mod = partition_module(mod, params, options, steps)
+    with steps.step("partition", ", ".join(options.backends)):
+        result = partition_with_report(mod, options.backends, params, **options.backend_options)
+    mod = result.module
+    for path, draw in ((html, to_html), (svg, to_svg)):
+        if path is not None:
+            with steps.step("draw", str(path)):
+                write_text(path, draw(result, title=model.name))
     if output is not None:
         with steps.step("write", str(output)):
             write_text(output, tvm.ir.save_json(mod) if output.suffix == ".json" else mod.script())
-    return Partitioned(mod, subgraphs(mod))
+    rejected = [candidate for candidate in result.candidates if not candidate.accepted]
+    return Partitioned(mod, subgraphs(mod), rejected)
 
 
 def show_partitioned(partitioned: Partitioned) -> None:
-    """Print one line per subgraph."""
+    """Print one line per subgraph, and one per rejected candidate with the reason."""
     show(subgraph_table(partitioned.subgraphs))
+    if partitioned.rejected:
+        show(
+            table(
+                ("backend", "strategy", "operators", "rejected because"),
+                [
+                    (each.backend, each.strategy, " ".join(each.operators), each.reason)
+                    for each in partitioned.rejected
+                ],
+                title=f"{len(partitioned.rejected)} rejected subgraphs",
+            )
+        )
 
 
 def subgraph_table(infos: list[SubgraphInfo]) -> Any:

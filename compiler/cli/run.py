@@ -84,7 +84,7 @@ def run_model(
         The library, the model, its build or `save` is at fault.
     """
     steps = steps or Steps()
-    library = _library(model, options or BuildOptions(), steps)
+    library = open_library(model, options or BuildOptions(), steps)
     given = read_inputs(inputs)
     absent = [info for info in library.metadata.inputs if info.name not in given]
     if absent and not fill_random:
@@ -118,6 +118,16 @@ def run_library(
     return outputs, [seconds * 1e3 for seconds in timed.results]
 
 
+def open_library(model: Path, options: BuildOptions, steps: Steps) -> FactoryModule:
+    """Load a `.so` or `.tar`; build anything else as an ONNX file."""
+    if model.suffix not in (".so", ".tar"):
+        return compile_model(model, options, steps=steps).library
+    from compiler.runtime import load_module
+
+    with steps.step("load", str(model)):
+        return load_module(model)
+
+
 def devices_of(library: FactoryModule) -> list[Any]:
     """The first device of each kind that a library was built for."""
     import tvm
@@ -138,15 +148,6 @@ def show_ran(ran: Ran) -> None:
             f"{len(ran.milliseconds)} runs: median {statistics.median(ran.milliseconds):.3f} ms, "
             f"fastest {min(ran.milliseconds):.3f} ms, slowest {max(ran.milliseconds):.3f} ms"
         )
-
-
-def _library(model: Path, options: BuildOptions, steps: Steps) -> FactoryModule:
-    if model.suffix not in (".so", ".tar"):
-        return compile_model(model, options, steps=steps).library
-    from compiler.runtime import load_module
-
-    with steps.step("load", str(model)):
-        return load_module(model)
 
 
 def _summary(value: np.ndarray) -> dict[str, Any]:

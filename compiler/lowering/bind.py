@@ -10,6 +10,7 @@ import tvm
 from tvm import relax
 
 from ..errors import BuildError
+from ..graph.constants import to_tensor
 from .layout import static_shape
 
 
@@ -39,8 +40,7 @@ def bind_params(
     for var in mod[name].params:
         if var.name not in params:
             continue
-        array = params[var.name]
-        array = array.numpy() if hasattr(array, "numpy") else np.asarray(array)
+        array = _as_array(params[var.name])
         expected = static_shape(var)
         if expected is not None and tuple(array.shape) != expected:
             raise BuildError(
@@ -50,7 +50,17 @@ def bind_params(
             raise BuildError(
                 f"parameter {var.name!r} has dtype {array.dtype}, main expects {var.ty.dtype}"
             )
-        values[var.name] = tvm.runtime.tensor(array)
+        values[var.name] = to_tensor(array)
     if values:
         mod = relax.transform.BindParams(name, values)(mod)
     return mod, sorted(values)
+
+
+def _as_array(value: Any) -> np.ndarray:
+    """A parameter's value; where numpy can see a tensor's memory, that memory."""
+    if isinstance(value, tvm.runtime.Tensor) and value.device.type == "cpu":
+        try:
+            return np.from_dlpack(value)
+        except (BufferError, RuntimeError, TypeError):  # a dtype that numpy lacks
+            return value.numpy()
+    return value.numpy() if hasattr(value, "numpy") else np.asarray(value)

@@ -10,7 +10,7 @@ contexts that are active in the calling thread (`schedule_source`), never from a
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tvm
@@ -23,9 +23,10 @@ from .. import graph
 from .. import target as targets
 from ..errors import BuildError
 from ..runtime.factory import FactoryModule
-from ..runtime.metadata import Metadata, ParamInfo, TensorInfo
+from ..runtime.metadata import UNKNOWN, Metadata, ParamInfo, TensorInfo
 from . import devices, recorded
 from .bind import bind_params
+from .compile_errors import build_or_retreat
 from .fuse import fuse
 from .lift_constants import lift_constants
 from .link import link
@@ -38,11 +39,13 @@ from .subgraphs import (
     function_targets,
     inline_subgraphs,
     partition_info,
+    subgraph_flops,
 )
 
 LAYOUT_PASS = "AlterOpLayout"
 FAST_MATH_PASS = "FastMath"
 WINOGRAD_PASS = "Winograd"
+ATTENTION_PASS = "FuseAttention"
 
 
 def build(
@@ -72,12 +75,28 @@ def build(
     UnavailableTargetError
         A target can't be compiled for on this machine.
     """
+
+    def attempt(mod: tvm.IRModule, target: Target, params: Any, notes: list[str]) -> FactoryModule:
+        return _build(mod, target, params or {}, mod_name, notes)
+
+    return build_or_retreat(mod, target, params or {}, attempt)
+
+
+def _build(
+    mod: tvm.IRModule,
+    target: Target,
+    params: Mapping[str, Any],
+    mod_name: str,
+    notes: Sequence[str],
+) -> FactoryModule:
+    """One attempt at a build; `notes` come first in its report."""
     watch = _Stopwatch()
     context = tvm.transform.PassContext.current()
     source = ScheduleSource.from_contexts()
     report = Report(targets.to_cli(target), source.use_topi_schedule, int(context.opt_level))
+    report.notes += notes
 
-    bound, bound_names = bind_params(mod, params or {})
+    bound, bound_names = bind_params(mod, params)
     simplified = simplify(bind_constant_arguments(bound))
     watch.lap("simplify")
 
@@ -97,6 +116,7 @@ def build(
                 own_target,
                 source.autotvm_query,
                 keep_layouts=not enabled(LAYOUT_PASS, 3),
+                fuse_attention=enabled(ATTENTION_PASS, 3),
                 disabled=() if enabled(WINOGRAD_PASS, 3) else (WINOGRAD,),
             )
     watch.lap("select")
@@ -127,7 +147,9 @@ def build(
             target=targets.to_cli(target),
             cpu_features=_cpu_features(chosen_targets),
             report=report.to_json(),
-            partition=partition_info(simplified, chosen_targets),
+            partition=partition_info(
+                simplified, chosen_targets, subgraph_flops(scheduled, report.kernels)
+            ),
             bound_params=tuple(bound_names),
             tvm_version=tvm.__version__,
         ),
@@ -165,13 +187,15 @@ class _Stopwatch:
 
 
 def _inputs(mod: tvm.IRModule) -> list[TensorInfo]:
-    return [_describe(var.name, var.ty) for var in mod["main"].params]
+    return [_describe(var.name, var.ty, _require_number) for var in mod["main"].params]
 
 
 def _outputs(mod: tvm.IRModule) -> list[TensorInfo]:
     ty = mod["main"].ret_ty
     fields = ty.fields if isinstance(ty, relax.TupleType) else [ty]
-    return [_describe(f"output{index}", field) for index, field in enumerate(fields)]
+    return [
+        _describe(f"output{index}", field, lambda *_: UNKNOWN) for index, field in enumerate(fields)
+    ]
 
 
 def _weights(
@@ -185,18 +209,22 @@ def _weights(
     ]
 
 
-def _describe(name: str, ty: Any) -> TensorInfo:
-    if not isinstance(ty, relax.TensorType) or not isinstance(ty.shape, relax.ShapeExpr):
-        raise BuildError(f"{name!r} of main is {ty}; only tensors of known shape can be built")
-    shape = []
-    for dim in ty.shape.values:
-        if not isinstance(dim, tvm.tirx.IntImm):
-            raise BuildError(
-                f"{name!r} of main has the unknown dimension {dim}; give every dimension a "
-                "number, for example through the frontend's argument shape="
-            )
-        shape.append(int(dim))
-    return TensorInfo(name, tuple(shape), str(ty.dtype))
+def _describe(name: str, ty: Any, unknown: Callable[[str, Any], int]) -> TensorInfo:
+    """Name, shape and dtype; `unknown` gives the extent of a dimension that is no number."""
+    if not isinstance(ty, relax.TensorType) or ty.ndim < 0:
+        raise BuildError(f"{name!r} of main is {ty}; only tensors of known rank can be built")
+    dims = ty.shape.values if isinstance(ty.shape, relax.ShapeExpr) else ["?"] * ty.ndim
+    shape = tuple(
+        int(dim) if isinstance(dim, tvm.tirx.IntImm) else unknown(name, dim) for dim in dims
+    )
+    return TensorInfo(name, shape, str(ty.dtype))
+
+
+def _require_number(name: str, dim: Any) -> int:
+    raise BuildError(
+        f"{name!r} of main has the unknown dimension {dim}; give every dimension a number, for "
+        "example through the frontend's argument shape="
+    )
 
 
 def _cpu_features(chosen: Mapping[str, Target]) -> tuple[str, ...]:

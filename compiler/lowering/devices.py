@@ -25,6 +25,7 @@ from tvm import relax
 from tvm.target import Target
 
 from ..errors import BuildError
+from . import loop_guard
 
 MAIN = "main"
 _KERNEL_CALLS = ("relax.call_tir", "relax.call_tir_inplace")
@@ -111,20 +112,19 @@ def weight_devices(mod: tvm.IRModule) -> tuple[int, ...]:
 
 
 def dispatch_sorts(mod: tvm.IRModule, function_targets: Mapping[str, Target]) -> tvm.IRModule:
-    """Give GPU functions kernels for sorting and scanning; runs before legalisation.
+    """Turn sorting, scanning and sampling into kernels; runs before legalisation.
 
-    Legalised for a CPU, `sort`, `argsort`, `topk` and the like call a host library, and scans
-    are one serial loop. TVM has device versions, which launch their own threads.
+    Legalisation knows neither scans nor `topk`. On a CPU a sort calls TVM's host library; for
+    GPUs TVM has device versions, which launch their own threads.
     """
     for name, target in function_targets.items():
-        if "gpu" not in target.keys:
-            continue
         gvar = mod.get_global_var(name)
         # The pass works on every Relax function of a module; the kernels keep names apart.
         alone = {g: f for g, f in mod.functions_items() if not isinstance(f, relax.Function)}
         alone[gvar] = mod[gvar]
         with target:
-            dispatched = relax.backend.DispatchSortScan()(tvm.IRModule(alone))
+            dispatched = relax.backend.DispatchSampling()(tvm.IRModule(alone))
+            dispatched = relax.backend.DispatchSortScan()(dispatched)
         functions = dict(mod.functions_items())
         functions.update(dispatched.functions_items())
         mod = tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos)
@@ -163,7 +163,7 @@ def separate_cpus(target: Target) -> tvm.transform.Pass:
         if not groups:
             return mod
         libraries = [
-            tvm.tirx.build(tvm.IRModule(functions), target=own)
+            tvm.tirx.build(tvm.IRModule(functions), target=own, pipeline=loop_guard.PIPELINE)
             for own, functions in groups.values()
         ]
         attrs = dict(mod.attrs or {})

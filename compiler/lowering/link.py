@@ -8,11 +8,15 @@ from tvm.target import Target
 
 from ..errors import BatonError, BuildError
 from ..target.nvcc import device_code
-from . import devices
+from . import codegen, devices, loop_guard
+from .kernel_cache import user_cache
 
 
 def link(mod: tvm.IRModule, target: Target) -> relax.VMExecutable:
     """Plan memory, generate code and link.
+
+    CPU kernels become object code, each on its own (see `codegen`). Where no C++ compiler could
+    link that, TVM compiles them as one LLVM module, which runs in memory without a linker.
 
     Raises
     ------
@@ -22,7 +26,7 @@ def link(mod: tvm.IRModule, target: Target) -> relax.VMExecutable:
         A kernel is for CUDA and there is no nvcc for its architecture.
     """
     plan = [relax.transform.StaticPlanBlockMemory()] if devices.can_plan_memory(mod) else []
-    finish = tvm.transform.Sequential(
+    lower = tvm.transform.Sequential(
         [
             relax.transform.RewriteDataflowReshape(),
             relax.transform.ToNonDataflow(),
@@ -35,12 +39,18 @@ def link(mod: tvm.IRModule, target: Target) -> relax.VMExecutable:
             relax.transform.ComputePrimValue(),
             relax.transform.VMShapeLower(),
             relax.transform.AttachGlobalSymbol(),
-            devices.separate_cpus(target),
         ]
     )
     try:
         with target, device_code():
-            return relax.build(mod, target, relax_pipeline=finish)
+            lowered = lower(mod)
+            if codegen.has_linker():
+                lowered = codegen.compile_cpu_kernels(lowered, target, user_cache())
+            else:
+                lowered = devices.separate_cpus(target)(lowered)
+            return relax.build(
+                lowered, target, relax_pipeline=None, tir_pipeline=loop_guard.PIPELINE
+            )
     except BatonError:
         raise
     except Exception as error:

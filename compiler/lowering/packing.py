@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-import tvm
 from tvm import relax
+
+from ..graph.constants import array_of, constant
 
 
 class _Lazy:
@@ -53,6 +54,7 @@ def pack(
     function
         Uses `ops.pad`, `ops.reshape`, `ops.transpose` and `array.shape` alone.
     """
-    if isinstance(weight, tvm.ir.GenericConst):
-        return relax.const(np.ascontiguousarray(function(np, weight.value.numpy())))
+    known = array_of(weight)
+    if known is not None:
+        return constant(function(np, known))
     return function(RelaxOps(builder), _Lazy(weight)).expr

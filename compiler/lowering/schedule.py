@@ -16,6 +16,7 @@ from tvm.target import Target
 from schedules import rules
 
 from .fuse import called_kernel
+from .index_guard import guard_indices
 from .report import Kernel
 from .subgraphs import backends, new_global_var
 
@@ -130,7 +131,7 @@ def _schedule(
         from schedules.x86 import fast_math as polynomials
 
         func = polynomials.approximate(func)
-    return func.with_attr("target", target), entry
+    return guard_indices(func).with_attr("target", target), entry
 
 
 def count_flops(func: tvm.tirx.PrimFunc) -> int:

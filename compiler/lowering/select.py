@@ -22,8 +22,21 @@ from schedules import strategy
 
 from .layout import PLAIN, LayoutMap, static_shape
 from .layout_rules import RULES
+from .ops.attention import find_attention, lower_attention
+from .ops.conv1d import lower_conv1d, lower_conv1d_transpose
 from .ops.conv2d import lower_conv2d
-from .ops.matmul import lower_matmul
+from .ops.conv2d_transpose import lower_conv2d_transpose
+from .ops.conv3d import lower_conv3d
+from .ops.matmul import are_recorded, lower_matmul
+
+_ON_IMAGES = {
+    "relax.nn.conv2d": lower_conv2d,
+    "relax.nn.conv2d_transpose": lower_conv2d_transpose,
+}
+_ON_SIGNALS = {
+    "relax.nn.conv1d": lower_conv1d,
+    "relax.nn.conv1d_transpose": lower_conv1d_transpose,
+}
 
 
 @mutator
@@ -31,9 +44,11 @@ class _Selector(PyExprMutator):
     def __init__(
         self,
         mod: tvm.IRModule,
+        function: relax.Function,
         target: Target,
         query: strategy.Query | None,
         keep_layouts: bool,
+        fuse_attention: bool,
         disabled: Collection[str],
     ) -> None:
         super().__init__(mod)
@@ -42,6 +57,7 @@ class _Selector(PyExprMutator):
         self.keep_layouts = keep_layouts
         self.disabled = disabled
         self.layouts = LayoutMap(self.builder_, self.visit_expr)
+        self.attentions = find_attention(function) if fuse_attention else {}
 
     def visit_dataflow_var_(self, op: relax.Var) -> relax.Expr:
         if op in self.layouts:
@@ -51,7 +67,9 @@ class _Selector(PyExprMutator):
     def visit_var_binding_(self, binding: relax.VarBinding) -> None:
         call = binding.value
         lowered = None
-        if isinstance(call, relax.Call) and isinstance(call.op, tvm.ir.Op):
+        if binding.var in self.attentions:
+            lowered = self._fuse_attention(binding.var)
+        if lowered is None and isinstance(call, relax.Call) and isinstance(call.op, tvm.ir.Op):
             lowered = self._lower(call)
         if lowered is None:
             super().visit_var_binding_(binding)
@@ -64,22 +82,48 @@ class _Selector(PyExprMutator):
                 plain = self.builder_.emit_output(plain)
             self.set_var_remap(binding.var, plain)
 
+    def _fuse_attention(self, result: relax.Var) -> tuple[int, relax.Expr] | None:
+        attention = self.attentions[result]
+        if are_recorded(attention.workload, self.target, self.query):
+            return None
+        kernel = lower_attention(
+            self.builder_,
+            self.attentions[result],
+            self.layouts,
+            self.target,
+            self.query,
+            self.disabled,
+        )
+        return None if kernel is None else (PLAIN, self.builder_.emit(kernel))
+
     def _lower(self, call: relax.Call) -> tuple[int, relax.Expr] | None:
         """Channel block and new expression of a call; None to leave it to legalisation."""
         name = call.op.name
-        if name == "relax.nn.conv2d":
-            return lower_conv2d(
+        if name in _ON_IMAGES:
+            return _ON_IMAGES[name](
                 self.builder_, call, self.layouts, self.target, self.query, self.disabled
             )
+        if name in _ON_SIGNALS:
+            signal = _ON_SIGNALS[name](
+                self.builder_, call, self.layouts, self.target, self.query, self.disabled
+            )
+            return None if signal is None else (PLAIN, signal)
         if name == "relax.matmul":
-            plain = relax.Call(call.op, [self.visit_expr(arg) for arg in call.args], call.attrs)
-            plain = self.builder_.normalize(plain)
+            plain = self._on_plain_tensors(call)
             product = lower_matmul(self.builder_, plain, self.target, self.query, self.disabled)
             return None if product is None else (PLAIN, self.builder_.emit(product))
+        if name == "relax.nn.conv3d":
+            plain = self._on_plain_tensors(call)
+            conv = lower_conv3d(self.builder_, plain, self.target, self.query, self.disabled)
+            return None if conv is None else (PLAIN, conv)
         rule = RULES.get(name)
         if rule is None or self.keep_layouts or static_shape(call) is None:
             return None
         return rule(self.builder_, call, self.layouts)
+
+    def _on_plain_tensors(self, call: relax.Call) -> relax.Call:
+        plain = relax.Call(call.op, [self.visit_expr(arg) for arg in call.args], call.attrs)
+        return self.builder_.normalize(plain)
 
 
 def select_implementations(
@@ -88,6 +132,7 @@ def select_implementations(
     target: Target,
     query: strategy.Query | None = None,
     keep_layouts: bool = False,
+    fuse_attention: bool = True,
     disabled: Collection[str] = (),
 ) -> tvm.IRModule:
     """Rewrite function `name` of the module.
@@ -98,10 +143,12 @@ def select_implementations(
         Looks up AutoTVM records in the active dispatch contexts.
     keep_layouts
         Every value gets a plain layout (opt_level below 3, or AlterOpLayout disabled).
+    fuse_attention
+        Attention becomes one kernel where the library has one for it.
     disabled
         Implementations that must not be chosen.
     """
-    selector = _Selector(mod, target, query, keep_layouts, disabled)
+    selector = _Selector(mod, mod[name], target, query, keep_layouts, fuse_attention, disabled)
     gvar = mod.get_global_var(name)
     function = selector.visit_expr(mod[name])
     selector.builder_.update_func(gvar, function)

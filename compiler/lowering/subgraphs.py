@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import tvm
@@ -12,6 +12,7 @@ from tvm.relax.expr import _update_type
 from tvm.target import Target
 
 from .. import target as targets
+from .report import Kernel
 
 BACKEND = "baton.backend"
 INPUT_NAMES = "baton.input_names"
@@ -124,14 +125,86 @@ def inline_subgraphs(mod: tvm.IRModule) -> tvm.IRModule:
     return relax.transform.InlinePrivateFunctions()(mod)
 
 
-def partition_info(mod: tvm.IRModule, chosen: Mapping[str, Target]) -> dict[str, Any]:
-    """Per subgraph: backend, target and attributes, as the library's metadata keep them."""
+def partition_info(
+    mod: tvm.IRModule, chosen: Mapping[str, Target], flops: Mapping[str, int]
+) -> dict[str, Any]:
+    """What the library's metadata keep of every subgraph.
+
+    Parameters
+    ----------
+    mod : tvm.IRModule
+        Before operators become kernels.
+    chosen : mapping of str to Target
+        Target of each function.
+    flops : mapping of str to int
+        Floating-point operations of one call of each subgraph.
+
+    Returns
+    -------
+    dict
+        Per subgraph, in the order of the module: "backend", "target", "operators" in execution
+        order, "inputs" and "outputs" (each with "name", "shape" and "dtype"; the name is that of
+        the model's parameter, or "" for a value that `main` computes), "flops", and "attrs".
+    """
     info = {}
     for name, backend in backends(mod).items():
+        function = mod[name]
         attrs = {
             str(key): str(value)
-            for key, value in mod[name].attrs.items()
+            for key, value in function.attrs.items()
             if str(key) not in ("target", "global_symbol", BACKEND)
         }
-        info[name] = {"backend": backend, "target": targets.to_cli(chosen[name]), "attrs": attrs}
+        names = json.loads(attrs[INPUT_NAMES])
+        result = function.ret_ty
+        results = result.fields if isinstance(result, relax.TupleType) else [result]
+        info[name] = {
+            "backend": backend,
+            "target": targets.to_cli(chosen[name]),
+            "operators": _operators(function),
+            "inputs": [_tensor(n, var.ty) for n, var in zip(names, function.params)],
+            "outputs": [_tensor(f"output{i}", ty) for i, ty in enumerate(results)],
+            "flops": flops.get(name, 0),
+            "attrs": attrs,
+        }
     return info
+
+
+def subgraph_flops(mod: tvm.IRModule, kernels: Iterable[Kernel]) -> dict[str, int]:
+    """Floating-point operations of one call of each claimed function of a scheduled module."""
+    known = {kernel.name: kernel.flops for kernel in kernels}
+
+    def flops(name: str) -> int:
+        if name in known:
+            return known[name]
+        found: list[int] = []
+
+        def note(expr: relax.Expr) -> None:
+            if not isinstance(expr, relax.Call):
+                return
+            for callee in (expr.op, *expr.args[:1]):
+                if isinstance(callee, relax.GlobalVar):
+                    found.append(flops(callee.name_hint))
+
+        if isinstance(mod[name], relax.Function):
+            relax.analysis.post_order_visit(mod[name], note)
+        return sum(found)
+
+    return {name: flops(name) for name in backends(mod)}
+
+
+def _operators(function: relax.Function) -> list[str]:
+    found: list[str] = []
+
+    def note(expr: relax.Expr) -> None:
+        if isinstance(expr, relax.Call) and isinstance(expr.op, tvm.ir.Op):
+            found.append(str(expr.op.name).removeprefix("relax."))
+
+    relax.analysis.post_order_visit(function, note)
+    return found
+
+
+def _tensor(name: str, ty: Any) -> dict[str, Any]:
+    shape = getattr(ty, "shape", None)
+    dims = shape.values if isinstance(shape, relax.ShapeExpr) else []
+    extents = [int(dim) if isinstance(dim, tvm.tirx.IntImm) else str(dim) for dim in dims]
+    return {"name": name, "shape": extents, "dtype": str(getattr(ty, "dtype", ""))}

@@ -10,17 +10,23 @@ from typing import TYPE_CHECKING
 from compiler.lazy import lazy_attributes
 
 from .registry import Strategy, list_partitioners, register, unregister
+from .selector import Selector
 
 if TYPE_CHECKING:
-    from .driver import contract, partition
+    from .candidates import Candidate, Partitioning
+    from .driver import contract, partition, partition_with_report
     from .info import SubgraphInfo, subgraphs
 
 __all__ = [
+    "Candidate",
+    "Partitioning",
+    "Selector",
     "Strategy",
     "SubgraphInfo",
     "contract",
     "list_partitioners",
     "partition",
+    "partition_with_report",
     "register",
     "subgraphs",
     "unregister",
@@ -32,6 +38,9 @@ __getattr__ = lazy_attributes(
     {
         "contract": ".driver",
         "partition": ".driver",
+        "partition_with_report": ".driver",
+        "Candidate": ".candidates",
+        "Partitioning": ".candidates",
         "SubgraphInfo": ".info",
         "subgraphs": ".info",
     },

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from compiler.errors import PartitionCallbackError
+from compiler.errors import PartitionCallbackError, PartitionError
 
+from .deadline import within
 from .regions import UNMARKED
-from .registry import Options, Strategy
+from .registry import Options, Partitioner, Strategy
+from .selector import Selector
 
 if TYPE_CHECKING:
     import numpy as np
@@ -18,8 +20,57 @@ _RESERVED = ("global_symbol", "num_input", "Primitive")
 """Function attributes that TVM gives a meaning that would break the module."""
 
 
+def check_options(partitioner: Partitioner, options: Options, timeout: float | None) -> None:
+    """Let a partitioner refuse options.
+
+    Raises
+    ------
+    PartitionError
+        It refuses them; with its reason.
+    PartitionCallbackError
+        The callback raised, took too long, or returned neither None nor a text.
+    """
+    check = partitioner.check_options
+    if check is None:
+        return
+    where = f"partitioner {partitioner.name!r}: check_options"
+    reason = _call(where, timeout, lambda: check(dict(options)))
+    if reason is not None and not isinstance(reason, str):
+        raise PartitionCallbackError(f"{where} returned {reason!r}, not None or a reason")
+    if reason:
+        raise PartitionError(f"partitioner {partitioner.name!r} refuses the options: {reason}")
+
+
+def make_selector(
+    backend: str, strategy: Strategy, graph_json: str, options: Options, timeout: float | None
+) -> Selector:
+    """Run `selector` and check what it made.
+
+    Raises
+    ------
+    PartitionCallbackError
+        The callback raised, took too long, or returned no selector.
+    """
+    make = strategy.selector
+    assert make is not None, "the strategy claims nodes with supported_ops"
+    where = f"partitioner {backend!r}, strategy {strategy.name!r}: selector"
+    made = _call(where, timeout, lambda: make(graph_json, dict(options)))
+    methods = ("select", "select_input", "select_output", "filter", "reset")
+    if not all(callable(getattr(made, method, None)) for method in methods):
+        raise PartitionCallbackError(
+            f"{where} returned {made!r}, which lacks one of {', '.join(methods)}; "
+            "derive from compiler.partition.Selector"
+        )
+    return made
+
+
 def claim_nodes(
-    backend: str, strategy: Strategy, graph_json: str, size: int, options: Options
+    backend: str,
+    strategy: Strategy,
+    graph_json: str,
+    size: int,
+    options: Options,
+    timeout: float | None = None,
 ) -> list[int]:
     """Run `supported_ops` and check what it marked.
 
@@ -31,14 +82,13 @@ def claim_nodes(
     Raises
     ------
     PartitionCallbackError
-        The callback raised, or the marks are not `size` integers of at least -2.
+        The callback raised, took too long, or the marks are not `size` integers of at least -2.
     """
     where = f"partitioner {backend!r}, strategy {strategy.name!r}: supported_ops"
+    supported_ops = strategy.supported_ops
+    assert supported_ops is not None, "the strategy claims nodes with a selector"
     ids = [UNMARKED] * size
-    try:
-        returned = strategy.supported_ops(graph_json, ids, dict(options))
-    except Exception as error:
-        raise PartitionCallbackError(f"{where} raised {_describe(error)}") from error
+    returned = _call(where, timeout, lambda: supported_ops(graph_json, ids, dict(options)))
     marks: Any = ids if returned is None else returned
     if isinstance(marks, (str, bytes, Mapping)):
         raise PartitionCallbackError(f"{where} returned {marks!r}, not a list of integers or None")
@@ -61,37 +111,36 @@ def accept(
     subgraph_id: int,
     options: Options,
     args: Mapping[str, np.ndarray],
-) -> dict[str, str] | None:
+    timeout: float | None = None,
+) -> dict[str, str] | str:
     """Run `accept_subgraph`, if the strategy has one.
 
     Returns
     -------
-    dict of str to str, or None
-        Attributes for the accepted function; None for a rejected subgraph.
+    dict of str to str, or str
+        Attributes for the accepted function; for a rejected subgraph the reason.
 
     Raises
     ------
     PartitionCallbackError
-        The callback raised, did not return a bool, or put an attribute that is no string or
-        whose name is reserved.
+        The callback raised, took too long, did not return a bool, or put an
+        attribute that is no string or whose name is reserved.
     """
     attrs: dict[str, str] = {}
-    if strategy.accept_subgraph is None:
+    review = strategy.accept_subgraph
+    if review is None:
         return attrs
     where = (
         f"partitioner {backend!r}, strategy {strategy.name!r}, subgraph {subgraph_id}: "
         "accept_subgraph"
     )
-    try:
-        accepted = strategy.accept_subgraph(
-            subgraph_json, subgraph_id, dict(options), attrs, args, {}
-        )
-    except Exception as error:
-        raise PartitionCallbackError(f"{where} raised {_describe(error)}") from error
+    accepted = _call(
+        where, timeout, lambda: review(subgraph_json, subgraph_id, dict(options), attrs, args, {})
+    )
     if type(accepted).__name__ not in ("bool", "bool_"):  # numpy's bool has either name
         raise PartitionCallbackError(f"{where} returned {accepted!r}, not True or False")
     if not accepted:
-        return None
+        return str(attrs.get("reason", "accept_subgraph returned False"))
     for key, value in attrs.items():
         if not isinstance(key, str) or not key or not isinstance(value, str):
             raise PartitionCallbackError(
@@ -100,6 +149,16 @@ def accept(
         if key in _RESERVED or key.startswith("baton."):
             raise PartitionCallbackError(f"{where} set attribute {key!r}, whose name is reserved")
     return dict(attrs)
+
+
+def _call(where: str, timeout: float | None, call: Callable[[], Any]) -> Any:
+    def describing() -> Any:
+        try:
+            return call()
+        except Exception as error:
+            raise PartitionCallbackError(f"{where} raised {_describe(error)}") from error
+
+    return within(timeout, where, describing)
 
 
 def _mark(where: str, node: int, mark: Any) -> int:

@@ -11,13 +11,17 @@ from tvm import IRModule
 
 from compiler.errors import PartitionError
 
-from .callbacks import accept, claim_nodes
-from .graph import SubgraphExtractor
-from .outline import Group, outline
+from .callbacks import accept, check_options, claim_nodes, make_selector
+from .candidates import Candidate, Partitioning
+from .deadline import within
+from .graph import Graph, SubgraphExtractor
+from .limits import Limits, bounded
+from .outline import ON_COMPILE_ERROR, Group, outline
 from .regions import UNMARKED, find_regions
-from .registry import Options, Strategy, strategies_of
+from .registry import Options, Strategy, partitioner
 from .relax_function import PROJECTION, RelaxFunction
 from .relax_graph import RelaxGraph
+from .selector import select_marks
 
 
 def partition(
@@ -43,7 +47,9 @@ def partition(
         Values of parameters of `main`, for the callbacks to look at. Names that `main` does not
         have are left aside. The parameters stay parameters.
     **options
-        Passed to the callbacks, values converted with `str`.
+        Passed to the callbacks, values converted with `str`. Those that every backend has
+        (`min_ops`, `max_ops`, `max_bytes`, `max_subgraphs`, `dedup_subgraph`, `on_compile_error`,
+        `callback_timeout`) are explained in `compiler.partition.limits`.
 
     Returns
     -------
@@ -54,56 +60,146 @@ def partition(
     UnknownBackendError
         No partitioner of that name is registered.
     PartitionCallbackError
-        A callback raised or returned nonsense; names backend, strategy and subgraph.
+        A callback raised, returned nonsense or took too long; names backend, strategy and
+        subgraph.
     PartitionError
-        The module has no Relax function `main`, or a value in `params` does not fit.
+        The module has no Relax function `main`, a value in `params` does not fit, or an option is
+        not understood or refused by the partitioner.
+    """
+    return partition_with_report(mod, backend, params, **options).module
+
+
+def partition_with_report(
+    mod: IRModule,
+    backend: str | Sequence[str],
+    params: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> Partitioning:
+    """Like `partition`; also says what became of every candidate.
+
+    Returns
+    -------
+    Partitioning
+        The module, the candidates of all strategies, and the graph before the first of them.
     """
     names = [backend] if isinstance(backend, str) else list(backend)
-    chain = [(name, strategy) for name in names for strategy in strategies_of(name)]
+    chain = [partitioner(name) for name in names]
     texts = {key: str(value) for key, value in options.items()}
-    result = mod.clone()
-    for name, strategy in chain:
-        result = _run(result, name, strategy, params, texts)
-    return result
+    limits = Limits.from_options(texts)
+    for each in chain:
+        check_options(each, texts, limits.callback_timeout)
+    module = mod.clone()
+    graph: Graph | None = None
+    candidates: list[Candidate] = []
+    for each in chain:
+        for strategy in each.strategies:
+            run = _Run(module, each.name, strategy, params, texts, limits)
+            graph = graph or run.graph
+            module = run.partition()
+            candidates += run.candidates
+    graph = graph or RelaxGraph(RelaxFunction(mod), params).graph
+    return Partitioning(module, graph, candidates)
 
 
-def _run(
-    mod: IRModule,
-    backend: str,
-    strategy: Strategy,
-    params: Mapping[str, Any] | None,
-    options: Options,
-) -> IRModule:
-    main = RelaxFunction(mod)
-    source = RelaxGraph(main, params)
-    graph = source.graph
-    marks = claim_nodes(backend, strategy, graph.to_json(), len(graph.nodes), options)
-    domains = [0] * len(marks)
-    for node, binding in enumerate(source.binding_of):
-        if binding is None or not main.is_claimable(binding):
-            marks[node] = UNMARKED
-        else:
-            domains[node] = main.domains[binding]
+class _Run:
+    """One strategy on one module."""
 
-    extractor = SubgraphExtractor(graph)
-    groups: list[Group] = []
-    for number, region in enumerate(find_regions(graph.predecessors(), marks, domains)):
+    def __init__(
+        self,
+        mod: IRModule,
+        backend: str,
+        strategy: Strategy,
+        params: Mapping[str, Any] | None,
+        options: Options,
+        limits: Limits,
+    ) -> None:
+        self._mod = mod
+        self._backend = backend
+        self._strategy = strategy
+        self._options = options
+        self._limits = limits
+        self._main = RelaxFunction(mod)
+        self._source = RelaxGraph(self._main, params)
+        self.graph = self._source.graph
+        self.candidates: list[Candidate] = []
+
+    def partition(self) -> IRModule:
+        graph = self.graph
+        extractor = SubgraphExtractor(graph)
+        groups: list[Group] = []
+        for number, (region, objection) in enumerate(bounded(graph, self._regions(), self._limits)):
+            decision = objection or self._review(extractor, region, number)
+            attrs = None if isinstance(decision, str) else decision
+            reason = decision if isinstance(decision, str) else ""
+            self.candidates.append(
+                Candidate.of(graph, region, self._backend, self._strategy.name, number).decided(
+                    attrs, reason
+                )
+            )
+            if attrs is not None:
+                groups.append(self._group(region, number, attrs))
+        if not groups:
+            return self._mod
+        return outline(self._main, groups, share=self._limits.dedup_subgraph)
+
+    def _regions(self) -> list[list[int]]:
+        graph = self.graph
+        domains = [
+            self._main.domains[binding]
+            if binding is not None and self._main.is_claimable(binding)
+            else None
+            for binding in self._source.binding_of
+        ]
+        marks = self._marks(graph.to_json(), domains)
+        marks = [
+            UNMARKED if domain is None else mark
+            for mark, domain in zip(marks, domains, strict=True)
+        ]
+        return find_regions(graph.predecessors(), marks, [domain or 0 for domain in domains])
+
+    def _marks(self, graph_json: str, domains: list[int | None]) -> list[int]:
+        graph, limit = self.graph, self._limits.callback_timeout
+        backend, strategy, options = self._backend, self._strategy, self._options
+        if strategy.supported_ops is not None:
+            size = len(graph.nodes)
+            return claim_nodes(backend, strategy, graph_json, size, options, limit)
+        selector = make_selector(backend, strategy, graph_json, options, limit)
+        where = f"partitioner {backend!r}, strategy {strategy.name!r}"
+        return within(
+            limit,
+            f"{where}: the selector",
+            lambda: select_marks(selector, graph, domains, where),
+        )
+
+    def _review(
+        self, extractor: SubgraphExtractor, region: list[int], number: int
+    ) -> dict[str, str] | str:
         subgraph_json = ""
-        if strategy.accept_subgraph is not None:
+        if self._strategy.accept_subgraph is not None:
             subgraph_json = extractor.extract(region).to_json()
-        attrs = accept(backend, strategy, subgraph_json, number, options, source.values)
-        if attrs is None:
-            continue
-        own = {
-            "baton.backend": backend,
-            "baton.strategy": strategy.name,
-            "baton.subgraph_op": strategy.subgraph_op,
+        return accept(
+            self._backend,
+            self._strategy,
+            subgraph_json,
+            number,
+            self._options,
+            self._source.values,
+            self._limits.callback_timeout,
+        )
+
+    def _group(self, region: list[int], number: int, attrs: dict[str, str]) -> Group:
+        own: dict[str, Any] = {
+            "baton.backend": self._backend,
+            "baton.strategy": self._strategy.name,
+            "baton.subgraph_op": self._strategy.subgraph_op,
             "baton.subgraph_id": number,
         }
-        name = re.sub(r"\W", "_", f"subgraph_{backend}_{strategy.name}_{number}")
-        members = [binding for node in region if (binding := source.binding_of[node]) is not None]
-        groups.append(Group(members, name, {**attrs, **own}, record_inputs=True))
-    return outline(main, groups) if groups else mod
+        if self._limits.on_compile_error != "raise":
+            own[ON_COMPILE_ERROR] = self._limits.on_compile_error
+        name = re.sub(r"\W", "_", f"subgraph_{self._backend}_{self._strategy.name}_{number}")
+        bindings = (self._source.binding_of[node] for node in region)
+        members = [binding for binding in bindings if binding is not None]
+        return Group(members, name, {**attrs, **own}, record_inputs=True)
 
 
 def contract(

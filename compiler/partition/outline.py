@@ -12,6 +12,9 @@ After outlining {a, b}::
 Constants move into the function, so that whoever compiles it can fold them; everything else that
 is read from outside becomes a parameter of the function. A function with one output returns it as
 it is. What stays behind keeps its variables and, as far as the data allows, its order.
+
+Groups that do the same can share one function. Then constants that differ between them become
+parameters of it.
 """
 
 from __future__ import annotations
@@ -22,8 +25,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import tvm_ffi
 from tvm import IRModule, relax
-from tvm.ir import Call, GlobalVar, Tuple, TupleGetItem, Var
+from tvm.ir import (
+    Call,
+    GenericConst,
+    GlobalVar,
+    Tuple,
+    TupleGetItem,
+    Var,
+)
 from tvm.relax.expr import _update_type
 
 from compiler.errors import PartitionError
@@ -33,6 +44,12 @@ from .relax_function import PROJECTION, TRANSPARENT, RelaxFunction, variables
 
 INPUT_NAMES = "baton.input_names"
 """Attribute of an outlined function: JSON list with the parameter of `main` behind each input."""
+
+ON_COMPILE_ERROR = "baton.on_compile_error"
+"""Attribute of an outlined function: "back" or "split", what the build does if it fails."""
+
+_OWN_TO_A_GROUP = ("baton.subgraph_id", INPUT_NAMES)
+"""Attributes in which functions may differ that are otherwise identical."""
 
 
 @dataclass
@@ -57,7 +74,7 @@ class Group:
     record_inputs: bool = False
 
 
-def outline(main: RelaxFunction, groups: Sequence[Group]) -> IRModule:
+def outline(main: RelaxFunction, groups: Sequence[Group], *, share: bool = False) -> IRModule:
     """A new module in which each group is a private function that the remaining function calls.
 
     Parameters
@@ -66,6 +83,9 @@ def outline(main: RelaxFunction, groups: Sequence[Group]) -> IRModule:
         The function to take apart, mostly `main`; neither it nor its module is changed.
     groups : sequence of Group
         Disjoint.
+    share : bool
+        Identical groups become one function, the attributes of which are those of the first;
+        an input name in which they differ becomes "".
 
     Raises
     ------
@@ -85,16 +105,60 @@ def outline(main: RelaxFunction, groups: Sequence[Group]) -> IRModule:
 
     module = main.module.clone()
     names = Names(variable.name_hint for variable in module.get_global_vars())
-    outlined: list[_Outlined] = []
-    for group, inside in zip(groups, members, strict=True):
-        body = _Outlined(main, inside, [i for i in inside if i in escaping] or inside[-1:])
-        function = body.function(group)
-        body.callee = GlobalVar(names.unique(group.name))
-        _update_type(body.callee, function.ty)
-        module[body.callee] = function
-        outlined.append(body)
+
+    def body(number: int, lift_constants: bool) -> _Outlined:
+        inside = members[number]
+        outputs = [i for i in inside if i in escaping] or inside[-1:]
+        return _Outlined(main, groups[number], inside, outputs, lift_constants)
+
+    outlined = [body(number, False) for number in range(len(groups))]
+    classes = [[number] for number in range(len(groups))]
+    if share:
+        lifted = [body(number, True) for number in range(len(groups))]
+        classes = _identical([each.function for each in lifted])
+        for same in classes:
+            if len(_identical([outlined[number].function for number in same])) > 1:
+                for number in same:
+                    outlined[number] = lifted[number]
+    for same in sorted(classes):
+        function = _common([outlined[number].function for number in same])
+        callee = GlobalVar(names.unique(groups[same[0]].name))
+        _update_type(callee, function.ty)
+        module[callee] = function
+        for number in same:
+            outlined[number].callee = callee
     module[main.variable] = _rebuild(main, group_of, outlined, groups)
     return module
+
+
+def _identical(functions: Sequence[Any]) -> list[list[int]]:
+    """Positions of functions, those together that differ in nothing but attributes of their own.
+
+    Constants are compared by content.
+    """
+    classes: dict[int, list[list[int]]] = {}
+    bare = [function.without_attr(_OWN_TO_A_GROUP[0]) for function in functions]
+    for name in _OWN_TO_A_GROUP[1:]:
+        bare = [function.without_attr(name) for function in bare]
+    for number, function in enumerate(bare):
+        alike = classes.setdefault(tvm_ffi.structural_hash(function), [])
+        for same in alike:
+            if tvm_ffi.structural_equal(bare[same[0]], function):
+                same.append(number)
+                break
+        else:
+            alike.append([number])
+    return [same for alike in classes.values() for same in alike]
+
+
+def _common(functions: Sequence[Any]) -> Any:
+    """The first of identical functions, without the input names that not all of them have."""
+    first = functions[0]
+    if len(functions) == 1 or INPUT_NAMES not in first.attrs:
+        return first
+    names = [json.loads(str(function.attrs[INPUT_NAMES])) for function in functions]
+    common = [each[0] if len(set(each)) == 1 else "" for each in zip(*names, strict=True)]
+    return first.with_attr(INPUT_NAMES, json.dumps(common))
 
 
 def _escaping(main: RelaxFunction, group_of: Mapping[int, int]) -> set[int]:
@@ -123,18 +187,27 @@ class _Outlined:
 
     callee: GlobalVar
 
-    def __init__(self, main: RelaxFunction, members: list[int], escaping: list[int]) -> None:
+    def __init__(
+        self,
+        main: RelaxFunction,
+        group: Group,
+        members: list[int],
+        escaping: list[int],
+        lift_constants: bool,
+    ) -> None:
         self._main = main
+        self._lift_constants = lift_constants
         self._members = members
         self._inner: dict[Any, Any] = {}  # variable of main -> expression inside the function
         self._parameter_of: dict[Any, Any] = {}  # entry -> parameter of the function
         self._parameters: list[Any] = []
         self._sizes: list[Any] = []  # symbolic sizes that no parameter's shape gives
-        self.inputs: list[tuple[Any, tuple[int, ...]]] = []  # (variable of main, part of it)
+        self.inputs: list[tuple[Any, tuple[int, ...]]] = []  # (variable or constant, part of it)
         self._outputs: dict[tuple[int, tuple[int, ...]], Any] = {}  # entry -> variable of main
         self._aliases: list[tuple[Any, Any, tuple[int, ...]]] = []  # variable, output, part of it
         self._order_outputs(escaping)
         self._results = set(self._outputs.values())
+        self.function = self._function(group)
 
     def _order_outputs(self, escaping: list[int]) -> None:
         found = []
@@ -150,7 +223,7 @@ class _Outlined:
             else:
                 self._outputs[root, path] = variable
 
-    def function(self, group: Group) -> relax.Function:
+    def _function(self, group: Group) -> relax.Function:
         """The function, and with it `inputs`."""
         bindings = [self._moved(index) for index in self._members]
         results = [self._inner[variable] for variable in self._outputs.values()]
@@ -198,7 +271,17 @@ class _Outlined:
             return Tuple([self._inside(part) for part in expr.fields])
         if isinstance(expr, TupleGetItem):
             return TupleGetItem(self._inside(expr.tuple_value), expr.index)
+        if self._lift_constants and isinstance(expr, GenericConst):
+            return self._lifted(expr)
         return expr
+
+    def _lifted(self, constant: Any) -> Any:
+        """The parameter for a constant; several uses of one constant share it."""
+        if constant not in self._inner:
+            self._inner[constant] = Var(f"constant_{len(self._parameters)}", constant.ty)
+            self._parameters.append(self._inner[constant])
+            self.inputs.append((constant, ()))
+        return self._inner[constant]
 
     def _input(self, variable: Any, part: tuple[int, ...], ty: Any) -> Any:
         """The parameter for a variable of main; a tuple of them for a tuple."""

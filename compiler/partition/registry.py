@@ -1,7 +1,7 @@
 """Which partitioners exist: their strategies, registered by name.
 
-A partitioner is a name and one or more strategies that run in order. What the two callbacks of a
-strategy get, may do and must not do is written at `Strategy`.
+A partitioner is a name and one or more strategies that run in order. What the callbacks of a
+strategy get, may do and must not do is written at `Strategy` and `Selector`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,11 @@ from compiler.errors import PartitionError, UnknownBackendError
 if TYPE_CHECKING:
     import numpy as np
 
+    from .selector import Selector
+
 Options = dict[str, str]
+CheckOptions = Callable[[Options], "str | None"]
+MakeSelector = Callable[[str, Options], "Selector"]
 SupportedOps = Callable[[str, list[int], Options], Sequence[int] | None]
 AcceptSubgraph = Callable[
     [
@@ -39,7 +43,7 @@ class Strategy:
     ----------
     name : str
         Name of the strategy, unique within its partitioner.
-    supported_ops : (graph_json, ids, options) -> None or list of int
+    supported_ops : (graph_json, ids, options) -> None or list of int, optional
         Claims nodes. `graph_json` is the whole graph (format: `compiler.partition.graph`); `ids`
         has one -2 per node. The callback sets `ids[i]` to -1 (may join any subgraph), to k >= 0
         (may join subgraph number k only) or leaves -2 (stays outside), or returns a list of the
@@ -50,9 +54,14 @@ class Strategy:
         accepted function, "target" says what to compile it for. `args` maps the name of every
         parameter and constant whose value is known to a read-only array that shares the memory
         of the value; the variable nodes of the subgraph give that name as "argName". `aux` is
-        empty for Relax modules. Without this callback every subgraph is accepted.
+        empty for Relax modules. A rejection may put a "reason" into `attrs`. Without this
+        callback every subgraph is accepted.
     subgraph_op : str
         Operator name that later partitioners see on the accepted subgraph.
+    selector : (graph_json, options) -> Selector, optional
+        Instead of `supported_ops`: makes the object that grows subgraphs node by node.
+    review : optional
+        Another name of `accept_subgraph`; both attributes are the same callback.
 
     Notes
     -----
@@ -61,33 +70,70 @@ class Strategy:
     """
 
     name: str
-    supported_ops: SupportedOps
+    supported_ops: SupportedOps | None = None
     accept_subgraph: AcceptSubgraph | None = None
     subgraph_op: str = "_custom_subgraph_op"
+    selector: MakeSelector | None = None
+    review: AcceptSubgraph | None = None
 
     def __post_init__(self) -> None:
         for what, value in (("name", self.name), ("subgraph_op", self.subgraph_op)):
             if not isinstance(value, str) or not value:
                 raise PartitionError(f"{what} of a strategy must be a non-empty str, not {value!r}")
-        if not callable(self.supported_ops):
-            raise PartitionError(f"strategy {self.name!r}: supported_ops is not callable")
-        if self.accept_subgraph is not None and not callable(self.accept_subgraph):
-            raise PartitionError(f"strategy {self.name!r}: accept_subgraph is not callable")
+        if (self.supported_ops is None) == (self.selector is None):
+            raise PartitionError(
+                f"strategy {self.name!r} needs either supported_ops or a selector, and not both"
+            )
+        if self.accept_subgraph is not None and self.review is not None:
+            raise PartitionError(
+                f"strategy {self.name!r}: review and accept_subgraph are two names of one callback"
+            )
+        object.__setattr__(self, "accept_subgraph", self.accept_subgraph or self.review)
+        object.__setattr__(self, "review", self.accept_subgraph)
+        for what in ("supported_ops", "selector", "accept_subgraph"):
+            if getattr(self, what) is not None and not callable(getattr(self, what)):
+                raise PartitionError(f"strategy {self.name!r}: {what} is not callable")
 
 
-_partitioners: dict[str, tuple[Strategy, ...]] = {}
+@dataclass(frozen=True)
+class Partitioner:
+    """What is registered under a name.
+
+    Attributes
+    ----------
+    name : str
+    strategies : tuple of Strategy
+        In the order they run.
+    check_options : (options) -> None or str, optional
+        See `register`.
+    """
+
+    name: str
+    strategies: tuple[Strategy, ...]
+    check_options: CheckOptions | None = None
+
+
+_partitioners: dict[str, Partitioner] = {}
 _lock = threading.Lock()
 
 
 @overload
 def register(
-    name: str, strategies: Strategy | Sequence[Strategy], *, replace: bool = False
+    name: str,
+    strategies: Strategy | Sequence[Strategy],
+    *,
+    replace: bool = False,
+    check_options: CheckOptions | None = None,
 ) -> None: ...
 
 
 @overload
 def register(
-    name: str, strategies: None = None, *, replace: bool = False
+    name: str,
+    strategies: None = None,
+    *,
+    replace: bool = False,
+    check_options: CheckOptions | None = None,
 ) -> Callable[[SupportedOps], SupportedOps]: ...
 
 
@@ -96,6 +142,7 @@ def register(
     strategies: Strategy | Sequence[Strategy] | None = None,
     *,
     replace: bool = False,
+    check_options: CheckOptions | None = None,
 ) -> Any:
     """Register a partitioner.
 
@@ -116,6 +163,9 @@ def register(
         Run in this order, each on the result of the one before.
     replace : bool
         Take the place of a partitioner of that name instead of refusing.
+    check_options : (options) -> None or str, optional
+        Called with a copy of the options before the first strategy runs. A text that it returns
+        is the reason why it refuses them; nothing is partitioned then.
 
     Raises
     ------
@@ -126,7 +176,8 @@ def register(
 
         def decorate(supported_ops: SupportedOps) -> SupportedOps:
             title = getattr(supported_ops, "__name__", name)
-            register(name, [Strategy(title, supported_ops)], replace=replace)
+            strategy = Strategy(title, supported_ops)
+            register(name, [strategy], replace=replace, check_options=check_options)
             return supported_ops
 
         return decorate
@@ -142,13 +193,15 @@ def register(
     if len({strategy.name for strategy in given}) != len(given):
         names = ", ".join(strategy.name for strategy in given)
         raise PartitionError(f"partitioner {name!r}: strategies share a name: {names}")
+    if check_options is not None and not callable(check_options):
+        raise PartitionError(f"partitioner {name!r}: check_options is not callable")
     with _lock:
         if name in _partitioners and not replace:
             raise PartitionError(
                 f"partitioner {name!r} is already registered; unregister it first, "
                 "or pass replace=True"
             )
-        _partitioners[name] = given
+        _partitioners[name] = Partitioner(name, given, check_options)
     return None
 
 
@@ -172,8 +225,8 @@ def list_partitioners() -> list[str]:
         return sorted(_partitioners)
 
 
-def strategies_of(name: str) -> tuple[Strategy, ...]:
-    """The strategies of a partitioner, in the order they run.
+def partitioner(name: str) -> Partitioner:
+    """What is registered under a name.
 
     Raises
     ------

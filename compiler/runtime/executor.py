@@ -122,6 +122,18 @@ class GraphExecutor:
                 if name in self._index or name not in self.metadata.bound_params:
                     self._copy_in(self._position(name), item)
 
+    def set_instrument(self, instrument: Callable[..., int]) -> None:
+        """Have a function called around each call that the virtual machine makes, for good.
+
+        Parameters
+        ----------
+        instrument : callable
+            Gets the callee, its symbol, whether this is before the call, the result (after the
+            call), and the arguments; returns 0 to go on.
+        """
+        with self._lock:
+            self._vm.set_instrument(instrument)
+
     def set_input_zero_copy(self, key: str | int, value: Any) -> None:
         """Use the caller's tensor itself as an input; later changes to it are seen by `run`.
 
@@ -242,7 +254,7 @@ class GraphExecutor:
         return _tables(self._infos)
 
     def get_output_info(self) -> tuple[dict[str, tuple[int, ...]], dict[str, str]]:
-        """Shapes by name and dtypes by name of the outputs."""
+        """Shapes by name and dtypes by name of the outputs; -1 is an extent that run() decides."""
         return _tables(self.metadata.outputs)
 
     def load_params(self, params_bytes: bytes | bytearray) -> None:
@@ -450,7 +462,7 @@ def _require_convertible(array: np.ndarray, info: TensorInfo) -> None:
 
 
 def _copy_out(result: Any, out: Any, info: TensorInfo) -> Any:
-    if tuple(out.shape) != info.shape:
+    if tuple(out.shape) != tuple(result.shape):
         raise InputError(f"output {info} can't be copied into the shape {tuple(out.shape)}")
     if isinstance(out, np.ndarray):
         np.copyto(out, result.numpy(), casting="same_kind")

@@ -169,7 +169,7 @@ def _write_archive(library: FactoryModule, draft: Path, kwargs: dict[str, Any]) 
             for index, name in enumerate(files):
                 data = Path(name).read_bytes()
                 code_checksum = zlib.crc32(data, code_checksum)
-                with _member(file, f"{index:02d}-{Path(name).name}", len(data)):
+                with _member(file, f"{index:04d}-{Path(name).name}", len(data)):
                     file.write(data)
             with _member(file, container.WEIGHTS, _weights_nbytes(library)):
                 weights_checksum = _write_weights(library, file)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -74,6 +75,18 @@ class FactoryModule:
         self._executable = executable
         self._lock = threading.Lock()
         self._placed: dict[tuple[str, int], dict[str, Any]] = {}
+
+    def partition_info(self) -> dict[str, dict[str, Any]]:
+        """What backends claimed, by name of the subgraph's function.
+
+        Returns
+        -------
+        dict
+            Per subgraph "backend", "target", "operators", "inputs" and "outputs" (lists of
+            "name", "shape", "dtype"), "flops" of one call, and "attrs" that the backend set.
+            It is a copy, the same for a library that was loaded.
+        """
+        return copy.deepcopy(self.metadata.partition)
 
     @property
     def libmod_name(self) -> str:

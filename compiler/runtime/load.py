@@ -25,7 +25,7 @@ from compiler.runtime.factory import FactoryModule
 from compiler.runtime.host import require_cpu_features
 from compiler.runtime.weights import map_weights
 
-_OBJECT_NAME = re.compile(r"\d\d-[\w.+-]+\.[oa]")
+_OBJECT_NAME = re.compile(r"\d{2,}-[\w.+-]+\.[oa]")
 
 
 @dataclass(frozen=True)

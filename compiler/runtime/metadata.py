@@ -16,6 +16,8 @@ from compiler.errors import LoadError
 
 FORMAT_VERSION = 1
 ALIGNMENT = 64  # bytes; TVM's kernels expect their arguments to start at a multiple of this
+UNKNOWN = -1
+"""Extent, in an output's shape, that depends on the inputs' values (`nonzero`, `unique`)."""
 
 _DTYPE_BITS = re.compile(r"(?:uint|int|float|bfloat)(\d+)(?:_\w+)?")
 
@@ -28,6 +30,7 @@ class TensorInfo:
     ----------
     name : str
     shape : tuple of int
+        Outputs may have `UNKNOWN` extents.
     dtype : str
         TVM's name, for example "float32" or "bool".
     device : str
@@ -218,7 +221,10 @@ class _Reader:
         if not isinstance(item, dict):
             raise _bad(name, f"holds {item!r:.80} instead of a tensor's description")
         shape = item.get("shape")
-        if not isinstance(shape, list) or not all(_is_natural(extent) for extent in shape):
+        free = (UNKNOWN,) if name == "outputs" else ()
+        if not isinstance(shape, list) or not all(
+            _is_natural(extent) or extent in free for extent in shape
+        ):
             raise _bad(name, f"holds the shape {shape!r:.80}")
         texts = [item.get(key) for key in ("name", "dtype", "device")]
         if not all(isinstance(text, str) for text in texts):

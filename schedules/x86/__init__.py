@@ -1,21 +1,29 @@
 """Schedules for x86 CPUs; importing the package registers them with the strategy."""
 
 from . import (
+    attention,
     batch_matmul,
     conv2d,
     conv2d_template,
+    conv3d_template,
     dense,
     depthwise,
+    depthwise_template,
+    group_conv2d_template,
     matmul_templates,
     winograd,
 )
 
 __all__ = [
+    "attention",
     "batch_matmul",
     "conv2d",
     "conv2d_template",
+    "conv3d_template",
     "dense",
     "depthwise",
+    "depthwise_template",
+    "group_conv2d_template",
     "matmul_templates",
     "winograd",
 ]

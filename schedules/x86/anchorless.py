@@ -5,6 +5,6 @@ from __future__ import annotations
 from .injective import Injective
 from .pooling import Pooling
 from .row_ops import RowOps
-from .stage_by_stage import Opaque, StageByStage
+from .stage_by_stage import Empty, Opaque, StageByStage
 
-RULES = (Injective(), Pooling(), RowOps(), StageByStage(), Opaque())
+RULES = (Empty(), Injective(), Pooling(), RowOps(), StageByStage(), Opaque())

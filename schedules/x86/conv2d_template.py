@@ -24,7 +24,7 @@ MOST_PIXELS = 32
 class Conv2dTemplate(s_tir.dlight.ScheduleRule):
     """Takes a fused function whose anchor is `conv2d_NCHWc.x86`; the nest follows the knobs.
 
-    Kernel larger than 1x1:
+    Kernel larger than 1x1, or grouped (the knob unroll_kw is there):
 
         parallel n, ic_chunk, ih: pad
         parallel n, oc_chunk, oh
@@ -55,7 +55,7 @@ class Conv2dTemplate(s_tir.dlight.ScheduleRule):
             if len(outer) == 4:
                 sch.vectorize(lane)
             sch.parallel(sch.fuse(*outer[:3]))
-        if kernel == (1, 1):
+        if kernel == (1, 1) and "unroll_kw" not in config:
             self._pointwise(sch, anchor, out, config, ic_block)
         else:
             self._window(sch, anchor, out, config, ic_block)
@@ -69,7 +69,7 @@ class Conv2dTemplate(s_tir.dlight.ScheduleRule):
 
     @staticmethod
     def _window(sch: Any, anchor: Any, out: Any, config: ConfigEntity, ic_block: int) -> None:
-        n, oc, oh, ow, lane = sch.get_loops(out)
+        n, oc, oh, ow, lane = blocked_loops(sch, out)
         ow_outer, ow_inner = sch.split(ow, [None, config.size("tile_ow")[-1]])
         sch.reorder(n, oc, oh, ow_outer, ow_inner, lane)
         sch.parallel(sch.fuse(n, oc, oh))
@@ -90,7 +90,7 @@ class Conv2dTemplate(s_tir.dlight.ScheduleRule):
     def _pointwise(sch: Any, anchor: Any, out: Any, config: ConfigEntity, ic_block: int) -> None:
         tile_ow = config.size("tile_ow")[-1]
         tile_oh = config.val("tile_oh") if "tile_oh" in config else 1
-        n, oc, oh, ow, lane = sch.get_loops(out)
+        n, oc, oh, ow, lane = blocked_loops(sch, out)
         oh_outer, oh_inner = sch.split(oh, [None, tile_oh])
         ow_outer, ow_inner = sch.split(ow, [None, tile_ow])
         sch.reorder(n, oc, oh_outer, ow_outer, oh_inner, ow_inner, lane)
@@ -108,10 +108,19 @@ class Conv2dTemplate(s_tir.dlight.ScheduleRule):
         sch.decompose_reduction(anchor, ic_chunk)
 
 
+def blocked_loops(sch: Any, out: Any) -> list[Any]:
+    """Loops n, channel block, h, w, lane of a block; a plain one has channel blocks of 1."""
+    loops = list(sch.get_loops(out))
+    if len(loops) == 4:
+        loops[1], lane = sch.split(loops[1], [None, 1])
+        loops.append(lane)
+    return loops
+
+
 def fallback(w: Conv2dWorkload, target: Target) -> ConfigEntity:
     """Fallback values of the template: the largest divisors that fit the registers."""
-    oc = _largest_divisor(w.out_channels, Machine.from_target(target).lanes(w.dtype))
-    ic = _largest_divisor(w.in_channels, oc)
+    oc = largest_divisor(w.out_channels, Machine.from_target(target).lanes(w.dtype))
+    ic = largest_divisor(w.in_channels, oc)
     knobs: dict[str, Knob] = {
         "tile_ic": split(w.in_channels // ic, ic),
         "tile_oc": split(w.out_channels // oc, oc),
@@ -125,7 +134,7 @@ def fallback(w: Conv2dWorkload, target: Target) -> ConfigEntity:
         )
         knobs["tile_oh"] = option(tile_oh)
     else:
-        tile_ow = _largest_divisor(w.out_width, MOST_PIXELS - 1)
+        tile_ow = largest_divisor(w.out_width, MOST_PIXELS - 1)
         knobs["unroll_kw"] = option(False)
     knobs["tile_ow"] = split(w.out_width // tile_ow, tile_ow)
     return ConfigEntity(knobs)
@@ -136,7 +145,8 @@ def _divisors(extent: int) -> list[int]:
     return [d for d in range(extent, 0, -1) if extent % d == 0]
 
 
-def _largest_divisor(extent: int, most: int) -> int:
+def largest_divisor(extent: int, most: int) -> int:
+    """Largest divisor of `extent` of at most `most`."""
     return next(d for d in _divisors(extent) if d <= most)
 
 

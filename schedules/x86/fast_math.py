@@ -111,7 +111,9 @@ def approximate(func: tirx.PrimFunc) -> tirx.PrimFunc:
         if make is None or str(call.ty.dtype) != "float32":
             return call
         replaced = True
-        return make(call.args[0])
+        # TVM's simplifier fails on a `let` whose value becomes a constant only when a loop
+        # around it has been unrolled or a condition resolved; LLVM drops the two casts.
+        return make(_float(_bits(call.args[0])))
 
     body = tvm_ffi.structural_map(func.body, (Call, replace))
     return func.with_body(body) if replaced else func

@@ -11,6 +11,7 @@ that nobody reads, or adds zeros along k. The first factor of a split is never u
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 from tvm import s_tir, te, tirx
@@ -19,7 +20,7 @@ from tvm.target import Target
 from ..anchor import anchor_config, find_anchor
 from ..config import ConfigEntity, split
 from ..epilogue import inline_epilogue
-from ..matmul import BatchMatmulWorkload, DenseWorkload
+from ..matmul import BatchMatmulWorkload, DenseWorkload, Operand
 from ..rules import register_anchor_rule
 from ..strategy import Implementation, register
 from .batch_matmul import readers
@@ -49,11 +50,18 @@ def compute_pack(w: DenseWorkload, config: ConfigEntity, x: te.Tensor, panel: te
 
 
 def compute_nopack(w: DenseWorkload, config: ConfigEntity, x: te.Tensor, weight: te.Tensor) -> Any:
-    """x (*lead, k), weight stored as `w.weight` says -> (*lead, n)."""
+    """x (*lead, k), weight stored as `w.weight` says, a constant as (n, k) -> (*lead, n)."""
+    if w.weight is None:
+        w = replace(w, weight=Operand((w.n, w.k), (1, 0)))
     extents = (None, w.m, w.n, w.k)
     read = row_reader(w, x), matrix_reader(w, weight)
     product = _padded_product(DENSE_NOPACK, config, extents, *read)
     return view(product, (*w.lead, w.n), len(w.lead))
+
+
+def transpose_weight(ops: Any, weight: Any, _: ConfigEntity) -> Any:
+    """(k, n) -> (n, k)."""
+    return ops.transpose(weight, (1, 0))
 
 
 def compute_batch_matmul(
@@ -88,6 +96,13 @@ def _padded_product(
 
     whole = (batch, m, n, -(-k // lanes) * lanes)
     return tiled_product(rule, config, whole, (tile_m, tile_n), left, right)
+
+
+def plain_batch_matmul_args(w: BatchMatmulWorkload) -> tuple[Any, ...]:
+    """Workload arguments of (b, m, k) times (b, k, n) as it is."""
+    lhs, (_, _, dtype), out, out_dtype, *_ = w.autotvm_args()
+    rhs = ("TENSOR", (math.prod(w.rhs.batch), w.k, w.n), dtype)
+    return (lhs, rhs, out, out_dtype, False, False)
 
 
 # --- schedule ----------------------------------------------------------------------------
@@ -163,7 +178,7 @@ class LaneReduction(s_tir.dlight.ScheduleRule):
         parallel [batch,] yo, xo
           partial[yi, xi, v] = 0
           k first: k > unrolled yi, xi > vector v; k last: yi, xi > k > vector v: fma
-          yi, xi: sum over v
+          yi, xi: sum over v            [k first: unrolled v]
           epilogue of the tile
     """
 
@@ -197,6 +212,8 @@ class LaneReduction(s_tir.dlight.ScheduleRule):
         # compute_at makes loops in the order of the block's iterators: the rfactored one first.
         _, lane, *_, yi, xi = sch.get_loops(anchor)
         sch.reorder(yi, xi, lane)
+        if self.k_first:
+            sch.unroll(lane)
         _, lane, *_, yi, xi, k = sch.get_loops(partial)
         if self.k_first:
             sch.reorder(k, yi, xi, lane)
@@ -282,6 +299,20 @@ register(
         pack_weight,
     ),
 )
+# A weight that is computed at run time is packed at run time: only where a record says so.
+register(
+    "nn.dense",
+    "cpu",
+    Implementation(
+        DENSE_PACK,
+        4,
+        lambda w, _: is_float(w) and w.weight is not None,
+        pack_fallback,
+        compute_pack,
+        DenseWorkload.autotvm_args,
+        pack_weight,
+    ),
+)
 register(
     "nn.dense",
     "cpu",
@@ -295,6 +326,19 @@ register(
     ),
 )
 register(
+    "nn.dense",
+    "cpu",
+    Implementation(
+        DENSE_NOPACK,
+        5,
+        lambda w, _: is_float(w) and w.weight is None,
+        nopack_fallback,
+        compute_nopack,
+        DenseWorkload.autotvm_args,
+        transpose_weight,
+    ),
+)
+register(
     "nn.batch_matmul",
     "cpu",
     Implementation(
@@ -304,6 +348,19 @@ register(
         batch_matmul_fallback,
         compute_batch_matmul,
         BatchMatmulWorkload.autotvm_args,
+    ),
+)
+# Relay's own batch_matmul could also say that its second operand is not transposed.
+register(
+    "nn.batch_matmul",
+    "cpu",
+    Implementation(
+        BATCH_MATMUL,
+        9,
+        lambda w, _: is_float(w) and w.rhs.contiguous_columns,
+        batch_matmul_fallback,
+        compute_batch_matmul,
+        plain_batch_matmul_args,
     ),
 )
 register_anchor_rule(DENSE_PACK, DensePack())

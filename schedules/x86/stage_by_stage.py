@@ -66,6 +66,26 @@ class StageByStage(s_tir.dlight.ScheduleRule):
         return sch
 
 
+class Empty(s_tir.dlight.ScheduleRule):
+    """Takes functions with a stage that never runs, because a tensor has no elements.
+
+    Its other stages stay serial loops; the sum over nothing is not worth a schedule. A stage
+    without elements that another one only reads (what a first step concatenates to an empty
+    cache) is no obstacle for the other rules, which inline it.
+    """
+
+    def apply(self, func: tirx.PrimFunc, target: Target, _: bool) -> s_tir.Schedule | None:
+        sch = s_tir.Schedule(func, error_render_level="fast")
+        if not _has_empty(sch):
+            return None
+        inline_stages(sch)
+        return sch if _has_empty(sch) else None
+
+
+def _has_empty(sch: s_tir.Schedule) -> bool:
+    return any(stage.volume == 0 for stage in stages(sch))
+
+
 class Opaque(s_tir.dlight.ScheduleRule):
     """Takes functions without blocks, as TOPI writes sort and scatter: leaves them serial."""
 

@@ -74,8 +74,9 @@ def pack_weight(_: Any, weight: np.ndarray, config: ConfigEntity, ic_block: int)
     m, oc_tile = config.val("m"), config.val("oc_tile")
     o, i = weight.shape[:2]
     both_sides = np.kron(_G[m], _G[m])  # (alpha^2, 9): G g G' as one product
-    u = (both_sides @ weight.reshape(o * i, 9).T.astype("float64")).astype(weight.dtype)
-    return np.ascontiguousarray(u.reshape(-1, o // oc_tile, oc_tile, i).transpose(0, 1, 3, 2))
+    g = weight.reshape(o // oc_tile, oc_tile, i, 9).transpose(3, 0, 2, 1)
+    g = np.ascontiguousarray(g, "float64").reshape(9, o * i)
+    return (both_sides @ g).astype(weight.dtype).reshape(-1, o // oc_tile, i, oc_tile)
 
 
 def _combine(row: list[float], read: Any) -> Any:

@@ -6,12 +6,13 @@ from collections.abc import Collection
 from typing import Any
 
 import tvm
-from tvm import relax
+from tvm import relax, te
 from tvm.target import Target
 
 from schedules import strategy
 from schedules.conv2d import Conv2dWorkload
 from schedules.x86.conv2d import channel_block, oc_block_of
+from schedules.x86.group_conv2d_template import within_groups
 
 from ..layout import PLAIN, LayoutMap, static_shape
 from ..packing import pack
@@ -61,7 +62,7 @@ def lower_conv2d(
     query: strategy.Query | None,
     disabled: Collection[str] = (),
 ) -> tuple[int, relax.Expr] | None:
-    """Emit the chosen implementation.
+    """Emit the chosen implementation of a conv2d call.
 
     Returns
     -------
@@ -71,11 +72,32 @@ def lower_conv2d(
     workload = describe(call)
     if workload is None:
         return None
+    data, weight = call.args
+    return emit_conv2d(builder, workload, data, weight, layouts, target, query, disabled)
+
+
+def emit_conv2d(
+    builder: relax.BlockBuilder,
+    workload: Conv2dWorkload,
+    data: relax.Expr,
+    weight: relax.Expr,
+    layouts: LayoutMap,
+    target: Target,
+    query: strategy.Query | None,
+    disabled: Collection[str] = (),
+) -> tuple[int, relax.Expr] | None:
+    """Emit the chosen implementation of a workload; `data` is NCHW, `weight` OIHW.
+
+    Returns
+    -------
+    As `lower_conv2d`.
+    """
     chosen = strategy.select("nn.conv2d", workload, target, query, disabled)
     if chosen is None:
         return None
     impl, config = chosen
-    data, weight = call.args
+    if workload.groups > 1 and not workload.is_depthwise and "tile_oc" in config:
+        config = within_groups(workload, config)
     oc_block = oc_block_of(config)
     ic_block = input_block(workload, config, layouts.block(data), oc_block)
     pack_weight = impl.pack
@@ -83,7 +105,7 @@ def lower_conv2d(
     packed = pack(builder, weight, lambda ops, w: pack_weight(ops, w, config, ic_block))
     result = builder.emit(
         builder.call_te(
-            lambda x, w: impl.compute(workload, config, x, w),
+            lambda x, w: _plain_if_unblocked(impl.compute(workload, config, x, w)),
             layouts.get(data, ic_block),
             packed,
             primfunc_name_hint="conv2d",
@@ -93,17 +115,23 @@ def lower_conv2d(
     return oc_block, result
 
 
+def _plain_if_unblocked(conv: te.Tensor) -> te.Tensor:
+    """(N, C, H, W, 1), which a record can ask for, as the plain (N, C, H, W)."""
+    *plain, lanes = conv.shape
+    if int(lanes) != PLAIN:
+        return conv
+    return te.compute(plain, lambda n, c, y, x: conv[n, c, y, x, 0], name="conv2d_plain")
+
+
 def input_block(workload: Conv2dWorkload, config: Any, present: int, oc_block: int) -> int:
     """Channel block in which the convolution reads its input.
 
     A record decides; else the block in which the input already is, where the groups allow it.
     """
-    if workload.is_depthwise:
-        return oc_block
-    if "m" in config:
-        return oc_block
     if "tile_ic" in config:
         return config.size("tile_ic")[-1]
+    if workload.is_depthwise or "m" in config:
+        return oc_block
     per_group = workload.in_channels // workload.groups
     if present != PLAIN and (workload.groups == 1 or per_group % present == 0):
         return present

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from .onnx import from_onnx
+from ...lazy import lazy_attributes
 
-__all__ = ["from_onnx"]
+__getattr__ = lazy_attributes(__name__, {"from_mxnet": ".mxnet", "from_onnx": ".onnx"})

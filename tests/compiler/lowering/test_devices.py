@@ -268,11 +268,13 @@ def test_a_call_of_a_function_that_was_not_inlined_is_a_build_error():
         devices.place(Network, CPU, targets)
 
 
-def test_sorts_of_a_gpu_function_become_device_kernels_and_those_of_main_do_not():
-    mod = devices.dispatch_sorts(Chain, {"main": CPU, "sub": CUDA})
-    assert "R.cumsum" not in mod["sub"].script()
-    mod = devices.dispatch_sorts(Chain, {"main": CUDA, "sub": CPU})
-    assert "R.cumsum" in mod["sub"].script()
+def test_scans_become_kernels_for_the_target_of_their_function():
+    on_gpu = devices.dispatch_sorts(Chain, {"main": CPU, "sub": CUDA})
+    on_cpu = devices.dispatch_sorts(Chain, {"main": CUDA, "sub": CPU})
+    for mod in (on_gpu, on_cpu):
+        assert "R.cumsum" not in mod["sub"].script()
+    assert "threadIdx" in on_gpu.script()
+    assert "threadIdx" not in on_cpu.script()
 
 
 @pytest.mark.parametrize(("main", "sub"), [(CPU, BASE_CPU), (BASE_CPU, CPU)])

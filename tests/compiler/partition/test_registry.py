@@ -9,7 +9,7 @@ import pytest
 
 from compiler.errors import PartitionError, UnknownBackendError
 from compiler.partition import Strategy, list_partitioners, register, unregister
-from compiler.partition.registry import strategies_of
+from compiler.partition.registry import partitioner
 
 
 def nothing(graph_json: str, ids: list[int], options: dict[str, str]) -> None:
@@ -20,7 +20,7 @@ def test_partitioners_are_listed_sorted_and_can_be_removed() -> None:
     register("zeta", Strategy("s", nothing))
     register("alpha", [Strategy("s", nothing), Strategy("t", nothing)])
     assert [n for n in list_partitioners() if n in ("alpha", "zeta")] == ["alpha", "zeta"]
-    assert [strategy.name for strategy in strategies_of("alpha")] == ["s", "t"]
+    assert [strategy.name for strategy in partitioner("alpha").strategies] == ["s", "t"]
     unregister("alpha")
     assert "alpha" not in list_partitioners()
 
@@ -29,9 +29,9 @@ def test_a_taken_name_is_refused_unless_replaced() -> None:
     register("mine", Strategy("old", nothing))
     with pytest.raises(PartitionError, match=r"'mine' is already registered.*replace=True"):
         register("mine", Strategy("new", nothing))
-    assert strategies_of("mine")[0].name == "old"
+    assert partitioner("mine").strategies[0].name == "old"
     register("mine", Strategy("new", nothing), replace=True)
-    assert strategies_of("mine")[0].name == "new"
+    assert partitioner("mine").strategies[0].name == "new"
 
 
 def test_register_decorates_a_function() -> None:
@@ -39,7 +39,7 @@ def test_register_decorates_a_function() -> None:
     def claims(graph_json: str, ids: list[int], options: dict[str, str]) -> None:
         pass
 
-    (strategy,) = strategies_of("decorated")
+    (strategy,) = partitioner("decorated").strategies
     assert (strategy.name, strategy.supported_ops) == ("claims", claims)
     assert strategy.subgraph_op == "_custom_subgraph_op"
 
@@ -63,6 +63,10 @@ def test_unregistering_an_unknown_name_lists_the_known_ones() -> None:
         ("p", lambda: Strategy("s", "exp"), "supported_ops is not callable"),
         ("p", lambda: Strategy("s", nothing, accept_subgraph=True), "accept_subgraph is not"),
         ("p", lambda: Strategy("s", nothing, subgraph_op=""), "subgraph_op"),
+        ("p", lambda: Strategy("s"), "either supported_ops or a selector"),
+        ("p", lambda: Strategy("s", nothing, selector=nothing), "and not both"),
+        ("p", lambda: Strategy("s", selector=3), "selector is not callable"),
+        ("p", lambda: Strategy("s", nothing, nothing, review=nothing), "two names of one"),
     ],
 )
 def test_registrations_that_make_no_sense_are_refused(name, strategies, message) -> None:

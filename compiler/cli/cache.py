@@ -1,0 +1,60 @@
+"""`baton cache`: what the kernel cache holds, and how to empty it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from compiler.errors import ExportError
+from compiler.lowering.kernel_cache import LIMIT_VARIABLE, Usage, user_cache
+
+from .console import show
+
+
+def cache_usage() -> Usage:
+    """What this user's kernel cache holds.
+
+    Raises
+    ------
+    ExportError
+        The folder can't be read.
+    """
+    cache = user_cache()
+    try:
+        return cache.usage()
+    except OSError as error:
+        raise ExportError(f"can't read {cache.folder}: {error.strerror}") from error
+
+
+def clear_cache() -> Usage:
+    """Empty this user's kernel cache; returns what it held.
+
+    Raises
+    ------
+    ExportError
+        A file can't be removed.
+    """
+    cache = user_cache()
+    try:
+        return cache.clear()
+    except OSError as error:
+        raise ExportError(f"can't empty {cache.folder}: {error.strerror}") from error
+
+
+def usage_json(usage: Usage) -> dict[str, Any]:
+    """Plain strings and numbers."""
+    return {**asdict(usage), "folder": str(usage.folder)}
+
+
+def show_usage(usage: Usage) -> None:
+    """Print the folder, what it holds, and the limit."""
+    limit = f"at most {usage.limit / 1e6:.0f} MB" if usage.limit else "off"
+    show(
+        f"{usage.folder}: {usage.kernels} kernels, {usage.bytes / 1e6:.1f} MB "
+        f"({limit}; {LIMIT_VARIABLE} sets the limit in bytes, 0 turns the cache off)"
+    )
+
+
+def show_cleared(usage: Usage) -> None:
+    """Print what is gone."""
+    show(f"{usage.folder}: dropped {usage.kernels} kernels, {usage.bytes / 1e6:.1f} MB")

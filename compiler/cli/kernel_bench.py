@@ -1,0 +1,150 @@
+"""`baton kernels`: every convolution and matrix product of some models, against the machine's best.
+
+A kernel is measured where it runs, inside an inference, with the caches as its neighbours leave
+them. Its operations are those that it executes: Winograd's are fewer than the convolution's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from .compile import BuildOptions
+from .console import Steps, show, table
+from .models import find_model
+from .peak import memory_gbytes, peak_gflops
+from .profile import KernelTime, profile_model
+
+ANCHORS = ("conv", "matmul")
+"""An operator whose name holds one of these makes its kernel a workload."""
+
+
+@dataclass(frozen=True)
+class Workload:
+    """One kernel, and how near it comes to what the machine can do.
+
+    Attributes
+    ----------
+    models : list of str
+        Where a kernel of these operators, shapes and schedule occurs; measured in the first.
+    kernel : KernelTime
+        Times and rates; its `milliseconds` are of all calls of one inference.
+    of_peak : float
+        Share of the peak multiply-add rate, 0 to 1.
+    of_memory : float
+        Share of the rate at which memory can be read; above 1 where caches serve the kernel.
+    bound : str
+        "compute" or "memory": which of the two alone would take longer.
+    """
+
+    models: list[str]
+    kernel: KernelTime
+    of_peak: float
+    of_memory: float
+    bound: str
+
+
+@dataclass(frozen=True)
+class KernelResults:
+    """Workloads, those with the most time to win first, and the rates that they are held against.
+
+    Attributes
+    ----------
+    peak_gflops, memory_gbytes : float
+        Measured just before, on the same number of threads.
+    """
+
+    threads: int
+    peak_gflops: float
+    memory_gbytes: float
+    workloads: list[Workload]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain dicts, lists and numbers."""
+        return asdict(self)
+
+
+def benchmark_kernels(
+    models: Sequence[str],
+    options: BuildOptions,
+    threads: int,
+    repeats: int,
+    seed: int,
+    steps: Steps,
+) -> KernelResults:
+    """Measure the machine, then the anchored kernels of each model.
+
+    Raises
+    ------
+    BatonError
+        A model can't be read or built, or the target is no CPU of this machine.
+    """
+    from compiler import target as targets
+
+    target = targets.parse(options.target)
+    targets.check_buildable(target)
+    with steps.step("peak", f"{threads} threads"):
+        peak, memory = peak_gflops(target, threads), memory_gbytes(target, threads)
+    found: dict[tuple[Any, ...], Workload] = {}
+    for name in models:
+        profile = profile_model(find_model(name), repeats, seed, options, steps)
+        for kernel in profile.kernels:
+            if not _is_workload(kernel):
+                continue
+            key = (*kernel.operators, *kernel.shapes, kernel.implementation, kernel.source)
+            if key in found:
+                if profile.model not in found[key].models:
+                    found[key].models.append(profile.model)
+            else:
+                found[key] = judge(kernel, profile.model, peak, memory)
+    ordered = sorted(found.values(), key=_to_win, reverse=True)
+    return KernelResults(threads, peak, memory, ordered)
+
+
+def judge(kernel: KernelTime, model: str, peak: float, memory: float) -> Workload:
+    """Hold one kernel against a peak in GFLOP/s and a memory rate in GB/s."""
+    of_peak, of_memory = kernel.gflops / peak, kernel.gbytes / memory
+    return Workload(
+        [model], kernel, of_peak, of_memory, "compute" if of_peak >= of_memory else "memory"
+    )
+
+
+def show_kernel_results(results: KernelResults) -> None:
+    """Print the machine's rates and a line per workload."""
+    header = (
+        *("workload", "operands", "implementation", "schedule from", "bound", "calls", "ms"),
+        *("GFLOP/s", "of peak", "GB/s"),
+    )
+    rows = []
+    for workload in results.workloads:
+        kernel = workload.kernel
+        rows.append(
+            (
+                f"{workload.models[0]} {kernel.name}",
+                " ".join(kernel.shapes),
+                kernel.implementation,
+                kernel.source,
+                workload.bound,
+                kernel.calls,
+                f"{kernel.milliseconds:.3f}",
+                f"{kernel.gflops:.1f}",
+                f"{workload.of_peak:.1%}",
+                f"{kernel.gbytes:.1f}",
+            )
+        )
+    title = (
+        f"{len(rows)} workloads on {results.threads} threads; the machine: "
+        f"{results.peak_gflops:.0f} GFLOP/s, {results.memory_gbytes:.1f} GB/s read from memory"
+    )
+    show(table(header, rows, title=title, numbers=5))
+
+
+def _is_workload(kernel: KernelTime) -> bool:
+    return any(anchor in operator for operator in kernel.operators for anchor in ANCHORS)
+
+
+def _to_win(workload: Workload) -> float:
+    """Milliseconds between the kernel and the rate that bounds it."""
+    reached = min(1.0, max(workload.of_peak, workload.of_memory))
+    return workload.kernel.milliseconds * (1.0 - reached)

@@ -1,0 +1,199 @@
+"""`baton replay`: what tuning logs do for a model, and whether all records of a log still work."""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from .compile import BuildOptions, build_module, import_model, kernel_table
+from .console import Steps, show, table
+from .models import random_inputs, relative_error
+from .run import devices_of
+
+if TYPE_CHECKING:
+    from compiler.autotvm.rebuild import Outcome
+    from compiler.lowering.report import Kernel, Report
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """One model built with and without its logs.
+
+    Attributes
+    ----------
+    report : Report
+        Of the build under the logs.
+    milliseconds, milliseconds_without : list of float
+        One time per round, of the build under the logs and of the other; taken in turn.
+    difference : float
+        Largest difference between both outputs, relative to their magnitude.
+    """
+
+    report: Report
+    milliseconds: list[float]
+    milliseconds_without: list[float]
+    difference: float
+
+    @property
+    def recorded(self) -> list[Kernel]:
+        """Kernels that a record set."""
+        return [k for k in self.report.kernels if not _is_fallback(k)]
+
+    @property
+    def unrecorded(self) -> list[Kernel]:
+        """Kernels with an implementation of the schedule library that no record set."""
+        return [k for k in self.report.kernels if _is_fallback(k) and "." in k.implementation]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain dicts, lists and numbers."""
+        return {
+            "recorded": [asdict(kernel) for kernel in self.recorded],
+            "unrecorded": [asdict(kernel) for kernel in self.unrecorded],
+            "milliseconds": self.milliseconds,
+            "milliseconds_without": self.milliseconds_without,
+            "difference": self.difference,
+        }
+
+
+def _is_fallback(kernel: Kernel) -> bool:
+    return kernel.source in ("topi:fallback", "none")
+
+
+def replay_model(
+    model: Path, options: BuildOptions, rounds: int, steps: Steps | None = None
+) -> Replayed:
+    """Build a model with and without the options' logs and time both in turn.
+
+    Parameters
+    ----------
+    rounds : int
+        How many times each of the two libraries is measured.
+
+    Raises
+    ------
+    BatonError
+        Of the step that failed.
+    """
+    steps = steps or Steps()
+    mod, params = import_model(model, options, steps)
+    without = build_module(mod, params, replace(options, logs=(), auto_scheduler_logs=()), steps)
+    tuned = build_module(mod, params, options, steps)
+    inputs = random_inputs(tuned.metadata.inputs)
+    with steps.step("time", f"{rounds} rounds"):
+        times, outputs = _time_in_turn([tuned, without], inputs, rounds)
+    report = cast("Report", tuned.report)
+    return Replayed(report, times[0], times[1], relative_error(*outputs))
+
+
+def _time_in_turn(
+    libraries: Sequence[Any], inputs: Any, rounds: int
+) -> tuple[list[list[float]], list[list[Any]]]:
+    """Milliseconds of each round, and the outputs, for each library."""
+    from compiler.runtime import graph_executor
+
+    modules, outputs = [], []
+    for library in libraries:
+        module = graph_executor.GraphModule(library[library.libmod_name](devices_of(library)))
+        module.set_input(inputs)
+        module.run()
+        modules.append(module)
+        outputs.append([module.get_output(i).numpy() for i in range(module.get_num_outputs())])
+    times: list[list[float]] = [[] for _ in libraries]
+    for _ in range(rounds):
+        for library, module, taken in zip(libraries, modules, times):
+            timed = module.benchmark(devices_of(library)[0], repeat=5, number=1)
+            taken.append(statistics.median(timed.results) * 1e3)
+    return times, outputs
+
+
+def show_replayed(replayed: Replayed) -> None:
+    """Print the kernels that records set, those that have none, and both latencies."""
+    for title, kernels in (
+        ("kernels from records", replayed.recorded),
+        ("kernels without a record", replayed.unrecorded),
+    ):
+        found = kernel_table(replace(replayed.report, kernels=kernels))
+        found.title = f"{len(kernels)} {title}"
+        show(found)
+    with_logs = statistics.median(replayed.milliseconds)
+    without = statistics.median(replayed.milliseconds_without)
+    show(
+        f"median {with_logs:.3f} ms with the logs, {without:.3f} ms without "
+        f"({with_logs / without:.2f}x); outputs differ by {replayed.difference:.1e}"
+    )
+
+
+# --- every record of a log ---------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What became of every record of some logs."""
+
+    outcomes: tuple[Outcome, ...]
+    failed_records: int
+
+    @property
+    def all_right(self) -> bool:
+        """Whether every successful record was built and computed the right numbers."""
+        return all(outcome.right for outcome in self.outcomes)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain dicts, lists and numbers."""
+        return {
+            "outcomes": [asdict(outcome) for outcome in self.outcomes],
+            "failed_records": self.failed_records,
+        }
+
+
+def check_records(logs: Sequence[str], target: str, steps: Steps | None = None) -> Checked:
+    """Build the workload of every successful record on this machine and check its numbers.
+
+    Parameters
+    ----------
+    target : str
+        Of this machine.
+
+    Raises
+    ------
+    RecordError
+        A log that can't be read.
+    """
+    from compiler import autotvm
+    from compiler.autotvm.rebuild import rebuild
+    from compiler.target import parse
+
+    steps = steps or Steps()
+    built_for = parse(target)
+    outcomes, failed = [], 0
+    for log in logs:
+        with steps.step("rebuild", log), steps.counted(Path(log).name) as status:
+            for inp, result in autotvm.load_from_file(log):
+                if result.error_no:
+                    failed += 1
+                    continue
+                outcomes.append(rebuild(inp, built_for))
+                status.update(f"{len(outcomes)} records")
+    return Checked(tuple(outcomes), failed)
+
+
+def show_checked(checked: Checked) -> None:
+    """Print one line for each task, then the reasons of failures with their first record."""
+    tasks = Counter(outcome.task for outcome in checked.outcomes)
+    built = Counter(outcome.task for outcome in checked.outcomes if outcome.built)
+    right = Counter(outcome.task for outcome in checked.outcomes if outcome.right)
+    rows = [(task, count, built[task], right[task]) for task, count in sorted(tasks.items())]
+    show(table(("task", "records", "built", "right"), rows, numbers=3))
+    wrong = [outcome for outcome in checked.outcomes if not outcome.right]
+    if wrong:
+        reasons = Counter((outcome.task, outcome.reason) for outcome in wrong)
+        first = {(o.task, o.reason): o.source for o in reversed(wrong)}
+        failures = [(task, reason, count, first[task, reason]) for (task, reason), count in
+                    reasons.items()]  # fmt: skip
+        show(table(("task", "reason", "records", "first"), failures))
+    if checked.failed_records:
+        show(f"{checked.failed_records} records of failed measurements were passed over")

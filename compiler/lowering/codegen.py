@@ -1,0 +1,189 @@
+"""Compiles CPU kernels to object code, each on its own: from the kernel cache or side by side.
+
+    scheduled kernel --hash--> in the cache? --yes--------------------------------> object code
+                                    |no                                                  ^
+                                    +--> TIR passes (one after the other) --> LLVM (threads)
+
+The object code of all kernels goes into the executable as static libraries; the linker puts
+them into the exported library, or into the one that is loaded to run in memory.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import tempfile
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm.support import cc
+from tvm.target import Target
+from tvm.tirx.build import codegen_build
+
+from . import loop_guard
+from .devices import device_kind
+from .kernel_cache import KernelCache
+
+_MARKER = "baton_target"
+
+
+def has_linker() -> bool:
+    """Whether this machine can link object code: TVM finds a C++ compiler."""
+    return cc.get_cc() is not None
+
+
+def compile_cpu_kernels(mod: tvm.IRModule, target: Target, cache: KernelCache) -> tvm.IRModule:
+    """Replace the CPU kernels of a module by object code.
+
+    Parameters
+    ----------
+    mod : tvm.IRModule
+        Lowered Relax functions and scheduled kernels, with their global symbols. It is not
+        changed.
+    target : Target
+        Target of kernels whose attribute `target` names none; current in this thread.
+    cache : KernelCache
+        Where object code is looked up and kept.
+
+    Returns
+    -------
+    The module without its CPU kernels; its attribute `external_mods` has their object code.
+    """
+    kernels = {
+        gvar: func
+        for gvar, func in mod.functions_items()
+        if isinstance(func, tvm.tirx.PrimFunc) and _is_cpu(_target_of(func, target))
+    }
+    if not kernels:
+        return mod
+    objects = _objects(list(kernels.values()), target, cache)
+    cache.trim()
+    host = target if _is_cpu(target) else target.host
+    kept = {gvar: func for gvar, func in mod.functions_items() if gvar not in kernels}
+    if not any(isinstance(func, tvm.tirx.PrimFunc) for func in kept.values()):
+        kept[tvm.ir.GlobalVar(_MARKER)] = _target_marker(host)
+    attrs = dict(mod.attrs or {})
+    attrs["external_mods"] = [*attrs.get("external_mods", []), *_static_libraries(objects)]
+    return tvm.IRModule(kept, global_infos=mod.global_infos).with_attrs(attrs)
+
+
+def kernel_key(func: tvm.tirx.PrimFunc, target: Target) -> str:
+    """Hash of all that decides a kernel's object code, as hexadecimal digits.
+
+    That is the scheduled function with its symbol and its own target, the target it is bound to
+    otherwise, the pass context, the versions of TVM and LLVM, and the code below that lowers.
+    """
+    context = tvm.transform.PassContext.current()
+    digest = hashlib.sha256()
+    for part in (
+        f"baton {_code_version()}",
+        f"tvm {tvm.__version__} ffi {tvm_ffi.__version__}",
+        f"llvm {tvm.target.codegen.llvm_version_major(allow_none=True)}",
+        f"opt_level {context.opt_level} disabled {sorted(map(str, context.disabled_pass))}",
+        f"required {sorted(map(str, context.required_pass))}",
+        f"config {sorted((str(name), str(value)) for name, value in context.config.items())}",
+        f"target {target}",
+        tvm.ir.save_json(func),
+    ):
+        digest.update(part.encode() + b"\0")
+    return digest.hexdigest()
+
+
+@functools.cache
+def _code_version() -> str:
+    """Changes with the files that decide how a scheduled kernel is lowered."""
+    sources = [Path(__file__), Path(loop_guard.__file__)]
+    return hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()
+
+
+def _objects(
+    kernels: list[tvm.tirx.PrimFunc], target: Target, cache: KernelCache
+) -> dict[str, bytes]:
+    """Object code of each kernel, by symbol."""
+    found: dict[str, bytes] = {}
+    missing: dict[str, tuple[str, tvm.tirx.PrimFunc]] = {}
+    for func in kernels:
+        symbol, key = str(func.attrs["global_symbol"]), kernel_key(func, target)
+        code = cache.get(key)
+        if code is None:
+            missing[symbol] = (key, func)
+        else:
+            found[symbol] = code
+    for symbol, code in _compile_all(missing, target).items():
+        cache.put(missing[symbol][0], code)
+        found[symbol] = code
+    return {symbol: found[symbol] for symbol in sorted(found)}
+
+
+def _compile_all(
+    kernels: Mapping[str, tuple[str, tvm.tirx.PrimFunc]], target: Target
+) -> dict[str, bytes]:
+    """Lower each kernel here and generate its code in another thread.
+
+    TIR passes call back into Python and would only wait for each other; LLVM does not.
+    """
+    context = tvm.transform.PassContext.current()
+    settings = {"opt_level": context.opt_level, "config": dict(context.config.items())}
+    threads = min(len(kernels), len(os.sched_getaffinity(0)))
+    if threads == 0:
+        return {}
+    with (
+        ThreadPoolExecutor(threads) as pool,
+        tempfile.TemporaryDirectory(prefix="baton-kernels-") as folder,
+    ):
+        codes: dict[str, Future[bytes]] = {}
+        for index, (symbol, (_, func)) in enumerate(kernels.items()):
+            own = _target_of(func, target)
+            lowered = _lower(func, symbol, own)
+            path = Path(folder) / f"{index}.o"
+            codes[symbol] = pool.submit(_generate, lowered, own, settings, path)
+        return {symbol: code.result() for symbol, code in codes.items()}
+
+
+def _lower(func: tvm.tirx.PrimFunc, symbol: str, target: Target) -> tvm.IRModule:
+    """The passes of a TVM build for one CPU function."""
+    pipeline, finalize_host, _ = tvm.tirx.get_tir_pipeline(loop_guard.PIPELINE)
+    mod = tvm.IRModule({symbol: func})
+    mod = tvm.tirx.transform.BindTarget(target.with_host(target))(mod)
+    return finalize_host()(pipeline(mod))
+
+
+def _generate(mod: tvm.IRModule, target: Target, settings: Mapping[str, Any], path: Path) -> bytes:
+    """Object code of a lowered function; `path` is where TVM may write it."""
+    with tvm.transform.PassContext(**settings):  # each thread has its own
+        codegen_build(mod, target).write_to_file(str(path), "o")
+    return path.read_bytes()
+
+
+def _static_libraries(objects: Mapping[str, bytes]) -> list[Any]:
+    """Modules that only hold object code until they are linked."""
+    libraries = []
+    with tempfile.TemporaryDirectory(prefix="baton-kernels-") as folder:
+        path = Path(folder) / "kernel.o"
+        for symbol, code in objects.items():
+            path.write_bytes(code)
+            libraries.append(tvm.runtime.load_static_library(str(path), [symbol]))
+    return libraries
+
+
+def _target_marker(host: Target) -> tvm.tirx.PrimFunc:
+    """A function that does nothing: from its module TVM's export learns the CPU and the triple.
+
+    Without a kernel to compile, TVM would link an empty C source file instead.
+    """
+    marker = tvm.tirx.PrimFunc([], tvm.tirx.Evaluate(tvm.tirx.const(0, "int32")))
+    return marker.with_attrs({"global_symbol": _MARKER, "target": host})
+
+
+def _target_of(func: tvm.tirx.PrimFunc, default: Target) -> Target:
+    own = func.attrs.get("target") if func.attrs else None
+    return default if own is None else Target(own)
+
+
+def _is_cpu(target: Target) -> bool:
+    return target.kind.name == "llvm" and device_kind(target) == "cpu"

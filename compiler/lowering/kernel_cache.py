@@ -1,0 +1,204 @@
+"""Keeps compiled CPU kernels on disk, so that a build compiles only kernels it never saw.
+
+One file per kernel, named by the hash of everything that decides its machine code; the file is
+a header, the SHA-256 of the object code, and the object code. A file appears by one rename, so a
+reader sees all of it or nothing, also when builds run side by side or are killed. What the check
+sum rejects is compiled again.
+
+Object code is executed later: the folder is made for its owner alone, and a folder or file that
+somebody else owns or can write is not used.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import stat
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+logger = logging.getLogger("baton.lowering")
+
+LIMIT_VARIABLE = "BATON_KERNEL_CACHE_BYTES"
+DEFAULT_LIMIT = 10**9
+_MAGIC = b"baton kernel 1\n"
+_SUFFIX = ".kernel"
+_DRAFT = ".draft-"
+# A draft this old belongs to a build that was killed.
+_ABANDONED_SECONDS = 3600.0
+# Eviction goes below the limit, so that not each build that follows has to evict.
+_KEPT_SHARE = 0.9
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What a cache holds.
+
+    Attributes
+    ----------
+    folder : Path
+    kernels : int
+    bytes : int
+        Of all kernels together.
+    limit : int
+        The most that `trim` leaves; 0 where the cache is off.
+    """
+
+    folder: Path
+    kernels: int
+    bytes: int
+    limit: int
+
+
+class KernelCache:
+    """Object code by key in one folder.
+
+    Parameters
+    ----------
+    folder : Path
+        Made, readable by its owner alone, when the first kernel is kept.
+    limit : int
+        Bytes that `trim` leaves at most; 0 turns the cache off: it then finds and keeps nothing.
+    """
+
+    def __init__(self, folder: Path, limit: int) -> None:
+        self.folder = folder
+        self.limit = limit
+
+    def get(self, key: str) -> bytes | None:
+        """The object code kept under a key; None if there is none, or it is damaged."""
+        if not self.limit or not self._is_safe():
+            return None
+        path = self._path(key)
+        try:
+            with open(path, "rb") as file:
+                if not _is_ours(os.fstat(file.fileno())):
+                    logger.warning("kernel cache: %s is not only its user's; not used", path)
+                    return None
+                content = file.read()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            logger.warning("kernel cache: can't read %s: %s", path, error.strerror)
+            return None
+        digest, code = content[len(_MAGIC) :][:32], content[len(_MAGIC) + 32 :]
+        if not content.startswith(_MAGIC) or hashlib.sha256(code).digest() != digest:
+            logger.warning("kernel cache: %s is damaged; its kernel is compiled again", path)
+            return None
+        try:
+            os.utime(path)  # the time of last use is what `trim` goes by
+        except OSError:
+            logger.debug("kernel cache: %s was evicted while it was read", path)
+        return code
+
+    def put(self, key: str, code: bytes) -> None:
+        """Keep object code; a folder that can't be written is logged, not an error."""
+        if not self.limit:
+            return
+        try:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if not self._is_safe():
+                return
+            descriptor, draft = tempfile.mkstemp(prefix=_DRAFT, dir=self.folder)
+            try:
+                with open(descriptor, "wb") as file:
+                    file.write(_MAGIC + hashlib.sha256(code).digest() + code)
+                os.replace(draft, self._path(key))
+            except BaseException:
+                os.unlink(draft)
+                raise
+        except OSError as error:
+            logger.warning("kernel cache: can't write to %s: %s", self.folder, error.strerror)
+
+    def trim(self) -> None:
+        """Drop the least recently used kernels above the limit, and what killed builds left."""
+        if not self.limit or not self._is_safe():
+            return
+        entries = self._entries()
+        total = sum(status.st_size for _, status in entries)
+        if total > self.limit:
+            for path, status in sorted(entries, key=lambda entry: entry[1].st_mtime_ns):
+                if total <= self.limit * _KEPT_SHARE:
+                    break
+                path.unlink(missing_ok=True)
+                total -= status.st_size
+        oldest = time.time() - _ABANDONED_SECONDS
+        for path, status in self._files(_DRAFT, ""):
+            if status.st_mtime < oldest:
+                path.unlink(missing_ok=True)
+
+    def clear(self) -> Usage:
+        """Drop every kernel; returns what there was.
+
+        Raises
+        ------
+        OSError
+            A file can't be removed.
+        """
+        before = self.usage()
+        for path, _ in [*self._entries(), *self._files(_DRAFT, "")]:
+            path.unlink(missing_ok=True)
+        return before
+
+    def usage(self) -> Usage:
+        """What is kept now."""
+        sizes = [status.st_size for _, status in self._entries()]
+        return Usage(self.folder, len(sizes), sum(sizes), self.limit)
+
+    def _path(self, key: str) -> Path:
+        return self.folder / (key + _SUFFIX)
+
+    def _entries(self) -> list[tuple[Path, os.stat_result]]:
+        return self._files("", _SUFFIX)
+
+    def _files(self, prefix: str, suffix: str) -> list[tuple[Path, os.stat_result]]:
+        """Files of the folder with their status; other builds may remove some meanwhile."""
+        found = []
+        try:
+            with os.scandir(self.folder) as listing:
+                for entry in listing:
+                    if entry.name.startswith(prefix) and entry.name.endswith(suffix):
+                        try:
+                            found.append((Path(entry.path), entry.stat(follow_symlinks=False)))
+                        except FileNotFoundError:
+                            continue
+        except FileNotFoundError:
+            return []
+        return found
+
+    def _is_safe(self) -> bool:
+        """Whether nobody else can put code into the folder; a missing one holds nothing."""
+        try:
+            status = os.lstat(self.folder)
+        except OSError:
+            return False
+        if stat.S_ISDIR(status.st_mode) and _is_ours(status):
+            return True
+        logger.warning(
+            "kernel cache: %s is not used, because it is no folder that this user owns and nobody "
+            "else can write; remove it or make it so",
+            self.folder,
+        )
+        return False
+
+
+def user_cache() -> KernelCache:
+    """The cache of this user, $XDG_CACHE_HOME/baton/kernels, with its limit.
+
+    The environment variable BATON_KERNEL_CACHE_BYTES sets the limit (1 GB without it); 0 turns
+    the cache off. Anything but a number is logged and ignored.
+    """
+    root = os.environ.get("XDG_CACHE_HOME")
+    folder = (Path(root) if root else Path.home() / ".cache") / "baton" / "kernels"
+    given = os.environ.get(LIMIT_VARIABLE, "").strip()
+    if given and not given.isdecimal():
+        logger.warning("%s is %r, not a number of bytes; ignored", LIMIT_VARIABLE, given)
+    return KernelCache(folder, int(given) if given.isdecimal() else DEFAULT_LIMIT)
+
+
+def _is_ours(status: os.stat_result) -> bool:
+    """Whether this user owns the file or folder and nobody else can write it."""
+    return status.st_uid == os.geteuid() and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)

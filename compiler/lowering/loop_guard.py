@@ -1,0 +1,159 @@
+"""Keeps LLVM from vectorizing the loops that LLVM 22.1, which TVM 0.27 brings, compiles wrongly.
+
+    for i in 32:
+      out[j, i] = if_then_else(4 <= i % 8, a[j, i % 8 - 4], b[j, i % 8])
+
+To LLVM, i % 8 is a counter of three bits. Its loop vectorizer may read 16 elements in a row where
+such a counter is the index, if a check in front of the loop finds that the counter never starts
+again at 0. LLVM 22.1 drops that check when there is one for a wider counter already, which it
+takes to imply the other (llvm/llvm-project issue 191382; the fix came with a later release), and
+reads a[j, 4 ... 11]. Wider counters need a check only where they are used under a condition;
+elsewhere LLVM knows that they don't overflow.
+
+So a loop that has conditions and takes its variable modulo a power of two gets a prefetch, a call
+that the vectorizer can't vectorize and therefore leaves the loop alone. Loops over explicit
+vectors, which schedules make where speed matters, it leaves alone anyhow.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import tirx
+from tvm.ir import Call, Op, TensorLoad
+
+PIPELINE = "baton"
+"""Name under which this module registers TVM's TIR pipeline with the pass in it."""
+
+_LOOPS = (tirx.ForKind.SERIAL, tirx.ForKind.PARALLEL)
+_IF_THEN_ELSE = "prim.if_then_else"
+
+
+def _pipeline() -> tuple[Any, Any, Any]:
+    """TVM's TIR pipeline with `guard_loops` in front of code generation for the CPU."""
+    lower, finalize_host, finalize_device = tirx.get_tir_pipeline("default")
+
+    def guard_and_finalize_host() -> tvm.transform.Pass:
+        return tvm.transform.Sequential([guard_loops(), finalize_host()])
+
+    return lower, guard_and_finalize_host, finalize_device
+
+
+tirx.register_tir_pipeline(PIPELINE, _pipeline)
+
+
+def guard_loops() -> tvm.transform.Pass:
+    """The pass, on lowered functions: flat buffers, explicit vectors, no blocks."""
+
+    @tvm.tirx.transform.prim_func_pass(opt_level=0, name="GuardLoops")
+    def guard(func: tirx.PrimFunc, _: tvm.IRModule, __: Any) -> tirx.PrimFunc:
+        return func.with_body(tvm_ffi.structural_map(func.body, (tirx.For, _guarded)))
+
+    return guard
+
+
+def _guarded(loop: tirx.For) -> tirx.For:
+    if loop.kind not in _LOOPS or not _is_miscompiled(loop):
+        return loop
+    buffers = _outer_buffers(loop)
+    if not buffers:
+        return loop
+    return tirx.For(
+        loop.loop_var,
+        loop.min,
+        loop.extent,
+        loop.kind,
+        tirx.SeqStmt([tirx.Evaluate(_prefetch(buffers[0])), loop.body]),
+        loop.thread_binding,
+        loop.annotations,
+        loop.step,
+    )
+
+
+def _is_miscompiled(loop: tirx.For) -> bool:
+    """Whether the loop has scalars, conditions, and its variable modulo a power of two."""
+    following = [loop.loop_var]  # the loop's variable and what is computed from it
+    conditional = wraps = vectors = False
+
+    def bind(statement: Any) -> None:
+        if _uses_any(statement.value, following):
+            following.append(statement.var)
+
+    def modulo(node: Any) -> None:
+        nonlocal wraps
+        divisor = node.b
+        if isinstance(divisor, tirx.IntImm) and _is_power_of_two(int(divisor)):
+            wraps = wraps or _uses_any(node.a, following)
+
+    def branch(_: Any) -> None:
+        nonlocal conditional
+        conditional = True
+
+    def call(node: Call) -> None:
+        if isinstance(node.op, Op) and node.op.name == _IF_THEN_ELSE:
+            branch(node)
+
+    def store(node: Any) -> None:
+        nonlocal vectors
+        vectors = vectors or tvm.DataType(node.value.ty.dtype).lanes > 1
+
+    tvm_ffi.structural_walk(
+        loop.body,
+        [
+            (tirx.stmt.Bind, bind),
+            ((tirx.FloorMod, tirx.Mod), modulo),
+            (tirx.IfThenElse, branch),
+            (Call, call),
+            (tirx.BufferStore, store),
+        ],
+    )
+    return conditional and wraps and not vectors
+
+
+def _uses_any(node: Any, variables: list[Any]) -> bool:
+    found = False
+
+    def check(variable: Any) -> None:
+        nonlocal found
+        found = found or any(variable.same_as(other) for other in variables)
+
+    tvm_ffi.structural_walk(node, (tirx.Var, check))
+    return found
+
+
+def _is_power_of_two(value: int) -> bool:
+    return value > 1 and value & (value - 1) == 0
+
+
+def _outer_buffers(loop: tirx.For) -> list[Any]:
+    """Buffers that the loop reads or writes and that exist outside of it."""
+    inside: list[Any] = []
+    accessed: list[Any] = []
+
+    def allocated(node: Any) -> None:
+        inside.append(node.buffer)
+
+    def load(node: TensorLoad) -> None:
+        accessed.append(node.source)
+
+    def store(node: Any) -> None:
+        accessed.append(node.buffer)
+
+    tvm_ffi.structural_walk(
+        loop.body,
+        [
+            ((tirx.stmt.AllocBuffer, tirx.stmt.DeclBuffer), allocated),
+            (TensorLoad, load),
+            (tirx.BufferStore, store),
+        ],
+    )
+    return [b for b in accessed if not any(b.same_as(other) for other in inside)]
+
+
+def _prefetch(buffer: Any) -> Any:
+    """A prefetch of the buffer's first element, which stays in the cache after the first time."""
+    address = tirx.address_of(tirx.BufferLoad(buffer, [tirx.const(0, "int32")]))
+    for_reading, into_l1, of_data = (tirx.const(value, "int32") for value in (0, 3, 1))
+    return tirx.call_llvm_intrin("void", "llvm.prefetch", address, for_reading, into_l1, of_data)

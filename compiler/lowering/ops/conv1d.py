@@ -1,0 +1,111 @@
+"""Lowers nn.conv1d and nn.conv1d_transpose (NCW) to 2-D convolutions of images one row high."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import tvm
+from tvm import relax, te
+from tvm.target import Target
+
+from schedules import strategy
+from schedules.conv2d import Conv2dWorkload
+
+from ..layout import PLAIN, LayoutMap, static_shape
+from .conv2d import emit_conv2d, ints
+from .conv2d_transpose import Transposed, emit_transposed
+
+
+def lower_conv1d(
+    builder: relax.BlockBuilder,
+    call: relax.Call,
+    layouts: LayoutMap,
+    target: Target,
+    query: strategy.Query | None,
+    disabled: Collection[str] = (),
+) -> relax.Expr | None:
+    """Emit a 1-D convolution as a 2-D one; None for forms that are not lowered here."""
+    attrs = call.attrs
+    data, weight = static_shape(call.args[0]), static_shape(call.args[1])
+    names = (attrs.data_layout, attrs.kernel_layout, attrs.out_layout or "NCW")
+    if data is None or weight is None or names != ("NCW", "OIW", "NCW"):
+        return None
+
+    left, right = ints(attrs.padding)
+    workload = Conv2dWorkload(
+        *(data[0], data[1], 1, data[2], weight[0], (1, weight[2])),
+        (1, *ints(attrs.strides)),
+        (0, left, 0, right),
+        (1, *ints(attrs.dilation)),
+        int(attrs.groups),
+        str(call.args[0].ty.dtype),
+        str(call.ty.dtype),
+        isinstance(call.args[1], tvm.ir.GenericConst),
+    )
+    image, filters = _image(builder, call.args[0], layouts), _filters(builder, call, layouts)
+    row = emit_conv2d(builder, workload, image, filters, layouts, target, query, disabled)
+    return None if row is None else _signal(builder, *row, int(weight[0]))
+
+
+def lower_conv1d_transpose(
+    builder: relax.BlockBuilder,
+    call: relax.Call,
+    layouts: LayoutMap,
+    target: Target,
+    query: strategy.Query | None,
+    disabled: Collection[str] = (),
+) -> relax.Expr | None:
+    """Emit a transposed 1-D convolution; None for forms that are not lowered here."""
+    attrs = call.attrs
+    data, weight = static_shape(call.args[0]), static_shape(call.args[1])
+    names = (attrs.data_layout, attrs.kernel_layout, attrs.out_layout or "NCW")
+    if data is None or weight is None or names != ("NCW", "IOW", "NCW"):
+        return None
+    if int(attrs.groups) != 1 or ints(attrs.dilation) != (1,):
+        return None
+
+    left, right = ints(attrs.padding)
+    shapes = Transposed(
+        *(data[0], data[1], 1, data[2], weight[1], (1, weight[2])),
+        (1, *ints(attrs.strides)),
+        (0, left, 0, right),
+        (0, *ints(attrs.output_padding)),
+        str(call.args[0].ty.dtype),
+        str(call.ty.dtype),
+    )
+    image, filters = _image(builder, call.args[0], layouts), _filters(builder, call, layouts)
+    row = emit_transposed(builder, shapes, image, filters, layouts, target, query, disabled)
+    return None if row is None else _signal(builder, *row, int(weight[1]))
+
+
+def _image(builder: relax.BlockBuilder, data: relax.Expr, layouts: LayoutMap) -> relax.Var:
+    """(N, C, W) -> (N, C, 1, W)."""
+    image = builder.emit(relax.op.expand_dims(layouts.get(data, PLAIN), 2))
+    layouts.define(image, PLAIN, image)
+    return image
+
+
+def _filters(builder: relax.BlockBuilder, call: relax.Call, layouts: LayoutMap) -> relax.Expr:
+    """Weights (A, B, W) -> (A, B, 1, W)."""
+    weight = call.args[1]
+    if isinstance(weight, tvm.ir.GenericConst):
+        return relax.const(weight.value.numpy()[:, :, None])
+    return builder.emit(relax.op.expand_dims(layouts.get(weight, PLAIN), 2))
+
+
+def _signal(builder: relax.BlockBuilder, block: int, row: relax.Expr, channels: int) -> relax.Expr:
+    """One row in blocks of channels -> (N, C, W)."""
+
+    def gather(data: te.Tensor) -> te.Tensor:
+        width = data.shape[3]
+        if block == PLAIN:
+            return te.compute(
+                (data.shape[0], channels, width), lambda n, c, x: data[n, c, 0, x], name="row"
+            )
+        return te.compute(
+            (data.shape[0], channels, width),
+            lambda n, c, x: data[n, c // block, 0, x, c % block],
+            name="row_unblock",
+        )
+
+    return builder.emit(builder.call_te(gather, row, primfunc_name_hint="row_unblock"))

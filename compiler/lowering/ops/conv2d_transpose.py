@@ -1,0 +1,289 @@
+"""Lowers nn.conv2d_transpose (NCHW, IOHW) to plain convolutions of the schedule library.
+
+Without a record: output pixels of one phase (y % stride, x % stride) are a convolution of the
+input with every stride-th tap. All phases together are one convolution with stride 1 and a
+channel per phase, whose result is shuffled into place; no tap multiplies an inserted zero.
+
+    x (N, I, H, W) -> conv (N, phases * O, ~H, ~W) -> shuffle (N, O, H * stride, W * stride)
+
+With a record of TVM 0.18: the convolution that it tuned, over the input with zeros inserted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relax, te, tirx
+from tvm.target import Target
+
+from schedules import strategy
+from schedules.conv2d import Conv2dWorkload
+
+from ..layout import PLAIN, LayoutMap, static_shape
+from .conv2d import emit_conv2d, ints
+
+# Where a workload (task, data, weight, strides, padding, ...) has its padding.
+_PADDING = 4
+
+
+@dataclass(frozen=True)
+class Transposed:
+    """Shapes and attributes of one conv2d_transpose call without groups or dilation.
+
+    Attributes
+    ----------
+    padding : (top, left, bottom, right)
+    beyond : (height, width)
+        Rows and columns added at the end ("output_padding").
+    """
+
+    batch: int
+    in_channels: int
+    height: int
+    width: int
+    out_channels: int
+    kernel: tuple[int, int]
+    strides: tuple[int, int]
+    padding: tuple[int, int, int, int]
+    beyond: tuple[int, int]
+    dtype: str
+    out_dtype: str
+
+    @property
+    def out_size(self) -> tuple[int, int]:
+        """Height and width of the result."""
+        rows, columns = (
+            (extent - 1) * stride + taps + beyond - self.padding[axis] - self.padding[axis + 2]
+            for axis, (extent, stride, taps, beyond) in enumerate(
+                zip((self.height, self.width), self.strides, self.kernel, self.beyond)
+            )
+        )
+        return rows, columns
+
+
+def describe(call: relax.Call) -> Transposed | None:
+    """The shapes of a conv2d_transpose call; None for forms that are not lowered here."""
+    attrs = call.attrs
+    data, weight = static_shape(call.args[0]), static_shape(call.args[1])
+    layouts = (attrs.data_layout, attrs.kernel_layout, attrs.out_layout or "NCHW")
+    if data is None or weight is None or layouts != ("NCHW", "IOHW", "NCHW"):
+        return None
+    if int(attrs.groups) != 1 or ints(attrs.dilation) != (1, 1):
+        return None
+    batch, channels, height, width = data
+    return Transposed(
+        batch,
+        channels,
+        height,
+        width,
+        weight[1],
+        (weight[2], weight[3]),
+        ints(attrs.strides),
+        ints(attrs.padding),
+        ints(attrs.output_padding),
+        str(call.args[0].ty.dtype),
+        str(call.ty.dtype),
+    )
+
+
+def lower_conv2d_transpose(
+    builder: relax.BlockBuilder,
+    call: relax.Call,
+    layouts: LayoutMap,
+    target: Target,
+    query: strategy.Query | None,
+    disabled: Collection[str] = (),
+) -> tuple[int, relax.Expr] | None:
+    """Emit the convolutions of a call.
+
+    Returns
+    -------
+    Channel block of the result and the result; None for forms that are not lowered here.
+    """
+    shapes = describe(call)
+    if shapes is None:
+        return None
+    data, weight = call.args
+    return emit_transposed(builder, shapes, data, weight, layouts, target, query, disabled)
+
+
+def emit_transposed(
+    builder: relax.BlockBuilder,
+    w: Transposed,
+    data: relax.Expr,
+    weight: relax.Expr,
+    layouts: LayoutMap,
+    target: Target,
+    query: strategy.Query | None,
+    disabled: Collection[str],
+) -> tuple[int, relax.Expr] | None:
+    """Emit a transposed convolution; `data` is NCHW, `weight` IOHW. Returns as above."""
+    recorded = _recorded(w, target, query, disabled)
+    if recorded is not None:
+        dilated = builder.emit(builder.call_te(lambda x: _dilate(x, w), layouts.get(data, PLAIN)))
+        layouts.define(dilated, PLAIN, dilated)
+        flipped = _flipped(builder, weight)
+        convolution, asked = recorded
+        return emit_conv2d(builder, convolution, dilated, flipped, layouts, target, asked, disabled)
+    phases = [_phases(w, axis) for axis in (0, 1)]
+    convolution = Conv2dWorkload(
+        w.batch,
+        w.in_channels,
+        w.height,
+        w.width,
+        w.out_channels * w.strides[0] * w.strides[1],
+        (phases[0].taps, phases[1].taps),
+        (1, 1),
+        (phases[0].before, phases[1].before, phases[0].after, phases[1].after),
+        (1, 1),
+        dtype=w.dtype,
+        out_dtype=w.out_dtype,
+        constant_weight=isinstance(weight, tvm.ir.GenericConst),
+    )
+    by_phase = _split_taps(builder, weight, w, (phases[0].taps, phases[1].taps))
+    emitted = emit_conv2d(builder, convolution, data, by_phase, layouts, target, query, disabled)
+    if emitted is None:
+        return None
+    block, conv = emitted
+    first = (phases[0].first, phases[1].first)
+    whole = block if w.out_channels % block == 0 else PLAIN
+    return whole, builder.emit(builder.call_te(lambda x: _shuffle(x, w, first, block, whole), conv))
+
+
+# --- by phases ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Phases:
+    """One axis of the convolution that computes every phase.
+
+    Attributes
+    ----------
+    taps : int
+        Taps of a phase; the last ones may be zero.
+    before, after : int
+        Padding of the input.
+    first : int
+        Output pixel y is row (y + padding) // stride - first of the convolution.
+    """
+
+    taps: int
+    before: int
+    after: int
+    first: int
+
+
+def _phases(w: Transposed, axis: int) -> _Phases:
+    extent, stride, front = (w.height, w.width)[axis], w.strides[axis], w.padding[axis]
+    taps = -(-w.kernel[axis] // stride)
+    before = max(taps - 1 - front // stride, 0)
+    first = taps - 1 - before
+    last = (w.out_size[axis] - 1 + front) // stride
+    rows = last - first + 1
+    return _Phases(taps, before, max(rows + taps - 1 - extent - before, 0), first)
+
+
+def _split_taps(
+    builder: relax.BlockBuilder, weight: relax.Expr, w: Transposed, taps: tuple[int, int]
+) -> relax.Expr:
+    """IOHW -> (phase_y, phase_x, O) x I x taps, the last tap of a phase first."""
+    (sh, sw), (th, tw) = w.strides, taps
+    missing = (th * sh - w.kernel[0], tw * sw - w.kernel[1])
+    split = (w.in_channels, w.out_channels, th, sh, tw, sw)
+    shape = (sh * sw * w.out_channels, w.in_channels, th, tw)
+    order = (3, 5, 1, 0, 2, 4)
+    if isinstance(weight, tvm.ir.GenericConst):
+        values = np.pad(weight.value.numpy(), ((0, 0), (0, 0), (0, missing[0]), (0, missing[1])))
+        values = values.reshape(split).transpose(order).reshape(shape)[:, :, ::-1, ::-1]
+        return relax.const(np.ascontiguousarray(values))
+    emit, op = builder.emit, relax.op
+    expr = weight
+    if any(missing):
+        expr = emit(op.nn.pad(expr, [0, 0, 0, 0, 0, missing[0], 0, missing[1]]))
+    expr = emit(op.permute_dims(emit(op.reshape(expr, split)), list(order)))
+    expr = emit(op.flip(emit(op.reshape(expr, shape)), 2))
+    return emit(op.flip(expr, 3))
+
+
+def _shuffle(
+    conv: te.Tensor, w: Transposed, first: tuple[int, int], block: int, whole: int
+) -> te.Tensor:
+    """Pixels of every phase to their places: (N, O/whole, OH, OW, whole), or NCHW for 1."""
+    (sh, sw), (top, left) = w.strides, w.padding[:2]
+
+    def pixel(n: Any, channel: Any, y: Any, x: Any) -> Any:
+        phase = (y + top) % sh * sw + (x + left) % sw
+        row, column = (y + top) // sh - first[0], (x + left) // sw - first[1]
+        at = phase * w.out_channels + channel
+        if block == PLAIN:
+            return conv[n, at, row, column]
+        return conv[n, at // block, row, column, at % block]
+
+    if whole == PLAIN:
+        return te.compute((w.batch, w.out_channels, *w.out_size), pixel, name="phase_shuffle")
+
+    def lane(n: Any, chunk: Any, y: Any, x: Any, i: Any) -> Any:
+        phase = (y + top) % sh * sw + (x + left) % sw
+        row, column = (y + top) // sh - first[0], (x + left) // sw - first[1]
+        return conv[n, phase * (w.out_channels // block) + chunk, row, column, i]
+
+    shape = (w.batch, w.out_channels // whole, *w.out_size, whole)
+    return te.compute(shape, lane, name="phase_shuffle")
+
+
+# --- by a record -------------------------------------------------------------------------
+
+
+def _recorded(
+    w: Transposed, target: Target, query: strategy.Query | None, disabled: Collection[str]
+) -> tuple[Conv2dWorkload, strategy.Query] | None:
+    """The convolution of TVM 0.18 and how to ask for its record; None if there is none.
+
+    TVM 0.18 wrote the padding of these tasks as (height, width).
+    """
+    if query is None:
+        return None
+    rows, columns = (w.out_size[axis] + w.kernel[axis] - 1 for axis in (0, 1))
+    convolution = Conv2dWorkload(
+        *(w.batch, w.in_channels, rows, columns, w.out_channels, w.kernel),
+        *((1, 1), (0, 0, 0, 0), (1, 1)),
+        dtype=w.dtype,
+        out_dtype=w.out_dtype,
+    )
+    if min(w.kernel[axis] - 1 - w.padding[axis + side] for axis in (0, 1) for side in (0, 2)) < 0:
+        return None
+
+    def asked(target: Any, workload: tuple) -> Any:
+        return query(target, (*workload[:_PADDING], (0, 0), *workload[_PADDING + 1 :]))
+
+    chosen = strategy.select("nn.conv2d", convolution, target, asked, disabled)
+    return None if chosen is None or chosen[1].is_fallback else (convolution, asked)
+
+
+def _dilate(data: te.Tensor, w: Transposed) -> te.Tensor:
+    """Zeros between the pixels and around them, as the plain convolution wants them."""
+    (sh, sw), (top, left) = w.strides, (w.kernel[axis] - 1 - w.padding[axis] for axis in (0, 1))
+    rows, columns = (w.out_size[axis] + w.kernel[axis] - 1 for axis in (0, 1))
+
+    def element(n: Any, c: Any, y: Any, x: Any) -> Any:
+        y, x = y - top, x - left
+        present = [i >= 0 for i in (y, x)]
+        present += [y < (w.height - 1) * sh + 1, x < (w.width - 1) * sw + 1]
+        present += [y % sh == 0, x % sw == 0]
+        value = data[n, c, y // sh, x // sw]
+        return tirx.if_then_else(tirx.all(*present), value, tirx.const(0, data.dtype))
+
+    return te.compute((w.batch, w.in_channels, rows, columns), element, name="data_dilate")
+
+
+def _flipped(builder: relax.BlockBuilder, weight: relax.Expr) -> relax.Expr:
+    """IOHW -> OIHW, turned by 180 degrees."""
+    if isinstance(weight, tvm.ir.GenericConst):
+        values = weight.value.numpy().transpose(1, 0, 2, 3)[:, :, ::-1, ::-1]
+        return relax.const(np.ascontiguousarray(values))
+    turned = builder.emit(relax.op.permute_dims(weight, [1, 0, 2, 3]))
+    return builder.emit(relax.op.flip(builder.emit(relax.op.flip(turned, 2)), 3))

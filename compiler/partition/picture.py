@@ -1,0 +1,225 @@
+"""A partitioned graph as a picture: SVG, or an HTML page with the details of every subgraph.
+
+Both are self-contained. Parameters and constants are not drawn but named at what reads them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from html import escape
+
+from .candidates import Candidate, Partitioning
+from .graph import VARIABLE, Node
+from .layered_layout import NODE_HEIGHT, NODE_WIDTH, Layout, layered
+
+_LONGEST_LABEL = 24  # characters that fit into a node
+
+_STYLE = """
+svg { font: 12px system-ui, sans-serif; background: #fff; }
+.node rect { stroke: #555; fill: #fff; }
+.node.input rect { fill: #eee; }
+.node.rejected rect { stroke: #b00020; stroke-width: 2; stroke-dasharray: 5 3; }
+.node.chosen rect { stroke: #000; stroke-width: 4; }
+.node text { text-anchor: middle; dominant-baseline: central; }
+.edge { fill: none; stroke: #999; }
+"""
+
+_PAGE_STYLE = """
+body { margin: 0; display: flex; height: 100vh; font: 14px system-ui, sans-serif; color: #222; }
+#graph { flex: 1; overflow: auto; }
+#side { width: 26rem; overflow: auto; padding: 0 1rem; border-left: 1px solid #ccc; }
+h1 { font-size: 1.2rem; } h2 { font-size: 1rem; }
+details { margin: .3rem 0; padding: .3rem .5rem; background: #f7f7f7; }
+details { border-left: 1rem solid #ccc; }
+dt { font-weight: bold; } dd { margin: 0 0 .4rem 1rem; overflow-wrap: anywhere; }
+.node { cursor: pointer; }
+label { display: block; margin: .5rem 0; } input { width: 100%; box-sizing: border-box; }
+"""
+
+_SCRIPT = """
+const svg = document.querySelector("svg");
+const width = svg.viewBox.baseVal.width, height = svg.viewBox.baseVal.height;
+function zoom(factor) {
+  svg.setAttribute("width", width * factor);
+  svg.setAttribute("height", height * factor);
+}
+function choose(nodes) {
+  document.querySelectorAll(".chosen").forEach(node => node.classList.remove("chosen"));
+  nodes.forEach(node => node.classList.add("chosen"));
+  if (nodes.length) nodes[0].scrollIntoView({block: "center", inline: "center"});
+}
+const nodes = [...document.querySelectorAll(".node")];
+document.getElementById("zoom").addEventListener("input", event => zoom(event.target.value / 100));
+document.getElementById("search").addEventListener("input", event => {
+  const text = event.target.value.toLowerCase();
+  choose(text ? nodes.filter(node => node.textContent.toLowerCase().includes(text)) : []);
+});
+document.querySelectorAll("details").forEach(item => {
+  item.querySelector("summary").addEventListener("click", () =>
+    choose(nodes.filter(node => node.dataset.subgraph.split(" ").includes(item.dataset.subgraph))));
+});
+nodes.forEach(node => node.addEventListener("click", () => {
+  const last = node.dataset.subgraph.split(" ").pop();
+  const item = document.querySelector(`details[data-subgraph="${last}"]`);
+  choose([node]);
+  if (last && item) { item.open = true; item.scrollIntoView({block: "nearest"}); }
+}));
+"""
+
+
+def to_svg(result: Partitioning, title: str = "") -> str:
+    """The graph as an SVG document; hovering over a node shows its attributes.
+
+    Parameters
+    ----------
+    result : Partitioning
+        Of `partition_with_report`.
+    title : str
+        Shown by viewers; the model's name.
+    """
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n{_Picture(result).svg(title)}\n'
+
+
+def to_html(result: Partitioning, title: str = "") -> str:
+    """A page: the graph, to be zoomed and searched, and beside it every subgraph in full.
+
+    Parameters
+    ----------
+    result : Partitioning
+        Of `partition_with_report`.
+    title : str
+        The model's name.
+    """
+    accepted = [i for i, candidate in enumerate(result.candidates) if candidate.accepted]
+    rejected = [i for i, candidate in enumerate(result.candidates) if not candidate.accepted]
+    operators = sum(node.op != VARIABLE for node in result.graph.nodes)
+    claimed = len({name for i in accepted for name in result.candidates[i].nodes})
+    sections = []
+    for heading, indices in (("Accepted", accepted), ("Rejected", rejected)):
+        entries = "\n".join(_details(index, result.candidates[index]) for index in indices)
+        sections.append(f"<h2>{heading} subgraphs: {len(indices)}</h2>\n{entries}")
+    return f"""<!DOCTYPE html>
+<html lang="en">
+<head><meta charset="utf-8"><title>{escape(title or "Partitioned graph")}</title>
+<style>{_PAGE_STYLE}</style></head>
+<body>
+<main id="graph">{_Picture(result).svg(title)}</main>
+<aside id="side">
+<h1>{escape(title or "Partitioned graph")}</h1>
+<p>{claimed} of {operators} operators are in {len(accepted)} subgraphs.</p>
+<label>Zoom <input id="zoom" type="range" min="10" max="200" value="100"></label>
+<label>Find nodes <input id="search" type="search"></label>
+{"".join(sections)}
+</aside>
+<script>{_SCRIPT}</script>
+</body>
+</html>
+"""
+
+
+class _Picture:
+    """The drawn nodes, their places and the candidates they were in."""
+
+    def __init__(self, result: Partitioning) -> None:
+        self._result = result
+        graph = result.graph
+        self._drawn = [
+            index for index, node in enumerate(graph.nodes) if node.attrs.get("param") != "True"
+        ]
+        position = {index: place for place, index in enumerate(self._drawn)}
+        self._layout: Layout = layered(
+            [
+                [position[source] for source, _ in graph.nodes[index].inputs if source in position]
+                for index in self._drawn
+            ]
+        )
+        self._candidates: dict[str, list[int]] = {}
+        for index, candidate in enumerate(result.candidates):
+            for name in candidate.nodes:
+                self._candidates.setdefault(name, []).append(index)
+
+    def svg(self, title: str) -> str:
+        layout = self._layout
+        edges = "\n".join(_path(route) for route in layout.routes.values())
+        nodes = "\n".join(
+            self._node(self._result.graph.nodes[index], *layout.centers[place])
+            for place, index in enumerate(self._drawn)
+        )
+        size = f'width="{layout.width:.0f}" height="{layout.height:.0f}"'
+        box = f'viewBox="0 0 {layout.width:.0f} {layout.height:.0f}"'
+        return (
+            f'<svg xmlns="http://www.w3.org/2000/svg" {size} {box}>\n'
+            f"<title>{escape(title or 'Partitioned graph')}</title>\n<style>{_STYLE}</style>\n"
+            f"{edges}\n{nodes}\n</svg>"
+        )
+
+    def _node(self, node: Node, x: float, y: float) -> str:
+        found = self._candidates.get(node.name, [])
+        accepted = [i for i in found if self._result.candidates[i].accepted]
+        kind = "input" if node.op == VARIABLE else "rejected" if found and not accepted else ""
+        fill = f' style="fill: {color(accepted[-1])}"' if accepted else ""
+        label = node.name if node.op == VARIABLE else node.op
+        if len(label) > _LONGEST_LABEL:
+            label = f"{label[: _LONGEST_LABEL - 1]}…"
+        return (
+            f'<g class="node {kind}" data-subgraph="{" ".join(map(str, found))}">'
+            f"<title>{escape(self._tooltip(node, found))}</title>"
+            f'<rect x="{x - NODE_WIDTH / 2:.1f}" y="{y - NODE_HEIGHT / 2:.1f}" rx="5" '
+            f'width="{NODE_WIDTH:.0f}" height="{NODE_HEIGHT:.0f}"{fill}/>'
+            f'<text x="{x:.1f}" y="{y:.1f}">{escape(label)}</text></g>'
+        )
+
+    def _tooltip(self, node: Node, found: list[int]) -> str:
+        nodes = self._result.graph.nodes
+        read = [nodes[source].name for source, _ in node.inputs]
+        lines = [f"{node.name}: {node.op}"]
+        lines += [f"{key} = {value}" for key, value in node.all_attrs().items()]
+        lines += [f"reads {', '.join(read)}"] if read else []
+        for index in found:
+            candidate = self._result.candidates[index]
+            lines.append(f"{_name(candidate)}: {candidate.reason or 'accepted'}")
+        return "\n".join(lines)
+
+
+def color(index: int) -> str:
+    """A light colour for a subgraph; neighbours in number differ clearly."""
+    return f"hsl({index * 137.5 % 360:.0f}, 70%, {78 - 8 * (index // 3 % 2)}%)"
+
+
+def _name(candidate: Candidate) -> str:
+    return f"{candidate.backend} / {candidate.strategy} {candidate.number}"
+
+
+def _details(index: int, candidate: Candidate) -> str:
+    counts = Counter(candidate.operators)
+    facts = {
+        "rejected because": candidate.reason,
+        "target": candidate.attrs.get("target", "that of the build") if candidate.accepted else "",
+        "operators": ", ".join(f"{n} {op}" if n > 1 else op for op, n in counts.items()),
+        "nodes": ", ".join(candidate.nodes),
+        "parameters": ", ".join(candidate.parameters) or "none",
+        "attributes": ", ".join(f"{k} = {v}" for k, v in candidate.attrs.items() if k != "target"),
+    }
+    entries = "".join(
+        f"<dt>{escape(key)}</dt><dd>{escape(value)}</dd>" for key, value in facts.items() if value
+    )
+    border = color(index) if candidate.accepted else "#b00020"
+    return (
+        f'<details data-subgraph="{index}" style="border-color: {border}"><summary>'
+        f"{escape(_name(candidate))}: {len(candidate.nodes)} operators</summary>"
+        f"<dl>{entries}</dl></details>"
+    )
+
+
+def _path(route: list[tuple[float, float]]) -> str:
+    """A smooth line from the bottom of the first point's node to the top of the last one's."""
+    (x, y), *rest = route
+    y += NODE_HEIGHT / 2
+    steps = [f"M{x:.1f} {y:.1f}"]
+    for number, (next_x, next_y) in enumerate(rest, 1):
+        if number == len(rest):
+            next_y -= NODE_HEIGHT / 2
+        middle = (y + next_y) / 2
+        steps.append(f"C{x:.1f} {middle:.1f} {next_x:.1f} {middle:.1f} {next_x:.1f} {next_y:.1f}")
+        x, y = next_x, next_y
+    return f'<path class="edge" d="{" ".join(steps)}"/>'

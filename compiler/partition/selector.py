@@ -1,0 +1,199 @@
+"""Selectors: objects that grow a subgraph node by node instead of marking all nodes at once."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from compiler.errors import PartitionCallbackError
+
+from .regions import UNMARKED, find_regions
+
+if TYPE_CHECKING:
+    from .graph import Graph
+
+
+class Selector:
+    """Base of selectors: every method but `select` has a default.
+
+    A node is meant by its id, the position in the graph that the strategy's `selector` callback
+    got. For each node that is in no subgraph yet, in ascending order, `select` is asked whether a
+    subgraph may begin there. From a first node the subgraph grows breadth-first: for every member
+    `select_input` is asked for each of its inputs in order, then `select_output` for each of its
+    readers in ascending order, unless that neighbour is in a subgraph already. An answer of True
+    for a variable, or for a node that no subgraph may take, has no effect.
+
+    If the nodes collected can't be one subgraph, because a path leaves them and comes back,
+    `reset` is called and the subgraph grows again from the same node without some of them. At
+    last `filter` may drop nodes; those may begin or join later subgraphs.
+
+    What survives the filter but is no longer connected, or would feed another subgraph in a
+    circle, is split, so that the partitioned graph is always acyclic.
+    """
+
+    def select(self, node: int) -> bool:
+        """Whether a subgraph may begin at a node."""
+        raise NotImplementedError("a selector must define select")
+
+    def select_input(self, node: int, input_node: int) -> bool:
+        """Whether `input_node`, which feeds the member `node`, joins it."""
+        return False
+
+    def select_output(self, node: int, output_node: int) -> bool:
+        """Whether `output_node`, which reads the member `node`, joins it."""
+        return False
+
+    def filter(self, candidates: list[int]) -> Sequence[int]:
+        """Which of the collected nodes, in ascending order, to keep; none: no subgraph."""
+        return candidates
+
+    def reset(self) -> None:
+        """Forget what was noted while the current subgraph grew; it grows anew."""
+
+
+def select_marks(
+    selector: Selector,
+    graph: Graph,
+    domains: Sequence[int | None],
+    where: str,
+) -> list[int]:
+    """Grow subgraphs over a graph.
+
+    Parameters
+    ----------
+    selector : Selector
+    graph : Graph
+    domains : sequence of int or None
+        Per node None for one that no subgraph may take, else a number; nodes of different
+        numbers are never in one subgraph.
+    where : str
+        Names partitioner and strategy in errors.
+
+    Returns
+    -------
+    list of int
+        Per node the number of its subgraph or -2. The nodes of one number need not be convex
+        after `filter`; `find_regions` splits them.
+
+    Raises
+    ------
+    PartitionCallbackError
+        A method raised, or `filter` returned a node that was no candidate.
+    """
+    return _Growth(selector, graph, domains, where).run()
+
+
+class _Growth:
+    def __init__(
+        self, selector: Selector, graph: Graph, domains: Sequence[int | None], where: str
+    ) -> None:
+        self._selector = selector
+        self._where = where
+        self._domains = domains
+        self._inputs = graph.predecessors()
+        self._readers: list[list[int]] = [[] for _ in self._inputs]
+        for node, sources in enumerate(self._inputs):
+            for source in dict.fromkeys(sources):
+                self._readers[source].append(node)
+        self._marks = [UNMARKED] * len(self._inputs)
+
+    def run(self) -> list[int]:
+        number = 0
+        for node in range(len(self._marks)):
+            if self._marks[node] != UNMARKED or not self._ask("select", node):
+                continue
+            if self._domains[node] is None:
+                continue
+            kept = self._filter(self._grow_acyclic(node))
+            for member in kept:
+                self._marks[member] = number
+            number += bool(kept)
+        return self._marks
+
+    def _grow_acyclic(self, seed: int) -> list[int]:
+        excluded: set[int] = set()
+        members = self._grow(seed, excluded)
+        while (part := self._convex_part(seed, members)) is not None:
+            excluded |= members - part
+            self._call("reset", self._selector.reset)
+            members = self._grow(seed, excluded)
+        return sorted(members)
+
+    def _grow(self, seed: int, excluded: set[int]) -> set[int]:
+        """Nodes that the selector collects from a first node, breadth-first."""
+        members = {seed}
+        queue = deque([seed])
+        while queue:
+            node = queue.popleft()
+            around = [("select_input", source) for source in self._inputs[node]]
+            around += [("select_output", reader) for reader in self._readers[node]]
+            for question, other in around:
+                if other in members or other in excluded or self._marks[other] != UNMARKED:
+                    continue
+                wanted = self._ask(question, node, other)
+                if wanted and self._domains[other] == self._domains[seed]:
+                    members.add(other)
+                    queue.append(other)
+        return members
+
+    def _convex_part(self, seed: int, members: set[int]) -> set[int] | None:
+        """None if no path leaves the members and comes back; else the part around the seed."""
+        first, last = min(members), max(members)
+        pending = [
+            reader
+            for member in members
+            for reader in self._readers[member]
+            if reader < last and reader not in members
+        ]
+        seen = set(pending)
+        returns = False
+        while pending and not returns:
+            for reader in self._readers[pending.pop()]:
+                returns |= reader in members
+                if reader < last and reader not in seen and reader not in members:
+                    seen.add(reader)
+                    pending.append(reader)
+        if not returns:
+            return None
+        # A node's readers have larger ids, so that a path between members stays in this window.
+        window = range(first, last + 1)
+        inside = [[s - first for s in self._inputs[node] if s >= first] for node in window]
+        marks = [0 if node in members else UNMARKED for node in window]
+        for region in find_regions(inside, marks):
+            if seed - first in region:
+                return {node + first for node in region}
+        raise AssertionError("find_regions left out a marked node")
+
+    def _filter(self, candidates: list[int]) -> list[int]:
+        kept = self._call("filter", self._selector.filter, list(candidates))
+        if not isinstance(kept, Iterable) or isinstance(kept, (str, bytes)):
+            raise PartitionCallbackError(
+                f"{self._where}: filter of the selector returned {kept!r}, not a list of node ids"
+            )
+        kept = list(kept)
+        known = set(candidates)
+        for node in kept:
+            if isinstance(node, bool) or node not in known:
+                raise PartitionCallbackError(
+                    f"{self._where}: filter of the selector returned {node!r}, "
+                    "which is none of its candidates"
+                )
+        return [int(node) for node in kept]
+
+    def _ask(self, method: str, *nodes: int) -> bool:
+        answer = self._call(method, getattr(self._selector, method), *nodes)
+        if type(answer).__name__ not in ("bool", "bool_"):  # numpy's bool has either name
+            raise PartitionCallbackError(
+                f"{self._where}: {method}{nodes} of the selector returned {answer!r}, "
+                "not True or False"
+            )
+        return bool(answer)
+
+    def _call(self, name: str, method: Callable[..., Any], *arguments: Any) -> Any:
+        try:
+            return method(*arguments)
+        except Exception as error:
+            raise PartitionCallbackError(
+                f"{self._where}: {name} of the selector raised {type(error).__name__}: {error}"
+            ) from error

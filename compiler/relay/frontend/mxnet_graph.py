@@ -1,0 +1,241 @@
+"""Conversion of a symbol, node by node, into the Relax function `main`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relax
+
+from compiler.errors import BatonError, FrontendError, UnknownShapeError, UnsupportedOperatorError
+from compiler.graph.constants import static_shape, to_tensor
+from compiler.symbol.attributes import is_none, parse_dtype, parse_int_tuple
+from compiler.symbol.graph import Entry, Graph, Node
+from compiler.symbol.operators import is_call
+
+from .mxnet_node import SymbolNode
+from .mxnet_ops import CONVERTERS
+from .mxnet_shapes import parameter_shape
+
+Shape = tuple[int, ...]
+
+
+@dataclass
+class Scope:
+    """Values of the entries of one graph: (node, output) to Relax expression."""
+
+    graph: Graph
+    values: dict[tuple[int, int], relax.Expr] = field(default_factory=dict)
+
+
+class SymbolImporter:
+    """One import of one symbol.
+
+    Parameters
+    ----------
+    graph : Graph
+        The symbol's graph, every node after those it reads.
+    shapes : mapping of str to tuple of int
+        Shapes of variables; others are deduced where an operator reads them.
+    dtype : str or mapping of str to str
+        Dtype of the variables without a value.
+    arrays : mapping of str to np.ndarray
+        Values of parameters.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        shapes: Mapping[str, Shape],
+        dtype: str | Mapping[str, str],
+        arrays: Mapping[str, np.ndarray],
+    ):
+        self.graph = graph
+        self.shapes = shapes
+        self.dtype = dtype
+        self.arrays = arrays
+        self.builder = relax.BlockBuilder()
+        self.numpy_semantics = graph.attrs.get("is_np_shape", ("int", 0))[1] != 0
+        self._variables: dict[str, relax.Var] = {}
+        self._read_all = False
+
+    def run(self) -> tuple[tvm.IRModule, dict[str, tvm.runtime.Tensor]]:
+        """Convert the symbol; returns the module and the values of its parameters."""
+        self._build()
+        inputs, params = self._ordered_variables()
+        module = self.builder.get()
+        module["main"] = module["main"].with_attr("num_input", len(inputs))
+        return module, {var.name: to_tensor(self.arrays[var.name]) for var in params}
+
+    def infer(self) -> tuple[dict[str, Shape], list[Shape]]:
+        """Shapes of all variables, also of those that inference does not read, and outputs."""
+        self._read_all = True
+        outputs = self._build()
+        shapes = {name: static_shape(var) or () for name, var in self._variables.items()}
+        return shapes, [static_shape(value) or () for value in outputs]
+
+    def _build(self) -> list[relax.Expr]:
+        self._check_operators(self.graph)
+        try:
+            with self.builder.function("main"):
+                with self.builder.dataflow():
+                    outputs = self.convert_graph(Scope(self.graph))
+                    result = outputs[0] if len(outputs) == 1 else relax.Tuple(outputs)
+                    bound = self.builder.emit_output(result)
+                inputs, params = self._ordered_variables()
+                self.builder.emit_func_output(bound, params=[*inputs, *params])
+        except Exception:
+            self.builder._end_block()  # else the builder prints a warning when it goes
+            raise
+        return outputs
+
+    def _ordered_variables(self) -> tuple[list[relax.Var], list[relax.Var]]:
+        """The variables that were read: inputs, and parameters with a value."""
+        names = dict.fromkeys(node.name for node in self.graph.variables())
+        read = [self._variables[name] for name in names if name in self._variables]
+        inputs = [var for var in read if var.name not in self.arrays]
+        return inputs, [var for var in read if var.name in self.arrays]
+
+    def convert_graph(self, scope: Scope) -> list[relax.Expr]:
+        """Convert the nodes that the graph's outputs need; returns the outputs."""
+        for index in scope.graph.reachable():
+            node = scope.graph.nodes[index]
+            if not node.is_variable:
+                for position, value in enumerate(self._convert_node(node, scope)):
+                    scope.values[index, position] = value
+        return [self._head(head, scope) for head in scope.graph.heads]
+
+    def convert_body(self, graph: Graph, arguments: Sequence[relax.Expr]) -> list[relax.Expr]:
+        """Convert a subgraph whose variables, in node order, receive `arguments`."""
+        variables = [i for i, node in enumerate(graph.nodes) if node.is_variable]
+        if len(variables) != len(arguments):
+            raise FrontendError(
+                f"a subgraph has {len(variables)} variables, but its node {len(arguments)} inputs"
+            )
+        scope = Scope(graph, {(i, 0): value for i, value in zip(variables, arguments)})
+        return self.convert_graph(scope)
+
+    def entry_value(self, reader: SymbolNode, position: int) -> relax.Expr | None:
+        """Value of an input of a node; None for a variable whose shape can't be known."""
+        scope, entry = reader.scope, reader.node.inputs[position]
+        key = (entry.node, entry.output)
+        source = scope.graph.nodes[entry.node]
+        if key not in scope.values and source.is_variable:
+            variable = self._variable(source)
+            if variable is None:
+                shape = parameter_shape(reader, position)
+                variable = None if shape is None else self._declare(source, shape)
+            if variable is None:
+                return None
+            scope.values[key] = variable
+        if key not in scope.values:
+            raise reader.unsupported(
+                f"it reads output {entry.output} of operator {source.op} (node {source.name!r}), "
+                f"which inference does not compute"
+            )
+        return scope.values[key]
+
+    def known_entry(self, reader: SymbolNode, position: int) -> relax.Expr | None:
+        """Value of an input if it is known without deducing a shape."""
+        entry = reader.node.inputs[position]
+        found = reader.scope.values.get((entry.node, entry.output))
+        source = reader.scope.graph.nodes[entry.node]
+        return self._variable(source) if found is None and source.is_variable else found
+
+    def _head(self, head: Entry, scope: Scope) -> relax.Expr:
+        node = scope.graph.nodes[head.node]
+        key = (head.node, head.output)
+        if key not in scope.values and node.is_variable:
+            variable = self._variable(node)
+            if variable is None:
+                raise UnknownShapeError(f"give the shape of input {node.name!r} in `shape`")
+            scope.values[key] = variable
+        if key not in scope.values:
+            raise UnsupportedOperatorError(
+                f"output {head.output} of operator {node.op} (node {node.name!r}) is no result of "
+                f"inference"
+            )
+        return scope.values[key]
+
+    def _variable(self, node: Node) -> relax.Var | None:
+        """The parameter of `main` for a variable; None while its shape is unknown."""
+        if node.name in self._variables:
+            return self._variables[node.name]
+        shape = self.shapes.get(node.name)
+        if shape is None:
+            shape = self._shape_hint(node)
+        return None if shape is None else self._declare(node, shape)
+
+    def _declare(self, node: Node, shape: Shape) -> relax.Var:
+        ty = relax.TensorType(shape, self._dtype(node))
+        self._variables[node.name] = relax.Var(node.name, ty)
+        return self._variables[node.name]
+
+    def _shape_hint(self, node: Node) -> Shape | None:
+        """The `__shape__` of a variable, unless it leaves sizes open."""
+        text = node.attrs.get("__shape__")
+        if text is None or is_none(text):
+            return None
+        try:
+            shape = parse_int_tuple(text)
+        except ValueError as error:
+            raise FrontendError(f"variable {node.name!r}: __shape__ is {text!r}") from error
+        least = 0 if self.numpy_semantics else 1
+        complete = all(extent >= least for extent in shape)
+        return shape if complete and (shape or self.numpy_semantics) else None
+
+    def _dtype(self, node: Node) -> str:
+        if node.name in self.arrays:
+            return str(self.arrays[node.name].dtype)
+        if not isinstance(self.dtype, str) and node.name in self.dtype:
+            return self.dtype[node.name]
+        hint = node.attrs.get("__dtype__")
+        if hint is not None and not is_none(hint) and hint != "-1":
+            try:
+                return parse_dtype(hint)
+            except ValueError as error:
+                raise FrontendError(f"variable {node.name!r}: __dtype__ is {hint!r}") from error
+        return self.dtype if isinstance(self.dtype, str) else "float32"
+
+    def _check_operators(self, graph: Graph) -> None:
+        """Raise for the operators that nothing can convert, before any work is done."""
+        missing: dict[str, Node] = {}
+        pending = [graph]
+        while pending:
+            for node in pending.pop().nodes:
+                if is_call(node):
+                    pending += node.subgraphs
+                elif not node.is_variable and node.op not in CONVERTERS:
+                    missing.setdefault(node.op, node)
+        if missing:
+            named = [f"operator {op} (node {node.name!r})" for op, node in missing.items()]
+            raise UnsupportedOperatorError(f"not supported: {'; '.join(named)}")
+
+    def _convert_node(self, node: Node, scope: Scope) -> list[relax.Expr]:
+        view = SymbolNode(node, self, scope)
+        if self._read_all:
+            self._read_inputs(view)
+        try:
+            if is_call(node):
+                return self.convert_body(node.subgraphs[0], view.all())
+            result = CONVERTERS[node.op](view)
+            results = result if isinstance(result, list) else [result]
+            return [self._bind(value) for value in results]
+        except BatonError:
+            raise
+        except Exception as error:
+            # TVM reports what it can't infer by errors of many classes.
+            reason = str(error).strip().splitlines() or [type(error).__name__]
+            raise FrontendError(f"{view.describe()} can't be converted: {reason[-1]}") from error
+
+    def _read_inputs(self, view: SymbolNode) -> None:
+        for position in range(view.count):
+            view[position]
+
+    def _bind(self, value: Any) -> relax.Expr:
+        if isinstance(value, (relax.Var, tvm.ir.GenericConst)):
+            return value
+        return self.builder.emit(value)

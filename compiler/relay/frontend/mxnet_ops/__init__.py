@@ -1,0 +1,44 @@
+"""Converters of MXNet operators, one family per file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ..mxnet_node import SymbolNode
+from . import (
+    activation,
+    convolution,
+    creation,
+    elementwise,
+    indexing,
+    linear,
+    normalization,
+    pooling,
+    recurrent,
+    reduction,
+    resize,
+    shape,
+    sorting,
+)
+
+CONVERTERS: dict[str, Callable[[SymbolNode], Any]] = {
+    name: converter
+    for family in (
+        activation,
+        convolution,
+        creation,
+        elementwise,
+        indexing,
+        linear,
+        normalization,
+        pooling,
+        recurrent,
+        reduction,
+        resize,
+        shape,
+        sorting,
+    )
+    for name, converter in family.CONVERTERS.items()
+}
+"""Operator to its converter, which returns one expression, or a list with one per output."""

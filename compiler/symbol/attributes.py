@@ -1,0 +1,97 @@
+"""Values of MXNet's operator attributes, which files spell as text in several ways."""
+
+from __future__ import annotations
+
+import math
+
+_TRUE = frozenset(["true", "1", "t", "y", "yes"])
+_FALSE = frozenset(["false", "0", "f", "n", "no"])
+
+DTYPES = (
+    "float32",
+    "float64",
+    "float16",
+    "uint8",
+    "int32",
+    "int8",
+    "int64",
+    "bool",
+    "int16",
+    "uint16",
+    "uint32",
+    "uint64",
+    "bfloat16",
+)
+"""Dtype names by their code in files."""
+
+
+def parse_bool(text: str) -> bool:
+    """`True`, `true`, `1`, ... ; raises ValueError for anything that is neither true nor false."""
+    word = text.strip().lower()
+    if word in _TRUE or word in _FALSE:
+        return word in _TRUE
+    raise ValueError(f"{text!r} is no boolean")
+
+
+def parse_float(text: str) -> float:
+    """A number; raises ValueError for anything else."""
+    return float(text.strip())
+
+
+def parse_int(text: str) -> int:
+    """An integer, also when spelt as a float ("2.0"); raises ValueError for anything else."""
+    word = text.strip()
+    try:
+        return int(word)
+    except ValueError:
+        value = float(word)
+    if not math.isfinite(value) or value != int(value):
+        raise ValueError(f"{text!r} is no integer")
+    return int(value)
+
+
+def is_none(text: str) -> bool:
+    """Whether an optional value is absent."""
+    return text.strip() in ("None", "")
+
+
+def parse_items(text: str) -> list[str]:
+    """The items of a tuple as text: "(1, None)", "[1]", "(1,)", and "2" for a single one."""
+    word = text.strip()
+    if word[:1] in ("(", "["):
+        if word[-1:] != {"(": ")", "[": "]"}[word[0]]:
+            raise ValueError(f"{text!r} is no tuple")
+        word = word[1:-1].strip()
+    if not word:
+        return []
+    items = [item.strip() for item in word.removesuffix(",").split(",")]
+    if not all(items):
+        raise ValueError(f"{text!r} is no tuple")
+    return items
+
+
+def parse_int_tuple(text: str) -> tuple[int, ...]:
+    """A tuple of integers; "None" is the empty tuple."""
+    if is_none(text):
+        return ()
+    return tuple(parse_int(item) for item in parse_items(text))
+
+
+def parse_optional_int_tuple(text: str) -> tuple[int | None, ...]:
+    """A tuple of integers and None."""
+    return tuple(None if is_none(item) else parse_int(item) for item in parse_items(text))
+
+
+def parse_float_tuple(text: str) -> tuple[float, ...]:
+    """A tuple of numbers."""
+    return tuple(parse_float(item) for item in parse_items(text))
+
+
+def parse_dtype(text: str) -> str:
+    """A dtype by name or by its code in decimal; raises ValueError for an unknown one."""
+    word = text.strip()
+    if word in DTYPES:
+        return word
+    if word.isdecimal() and int(word) < len(DTYPES):
+        return DTYPES[int(word)]
+    raise ValueError(f"{text!r} is no dtype")

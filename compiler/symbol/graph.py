@@ -1,0 +1,147 @@
+"""The nodes of a symbol file as plain data classes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from compiler.errors import FrontendError
+
+VARIABLE = "null"
+"""Operator name of a variable: an input, a parameter, an auxiliary state."""
+
+
+class Entry(NamedTuple):
+    """One output of a node.
+
+    Attributes
+    ----------
+    node : int
+        Index of the node in its graph.
+    output : int
+        Which of the node's outputs, hidden ones counted.
+    version : int
+        How often the variable was changed before; kept for writing, of no use for inference.
+    """
+
+    node: int
+    output: int = 0
+    version: int = 0
+
+
+@dataclass
+class Node:
+    """One operator application or variable.
+
+    Attributes
+    ----------
+    op : str
+        Operator name, "null" for a variable.
+    name : str
+        Not necessarily unique.
+    inputs : list of Entry
+    attrs : dict of str to str
+        Operator parameters and `__annotations__`.
+    control_deps : list of int
+        Nodes that must run before this one.
+    subgraphs : list of Graph
+        Body of a partitioned subgraph, or the bodies of a control flow operator.
+    num_outputs : int or None
+        Number of outputs as the file states it, hidden ones counted; None where it does not.
+    """
+
+    op: str
+    name: str
+    inputs: list[Entry] = field(default_factory=list)
+    attrs: dict[str, str] = field(default_factory=dict)
+    control_deps: list[int] = field(default_factory=list)
+    subgraphs: list[Graph] = field(default_factory=list)
+    num_outputs: int | None = None
+
+    @property
+    def is_variable(self) -> bool:
+        """Whether the node computes nothing."""
+        return self.op == VARIABLE
+
+    def predecessors(self) -> Iterable[int]:
+        """Indices of the nodes that come before this one, inputs first."""
+        yield from (entry.node for entry in self.inputs)
+        yield from self.control_deps
+
+
+@dataclass
+class Graph:
+    """Nodes and the entries that leave the graph.
+
+    Attributes
+    ----------
+    nodes : list of Node
+        In a graph made by `ordered`, every node comes after the nodes it reads.
+    heads : list of Entry
+        Outputs in order; repeats allowed.
+    attrs : dict of str to (type name, value)
+        Graph attributes as in the file, e.g. {"mxnet_version": ("int", 10901)}.
+    """
+
+    nodes: list[Node] = field(default_factory=list)
+    heads: list[Entry] = field(default_factory=list)
+    attrs: dict[str, tuple[str, Any]] = field(default_factory=dict)
+
+    def variables(self) -> list[Node]:
+        """The variables, in node order."""
+        return [node for node in self.nodes if node.is_variable]
+
+    def reachable(self, heads: Sequence[Entry] | None = None) -> list[int]:
+        """Indices of the nodes that `heads` need, in depth-first post-order.
+
+        Raises
+        ------
+        FrontendError
+            A node depends on itself.
+        """
+        order: list[int] = []
+        state: dict[int, bool] = {}  # False while a node's predecessors are visited, then True
+        for head in self.heads if heads is None else heads:
+            stack = [(head.node, iter(self.nodes[head.node].predecessors()))]
+            if head.node in state:
+                continue
+            state[head.node] = False
+            while stack:
+                index, predecessors = stack[-1]
+                following = next(predecessors, None)
+                if following is None:
+                    state[index] = True
+                    order.append(index)
+                    stack.pop()
+                elif following not in state:
+                    state[following] = False
+                    stack.append((following, iter(self.nodes[following].predecessors())))
+                elif not state[following]:
+                    raise FrontendError(
+                        f"the symbol has a cycle: node {self.nodes[following].name!r} "
+                        f"(operator {self.nodes[following].op}) depends on its own output"
+                    )
+        return order
+
+    def ordered(self, heads: Sequence[Entry] | None = None) -> Graph:
+        """The part of the graph that `heads` need, in depth-first post-order."""
+        wanted = self.heads if heads is None else list(heads)
+        order = self.reachable(wanted)
+        position = {old: new for new, old in enumerate(order)}
+        nodes = []
+        for old in order:
+            node = self.nodes[old]
+            nodes.append(
+                Node(
+                    node.op,
+                    node.name,
+                    [entry._replace(node=position[entry.node]) for entry in node.inputs],
+                    dict(node.attrs),
+                    [position[index] for index in node.control_deps],
+                    node.subgraphs,
+                    node.num_outputs,
+                )
+            )
+        moved = [head._replace(node=position[head.node]) for head in wanted]
+        return Graph(nodes, moved, dict(self.attrs))

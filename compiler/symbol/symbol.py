@@ -1,0 +1,237 @@
+"""`Symbol`: a graph of MXNet operators, loaded, inspected, cut and saved."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from compiler.errors import ExportError, FrontendError
+
+from .graph import Entry, Graph, Node
+from .json_format import read_json, write_json
+from .operators import auxiliary_nodes, outputs_of
+from .params import load_params, split_prefixes
+
+Shape = tuple[int, ...]
+
+
+class Symbol:
+    """An MXNet symbol: outputs of a graph of operators.
+
+    Parameters
+    ----------
+    graph : Graph
+        Nodes and outputs; the nodes that the outputs need are copied.
+    """
+
+    def __init__(self, graph: Graph):
+        self._graph = graph.ordered()
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Symbol:
+        """Read a symbol file.
+
+        Raises
+        ------
+        FrontendError
+            The file can't be read or is no symbol.
+        """
+        where = f"the symbol file {os.fspath(path)!r}"
+        try:
+            with open(path, "rb") as file:
+                text = file.read()
+        except OSError as error:
+            raise FrontendError(f"{where} can't be read: {error}") from error
+        return cls(read_json(text, where))
+
+    @classmethod
+    def loads(cls, text: str | bytes) -> Symbol:
+        """Read symbol JSON; raises FrontendError if it is none."""
+        return cls(read_json(text))
+
+    def tojson(self) -> str:
+        """The symbol as JSON, subgraphs included."""
+        return write_json(self._graph)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the symbol file; raises ExportError if it can't be written."""
+        partial = f"{os.fspath(path)}.part"
+        try:
+            with open(partial, "w", encoding="utf-8") as file:
+                file.write(self.tojson())
+            os.replace(partial, path)
+        except OSError as error:
+            raise ExportError(
+                f"the symbol file {os.fspath(path)!r} can't be written: {error}"
+            ) from (error)
+
+    @property
+    def graph(self) -> Graph:
+        """The nodes in depth-first post-order from the outputs; not to be changed."""
+        return self._graph
+
+    @property
+    def name(self) -> str | None:
+        """Name of the node of a symbol with one output; None for a group."""
+        heads = self._graph.heads
+        return self._graph.nodes[heads[0].node].name if len(heads) == 1 else None
+
+    def __len__(self) -> int:
+        """Number of outputs."""
+        return len(self._graph.heads)
+
+    def __iter__(self) -> Iterator[Symbol]:
+        return (self[index] for index in range(len(self)))
+
+    def __repr__(self) -> str:
+        return f"<Symbol {self.name or 'group [' + ', '.join(self.list_outputs()) + ']'}>"
+
+    def __getitem__(self, index: int | str) -> Symbol:
+        """One output, by its position or its name.
+
+        Raises
+        ------
+        IndexError, KeyError
+            There is no such output, or several have the name.
+        """
+        if isinstance(index, str):
+            names = self.list_outputs()
+            found = [i for i, name in enumerate(names) if name == index]
+            if len(found) != 1:
+                count = "several outputs" if found else "no output"
+                raise KeyError(f"the symbol has {count} named {index!r}; outputs: {names[:20]}")
+            index = found[0]
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"output {index} of a symbol with {len(self)} outputs")
+        graph = self._graph
+        return Symbol(Graph(graph.nodes, [graph.heads[index]], dict(graph.attrs)))
+
+    def get_internals(self) -> Symbol:
+        """A symbol whose outputs are the visible outputs of every node."""
+        graph = self._graph
+        heads = [
+            Entry(i, k)
+            for i, node in enumerate(graph.nodes)
+            for k in range(outputs_of(node).visible)
+        ]
+        return Symbol(Graph(graph.nodes, heads, dict(graph.attrs)))
+
+    def list_inputs(self) -> list[str]:
+        """Names of all variables, in depth-first order."""
+        return [node.name for node in self._graph.variables()]
+
+    def list_arguments(self) -> list[str]:
+        """Names of the variables that no operator changes."""
+        return self._variables(auxiliary=False)
+
+    def list_auxiliary_states(self) -> list[str]:
+        """Names of the variables that operators change in training: moving statistics."""
+        return self._variables(auxiliary=True)
+
+    def _variables(self, auxiliary: bool) -> list[str]:
+        states = auxiliary_nodes(self._graph)
+        return [
+            node.name
+            for i, node in enumerate(self._graph.nodes)
+            if node.is_variable and (i in states) is auxiliary
+        ]
+
+    def list_outputs(self) -> list[str]:
+        """Names of the outputs: `<node>_output`, or a variable's own name."""
+        return [
+            output_name(self._graph.nodes[head.node], head.output) for head in self._graph.heads
+        ]
+
+    def attr(self, key: str) -> str | None:
+        """Attribute `key` of the node of a symbol with one output; None if it has none."""
+        return self.list_attr().get(key)
+
+    def list_attr(self) -> dict[str, str]:
+        """Attributes of the node of a symbol with one output.
+
+        Raises
+        ------
+        FrontendError
+            The symbol has several outputs.
+        """
+        heads = self._graph.heads
+        if len(heads) != 1:
+            raise FrontendError("a group of outputs has no attributes; take one output of it")
+        return dict(self._graph.nodes[heads[0].node].attrs)
+
+    def attr_dict(self) -> dict[str, dict[str, str]]:
+        """Node name to attributes, for the nodes that have any."""
+        return {node.name: dict(node.attrs) for node in self._graph.nodes if node.attrs}
+
+    def infer_shape(self, **shapes: Shape) -> tuple[list[Shape], list[Shape], list[Shape]]:
+        """Shapes of all arguments, outputs and auxiliary states.
+
+        Parameters
+        ----------
+        **shapes
+            Variable name to shape; those of weights follow from the data's.
+
+        Raises
+        ------
+        FrontendError
+            A name is unknown, or shapes contradict each other.
+        UnknownShapeError
+            A shape does not follow from what is given.
+        UnsupportedOperatorError
+            The importer does not know an operator.
+        """
+        from compiler.relay.frontend.mxnet import infer_shapes
+
+        variables, outputs = infer_shapes(self, shapes)
+        return (
+            [variables[name] for name in self.list_arguments()],
+            outputs,
+            [variables[name] for name in self.list_auxiliary_states()],
+        )
+
+
+def output_name(node: Node, index: int) -> str:
+    """The name that MXNet gives to output `index` of a node."""
+    if node.is_variable:
+        return node.name
+    outputs = outputs_of(node)
+    if index < len(outputs.names):
+        suffix = outputs.names[index]
+    elif len(node.subgraphs) == 1 and node.op == "_CachedOp":
+        body = node.subgraphs[0]
+        suffix = output_name(body.nodes[body.heads[index].node], body.heads[index].output)
+    else:
+        suffix = "output" if outputs.visible == 1 else f"output{index}"
+    return f"{node.name}_{suffix}" if node.name else suffix
+
+
+def load(path: str | os.PathLike[str]) -> Symbol:
+    """Read a symbol file; see `Symbol.load`."""
+    return Symbol.load(path)
+
+
+def loads(text: str | bytes) -> Symbol:
+    """Read symbol JSON; see `Symbol.loads`."""
+    return Symbol.loads(text)
+
+
+def load_checkpoint(
+    prefix: str, epoch: int
+) -> tuple[Symbol, dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """Read `<prefix>-symbol.json` and `<prefix>-<epoch>.params`.
+
+    Returns
+    -------
+    symbol, arguments by name, auxiliary states by name
+
+    Raises
+    ------
+    FrontendError
+        A file is missing or damaged, or the parameters have no names.
+    """
+    arrays = load_params(f"{prefix}-{epoch:04d}.params")
+    if not isinstance(arrays, Mapping):
+        raise FrontendError(f"{prefix}-{epoch:04d}.params has no names, so it is no model file")
+    return Symbol.load(f"{prefix}-symbol.json"), *split_prefixes(arrays)

@@ -1,0 +1,96 @@
+"""Workload of attention: softmax(q k * scale + mask) v, shared by every target's schedules."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .matmul import Operand, broadcast
+
+
+@dataclass(frozen=True)
+class Heads:
+    """A stack of matrices read in place; the tensor may keep its last two axes as one.
+
+    Attributes
+    ----------
+    operand : Operand
+        How the matrices lie in the tensor after a reshape that splits its last axis.
+    joined : bool
+        Whether the tensor itself has those two axes as one: (B, S, H * D) for (B, S, H, D).
+    """
+
+    operand: Operand
+    joined: bool = False
+
+    @property
+    def tensor_shape(self) -> tuple[int, ...]:
+        """Shape of the tensor in memory."""
+        stored = self.operand.stored
+        return (*stored[:-2], stored[-2] * stored[-1]) if self.joined else stored
+
+    def index(self, batch: Sequence[Any], row: Any, column: Any) -> tuple[Any, ...]:
+        """Index into the tensor; `batch` as in `Operand.index`."""
+        stored = self.operand.index(batch, row, column)
+        if not self.joined:
+            return stored
+        return (*stored[:-2], stored[-2] * self.operand.stored[-1] + stored[-1])
+
+
+@dataclass(frozen=True)
+class AttentionWorkload:
+    """softmax(q (*batch, s, d) times k (*batch, d, t) * scale + mask) times v (*batch, t, c).
+
+    Attributes
+    ----------
+    mask : tuple of int, optional
+        Shape of what is added to the scores; broadcasts to (*batch, s, t).
+    heads_last : bool
+        The result is (b, s, h * c) instead of (b, h, s, c), for batch = (b, h).
+    """
+
+    q: Heads
+    k: Heads
+    v: Heads
+    mask: tuple[int, ...] | None = None
+    scale: float = 1.0
+    heads_last: bool = False
+    dtype: str = "float32"
+
+    @property
+    def batch(self) -> tuple[int, ...]:
+        scores = broadcast(self.q.operand.batch, self.k.operand.batch)
+        return broadcast(scores, self.v.operand.batch)
+
+    @property
+    def s(self) -> int:
+        """Queries."""
+        return self.q.operand.shape[-2]
+
+    @property
+    def d(self) -> int:
+        """Length of a query and of a key."""
+        return self.q.operand.shape[-1]
+
+    @property
+    def t(self) -> int:
+        """Keys."""
+        return self.k.operand.shape[-1]
+
+    @property
+    def c(self) -> int:
+        """Length of a value."""
+        return self.v.operand.shape[-1]
+
+    @property
+    def out_shape(self) -> tuple[int, ...]:
+        if self.heads_last:
+            return (self.batch[0], self.s, self.batch[1] * self.c)
+        return (*self.batch, self.s, self.c)
+
+    def mask_index(self, batch: Sequence[Any], row: Any, column: Any) -> tuple[Any, ...]:
+        """Index into the mask of the score at (*batch, row, column)."""
+        assert self.mask is not None
+        full = (*batch, row, column)[-len(self.mask) :]
+        return tuple(0 if extent == 1 else i for extent, i in zip(self.mask, full))

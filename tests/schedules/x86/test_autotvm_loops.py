@@ -1,0 +1,86 @@
+"""Kernels built from old records have the loops that TVM 0.18 gave them."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tvm
+from tvm import tirx
+
+from compiler.autotvm import decode
+from compiler.autotvm.rebuild import program_of
+from compiler.lowering.fuse import fuse
+from compiler.lowering.select import select_implementations
+from schedules import rules
+
+FACTS = Path(__file__).parents[2] / "oracle" / "autotvm" / "loop_facts.json"
+HOST = tvm.target.Target({"kind": "llvm", "mcpu": tvm.target.codegen.llvm_get_system_cpu()})
+ROWS = json.loads(FACTS.read_text())
+
+
+def loops(stmt):
+    """[extent, kind, children] of every loop that runs more than once."""
+    if isinstance(stmt, tirx.For):
+        below = loops(stmt.body)
+        kind = tirx.ForKind(stmt.kind).name.lower()
+        return [[int(stmt.extent), kind, below]] if int(stmt.extent) > 1 else below
+    if isinstance(stmt, tirx.SeqStmt):
+        return [node for part in stmt.seq for node in loops(part)]
+    inner = getattr(stmt, "block", getattr(stmt, "body", None))
+    return [] if inner is None else loops(inner)
+
+
+def paths(nodes, merged):
+    """Loops around each statement, outermost first; a vectorised loop ends up innermost.
+
+    With `merged`, neighbours of one kind count as one loop: TVM 0.18 fused them.
+    """
+    found = set()
+
+    def walk(node, outer):
+        extent, kind, below = node
+        here = [*outer, (extent, kind)]
+        for child in below:
+            walk(child, here)
+        if not below:
+            here.sort(key=lambda loop: loop[1] == "vectorized")
+            found.add(tuple(merge(here) if merged else here))
+
+    for node in nodes:
+        walk(node, [])
+    return found
+
+
+def merge(path):
+    out = []
+    for extent, kind in path:
+        if out and out[-1][1] == kind != "parallel":
+            extent *= out.pop()[0]
+        out.append((extent, kind))
+    return out
+
+
+def scheduled(row):
+    inp, _ = decode(json.dumps(row["record"]))
+
+    def query(target, workload):
+        return inp.config if workload[0] == inp.task.name else None
+
+    program = program_of(inp.task, np.random.default_rng(0))
+    module = select_implementations(program.mod, "main", HOST, query)
+    module, _ = fuse(module, HOST)
+    done = [
+        rules.schedule(func, HOST)
+        for func in module.functions.values()
+        if isinstance(func, tirx.PrimFunc)
+    ]
+    (found,) = [each for each in done if each.rule == inp.task.name]
+    return found.func
+
+
+@pytest.mark.parametrize("row", ROWS, ids=[row["record"]["input"][1] for row in ROWS])
+def test_a_record_gives_the_loops_that_tvm_018_gave(row):
+    merged = row["record"]["input"][1] in ("dense_nopack.x86", "batch_matmul.x86")
+    expected = paths([row["nest"]], merged)
+    assert expected <= paths(loops(scheduled(row).body), merged)
