@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import numpy as np
 import pytest
 import tvm
@@ -24,9 +26,9 @@ def run(mod, inputs, opt_level=3, target="llvm"):
 
 
 @settings(max_examples=20, deadline=None, derandomize=True, database=None)
-@given(st.randoms(use_true_random=False), st.integers(2, 12), st.sampled_from([2, 3]))
-def test_random_chains_of_operators_compute_what_numpy_computes(random, steps, opt_level):
-    chain = Chain(random, steps)
+@given(st.integers(0, 2**16), st.integers(2, 12), st.sampled_from([2, 3]))
+def test_random_chains_of_operators_compute_what_numpy_computes(seed, steps, opt_level):
+    chain = Chain(Random(seed), steps)
     for got, want in zip(run(chain.mod, chain.inputs, opt_level), chain.expected, strict=True):
         assert got.shape == want.shape, chain.operators
         tolerance = 2e-4 * max(1.0, float(np.abs(want).max()))
@@ -48,7 +50,6 @@ def rotary_in_numpy(x, cos, sin):
     return np.concatenate([c * a - s * b, s * a + c * b], -1).reshape(2, 3, 32)
 
 
-
 CASES = {
     "rotary embedding: quotients, remainders and conditions in one loop": (
         rotary, rotary_in_numpy, (2, 3, 32), (2, 3, 4), (2, 3, 4)),
@@ -61,12 +62,10 @@ CASES = {
     "tile of a slice of a repeat: an offset to a remainder": (
         lambda emit, x: op.tile(op.strided_slice(op.repeat(x, 2, 0), [0], [3], [5]), [2]),
         lambda x: np.tile(x.repeat(2, 0)[3:5], 2), (3,)),
-    "padding of an upsampled image, its outer loops fused": (
-        lambda emit, x: op.nn.pad(op.repeat(x, 2, 1), [0, 0, 2, 0, 0, 0]),
-        lambda x: np.pad(x.repeat(2, 1), [(0, 0), (2, 0), (0, 0)]), (40, 28, 58)),
-    "padding by one of an upsampled image, its outer loops fused": (
-        lambda emit, x: op.nn.pad(op.repeat(x, 2, 1), [0, 0, 1, 1, 0, 0]),
-        lambda x: np.pad(x.repeat(2, 1), [(0, 0), (1, 1), (0, 0)]), (40, 28, 58)),
+    "shift of an upsampled image, its outer loops fused": (
+        lambda emit, x: op.strided_slice(
+            op.nn.pad(op.repeat(x, 2, 1), [0, 0, 1, 0, 0, 0]), [1], [0], [58]),
+        lambda x: np.pad(x.repeat(2, 1), [(0, 0), (1, 0), (0, 0)])[:, :58], (40, 29, 58)),
     "tanh of padding only": (
         lambda emit, x: op.strided_slice(op.tanh(op.nn.pad(x, [3, 0], pad_value=0.5)), [0], [1],
                                          [3]),
