@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import pathlib
+import subprocess
 import sys
 import time
 from types import SimpleNamespace
@@ -94,3 +95,10 @@ def test_operands_become_initializers_and_data_stay_inputs(script):
     changed = script._with_constants(reshape, names)
     assert [value.name for value in changed.graph.input] == ["x"]
     np.testing.assert_array_equal(onnx.numpy_helper.to_array(changed.graph.initializer[0]), [2, 3])
+
+
+def test_a_sample_of_the_node_tests_passes_as_the_record_says():
+    command = [sys.executable, str(SCRIPT), "--check", "--sample", "40", "--jobs", "1"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    assert "40 cases" in done.stdout

@@ -24,7 +24,7 @@ def shifted_rows(a: T.Buffer((40, 29, 58), "float32"), b: T.Buffer((40, 58, 58),
                 c = T.axis.spatial(40, fused // 58)
                 h = T.axis.spatial(58, fused % 58)
                 w = T.axis.spatial(58, j)
-                b[c, h, w] = T.if_then_else(1 <= h, a[c, (h - 1) // 2, w], T.float32(0))
+                b[c, h, w] = T.if_then_else(h >= 1, a[c, (h - 1) // 2, w], T.float32(0))
 
 
 @T.prim_func(s_tir=True)
@@ -51,19 +51,19 @@ def test_a_function_without_such_an_index_is_returned_as_it_is():
     assert guard_indices(whole_rows) is whole_rows
 
 
-I, J = (tirx.Var(name, "int32") for name in "ij")
+V, W = (tirx.Var(name, "int32") for name in "ij")
 
 
 @pytest.mark.parametrize(
     ("index", "misread"),
     [
-        ((I % 58 - 1) // 2, True),
-        ((11 - I) // 2, True),
-        ((I + 1) % 2 * 8 + I % 2 * 6, True),
-        (I // 4 % -3, True),
-        (I % 58 // 2 * 29 + J, False),
-        (11 - I, False),
-        ((I * 4 + J) // 8 + 3, False),
+        ((V % 58 - 1) // 2, True),
+        ((11 - V) // 2, True),
+        ((V + 1) % 2 * 8 + V % 2 * 6, True),
+        (V // 4 % -3, True),
+        (V % 58 // 2 * 29 + W, False),
+        (11 - V, False),
+        ((V * 4 + W) // 8 + 3, False),
     ],
 )
 def test_offsets_and_falling_terms_in_a_division_are_misread(index, misread):
