@@ -379,7 +379,7 @@ class GraphExecutor:
         if view is not None:
             np.copyto(view, array, casting="unsafe")
         else:
-            buffer.copyfrom(np.ascontiguousarray(array, dtype=_numpy_dtype(info)))
+            buffer.copyfrom(np.asarray(array, dtype=_numpy_dtype(info), order="C"))
         self._bind(index, buffer)
 
     def _allocate(self, index: int) -> None:

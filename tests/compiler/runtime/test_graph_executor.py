@@ -134,6 +134,13 @@ def test_bfloat16_inputs_are_converted(build):
     assert module.get_output(0).numpy().tolist() == [1.0, -2.0, 0.5, 3.0]
 
 
+def test_a_scalar_of_a_type_that_numpy_lacks_stays_a_scalar(build):
+    library = build([("h", (), "bfloat16")], lambda b, h: b.emit(relax.op.astype(h, "float32")))
+    module = graph_executor.GraphModule(library["default"](tvm.cpu()))
+    module.run(h=np.float32(1.5))
+    assert module.get_output(0).numpy() == np.float32(1.5)
+
+
 def test_run_names_the_inputs_that_are_missing(module, network):
     module.set_input("x", network.inputs(1)["x"])
     with pytest.raises(InputError, match=r"y: float32\[2, 24\]") as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from tvm import relax
+from tvm import relax, tirx
 
 from compiler.graph.constants import constant, static_shape
 
@@ -110,10 +110,24 @@ def reverse_sequence(node: Node) -> relax.Expr:
 def expand(node: Node) -> relax.Expr | None:
     """Broadcast to the shape that both the operand's and the given one broadcast to."""
     wanted, shape = constant_value(node[1]), static_shape(node[0])
-    if wanted is None or shape is None:
+    if shape is None:
         return None
+    if wanted is None:
+        return _expand_at_run_time(node, shape)
     target = np.broadcast_shapes(shape, tuple(int(extent) for extent in wanted))
     return relax.op.broadcast_to(node[0], target)
+
+
+def _expand_at_run_time(node: Node, shape: tuple[int, ...]) -> relax.Expr | None:
+    """The same where only running tells the extents that are wanted; they must fit."""
+    rank = static_shape(node[1])
+    if rank is None or rank[0] < len(shape):
+        return None
+    wanted = [tirx.Var(f"extent_{axis}", "int64") for axis in range(rank[0])]
+    node.builder.match_cast(node.emit(relax.op.tensor_to_shape(node[1])), relax.ShapeType(wanted))
+    padded = (*[1] * (rank[0] - len(shape)), *shape)
+    target = [extent if own == 1 else own for own, extent in zip(padded, wanted)]
+    return relax.op.broadcast_to(node[0], relax.ShapeExpr(target))
 
 
 def split(node: Node) -> list[relax.Expr] | None:

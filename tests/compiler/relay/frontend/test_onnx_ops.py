@@ -56,6 +56,19 @@ def test_powers_agree_whatever_the_exponents_type(exponent, model, agrees):
 # ---------------------------------------------------------------- indices
 
 
+@pytest.mark.parametrize(
+    ("own", "wanted"), [((3, 1), (2, 1, 6)), ((3, 1), (3, 4)), ((1, 2), (5, 2)), ((2, 3), (1, 1))]
+)
+def test_expand_to_a_shape_at_run_time_keeps_the_operands_extents(own, wanted, model, agrees, rng):
+    proto = model(
+        [NODE("Expand", ["x", "s"], ["y"])],
+        {"x": own, "s": (len(wanted),)},
+        ["y"],
+        dtypes={"s": TensorProto.INT64},
+    )
+    agrees(proto, {"x": rng.normal(size=own).astype("float32"), "s": np.array(wanted)})
+
+
 def test_gather_with_known_indices_is_one_take(model, operators, agrees, rng):
     weights = {"i": np.array([0, -1, 2])}
     proto = model([NODE("Gather", ["x", "i"], ["y"], axis=1)], {"x": (2, 4)}, ["y"], weights)
