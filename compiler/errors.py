@@ -28,8 +28,28 @@ class UnsupportedOperatorError(FrontendError, NotImplementedError):
     """An operator, or a form of it, that the importer or the build can't handle."""
 
 
+class RelayError(BatonError, ValueError):
+    """An expression, module, text or saved file of Relay that is wrong or can't be read."""
+
+
+class RelayTypeError(RelayError, TypeError):
+    """Operands or attributes that do not fit a Relay operator; names it and the types."""
+
+
+class UnsupportedRelayOperatorError(RelayError, NotImplementedError):
+    """A Relay operator that does not exist or does not apply; names it."""
+
+
 class UnknownShapeError(FrontendError):
     """A model input whose shape or type must be known and is not."""
+
+
+class RelaySyntaxError(FrontendError):
+    """Relay text that can't be read; names source, line and column and shows the line."""
+
+
+class SavedModuleError(FrontendError):
+    """A saved module or parameter file that is damaged or of another kind."""
 
 
 class PartitionError(BatonError, ValueError):
@@ -69,3 +89,39 @@ class LoadError(BatonError, RuntimeError):
 
 class IncompatibleDeviceError(LoadError):
     """A library built for CPU features or a device that this machine lacks."""
+
+
+class ArrayError(BatonError, ValueError):
+    """An operation on arrays that do not fit it; names the line that asked for it."""
+
+
+class ArrayTypeError(ArrayError, TypeError):
+    """An operand or an index of a type that arrays do not take."""
+
+
+class ArrayIndexError(ArrayError, IndexError):
+    """An index outside of an array."""
+
+
+class DeferredComputeError(BatonError, RuntimeError):
+    """Something that deferred compute can't record, or a value asked for while tracing."""
+
+
+class BlockError(BatonError, RuntimeError):
+    """A block or a parameter that is not ready for what was asked of it."""
+
+
+class DeferredInitializationError(BlockError):
+    """The value of a parameter whose shape is not known yet."""
+
+
+class BlockArgumentError(BlockError, ValueError):
+    """Arguments or results of a block that it can't take."""
+
+
+class BlockTypeError(BlockArgumentError, TypeError):
+    """An argument of a block of a type that it can't take."""
+
+
+class LegacyImportError(BatonError, ImportError):
+    """A module of an old TVM that nothing stands for; says what to use instead."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 
 from compiler.lazy import lazy_attributes
@@ -29,15 +30,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
     arguments : sequence of str, optional
         The words after `baton`; those of this process by default.
     """
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if words[:1] == ["run"] and len(words) > 1 and words[1].endswith(".py"):
+        # What follows belongs to the script, options included.
+        from compiler.legacy import run_script
+
+        run_script(words[1], words[2:])
+        return
     from .app import app
 
-    app(args=arguments, prog_name="baton")
+    app(args=words, prog_name="baton")
 
 
 def run_command(command: str) -> None:
     """Run one subcommand with this process's arguments and exit: what `scripts/` call."""
-    import sys
-
     from .app import app
 
     app(args=[command, *sys.argv[1:]], prog_name="baton")

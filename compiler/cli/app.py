@@ -193,7 +193,10 @@ def include_dir_command() -> None:
 def run_command(
     *,
     model: Annotated[
-        Path, typer.Argument(help="An exported .so or .tar, or an ONNX file.", show_default=False)
+        Path,
+        typer.Argument(
+            help="An exported .so or .tar, an ONNX file, or an old TVM script.", show_default=False
+        ),
     ],
     value: Annotated[
         list[str],
@@ -216,7 +219,11 @@ def run_command(
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
-    """Run a library or a model once, and time it if asked to."""
+    """Run a library or a model once, and time it if asked to.
+
+    With a Python script written for an older TVM, `baton run script.py [its arguments]`, the
+    script runs unchanged: tvm.relay, tvm.autotvm and their kin are there.
+    """
     from .compile import BuildOptions
     from .run import run_model, show_ran
 
@@ -299,7 +306,10 @@ def bench_command(
 def profile_command(
     *,
     model: Annotated[
-        Path, typer.Argument(help="An exported .so or .tar, or an ONNX file.", show_default=False)
+        Path,
+        typer.Argument(
+            help="An exported .so or .tar, an ONNX file, or an old TVM script.", show_default=False
+        ),
     ],
     repeat: Annotated[int, typer.Option(min=1, help="Measured inferences.")] = 30,
     threads: Threads = 1,

@@ -1,0 +1,25 @@
+"""Old scripts as they are: `tvm.relay`, `tvm.autotvm` and their kin, inside this process only.
+
+    import compiler.legacy
+    compiler.legacy.install()
+
+    from tvm import relay, autotvm, auto_scheduler      # as in TVM 0.6 to 0.19
+
+`baton run script.py [arguments]` does the same around a script. The installed TVM's files stay
+as they are; `uninstall` takes everything back.
+"""
+
+from __future__ import annotations
+
+from ..lazy import lazy_attributes
+
+_MEMBERS = {
+    "install": ".switch",
+    "installed": ".switch",
+    "run_script": ".script",
+    "uninstall": ".switch",
+}
+
+__all__ = sorted(_MEMBERS)
+
+__getattr__ = lazy_attributes(__name__, _MEMBERS)

@@ -1,0 +1,52 @@
+"""`tvm.nd`: arrays under their old names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm.runtime import Tensor as NDArray
+from tvm.runtime import cpu, cuda, empty, ext_dev, from_dlpack, metal, opencl, rocm, vulkan
+
+from .patches import Patches
+
+gpu = cuda
+
+__all__ = [
+    "NDArray",
+    "array",
+    "cpu",
+    "cuda",
+    "empty",
+    "ext_dev",
+    "from_dlpack",
+    "gpu",
+    "metal",
+    "numpyasarray",
+    "opencl",
+    "rocm",
+    "vulkan",
+]
+
+
+def array(arr: Any, device: Any = None, mem_scope: str | None = None) -> NDArray:
+    """An array on a device, the CPU by default, holding a copy of `arr`.
+
+    Python numbers become int64 and float64, as numpy makes them.
+    """
+    if not isinstance(arr, (np.ndarray, NDArray)):
+        arr = np.asarray(arr)
+    return tvm.runtime.tensor(arr, device if device is not None else cpu(0), mem_scope)
+
+
+def numpyasarray(np_data: np.ndarray) -> NDArray:
+    """The array's memory as a TVM array, without a copy."""
+    return from_dlpack(np_data)
+
+
+def patch(patches: Patches) -> None:
+    """Give today's arrays the methods of old ones."""
+    patches.add(NDArray, "asnumpy", lambda self: self.numpy())
+    patches.add(NDArray, "ctx", property(lambda self: self.device))
+    patches.add(tvm.runtime, "NDArray", NDArray)

@@ -1,0 +1,33 @@
+"""Attributes set on TVM's modules and classes, and taken back again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+_ABSENT = object()
+
+
+class Patches:
+    """Attributes that were set, with what stood there before."""
+
+    def __init__(self) -> None:
+        self._undo: list[tuple[Any, str, Any]] = []
+
+    def set(self, owner: Any, name: str, value: Any) -> None:
+        """Set an attribute of a module or class."""
+        self._undo.append((owner, name, vars(owner).get(name, _ABSENT)))
+        setattr(owner, name, value)
+
+    def add(self, owner: Any, name: str, value: Any) -> None:
+        """Set an attribute unless today's TVM has one of that name."""
+        if not hasattr(owner, name):
+            self.set(owner, name, value)
+
+    def undo(self) -> None:
+        """Put everything back, the last first."""
+        while self._undo:
+            owner, name, before = self._undo.pop()
+            if before is _ABSENT:
+                delattr(owner, name)
+            else:
+                setattr(owner, name, before)

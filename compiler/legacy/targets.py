@@ -1,0 +1,187 @@
+"""`tvm.target` of TVM 0.18: target strings with options, and the functions that made them.
+
+The tables of boards are facts of TVM 0.18's `python/tvm/target/target.py`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import tvm
+from tvm.target import Target
+
+from ..errors import TargetError
+from ..target.config import checked_config, to_cli
+from .patches import Patches
+
+logger = logging.getLogger("baton.legacy")
+
+_AARCH64_ANDROID = ("-mtriple=arm64-linux-android", "-mattr=+neon")
+_AARCH64 = "-mtriple=aarch64-linux-gnu"
+_ARM_BOARDS: dict[str, tuple[str, ...]] = {
+    "pixel2": ("-model=snapdragon835", *_AARCH64_ANDROID),
+    "mate10": ("-model=kirin970", *_AARCH64_ANDROID),
+    "mate10pro": ("-model=kirin970", *_AARCH64_ANDROID),
+    "p20": ("-model=kirin970", *_AARCH64_ANDROID),
+    "p20pro": ("-model=kirin970", *_AARCH64_ANDROID),
+    "rasp3b": ("-model=bcm2837", "-mtriple=armv7l-linux-gnueabihf", "-mattr=+neon"),
+    "rasp4b": (
+        "-model=bcm2711",
+        "-mtriple=armv8l-linux-gnueabihf",
+        "-mattr=+neon",
+        "-mcpu=cortex-a72",
+    ),
+    "rasp4b64": ("-model=bcm2711", _AARCH64, "-mattr=+neon", "-mcpu=cortex-a72"),
+    "rk3399": ("-model=rk3399", _AARCH64, "-mattr=+neon"),
+    "pynq": ("-model=pynq", "-mtriple=armv7a-linux-eabi", "-mattr=+neon"),
+    "ultra96": ("-model=ultra96", _AARCH64, "-mattr=+neon"),
+    "beagleai": (
+        "-model=beagleai",
+        "-mtriple=armv7a-linux-gnueabihf",
+        "-mattr=+neon,+vfp4,+thumb2",
+        "-mcpu=cortex-a15",
+    ),
+    "stm32mp1": (
+        "-model=stm32mp1",
+        "-mtriple=armv7a-linux-gnueabihf",
+        "-mattr=+neon,+vfp4,+thumb2",
+        "-mcpu=cortex-a7",
+    ),
+    "thunderx": ("-model=thunderx", _AARCH64, "-mattr=+neon,+crc,+lse", "-mcpu=thunderxt88"),
+}
+
+# Attributes that a target of 0.18 had as Python attributes, and what a missing one meant.
+_ATTRIBUTES: dict[str, Any] = {
+    "arch": "",
+    "libs": [],
+    "mattr": "",
+    "max_function_args": -1,
+    "max_num_threads": 0,
+    "max_shared_memory_per_block": 0,
+    "mcpu": "",
+    "model": "unknown",
+    "mtriple": "",
+    "thread_warp_size": 0,
+}
+
+
+def patch(patches: Patches) -> None:
+    """Let `Target` read strings with options, and bring back the functions that made targets."""
+    construct = Target.__init__
+
+    def __init__(self: Any, target: Any, host: Any = None) -> None:
+        if host is not None:
+            construct(self, _config(target), _config(host))
+        else:
+            construct(self, _config(target))
+
+    patches.set(Target, "__init__", __init__)
+    for name, missing in _ATTRIBUTES.items():
+        patches.add(Target, name, property(_attribute(name, missing)))
+    patches.add(Target, "device_name", property(lambda self: str(self.attrs.get("device", ""))))
+    for function in (adreno, arm_cpu, bifrost, create, cuda, hexagon, intel_graphics, mali, rasp):
+        patches.add(tvm.target, function.__name__, function)
+    patches.add(tvm.target, "rocm", _of_kind("rocm"))
+    for name, unlike in (("micro", "c"), ("stm32", "c"), ("riscv_cpu", "llvm"), ("vta", "ext_dev")):
+        patches.add(tvm.target, name, _gone(name, unlike))
+    patches.add(tvm.target, "target_to_text", to_cli)
+
+
+def _config(target: Any) -> Any:
+    """A target string with options as a dict; anything else as it is."""
+    if not isinstance(target, str) or " " not in target.strip() or target.lstrip()[:1] == "{":
+        return target
+    dropped: list[str] = []
+    config = checked_config(target, dropped)
+    if dropped:
+        logger.warning("%s: %s", target, "; ".join(dropped))
+    return config
+
+
+def _attribute(name: str, missing: Any) -> Any:
+    def read(self: Target) -> Any:
+        return self.attrs.get(name, missing)
+
+    return read
+
+
+def _options(options: str | Sequence[str] | None) -> list[str]:
+    if options is None:
+        return []
+    return options.split() if isinstance(options, str) else list(options)
+
+
+def _target(kind: str, *options: str) -> Target:
+    return Target(" ".join([kind, *options]))
+
+
+def create(target: Any) -> Target:
+    """`tvm.target.create(text)`, as before `tvm.target.Target(text)`."""
+    return Target(target)
+
+
+def cuda(
+    model: str = "unknown", arch: str | None = None, options: str | Sequence[str] | None = None
+) -> Target:
+    """A CUDA GPU; without `arch`, the one in this machine."""
+    chosen = [f"-arch={arch}"] if arch else []
+    return _target("cuda", f"-model={model}", *chosen, *_options(options))
+
+
+def _of_kind(kind: str) -> Any:
+    def make(model: str = "unknown", options: str | Sequence[str] | None = None) -> Target:
+        return _target(kind, f"-model={model}", *_options(options))
+
+    make.__name__, make.__doc__ = kind, f"A target of kind {kind}."
+    return make
+
+
+def mali(model: str = "unknown", options: str | Sequence[str] | None = None) -> Target:
+    """An Arm Mali GPU through OpenCL."""
+    return _target("opencl", "-device=mali", f"-model={model}", *_options(options))
+
+
+def bifrost(model: str = "unknown", options: str | Sequence[str] | None = None) -> Target:
+    """An Arm Bifrost GPU through OpenCL."""
+    return _target("opencl", "-device=bifrost", f"-model={model}", *_options(options))
+
+
+def intel_graphics(model: str = "unknown", options: str | Sequence[str] | None = None) -> Target:
+    """Intel's integrated graphics through OpenCL."""
+    fixed = ("-device=intel_graphics", f"-model={model}", "-thread_warp_size=16")
+    return _target("opencl", *fixed, *_options(options))
+
+
+def adreno(model: str = "unknown", options: str | Sequence[str] | None = None) -> Target:
+    """A Qualcomm Adreno GPU through OpenCL."""
+    return _target("opencl", "-device=adreno", f"-model={model}", *_options(options))
+
+
+def arm_cpu(model: str = "unknown", options: str | Sequence[str] | None = None) -> Target:
+    """An Arm CPU by the name of its board; an unknown name becomes the model."""
+    known = _ARM_BOARDS.get(model, (f"-model={model}",))
+    fixed = ("-keys=arm_cpu,cpu", "-device=arm_cpu")
+    return _target("llvm", *fixed, *known, *_options(options))
+
+
+def rasp(options: str | Sequence[str] | None = None) -> Target:
+    """A Raspberry Pi 3b."""
+    return arm_cpu("rasp3b", options)
+
+
+def hexagon(cpu_ver: str = "v68", **_kwargs: Any) -> Target:
+    """Raises: Hexagon needs a toolchain that no wheel of TVM has."""
+    raise TargetError(f"tvm.target.hexagon({cpu_ver!r}): this TVM has no Hexagon code generator")
+
+
+def _gone(name: str, kind: str) -> Any:
+    def refuse(*_args: Any, **_kwargs: Any) -> Target:
+        raise TargetError(
+            f"tvm.target.{name} is gone with the boards it described; write the target out, "
+            f'for example "{kind} -mcpu=..."'
+        )
+
+    refuse.__name__, refuse.__doc__ = name, "Raises: gone."
+    return refuse
