@@ -13,6 +13,7 @@ from ..errors import BuildError
 from ..lowering import bind
 from ..lowering import build as driver
 from ..runtime.factory import FactoryModule
+from .flatten import lower
 
 
 def build(
@@ -91,13 +92,13 @@ def optimize(
 
 def _as_module(mod: Any) -> tvm.IRModule:
     if isinstance(mod, relax.Function):
-        return tvm.IRModule({"main": mod.without_attr("global_symbol")})
+        return lower(tvm.IRModule({"main": mod.without_attr("global_symbol")}))
     if not isinstance(mod, tvm.IRModule):
         raise BuildError(
             f"expected a tvm.IRModule or a relax.Function, got {type(mod).__name__}; a frontend "
             "returns (mod, params): pass mod, and params as params="
         )
-    return mod
+    return lower(mod)
 
 
 def _only_target(target: Any) -> Any:

@@ -79,6 +79,22 @@ def infer_shapes(
     return importer.infer()
 
 
+def infer_types(
+    symbol: Symbol, shapes: Mapping[str, Shape], dtype: str | Mapping[str, str] = "float32"
+) -> list[list[tuple[Shape | None, str | None]]]:
+    """Shape and dtype of every output of every node, None where they do not follow.
+
+    Raises
+    ------
+    FrontendError
+        A name is unknown, or shapes contradict each other.
+    """
+    from .mxnet_graph import SymbolImporter
+
+    importer = SymbolImporter(symbol.graph, _shapes(symbol, shapes, {}), dtype, {})
+    return importer.infer_types()
+
+
 def _shapes(
     symbol: Symbol,
     shape: Mapping[str, Shape] | Sequence[Shape] | None,

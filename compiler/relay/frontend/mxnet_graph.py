@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,24 +11,31 @@ import tvm
 from tvm import relax
 
 from compiler.errors import BatonError, FrontendError, UnknownShapeError, UnsupportedOperatorError
-from compiler.graph.constants import static_shape, to_tensor
+from compiler.graph.constants import dtype_of, static_shape, to_tensor
 from compiler.symbol.attributes import is_none, parse_dtype, parse_int_tuple
 from compiler.symbol.graph import Entry, Graph, Node
-from compiler.symbol.operators import is_call
+from compiler.symbol.operators import is_call, outputs_of
 
+from .mxnet_claims import ClaimedBindings
 from .mxnet_node import SymbolNode
 from .mxnet_ops import CONVERTERS
-from .mxnet_shapes import parameter_shape
+from .mxnet_shapes import hidden_shapes, parameter_shape
 
 Shape = tuple[int, ...]
+OutputType = tuple["Shape | None", "str | None"]
+"""Shape and dtype of one output, None where unknown."""
 
 
 @dataclass
 class Scope:
-    """Values of the entries of one graph: (node, output) to Relax expression."""
+    """Values of the entries of one graph: (node, output) to Relax expression.
+
+    `outer` has, for a variable of a subgraph, the entry of the surrounding graph behind it.
+    """
 
     graph: Graph
     values: dict[tuple[int, int], relax.Expr] = field(default_factory=dict)
+    outer: dict[int, tuple[Scope, Entry]] = field(default_factory=dict)
 
 
 class SymbolImporter:
@@ -61,6 +68,7 @@ class SymbolImporter:
         self.numpy_semantics = graph.attrs.get("is_np_shape", ("int", 0))[1] != 0
         self._variables: dict[str, relax.Var] = {}
         self._read_all = False
+        self._claims = ClaimedBindings(self.builder)
 
     def run(self) -> tuple[tvm.IRModule, dict[str, tvm.runtime.Tensor]]:
         """Convert the symbol; returns the module and the values of its parameters."""
@@ -68,7 +76,7 @@ class SymbolImporter:
         inputs, params = self._ordered_variables()
         module = self.builder.get()
         module["main"] = module["main"].with_attr("num_input", len(inputs))
-        return module, {var.name: to_tensor(self.arrays[var.name]) for var in params}
+        return self._claims.outlined(module), {var.name: to_tensor(self.arrays[var.name]) for var in params}
 
     def infer(self) -> tuple[dict[str, Shape], list[Shape]]:
         """Shapes of all variables, also of those that inference does not read, and outputs."""
@@ -76,6 +84,50 @@ class SymbolImporter:
         outputs = self._build()
         shapes = {name: static_shape(var) or () for name, var in self._variables.items()}
         return shapes, [static_shape(value) or () for value in outputs]
+
+    def output_types(self) -> list[tuple[Shape, str]]:
+        """Shape and dtype of every output."""
+        return [(static_shape(value) or (), dtype_of(value)) for value in self._build()]
+
+    def infer_types(self) -> list[list[OutputType]]:
+        """Shape and dtype of the outputs of every node, hidden ones included, as far as known.
+
+        Raises
+        ------
+        FrontendError
+            Shapes or attributes contradict each other.
+        """
+        self._read_all = True
+        scope = Scope(self.graph)
+        with self.builder.function("main"):
+            with self.builder.dataflow():
+                for index, node in enumerate(self.graph.nodes):
+                    if node.is_variable:
+                        self._value(scope, Entry(index), lambda: None)
+                        continue
+                    try:
+                        results = self._convert_node(node, scope)
+                    except (UnknownShapeError, UnsupportedOperatorError):
+                        continue
+                    scope.values.update({(index, k): value for k, value in enumerate(results)})
+                bound = self.builder.emit_output(relax.const(0))
+            self.builder.emit_func_output(bound, params=list(self._variables.values()))
+        return [self._types_of(index, scope) for index in range(len(self.graph.nodes))]
+
+    def _types_of(self, index: int, scope: Scope) -> list[OutputType]:
+        node = self.graph.nodes[index]
+        count = outputs_of(node).total
+        found: list[OutputType] = [(None, None)] * count
+        for position in range(count):
+            value = scope.values.get((index, position))
+            if value is not None:
+                found[position] = static_shape(value), dtype_of(value)
+        shape, dtype = found[0]
+        if shape is not None and dtype is not None and count > 1 and found[1] == (None, None):
+            view = SymbolNode(node, self, scope)
+            hidden = hidden_shapes(view, shape)[: count - 1]
+            found[1 : 1 + len(hidden)] = [(each, dtype) for each in hidden]
+        return found
 
     def _build(self) -> list[relax.Expr]:
         self._check_operators(self.graph)
@@ -110,55 +162,70 @@ class SymbolImporter:
 
     def convert_body(self, graph: Graph, arguments: Sequence[relax.Expr]) -> list[relax.Expr]:
         """Convert a subgraph whose variables, in node order, receive `arguments`."""
-        variables = [i for i, node in enumerate(graph.nodes) if node.is_variable]
-        if len(variables) != len(arguments):
-            raise FrontendError(
-                f"a subgraph has {len(variables)} variables, but its node {len(arguments)} inputs"
-            )
+        variables = _variables_for(graph, len(arguments))
         scope = Scope(graph, {(i, 0): value for i, value in zip(variables, arguments)})
         return self.convert_graph(scope)
+
+    def _convert_call(self, node: Node, outer: Scope) -> list[relax.Expr]:
+        """Convert the body of a subgraph node in its place.
+
+        An argument is looked up when something inside reads it, so that the shape of a parameter
+        can follow from there.
+        """
+        body = node.subgraphs[0]
+        variables = _variables_for(body, len(node.inputs))
+        links = {i: (outer, entry) for i, entry in zip(variables, node.inputs)}
+        with self._claims.of(node):
+            return self.convert_graph(Scope(body, outer=links))
 
     def entry_value(self, reader: SymbolNode, position: int) -> relax.Expr | None:
         """Value of an input of a node; None for a variable whose shape can't be known."""
         scope, entry = reader.scope, reader.node.inputs[position]
-        key = (entry.node, entry.output)
+        found = self._value(scope, entry, lambda: parameter_shape(reader, position))
         source = scope.graph.nodes[entry.node]
-        if key not in scope.values and source.is_variable:
-            variable = self._variable(source)
-            if variable is None:
-                shape = parameter_shape(reader, position)
-                variable = None if shape is None else self._declare(source, shape)
-            if variable is None:
-                return None
-            scope.values[key] = variable
-        if key not in scope.values:
+        if found is None and not source.is_variable:
             raise reader.unsupported(
                 f"it reads output {entry.output} of operator {source.op} (node {source.name!r}), "
                 f"which inference does not compute"
             )
-        return scope.values[key]
+        return found
 
     def known_entry(self, reader: SymbolNode, position: int) -> relax.Expr | None:
         """Value of an input if it is known without deducing a shape."""
-        entry = reader.node.inputs[position]
-        found = reader.scope.values.get((entry.node, entry.output))
-        source = reader.scope.graph.nodes[entry.node]
-        return self._variable(source) if found is None and source.is_variable else found
+        return self._value(reader.scope, reader.node.inputs[position], lambda: None)
+
+    def _value(
+        self, scope: Scope, entry: Entry, deduce: Callable[[], Shape | None]
+    ) -> relax.Expr | None:
+        """Value of an entry; a variable that is read for the first time is declared."""
+        key = (entry.node, entry.output)
+        if key in scope.values:
+            return scope.values[key]
+        source = scope.graph.nodes[entry.node]
+        if not source.is_variable:
+            return None
+        if entry.node in scope.outer:
+            found = self._value(*scope.outer[entry.node], deduce)
+        else:
+            found = self._variable(source)
+            if found is None:
+                shape = deduce()
+                found = None if shape is None else self._declare(source, shape)
+        if found is not None:
+            scope.values[key] = found
+        return found
 
     def _head(self, head: Entry, scope: Scope) -> relax.Expr:
         node = scope.graph.nodes[head.node]
-        key = (head.node, head.output)
-        if key not in scope.values and node.is_variable:
-            variable = self._variable(node)
-            if variable is None:
-                raise UnknownShapeError(f"give the shape of input {node.name!r} in `shape`")
-            scope.values[key] = variable
-        if key not in scope.values:
+        found = self._value(scope, head, lambda: None)
+        if found is None and node.is_variable:
+            raise UnknownShapeError(f"give the shape of input {node.name!r} in `shape`")
+        if found is None:
             raise UnsupportedOperatorError(
                 f"output {head.output} of operator {node.op} (node {node.name!r}) is no result of "
                 f"inference"
             )
-        return scope.values[key]
+        return found
 
     def _variable(self, node: Node) -> relax.Var | None:
         """The parameter of `main` for a variable; None while its shape is unknown."""
@@ -215,12 +282,12 @@ class SymbolImporter:
             raise UnsupportedOperatorError(f"not supported: {'; '.join(named)}")
 
     def _convert_node(self, node: Node, scope: Scope) -> list[relax.Expr]:
+        if is_call(node):
+            return self._convert_call(node, scope)
         view = SymbolNode(node, self, scope)
         if self._read_all:
             self._read_inputs(view)
         try:
-            if is_call(node):
-                return self.convert_body(node.subgraphs[0], view.all())
             result = CONVERTERS[node.op](view)
             results = result if isinstance(result, list) else [result]
             return [self._bind(value) for value in results]
@@ -239,3 +306,13 @@ class SymbolImporter:
         if isinstance(value, (relax.Var, tvm.ir.GenericConst)):
             return value
         return self.builder.emit(value)
+
+
+def _variables_for(graph: Graph, count: int) -> list[int]:
+    """The variables of a subgraph, one for each of `count` inputs of its node."""
+    variables = [i for i, node in enumerate(graph.nodes) if node.is_variable]
+    if len(variables) != count:
+        raise FrontendError(
+            f"a subgraph has {len(variables)} variables, but its node {count} inputs"
+        )
+    return variables

@@ -27,6 +27,21 @@ def parameter_shape(node: SymbolNode, position: int) -> Shape | None:
     return None if shape is None else rule(node, shape, position)
 
 
+def hidden_shapes(node: SymbolNode, shape: Shape) -> list[Shape]:
+    """Shapes of the outputs that a node hides, from that of its first; [] where unknown."""
+    op = canonical(node.op)
+    if op == "BatchNorm":
+        return [(shape[node.axis(node.integer("axis", 1), len(shape))],)] * 2
+    if op == "LayerNorm":
+        axis = node.axis(node.integer("axis", -1), len(shape))
+        return [(*shape[:axis], 1, *shape[axis + 1 :])] * 2
+    if op == "InstanceNorm":
+        return [shape[:2]] * 2
+    if op == "GroupNorm":
+        return [(shape[0], node.integer("num_groups", 1))] * 2
+    return [shape] if op == "Dropout" else []
+
+
 def _convolution(node: SymbolNode, data: Shape, position: int) -> Shape:
     kernel, filters = node.integers("kernel"), node.integer("num_filter")
     groups = node.integer("num_group", 1)

@@ -8,12 +8,14 @@ from typing import Any
 from ..mxnet_node import SymbolNode
 from . import (
     activation,
+    control_flow,
     convolution,
     creation,
     elementwise,
     indexing,
     linear,
     normalization,
+    numpy,
     pooling,
     recurrent,
     reduction,
@@ -26,12 +28,14 @@ CONVERTERS: dict[str, Callable[[SymbolNode], Any]] = {
     name: converter
     for family in (
         activation,
+        control_flow,
         convolution,
         creation,
         elementwise,
         indexing,
         linear,
         normalization,
+        numpy,
         pooling,
         recurrent,
         reduction,

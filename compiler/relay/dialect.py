@@ -1,0 +1,153 @@
+"""Relay's operators as operators of Relax modules, and their lowering to Relax's own.
+
+A Relax call may name any operator that TVM knows. Each Relay operator is registered under Relay's
+name, "nn.dense", so that a module holds what the script, the text or the JSON said: patterns,
+`target.<compiler>` attributes, visitors and the text writer see Relay's granularity. `lower` turns
+every such call into what `op.registry` makes of it, which is what all of Baton's builds work on.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import relax
+from tvm.ir import _ffi_api
+
+from .infer import set_type
+from .op import registry
+
+_handle = tvm_ffi.Object.__hash__
+
+
+@functools.lru_cache(maxsize=None)
+def operator(name: str) -> tvm.ir.Op:
+    """The operator under its Relay name, registered with TVM at its first use.
+
+    Raises
+    ------
+    UnsupportedRelayOperatorError
+        Relay has no such operator, or it does not apply.
+    """
+    found = registry.lookup(name)
+    if found.why_not:
+        found.function()
+    _ffi_api.RegisterOp(name, f"Relay operator {name}")
+    tvm.ir.register_op_attr(name, "FInferType", _infer)
+    tvm.ir.register_op_attr(name, "FPurity", True)
+    made = tvm.ir.Op.get(name)
+    _REGISTERED.add(name)
+    return made
+
+
+_REGISTERED: set[str] = set()
+
+
+def is_relay(expr: Any) -> bool:
+    """Whether an expression is a call of a Relay operator."""
+    return isinstance(expr, relax.Call) and relay_name(expr) != ""
+
+
+def relay_name(call: relax.Call) -> str:
+    """The name of the Relay operator that is called; "" if it is none."""
+    op = call.op
+    if isinstance(op, tvm.ir.Op):
+        name = str(op.name)
+        return name if name in _REGISTERED else ""
+    return ""
+
+
+def call(
+    name: str,
+    args: Sequence[relax.Expr],
+    attrs: Mapping[str, Any] | None = None,
+    type_args: Sequence[Any] = (),
+) -> relax.Call:
+    """A call of a Relay operator that knows its type.
+
+    Parameters
+    ----------
+    name : str
+        Registered name, e.g. "nn.conv2d".
+    args : sequence of relax.Expr
+        Operands; a variable without a type gets the one that the operator demands.
+    attrs : dict of str to object
+        Attributes under Relay's names. Those that are given are what the call holds.
+
+    Raises
+    ------
+    UnsupportedRelayOperatorError, RelayTypeError
+        As `op.registry.call` does.
+    """
+    op = operator(name)
+    ignored = registry.lookup(name).ignored
+    given = {key: value for key, value in (attrs or {}).items() if key not in ignored}
+    ty = _Types.of(name, args, given, type_args)
+    node = relax.Call(op, list(args), tvm.ir.make_node("ir.DictAttrs", **given))
+    set_type(node, ty)
+    return node
+
+
+def attributes(call: relax.Call) -> dict[str, Any]:
+    """The attributes of a call as plain Python values."""
+    return {} if call.attrs is None else {str(k): _plain(v) for k, v in call.attrs.items()}
+
+
+def expand(call: relax.Call) -> relax.Expr:
+    """What a call of a Relay operator is in Relax: a nested expression."""
+    return registry.call(relay_name(call), list(call.args), attributes(call))
+
+
+class _Types:
+    """Result types by operator, operand types and attributes.
+
+    Inferring a type takes making what the operator becomes in Relax; networks repeat their layers.
+    Types that constants decide are not kept.
+    """
+
+    _known: dict[Any, tuple[Any, ...]] = {}  # noqa: RUF012
+
+    @classmethod
+    def of(
+        cls, name: str, args: Sequence[relax.Expr], attrs: dict[str, Any], type_args: Any
+    ) -> Any:
+        types = [arg.ty for arg in args]
+        keep = name != "arange" and not name.startswith("dyn.") and all(
+            isinstance(arg, relax.Var) or not _decides(arg) for arg in args
+        )
+        key = (name, *(_handle(ty) for ty in types), repr(attrs))
+        if keep and key in cls._known:
+            return cls._known[key][0]
+        missing = any(ty.is_missing() for ty in types)
+        ty = registry.call(name, args, attrs, type_args).ty
+        if keep and not missing:
+            if len(cls._known) > 20_000:
+                cls._known.clear()
+            cls._known[key] = (ty, *types)  # a handle names a type only while the type lives
+        return ty
+
+
+def _decides(arg: relax.Expr) -> bool:
+    """Whether an operand's value may decide the type of the result: a shape, an index, a bound."""
+    if isinstance(arg, tvm.ir.GenericConst):
+        return len(arg.value.shape) < 2 and "int" in str(arg.value.dtype)
+    return not isinstance(arg, relax.Tuple)
+
+
+def _infer(call: relax.Call, _builder: relax.BlockBuilder) -> Any:
+    return registry.call(str(call.op.name), list(call.args), attributes(call)).ty
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, (list, tuple, tvm_ffi.Array)):
+        return [_plain(item) for item in value]
+    if isinstance(value, (Mapping, tvm_ffi.Map)):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, tvm.tirx.IntImm):
+        return int(value)
+    if isinstance(value, tvm.tirx.FloatImm):
+        return float(value)
+    return str(value) if isinstance(value, str) else value

@@ -1,0 +1,190 @@
+"""Expressions as Relay scripts make them: nested Relax expressions that know their types."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relax
+
+from ..errors import RelayTypeError
+from .infer import set_type, typed
+from .ty import TensorType
+
+Expr = relax.Expr
+Var = relax.Var
+Constant = tvm.ir.GenericConst
+GlobalVar = tvm.ir.GlobalVar
+
+
+def var(
+    name_hint: str,
+    type_annotation: Any = None,
+    shape: Sequence[Any] | None = None,
+    dtype: str = "float32",
+    span: Any = None,
+) -> relax.Var:
+    """A variable.
+
+    Parameters
+    ----------
+    type_annotation : type or str, optional
+        The type; a dtype means a scalar of it.
+    shape : sequence of int or Any, optional
+        Shape of a tensor of `dtype`, instead of a type.
+
+    A variable without either gets its type from the first operator that says what it must be,
+    as the weight of a convolution with `channels` and `kernel_size`.
+    """
+    if type_annotation is not None and shape is not None:
+        raise RelayTypeError(
+            f"variable {name_hint}: give a type_annotation or a shape, not both"
+        )
+    if shape is not None:
+        type_annotation = TensorType(shape, dtype)
+    elif isinstance(type_annotation, str):
+        type_annotation = TensorType((), type_annotation)
+    return relax.Var(name_hint, type_annotation, span)
+
+
+def const(value: Any, dtype: str | None = None, span: Any = None) -> tvm.ir.GenericConst:
+    """A constant tensor.
+
+    Python's integers and floats become int32 and float32, as do numpy's int64 and float64 unless
+    `dtype` is given. A TVM tensor keeps its dtype.
+    """
+    if isinstance(value, tvm.ir.GenericConst):
+        value = value.value
+    if isinstance(value, tuple):
+        value = list(value)
+    if not isinstance(value, (bool, int, float, list, np.ndarray, np.generic, tvm.runtime.Tensor)):
+        raise RelayTypeError(f"a constant can't be made of a {type(value).__name__}")
+    return relax.const(value, dtype)
+
+
+class TupleWrapper:
+    """Result of an operator with several results: indexed and unpacked like a Python tuple."""
+
+    def __init__(self, tuple_value: relax.Expr, size: int):
+        self.tuple_value = tuple_value
+        self.size = size
+
+    def astuple(self) -> relax.Expr:
+        """The tuple as one expression."""
+        return self.tuple_value
+
+    def astext(self) -> str:
+        """The tuple's expression as text."""
+        return str(self.tuple_value)
+
+    def astype(self, _dtype: str) -> Any:
+        """Raises: a tuple has no dtype."""
+        raise TypeError("astype cannot be used on a tuple")
+
+    def __getitem__(self, index: int) -> relax.Expr:
+        if index >= self.size:
+            raise IndexError(f"field {index} of a tuple of {self.size} fields")
+        return TupleGetItem(self.tuple_value, index % self.size)
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __iter__(self) -> Iterator[relax.Expr]:
+        return (self[index] for index in range(self.size))
+
+    def __repr__(self) -> str:
+        return f"TupleWrapper({self.tuple_value}, {self.size})"
+
+
+def as_expr(value: Any) -> Any:
+    """A `TupleWrapper`'s tuple; anything else as it is."""
+    return value.tuple_value if isinstance(value, TupleWrapper) else value
+
+
+class _Node(type):
+    """Relay's class names: calling one makes a Relax node, `isinstance` knows Relax's nodes."""
+
+    node: Any
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return isinstance(instance, cls.node)
+
+
+class Tuple(metaclass=_Node):
+    """`relay.Tuple(fields)`."""
+
+    node = relax.Tuple
+
+    def __new__(cls, fields: Sequence[Any], span: Any = None) -> Any:
+        return typed(relax.Tuple([typed(as_expr(field)) for field in fields], span))
+
+
+class TupleGetItem(metaclass=_Node):
+    """`relay.TupleGetItem(tuple_value, index)`."""
+
+    node = relax.TupleGetItem
+
+    def __new__(cls, tuple_value: Any, index: int, span: Any = None) -> Any:
+        whole = typed(as_expr(tuple_value))
+        return typed(relax.TupleGetItem(whole, index, span))
+
+
+class Let(metaclass=_Node):
+    """`relay.Let(variable, value, body)`: a Relax sequence of one binding."""
+
+    node = relax.SeqExpr
+
+    def __new__(cls, variable: relax.Var, value: Any, body: Any, span: Any = None) -> Any:
+        value, body = typed(as_expr(value)), typed(as_expr(body))
+        if variable.ty.is_missing():
+            set_type(variable, value.ty)
+        block = relax.BindingBlock([relax.VarBinding(variable, value)])
+        sequence = relax.SeqExpr([block], body, span)
+        set_type(sequence, body.ty)
+        return sequence
+
+
+class If(metaclass=_Node):
+    """`relay.If(cond, true_branch, false_branch)`; the condition is a scalar of dtype bool."""
+
+    node = relax.If
+
+    def __new__(cls, cond: Any, true_branch: Any, false_branch: Any, span: Any = None) -> Any:
+        cond = typed(as_expr(cond))
+        if not isinstance(cond.ty, relax.TensorType) or cond.ty.ndim > 0:
+            raise RelayTypeError(f"the condition of relay.If must be a scalar, not {cond.ty}")
+        branches = [_sequence(typed(as_expr(each))) for each in (true_branch, false_branch)]
+        node = relax.If(cond, *branches, span)
+        set_type(node, relax.analysis.type_lca(branches[0].ty, branches[1].ty))
+        return node
+
+
+def _sequence(body: relax.Expr) -> relax.SeqExpr:
+    if isinstance(body, relax.SeqExpr):
+        return body
+    sequence = relax.SeqExpr([], body)
+    set_type(sequence, body.ty)
+    return sequence
+
+
+class Call(metaclass=_Node):
+    """`relay.Call(op, args, attrs)`: of a Relay operator, a function or a global function."""
+
+    node = tvm.ir.Call
+
+    def __new__(
+        cls,
+        op: Any,
+        args: Sequence[Any],
+        attrs: Mapping[str, Any] | None = None,
+        type_args: Sequence[Any] | None = None,
+        span: Any = None,
+    ) -> Any:
+        from .op import registry
+
+        if isinstance(op, registry.Operator):
+            return registry.call(op.name, args, attrs or {}, type_args or ())
+        operands = [typed(as_expr(argument)) for argument in args]
+        return typed(relax.Call(op, operands, span=span))

@@ -1,0 +1,197 @@
+"""From nested expressions to bindings, and from Relay's operators to Relax's, in one walk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import relax
+
+from . import dialect
+from .infer import set_type, typed
+
+_handle = tvm_ffi.Object.__hash__
+
+Expansion = Callable[[relax.Call], relax.Expr]
+
+
+def lower(mod: tvm.IRModule) -> tvm.IRModule:
+    """Replace every call of a Relay operator by what it is in Relax.
+
+    Modules without such calls are returned as they are. The dataflow blocks of the others are
+    formed anew.
+
+    Raises
+    ------
+    UnsupportedRelayOperatorError, RelayTypeError
+        A call does not apply, or does not fit its operands.
+    """
+    changed = {
+        gvar: _lowered(function)
+        for gvar, function in mod.functions_items()
+        if isinstance(function, relax.Function) and _has_relay(function)
+    }
+    if not changed:
+        return mod
+    mod = mod.clone() if hasattr(mod, "clone") else tvm.IRModule(dict(mod.functions), mod.attrs)
+    mod.update(tvm.IRModule(changed))
+    return relax.transform.ConvertToDataflow(min_size=1)(mod)
+
+
+def _has_relay(function: relax.Function) -> bool:
+    found = False
+
+    def look(expr: Any) -> None:
+        nonlocal found
+        found = found or dialect.is_relay(expr)
+
+    relax.analysis.post_order_visit(function, look)
+    return found
+
+
+def _lowered(function: relax.Function) -> relax.Function:
+    return Flattener(expansion=dialect.expand).function(function)
+
+
+class Flattener:
+    """Turns nested typed expressions into bindings of leaves.
+
+    Parameters
+    ----------
+    expansion : callable, optional
+        What to put in place of a call of a Relay operator.
+    """
+
+    def __init__(self, expansion: Expansion | None = None) -> None:
+        self.expansion = expansion
+        self.bindings: list[Any] = []
+        # By handle: expressions compare equal to what they are, not to what they name. A handle
+        # stays one node's while the node is kept.
+        self.known: list[dict[int, tuple[relax.Expr, relax.Expr]]] = [{}]
+
+    def function(self, function: relax.Function) -> relax.Function:
+        """The function with flat bindings; its parameters stay."""
+        body = self.sequence(function.body)
+        return relax.Function(
+            function.params,
+            body,
+            body.ty,
+            is_pure=function.is_pure,
+            attrs=function.attrs,
+            span=function.span,
+        )
+
+    def sequence(self, body: relax.Expr) -> relax.SeqExpr:
+        """A scope of its own: what is bound in it is not seen outside."""
+        outer, self.bindings = self.bindings, []
+        self.known.append({})
+        result = self.leaf(body)
+        sequence = relax.SeqExpr([relax.BindingBlock(self.bindings)] if self.bindings else [], result)
+        set_type(sequence, result.ty)
+        self.known.pop()
+        self.bindings = outer
+        return sequence
+
+    def leaf(self, expr: relax.Expr) -> relax.Expr:
+        """Bind whatever is nested in an expression; a variable, constant or tuple of them."""
+        stack: list[tuple[relax.Expr, bool]] = [(expr, False)]
+        while stack:
+            node, ready = stack.pop()
+            if self._found(node) is not None or _is_leaf(node):
+                continue
+            operands = _operands(node)
+            if not ready and operands:
+                stack.append((node, True))
+                stack.extend((each, False) for each in reversed(operands))
+            else:
+                self.remember(node, self._emit(node))
+        return self._value(expr)
+
+    def remember(self, node: relax.Expr, value: relax.Expr) -> None:
+        """From now on, in this scope, `value` stands for `node`."""
+        self.known[-1][_handle(node)] = (node, value)
+
+    def _found(self, node: relax.Expr) -> relax.Expr | None:
+        handle = _handle(node)
+        for scope in reversed(self.known):
+            found = scope.get(handle)
+            if found is not None:
+                return found[1]
+        return None
+
+    def _value(self, node: relax.Expr) -> relax.Expr:
+        found = self._found(node)
+        return node if found is None else found
+
+    def _emit(self, node: relax.Expr) -> relax.Expr:
+        if isinstance(node, relax.SeqExpr):
+            return self._inlined(node)
+        if isinstance(node, relax.If):
+            branches = [self.sequence(node.true_branch), self.sequence(node.false_branch)]
+            made: relax.Expr = relax.If(self._value(node.cond), *branches, node.span)
+            set_type(made, relax.analysis.type_lca(branches[0].ty, branches[1].ty))
+            return self.bind(made)
+        if isinstance(node, relax.Function):
+            return self.bind(self.function(node))
+        if isinstance(node, relax.Tuple):
+            return typed(relax.Tuple([self._value(field) for field in node.fields], node.span))
+        if isinstance(node, relax.TupleGetItem):
+            whole = self._value(node.tuple_value)
+            if isinstance(whole, relax.Tuple):
+                return whole.fields[node.index]
+            return self.bind(typed(relax.TupleGetItem(whole, node.index, node.span)))
+        return self._call(node)
+
+    def _call(self, node: relax.Call) -> relax.Expr:
+        args = [self._value(arg) for arg in node.args]
+        if any(new is not old for new, old in zip(args, node.args)):
+            op = self._value(node.op) if isinstance(node.op, relax.Var) else node.op
+            made = relax.Call(op, args, node.attrs, node.ty_args, node.span)
+            same = all(
+                tvm_ffi.structural_equal(new.ty, old.ty) for new, old in zip(args, node.args)
+            )
+            if same and not node.ty.is_missing():
+                set_type(made, node.ty)
+            node = typed(made)
+        if self.expansion is not None and dialect.is_relay(node):
+            return self.leaf(self.expansion(node))
+        return self.bind(typed(node))
+
+    def _inlined(self, sequence: relax.SeqExpr) -> relax.Expr:
+        for block in sequence.blocks:
+            for binding in block.bindings:
+                if isinstance(binding, relax.MatchCast):
+                    value = self.leaf(binding.value)
+                    var = relax.Var(binding.var.name, binding.ty)
+                    self.bindings.append(relax.MatchCast(var, value, binding.ty))
+                    self.remember(binding.var, var)
+                else:
+                    self.remember(binding.var, self.leaf(binding.value))
+        return self.leaf(sequence.body)
+
+    def bind(self, value: relax.Expr) -> relax.Var:
+        """A new variable for a value."""
+        var = relax.Var("lv", value.ty)
+        self.bindings.append(relax.VarBinding(var, value))
+        return var
+
+
+def _is_leaf(node: relax.Expr) -> bool:
+    return not isinstance(
+        node,
+        (relax.Call, relax.Tuple, relax.TupleGetItem, relax.SeqExpr, relax.If, relax.Function),
+    )
+
+
+def _operands(node: relax.Expr) -> list[relax.Expr]:
+    if isinstance(node, relax.Call):
+        return [arg for arg in node.args if isinstance(arg, relax.Expr)]
+    if isinstance(node, relax.Tuple):
+        return list(node.fields)
+    if isinstance(node, relax.TupleGetItem):
+        return [node.tuple_value]
+    if isinstance(node, relax.If):
+        return [node.cond]
+    return []

@@ -1,0 +1,70 @@
+"""Subgraph nodes of a partitioned symbol: functions of the module, as if it was partitioned."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import tvm
+from tvm import relax
+
+from compiler.symbol.graph import Node
+from compiler.symbol.subgraph_node import Claim, claim_of, own_attrs
+
+
+class ClaimedBindings:
+    """Notes which bindings come from the body of a claimed subgraph node, and outlines them.
+
+    A constant is bound before and after each body; what lies between the two is the body's.
+    Outlining leaves such bindings out, since nothing reads them.
+    """
+
+    def __init__(self, builder: relax.BlockBuilder) -> None:
+        self._builder = builder
+        self._bodies: list[tuple[Node, Claim, Any, Any]] = []
+        self._inside = False
+
+    @contextmanager
+    def of(self, node: Node) -> Iterator[None]:
+        """What is emitted within belongs to the node; nested claims to the outermost one."""
+        claim = None if self._inside else claim_of(node)
+        if claim is None:
+            yield
+            return
+        self._inside = True
+        first = self._builder.emit(relax.const(0))
+        try:
+            yield
+        finally:
+            self._inside = False
+        self._bodies.append((node, claim, first, self._builder.emit(relax.const(0))))
+
+    def outlined(self, mod: tvm.IRModule) -> tvm.IRModule:
+        """The module with each noted body that computes something as a private function."""
+        if not self._bodies:
+            return mod
+        from compiler.partition.driver import subgraph_name
+        from compiler.partition.outline import ON_COMPILE_ERROR, Group, outline
+        from compiler.partition.relax_function import OPERATION, RelaxFunction
+
+        main = RelaxFunction(mod)
+        position = {variable.name: index for variable, index in main.index_of.items()}
+        groups = []
+        for node, claim, first, last in self._bodies:
+            window = range(position[first.name], position[last.name])
+            members = [index for index in window if main.kinds[index] == OPERATION]
+            if not members:
+                continue
+            attrs: dict[str, Any] = {
+                **own_attrs(node),
+                "baton.backend": claim.backend,
+                "baton.strategy": claim.strategy,
+                "baton.subgraph_op": node.op,
+                "baton.subgraph_id": claim.subgraph_id,
+            }
+            if claim.on_compile_error != "raise":
+                attrs[ON_COMPILE_ERROR] = claim.on_compile_error
+            name = subgraph_name(claim.backend, claim.strategy, claim.subgraph_id)
+            groups.append(Group(members, name, attrs, record_inputs=True))
+        return outline(main, groups, share=any(claim.shared for _, claim, *_ in self._bodies))

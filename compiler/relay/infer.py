@@ -1,0 +1,141 @@
+"""Types of nested expressions, inferred where they are built.
+
+Relay's operators return expressions that nest in each other; TVM's normaliser would bind each of
+them in a block. Here the inference function of each operator is called on the nested call itself.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import tvm
+from tvm import relax
+
+from ..errors import RelayTypeError
+from .ty import fresh
+
+
+def typed(expr: relax.Expr) -> relax.Expr:
+    """`expr`, with the types of all its parts that had none inferred in place.
+
+    Raises
+    ------
+    RelayTypeError
+        A part has no type that can be inferred.
+    """
+    if not expr.ty.is_missing():
+        return expr
+    stack: list[tuple[relax.Expr, bool]] = [(expr, False)]
+    while stack:
+        node, operands_done = stack.pop()
+        if not node.ty.is_missing():
+            continue
+        if operands_done:
+            _infer(node)
+            continue
+        stack.append((node, True))
+        stack.extend((operand, False) for operand in _operands(node) if operand.ty.is_missing())
+    return expr
+
+
+def type_of(expr: Any) -> str:
+    """A type as messages show it: Tensor[(2, 3), float32], a tuple of types, or "no type"."""
+    ty = expr.ty if isinstance(expr, relax.Expr) else expr
+    if isinstance(ty, relax.TensorType):
+        shape = ty.shape
+        if isinstance(shape, relax.ShapeExpr):
+            extents = ", ".join(_extent(value) for value in shape.values)
+        else:
+            extents = "unknown" if ty.ndim < 0 else ", ".join("?" * ty.ndim)
+        return f"Tensor[({extents}), {ty.dtype}]"
+    if isinstance(ty, relax.TupleType):
+        return f"({', '.join(type_of(field) for field in ty.fields)})"
+    return "no type" if ty is None or ty.is_missing() else str(ty)
+
+
+def known(expr: relax.Expr) -> relax.Expr:
+    """`expr` with a shape: extents that only its value tells become new symbolic dimensions."""
+    ty = _with_extents(expr.ty)
+    if ty is expr.ty:
+        return expr
+    variable = relax.Var("known", ty)
+    sequence = relax.SeqExpr(
+        [relax.BindingBlock([relax.MatchCast(variable, expr, ty)])], variable
+    )
+    set_type(sequence, ty)
+    return sequence
+
+
+def _with_extents(ty: Any) -> Any:
+    """A type with a symbolic dimension for each extent that it lacks; itself if it lacks none."""
+    if isinstance(ty, relax.TupleType):
+        fields = [_with_extents(field) for field in ty.fields]
+        same = all(new is old for new, old in zip(fields, ty.fields))
+        return ty if same else relax.TupleType(fields)
+    if isinstance(ty, relax.TensorType) and ty.shape is None and ty.ndim >= 0:
+        return relax.TensorType([fresh("known") for _ in range(ty.ndim)], ty.dtype)
+    return ty
+
+
+def _extent(value: Any) -> str:
+    return str(int(value)) if isinstance(value, tvm.tirx.IntImm) else "?"
+
+
+def set_type(expr: relax.Expr, ty: Any) -> None:
+    """Give an expression its type, in place, for everyone who holds it."""
+    relax.expr._update_type(expr, ty)
+
+
+@functools.lru_cache(maxsize=1)
+def _builder() -> relax.BlockBuilder:
+    return relax.BlockBuilder()
+
+
+@functools.lru_cache(maxsize=None)
+def _inference(op: str) -> Any:
+    return tvm.ir.Op.get(op).get_attr("FInferType")
+
+
+def _operands(node: relax.Expr) -> list[relax.Expr]:
+    if isinstance(node, tvm.ir.Call):
+        return [argument for argument in node.args if isinstance(argument, relax.Expr)]
+    if isinstance(node, relax.Tuple):
+        return list(node.fields)
+    if isinstance(node, relax.TupleGetItem):
+        return [node.tuple_value]
+    return []
+
+
+def _infer(node: relax.Expr) -> None:
+    if isinstance(node, relax.Var):
+        raise RelayTypeError(
+            f"variable {node.name} has no type; give relay.var a shape or a type_annotation"
+        )
+    if isinstance(node, relax.Tuple):
+        ty: Any = relax.TupleType([field.ty for field in node.fields])
+    elif isinstance(node, relax.TupleGetItem):
+        ty = _field(node)
+    elif isinstance(node, tvm.ir.Call):
+        ty = _call_type(node)
+    else:
+        raise RelayTypeError(f"the type of a {type(node).__name__} is not known: {node}")
+    set_type(node, ty)
+
+
+def _field(node: relax.TupleGetItem) -> Any:
+    whole = node.tuple_value.ty
+    if not isinstance(whole, relax.TupleType):
+        raise RelayTypeError(f"field {node.index} of a value that is no tuple: {type_of(whole)}")
+    if not 0 <= node.index < len(whole.fields):
+        raise RelayTypeError(f"field {node.index} of a tuple of {len(whole.fields)} fields")
+    return whole.fields[node.index]
+
+
+def _call_type(node: relax.Call) -> Any:
+    if isinstance(node.op, tvm.ir.Op):
+        infer = _inference(node.op.name)
+        if infer is None:
+            raise RelayTypeError(f"{node.op.name} is no operator of Relax")
+        return infer(node, _builder())
+    return relax.analysis.derive_call_ret_type(node.op.ty, node, _builder())

@@ -1,0 +1,1 @@
+"""Relay's operators, one family per file; each makes Relax expressions and registers its name."""

@@ -1,0 +1,199 @@
+"""Sorting and searching."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import relax, topi
+
+from ...errors import RelayTypeError
+from ..expr import TupleWrapper
+from ..infer import typed
+from .indexing import positions
+from .kernel import kernel
+from .registry import dynamic_form, operator
+from .shapes import (
+    axis_of,
+    constant_value,
+    dtype,
+    extents,
+    number,
+    rank,
+    shape_tensor,
+    with_shape,
+)
+from .slicing import leading_box
+from .transform import cast_to
+
+op = relax.op
+
+
+@operator("sort", ignored=("dtype",), how="direct")
+def sort(data: relax.Expr, axis: int = -1, is_ascend: int = 1) -> relax.Expr:
+    """Values along an axis in order."""
+    return op.sort(data, axis_of(axis, rank(data)), not is_ascend)
+
+
+@operator("argsort", how="direct")
+def argsort(
+    data: relax.Expr, axis: int = -1, is_ascend: int = 1, dtype: str = "int32"
+) -> relax.Expr:
+    """Places of the values along an axis in order; equal values keep theirs."""
+    return op.argsort(data, axis_of(axis, rank(data)), not is_ascend, dtype or "int32")
+
+
+def topk(
+    data: relax.Expr,
+    k: Any = 1,
+    axis: int = -1,
+    ret_type: str = "both",
+    is_ascend: bool = False,
+    dtype: str = "int32",
+) -> Any:
+    """The k first values along an axis in order, their places, or both; all of them for k < 1."""
+    result = select_top(data, k, axis, ret_type, is_ascend, dtype)
+    return TupleWrapper(result, 2) if ret_type == "both" else result
+
+
+@operator("topk", how="direct")
+def select_top(
+    data: relax.Expr,
+    k: Any = 1,
+    axis: int = -1,
+    ret_type: str = "both",
+    is_ascend: bool = False,
+    dtype: str = "int32",
+) -> relax.Expr:
+    """`topk`, with a tuple as one expression."""
+    if ret_type not in ("both", "values", "indices"):
+        raise RelayTypeError(f"ret_type must be both, values or indices, not {ret_type!r}")
+    where = axis_of(axis, rank(data))
+    name = dtype or "int32"
+    if isinstance(k, relax.Expr):
+        array = constant_value(k)
+        if array is None:
+            count = _all_below_one(data, k, where)
+            return with_shape(
+                count, lambda n: _first(data, n[0], where, ret_type, is_ascend, name)
+            )
+        k = int(array.ravel()[0])
+    size = extents(data)[where]
+    limit = size if k is None or int(k) < 1 else int(k)
+    if isinstance(limit, int) and isinstance(size, int) and limit <= size:
+        return op.topk(data, limit, where, ret_type, not is_ascend, name)
+    return _first(data, limit, where, ret_type, is_ascend, name)
+
+
+dynamic_form("topk", select_top, ["data", "k"])
+
+
+def _all_below_one(data: relax.Expr, k: relax.Expr, axis: int) -> relax.Expr:
+    """`k` as a shape, limited to the extent of the axis, which it is for k < 1."""
+    axes = relax.const([axis], "int64")
+    size = typed(op.take(shape_tensor(data, "int64"), axes, 0, mode="clip"))
+    count = cast_to(typed(op.reshape(k, [1])), "int64")
+    positive = typed(op.greater(count, number(0, "int64")))
+    return typed(op.where(positive, typed(op.minimum(count, size)), size))
+
+
+def _first(
+    data: relax.Expr, count: Any, axis: int, ret_type: str, is_ascend: bool, name: str
+) -> relax.Expr:
+    """The first `count` places of the sorted axis, an extent that may be symbolic."""
+    order = typed(op.argsort(data, axis, not is_ascend, name))
+    shape = extents(data)
+    shape[axis] = count
+    places = leading_box(order, shape)
+    if ret_type == "indices":
+        return places
+    values = leading_box(typed(op.sort(data, axis, not is_ascend)), shape)
+    return values if ret_type == "values" else typed(relax.Tuple([values, places]))
+
+
+_searchsorted = kernel(
+    "searchsorted",
+    lambda sorted_sequence, values, right, dtype: topi.searchsorted(
+        sorted_sequence, values, right, dtype
+    ),
+)
+
+
+@operator("searchsorted", 2, how="TOPI")
+def searchsorted(
+    sorted_sequence: relax.Expr, values: relax.Expr, right: bool = False, dtype: str = "int32"
+) -> relax.Expr:
+    """Places at which values keep the last axis of a sorted tensor in order."""
+    return _searchsorted(sorted_sequence, values, right=bool(right), dtype=dtype or "int32")
+
+
+def invert_permutation(data: relax.Expr) -> relax.Expr:
+    """The inverse of a permutation of 0 to n - 1."""
+    return typed(op.argsort(data, -1, False, dtype(data)))
+
+
+def unique(data: relax.Expr, is_sorted: bool = True, return_counts: bool = False) -> TupleWrapper:
+    """Distinct values of a vector, where each comes first, and which one each element is.
+
+    All of them are as long as `data`; the number of distinct values says how much of them counts.
+    """
+    result = distinct(data, is_sorted, return_counts)
+    return TupleWrapper(result, len(result.ty.fields))
+
+
+@operator("unique", renamed={"sorted": "is_sorted"})
+def distinct(
+    data: relax.Expr, is_sorted: bool = True, return_counts: bool = False
+) -> relax.Expr:
+    """Values, first places, inverse, number of values, and counts, of distinct values.
+
+    Equal values are neighbours after a stable sort; a running count of the changes numbers them.
+    """
+    if rank(data) != 1:
+        raise RelayTypeError("argument data must be a vector")
+    size = extents(data)[0]
+    order = typed(op.argsort(data, 0, False, "int32"))
+    ordered = typed(op.take(data, order, 0, mode="clip"))
+    places = positions([size], "int32")
+    before = typed(op.maximum(typed(op.subtract(places, number(1, "int32"))), number(0, "int32")))
+    changed = typed(op.not_equal(ordered, typed(op.take(ordered, before, 0, mode="clip"))))
+    numbers = typed(op.cumsum(cast_to(changed, "int32"), 0, "int32"))
+    zeros = typed(op.zeros([size], "int32"))
+    inverse = typed(op.scatter_elements(zeros, order, numbers, 0, "update"))
+    count = typed(
+        op.add(typed(op.max(numbers, 0, True)), number(1, "int32"))
+    )
+    values = typed(
+        op.scatter_elements(
+            typed(op.zeros([size], dtype(data))), numbers, ordered, 0, "update"
+        )
+    )
+    far = typed(op.full([size], number(2**31 - 1, "int32"), "int32"))
+    first = typed(op.scatter_elements(far, numbers, order, 0, "min"))
+    counts = typed(
+        op.scatter_elements(zeros, numbers, typed(op.ones([size], "int32")), 0, "add")
+    )
+    if not is_sorted:
+        by_first = typed(op.argsort(first, 0, False, "int32"))
+        new_number = typed(op.scatter_elements(zeros, by_first, places, 0, "update"))
+        inverse = typed(op.take(new_number, inverse, 0, mode="clip"))
+        values, first, counts = (
+            typed(op.take(each, by_first, 0, mode="clip")) for each in (values, first, counts)
+        )
+    parts = [values, first, inverse, count]
+    return relax.Tuple([*parts, counts] if return_counts else parts)
+
+
+@operator("cumsum", how="direct")
+def cumsum(
+    data: relax.Expr, axis: int | None = None, dtype: str | None = None, exclusive: Any = None
+) -> relax.Expr:
+    """Running sums; of the flat tensor without `axis`."""
+    return op.cumsum(data, axis, dtype or None, bool(exclusive))
+
+
+@operator("cumprod", how="direct")
+def cumprod(
+    data: relax.Expr, axis: int | None = None, dtype: str | None = None, exclusive: Any = None
+) -> relax.Expr:
+    """Running products; of the flat tensor without `axis`."""
+    return op.cumprod(data, axis, dtype or None, bool(exclusive))

@@ -1,0 +1,256 @@
+"""Operators that make tensors from shapes and numbers."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from tvm import relax, te, tirx
+
+from ...errors import RelayTypeError
+from ..infer import typed
+from .kernel import kernel
+from .registry import dynamic_form, operator
+from .shapes import (
+    broadcast_to,
+    constant_value,
+    dtype,
+    extents,
+    integers,
+    is_float,
+    shape_tensor,
+    shaped,
+    with_shape,
+)
+
+op = relax.op
+
+
+@operator("zeros", 0, how="direct")
+def zeros(shape: Any, dtype: str) -> relax.Expr:
+    """A tensor of zeros."""
+    return shaped(shape, lambda dims: op.zeros(dims, dtype or "float32"))
+
+
+@operator("ones", 0, how="direct")
+def ones(shape: Any, dtype: str) -> relax.Expr:
+    """A tensor of ones."""
+    return shaped(shape, lambda dims: op.ones(dims, dtype or "float32"))
+
+
+dynamic_form("zeros", zeros, ["shape"])
+dynamic_form("ones", ones, ["shape"])
+
+
+@operator("zeros_like", how="direct")
+def zeros_like(data: relax.Expr) -> relax.Expr:
+    """Zeros of the shape and dtype of `data`."""
+    return op.zeros(extents(data), dtype(data))
+
+
+@operator("ones_like", how="direct")
+def ones_like(data: relax.Expr) -> relax.Expr:
+    """Ones of the shape and dtype of `data`."""
+    return op.ones(extents(data), dtype(data))
+
+
+@operator("full", how="direct")
+def full(fill_value: relax.Expr, shape: Any = (), dtype: str = "") -> relax.Expr:
+    """A tensor of one value, a scalar expression."""
+    value = _cast(fill_value, dtype)
+    return shaped(shape, lambda dims: _filled(value, dims))
+
+
+dynamic_form("full", full, ["fill_value", "shape"])
+
+
+@operator("full_like", 2, how="direct")
+def full_like(data: relax.Expr, fill_value: relax.Expr) -> relax.Expr:
+    """A tensor of one value, of the shape and dtype of `data`."""
+    return _filled(_cast(fill_value, dtype(data)), extents(data))
+
+
+def _cast(value: relax.Expr, name: str) -> relax.Expr:
+    if not name or dtype(value) == name:
+        return value
+    array = constant_value(value)
+    if array is not None:
+        return relax.const(array.astype(name), name)
+    return typed(op.astype(value, name))
+
+
+def _filled(value: relax.Expr, dims: list[Any]) -> relax.Expr:
+    if extents(value):
+        return broadcast_to(value, dims)
+    return op.full(dims, value, dtype(value))
+
+
+def _arange(start: te.Tensor, step: te.Tensor, shape: list[Any]) -> te.Tensor:
+    """start + i * step."""
+    return te.compute(
+        shape, lambda i: start() + i.astype(start.dtype) * step(), name="arange"
+    )
+
+
+def _arange_length(start: te.Tensor, stop: te.Tensor, step: te.Tensor) -> te.Tensor:
+    """ceil((stop - start) / step), at least 0, as a shape."""
+
+    def value(_index: Any) -> Any:
+        span, stride = stop() - start(), step()
+        if is_float(str(start.dtype)):
+            count = tirx.ceil(span / stride).astype("int64")
+        else:
+            span, stride = span.astype("int64"), stride.astype("int64")
+            down = stride < 0
+            span = tirx.Select(down, -span, span)
+            stride = tirx.Select(down, -stride, stride)
+            count = tirx.floordiv(span + stride - 1, stride)
+        return tirx.max(count, tirx.const(0, "int64"))
+
+    return te.compute((1,), value, name="arange_length")
+
+
+_arange_kernel = kernel("arange", _arange)
+_arange_length_kernel = kernel("arange_length", _arange_length)
+
+
+@operator("arange", ["start", "stop", "step"], ignored=("start", "stop", "step"))
+def arange(
+    start: Any, stop: Any = None, step: Any = None, dtype: str = "float32"
+) -> relax.Expr:
+    """Numbers from `start` up to `stop`, without it, in steps; one argument is `stop`."""
+    name = dtype or "float32"
+    if stop is None:
+        start, stop = relax.const(0, name), start
+    if step is None:
+        step = relax.const(1, name)
+    bounds = [_cast(_scalar(each, name), name) for each in (start, stop, step)]
+    arrays = [constant_value(each) for each in bounds]
+    if all(array is not None for array in arrays):
+        first, last, by = (array.item() for array in arrays if array is not None)
+        count = max(0, math.ceil((last - first) / by))
+        return relax.const((first + np.arange(count) * by).astype(name), name)
+    length = typed(_arange_length_kernel(*bounds))
+    return with_shape(
+        length, lambda dims: _arange_kernel(bounds[0], bounds[2], relax.ShapeExpr(dims))
+    )
+
+
+def _scalar(value: Any, name: str) -> relax.Expr:
+    if not isinstance(value, relax.Expr):
+        return relax.const(value, name)
+    dims = extents(value)
+    return typed(op.reshape(value, [])) if dims else value
+
+
+@operator("meshgrid", wraps=True, how="direct")
+def meshgrid(data: Any, indexing: str = "ij") -> relax.Expr:
+    """Coordinates of the grid that vectors span, one tensor for each."""
+    if indexing not in ("ij", "xy"):
+        raise RelayTypeError(f"indexing must be 'ij' or 'xy', not {indexing!r}")
+    count = len(data.ty.fields)
+    fields = [typed(relax.TupleGetItem(data, index)) for index in range(count)]
+    if any(not extents(field) for field in fields):
+        fields = [typed(op.reshape(f, [1])) if not extents(f) else f for f in fields]
+    swap = indexing == "xy" and count > 1
+    dims = [extents(field)[0] for field in fields]
+    if swap:
+        dims[0], dims[1] = dims[1], dims[0]
+    grids = []
+    for index, field in enumerate(fields):
+        place = 1 - index if swap and index < 2 else index
+        along = [1] * count
+        along[place] = extents(field)[0]
+        grids.append(broadcast_to(typed(op.reshape(field, along)), dims))
+    return relax.Tuple(grids)
+
+
+def _one_hot(
+    indices: te.Tensor, on_value: te.Tensor, off_value: te.Tensor, depth: list[Any], axis: int
+) -> te.Tensor:
+    """on_value where the position along `axis` is the index, off_value elsewhere."""
+    place = len(indices.shape) if axis < 0 else axis
+    shape = [*indices.shape[:place], depth[0], *indices.shape[place:]]
+
+    def value(*at: Any) -> Any:
+        index = indices(*at[:place], *at[place + 1 :])
+        hit = index.astype("int64") == at[place].astype("int64")
+        return tirx.Select(hit, on_value(), off_value())
+
+    return te.compute(shape, value, name="one_hot")
+
+
+_one_hot_kernel = kernel("one_hot", _one_hot)
+
+
+@operator("one_hot", 3, how="TE")
+def one_hot(
+    indices: relax.Expr,
+    on_value: Any,
+    off_value: Any,
+    depth: Any,
+    axis: int = -1,
+    dtype: str = "",
+) -> relax.Expr:
+    """A new axis of `depth` positions, `on_value` at the index and `off_value` elsewhere."""
+    values = [_scalar(value, dtype or "float32") for value in (on_value, off_value)]
+    on, off = (_cast(value, dtype) for value in values)
+    if isinstance(depth, relax.Expr) and extents(depth) == []:
+        depth = relax.op.reshape(depth, [1]) if constant_value(depth) is None else depth
+        depth = typed(depth)
+    return shaped(
+        depth, lambda dims: _one_hot_kernel(indices, on, off, relax.ShapeExpr(dims), axis=int(axis))
+    )
+
+
+dynamic_form("one_hot", one_hot, ["indices", "on_value", "off_value", "depth"])
+
+
+@operator("shape_of", how="composed")
+def shape_of(data: relax.Expr, dtype: str = "int32") -> relax.Expr:
+    """The shape as a tensor."""
+    return shape_tensor(data, dtype or "int32")
+
+
+@operator("ndarray_size", how="composed")
+def ndarray_size(data: relax.Expr, dtype: str = "int32") -> relax.Expr:
+    """Number of elements, a scalar."""
+    name = dtype or "int32"
+    dims = extents(data)
+    if all(isinstance(value, int) for value in dims):
+        return relax.const(math.prod(dims), name)
+    return op.prod(shape_tensor(data, name))
+
+
+@operator("tile", how="direct")
+def tile(data: relax.Expr, reps: Any) -> relax.Expr:
+    """`data` repeated along each axis; a longer `reps` adds axes in front."""
+    return shaped(reps, lambda counts: _tile(data, counts))
+
+
+dynamic_form("tile", tile, ["data", "reps"])
+
+
+def _tile_at_run_time(data: te.Tensor, counts: list[Any]) -> te.Tensor:
+    """`data` repeated counts[i] times along axis i; it has as many axes as there are counts."""
+    shape = [size * count for size, count in zip(data.shape, counts)]
+    return te.compute(
+        shape,
+        lambda *at: data(*(tirx.floormod(i, size) for i, size in zip(at, data.shape))),
+        name="tile",
+    )
+
+
+_tile_kernel = kernel("tile", _tile_at_run_time)
+
+
+def _tile(data: relax.Expr, counts: list[Any]) -> relax.Expr:
+    if all(isinstance(value, int) for value in [*counts, *extents(data)]):
+        return op.tile(data, integers(counts))
+    size = max(len(counts), len(extents(data)))
+    counts = [1] * (size - len(counts)) + list(counts)
+    shape = [1] * (size - len(extents(data))) + extents(data)
+    if len(shape) != len(extents(data)):
+        data = typed(op.reshape(data, shape))
+    return _tile_kernel(data, relax.ShapeExpr(counts))

@@ -1,0 +1,242 @@
+"""`relay.image`: resizing, cropping, sampling."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tvm import relax, topi
+
+from ...errors import RelayTypeError
+from .kernel import kernel
+from .registry import dynamic_form, operator
+from .shapes import Extent, constant_value, dtype, integers, shaped
+
+op = relax.op
+
+_RESIZE = {1: topi.image.resize1d, 2: topi.image.resize2d, 3: topi.image.resize3d}
+
+
+def _resize_kernel(count: int) -> Any:
+    def compute(
+        data: Any,
+        size: list[Any],
+        roi: list[float],
+        layout: str,
+        method: str,
+        mode: str,
+        rounding_method: str,
+        cubic_alpha: float,
+        cubic_exclude: int,
+        extrapolation_value: float,
+        out_dtype: str,
+    ) -> Any:
+        return _RESIZE[count](
+            data, roi, size, layout, method, mode, rounding_method, cubic_alpha, cubic_exclude,
+            extrapolation_value, out_dtype, size,
+        )  # fmt: skip
+
+    return kernel(f"image.resize{count}d", compute)
+
+
+_RESIZE_KERNELS = {count: _resize_kernel(count) for count in _RESIZE}
+
+
+def resize_to(
+    data: relax.Expr,
+    size: Sequence[Extent],
+    layout: str,
+    method: str,
+    mode: str,
+    rounding_method: str = "",
+    cubic_alpha: float = -0.5,
+    cubic_exclude: int = 0,
+    extrapolation_value: float = 0.0,
+    roi: Sequence[float] = (),
+    out_dtype: str = "",
+) -> relax.Expr:
+    """`data` resized to `size`, whose extents may be symbolic."""
+    count = len(size)
+    if method == "nearest_neighbor" and rounding_method == "":
+        rounding_method = "round" if mode == "align_corners" else "floor"
+    region = [float(value) for value in roi] or [0.0] * (2 * count)
+    return _RESIZE_KERNELS[count](
+        data,
+        relax.ShapeExpr(list(size)),
+        roi=region,
+        layout=layout,
+        method=method,
+        mode=mode,
+        rounding_method=rounding_method,
+        cubic_alpha=float(cubic_alpha),
+        cubic_exclude=int(cubic_exclude),
+        extrapolation_value=float(extrapolation_value),
+        out_dtype=str(out_dtype or "") or dtype(data),
+    )
+
+
+def _resize(count: int, plain: str) -> Any:
+    def resize(
+        data: relax.Expr,
+        size: Any,
+        roi: Any = None,
+        layout: str = plain,
+        method: str = "linear",
+        coordinate_transformation_mode: str = "half_pixel",
+        rounding_method: str = "",
+        cubic_alpha: float = -0.5,
+        cubic_exclude: int = 0,
+        extrapolation_value: float = 0.0,
+        out_dtype: str | None = None,
+    ) -> relax.Expr:
+        region = constant_value(roi) if isinstance(roi, relax.Expr) else roi
+        if region is None and roi is not None:
+            if coordinate_transformation_mode == "tf_crop_and_resize":
+                raise RelayTypeError("the region of interest is known at run time only")
+            region = ()
+        values = [float(value) for value in (() if region is None else region)]
+        return shaped(
+            [int(size)] * count if isinstance(size, int) else size,
+            lambda extents_: resize_to(
+                data, extents_, layout, method, coordinate_transformation_mode, rounding_method,
+                cubic_alpha, cubic_exclude, extrapolation_value, values, str(out_dtype or ""),
+            ),
+        )  # fmt: skip
+
+    name = f"resize{count}d"
+    resize.__name__ = resize.__qualname__ = name
+    resize.__doc__ = f"""`data` resized along {count} axes.
+
+    Methods are nearest_neighbor, linear and cubic; `roi` is the region in relative coordinates
+    that tf_crop_and_resize shows.
+    """
+    return operator(f"image.{name}", defaults={"rounding_method": "round"}, how="TOPI")(resize)
+
+
+resize1d = _resize(1, "NCW")
+resize2d = _resize(2, "NCHW")
+resize3d = _resize(3, "NCDHW")
+dynamic_form("image.resize2d", resize2d, ["data", "size", "roi"])
+
+_crop_and_resize = kernel(
+    "image.crop_and_resize",
+    lambda data, boxes, box_indices, **attrs: topi.image.crop_and_resize(
+        data,
+        boxes,
+        box_indices,
+        attrs["crop_size"],
+        attrs["layout"],
+        attrs["method"],
+        attrs["extrapolation_value"],
+        attrs["out_dtype"],
+    ),
+)
+
+
+@operator("image.crop_and_resize", 3, how="TOPI")
+def crop_and_resize(
+    data: relax.Expr,
+    boxes: relax.Expr,
+    box_indices: relax.Expr,
+    crop_size: Any,
+    layout: str = "NCHW",
+    method: str = "bilinear",
+    extrapolation_value: float = 0,
+    out_dtype: str | None = None,
+) -> relax.Expr:
+    """Boxes of images, in relative coordinates, resized to one size."""
+    return _crop_and_resize(
+        data,
+        boxes,
+        box_indices,
+        crop_size=integers(crop_size, 2),
+        layout=layout,
+        method=method,
+        extrapolation_value=float(extrapolation_value),
+        out_dtype=str(out_dtype or "") or dtype(data),
+    )
+
+
+def _dilation2d_compute(data: Any, weight: Any, layout: str, **attrs: Any) -> Any:
+    function = getattr(topi.image, f"dilation2d_{layout.lower()}")
+    return function(
+        data, weight, attrs["strides"], attrs["padding"], attrs["dilations"], attrs["out_dtype"]
+    )
+
+
+_dilation2d = kernel("image.dilation2d", _dilation2d_compute)
+
+
+@operator("image.dilation2d", 2, how="TOPI")
+def dilation2d(
+    data: relax.Expr,
+    weight: relax.Expr,
+    strides: Any = (1, 1),
+    padding: Any = (0, 0),
+    dilations: Any = (1, 1),
+    data_layout: str = "NCHW",
+    kernel_layout: str = "IHW",
+    out_dtype: str = "",
+) -> relax.Expr:
+    """Grey dilation: the largest sum of the image and the weight in each window."""
+    from .nn.layouts import convert, paddings
+
+    if data_layout not in ("NCHW", "NHWC"):
+        raise RelayTypeError(f"data_layout must be NCHW or NHWC, not {data_layout!r}")
+    wanted = "IHW" if data_layout == "NCHW" else "HWI"
+    return _dilation2d(
+        data,
+        convert(weight, kernel_layout, wanted),
+        layout=data_layout,
+        strides=integers(strides, 2),
+        padding=paddings(padding, 2),
+        dilations=integers(dilations, 2),
+        out_dtype=str(out_dtype or "") or dtype(data),
+    )
+
+
+_affine_grid = kernel(
+    "image.affine_grid", lambda data, size: topi.image.affine_grid(data, size, True)
+)
+
+
+@operator("image.affine_grid", how="TOPI")
+def affine_grid(data: relax.Expr, target_shape: Any = None) -> relax.Expr:
+    """Sampling positions of affine maps: (batch, 2, height, width)."""
+    if target_shape is None:
+        raise RelayTypeError("target_shape must be given")
+    return _affine_grid(data, relax.ShapeExpr(integers(target_shape)))
+
+
+_grid_sample = kernel(
+    "image.grid_sample",
+    lambda data, grid, **attrs: topi.image.grid_sample(
+        data,
+        grid,
+        attrs["method"],
+        attrs["layout"],
+        attrs["padding_mode"],
+        attrs["align_corners"],
+    ),
+)
+
+
+@operator("image.grid_sample", 2, how="TOPI")
+def grid_sample(
+    data: relax.Expr,
+    grid: relax.Expr,
+    method: str = "bilinear",
+    layout: str = "NCHW",
+    padding_mode: str = "zeros",
+    align_corners: bool = True,
+) -> relax.Expr:
+    """Values at the positions of a grid whose coordinates go from -1 to 1."""
+    return _grid_sample(
+        data,
+        grid,
+        method=method,
+        layout=layout,
+        padding_mode=padding_mode,
+        align_corners=bool(align_corners),
+    )
+

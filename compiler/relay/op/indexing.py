@@ -1,0 +1,261 @@
+"""Operators that gather, scatter and select elements."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tvm import relax, te, tirx, topi
+
+from ...errors import RelayTypeError
+from ..infer import type_of, typed
+from .kernel import kernel
+from .registry import operator
+from .shapes import (
+    axis_of,
+    broadcast_to,
+    dtype,
+    extents,
+    is_float,
+    joint_shape,
+    rank,
+    with_shape,
+)
+from .transform import cast_to, tuple_fields
+
+op = relax.op
+
+
+def require_integers(expr: relax.Expr, what: str) -> relax.Expr:
+    """`expr`, if it holds integers.
+
+    Raises
+    ------
+    RelayTypeError
+        It holds something else.
+    """
+    if is_float(dtype(expr)):
+        raise RelayTypeError(f"argument {what} must hold integers, it has the type {type_of(expr)}")
+    return expr
+
+
+_take_batched = kernel(
+    "take",
+    lambda data, indices, axis, batch_dims, mode: topi.take(data, indices, axis, batch_dims, mode),
+)
+
+
+@operator("take", 2, how="direct")
+def take(
+    data: relax.Expr,
+    indices: relax.Expr,
+    axis: int | None = None,
+    batch_dims: int = 0,
+    mode: str = "clip",
+) -> relax.Expr:
+    """Slices along an axis, or elements of the flat tensor; modes "clip", "wrap" and "fast"."""
+    if mode not in ("clip", "wrap", "fast"):
+        raise RelayTypeError(f"mode must be 'clip', 'wrap' or 'fast', not {mode!r}")
+    require_integers(indices, "indices")
+    if axis is None:
+        return op.take(typed(op.reshape(data, [-1])), indices, 0, mode=mode)
+    where = axis_of(axis, rank(data))
+    if batch_dims:
+        batch = int(batch_dims)
+        batch += rank(indices) if batch < 0 else 0
+        return _take_batched(data, indices, axis=where, batch_dims=batch, mode=mode)
+    return op.take(data, indices, where, mode=mode)
+
+
+@operator("gather", ["data", "indices"], how="direct")
+def gather(data: relax.Expr, axis: int, indices: relax.Expr) -> relax.Expr:
+    """Elements whose place along `axis` is given, in numpy's take_along_axis."""
+    require_integers(indices, "indices")
+    return _gather(data, indices, axis=axis_of(axis, rank(data)))
+
+
+_gather = kernel("gather", lambda data, indices, axis: topi.gather(data, axis, indices))
+
+
+def _gather_nd_compute(data: te.Tensor, indices: te.Tensor, batch_dims: int) -> te.Tensor:
+    """data[b..., indices[:, b..., i...], rest...]."""
+    depth = int(indices.shape[0])
+    spread = indices.shape[1:]
+    rest = data.shape[batch_dims + depth :]
+
+    def value(*at: Any) -> Any:
+        where = at[: len(spread)]
+        picked = [indices(m, *where) for m in range(depth)]
+        return data(*at[:batch_dims], *picked, *at[len(spread) :])
+
+    return te.compute([*spread, *rest], value, name="gather_nd")
+
+
+_gather_nd = kernel("gather_nd", _gather_nd_compute)
+
+
+@operator("gather_nd", 2, how="TE")
+def gather_nd(
+    data: relax.Expr, indices: relax.Expr, batch_dims: int = 0, index_rank: int | None = None
+) -> relax.Expr:
+    """Slices at positions that the first axis of `indices` runs through."""
+    require_integers(indices, "indices")
+    depth = extents(indices)[0]
+    if not isinstance(depth, int):
+        if index_rank is None:
+            raise RelayTypeError(
+                f"argument indices has the type {type_of(indices)}: the extent of its first axis "
+                "must be known, or given as index_rank"
+            )
+        depth = int(index_rank)
+        indices = typed(op.reshape(indices, [depth, *extents(indices)[1:]]))
+    if int(batch_dims) + depth > rank(data):
+        raise RelayTypeError(
+            f"argument indices of type {type_of(indices)} has more coordinates than data of type "
+            f"{type_of(data)} has dimensions"
+        )
+    return _gather_nd(data, indices, batch_dims=int(batch_dims))
+
+
+@operator("adv_index", how="direct")
+def adv_index(inputs: relax.Expr) -> relax.Expr:
+    """numpy's advanced indexing: the first field at the positions that the others give."""
+    data, *indices = tuple_fields(inputs)
+    shape = joint_shape([extents(index) for index in indices])
+    return _adv_index(data, relax.Tuple([broadcast_to(index, shape) for index in indices]))
+
+
+_adv_index = kernel("adv_index", lambda data, indices: topi.adv_index(data, indices))
+
+
+@operator("where", 3, how="direct")
+def where(condition: relax.Expr, x: relax.Expr, y: relax.Expr) -> relax.Expr:
+    """x where the condition is not 0, y elsewhere; all three broadcast."""
+    if dtype(x) != dtype(y):
+        raise RelayTypeError(
+            f"argument y has the type {type_of(y)}, its dtype must be that of x: {type_of(x)}"
+        )
+    operands = [cast_to(condition, "bool"), x, y]
+    result = typed(op.where(*operands))
+    if result.ty.shape is None:
+        shape = joint_shape([extents(operand) for operand in operands])
+        result = typed(op.where(*(broadcast_to(operand, shape) for operand in operands)))
+    return result
+
+
+_UPDATES: dict[str, Callable[[Any, Any], Any]] = {
+    "add": lambda old, new: old + new,
+    "mul": lambda old, new: old * new,
+    "min": tirx.min,
+    "max": tirx.max,
+}
+
+
+@operator("scatter_elements", 3, how="direct")
+def scatter_elements(
+    data: relax.Expr,
+    indices: relax.Expr,
+    updates: relax.Expr,
+    axis: int = 0,
+    reduction: str = "update",
+) -> relax.Expr:
+    """A copy of data with updates put, or combined, at given places along an axis."""
+    if reduction not in ("update", "mean", *_UPDATES):
+        raise RelayTypeError(f"reduction {reduction!r} is unknown")
+    require_integers(indices, "indices")
+    return op.scatter_elements(data, indices, updates, axis_of(axis, rank(data)), reduction)
+
+
+@operator("scatter_nd", 3)
+def scatter_nd(
+    data: relax.Expr, indices: relax.Expr, updates: relax.Expr, mode: str = "update"
+) -> relax.Expr:
+    """A copy of data with updates put, or combined, at the positions of `gather_nd`."""
+    if mode not in ("update", *_UPDATES):
+        raise RelayTypeError(f"mode {mode!r} is unknown")
+    require_integers(indices, "indices")
+    return _scatter_nd(data, indices, updates, mode=mode)
+
+
+_scatter_nd = kernel(
+    "scatter_nd", lambda data, indices, updates, mode: topi.scatter_nd(data, indices, updates, mode)
+)
+
+
+@operator("segment_sum", 2)
+def segment_sum(
+    data: relax.Expr, segment_ids: relax.Expr, num_segments: Any = None
+) -> relax.Expr:
+    """Sums of the slices along the first axis that have the same segment number."""
+    dims = extents(data)
+    if num_segments is None:
+        last = typed(op.add(typed(op.max(segment_ids)), relax.const(1, dtype(segment_ids))))
+        return with_shape(
+            typed(op.reshape(last, [1])), lambda n: _segment_sums(data, segment_ids, n[0])
+        )
+    if isinstance(num_segments, relax.Expr):
+        count = typed(op.reshape(num_segments, [1]))
+        return with_shape(count, lambda n: _segment_sums(data, segment_ids, n[0]))
+    del dims
+    return _segment_sums(data, segment_ids, int(num_segments))
+
+
+def _segment_sums(data: relax.Expr, ids: relax.Expr, count: Any) -> relax.Expr:
+    shape = extents(data)
+    start = typed(op.zeros([count, *shape[1:]], dtype(data)))
+    column = typed(op.reshape(ids, [shape[0]] + [1] * (len(shape) - 1)))
+    return op.scatter_elements(start, broadcast_to(column, shape), data, 0, "add")
+
+
+def _argwhere(order: te.Tensor, data: te.Tensor, count: list[Any]) -> te.Tensor:
+    """Coordinates of flat positions in `data`, one row for each."""
+    sizes = list(data.shape)
+
+    def value(row: Any, column: Any) -> Any:
+        result: Any = tirx.const(0, "int64")
+        for axis in range(len(sizes)):
+            step: Any = tirx.const(1, "int64")
+            for size in sizes[axis + 1 :]:
+                step = step * size
+            place = tirx.floormod(tirx.floordiv(order(row).astype("int64"), step), sizes[axis])
+            result = tirx.Select(column == axis, place, result)
+        return result.astype("int32")
+
+    return te.compute((count[0], len(sizes)), value, name="argwhere")
+
+
+_argwhere_kernel = kernel("argwhere", _argwhere)
+
+
+@operator("argwhere")
+def argwhere(condition: relax.Expr) -> relax.Expr:
+    """Coordinates of the elements that are not 0: (count, rank) of int32.
+
+    A stable sort brings the positions of these elements to the front in their order.
+    """
+    hits = typed(op.reshape(cast_to(condition, "bool"), [-1]))
+    order = typed(op.argsort(cast_to(typed(op.logical_not(hits)), "int32"), 0, False, "int32"))
+    count = typed(op.reshape(typed(op.sum(cast_to(hits, "int64"))), [1]))
+    return with_shape(
+        count, lambda n: _argwhere_kernel(order, condition, relax.ShapeExpr(n))
+    )
+
+
+_unravel = kernel("unravel_index", lambda indices, shape: topi.unravel_index(indices, shape))
+
+
+@operator("unravel_index", 2, how="TOPI")
+def unravel_index(indices: relax.Expr, shape: relax.Expr) -> relax.Expr:
+    """Coordinates of flat positions in a tensor of `shape`, along a new first axis."""
+    return _unravel(indices, cast_to(shape, dtype(indices)))
+
+
+def positions(like: Sequence[Any], name: str) -> relax.Expr:
+    """0, 1, 2, ... as a vector of an extent."""
+    return typed(_positions(relax.ShapeExpr(list(like)), dtype=name))
+
+
+_positions = kernel(
+    "positions",
+    lambda shape, dtype: te.compute(shape, lambda i: i.astype(dtype), name="positions"),
+)

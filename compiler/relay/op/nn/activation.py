@@ -1,0 +1,72 @@
+"""Activations, softmax and dropout."""
+
+from __future__ import annotations
+
+from tvm import relax, topi
+
+from ...expr import TupleGetItem
+from ...infer import typed
+from ..kernel import kernel
+from ..registry import operator
+from ..shapes import assign_type, axis_of, dtype, extents, rank
+
+op = relax.op
+
+
+@operator("nn.relu", how="direct")
+def relu(data: relax.Expr) -> relax.Expr:
+    """max(x, 0)."""
+    return op.nn.relu(data)
+
+
+@operator("nn.leaky_relu", defaults={"alpha": 0.25}, how="direct")
+def leaky_relu(data: relax.Expr, alpha: float = 0.01) -> relax.Expr:
+    """x where it is positive, alpha * x elsewhere."""
+    return op.nn.leakyrelu(data, float(alpha))
+
+
+@operator("nn.prelu", 2, how="direct")
+def prelu(data: relax.Expr, alpha: relax.Expr, axis: int = 1) -> relax.Expr:
+    """x where it is positive, alpha[channel] * x elsewhere."""
+    where = axis_of(axis, rank(data))
+    assign_type(alpha, [extents(data)[where]], dtype(data))
+    return op.nn.prelu(data, alpha, where)
+
+
+@operator("nn.softmax", how="direct")
+def softmax(data: relax.Expr, axis: int = -1) -> relax.Expr:
+    """Exponentials divided by their sum along an axis."""
+    return op.nn.softmax(data, axis_of(axis, rank(data)))
+
+
+@operator("nn.log_softmax", how="direct")
+def log_softmax(data: relax.Expr, axis: int = -1) -> relax.Expr:
+    """Logarithm of softmax."""
+    return op.nn.log_softmax(data, axis_of(axis, rank(data)))
+
+
+_fast_softmax = kernel("nn.fast_softmax", lambda data, axis: topi.nn.fast_softmax(data, axis))
+
+
+@operator("nn.fast_softmax", how="TOPI")
+def fast_softmax(data: relax.Expr, axis: int = -1) -> relax.Expr:
+    """Softmax with an approximate exponential."""
+    return _fast_softmax(data, axis=axis_of(axis, rank(data)))
+
+
+@operator("nn.dropout")
+def dropout_pair(data: relax.Expr, rate: float = 0.5) -> relax.Expr:
+    """The data as they are, and the mask of inference, which is all ones."""
+    return relax.Tuple([data, typed(op.ones(extents(data), dtype(data)))])
+
+
+def dropout(data: relax.Expr, rate: float = 0.5) -> relax.Expr:
+    """Identity: nothing is dropped in inference."""
+    return TupleGetItem(dropout_pair(data, rate), 0)
+
+
+def dropout_raw(data: relax.Expr, rate: float = 0.5) -> relax.Expr:
+    """The data and the mask, as a tuple."""
+    return dropout_pair(data, rate)
+
+

@@ -1,0 +1,149 @@
+"""Transposed convolutions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tvm import relax
+
+from ....errors import RelayTypeError
+from ...infer import type_of, typed
+from ..registry import operator
+from ..shapes import assign_type, dtype, extents, integers
+from ..transform import cast_to
+from .layouts import PLAIN, convert, is_plain, paddings, permuted
+from .padding import dilate
+
+op = relax.op
+
+_TRANSPOSED: dict[int, Callable[..., relax.Expr]] = {
+    1: op.nn.conv1d_transpose,
+    2: op.nn.conv2d_transpose,
+    3: op.nn.conv3d_transpose,
+}
+
+
+def _convolve_transposed(
+    data: relax.Expr,
+    weight: relax.Expr,
+    count: int,
+    strides: Any,
+    padding: Any,
+    dilation: Any,
+    groups: int,
+    channels: Any,
+    kernel_size: Any,
+    data_layout: str,
+    kernel_layout: str,
+    out_layout: str,
+    output_padding: Any,
+    out_dtype: str,
+) -> relax.Expr:
+    """A transposed convolution over `count` axes, computed in the plain layouts.
+
+    A dilated kernel is computed as the kernel with zeros between its taps.
+    """
+    groups = int(groups)
+    plain, plain_kernel = PLAIN["data"][count], PLAIN["transposed"][count]
+    result_layout = out_layout or data_layout
+    data = convert(data, data_layout, plain)
+    in_channels = extents(data)[1]
+    if weight.ty.is_missing():
+        if channels is None or kernel_size is None or not is_plain(kernel_layout):
+            raise RelayTypeError(
+                "argument weight has no type; give it one, or give channels and kernel_size"
+            )
+        shape = [in_channels, int(channels) // groups, *integers(kernel_size, count)]
+        assign_type(weight, permuted(shape, plain_kernel, kernel_layout), dtype(data))
+    weight = convert(weight, kernel_layout, plain_kernel)
+    if isinstance(in_channels, int) and extents(weight)[0] != in_channels:
+        raise RelayTypeError(
+            f"argument weight of type {type_of(weight)} takes {extents(weight)[0]} channels; data "
+            f"has the type {type_of(data)}"
+        )
+    spread = integers(dilation, count)
+    if any(step != 1 for step in spread):
+        weight = dilate(weight, [1, 1, *spread])
+    name = str(out_dtype or "") or dtype(data)
+    if dtype(weight) != dtype(data):
+        data, weight = cast_to(data, name), cast_to(weight, name)
+    result = _TRANSPOSED[count](
+        data,
+        weight,
+        strides=integers(strides, count),
+        padding=paddings(padding, count),
+        output_padding=integers(output_padding, count),
+        groups=groups,
+        out_dtype=None if name == dtype(data) else name,
+    )
+    return convert(typed(result), plain, result_layout)
+
+
+@operator("nn.conv1d_transpose", 2, how="direct")
+def conv1d_transpose(
+    data: relax.Expr,
+    weight: relax.Expr,
+    strides: Any = (1,),
+    padding: Any = (0,),
+    dilation: Any = (1,),
+    groups: int = 1,
+    channels: int | None = None,
+    kernel_size: Any = None,
+    data_layout: str = "NCW",
+    kernel_layout: str = "IOW",
+    out_layout: str = "",
+    output_padding: Any = (0,),
+    out_dtype: str = "",
+) -> relax.Expr:
+    """Transposed convolution along one axis."""
+    return _convolve_transposed(
+        data, weight, 1, strides, padding, dilation, groups, channels, kernel_size,
+        data_layout, kernel_layout, out_layout, output_padding, out_dtype,
+    )  # fmt: skip
+
+
+@operator("nn.conv2d_transpose", 2, how="direct")
+def conv2d_transpose(
+    data: relax.Expr,
+    weight: relax.Expr,
+    strides: Any = (1, 1),
+    padding: Any = (0, 0),
+    dilation: Any = (1, 1),
+    groups: int = 1,
+    channels: int | None = None,
+    kernel_size: Any = None,
+    data_layout: str = "NCHW",
+    kernel_layout: str = "IOHW",
+    out_layout: str = "",
+    output_padding: Any = (0, 0),
+    out_dtype: str = "",
+) -> relax.Expr:
+    """Transposed convolution over height and width."""
+    return _convolve_transposed(
+        data, weight, 2, strides, padding, dilation, groups, channels, kernel_size,
+        data_layout, kernel_layout, out_layout, output_padding, out_dtype,
+    )  # fmt: skip
+
+
+@operator("nn.conv3d_transpose", 2, how="direct")
+def conv3d_transpose(
+    data: relax.Expr,
+    weight: relax.Expr,
+    strides: Any = (1, 1, 1),
+    padding: Any = (0, 0, 0),
+    dilation: Any = (1, 1, 1),
+    groups: int = 1,
+    channels: int | None = None,
+    kernel_size: Any = None,
+    data_layout: str = "NCDHW",
+    kernel_layout: str = "IODHW",
+    out_layout: str = "",
+    output_padding: Any = (0, 0, 0),
+    out_dtype: str = "",
+) -> relax.Expr:
+    """Transposed convolution over depth, height and width."""
+    return _convolve_transposed(
+        data, weight, 3, strides, padding, dilation, groups, channels, kernel_size,
+        data_layout, kernel_layout, out_layout, output_padding, out_dtype,
+    )  # fmt: skip

@@ -1,0 +1,349 @@
+"""Convolutions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tvm import relax, topi
+
+from ....errors import RelayTypeError
+from ...infer import type_of, typed
+from ..kernel import kernel
+from ..registry import operator
+from ..shapes import assign_type, dtype, extents, integers
+from ..transform import cast_to
+from .layouts import PLAIN, convert, is_plain, paddings, permuted
+
+op = relax.op
+
+_CONVOLUTIONS: dict[int, Callable[..., relax.Expr]] = {
+    1: op.nn.conv1d,
+    2: op.nn.conv2d,
+    3: op.nn.conv3d,
+}
+
+
+def convolve(
+    data: relax.Expr,
+    weight: relax.Expr,
+    count: int,
+    strides: Any,
+    padding: Any,
+    dilation: Any,
+    groups: int,
+    channels: Any,
+    kernel_size: Any,
+    data_layout: str,
+    kernel_layout: str,
+    out_layout: str,
+    out_dtype: str,
+) -> relax.Expr:
+    """A convolution over `count` spatial axes, in any layouts.
+
+    A weight without a type gets the one that `channels` and `kernel_size` demand; a depthwise
+    weight (C_in, multiplier, ...) becomes Relax's (C_in * multiplier, 1, ...). Packed layouts are
+    converted to the plain ones and back.
+    """
+    groups = int(groups)
+    plain, plain_kernel = PLAIN["data"][count], PLAIN["kernel"][count]
+    result_layout = out_layout or data_layout
+    if not is_plain(data_layout):
+        data, data_layout = convert(data, data_layout, plain), plain
+    in_channels = permuted(extents(data), data_layout, plain)[1]
+    if weight.ty.is_missing():
+        _infer_weight(weight, data, in_channels, groups, channels, kernel_size, kernel_layout)
+    weight, kernel_layout = _plain_weight(weight, kernel_layout, plain_kernel, groups, in_channels)
+    _check_weight(data, weight, kernel_layout, plain_kernel, groups, channels, kernel_size, in_channels)
+    name = str(out_dtype or "") or dtype(data)
+    if dtype(weight) != dtype(data):
+        data, weight = cast_to(data, name), cast_to(weight, name)
+    result = _CONVOLUTIONS[count](
+        data,
+        weight,
+        strides=integers(strides, count),
+        padding=paddings(padding, count),
+        dilation=integers(dilation, count),
+        groups=groups,
+        data_layout=data_layout,
+        kernel_layout=kernel_layout,
+        out_dtype=None if name == dtype(data) else name,
+    )
+    return convert(typed(result), data_layout, result_layout)
+
+
+def _infer_weight(
+    weight: relax.Expr,
+    data: relax.Expr,
+    in_channels: Any,
+    groups: int,
+    channels: Any,
+    kernel_size: Any,
+    kernel_layout: str,
+) -> None:
+    if channels is None or kernel_size is None:
+        raise RelayTypeError(
+            "argument weight has no type; give it one, or give channels and kernel_size"
+        )
+    plain = "OI" + "DHW"[-len(integers(kernel_size)) :]
+    shape = [int(channels), in_channels // groups, *integers(kernel_size)]
+    assign_type(weight, permuted(shape, plain, kernel_layout), dtype(data))
+
+
+def _plain_weight(
+    weight: relax.Expr, layout: str, plain: str, groups: int, in_channels: Any
+) -> tuple[relax.Expr, str]:
+    """The weight with plain axes, and a depthwise one with one input channel for each filter."""
+    if not is_plain(layout):
+        weight, layout = convert(weight, layout, plain), plain
+    outer, inner, *size = permuted(extents(weight), layout, plain)
+    if groups > 1 and outer == groups == in_channels and inner != 1:
+        weight = convert(weight, layout, plain)
+        return typed(op.reshape(weight, [outer * inner, 1, *size])), plain
+    return weight, layout
+
+
+def _check_weight(
+    data: relax.Expr,
+    weight: relax.Expr,
+    layout: str,
+    plain: str,
+    groups: int,
+    channels: Any,
+    kernel_size: Any,
+    in_channels: Any,
+) -> None:
+    """Raise unless the weight fits the data and the attributes that describe it."""
+    outer, inner, *size = permuted(extents(weight), layout, plain)
+    problem = ""
+    if isinstance(in_channels, int) and isinstance(inner, int) and inner * groups != in_channels:
+        problem = f"takes {inner} channels in each of {groups} groups"
+    elif channels is not None and isinstance(outer, int) and int(channels) != outer:
+        problem = f"makes {outer} channels, the attribute channels says {int(channels)}"
+    elif kernel_size is not None and len(list(kernel_size)) and integers(kernel_size) != size:
+        problem = f"has the kernel size {size}, the attribute kernel_size says {list(kernel_size)}"
+    if problem:
+        raise RelayTypeError(
+            f"argument weight of type {type_of(weight)} {problem}; data has the type {type_of(data)}"
+        )
+
+
+@operator("nn.conv1d", 2, how="direct")
+def conv1d(
+    data: relax.Expr,
+    weight: relax.Expr,
+    strides: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+    channels: int | None = None,
+    kernel_size: Any = None,
+    data_layout: str = "NCW",
+    kernel_layout: str = "OIW",
+    out_layout: str = "",
+    out_dtype: str = "",
+) -> relax.Expr:
+    """Convolution along one axis."""
+    size = integers(kernel_size, 1) if kernel_size is not None else None
+    return convolve(
+        data, weight, 1, strides, padding, dilation, groups, channels, size,
+        data_layout, kernel_layout, out_layout, out_dtype,
+    )  # fmt: skip
+
+
+@operator("nn.conv2d", 2, how="direct")
+def conv2d(
+    data: relax.Expr,
+    weight: relax.Expr,
+    strides: Any = (1, 1),
+    padding: Any = (0, 0),
+    dilation: Any = (1, 1),
+    groups: int = 1,
+    channels: int | None = None,
+    kernel_size: Any = None,
+    data_layout: str = "NCHW",
+    kernel_layout: str = "OIHW",
+    out_layout: str = "",
+    out_dtype: str = "",
+) -> relax.Expr:
+    """Convolution over height and width."""
+    size = integers(kernel_size, 2) if kernel_size is not None else None
+    return convolve(
+        data, weight, 2, strides, padding, dilation, groups, channels, size,
+        data_layout, kernel_layout, out_layout, out_dtype,
+    )  # fmt: skip
+
+
+@operator("nn.conv3d", 2, how="direct")
+def conv3d(
+    data: relax.Expr,
+    weight: relax.Expr,
+    strides: Any = (1, 1, 1),
+    padding: Any = (0, 0, 0),
+    dilation: Any = (1, 1, 1),
+    groups: int = 1,
+    channels: int | None = None,
+    kernel_size: Any = None,
+    data_layout: str = "NCDHW",
+    kernel_layout: str = "OIDHW",
+    out_layout: str = "",
+    out_dtype: str = "",
+) -> relax.Expr:
+    """Convolution over depth, height and width."""
+    size = integers(kernel_size, 3) if kernel_size is not None else None
+    return convolve(
+        data, weight, 3, strides, padding, dilation, groups, channels, size,
+        data_layout, kernel_layout, out_layout, out_dtype,
+    )  # fmt: skip
+
+
+@operator("nn.conv2d_backward_weight", 2, ignored=("out_layout",))
+def conv2d_backward_weight(
+    grad: relax.Expr,
+    data: relax.Expr,
+    strides: Any = (1, 1),
+    padding: Any = (0, 0),
+    dilation: Any = (1, 1),
+    groups: int = 1,
+    channels: int | None = None,
+    kernel_size: Any = None,
+    grad_layout: str = "NCHW",
+    data_layout: str = "NCHW",
+    kernel_layout: str = "OIHW",
+    out_dtype: str = "",
+) -> relax.Expr:
+    """Gradient of conv2d with respect to its weight.
+
+    It is a convolution of the data with the gradient, images and channels exchanged, and strides
+    and dilation too: (C, N, H, W) * (O, N, h, w) -> (C, O, kh, kw). The groups are one
+    convolution with as many groups, over data whose channels of a group lie on the batch axis.
+    """
+    if kernel_size is None:
+        raise RelayTypeError("kernel_size must be given")
+    groups = int(groups)
+    grad, data = convert(grad, grad_layout, "NCHW"), convert(data, data_layout, "NCHW")
+    batch = extents(grad)[0]
+    _, in_channels, *size = extents(data)
+    each = in_channels // groups
+    data = typed(op.reshape(data, [batch, groups, each, *size]))
+    data = typed(op.permute_dims(data, [2, 1, 0, 3, 4]))
+    data = typed(op.reshape(data, [each, groups * batch, *size]))
+    grad = typed(op.permute_dims(grad, [1, 0, 2, 3]))
+    full = typed(
+        op.nn.conv2d(
+            data,
+            grad,
+            strides=integers(dilation, 2),
+            padding=paddings(padding, 2),
+            dilation=integers(strides, 2),
+            groups=groups,
+        )
+    )
+    kernel_extents = integers(kernel_size, 2)
+    cut = typed(op.strided_slice(full, [2, 3], [0, 0], kernel_extents, [1, 1]))
+    result = convert(typed(op.permute_dims(cut, [1, 0, 2, 3])), "OIHW", kernel_layout)
+    return cast_to(result, out_dtype) if out_dtype else result
+
+
+def _deformable(
+    data: Any,
+    offset: Any,
+    weight: Any,
+    strides: list[int],
+    padding: list[int],
+    dilation: list[int],
+    deformable_groups: int,
+    groups: int,
+    data_layout: str,
+    out_dtype: str,
+) -> Any:
+    function = getattr(topi.nn, f"deformable_conv2d_{data_layout.lower()}")
+    return function(
+        data, offset, weight, strides, padding, dilation, deformable_groups, groups, out_dtype
+    )
+
+
+_deformable_kernel = kernel("nn.deformable_conv2d", _deformable)
+
+
+@operator("nn.deformable_conv2d", 3, how="TOPI")
+def deformable_conv2d(
+    data: relax.Expr,
+    offset: relax.Expr,
+    weight: relax.Expr,
+    strides: Any = (1, 1),
+    padding: Any = (0, 0),
+    dilation: Any = (1, 1),
+    deformable_groups: int = 1,
+    groups: int = 1,
+    channels: int | None = None,
+    kernel_size: Any = None,
+    data_layout: str = "NCHW",
+    kernel_layout: str = "OIHW",
+    out_layout: str = "",
+    out_dtype: str = "",
+) -> relax.Expr:
+    """Convolution whose taps are moved by offsets, read by bilinear interpolation."""
+    in_channels = extents(data)[data_layout.index("C")]
+    if weight.ty.is_missing():
+        size = None if kernel_size is None else integers(kernel_size, 2)
+        _infer_weight(weight, data, in_channels, int(groups), channels, size, kernel_layout)
+    if data_layout not in ("NCHW", "NHWC"):
+        data, data_layout = convert(data, data_layout, "NCHW"), "NCHW"
+    wanted = "OIHW" if data_layout == "NCHW" else "HWIO"
+    result = _deformable_kernel(
+        data,
+        offset,
+        convert(weight, kernel_layout, wanted),
+        strides=integers(strides, 2),
+        padding=paddings(padding, 2),
+        dilation=integers(dilation, 2),
+        deformable_groups=int(deformable_groups),
+        groups=int(groups),
+        data_layout=data_layout,
+        out_dtype=str(out_dtype or "") or dtype(data),
+    )
+    return convert(typed(result), data_layout, out_layout or data_layout)
+
+
+_correlation = kernel(
+    "nn.correlation",
+    lambda data1, data2, **attrs: topi.nn.correlation_nchw(
+        data1,
+        data2,
+        attrs["kernel_size"],
+        attrs["max_displacement"],
+        attrs["stride1"],
+        attrs["stride2"],
+        attrs["padding"],
+        attrs["is_multiply"],
+    ),
+)
+
+
+@operator("nn.correlation", 2, how="TOPI")
+def correlation(
+    data1: relax.Expr,
+    data2: relax.Expr,
+    kernel_size: int = 1,
+    max_displacement: int = 1,
+    stride1: int = 1,
+    stride2: int = 1,
+    padding: Any = (0, 0),
+    is_multiply: bool = True,
+    layout: str = "NCHW",
+) -> relax.Expr:
+    """Products (or distances) of patches of two feature maps at all displacements."""
+    if layout != "NCHW":
+        raise RelayTypeError(f"layout must be NCHW, not {layout}")
+    return _correlation(
+        data1,
+        data2,
+        kernel_size=int(kernel_size),
+        max_displacement=int(max_displacement),
+        stride1=int(stride1),
+        stride2=int(stride2),
+        padding=integers(padding, 1),
+        is_multiply=bool(is_multiply),
+    )
+

@@ -1,0 +1,60 @@
+"""Layout strings and the paddings of windows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tvm import relax
+
+from ....errors import RelayTypeError
+from ...infer import typed
+from ..shapes import Extent, integers
+from ..transform import layout_transform
+
+PLAIN = {
+    "data": {1: "NCW", 2: "NCHW", 3: "NCDHW"},
+    "kernel": {1: "OIW", 2: "OIHW", 3: "OIDHW"},
+    "transposed": {1: "IOW", 2: "IOHW", 3: "IODHW"},
+}
+SPATIAL = {1: "W", 2: "HW", 3: "DHW"}
+
+
+def is_plain(layout: str) -> bool:
+    """Whether a layout only orders axes, as NHWC does and NCHW8c does not."""
+    return layout.isalpha() and layout.isupper()
+
+
+def convert(data: relax.Expr, source: str, target: str) -> relax.Expr:
+    """`data` in another layout."""
+    return data if source == target else layout_transform(data, source, target)
+
+
+def permuted(values: Sequence[Extent], source: str, target: str) -> list[Extent]:
+    """Extents of a plain layout in the order of another one."""
+    if sorted(source) != sorted(target):
+        raise RelayTypeError(f"the layout {target!r} is no order of the axes {source!r}")
+    return [values[source.index(letter)] for letter in target]
+
+
+def paddings(padding: Any, count: int) -> list[int]:
+    """Padding before each spatial axis, then after each, from 1, `count` or twice as many."""
+    values = integers(padding)
+    if len(values) == 1:
+        return values * (2 * count)
+    if len(values) == count:
+        return values * 2
+    if len(values) == 2 * count:
+        return values
+    raise RelayTypeError(f"padding must be 1, {count} or {2 * count} numbers, not {values}")
+
+
+def spatial_axes(layout: str) -> list[int]:
+    """Axes of the spatial letters D, H and W, in the layout's order."""
+    return [axis for axis, letter in enumerate(layout) if letter in "DHW"]
+
+
+def spread(vector: relax.Expr, axis: int, ndim: int) -> relax.Expr:
+    """A vector as a tensor that broadcasts along `axis` of `ndim` dimensions."""
+    after = ndim - 1 - axis
+    return vector if after == 0 else typed(relax.op.expand_dims(vector, list(range(1, after + 1))))

@@ -1,0 +1,148 @@
+"""Normalisations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tvm import relax, topi
+
+from ....errors import RelayTypeError
+from ...infer import type_of, typed
+from ..kernel import kernel
+from ..registry import operator
+from ..reduce import reduced_axes
+from ..shapes import assign_type, axis_of, dtype, extents, number, rank
+
+op = relax.op
+
+
+def _vectors(data: relax.Expr, axis: int, **vectors: relax.Expr) -> int:
+    """The axis from the front, after checking that the vectors have its extent."""
+    where = axis_of(axis, rank(data))
+    size = extents(data)[where]
+    for name, value in vectors.items():
+        assign_type(value, [size], dtype(data))
+        given = extents(value)
+        if len(given) != 1 or (
+            isinstance(given[0], int) and isinstance(size, int) and given[0] != size
+        ):
+            raise RelayTypeError(
+                f"argument {name} of type {type_of(value)} must be a vector of {size} elements for "
+                f"axis {axis} of data of type {type_of(data)}"
+            )
+    return where
+
+
+@operator("nn.batch_norm", 5, wraps=True, how="direct")
+def batch_norm(
+    data: relax.Expr,
+    gamma: relax.Expr,
+    beta: relax.Expr,
+    moving_mean: relax.Expr,
+    moving_var: relax.Expr,
+    axis: int = 1,
+    epsilon: float = 1e-5,
+    center: bool = True,
+    scale: bool = True,
+) -> relax.Expr:
+    """Normalised with given means and variances: the result and these two."""
+    where = _vectors(
+        data, axis, gamma=gamma, beta=beta, moving_mean=moving_mean, moving_var=moving_var
+    )
+    return op.nn.batch_norm(
+        data, gamma, beta, moving_mean, moving_var, where, float(epsilon), bool(center),
+        bool(scale), training=False,
+    )  # fmt: skip
+
+
+def _others(data: relax.Expr, *axes: int) -> list[int]:
+    return [axis for axis in range(rank(data)) if axis not in axes]
+
+
+@operator("nn.instance_norm", 3, how="direct")
+def instance_norm(
+    data: relax.Expr,
+    gamma: relax.Expr,
+    beta: relax.Expr,
+    axis: int = 1,
+    epsilon: float = 1e-5,
+    center: bool = True,
+    scale: bool = True,
+) -> relax.Expr:
+    """Normalised over everything but batch and channels."""
+    where = _vectors(data, axis, gamma=gamma, beta=beta)
+    return op.nn.instance_norm(
+        data, gamma, beta, where, _others(data, 0, where), float(epsilon), bool(center), bool(scale)
+    )
+
+
+@operator("nn.layer_norm", 3, how="direct")
+def layer_norm(
+    data: relax.Expr,
+    gamma: relax.Expr,
+    beta: relax.Expr,
+    axis: int = -1,
+    epsilon: float = 1e-5,
+    center: bool = True,
+    scale: bool = True,
+) -> relax.Expr:
+    """Normalised along one axis."""
+    where = _vectors(data, axis, gamma=gamma, beta=beta)
+    return op.nn.layer_norm(data, gamma, beta, [where], float(epsilon), bool(center), bool(scale))
+
+
+@operator("nn.group_norm", 3, how="direct")
+def group_norm(
+    data: relax.Expr,
+    gamma: relax.Expr,
+    beta: relax.Expr,
+    num_groups: int,
+    axis: int = 1,
+    epsilon: float = 1e-5,
+    center: bool = True,
+    scale: bool = True,
+) -> relax.Expr:
+    """Normalised over groups of channels."""
+    where = _vectors(data, axis, gamma=gamma, beta=beta)
+    return op.nn.group_norm(
+        data, gamma, beta, int(num_groups), where, _others(data, 0, where), float(epsilon),
+        bool(center), bool(scale),
+    )  # fmt: skip
+
+
+_lrn = kernel(
+    "nn.lrn",
+    lambda data, size, axis, bias, alpha, beta: topi.nn.lrn(data, size, axis, alpha, beta, bias),
+)
+
+
+@operator("nn.lrn", defaults={"alpha": 1e-4}, how="TOPI")
+def lrn(
+    data: relax.Expr,
+    size: int = 5,
+    axis: int = 1,
+    bias: float = 2,
+    alpha: float = 1e-5,
+    beta: float = 0.75,
+) -> relax.Expr:
+    """Local response: x / (bias + alpha / size * sum of squares in a window of the axis)**beta."""
+    return _lrn(
+        data,
+        size=int(size),
+        axis=axis_of(axis, rank(data)),
+        bias=float(bias),
+        alpha=float(alpha),
+        beta=float(beta),
+    )
+
+
+@operator("nn.l2_normalize")
+def l2_normalize(
+    data: relax.Expr, eps: float, axis: Sequence[int] | int | None = None
+) -> relax.Expr:
+    """x / sqrt(max(sum of squares over the axes, eps))."""
+    axes: Any = reduced_axes(data, axis, False)
+    total = typed(op.sum(typed(op.multiply(data, data)), axes, True))
+    floor = typed(op.maximum(total, number(float(eps), dtype(data))))
+    return op.divide(data, typed(op.sqrt(floor)))

@@ -1,0 +1,134 @@
+"""Padding, and zeros between elements."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tvm import relax, te, tirx, topi
+
+from ....errors import RelayTypeError
+from ...infer import typed
+from ..kernel import kernel
+from ..registry import dynamic_form, operator
+from ..shapes import constant_value, dtype, extents, integers, number, rank, shape_values, with_shape
+
+op = relax.op
+
+_MODES = {"constant": "constant", "edge": "replicate", "reflect": "reflect"}
+
+
+def _pad_constant(
+    data: te.Tensor, value: te.Tensor, before: list[Any], after: list[Any]
+) -> te.Tensor:
+    """`data` with a value around it that is known at run time."""
+    shape = [low + size + high for low, size, high in zip(before, data.shape, after)]
+
+    def element(*at: Any) -> Any:
+        inside = []
+        for index, low, size in zip(at, before, data.shape):
+            inside += [index >= low, index < low + size]
+        place = [index - low for index, low in zip(at, before)]
+        return tirx.if_then_else(tirx.all(*inside), data(*place), value())
+
+    return te.compute(shape, element, name="pad", tag=topi.tag.INJECTIVE)
+
+
+def _pad_border(
+    data: te.Tensor, before: list[Any], after: list[Any], mode: str
+) -> te.Tensor:
+    """`data` with its border repeated, or its inside mirrored."""
+    shape = [low + size + high for low, size, high in zip(before, data.shape, after)]
+
+    def place(index: Any, low: Any, size: Any) -> Any:
+        at = index - low
+        last = size - 1
+        if mode == "edge":
+            return tirx.max(tirx.min(at, last), tirx.const(0, "int64"))
+        at = tirx.Select(at < 0, -at if mode == "reflect" else -at - 1, at)
+        back = 2 * last - at if mode == "reflect" else 2 * size - 1 - at
+        return tirx.Select(at > last, back, at)
+
+    return te.compute(
+        shape,
+        lambda *at: data(*(place(i, low, size) for i, low, size in zip(at, before, data.shape))),
+        name="pad",
+        tag=topi.tag.INJECTIVE,
+    )
+
+
+_pad_constant_kernel = kernel("nn.pad", _pad_constant)
+_pad_border_kernel = kernel("nn.pad_border", _pad_border)
+
+
+@operator("nn.pad", ["data", "pad_value"], how="direct")
+def pad(
+    data: relax.Expr, pad_width: Any, pad_value: Any = 0, pad_mode: str = "constant"
+) -> relax.Expr:
+    """`data` with pad_width[i] = (before, after) added along axis i.
+
+    Modes are "constant", "edge" and "reflect".
+    """
+    if pad_mode not in _MODES:
+        raise RelayTypeError(f"pad_mode must be one of {', '.join(_MODES)}, not {pad_mode!r}")
+    if isinstance(pad_width, relax.Expr):
+        array = constant_value(pad_width)
+        if array is None:
+            flat = typed(op.reshape(pad_width, [2 * rank(data)]))
+            return with_shape(flat, lambda dims: _pad(data, dims, pad_value, pad_mode))
+        widths = [int(item) for item in array.ravel()]
+    else:
+        widths = [int(item) for pair in pad_width for item in shape_values(pair)]
+    if len(widths) != 2 * rank(data):
+        raise RelayTypeError(f"pad_width has {len(widths)} numbers for {rank(data)} dimensions")
+    return _pad(data, widths, pad_value, pad_mode)
+
+
+dynamic_form("nn.pad", pad, ["data", "pad_width", "pad_value"])
+
+
+def _pad(data: relax.Expr, widths: list[Any], pad_value: Any, pad_mode: str) -> relax.Expr:
+    before, after = widths[::2], widths[1::2]
+    if pad_mode != "constant":
+        return _pad_border_kernel(
+            data, relax.ShapeExpr(before), relax.ShapeExpr(after), mode=pad_mode
+        )
+    array = constant_value(pad_value)
+    static = all(isinstance(width, int) and width >= 0 for width in widths)
+    value = pad_value if not isinstance(pad_value, relax.Expr) else None
+    if array is not None:
+        value = array.item()
+    if static and value is not None and "int64" not in dtype(data):
+        return op.nn.pad(data, widths, "constant", value)
+    given = pad_value if isinstance(pad_value, relax.Expr) else number(pad_value, dtype(data))
+    if dtype(given) != dtype(data):
+        given = typed(op.astype(given, dtype(data)))
+    if extents(given):
+        given = typed(op.reshape(given, []))
+    return _pad_constant_kernel(data, given, relax.ShapeExpr(before), relax.ShapeExpr(after))
+
+
+@operator("nn.mirror_pad", how="TE")
+def mirror_pad(data: relax.Expr, pad_width: Any, mode: str = "SYMMETRIC") -> relax.Expr:
+    """`data` mirrored at its border, with (SYMMETRIC) or without (REFLECT) the border itself."""
+    if mode not in ("SYMMETRIC", "REFLECT"):
+        raise RelayTypeError(f"mode must be SYMMETRIC or REFLECT, not {mode!r}")
+    widths = [integers(pair, 2) for pair in pad_width]
+    before, after = ([pair[side] for pair in widths] for side in (0, 1))
+    return _pad_border_kernel(
+        data, relax.ShapeExpr(before), relax.ShapeExpr(after), mode=mode.lower()
+    )
+
+
+_dilate = kernel(
+    "nn.dilate",
+    lambda data, strides, dilation_value: topi.nn.dilate(data, strides, dilation_value),
+)
+
+
+@operator("nn.dilate", how="TOPI")
+def dilate(
+    data: relax.Expr, strides: Sequence[int], dilation_value: float = 0.0
+) -> relax.Expr:
+    """`data` with strides[i] - 1 values between neighbours along axis i."""
+    return _dilate(data, strides=integers(strides), dilation_value=float(dilation_value))

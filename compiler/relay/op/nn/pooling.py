@@ -1,0 +1,237 @@
+"""Poolings, and the gradients of two of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tvm import relax, topi
+
+from ...infer import typed
+from ..kernel import kernel
+from ..registry import operator
+from ..shapes import extents, integers
+from .layouts import PLAIN, convert, is_plain, paddings, spatial_axes
+
+op = relax.op
+
+
+def _pool(kind: str, count: int) -> Callable[..., Any]:
+    """max or avg pooling over windows of `count` axes."""
+    name = f"{kind}_pool{count}d"
+    function = getattr(op.nn, name)
+    plain, ones, zeros = PLAIN["data"][count], (1,) * count, (0,) * count
+
+    def pool(
+        data: relax.Expr,
+        pool_size: Any,
+        strides: Any,
+        dilation: Any,
+        padding: Any,
+        layout: str,
+        out_layout: str,
+        ceil_mode: bool,
+        **options: Any,
+    ) -> relax.Expr:
+        own = layout if is_plain(layout) else plain
+        result = function(
+            convert(data, layout, own),
+            pool_size=integers(pool_size, count),
+            strides=integers(strides, count),
+            padding=paddings(padding, count),
+            dilation=integers(dilation, count),
+            ceil_mode=bool(ceil_mode),
+            layout=own,
+            **options,
+        )
+        return convert(typed(result), own, str(out_layout or "") or layout)
+
+    def max_pool(
+        data: relax.Expr,
+        pool_size: Any = ones,
+        strides: Any = ones,
+        dilation: Any = ones,
+        padding: Any = zeros,
+        layout: str = plain,
+        out_layout: str = "",
+        ceil_mode: bool = False,
+    ) -> relax.Expr:
+        return pool(data, pool_size, strides, dilation, padding, layout, out_layout, ceil_mode)
+
+    def avg_pool(
+        data: relax.Expr,
+        pool_size: Any = ones,
+        strides: Any = ones,
+        dilation: Any = ones,
+        padding: Any = zeros,
+        layout: str = plain,
+        out_layout: str = "",
+        ceil_mode: bool = False,
+        count_include_pad: bool = False,
+    ) -> relax.Expr:
+        return pool(
+            data, pool_size, strides, dilation, padding, layout, out_layout, ceil_mode,
+            count_include_pad=bool(count_include_pad),
+        )  # fmt: skip
+
+    made: Callable[..., Any] = max_pool if kind == "max" else avg_pool
+    made.__name__ = made.__qualname__ = name
+    what = "Largest value" if kind == "max" else "Mean"
+    made.__doc__ = f"{what} of windows over {count} spatial axes."
+    return operator(f"nn.{name}", how="direct")(made)
+
+
+max_pool1d = _pool("max", 1)
+max_pool2d = _pool("max", 2)
+max_pool3d = _pool("max", 3)
+avg_pool1d = _pool("avg", 1)
+avg_pool2d = _pool("avg", 2)
+avg_pool3d = _pool("avg", 3)
+
+
+def _global_pool(kind: str, count: int) -> Callable[..., Any]:
+    name = f"global_{kind}_pool{count}d"
+    plain = PLAIN["data"][count]
+
+    def make(data: relax.Expr, layout: str = plain, out_layout: str = "") -> relax.Expr:
+        own = layout if is_plain(layout) else plain
+        data = convert(data, layout, own)
+        axes = spatial_axes(own)
+        if kind == "max":
+            result = op.max(data, axes, True)
+        elif count == 2:
+            result = op.nn.adaptive_avg_pool2d(data, [1, 1], own)
+        else:
+            result = op.mean(data, axes, True)
+        return convert(typed(result), own, str(out_layout or "") or layout)
+
+    make.__name__ = make.__qualname__ = name
+    what = "Largest value" if kind == "max" else "Mean"
+    make.__doc__ = f"{what} over all {count} spatial axes, which stay with extent 1."
+    return operator(f"nn.{name}")(make)
+
+
+global_max_pool1d = _global_pool("max", 1)
+global_max_pool2d = _global_pool("max", 2)
+global_max_pool3d = _global_pool("max", 3)
+global_avg_pool1d = _global_pool("avg", 1)
+global_avg_pool2d = _global_pool("avg", 2)
+global_avg_pool3d = _global_pool("avg", 3)
+
+_ADAPTIVE = {1: topi.nn.adaptive_pool1d, 2: topi.nn.adaptive_pool, 3: topi.nn.adaptive_pool3d}
+
+
+def _adaptive_pool(kind: str, count: int) -> Callable[..., Any]:
+    name = f"adaptive_{kind}_pool{count}d"
+    plain = PLAIN["data"][count]
+    compute = kernel(
+        f"nn.{name}",
+        lambda data, output_size, layout: _ADAPTIVE[count](data, output_size, kind, layout),
+    )
+
+    def make(
+        data: relax.Expr, output_size: Any = None, layout: str = plain, out_layout: str = ""
+    ) -> relax.Expr:
+        own = layout if is_plain(layout) else plain
+        data = convert(data, layout, own)
+        if output_size is None or (not isinstance(output_size, int) and not list(output_size)):
+            size = [extents(data)[axis] for axis in spatial_axes(own)]
+        else:
+            size = integers(output_size, count)
+            size = size * count if len(size) == 1 else size
+        if kind == "avg":
+            function = getattr(op.nn, name)
+            result = function(data, size, own)
+        else:
+            result = compute(data, output_size=size, layout=own)
+        return convert(typed(result), own, str(out_layout or "") or layout)
+
+    make.__name__ = make.__qualname__ = name
+    make.__doc__ = f"Pooling to `output_size` along {count} axes; None keeps the size."
+    return operator(f"nn.{name}", how="direct" if kind == "avg" else "TOPI")(make)
+
+
+adaptive_max_pool1d = _adaptive_pool("max", 1)
+adaptive_max_pool2d = _adaptive_pool("max", 2)
+adaptive_max_pool3d = _adaptive_pool("max", 3)
+adaptive_avg_pool1d = _adaptive_pool("avg", 1)
+adaptive_avg_pool2d = _adaptive_pool("avg", 2)
+adaptive_avg_pool3d = _adaptive_pool("avg", 3)
+
+_pool_grad = kernel(
+    "nn.pool_grad",
+    lambda grads, data, **attrs: topi.nn.pool_grad(
+        grads,
+        data,
+        attrs["pool_size"],
+        attrs["strides"],
+        attrs["padding"],
+        attrs["kind"],
+        attrs["ceil_mode"],
+        attrs["count_include_pad"],
+        attrs["layout"],
+    ),
+)
+
+
+def _gradient(
+    kind: str,
+    out_grad: relax.Expr,
+    data: relax.Expr,
+    pool_size: Any,
+    strides: Any,
+    padding: Any,
+    layout: str,
+    ceil_mode: bool,
+    count_include_pad: bool,
+) -> relax.Expr:
+    return _pool_grad(
+        out_grad,
+        data,
+        kind=kind,
+        pool_size=integers(pool_size, 2),
+        strides=integers(strides, 2),
+        padding=paddings(padding, 2),
+        layout=layout,
+        ceil_mode=bool(ceil_mode),
+        count_include_pad=bool(count_include_pad),
+    )
+
+
+@operator("nn.max_pool2d_grad", 2, ignored=("dilation",), how="TOPI")
+def max_pool2d_grad(
+    out_grad: relax.Expr,
+    data: relax.Expr,
+    pool_size: Any = (1, 1),
+    strides: Any = (1, 1),
+    padding: Any = (0, 0),
+    layout: str = "NCHW",
+    out_layout: str = "",
+    ceil_mode: bool = False,
+) -> relax.Expr:
+    """Gradient of max_pool2d with respect to its input."""
+    del out_layout
+    return _gradient(
+        "max", out_grad, data, pool_size, strides, padding, layout, ceil_mode, False
+    )
+
+
+@operator("nn.avg_pool2d_grad", 2, ignored=("dilation",), how="TOPI")
+def avg_pool2d_grad(
+    out_grad: relax.Expr,
+    data: relax.Expr,
+    pool_size: Any = (1, 1),
+    strides: Any = (1, 1),
+    padding: Any = (0, 0),
+    layout: str = "NCHW",
+    out_layout: str = "",
+    ceil_mode: bool = False,
+    count_include_pad: bool = False,
+) -> relax.Expr:
+    """Gradient of avg_pool2d with respect to its input."""
+    del out_layout
+    return _gradient(
+        "avg", out_grad, data, pool_size, strides, padding, layout, ceil_mode, count_include_pad
+    )
+
+

@@ -1,0 +1,120 @@
+"""Blocks of space moved to channels or to the batch, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tvm import relax
+
+from ....errors import RelayTypeError
+from ...infer import typed
+from ..registry import operator
+from ..shapes import Extent, extents, integers, rank
+from ..slicing import strided_slice
+from .padding import pad
+
+op = relax.op
+
+
+def _quotient(size: Extent, block: int) -> Extent:
+    if isinstance(size, int) and size % block:
+        raise RelayTypeError(f"an extent of {size} does not divide into blocks of {block}")
+    return size // block
+
+
+def _moved(data: relax.Expr, shape: list[Any], order: list[int], result: list[Any]) -> relax.Expr:
+    """Split to `shape`, axes in another order, joined to `result`."""
+    split = typed(op.reshape(data, shape))
+    return typed(op.reshape(typed(op.permute_dims(split, order)), result))
+
+
+@operator("nn.depth_to_space")
+def depth_to_space(
+    data: relax.Expr, block_size: int, layout: str = "NCHW", mode: str = "DCR"
+) -> relax.Expr:
+    """Channels moved to blocks of space; in mode DCR the block is the outer part of the channel."""
+    if mode not in ("DCR", "CRD"):
+        raise RelayTypeError(f"mode must be DCR or CRD, not {mode!r}")
+    block = int(block_size)
+    if layout == "NCHW":
+        n, c, h, w = extents(data)
+        depth = _quotient(c, block * block)
+        result = [n, depth, h * block, w * block]
+        if mode == "DCR":
+            return _moved(data, [n, block, block, depth, h, w], [0, 3, 4, 1, 5, 2], result)
+        return _moved(data, [n, depth, block, block, h, w], [0, 1, 4, 2, 5, 3], result)
+    if layout != "NHWC":
+        raise RelayTypeError(f"layout must be NCHW or NHWC, not {layout!r}")
+    n, h, w, c = extents(data)
+    depth = _quotient(c, block * block)
+    result = [n, h * block, w * block, depth]
+    if mode == "DCR":
+        return _moved(data, [n, h, w, block, block, depth], [0, 1, 3, 2, 4, 5], result)
+    return _moved(data, [n, h, w, depth, block, block], [0, 1, 4, 2, 5, 3], result)
+
+
+@operator("nn.space_to_depth", ignored=("mode",))
+def space_to_depth(data: relax.Expr, block_size: int, layout: str = "NCHW") -> relax.Expr:
+    """Blocks of space moved to channels; the block is the outer part of the new channel."""
+    block = int(block_size)
+    if layout == "NCHW":
+        n, c, h, w = extents(data)
+        h, w = _quotient(h, block), _quotient(w, block)
+        result = [n, c * block * block, h, w]
+        return _moved(data, [n, c, h, block, w, block], [0, 3, 5, 1, 2, 4], result)
+    if layout != "NHWC":
+        raise RelayTypeError(f"layout must be NCHW or NHWC, not {layout!r}")
+    n, h, w, c = extents(data)
+    h, w = _quotient(h, block), _quotient(w, block)
+    result = [n, h, w, c * block * block]
+    return _moved(data, [n, h, block, w, block, c], [0, 1, 3, 2, 4, 5], result)
+
+
+@operator("nn.space_to_batch_nd")
+def space_to_batch_nd(
+    data: relax.Expr, block_shape: Sequence[int], paddings: Any, pad_value: float = 0
+) -> relax.Expr:
+    """Space padded, and its blocks moved to the batch."""
+    blocks = integers(block_shape)
+    widths = [integers(pair, 2) for pair in paddings]
+    count, rest = len(blocks), rank(data) - 1 - len(blocks)
+    padded = pad(data, [[0, 0], *widths, *[[0, 0]] * rest], float(pad_value), "constant")
+    batch, *sizes = extents(padded)
+    split: list[Any] = [batch]
+    for size, block in zip(sizes, blocks):
+        split += [_quotient(size, block), block]
+    inner = [2 + 2 * i for i in range(count)]
+    outer = [1 + 2 * i for i in range(count)]
+    tail = [1 + 2 * count + i for i in range(rest)]
+    product = batch
+    for block in blocks:
+        product = product * block
+    result = [product, *(split[axis] for axis in outer), *sizes[count:]]
+    return _moved(padded, [*split, *sizes[count:]], [*inner, 0, *outer, *tail], result)
+
+
+@operator("nn.batch_to_space_nd")
+def batch_to_space_nd(
+    data: relax.Expr, block_shape: Sequence[int], crops: Any
+) -> relax.Expr:
+    """Parts of the batch moved to blocks of space, which is then cut."""
+    blocks = integers(block_shape)
+    edges = [integers(pair, 2) for pair in crops]
+    count = len(blocks)
+    batch, *sizes = extents(data)
+    for block in blocks:
+        batch = _quotient(batch, block)
+    order = [count]
+    for i in range(count):
+        order += [count + 1 + i, i]
+    order += list(range(2 * count + 1, count + 1 + len(sizes)))
+    grown = [size * block for size, block in zip(sizes, blocks)]
+    whole = _moved(
+        data, [*blocks, batch, *sizes], order, [batch, *grown, *sizes[count:]]
+    )
+    if not any(edge for pair in edges for edge in pair):
+        return whole
+    begin = [first for first, _ in edges]
+    end = [size - last for size, (_, last) in zip(grown, edges)]
+    return strided_slice(whole, begin, end, [1] * count, list(range(1, count + 1)))

@@ -1,0 +1,153 @@
+"""Products and sums with matrices in compressed row form (data, indices, indptr).
+
+A sparse matrix is written out as a dense one: its entries, or blocks of entries, are scattered to
+their places. For a constant matrix this happens when the module is built.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import relax, te
+
+from ....errors import RelayTypeError
+from ...infer import type_of, typed
+from ..kernel import kernel
+from ..registry import operator
+from ..shapes import dtype, extents
+from ..sparse import rows_of_entries
+from ..transform import cast_to
+from .convolution import conv2d
+
+op = relax.op
+
+
+def _dense_matrix(
+    data: relax.Expr, indices: relax.Expr, indptr: relax.Expr, columns: int | None
+) -> relax.Expr:
+    """The matrix of a CSR or BSR triple; `columns` is its width."""
+    shape = extents(data)
+    rows = extents(indptr)[0] - 1
+    row = cast_to(rows_of_entries(indptr, shape[0]), "int64")
+    where = typed(op.stack([row, cast_to(indices, "int64")], 1))
+    if len(shape) == 1:
+        empty = typed(op.zeros([rows, columns], dtype(data)))
+        return typed(op.scatter_nd(empty, where, data, "update"))
+    if len(shape) != 3:
+        raise RelayTypeError(f"sparse data of type {type_of(data)} are neither CSR nor BSR")
+    height, width = shape[1:]
+    across = columns // width if columns is not None else None
+    empty = typed(op.zeros([rows, across, height, width], dtype(data)))
+    blocks = typed(op.scatter_nd(empty, where, data, "update"))
+    order = typed(op.permute_dims(blocks, [0, 2, 1, 3]))
+    return typed(op.reshape(order, [rows * height, columns]))
+
+
+def sparse_dense(
+    dense_mat: relax.Expr, sparse_mat: Any, sparse_lhs: bool = False
+) -> relax.Expr:
+    """dense * transposed sparse, or sparse * transposed dense with `sparse_lhs`.
+
+    `sparse_mat` is a triple (data, indices, indptr), or a scipy matrix in CSR or BSR form.
+    """
+    return sparse_dense_call(dense_mat, *_parts(sparse_mat), sparse_lhs)
+
+
+def _parts(matrix: Any) -> tuple[Any, Any, Any]:
+    if hasattr(matrix, "indptr"):
+        parts = (matrix.data, matrix.indices, matrix.indptr)
+        made = [relax.const(part, str(part.dtype)) for part in parts]
+        return made[0], made[1], made[2]
+    data, indices, indptr = matrix
+    return data, indices, indptr
+
+
+@operator("nn.sparse_dense", 4, aliases=("nn.internal.sparse_dense_padded",))
+def sparse_dense_call(
+    dense_mat: relax.Expr,
+    data: relax.Expr,
+    indices: relax.Expr,
+    indptr: relax.Expr,
+    sparse_lhs: bool = False,
+) -> relax.Expr:
+    """`sparse_dense` with the matrix's three parts as operands."""
+    sparse = _dense_matrix(data, indices, indptr, extents(dense_mat)[1])
+    left, right = (sparse, dense_mat) if sparse_lhs else (dense_mat, sparse)
+    return op.matmul(left, typed(op.permute_dims(right, [1, 0])))
+
+
+@operator("nn.sparse_add", 4)
+def sparse_add_call(
+    dense_mat: relax.Expr, data: relax.Expr, indices: relax.Expr, indptr: relax.Expr
+) -> relax.Expr:
+    """`sparse_add` with the matrix's three parts as operands."""
+    return op.add(dense_mat, _dense_matrix(data, indices, indptr, extents(dense_mat)[1]))
+
+
+def sparse_add(dense_mat: relax.Expr, sparse_mat: Any) -> relax.Expr:
+    """Sum of a dense and a sparse matrix."""
+    return sparse_add_call(dense_mat, *_parts(sparse_mat))
+
+
+def _row_starts(indices: te.Tensor, indptr: te.Tensor) -> te.Tensor:
+    """How many entries have a smaller index, for each index and one more."""
+    entry = te.reduce_axis((0, indices.shape[0]), "entry")
+    return te.compute(
+        indptr.shape,
+        lambda row: te.sum(
+            (indices(entry).astype("int64") < row.astype("int64")).astype(indptr.dtype), axis=entry
+        ),
+        name="row_starts",
+    )
+
+
+_row_starts_kernel = kernel("nn.sparse_row_starts", _row_starts)
+
+
+@operator("nn.sparse_transpose", 3, wraps=True, how="TE")
+def sparse_transpose_call(
+    data: relax.Expr, indices: relax.Expr, indptr: relax.Expr
+) -> relax.Expr:
+    """The transposed square matrix in the same form: entries sorted by column, stably."""
+    order = typed(op.argsort(indices, 0, False, "int32"))
+    rows = cast_to(rows_of_entries(indptr, extents(data)[0]), dtype(indices))
+    values = typed(op.take(data, order, 0, mode="clip"))
+    if len(extents(data)) == 3:
+        values = typed(op.permute_dims(values, [0, 2, 1]))
+    return relax.Tuple(
+        [
+            values,
+            typed(op.take(rows, order, 0, mode="clip")),
+            typed(_row_starts_kernel(indices, indptr)),
+        ]
+    )
+
+
+def sparse_transpose(x: Any) -> Any:
+    """The transposed square matrix as a triple (data, indices, indptr)."""
+    return sparse_transpose_call(*_parts(x))
+
+
+@operator("nn.sparse_conv2d", 4)
+def sparse_conv2d(
+    data: relax.Expr,
+    weight_data: relax.Expr,
+    weight_indices: relax.Expr,
+    weight_indptr: relax.Expr,
+    layout: str = "NHWC",
+    kernel_size: Any = (1, 1),
+) -> relax.Expr:
+    """Convolution with stride 1, of the same size, by a sparse (O, kernel height * width * I) matrix."""
+    if layout not in ("NHWC", "NCHW"):
+        raise RelayTypeError(f"layout must be NHWC or NCHW, not {layout!r}")
+    height, width = (int(size) for size in kernel_size)
+    channels = extents(data)[layout.index("C")]
+    matrix = _dense_matrix(
+        weight_data, weight_indices, weight_indptr, height * width * channels
+    )
+    outer = extents(matrix)[0]
+    weight = typed(op.reshape(matrix, [outer, height, width, channels]))
+    pad = [(height - 1) // 2, (width - 1) // 2, height // 2, width // 2]
+    return conv2d(
+        data, weight, padding=pad, data_layout=layout, kernel_layout="OHWI"
+    )

@@ -1,0 +1,197 @@
+"""Reductions over axes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tvm import relax, topi
+
+from ...errors import RelayTypeError
+from ..infer import typed
+from .kernel import kernel
+from .registry import operator
+from .shapes import axis_of, dtype, extents, is_float, number, rank, shape_tensor
+from .transform import cast_to
+
+op = relax.op
+Axes = int | Sequence[int] | None
+
+
+def reduced_axes(data: relax.Expr, axis: Axes, exclude: bool) -> list[int]:
+    """The axes that are reduced: all of them for None and [].
+
+    Raises
+    ------
+    RelayTypeError
+        An axis does not exist, or `exclude` is given without axes.
+    """
+    ndim = rank(data)
+    if axis is None or (not isinstance(axis, int) and len(list(axis)) == 0):
+        if exclude:
+            raise RelayTypeError("exclude needs axes")
+        return list(range(ndim))
+    given = [axis] if isinstance(axis, int) else list(axis)
+    axes = sorted({axis_of(each, ndim) for each in given})
+    return [each for each in range(ndim) if each not in axes] if exclude else axes
+
+
+def _count(data: relax.Expr, axes: Sequence[int], name: str) -> relax.Expr:
+    """Number of elements along axes, a scalar of dtype `name`."""
+    sizes = [extents(data)[axis] for axis in axes]
+    if all(isinstance(size, int) for size in sizes):
+        return number(math.prod(sizes), name)
+    shape = shape_tensor(data, "int64")
+    picked = typed(op.take(shape, relax.const(list(axes), "int64"), 0, mode="clip"))
+    return cast_to(typed(op.prod(picked)), name)
+
+
+def _reduction(name: str, what: str, function: Callable[..., relax.Expr]) -> Callable[..., Any]:
+    def make(
+        data: relax.Expr, axis: Axes = None, keepdims: bool = False, exclude: bool = False
+    ) -> relax.Expr:
+        axes = reduced_axes(data, axis, exclude)
+        return function(data, axes, bool(keepdims)) if axes else data
+
+    make.__name__ = make.__qualname__ = name
+    make.__doc__ = f"{what} over axes, all of them for None; the complement with `exclude`."
+    return operator(name, how="direct")(make)
+
+
+def _mean(data: relax.Expr, axes: list[int], keepdims: bool) -> relax.Expr:
+    if is_float(dtype(data)):
+        return op.mean(data, axes, keepdims)
+    total = typed(op.sum(data, axes, keepdims))
+    return op.divide(total, _count(data, axes, dtype(data)))
+
+
+_all = kernel("all", lambda data, axis, keepdims: topi.all(data, axis, keepdims))
+_any = kernel("any", lambda data, axis, keepdims: topi.any(data, axis, keepdims))
+
+sum = _reduction("sum", "Sum", op.sum)
+max = _reduction("max", "Largest element", op.max)
+min = _reduction("min", "Smallest element", op.min)
+mean = _reduction("mean", "Arithmetic mean, truncated for integers", _mean)
+prod = _reduction("prod", "Product", op.prod)
+all = _reduction(
+    "all", "Conjunction", lambda data, axes, keepdims: _all(data, axis=axes, keepdims=keepdims)
+)
+any = _reduction(
+    "any", "Disjunction", lambda data, axes, keepdims: _any(data, axis=axes, keepdims=keepdims)
+)
+
+
+def _arg_reduction(name: str, what: str) -> Callable[..., relax.Expr]:
+    function = getattr(topi, name)
+    compute = kernel(
+        name,
+        lambda data, axis, keepdims, select_last_index: function(
+            data, axis, keepdims, select_last_index
+        ),
+    )
+
+    def make(
+        data: relax.Expr,
+        axis: Axes = None,
+        keepdims: bool = False,
+        exclude: bool = False,
+        select_last_index: bool = False,
+    ) -> relax.Expr:
+        axes = reduced_axes(data, axis, exclude)
+        return compute(
+            data, axis=axes, keepdims=bool(keepdims), select_last_index=bool(select_last_index)
+        )
+
+    make.__name__ = make.__qualname__ = name
+    make.__doc__ = f"Flat index (int32) of the {what} element over axes."
+    return operator(name, how="TOPI")(make)
+
+
+argmax = _arg_reduction("argmax", "largest")
+argmin = _arg_reduction("argmin", "smallest")
+
+
+@operator("variance", 2)
+def variance_about(
+    data: relax.Expr,
+    with_mean: relax.Expr,
+    axis: Axes = None,
+    keepdims: bool = False,
+    exclude: bool = False,
+    unbiased: bool = False,
+) -> relax.Expr:
+    """Mean squared distance from given means, whose reduced axes have extent 1."""
+    axes = reduced_axes(data, axis, exclude)
+    distance = typed(op.subtract(data, with_mean))
+    total = typed(op.sum(typed(op.multiply(distance, distance)), axes, bool(keepdims)))
+    count = _count(data, axes, dtype(data))
+    if unbiased:
+        count = typed(op.subtract(count, number(1, dtype(data))))
+    return op.divide(total, count)
+
+
+def variance(
+    data: relax.Expr,
+    axis: Axes = None,
+    keepdims: bool = False,
+    exclude: bool = False,
+    unbiased: bool = False,
+    with_mean: relax.Expr | None = None,
+) -> relax.Expr:
+    """Mean squared distance from the mean; divided by n - 1 with `unbiased`."""
+    about = mean(data, axis, True, exclude) if with_mean is None else with_mean
+    return variance_about(data, about, axis, keepdims, exclude, unbiased)
+
+
+def std(
+    data: relax.Expr,
+    axis: Axes = None,
+    keepdims: bool = False,
+    exclude: bool = False,
+    unbiased: bool = False,
+) -> relax.Expr:
+    """Square root of the variance."""
+    return typed(op.sqrt(variance(data, axis, keepdims, exclude, unbiased)))
+
+
+def mean_variance(
+    data: relax.Expr,
+    axis: Axes = None,
+    keepdims: bool = False,
+    exclude: bool = False,
+    unbiased: bool = False,
+) -> relax.Expr:
+    """Mean and variance, as a tuple."""
+    return _with_mean(data, axis, keepdims, exclude, unbiased, lambda value: value)
+
+
+def mean_std(
+    data: relax.Expr, axis: Axes = None, keepdims: bool = False, exclude: bool = False
+) -> relax.Expr:
+    """Mean and standard deviation, as a tuple."""
+    return _with_mean(data, axis, keepdims, exclude, False, op.sqrt)
+
+
+def _with_mean(
+    data: relax.Expr,
+    axis: Axes,
+    keepdims: bool,
+    exclude: bool,
+    unbiased: bool,
+    finish: Callable[[relax.Expr], relax.Expr],
+) -> relax.Expr:
+    about = mean(data, axis, True, exclude)
+    spread = typed(finish(variance_about(data, about, axis, keepdims, exclude, unbiased)))
+    if not keepdims:
+        about = typed(op.squeeze(about, reduced_axes(data, axis, exclude)))
+    return typed(relax.Tuple([about, spread]))
+
+
+def logsumexp(data: relax.Expr, axis: Axes = None, keepdims: bool = False) -> relax.Expr:
+    """Logarithm of the sum of exponentials, without overflow."""
+    axes = reduced_axes(data, axis, False)
+    largest = typed(op.max(data, axes, True))
+    total = typed(op.sum(typed(op.exp(typed(op.subtract(data, largest)))), axes, True))
+    result = typed(op.add(typed(op.log(total)), largest))
+    return result if keepdims else typed(op.squeeze(result, axes))

@@ -1,0 +1,428 @@
+"""Every Relay operator by its registered name: what it takes and what it becomes in Relax."""
+
+from __future__ import annotations
+
+import contextvars
+import functools
+import importlib
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import numpy as np
+import tvm
+from tvm import relax
+
+from ...errors import BatonError, RelayError, RelayTypeError, UnsupportedRelayOperatorError
+from ..expr import TupleWrapper, as_expr
+from ..infer import known, type_of, typed
+
+FAMILIES = (
+    "tensor",
+    "transform",
+    "indexing",
+    "slicing",
+    "creation",
+    "sparse",
+    "reduce",
+    "algorithm",
+    "signal",
+    "nn",
+    "image",
+    "vision",
+    "random",
+    "annotation",
+    "qnn",
+    "unavailable",
+)
+"""Modules of this package that register operators when they are imported."""
+
+Builder = Callable[..., Any]
+Wrapped = TypeVar("Wrapped", bound=Builder)
+
+REQUIRED = inspect.Parameter.empty
+
+
+@dataclass(frozen=True)
+class Operator:
+    """One operator.
+
+    Attributes
+    ----------
+    name : str
+        The registered name, e.g. "nn.conv2d".
+    function : callable
+        Makes the Relax expression. Its parameters are the operands and the attributes.
+    operands : tuple of str
+        Names of the parameters that are operands of a call, in the call's order.
+    attributes : dict of str to object
+        Attribute name to its default in Relay's text and JSON; `REQUIRED` where it has none.
+    renamed : dict of str to str
+        Attribute names that differ from the function's parameter.
+    ignored : frozenset of str
+        Attributes of the call that repeat an operand or say nothing about the result.
+    why_not : str
+        Why the operator does not apply; "" if it does.
+    how : str
+        How it becomes Relax: "direct", "composed", "TOPI" or "TE".
+    """
+
+    name: str
+    function: Builder
+    operands: tuple[str, ...]
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    ignored: frozenset[str] = frozenset()
+    why_not: str = ""
+    how: str = "composed"
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.function(*args, **kwargs)
+
+
+_OPERATORS: dict[str, Operator] = {}
+
+_EXPANDING: contextvars.ContextVar[bool] = contextvars.ContextVar("expanding", default=False)
+"""Whether operators make Relax expressions, as they do within each other, or Relay calls."""
+
+
+def operator(
+    name: str,
+    operands: Sequence[str] | int = 1,
+    *,
+    aliases: Sequence[str] = (),
+    renamed: Mapping[str, str] | None = None,
+    defaults: Mapping[str, Any] | None = None,
+    ignored: Sequence[str] = (),
+    prepare: Mapping[str, Callable[[Any], Any]] | None = None,
+    wraps: bool = False,
+    how: str = "composed",
+) -> Callable[[Wrapped], Wrapped]:
+    """Register a function as the Relay operator `name`.
+
+    The function says what the operator is in Relax. What is returned has the same signature and
+    makes a call of the Relay operator, as a script does, and the Relax expression when another
+    operator uses it.
+
+    Parameters
+    ----------
+    operands
+        Names of the parameters that are operands, or how many of the first ones are.
+    aliases
+        Other registered names of the same operator.
+    renamed
+        Attribute name to parameter name, where they differ.
+    defaults
+        Defaults of attributes that differ from those of the Python function.
+    ignored
+        Attributes that may be given and have no influence.
+    prepare
+        Attribute name to what puts a script's value into the form that a call holds, as one
+        stride for all axes.
+    wraps
+        The Python function returns a `TupleWrapper`, as Relay's does.
+    how
+        How the operator becomes Relax, for the table of operators.
+    """
+
+    def register(function: Wrapped) -> Wrapped:
+        parameters = list(inspect.signature(function).parameters.values())
+        names = [parameter.name for parameter in parameters]
+        taken = tuple(names[:operands]) if isinstance(operands, int) else tuple(operands)
+        called = {old: new for new, old in (renamed or {}).items()}
+        attributes = {
+            called.get(parameter.name, parameter.name): parameter.default
+            for parameter in parameters
+            if parameter.name not in taken
+        }
+        attributes.update(defaults or {})
+        for each in (name, *aliases):
+            _OPERATORS[each] = Operator(
+                each,
+                _checked(each, function, taken),
+                taken,
+                attributes,
+                renamed or {},
+                frozenset(ignored),
+                how=how,
+            )
+        return _caller(_OPERATORS[name], function, prepare or {}, wraps)  # type: ignore[return-value]
+
+    return register
+
+
+def dynamic_form(name: str, function: Builder, operands: Sequence[str]) -> None:
+    """Register "dyn.name": the same function, with further operands in place of attributes."""
+    static = _OPERATORS[name]
+    given = {key: value for key, value in static.attributes.items() if key not in operands}
+    _OPERATORS[f"dyn.{name}"] = Operator(
+        f"dyn.{name}",
+        _checked(f"dyn.{name}", inspect.unwrap(function), tuple(operands)),
+        tuple(operands),
+        given,
+        static.renamed,
+        static.ignored | (set(static.attributes) & set(operands)),
+        how=static.how,
+    )
+
+
+def unavailable(name: str, reason: str) -> Builder:
+    """Register an operator that does not apply, with the reason in one sentence."""
+
+    def refuse(*_args: Any, **_kwargs: Any) -> Any:
+        raise UnsupportedRelayOperatorError(
+            f"the Relay operator {name!r} is not supported: {reason}"
+        )
+
+    refuse.__name__ = refuse.__qualname__ = name.rsplit(".", 1)[-1]
+    refuse.__doc__ = f"Not supported: {reason}"
+    _OPERATORS[name] = Operator(name, refuse, (), why_not=reason)
+    return refuse
+
+
+def _caller(
+    found: Operator,
+    function: Builder,
+    prepare: Mapping[str, Callable[[Any], Any]],
+    wraps: bool,
+) -> Builder:
+    """The function that scripts call: its arguments sorted into operands and attributes."""
+    signature = inspect.signature(function)
+    attribute_of = {
+        found.renamed.get(attribute, attribute): attribute for attribute in found.attributes
+    }
+
+    @functools.wraps(function)
+    def make(*args: Any, **kwargs: Any) -> Any:
+        kwargs.pop("span", None)
+        if _EXPANDING.get():
+            return found.function(*args, **kwargs)
+        try:
+            bound = signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise TypeError(f"Relay operator {found.name}: {error}") from None
+        bound.apply_defaults()
+        values = bound.arguments
+        for parameter in attribute_of:
+            value = as_expr(values[parameter])
+            if isinstance(value, tvm.ir.GenericConst):
+                value = value.value.numpy().tolist()
+            values[parameter] = prepare[parameter](value) if parameter in prepare else value
+        target = found
+        if any(_is_tensor(values[parameter]) for parameter in attribute_of):
+            target = lookup(f"dyn.{found.name}")
+        operands = [_call_operand(target.name, each, values[each]) for each in target.operands]
+        attrs = {
+            attribute: _attribute(values[parameter])
+            for parameter, attribute in attribute_of.items()
+            if parameter not in target.operands
+        }
+        from .. import dialect
+
+        result = dialect.call(target.name, operands, attrs)
+        return TupleWrapper(result, len(result.ty.fields)) if wraps else result
+
+    return make
+
+
+def _is_tensor(value: Any) -> bool:
+    """Whether an attribute is an expression, or contains one, so that it must be an operand."""
+    if isinstance(value, (list, tuple)):
+        return any(_is_tensor(item) for item in value)
+    return isinstance(value, relax.Expr) and not isinstance(value.ty, tvm.ir.PrimType)
+
+
+def _call_operand(name: str, operand: str, value: Any) -> relax.Expr:
+    """An operand as the expression that a call holds."""
+    value = _operand(name, operand, value)
+    if isinstance(value, relax.Expr):
+        return value
+    if value is None:
+        value = np.zeros(0, "int64")
+    if isinstance(value, (list, tuple)):
+        return relax.const(np.array(value, None if value else "int64"), "int64")
+    if isinstance(value, (bool, int, float, np.ndarray, np.generic)):
+        return relax.const(value)
+    raise TypeError(
+        f"Relay operator {name}: argument {operand} must be an expression, not a "
+        f"{type(value).__name__}; make a constant with relay.const"
+    )
+
+
+def _attribute(value: Any) -> Any:
+    """An attribute as a call can hold it."""
+    if isinstance(value, (list, tuple, np.ndarray)):
+        return [_attribute(item) for item in value]
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, np.dtype):
+        return str(value)
+    if isinstance(value, type) and issubclass(value, np.generic):
+        return np.dtype(value).name
+    return value
+
+
+def _checked(name: str, function: Builder, operands: tuple[str, ...]) -> Builder:
+    """`function` behind the checks that all operators share."""
+    signature = inspect.signature(function)
+
+    @functools.wraps(function)
+    def make(*args: Any, **kwargs: Any) -> Any:
+        try:
+            bound = signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise TypeError(f"Relay operator {name}: {error}") from None
+        bound.apply_defaults()
+        values = bound.arguments
+        for operand in operands:
+            values[operand] = _operand(name, operand, values[operand])
+        token = _EXPANDING.set(True)
+        try:
+            return known(typed(function(*bound.args, **bound.kwargs)))
+        except BatonError as error:
+            if getattr(error, "operator", ""):
+                raise
+            raise _located(type(error), name, operands, values, str(error)) from error
+        except (ValueError, TypeError, IndexError, KeyError, RuntimeError, AssertionError) as error:
+            raise _located(RelayTypeError, name, operands, values, str(error)) from error
+        finally:
+            _EXPANDING.reset(token)
+
+    return make
+
+
+def _operand(operator_name: str, name: str, value: Any) -> Any:
+    """An operand as a typed expression; lists become tuples, attributes pass."""
+    if isinstance(value, (list, tuple)) and any(
+        isinstance(item, (relax.Expr, TupleWrapper)) for item in value
+    ):
+        value = relax.Tuple([typed(as_expr(item)) for item in value])
+    value = as_expr(value)
+    if not isinstance(value, relax.Expr):
+        return value
+    if isinstance(value, relax.Var):
+        return value  # the operator may be the one that says what its type is
+    try:
+        return typed(value)
+    except BatonError as error:
+        raise RelayTypeError(f"Relay operator {operator_name}, argument {name}: {error}") from error
+
+
+def _located(
+    kind: type[BatonError],
+    name: str,
+    operands: Sequence[str],
+    values: Mapping[str, Any],
+    message: str,
+) -> BatonError:
+    """The error with the operator's name and the types of all its arguments."""
+    if not issubclass(kind, (RelayError, NotImplementedError)):
+        kind = RelayTypeError
+    types = ", ".join(
+        f"{operand}: {type_of(values[operand])}"
+        for operand in operands
+        if isinstance(values.get(operand), relax.Expr)
+    )
+    error = kind(f"Relay operator {name}({types}): {_first_lines(message)}")
+    error.operator = name  # type: ignore[attr-defined]
+    return error
+
+
+def _first_lines(message: str) -> str:
+    """TVM's messages print whole operators; what they say follows the last of the braces."""
+    if message.startswith("In ir.Op("):
+        message = message.rpartition("support_level=10), ")[2] or message
+    return message.strip()
+
+
+@functools.lru_cache(maxsize=1)
+def _load() -> None:
+    for family in FAMILIES:
+        importlib.import_module(f"{__package__}.{family}")
+
+
+def names() -> list[str]:
+    """The registered names of all operators, in alphabetical order."""
+    _load()
+    return sorted(_OPERATORS)
+
+
+def lookup(name: str) -> Operator:
+    """The operator of that registered name.
+
+    Raises
+    ------
+    UnsupportedRelayOperatorError
+        There is none.
+    """
+    _load()
+    found = _OPERATORS.get(name)
+    if found is None:
+        raise UnsupportedRelayOperatorError(
+            f"there is no Relay operator {name!r}; docs/relay_operators.md lists all operators"
+        )
+    return found
+
+
+def call(
+    name: str,
+    args: Sequence[relax.Expr],
+    attrs: Mapping[str, object] | None = None,
+    type_args: Sequence[Any] = (),
+) -> relax.Expr:
+    """What a call of a Relay operator, as text and JSON write it, is in Relax.
+
+    Parameters
+    ----------
+    name : str
+        Registered name, e.g. "nn.conv2d" or "dyn.reshape".
+    args : sequence of relax.Expr
+        The operands. They may be nested expressions.
+    attrs : dict of str to object
+        Attributes under Relay's names; missing ones have Relay's defaults.
+    type_args
+        Relay's inferred type arguments; they say nothing that the operands do not.
+
+    Returns
+    -------
+    relax.Expr
+        A nested expression with its type; a tuple for operators with several results.
+
+    Raises
+    ------
+    UnsupportedRelayOperatorError
+        The operator is unknown or does not apply.
+    RelayTypeError
+        Operands or attributes do not fit the operator or each other.
+    """
+    del type_args
+    found = lookup(name)
+    if found.why_not:
+        found.function()
+    operands = list(args)
+    if len(operands) > len(found.operands):
+        raise RelayTypeError(
+            f"Relay operator {name} takes {len(found.operands)} operands "
+            f"({', '.join(found.operands)}), got {len(operands)}"
+        )
+    values: dict[str, Any] = dict(zip(found.operands, operands))
+    for attribute, value in (attrs or {}).items():
+        if attribute in found.ignored:
+            continue
+        if attribute not in found.attributes:
+            raise RelayTypeError(
+                f"Relay operator {name} has no attribute {attribute!r}; it has "
+                f"{', '.join(found.attributes) or 'none'}"
+            )
+        values[found.renamed.get(attribute, attribute)] = value
+    for attribute, default in found.attributes.items():
+        parameter = found.renamed.get(attribute, attribute)
+        if parameter not in values:
+            if default is REQUIRED:
+                raise RelayTypeError(f"Relay operator {name} needs the attribute {attribute!r}")
+            values[parameter] = default
+    return found.function(**values)

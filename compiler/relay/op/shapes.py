@@ -1,0 +1,246 @@
+"""Shapes of operands, and shapes that tensors hold."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relax, te, tirx
+
+from ...errors import RelayTypeError
+from ...graph.constants import array_of
+from ..infer import set_type, type_of, typed
+from ..ty import Any as AnyExtent
+from ..ty import extent, fresh
+from .kernel import kernel
+
+Extent = Any
+"""An int, or a TIR expression of dtype int64 for an extent that is symbolic."""
+
+
+def extents(expr: relax.Expr) -> list[Extent]:
+    """The shape of a tensor: integers where they are known.
+
+    Raises
+    ------
+    RelayTypeError
+        The expression is no tensor of known rank.
+    """
+    ty = expr.ty
+    if not isinstance(ty, relax.TensorType) or not isinstance(ty.shape, relax.ShapeExpr):
+        raise RelayTypeError(f"a tensor of known rank is needed, not {type_of(expr)}")
+    return [int(v) if isinstance(v, tirx.IntImm) else v for v in ty.shape.values]
+
+
+def rank(expr: relax.Expr) -> int:
+    """Number of dimensions of a tensor."""
+    return len(extents(expr))
+
+
+def dtype(expr: relax.Expr) -> str:
+    """The dtype of a tensor, e.g. "float32"."""
+    if not isinstance(expr.ty, relax.TensorType):
+        raise RelayTypeError(f"a tensor is needed, not {type_of(expr)}")
+    return str(expr.ty.dtype)
+
+
+def is_float(name: str) -> bool:
+    """Whether a dtype is a floating point one."""
+    return "float" in name
+
+
+def axis_of(axis: Any, ndim: int, what: str = "axis") -> int:
+    """An axis counted from the front.
+
+    Raises
+    ------
+    RelayTypeError
+        It is not an axis of a tensor of `ndim` dimensions.
+    """
+    axis = int(axis)
+    if not -ndim <= axis < ndim:
+        raise RelayTypeError(f"{what} {axis} is not one of {ndim} dimensions")
+    return axis % ndim
+
+
+def integers(values: Any, count: int | None = None) -> list[int]:
+    """One integer, or a sequence of them, as a list; one is repeated `count` times."""
+    if isinstance(values, (int, np.integer, tirx.IntImm)):
+        return [int(values)] * (count or 1)
+    return [int(value) for value in values]
+
+
+def number(value: float, name: str) -> relax.Expr:
+    """A scalar constant of dtype `name`."""
+    return relax.const(value, name)
+
+
+def constant_value(expr: Any) -> np.ndarray | None:
+    """The array of a constant, or None."""
+    return array_of(expr) if isinstance(expr, relax.Expr) else None
+
+
+def same_extent(left: Extent, right: Extent) -> bool:
+    """Whether two extents are certainly equal."""
+    if isinstance(left, int) and isinstance(right, int):
+        return left == right
+    if isinstance(left, int) or isinstance(right, int):
+        return False
+    return left.same_as(right) or bool(tvm.ir.structural_equal(left, right))
+
+
+def shape_values(value: Any) -> list[Extent] | relax.Expr:
+    """A shape-like argument: its numbers if they are known, else the tensor that holds them."""
+    if isinstance(value, relax.ShapeExpr):
+        return list(value.values)
+    if isinstance(value, relax.Expr) and isinstance(value.ty, relax.TensorType):
+        array = constant_value(value)
+        return value if array is None else [int(item) for item in array.ravel()]
+    if isinstance(value, (int, np.integer, tirx.IntImm)):
+        return [int(value)]
+    return [v if isinstance(v, AnyExtent) else _plain(v) for v in value]
+
+
+def _plain(value: Any) -> Extent:
+    if isinstance(value, tvm.ir.GenericConst):
+        return int(value.value.numpy())
+    if isinstance(value, (int, np.integer)):
+        return int(value)
+    return int(value) if isinstance(value, tirx.IntImm) else extent(value)
+
+
+def with_shape(tensor: relax.Expr, make: Any) -> relax.Expr:
+    """`make(extents)`, with the extents that a tensor of rank 1 holds at run time.
+
+    The extents become new symbolic dimensions, bound where the tensor is computed.
+    """
+    (length,) = extents(tensor)
+    if not isinstance(length, int):
+        raise RelayTypeError(f"the length of a shape must be known, not {type_of(tensor)}")
+    dims = [fresh("extent") for _ in range(length)]
+    shape = typed(relax.op.tensor_to_shape(_as_int64(tensor)))
+    bound = relax.Var("shape", relax.ShapeType(dims))
+    result = typed(make(dims))
+    variable = relax.Var("shaped", result.ty)
+    sequence = relax.SeqExpr(
+        [
+            relax.BindingBlock(
+                [
+                    relax.MatchCast(bound, shape, relax.ShapeType(dims)),
+                    relax.VarBinding(variable, result),
+                ]
+            )
+        ],
+        variable,
+    )
+    set_type(sequence, result.ty)
+    return sequence
+
+
+def _as_int64(tensor: relax.Expr) -> relax.Expr:
+    return tensor if dtype(tensor) == "int64" else typed(relax.op.astype(tensor, "int64"))
+
+
+def shaped(shape: Any, make: Any) -> relax.Expr:
+    """`make(extents)` for a shape given as numbers or as a tensor."""
+    values = shape_values(shape)
+    if isinstance(values, relax.Expr):
+        return with_shape(values, make)
+    return make([extent(value) for value in values])
+
+
+def _shape_tensor(data: te.Tensor, dtype: str) -> te.Tensor:
+    """The shape of a tensor as a tensor."""
+
+    def value(index: Any) -> Any:
+        result: Any = tirx.const(0, dtype)
+        for position, size in reversed(list(enumerate(data.shape))):
+            size = size.astype(dtype) if isinstance(size, tvm.ir.Expr) else tirx.const(size, dtype)
+            result = tirx.Select(index == position, size, result)
+        return result
+
+    return te.compute((len(data.shape),), value, name="shape_of")
+
+
+shape_tensor_kernel = kernel("shape_of", _shape_tensor)
+
+
+def shape_tensor(data: relax.Expr, name: str) -> relax.Expr:
+    """The shape of `data` as a tensor of dtype `name`; a constant if it is known."""
+    values = extents(data)
+    if all(isinstance(value, int) for value in values):
+        return relax.const(np.array(values, name), name)
+    return typed(shape_tensor_kernel(data, dtype=name))
+
+
+def _broadcast_to(data: te.Tensor, shape: Sequence[Any]) -> te.Tensor:
+    """Broadcasting where extents are known at run time only: an extent of 1 is repeated."""
+    lead = len(shape) - len(data.shape)
+
+    def value(*indices: Any) -> Any:
+        at = []
+        for size, index in zip(data.shape, indices[lead:]):
+            if isinstance(size, (int, tirx.IntImm)):
+                at.append(index if int(size) != 1 else tirx.const(0, "int64"))
+            else:
+                at.append(tirx.Select(size == 1, tirx.const(0, "int64"), index))
+        return data(*at)
+
+    return te.compute(list(shape), value, name="broadcast_to")
+
+
+_broadcast_kernel = kernel("broadcast_at_run_time", _broadcast_to)
+
+
+def broadcast_to(data: relax.Expr, shape: Sequence[Extent]) -> relax.Expr:
+    """`data` broadcast to `shape`, of which parts may be symbolic."""
+    given = extents(data)
+    if len(given) == len(shape) and all(same_extent(a, b) for a, b in zip(given, shape)):
+        return data
+    if all(isinstance(value, int) for value in given):
+        return typed(relax.op.broadcast_to(data, list(shape)))
+    return typed(_broadcast_kernel(data, relax.ShapeExpr(list(shape))))
+
+
+def joint_shape(shapes: Sequence[Sequence[Extent]]) -> list[Extent]:
+    """What shapes broadcast to.
+
+    Two different symbolic extents become their larger one: at run time one of them is 1, or they
+    are equal.
+
+    Raises
+    ------
+    RelayTypeError
+        Two known extents differ and neither is 1.
+    """
+    result: list[Extent] = []
+    for position in range(1, max((len(shape) for shape in shapes), default=0) + 1):
+        joint: Extent = 1
+        for shape in shapes:
+            if position <= len(shape):
+                joint = _joint_extent(joint, shape[-position])
+        result.append(joint)
+    return result[::-1]
+
+
+def _joint_extent(left: Extent, right: Extent) -> Extent:
+    if same_extent(left, right) or (isinstance(right, int) and right == 1):
+        return left
+    if isinstance(left, int) and left == 1:
+        return right
+    if isinstance(left, int) and isinstance(right, int):
+        raise RelayTypeError(f"extents {left} and {right} do not broadcast")
+    if isinstance(left, int):
+        return left
+    if isinstance(right, int):
+        return right
+    return tirx.max(left, right)
+
+
+def assign_type(variable: relax.Expr, shape: Sequence[Extent], name: str) -> relax.Expr:
+    """Give a variable without a type the one that its operator demands; return it."""
+    if variable.ty.is_missing() and isinstance(variable, relax.Var):
+        set_type(variable, relax.TensorType(list(shape), name))
+    return variable

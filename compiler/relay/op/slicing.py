@@ -1,0 +1,298 @@
+"""Operators that cut boxes out of tensors, or replace them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from tvm import relax, te, tirx, topi
+
+from ...errors import RelayTypeError
+from ..infer import typed
+from .kernel import kernel
+from .registry import dynamic_form, operator
+from .shapes import (
+    Extent,
+    axis_of,
+    constant_value,
+    extents,
+    integers,
+    rank,
+    shape_values,
+    with_shape,
+)
+
+op = relax.op
+
+_FAR = 2**62
+"""Beyond every extent."""
+
+
+@operator("strided_slice", how="direct")
+def strided_slice(
+    data: relax.Expr,
+    begin: Any,
+    end: Any,
+    strides: Any = None,
+    axes: Sequence[int] | None = None,
+    slice_mode: str = "end",
+) -> relax.Expr:
+    """The box from `begin` to `end`, without it, in strides; ends are sizes in mode "size"."""
+    if slice_mode not in ("end", "size"):
+        raise RelayTypeError(f"slice_mode must be 'end' or 'size', not {slice_mode!r}")
+    values = [shape_values(value) if value is not None else [] for value in (begin, end, strides)]
+    if any(isinstance(value, relax.Expr) for value in values):
+        return _slice_at_run_time(data, values, axes, slice_mode)
+    dims = extents(data)
+    bounds = _bounds([integers(value) for value in values], axes, dims, slice_mode)
+    if any(not isinstance(dims[axis], int) for axis in bounds):
+        return _slice_at_run_time(data, values, axes, slice_mode)
+    if not bounds:
+        return data
+    return op.strided_slice(
+        data,
+        list(bounds),
+        [first for first, _, _ in bounds.values()],
+        [last for _, last, _ in bounds.values()],
+        [step for _, _, step in bounds.values()],
+    )
+
+
+dynamic_form("strided_slice", strided_slice, ["data", "begin", "end", "strides"])
+
+
+def _bounds(
+    values: list[list[int]], axes: Sequence[int] | None, dims: list[Extent], slice_mode: str
+) -> dict[int, tuple[int, int, int]]:
+    """Axis to begin, end and stride, for the axes that are really cut."""
+    begin, end, strides = values
+    named = range(max(map(len, values))) if axes is None else axes
+    result = {}
+    for position, each in enumerate(named):
+        axis = axis_of(each, len(dims))
+        step = strides[position] if position < len(strides) else (strides[-1:] or [1])[0]
+        if len(strides) == 1 and position >= 1:
+            step = strides[0]
+        if slice_mode == "size":
+            step = 1
+        if step == 0:
+            raise RelayTypeError(f"the stride of axis {axis} is 0")
+        first = begin[position] if position < len(begin) else (0 if step > 0 else _FAR)
+        last = end[position] if position < len(end) else (_FAR if step > 0 else -_FAR)
+        if slice_mode == "size":
+            last = _FAR if last < 0 else first + last
+        if step == 1 and first == 0 and last >= _FAR // 4:
+            continue
+        size = dims[axis]
+        if isinstance(size, int):
+            window = slice(first, None if last <= -_FAR else last, step)
+            first, last, step = window.indices(size)
+            last = max(last, first) if step > 0 else min(last, first)
+            if step < 0 and last < 0:
+                last = -size - 1
+            if (first, last, step) == (0, size, 1):
+                continue
+        result[axis] = (first, last, step)
+    return result
+
+
+def _slice_bounds(
+    data: te.Tensor,
+    begin: te.Tensor,
+    end: te.Tensor,
+    strides: te.Tensor,
+    axes: list[int],
+    sizes: bool,
+) -> list[te.Tensor]:
+    """Begin, stride and extent of a slice for every axis, in range."""
+
+    def bound(index: int) -> tuple[Any, Any, Any]:
+        size = tirx.Cast("int64", data.shape[index])
+        zero, one = tirx.const(0, "int64"), tirx.const(1, "int64")
+        if index not in axes:
+            return zero, one, size
+        place = axes.index(index)
+        step = strides(place).astype("int64") if place < int(strides.shape[0]) else one
+        down = step < 0
+        if place < int(begin.shape[0]):
+            first = begin(place).astype("int64")
+            first = tirx.Select(first < 0, first + size, first)
+        else:
+            first = tirx.Select(down, size - 1, zero)
+        first = tirx.Select(
+            down, tirx.min(tirx.max(first, -one), size - 1), tirx.min(tirx.max(first, zero), size)
+        )
+        if place >= int(end.shape[0]):
+            last = tirx.Select(down, -one, size)
+        else:
+            given = end(place).astype("int64")
+            if sizes:
+                last = tirx.Select(given < 0, size, first + given)
+            else:
+                last = tirx.Select(given < 0, given + size, given)
+            last = tirx.Select(
+                down, tirx.min(tirx.max(last, -one), size), tirx.min(tirx.max(last, zero), size)
+            )
+        length = tirx.Select(
+            down,
+            tirx.floordiv(first - last - step - 1, tirx.max(-step, one)),
+            tirx.floordiv(last - first + step - 1, tirx.max(step, one)),
+        )
+        return first, step, tirx.max(length, zero)
+
+    bounds = [bound(index) for index in range(len(data.shape))]
+
+    def part(which: int, name: str) -> te.Tensor:
+        def value(at: Any) -> Any:
+            result: Any = tirx.const(0, "int64")
+            for index, each in enumerate(bounds):
+                result = tirx.Select(at == index, each[which], result)
+            return result
+
+        return te.compute((len(bounds),), value, name=name)
+
+    return [part(0, "begin"), part(1, "stride"), part(2, "length")]
+
+
+def _slice_from(
+    data: te.Tensor, begin: te.Tensor, strides: te.Tensor, shape: list[Any]
+) -> te.Tensor:
+    """data[begin + i * strides] for i in a box of `shape`."""
+    return te.compute(
+        shape,
+        lambda *at: data(*(begin(i) + index * strides(i) for i, index in enumerate(at))),
+        name="strided_slice",
+    )
+
+
+_slice_bounds_kernel = kernel("slice_bounds", _slice_bounds)
+_slice_from_kernel = kernel("slice_from", _slice_from)
+
+
+def _slice_at_run_time(
+    data: relax.Expr, values: list[Any], axes: Sequence[int] | None, slice_mode: str
+) -> relax.Expr:
+    bounds = [
+        value if isinstance(value, relax.Expr) else relax.const(np.array(value, "int64"), "int64")
+        for value in values
+    ]
+    count = max(int(extents(value)[0]) for value in bounds)
+    along = range(count) if axes is None else integers(axes)
+    computed = typed(
+        _slice_bounds_kernel(
+            data,
+            *bounds,
+            axes=[axis_of(axis, rank(data)) for axis in along],
+            sizes=slice_mode == "size",
+        )
+    )
+    begin, stride, length = (typed(relax.TupleGetItem(computed, index)) for index in range(3))
+    untouched = set(range(rank(data))) - {axis_of(axis, rank(data)) for axis in along}
+
+    def cut(dims: list[Extent]) -> relax.Expr:
+        shape = [extents(data)[i] if i in untouched else dim for i, dim in enumerate(dims)]
+        return _slice_from_kernel(data, begin, stride, relax.ShapeExpr(shape))
+
+    return with_shape(length, cut)
+
+
+@operator("slice_like", 2)
+def slice_like(
+    data: relax.Expr, shape_like: relax.Expr, axes: Sequence[int] | None = None
+) -> relax.Expr:
+    """`data` cut to the extents of the other, along `axes` or all its axes."""
+    other = extents(shape_like)
+    along = [axis_of(axis, rank(data)) for axis in axes] if axes else list(range(len(other)))
+    for axis in along:
+        own, wanted = extents(data)[axis], other[axis]
+        if isinstance(own, int) and isinstance(wanted, int) and wanted > own:
+            raise RelayTypeError(f"axis {axis} has {own} slices, {wanted} are wanted")
+    known = all(isinstance(extents(data)[axis], int) for axis in along)
+    if known and all(isinstance(other[axis], int) for axis in along):
+        zeros, ones = [0] * len(along), [1] * len(along)
+        return op.strided_slice(data, along, zeros, [other[axis] for axis in along], ones)
+    shape = [other[i] if i in along else size for i, size in enumerate(extents(data))]
+    return leading_box(data, shape)
+
+
+def leading_box(data: relax.Expr, shape: Sequence[Extent]) -> relax.Expr:
+    """The box of `shape` at the origin, whose extents may be symbolic."""
+    count = rank(data)
+    begin, stride = (relax.const(np.full(count, value, "int64"), "int64") for value in (0, 1))
+    return typed(_slice_from_kernel(data, begin, stride, relax.ShapeExpr(list(shape))))
+
+
+def _strided_set(
+    data: te.Tensor, v: te.Tensor, begin: te.Tensor, strides: te.Tensor
+) -> te.Tensor:
+    """`data` with the box of the shape of `v` that starts at `begin` replaced by it."""
+
+    def value(*at: Any) -> Any:
+        inside: list[Any] = []
+        source = []
+        for axis, index in enumerate(at):
+            step = strides(axis)
+            offset = index.astype("int64") - begin(axis)
+            offset = tirx.Select(step < 0, -offset, offset)
+            size = tirx.Select(step < 0, -step, step)
+            place = tirx.floordiv(offset, size)
+            inside += [offset >= 0, tirx.floormod(offset, size) == 0, place < v.shape[axis]]
+            source.append(place)
+        return tirx.if_then_else(tirx.all(*inside), v(*source), data(*at))
+
+    return te.compute(data.shape, value, name="strided_set")
+
+
+_strided_set_kernel = kernel("strided_set", _strided_set)
+
+
+@operator("strided_set", 5, how="TE")
+def strided_set(
+    data: relax.Expr, v: relax.Expr, begin: Any, end: Any, strides: Any = None
+) -> relax.Expr:
+    """`data` with the box from `begin` to `end` replaced by `v`."""
+    count = rank(data)
+    values = []
+    for value, default in ((begin, 0), (end, _FAR), (strides, 1)):
+        if value is None:
+            value = []
+        if not isinstance(value, relax.Expr):
+            numbers = integers(value)
+            numbers += [default] * (count - len(numbers))
+            value = relax.const(np.array(numbers, "int64"), "int64")
+        elif constant_value(value) is not None:
+            numbers = [int(item) for item in constant_value(value).ravel()]  # type: ignore[union-attr]
+            numbers += [default] * (count - len(numbers))
+            value = relax.const(np.array(numbers, "int64"), "int64")
+        values.append(value)
+    bounds = typed(
+        _slice_bounds_kernel(data, *values, axes=list(range(count)), sizes=False)
+    )
+    first, step = (typed(relax.TupleGetItem(bounds, index)) for index in range(2))
+    return _strided_set_kernel(data, v, first, step)
+
+
+@operator("nn.fifo_buffer", 2)
+def fifo_buffer(data: relax.Expr, buffer: relax.Expr, axis: int) -> relax.Expr:
+    """The last slices of buffer and data together, as many as the buffer has along `axis`."""
+    where = axis_of(axis, rank(data))
+    whole = typed(op.concat([buffer, data], where))
+    extra, total = extents(data)[where], extents(whole)[where]
+    return op.strided_slice(whole, [where], [extra], [total], [1])
+
+
+_sequence_mask = kernel(
+    "sequence_mask",
+    lambda data, valid_length, mask_value, axis: topi.sequence_mask(
+        data, valid_length, mask_value, axis
+    ),
+)
+
+
+@operator("sequence_mask", 2, how="TOPI")
+def sequence_mask(
+    data: relax.Expr, valid_length: relax.Expr, mask_value: float = 0, axis: int = 0
+) -> relax.Expr:
+    """Everything from valid_length[batch] on along the time axis, 0 or 1, replaced."""
+    return _sequence_mask(data, valid_length, mask_value=float(mask_value), axis=int(axis))

@@ -1,0 +1,201 @@
+"""Operators on coordinate lists of sparse tensors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import relax, te, tirx, topi
+
+from ..infer import typed
+from .kernel import kernel
+from .registry import dynamic_form, operator
+from .shapes import dtype, extents, number, shaped, with_shape
+from .transform import cast_to
+
+op = relax.op
+
+_sparse_to_dense = kernel(
+    "sparse_to_dense",
+    lambda indices, values, default, shape: topi.sparse_to_dense(indices, shape, values, default()),
+)
+
+
+@operator("sparse_to_dense", ["sparse_indices", "sparse_values", "default_value"], how="TOPI")
+def sparse_to_dense(
+    sparse_indices: relax.Expr,
+    output_shape: Any,
+    sparse_values: relax.Expr,
+    default_value: Any = 0,
+) -> relax.Expr:
+    """A dense tensor with values at given positions and a default elsewhere."""
+    default = default_value
+    if not isinstance(default, relax.Expr):
+        default = number(default, dtype(sparse_values))
+    return shaped(
+        output_shape,
+        lambda dims: _sparse_to_dense(
+            sparse_indices, sparse_values, default, relax.ShapeExpr(dims)
+        ),
+    )
+
+
+dynamic_form(
+    "sparse_to_dense",
+    sparse_to_dense,
+    ["sparse_indices", "sparse_values", "default_value", "output_shape"],
+)
+
+
+def _row_counts(indices: te.Tensor, rows: list[Any]) -> te.Tensor:
+    """How many entries each row has."""
+    entry = te.reduce_axis((0, indices.shape[0]), "entry")
+    return te.compute(
+        rows,
+        lambda row: te.sum(
+            (indices(entry, 0).astype("int64") == row.astype("int64")).astype("int64"), axis=entry
+        ),
+        name="row_counts",
+    )
+
+
+def _row_of(starts: te.Tensor, count: list[Any]) -> te.Tensor:
+    """The last row that starts at or before each position."""
+    row = te.reduce_axis((0, starts.shape[0]), "row")
+    passed = te.compute(
+        count,
+        lambda at: te.sum(
+            (starts(row).astype("int64") <= at.astype("int64")).astype("int64"), axis=row
+        ),
+        name="rows_passed",
+    )
+    return te.compute(count, lambda at: passed(at) - 1, name="row_of")
+
+
+def _filled_rows(
+    indices: te.Tensor,
+    values: te.Tensor,
+    default: te.Tensor,
+    row_of: te.Tensor,
+    counts: te.Tensor,
+    empty_before: te.Tensor,
+) -> list[te.Tensor]:
+    """Entries in their new order: an empty row gets one entry, the default at column 0."""
+    width = indices.shape[1]
+
+    def source(at: Any) -> Any:
+        last = tirx.Cast("int64", indices.shape[0]) - 1
+        return tirx.max(tirx.min(at - empty_before(row_of(at)), last), tirx.const(0, "int64"))
+
+    def index(at: Any, column: Any) -> Any:
+        made = tirx.Select(column == 0, row_of(at).astype(indices.dtype), tirx.const(0, indices.dtype))
+        return tirx.if_then_else(counts(row_of(at)) == 0, made, indices(source(at), column))
+
+    def value(at: Any) -> Any:
+        return tirx.if_then_else(counts(row_of(at)) == 0, default(0), values(source(at)))
+
+    return [
+        te.compute((row_of.shape[0], width), index, name="new_indices"),
+        te.compute((row_of.shape[0],), value, name="new_values"),
+    ]
+
+
+_row_counts_kernel = kernel("sparse_row_counts", _row_counts)
+row_of_kernel = kernel("sparse_row_of", _row_of)
+_filled_rows_kernel = kernel("sparse_filled_rows", _filled_rows)
+
+
+@operator("sparse_fill_empty_rows", 4, wraps=True, how="TE")
+def sparse_fill_empty_rows(
+    sparse_indices: relax.Expr,
+    sparse_values: relax.Expr,
+    dense_shape: relax.Expr,
+    default_value: relax.Expr,
+) -> relax.Expr:
+    """Coordinates and values with a default entry in every empty row, and which rows were empty.
+
+    The entries must be grouped by row, in ascending order of the rows.
+    """
+    first = typed(op.take(dense_shape, relax.const([0], "int64"), 0, mode="clip"))
+    default = typed(op.reshape(default_value, [1]))
+
+    def fill(rows: list[Any]) -> relax.Expr:
+        counts = typed(_row_counts_kernel(sparse_indices, relax.ShapeExpr(rows)))
+        empty = cast_to(typed(op.equal(counts, number(0, "int64"))), "int64")
+        empty_before = typed(op.cumsum(empty, 0, "int64", exclusive=True))
+        entries_before = typed(op.cumsum(counts, 0, "int64", exclusive=True))
+        starts = typed(op.add(entries_before, empty_before))
+        size = typed(op.sum(typed(op.add(counts, empty)), [0], True))
+
+        def place(count: list[Any]) -> relax.Expr:
+            row_of = typed(row_of_kernel(starts, relax.ShapeExpr(count)))
+            filled = typed(
+                _filled_rows_kernel(
+                    sparse_indices, sparse_values, default, row_of, counts, empty_before
+                )
+            )
+            parts = [typed(relax.TupleGetItem(filled, index)) for index in range(2)]
+            return relax.Tuple([*parts, cast_to(empty, dtype(sparse_indices))])
+
+        return with_shape(size, place)
+
+    return with_shape(first, fill)
+
+
+def _sparse_reshape(
+    indices: te.Tensor, prev_shape: te.Tensor, new_shape: te.Tensor
+) -> list[te.Tensor]:
+    """The same flat positions in another shape, of which one extent may be -1."""
+    old, new = int(prev_shape.shape[0]), int(new_shape.shape[0])
+    total: Any = tirx.const(1, "int64")
+    for axis in range(old):
+        total = total * prev_shape(axis).astype("int64")
+    known: Any = tirx.const(1, "int64")
+    for axis in range(new):
+        size = new_shape(axis).astype("int64")
+        known = known * tirx.Select(size < 0, tirx.const(1, "int64"), size)
+
+    def size_of(axis: int) -> Any:
+        size = new_shape(axis).astype("int64")
+        return tirx.Select(size < 0, tirx.floordiv(total, tirx.max(known, tirx.const(1, "int64"))), size)
+
+    def place(entry: Any, column: Any) -> Any:
+        flat: Any = tirx.const(0, "int64")
+        for axis in range(old):
+            flat = flat * prev_shape(axis).astype("int64") + indices(entry, axis).astype("int64")
+        result: Any = tirx.const(0, "int64")
+        step: Any = tirx.const(1, "int64")
+        for axis in reversed(range(new)):
+            size = tirx.max(size_of(axis), tirx.const(1, "int64"))
+            result = tirx.Select(column == axis, tirx.floormod(tirx.floordiv(flat, step), size), result)
+            step = step * size
+        return result.astype(indices.dtype)
+
+    def shape(at: Any) -> Any:
+        result: Any = tirx.const(0, "int64")
+        for axis in range(new):
+            result = tirx.Select(at == axis, size_of(axis), result)
+        return result.astype(new_shape.dtype)
+
+    return [
+        te.compute((indices.shape[0], new), place, name="new_indices"),
+        te.compute((new,), shape, name="new_shape"),
+    ]
+
+
+_sparse_reshape_kernel = kernel("sparse_reshape", _sparse_reshape)
+
+
+@operator("sparse_reshape", 3, wraps=True, how="TE")
+def sparse_reshape(
+    sparse_indices: relax.Expr, prev_shape: relax.Expr, new_shape: relax.Expr
+) -> relax.Expr:
+    """Coordinates of the same elements in another shape, and that shape with its -1 resolved."""
+    return _sparse_reshape_kernel(sparse_indices, prev_shape, new_shape)
+
+
+def rows_of_entries(indptr: relax.Expr, entries: Any) -> relax.Expr:
+    """The row of each entry of a CSR matrix, as int64."""
+    (count,) = extents(indptr)
+    starts = typed(op.strided_slice(indptr, [0], [0], [count - 1], [1]))
+    return typed(row_of_kernel(starts, relax.ShapeExpr([entries])))
+

@@ -1,0 +1,281 @@
+"""Element-wise operators: functions of one tensor, arithmetic, comparisons."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tvm import relax, te, tirx, topi
+
+from ...errors import RelayTypeError
+from ..infer import type_of, typed
+from .kernel import kernel
+from .registry import operator
+from .shapes import broadcast_to, constant_value, dtype, extents, is_float, joint_shape, number
+
+op = relax.op
+Unary = Callable[[Any], relax.Expr]
+Binary = Callable[[Any, Any], relax.Expr]
+
+
+def _unary(name: str, function: Unary, what: str, how: str = "direct") -> Unary:
+    def make(data: relax.Expr) -> relax.Expr:
+        return function(data)
+
+    make.__name__ = make.__qualname__ = name
+    make.__doc__ = f"{what} of each element."
+    return operator(name, how=how)(make)
+
+
+def _topi_unary(name: str, what: str) -> Unary:
+    return _unary(name, kernel(name, getattr(topi, name)), what, how="TOPI")
+
+
+log = _unary("log", op.log, "Natural logarithm")
+log2 = _topi_unary("log2", "Logarithm to base 2")
+log10 = _topi_unary("log10", "Logarithm to base 10")
+tan = _unary("tan", op.tan, "Tangent")
+cos = _unary("cos", op.cos, "Cosine")
+cosh = _unary("cosh", op.cosh, "Hyperbolic cosine")
+sin = _unary("sin", op.sin, "Sine")
+sinh = _unary("sinh", op.sinh, "Hyperbolic sine")
+acos = _unary("acos", op.acos, "Inverse cosine")
+acosh = _unary("acosh", op.acosh, "Inverse hyperbolic cosine")
+asin = _unary("asin", op.asin, "Inverse sine")
+asinh = _unary("asinh", op.asinh, "Inverse hyperbolic sine")
+atan = _unary("atan", op.atan, "Inverse tangent")
+atanh = _unary("atanh", op.atanh, "Inverse hyperbolic tangent")
+exp = _unary("exp", op.exp, "Exponential")
+erf = _unary("erf", op.erf, "Error function")
+sqrt = _unary("sqrt", op.sqrt, "Square root")
+rsqrt = _unary("rsqrt", op.rsqrt, "Reciprocal of the square root")
+sigmoid = _unary("sigmoid", op.sigmoid, "Logistic function")
+floor = _unary("floor", op.floor, "Next integer below")
+ceil = _unary("ceil", op.ceil, "Next integer above")
+trunc = _unary("trunc", op.trunc, "Next integer towards zero")
+abs = _unary("abs", op.abs, "Absolute value")
+sign = _unary("sign", op.sign, "Sign: -1, 0 or 1")
+tanh = _unary("tanh", op.tanh, "Hyperbolic tangent")
+negative = _unary("negative", op.negative, "Negation")
+bitwise_not = _unary("bitwise_not", op.bitwise_not, "Complement of the bits")
+isnan = _unary("isnan", op.isnan, "Whether it is NaN")
+isfinite = _unary("isfinite", op.isfinite, "Whether it is finite")
+isinf = _unary("isinf", op.isinf, "Whether it is infinite")
+logical_not = _unary("logical_not", op.logical_not, "Negation of the truth value")
+fast_exp = _topi_unary("fast_exp", "Approximate exponential")
+fast_tanh = _topi_unary("fast_tanh", "Approximate hyperbolic tangent")
+fast_erf = _topi_unary("fast_erf", "Approximate error function")
+
+
+_MANTISSA = {"float16": 10, "bfloat16": 7, "float32": 23, "float64": 52}
+"""Floats from two to this power on are integers."""
+
+
+def _round(data: te.Tensor) -> te.Tensor:
+    """Nearest integer; halves go away from zero."""
+
+    def value(*indices: Any) -> Any:
+        x = data(*indices)
+        if not is_float(x.dtype):
+            return x
+        whole = tirx.trunc(x)
+        nearest = whole + tirx.trunc((x - whole) * tirx.const(2, x.dtype))
+        all_whole = tirx.const(float(2 ** _MANTISSA[str(x.dtype)]), x.dtype)
+        return tirx.Select(tirx.abs(x) < all_whole, nearest, x)
+
+    return te.compute(data.shape, value, name="round", tag=topi.tag.ELEMWISE)
+
+
+round = _unary("round", kernel("round", _round), "Nearest integer, halves away from zero", how="TE")
+
+
+def _binary(name: str, function: Binary, what: str, how: str = "direct") -> Binary:
+    def make(lhs: relax.Expr, rhs: relax.Expr) -> relax.Expr:
+        return broadcasting(function, lhs, rhs)
+
+    make.__name__ = make.__qualname__ = name
+    make.__doc__ = f"{what}; the operands broadcast as in numpy and have one dtype."
+    return operator(name, 2, how=how)(make)
+
+
+def broadcasting(function: Binary, lhs: relax.Expr, rhs: relax.Expr) -> relax.Expr:
+    """A binary operator of Relax on operands that broadcast, also at run time.
+
+    Raises
+    ------
+    RelayTypeError
+        The dtypes differ, or the shapes do not broadcast.
+    """
+    if dtype(lhs) != dtype(rhs):
+        raise RelayTypeError(
+            f"argument rhs has the type {type_of(rhs)}, its dtype must be that of lhs: "
+            f"{type_of(lhs)}"
+        )
+    try:
+        shape = joint_shape([extents(lhs), extents(rhs)])
+    except RelayTypeError as error:
+        raise RelayTypeError(
+            f"argument rhs of type {type_of(rhs)} does not broadcast with lhs of type "
+            f"{type_of(lhs)}: {error}"
+        ) from None
+    result = typed(function(lhs, rhs))
+    if isinstance(result.ty, relax.TensorType) and result.ty.shape is None:
+        result = typed(function(broadcast_to(lhs, shape), broadcast_to(rhs, shape)))
+    return result
+
+
+def _exactly(integer: Binary, real: Binary) -> Binary:
+    """One function for integers and another one for floats."""
+    return lambda a, b: real(a, b) if is_float(dtype(a)) else integer(a, b)
+
+
+def _trunc_divide(a: relax.Expr, b: relax.Expr) -> relax.Expr:
+    return op.trunc(op.divide(a, b))
+
+
+def _trunc_mod(a: relax.Expr, b: relax.Expr) -> relax.Expr:
+    return op.subtract(a, op.multiply(op.trunc(op.divide(a, b)), b))
+
+
+add = _binary("add", op.add, "Sum")
+subtract = _binary("subtract", op.subtract, "Difference")
+multiply = _binary("multiply", op.multiply, "Product")
+divide = _binary("divide", op.divide, "Quotient, of integers rounded towards zero")
+floor_divide = _binary("floor_divide", op.floor_divide, "Quotient rounded down")
+trunc_divide = _binary(
+    "trunc_divide", _exactly(op.divide, _trunc_divide), "Quotient rounded to zero", "composed"
+)
+mod = _binary("mod", op.mod, "Remainder with the sign of the dividend")
+floor_mod = _binary("floor_mod", op.floor_mod, "Remainder with the sign of the divisor")
+trunc_mod = _binary(
+    "trunc_mod", _exactly(op.mod, _trunc_mod), "Remainder of trunc_divide", "composed"
+)
+power = _binary("power", op.power, "Power")
+maximum = _binary("maximum", op.maximum, "The larger one")
+minimum = _binary("minimum", op.minimum, "The smaller one")
+left_shift = _binary("left_shift", op.left_shift, "Bits shifted left")
+right_shift = _binary("right_shift", op.right_shift, "Bits shifted right")
+bitwise_and = _binary("bitwise_and", op.bitwise_and, "Conjunction of the bits")
+bitwise_or = _binary("bitwise_or", op.bitwise_or, "Disjunction of the bits")
+bitwise_xor = _binary("bitwise_xor", op.bitwise_xor, "Exclusive disjunction of the bits")
+logical_and = _binary("logical_and", op.logical_and, "Conjunction")
+logical_or = _binary("logical_or", op.logical_or, "Disjunction")
+logical_xor = _binary("logical_xor", op.logical_xor, "Exclusive disjunction")
+equal = _binary("equal", op.equal, "Whether equal")
+not_equal = _binary("not_equal", op.not_equal, "Whether different")
+less = _binary("less", op.less, "Whether less")
+less_equal = _binary("less_equal", op.less_equal, "Whether less or equal")
+greater = _binary("greater", op.greater, "Whether greater")
+greater_equal = _binary("greater_equal", op.greater_equal, "Whether greater or equal")
+
+
+@operator("clip", how="direct")
+def clip(a: relax.Expr, a_min: float, a_max: float) -> relax.Expr:
+    """Each element limited to [a_min, a_max]; for integers the limits are those they can hold."""
+    name = dtype(a)
+    low, high = _number(a_min), _number(a_max)
+    if not is_float(name):
+        info = tirx.min_value(name).value, tirx.max_value(name).value
+        low, high = int(max(low, info[0])), int(min(high, info[1]))
+    return op.clip(a, relax.prim_value(low, name), relax.prim_value(high, name))
+
+
+def _number(value: Any) -> Any:
+    array = constant_value(value)
+    if array is not None:
+        return array.item()
+    return value.value if isinstance(value, (tirx.IntImm, tirx.FloatImm)) else value
+
+
+def _fixed_point_multiply(data: te.Tensor, multiplier: int, shift: int) -> te.Tensor:
+    """data * multiplier * 2**(shift - 31) in int64, halves rounded up."""
+    left, right = max(shift, 0), 31 + max(-shift, 0)
+    return te.compute(
+        data.shape,
+        lambda *i: _scaled(data(*i), tirx.const(multiplier, "int64"), left, right),
+        name="fixed_point_multiply",
+        tag=topi.tag.ELEMWISE,
+    )
+
+
+def _scaled(value: Any, multiplier: Any, left: Any, right: Any) -> Any:
+    one = tirx.const(1, "int64")
+    product = (value.astype("int64") << left) * multiplier
+    return ((product + (one << (right - 1))) >> right).astype(value.dtype)
+
+
+_fixed_point_multiply_kernel = kernel("fixed_point_multiply", _fixed_point_multiply)
+
+
+@operator("fixed_point_multiply", how="TE")
+def fixed_point_multiply(data: relax.Expr, multiplier: int, shift: int) -> relax.Expr:
+    """Product of int32 with multiplier * 2**(shift - 31), halves rounded up."""
+    return _fixed_point_multiply_kernel(data, multiplier=int(multiplier), shift=int(shift))
+
+
+def _fixed_point_multiply_per_axis(
+    data: te.Tensor,
+    multiplier: te.Tensor,
+    lshift: te.Tensor,
+    rshift: te.Tensor,
+    is_lshift_required: bool,
+    is_rshift_required: bool,
+    axes: list[int],
+) -> te.Tensor:
+    """Fixed-point products with a multiplier and shifts for each position along `axes`."""
+
+    def value(*indices: Any) -> Any:
+        at = [indices[axis] for axis in axes]
+        left = lshift(*at).astype("int64") if is_lshift_required else tirx.const(0, "int64")
+        right = tirx.const(31, "int64")
+        if is_rshift_required:
+            right = right + rshift(*at).astype("int64")
+        return _scaled(data(*indices), multiplier(*at).astype("int64"), left, right)
+
+    return te.compute(
+        data.shape, value, name="fixed_point_multiply_per_axis", tag=topi.tag.BROADCAST
+    )
+
+
+_per_axis_kernel = kernel("fixed_point_multiply_per_axis", _fixed_point_multiply_per_axis)
+
+
+@operator("fixed_point_multiply_per_axis", 4, how="TE")
+def fixed_point_multiply_per_axis(
+    data: relax.Expr,
+    multiplier: relax.Expr,
+    lshift: relax.Expr,
+    rshift: relax.Expr,
+    is_lshift_required: bool = False,
+    is_rshift_required: bool = False,
+    axes: list[int] | None = None,
+) -> relax.Expr:
+    """Fixed-point products with a multiplier and shifts for each position along `axes`."""
+    return _per_axis_kernel(
+        data,
+        multiplier,
+        lshift,
+        rshift,
+        is_lshift_required=bool(is_lshift_required),
+        is_rshift_required=bool(is_rshift_required),
+        axes=[int(axis) for axis in axes or ()],
+    )
+
+
+@operator("copy")
+def copy(data: relax.Expr) -> relax.Expr:
+    """The same value: expressions have no storage that could be copied."""
+    return data
+
+
+@operator("device_copy", ignored=("src_virtual_device", "dst_virtual_device"))
+def device_copy(
+    data: relax.Expr, src_device: Any = None, dst_device: Any = None
+) -> relax.Expr:
+    """The same value; the build places tensors on devices, and copies where devices differ."""
+    return data
+
+
+def scalar_like(value: float, like: relax.Expr) -> relax.Expr:
+    """A scalar constant of the dtype of `like`."""
+    return number(value, dtype(like))

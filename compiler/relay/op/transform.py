@@ -1,0 +1,558 @@
+"""Operators that change shape, layout, order or dtype of a tensor."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from tvm import relax, te, tirx, topi
+
+from ...errors import RelayTypeError
+from ..infer import type_of, typed
+from .kernel import kernel
+from .registry import dynamic_form, operator
+from .shapes import (
+    Extent,
+    axis_of,
+    broadcast_to,
+    dtype,
+    extents,
+    integers,
+    joint_shape,
+    rank,
+    same_extent,
+    shape_values,
+    shaped,
+    with_shape,
+)
+
+op = relax.op
+
+
+@operator("cast", how="direct")
+def cast(data: relax.Expr, dtype: str) -> relax.Expr:
+    """The values converted to another dtype."""
+    return cast_to(data, dtype)
+
+
+def cast_to(data: relax.Expr, name: str) -> relax.Expr:
+    """`data` itself if it has the dtype `name`, else converted."""
+    return data if dtype(data) == name else typed(op.astype(data, name))
+
+
+@operator("cast_like", 2)
+def cast_like(data: relax.Expr, dtype_like: relax.Expr) -> relax.Expr:
+    """The values converted to the dtype of `dtype_like`."""
+    return cast_to(data, dtype(dtype_like))
+
+
+_reinterpret = kernel("reinterpret", lambda data, dtype: topi.reinterpret(data, dtype))
+
+
+@operator("reinterpret", how="TOPI")
+def reinterpret(data: relax.Expr, dtype: str) -> relax.Expr:
+    """The same bits as another dtype of the same width."""
+    return _reinterpret(data, dtype=dtype)
+
+
+@operator("expand_dims", how="direct")
+def expand_dims(data: relax.Expr, axis: Any, num_newaxis: int = 1) -> relax.Expr:
+    """`num_newaxis` axes of extent 1 inserted before `axis`."""
+    values = shape_values(axis)
+    if isinstance(values, relax.Expr):
+        raise RelayTypeError("the axis is computed at run time, so that the shape has no form")
+    (where,) = integers(values)
+    where = axis_of(where, rank(data) + 1)
+    if num_newaxis == 0:
+        return data
+    return op.expand_dims(data, [where + i for i in range(int(num_newaxis))])
+
+
+dynamic_form("expand_dims", expand_dims, ["data", "axis"])
+
+
+@operator("transpose", how="direct")
+def transpose(data: relax.Expr, axes: Sequence[int] | None = None) -> relax.Expr:
+    """Axes reordered; reversed without `axes`."""
+    order = [axis_of(axis, rank(data)) for axis in axes] if axes else None
+    if order is not None and sorted(order) != list(range(rank(data))):
+        raise RelayTypeError(f"axes {list(axes or ())} do not name every axis once")
+    return data if rank(data) < 2 else op.permute_dims(data, order)
+
+
+@operator("squeeze", how="direct")
+def squeeze(data: relax.Expr, axis: Any = None) -> relax.Expr:
+    """Axes of extent 1 removed, all of them without `axis`."""
+    dims = extents(data)
+    if axis is None:
+        axes = [i for i, size in enumerate(dims) if isinstance(size, int) and size == 1]
+    else:
+        values = shape_values(axis)
+        if isinstance(values, relax.Expr):
+            raise RelayTypeError("the axes are computed at run time: the rank is unknown")
+        axes = [axis_of(each, len(dims)) for each in values]
+    for each in axes:
+        if isinstance(dims[each], int) and dims[each] != 1:
+            raise RelayTypeError(
+                f"argument data of type {type_of(data)}: axis {each} has the extent "
+                f"{dims[each]}, only axes of extent 1 can be removed"
+            )
+    kept = [size for i, size in enumerate(dims) if i not in axes]
+    if any(not isinstance(dims[each], int) for each in axes):
+        return op.reshape(data, kept)
+    return op.squeeze(data, axes) if axes else data
+
+
+dynamic_form("squeeze", squeeze, ["data", "axis"])
+
+
+def resolve_reshape(
+    shape: Sequence[Extent], codes: Sequence[int], allowzero: bool = False
+) -> list[Extent]:
+    """The shape that Relay's codes of `reshape` stand for.
+
+    0 keeps the extent at its place, -1 is what is left, -2 keeps all further extents, -3 joins
+    the next two, -4 splits the next one into the two numbers that follow it.
+
+    Raises
+    ------
+    RelayTypeError
+        The codes do not fit the shape.
+    """
+    result: list[Extent] = []
+    source, position, inferred = 0, 0, -1
+    codes = list(codes)
+
+    def take() -> Extent:
+        nonlocal source
+        if source >= len(shape):
+            raise RelayTypeError(f"newshape {codes} asks for more than {len(shape)} dimensions")
+        source += 1
+        return shape[source - 1]
+
+    while position < len(codes):
+        code = codes[position]
+        position += 1
+        if not isinstance(code, int) or code > 0 or (code == 0 and allowzero):
+            result.append(code)
+            source += 1
+        elif code == 0:
+            result.append(take())
+        elif code == -1:
+            if inferred >= 0:
+                raise RelayTypeError(f"newshape {codes} has more than one -1")
+            inferred = len(result)
+            result.append(1)
+            source += 1
+        elif code == -2:
+            while source < len(shape):
+                result.append(take())
+        elif code == -3:
+            result.append(take() * take())
+        elif code == -4:
+            whole = take()
+            if position + 2 > len(codes):
+                raise RelayTypeError(f"newshape {codes}: two numbers must follow -4")
+            first, second = codes[position : position + 2]
+            position += 2
+            if first == -1:
+                first = _quotient([whole], [second])
+            elif second == -1:
+                second = _quotient([whole], [first])
+            result += [first, second]
+        else:
+            raise RelayTypeError(f"newshape {codes} has the unknown code {code}")
+    if inferred >= 0:
+        others = result[:inferred] + result[inferred + 1 :]
+        result[inferred] = _quotient(list(shape), others)
+    return result
+
+
+def _quotient(numerator: list[Extent], denominator: list[Extent]) -> Extent:
+    """Product over product, with equal factors cancelled first."""
+    for factor in list(denominator):
+        for other in numerator:
+            if same_extent(factor, other):
+                numerator.remove(other)
+                denominator.remove(factor)
+                break
+    fixed = [math.prod(v for v in each if isinstance(v, int)) for each in (numerator, denominator)]
+    symbolic = [[v for v in each if not isinstance(v, int)] for each in (numerator, denominator)]
+    if not symbolic[0] and not symbolic[1]:
+        if fixed[1] == 0:
+            return 0
+        if fixed[0] % fixed[1]:
+            raise RelayTypeError(f"{fixed[0]} elements do not divide into rows of {fixed[1]}")
+        return fixed[0] // fixed[1]
+    above, below = (_product(values) for values in symbolic)
+    common = math.gcd(*fixed)
+    above, below = above * (fixed[0] // common), below * (fixed[1] // common)
+    if isinstance(below, int) and below == 1:
+        return above
+    return tirx.floordiv(above, below)
+
+
+def _product(values: Sequence[Extent]) -> Extent:
+    result: Extent = 1
+    for value in values:
+        result = value if isinstance(result, int) and result == 1 else result * value
+    return result
+
+
+def _reshape_codes(data: te.Tensor, codes: te.Tensor, allowzero: bool) -> te.Tensor:
+    """The shape that a tensor of codes stands for: 0 keeps an extent, -1 is what is left."""
+    count = int(codes.shape[0])
+
+    def kept(index: int) -> Any:
+        code = codes(index).astype("int64")
+        own = data.shape[index] if index < len(data.shape) else 1
+        zero = tirx.const(0, "int64") if allowzero else tirx.Cast("int64", own)
+        result = tirx.Select(code == 0, zero, code)
+        return tirx.Select(code < 0, tirx.const(1, "int64"), result)
+
+    total: Any = tirx.const(1, "int64")
+    for size in data.shape:
+        total = total * size
+    others: Any = tirx.const(1, "int64")
+    for index in range(count):
+        others = others * kept(index)
+
+    def value(at: Any) -> Any:
+        result: Any = tirx.const(0, "int64")
+        for index in range(count):
+            left = tirx.floordiv(total, tirx.max(others, tirx.const(1, "int64")))
+            own = tirx.Select(codes(index) == -1, left, kept(index))
+            result = tirx.Select(at == index, own, result)
+        return result
+
+    return te.compute((count,), value, name="reshape_codes")
+
+
+_reshape_codes_kernel = kernel("reshape_codes", _reshape_codes)
+
+
+@operator("reshape", how="direct")
+def reshape(data: relax.Expr, newshape: Any, allowzero: bool = False) -> relax.Expr:
+    """The same elements in another shape, which may contain Relay's codes."""
+    codes = shape_values(newshape)
+    if isinstance(codes, relax.Expr):
+        resolved = typed(_reshape_codes_kernel(data, codes, allowzero=bool(allowzero)))
+        return with_shape(resolved, lambda dims: op.reshape(data, dims))
+    shape = resolve_reshape(extents(data), codes, bool(allowzero))
+    return reshaped(data, shape)
+
+
+dynamic_form("reshape", reshape, ["data", "newshape"])
+
+
+def reshaped(data: relax.Expr, shape: Sequence[Extent]) -> relax.Expr:
+    """`data` in another shape.
+
+    Raises
+    ------
+    RelayTypeError
+        The shape is known to have another number of elements.
+    """
+    known = [all(isinstance(v, int) for v in each) for each in (extents(data), shape)]
+    if all(known) and math.prod(extents(data)) != math.prod(shape):
+        raise RelayTypeError(
+            f"argument data of type {type_of(data)} has {math.prod(extents(data))} elements, the "
+            f"shape {tuple(shape)} has {math.prod(shape)}"
+        )
+    return typed(op.reshape(data, list(shape)))
+
+
+@operator("contrib_reverse_reshape", defaults={"allowzero": False})
+def reverse_reshape(data: relax.Expr, newshape: Any, allowzero: bool = False) -> relax.Expr:
+    """`reshape` with codes that are read from the right."""
+    codes = _reversed_codes(integers(newshape))
+    shape = resolve_reshape(extents(data)[::-1], codes, bool(allowzero))
+    return reshaped(data, shape[::-1])
+
+
+def _reversed_codes(codes: list[int]) -> list[int]:
+    """Codes in reverse order; the three numbers of a split stay together, in reading order."""
+    groups: list[list[int]] = []
+    position = 0
+    while position < len(codes):
+        size = 3 if codes[position] == -4 else 1
+        group = codes[position : position + size]
+        groups.append([-4, *group[:0:-1]] if size == 3 else group)
+        position += size
+    return [code for group in reversed(groups) for code in group]
+
+
+@operator("reshape_like", 2)
+def reshape_like(
+    data: relax.Expr,
+    shape_like: relax.Expr,
+    lhs_begin: int = 0,
+    lhs_end: int | None = None,
+    rhs_begin: int = 0,
+    rhs_end: int | None = None,
+) -> relax.Expr:
+    """Dimensions [lhs_begin, lhs_end) of `data` take the extents [rhs_begin, rhs_end) of the other."""
+    own, other = extents(data), extents(shape_like)
+    left = _range(lhs_begin, lhs_end, len(own))
+    right = _range(rhs_begin, rhs_end, len(other))
+    return reshaped(data, own[: left.start] + other[right] + own[left.stop :])
+
+
+def _range(begin: Any, end: Any, ndim: int) -> slice:
+    first = int(begin)
+    last = ndim if end is None else int(end)
+    return slice(first + ndim * (first < 0), last + ndim * (last < 0))
+
+
+@operator("broadcast_to", how="direct")
+def broadcast_to_shape(data: relax.Expr, shape: Any, dtype: str = "") -> relax.Expr:
+    """`data` repeated along axes of extent 1 and new leading axes."""
+    return shaped(shape, lambda dims: _broadcast(data, dims))
+
+
+dynamic_form("broadcast_to", broadcast_to_shape, ["data", "shape"])
+
+
+@operator("broadcast_to_like", 2)
+def broadcast_to_like(data: relax.Expr, broadcast_type: relax.Expr) -> relax.Expr:
+    """`data` broadcast to the shape of the other."""
+    return _broadcast(data, extents(broadcast_type))
+
+
+def _broadcast(data: relax.Expr, shape: Sequence[Extent]) -> relax.Expr:
+    joint = joint_shape([extents(data), shape])
+    if len(joint) != len(shape) or any(
+        isinstance(a, int) and isinstance(b, int) and a != b for a, b in zip(joint, shape)
+    ):
+        raise RelayTypeError(
+            f"argument data of type {type_of(data)} does not broadcast to {tuple(shape)}"
+        )
+    return broadcast_to(data, shape)
+
+
+@operator("collapse_sum_like", 2, how="direct")
+def collapse_sum_like(data: relax.Expr, collapse_type: relax.Expr) -> relax.Expr:
+    """Sums over the axes along which the other would broadcast to `data`."""
+    return op.collapse_sum_to(data, extents(collapse_type))
+
+
+@operator("collapse_sum_to", how="direct")
+def collapse_sum_to(data: relax.Expr, shape: Any, dtype: str = "") -> relax.Expr:
+    """Sums over the axes along which `shape` would broadcast to `data`."""
+    return op.collapse_sum_to(data, integers(shape))
+
+
+@operator("concatenate", how="direct")
+def concatenate(data: relax.Expr, axis: int = 0) -> relax.Expr:
+    """The fields of a tuple one after the other along `axis`."""
+    fields = tuple_fields(data)
+    where = axis_of(axis, rank(fields[0]))
+    for index, field in enumerate(fields[1:], 1):
+        _check_alike(fields[0], field, index, where)
+    return op.concat(fields, where)
+
+
+def tuple_fields(data: relax.Expr) -> list[relax.Expr]:
+    """Fields of a tuple as expressions."""
+    if isinstance(data, relax.Tuple):
+        return [typed(field) for field in data.fields]
+    if not isinstance(data.ty, relax.TupleType):
+        raise RelayTypeError(f"argument data must be a tuple, not {type_of(data)}")
+    return [typed(relax.TupleGetItem(data, index)) for index in range(len(data.ty.fields))]
+
+
+def _check_alike(first: relax.Expr, field: relax.Expr, index: int, along: int) -> None:
+    """Raise unless two fields have one dtype and equal extents, except along one axis."""
+    message = (
+        f"field {index} of argument data has the type {type_of(field)}, which does not fit "
+        f"that of field 0: {type_of(first)}"
+    )
+    if dtype(first) != dtype(field) or rank(first) != rank(field):
+        raise RelayTypeError(message)
+    for axis, (a, b) in enumerate(zip(extents(first), extents(field))):
+        if axis != along and isinstance(a, int) and isinstance(b, int) and a != b:
+            raise RelayTypeError(message)
+
+
+@operator("stack", how="direct")
+def stack(data: relax.Expr, axis: int = 0) -> relax.Expr:
+    """The fields of a tuple along a new axis."""
+    fields = tuple_fields(data)
+    for index, field in enumerate(fields[1:], 1):
+        _check_alike(fields[0], field, index, -1)
+    where = axis_of(axis, rank(fields[0]) + 1)
+    return op.concat([typed(op.expand_dims(field, where)) for field in fields], where)
+
+
+@operator("split", wraps=True, how="direct")
+def split(data: relax.Expr, indices_or_sections: Any, axis: int = 0) -> relax.Expr:
+    """Equal sections, or pieces that end at indices, along an axis; a tuple."""
+    where = axis_of(axis, rank(data))
+    size = extents(data)[where]
+    if isinstance(indices_or_sections, (int, tirx.IntImm)):
+        count = int(indices_or_sections)
+        if isinstance(size, int) and size % count:
+            raise RelayTypeError(
+                f"argument data of type {type_of(data)}: axis {where} does not divide into "
+                f"{count} equal sections"
+            )
+        if count == 1:
+            return relax.Tuple([data])
+        return op.split(data, count, where)
+    cuts = integers(indices_or_sections)
+    return op.split(data, cuts, where) if cuts else relax.Tuple([data])
+
+
+@operator("repeat", how="direct")
+def repeat(data: relax.Expr, repeats: int, axis: int) -> relax.Expr:
+    """Each slice along `axis` repeated."""
+    return op.repeat(data, int(repeats), axis_of(axis, rank(data)))
+
+
+@operator("reverse", how="direct")
+def reverse(data: relax.Expr, axis: int) -> relax.Expr:
+    """The order along `axis` reversed."""
+    return op.flip(data, axis_of(axis, rank(data)))
+
+
+def _reverse_sequence(
+    data: te.Tensor, seq_lengths: te.Tensor, seq_axis: int, batch_axis: int
+) -> te.Tensor:
+    """The first seq_lengths[b] slices along `seq_axis` in reverse order, the rest as they are."""
+
+    def value(*at: Any) -> Any:
+        length = seq_lengths(at[batch_axis]).astype("int64")
+        place = at[seq_axis].astype("int64")
+        source = tirx.Select(
+            tirx.any(length <= 1, place >= length), place, length - 1 - place
+        )
+        where = list(at)
+        where[seq_axis] = source
+        return data(*where)
+
+    return te.compute(data.shape, value, name="reverse_sequence", tag=topi.tag.INJECTIVE)
+
+
+_reverse_sequence_kernel = kernel("reverse_sequence", _reverse_sequence)
+
+
+@operator("reverse_sequence", 2, how="TE")
+def reverse_sequence(
+    data: relax.Expr, seq_lengths: relax.Expr, seq_axis: int = 1, batch_axis: int = 0
+) -> relax.Expr:
+    """The first seq_lengths[b] slices along `seq_axis` in reverse order."""
+    return _reverse_sequence_kernel(
+        data,
+        seq_lengths,
+        seq_axis=axis_of(seq_axis, rank(data)),
+        batch_axis=axis_of(batch_axis, rank(data)),
+    )
+
+
+_layout_transform = kernel(
+    "layout_transform",
+    lambda data, src_layout, dst_layout: topi.layout_transform(data, src_layout, dst_layout),
+)
+
+
+@operator("layout_transform", how="TOPI")
+def layout_transform(data: relax.Expr, src_layout: str, dst_layout: str) -> relax.Expr:
+    """From one layout to another, e.g. NCHW to NHWC or NCHW8c."""
+    if src_layout == dst_layout:
+        return data
+    if sorted(src_layout) == sorted(dst_layout) and src_layout.isalpha() and src_layout.isupper():
+        return op.permute_dims(data, [src_layout.index(letter) for letter in dst_layout])
+    return _layout_transform(data, src_layout=src_layout, dst_layout=dst_layout)
+
+
+_sliding_window = kernel(
+    "sliding_window",
+    lambda data, axis, window_shape, strides: topi.sliding_window(
+        data, axis, window_shape, strides
+    ),
+)
+
+
+@operator("sliding_window", how="TOPI")
+def sliding_window(
+    data: relax.Expr, axis: int, window_shape: Sequence[int], strides: Sequence[int]
+) -> relax.Expr:
+    """Windows over the dimensions from `axis` on; their extents come last in the shape."""
+    return _sliding_window(
+        data,
+        axis=axis_of(axis, rank(data)),
+        window_shape=integers(window_shape),
+        strides=integers(strides),
+    )
+
+
+_matrix_set_diag = kernel(
+    "matrix_set_diag",
+    lambda data, diagonal, k1, k2, super_diag_right_align, sub_diag_right_align: (
+        topi.matrix_set_diag(
+            data, diagonal, (k1, k2), _align(super_diag_right_align, sub_diag_right_align)
+        )
+    ),
+)
+
+
+def _align(above: bool, below: bool) -> str:
+    return "_".join("RIGHT" if right else "LEFT" for right in (above, below))
+
+
+def matrix_set_diag(
+    data: relax.Expr, diagonal: relax.Expr, k: int | Sequence[int] = 0, align: str = "RIGHT_LEFT"
+) -> relax.Expr:
+    """The diagonals of matrices replaced: one, or all from k[0] to k[1]."""
+    low, high = integers(k, 2)[0], integers(k, 2)[-1]
+    above, _, below = align.partition("_")
+    return set_diagonals(data, diagonal, low, high, above == "RIGHT", below == "RIGHT")
+
+
+@operator("matrix_set_diag", 2, how="TOPI")
+def set_diagonals(
+    data: relax.Expr,
+    diagonal: relax.Expr,
+    k1: int = 0,
+    k2: int = 0,
+    super_diag_right_align: bool = True,
+    sub_diag_right_align: bool = False,
+) -> relax.Expr:
+    """The diagonals k1 to k2 of matrices replaced."""
+    return _matrix_set_diag(
+        data,
+        diagonal,
+        k1=int(k1),
+        k2=int(k2),
+        super_diag_right_align=bool(super_diag_right_align),
+        sub_diag_right_align=bool(sub_diag_right_align),
+    )
+
+
+def _triangle(data: te.Tensor, k: te.Tensor, upper: bool) -> te.Tensor:
+    """A matrix with zeros below (or above) the k-th diagonal."""
+
+    def value(*at: Any) -> Any:
+        offset = at[-1].astype("int64") - at[-2].astype("int64")
+        diagonal = k().astype("int64")
+        kept = offset >= diagonal if upper else offset <= diagonal
+        return tirx.Select(kept, data(*at), tirx.const(0, data.dtype))
+
+    return te.compute(data.shape, value, name="trilu", tag=topi.tag.INJECTIVE)
+
+
+_triangle_kernel = kernel("trilu", _triangle)
+
+
+@operator("trilu", 2, how="TE")
+def trilu(data: relax.Expr, k: Any, upper: bool = True) -> relax.Expr:
+    """The upper (or lower) triangle of matrices, from the k-th diagonal on."""
+    diagonal = k if isinstance(k, relax.Expr) else relax.const(k, "int64")
+    return _triangle_kernel(data, typed(op.reshape(diagonal, [])), upper=bool(upper))
+
+
+@operator("einsum", how="direct")
+def einsum(data: relax.Expr, equation: str) -> relax.Expr:
+    """The sum of products that an equation of subscripts describes."""
+    return op.einsum(tuple_fields(data), str(equation))

@@ -1,0 +1,347 @@
+"""Saved Relay modules as `syntax`: the same form that the text reader makes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from ...errors import SavedModuleError
+from ..text import syntax
+from .attributes import read_attributes
+from .graph import Graph
+from .scopes import Scope, common, order
+
+_LEAVES = frozenset(
+    {"relay.Var", "relay.Constant", "GlobalVar", "relay.GlobalVar", "Op", "relay.Op",
+     "relay.Constructor"}
+)  # fmt: skip
+_MAX_NESTING = 100
+
+
+def read_module(text: str, source: str = "json") -> syntax.Module:
+    """Read a module, or a function as `main`, from the JSON of `tvm.ir.save_json`.
+
+    Raises
+    ------
+    SavedModuleError
+        The document is damaged, or holds neither.
+    """
+    graph = Graph(text, source)
+    kind = graph.kind(graph.root)
+    reader = _Reader(graph)
+    if kind in ("IRModule", "relay.Module"):
+        return reader.module(graph.root)
+    if kind == "relay.Function":
+        return syntax.Module({"main": reader.function(graph.root)}, source=source)
+    if kind in _LEAVES or kind.startswith("relay.") or kind == "GlobalVar":
+        body = reader.closed(graph.root)
+        return syntax.Module({"main": body}, source=source)
+    raise SavedModuleError(f"{source}: the document holds a {kind or 'null'}, no Relay module")
+
+
+class _Reader:
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.vars: dict[int, syntax.Var] = {}
+        self.constants: dict[int, syntax.Constant] = {}
+        self.nesting = 0
+
+    def module(self, index: int) -> syntax.Module:
+        graph = self.graph
+        made = syntax.Module(source=graph.source)
+        for _, at in graph.pairs(graph.node(index, "type_definitions")):
+            self._type_data(made, at)
+        for key, at in graph.pairs(graph.node(index, "functions")):
+            name = graph.text(key, "name_hint") or graph.payload(key)
+            if graph.kind(at) != "relay.Function":
+                raise graph.error(at, f"@{name} is no Relay function")
+            made.functions[name] = self.function(at)
+        return made
+
+    def _type_data(self, made: syntax.Module, index: int) -> None:
+        graph = self.graph
+        name = self._name(graph.node(index, "header"))
+        type_params = tuple(self._name(each) for each in self._list(index, "type_vars"))
+        constructors = {
+            graph.text(each, "name_hint"): tuple(
+                self.type(kind) for kind in self._list(each, "inputs")
+            )
+            for each in self._list(index, "constructors")
+        }
+        made.types[name] = syntax.DataType(name, type_params, constructors)
+
+    def _list(self, index: int, name: str) -> list[int]:
+        return self.graph.items(self.graph.node(index, name))
+
+    def _name(self, index: int) -> str:
+        return self.graph.text(index, "name_hint") or self.graph.payload(index)
+
+    # Functions and bodies.
+
+    def function(self, index: int) -> syntax.Function:
+        graph = self.graph
+        attributes = graph.node(index, "attrs")
+        return syntax.Function(
+            [self.var(each) for each in self._list(index, "params")],
+            self.body(graph.node(index, "body")),
+            self.type(graph.node(index, "ret_type")) if graph.node(index, "ret_type") else None,
+            tuple(self._name(each) for each in self._list(index, "type_params")),
+            read_attributes(graph, attributes) if attributes else {},
+        )
+
+    def closed(self, index: int) -> syntax.Function:
+        """An expression as a function of its free variables."""
+        body = self.body(index)
+        bound = {var for var, _ in body.bindings}
+        return syntax.Function([v for v in self.vars.values() if v not in bound], body)
+
+    def body(self, root: int) -> syntax.Block:
+        """A body as a block: every shared or nested node bound once, in the right scope."""
+        self.nesting += 1
+        if self.nesting > _MAX_NESTING:
+            raise self.graph.error(root, "functions are nested too deep")
+        scope = Scope(None, 0)
+        block = self._region(root, scope, *self._placed(root, scope), {})
+        self.nesting -= 1
+        return block
+
+    def _placed(
+        self, root: int, scope: Scope
+    ) -> tuple[dict[int, Scope], dict[tuple[int, int], Scope]]:
+        """The scope of each node, and the inner scopes that conditions and lets open."""
+        try:
+            nodes = order(root, self._uses)
+        except ValueError as error:
+            raise SavedModuleError(f"{self.graph.source}: {error}") from None
+        where: dict[int, Scope] = {root: scope}
+        inner: dict[tuple[int, int], Scope] = {}
+        for node in reversed(nodes):
+            own = where[node]
+            for position, (below, opens) in enumerate(self._operands(node)):
+                seen = own
+                if opens:
+                    seen = inner[node, position] = own.inner()
+                where[below] = common(where[below], seen) if below in where else seen
+        for node in nodes:
+            where[node].nodes.append(node)
+        return where, inner
+
+    def _uses(self, index: int) -> Iterable[int]:
+        return [below for below, _ in self._operands(index)]
+
+    def _operands(self, index: int) -> list[tuple[int, bool]]:
+        """The nodes that a node is made of, and whether each is a scope of its own."""
+        graph, kind = self.graph, self.graph.kind(index)
+        if kind in _LEAVES or kind == "relay.Function":
+            return []
+        if kind == "relay.Call":
+            called = [(graph.node(index, "op"), False)]
+            return called + [(each, False) for each in self._list(index, "args")]
+        if kind == "relay.Tuple":
+            return [(each, False) for each in self._list(index, "fields")]
+        if kind == "relay.TupleGetItem":
+            return [(graph.node(index, "tuple_value"), False)]
+        if kind == "relay.If":
+            return [
+                (graph.node(index, "cond"), False),
+                (graph.node(index, "true_branch"), True),
+                (graph.node(index, "false_branch"), True),
+            ]
+        if kind == "relay.Let":
+            return [(graph.node(index, "value"), False), (graph.node(index, "body"), True)]
+        if kind == "relay.Match":
+            clauses = [(graph.node(each, "rhs"), True) for each in self._list(index, "clauses")]
+            return [(graph.node(index, "data"), False), *clauses]
+        if kind == "relay.RefCreate":
+            return [(graph.node(index, "value"), False)]
+        if kind == "relay.RefRead":
+            return [(graph.node(index, "ref"), False)]
+        if kind == "relay.RefWrite":
+            return [(graph.node(index, "ref"), False), (graph.node(index, "value"), False)]
+        raise graph.error(index, "this is no Relay expression")
+
+    def _region(
+        self,
+        root: int,
+        scope: Scope,
+        where: dict[int, Scope],
+        inner: dict[tuple[int, int], Scope],
+        names: dict[int, syntax.Expr],
+    ) -> syntax.Block:
+        """The nodes of one scope in order. A let at its end continues in the same block."""
+        bindings: list[tuple[syntax.Var, syntax.Expr]] = []
+        names = dict(names) if scope.depth else names
+        while True:
+            following = None
+            for node in scope.nodes:
+                if node == root and self.graph.kind(node) == "relay.Let":
+                    following = node
+                    continue
+                made = self._node(node, where, inner, names)
+                if isinstance(made, (syntax.Var, syntax.Constant, syntax.Global, syntax.Op)):
+                    names[node] = made
+                elif isinstance(made, syntax.Constructor):
+                    names[node] = made
+                else:
+                    var = syntax.Var(str(len(names)), None, len(names))
+                    bindings.append((var, made))
+                    names[node] = var
+            if following is None:
+                return syntax.Block(bindings, names[root])
+            bound = self.var(self.graph.node(following, "var"))
+            bindings.append((bound, names[self.graph.node(following, "value")]))
+            root = self.graph.node(following, "body")
+            if where[root] is not inner[following, 1]:  # the body is bound further out already
+                return syntax.Block(bindings, names.get(root) or self._leaf(root))
+            scope = inner[following, 1]
+
+    def _node(
+        self,
+        index: int,
+        where: dict[int, Scope],
+        inner: dict[tuple[int, int], Scope],
+        names: dict[int, syntax.Expr],
+    ) -> syntax.Expr:
+        graph, kind = self.graph, self.graph.kind(index)
+
+        def named(field: str) -> syntax.Expr:
+            return names[graph.node(index, field)]
+
+        def region(field: str, position: int) -> syntax.Block:
+            below = graph.node(index, field)
+            return self._inner(below, inner[index, position], where, inner, names)
+
+        if kind in _LEAVES:
+            return self._leaf(index)
+        if kind == "relay.Function":
+            return self.function(index)
+        if kind == "relay.Call":
+            arguments = [names[each] for each in self._list(index, "args")]
+            attributes = graph.node(index, "attrs")
+            return syntax.Call(
+                named("op"), arguments, read_attributes(graph, attributes) if attributes else {}
+            )
+        if kind == "relay.Tuple":
+            return syntax.Tuple([names[each] for each in self._list(index, "fields")])
+        if kind == "relay.TupleGetItem":
+            return syntax.Field(named("tuple_value"), graph.integer(index, "index"))
+        if kind == "relay.If":
+            return syntax.If(named("cond"), region("true_branch", 1), region("false_branch", 2))
+        if kind == "relay.Let":  # a let that is an operand
+            bound = self.var(graph.node(index, "var"))
+            rest = region("body", 1)
+            return syntax.Block([(bound, named("value")), *rest.bindings], rest.result)
+        if kind == "relay.Match":
+            clauses = [
+                syntax.Clause(
+                    self.pattern(graph.node(each, "lhs")),
+                    self._inner(
+                        graph.node(each, "rhs"), inner[index, position + 1], where, inner, names
+                    ),
+                )
+                for position, each in enumerate(self._list(index, "clauses"))
+            ]
+            return syntax.Match(named("data"), clauses, bool(graph.integer(index, "complete", 1)))
+        if kind == "relay.RefCreate":
+            return syntax.RefCreate(named("value"))
+        if kind == "relay.RefRead":
+            return syntax.RefRead(named("ref"))
+        return syntax.RefWrite(named("ref"), named("value"))
+
+    def _inner(
+        self,
+        root: int,
+        scope: Scope,
+        where: dict[int, Scope],
+        inner: dict[tuple[int, int], Scope],
+        names: dict[int, syntax.Expr],
+    ) -> syntax.Block:
+        if where[root] is not scope:
+            return syntax.Block([], names[root])
+        self.nesting += 1
+        if self.nesting > _MAX_NESTING:
+            raise self.graph.error(root, "conditions are nested too deep")
+        block = self._region(root, scope, where, inner, names)
+        self.nesting -= 1
+        return block
+
+    # Leaves, patterns, types.
+
+    def _leaf(self, index: int) -> syntax.Expr:
+        kind = self.graph.kind(index)
+        if kind == "relay.Var":
+            return self.var(index)
+        if kind == "relay.Constant":
+            if index not in self.constants:
+                self.constants[index] = syntax.Constant(self.graph.array(index, "data"))
+            return self.constants[index]
+        if kind in ("Op", "relay.Op"):
+            return syntax.Op(self.graph.payload(index))
+        if kind == "relay.Constructor":
+            return syntax.Constructor(self.graph.text(index, "name_hint"))
+        if kind in ("GlobalVar", "relay.GlobalVar"):
+            return syntax.Global(self._name(index))
+        raise self.graph.error(index, "this is no variable")
+
+    def var(self, index: int) -> syntax.Var:
+        graph = self.graph
+        if graph.kind(index) != "relay.Var":
+            raise graph.error(index, "a variable is needed here")
+        identity = graph.node(index, "vid") or index
+        if identity not in self.vars:
+            name = graph.text(identity, "name_hint") or graph.text(index, "name_hint")
+            annotation = graph.node(index, "type_annotation") or graph.node(index, "_checked_type_")
+            kind = self.type(annotation) if annotation else None
+            self.vars[identity] = syntax.Var(name, kind)
+        return self.vars[identity]
+
+    def pattern(self, index: int, depth: int = 0) -> syntax.Pattern:
+        graph, kind = self.graph, self.graph.kind(index)
+        if depth > _MAX_NESTING:
+            raise graph.error(index, "patterns are nested too deep")
+        if kind == "relay.PatternWildcard":
+            return syntax.AnyPattern()
+        if kind == "relay.PatternVar":
+            return syntax.VarPattern(self.var(graph.node(index, "var")))
+        fields = [
+            self.pattern(each, depth + 1)
+            for each in self._list(index, "fields" if kind == "relay.PatternTuple" else "patterns")
+        ]
+        if kind == "relay.PatternTuple":
+            return syntax.TuplePattern(fields)
+        if kind == "relay.PatternConstructor":
+            name = graph.text(graph.node(index, "constructor"), "name_hint")
+            return syntax.ConstructorPattern(name, fields)
+        raise graph.error(index, "this is no pattern")
+
+    def type(self, index: int, depth: int = 0) -> syntax.Type:
+        graph, kind = self.graph, self.graph.kind(index)
+        if depth > _MAX_NESTING:
+            raise graph.error(index, "types are nested too deep")
+        if kind in ("relay.TensorType", "TensorType"):
+            shape = tuple(self._extent(each) for each in self._list(index, "shape"))
+            return syntax.TensorType(shape, graph.text(index, "dtype"))
+        if kind == "TupleType":
+            fields = self._list(index, "fields")
+            return syntax.TupleType(tuple(self.type(each, depth + 1) for each in fields))
+        if kind == "FuncType":
+            arguments = tuple(self.type(each, depth + 1) for each in self._list(index, "arg_types"))
+            names = tuple(self._name(each) for each in self._list(index, "type_params"))
+            result = self.type(graph.node(index, "ret_type"), depth + 1)
+            return syntax.FuncType(arguments, result, names)
+        if kind in ("relay.RefType", "RelayRefType"):
+            return syntax.RefType(self.type(graph.node(index, "value"), depth + 1))
+        if kind in ("TypeVar", "GlobalTypeVar"):
+            return syntax.NamedType(self._name(index))
+        if kind == "TypeCall":
+            arguments = tuple(self.type(each, depth + 1) for each in self._list(index, "args"))
+            return syntax.NamedType(self._name(graph.node(index, "func")), arguments, True)
+        if kind in ("IncompleteType", "relay.IncompleteType", ""):
+            return syntax.UnknownType()
+        raise graph.error(index, "this is no type")
+
+    def _extent(self, index: int) -> int | None:
+        value: Any = self.graph.value(index)
+        if value is not None and (not isinstance(value, int) or value < 0):
+            raise self.graph.error(index, "this is no extent of a shape")
+        return value

@@ -1,0 +1,103 @@
+"""Relay text, format 0.0.5: `relay.parse`, `relay.fromtext`, `relay.parse_expr`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import tvm
+
+    from . import syntax
+
+
+def parse(
+    source: str,
+    source_name: str = "from_string",
+    init_module: tvm.IRModule | None = None,
+    init_meta_table: Mapping[str, Any] | None = None,
+) -> tvm.IRModule:
+    """Read a module from Relay text.
+
+    Parameters
+    ----------
+    source : str
+        The text, which begins with `#[version = "0.0.5"]`, with its metadata section.
+    source_name : str
+        What positions in errors begin with.
+    init_module : tvm.IRModule, optional
+        Functions that the text may call and the result also has.
+    init_meta_table : dict of str to sequence, optional
+        Objects for `meta[...]` in a text without a metadata section.
+
+    Returns
+    -------
+    tvm.IRModule
+        Relax functions of Relay's operators; `relay.build` and the passes take it.
+
+    Raises
+    ------
+    RelaySyntaxError
+        The text can't be read; with line, column and the line.
+    RelayError
+        An operator does not fit its operands, or something has no form in a compiled module.
+    """
+    from .parser import parse_module
+    from .to_relax import to_relax
+
+    mod = to_relax(parse_module(source, source_name, None, init_meta_table), init_module)
+    return mod
+
+
+def fromtext(data: str, source_name: str | None = None) -> tvm.IRModule:
+    """`parse` of a whole module, under its older name."""
+    return parse(data, source_name or "from_string")
+
+
+def parse_expr(source: str) -> Any:
+    """Read one expression from Relay text, without header and module.
+
+    Returns
+    -------
+    relax.Expr
+        A function as it is; of another expression the nested expression, whose free variables
+        are those that the text declares with `free_var`.
+    """
+    from .parser import parse_expression
+    from .to_relax import expression
+
+    return expression(parse_expression(source))
+
+
+def astext(obj: Any, show_meta_data: bool = True, annotate: Any = None) -> str:
+    """A module or function as Relay text.
+
+    Parameters
+    ----------
+    obj : tvm.IRModule or relax.Function
+        What to show. What `parse` reads from the text computes the same.
+    show_meta_data : bool
+        With the section that holds the tensors.
+    annotate
+        Was a callback that adds comments; must be None.
+
+    Raises
+    ------
+    RelayError
+        The module holds lowered kernels or Relax operators that Relay has no name for.
+    """
+    import tvm
+    from tvm import relax
+
+    from ...errors import RelayError
+    from .from_relax import from_relax, function_of
+    from .writer import write, write_function
+
+    if annotate is not None:
+        raise RelayError("annotate= is not supported; print the module and add comments there")
+    if isinstance(obj, tvm.IRModule):
+        return write(from_relax(obj), show_meta_data)
+    if not isinstance(obj, relax.Function):
+        free = relax.analysis.free_vars(obj)
+        obj = relax.Function(free, relax.SeqExpr([], obj), obj.ty)
+    return write_function(function_of(obj), show_meta_data)

@@ -1,0 +1,70 @@
+"""Arithmetic on small constants while reading: what loop counters and indices need to end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relax
+
+from ...graph.constants import array_of
+from ..expr import const
+
+_LARGEST = 64
+_FOLDED: dict[str, Callable[..., Any]] = {
+    "add": np.add,
+    "subtract": np.subtract,
+    "multiply": np.multiply,
+    "maximum": np.maximum,
+    "minimum": np.minimum,
+    "equal": np.equal,
+    "not_equal": np.not_equal,
+    "less": np.less,
+    "less_equal": np.less_equal,
+    "greater": np.greater,
+    "greater_equal": np.greater_equal,
+    "logical_and": np.logical_and,
+    "logical_or": np.logical_or,
+    "logical_not": np.logical_not,
+    "floor_divide": np.floor_divide,
+    "floor_mod": np.mod,
+    "negative": np.negative,
+}
+
+
+def fold(name: str, operands: Sequence[relax.Expr], attributes: dict[str, Any]) -> Any:
+    """The constant that a call is, if it is one of few integers; else None."""
+    if name == "shape_of":
+        return _shape(operands[0], attributes) if len(operands) == 1 else None
+    arrays = [array_of(operand) for operand in operands]
+    if not arrays or any(array is None for array in arrays):
+        return None
+    if any(array.dtype.kind not in "iub" or array.size > _LARGEST for array in arrays):
+        return None
+    if name == "cast" and np.dtype(attributes["dtype"]).kind in "iub":
+        return _constant(arrays[0].astype(attributes["dtype"]))
+    if name == "take" and len(arrays) == 2 and attributes.get("axis") in (None, 0):
+        return _constant(np.take(arrays[0], arrays[1], axis=0, mode="clip"))
+    function = _FOLDED.get(name)
+    if function is None or attributes or len({array.dtype for array in arrays}) != 1:
+        return None
+    if name.startswith("floor_") and not arrays[1].all():
+        return None
+    with np.errstate(over="ignore"):
+        return _constant(function(*arrays))
+
+
+def _shape(operand: relax.Expr, attributes: dict[str, Any]) -> Any:
+    ty = operand.ty
+    if not isinstance(ty, relax.TensorType) or not isinstance(ty.shape, relax.ShapeExpr):
+        return None
+    if not all(isinstance(extent, tvm.tirx.IntImm) for extent in ty.shape.values):
+        return None
+    dtype = attributes.get("dtype") or "int32"
+    return _constant(np.array([int(extent) for extent in ty.shape.values], dtype))
+
+
+def _constant(array: Any) -> Any:
+    return const(np.asarray(array), str(np.asarray(array).dtype))

@@ -1,0 +1,166 @@
+"""From a Relax module of Relay's operators to the Relay program that its text shows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import relax
+
+from ...errors import RelayError
+from .. import dialect
+from . import syntax
+from .raising import raised
+
+_handle = tvm_ffi.Object.__hash__
+
+
+def from_relax(mod: tvm.IRModule) -> syntax.Module:
+    """Make the Relay program, its functions sorted by name.
+
+    Raises
+    ------
+    RelayError
+        The module holds something that Relay's text has no form for, e.g. a lowered kernel.
+    """
+    made = syntax.Module()
+    functions = {str(gvar.name_hint): function for gvar, function in mod.functions_items()}
+    for name in sorted(functions):
+        if not isinstance(functions[name], relax.Function):
+            raise RelayError(f"@{name} is a lowered kernel, which Relay's text has no form for")
+        made.functions[name] = function_of(functions[name], name)
+    return made
+
+
+def function_of(function: relax.Function, name: str = "") -> syntax.Function:
+    """One function as Relay's text has it."""
+    return _Converter().function(function, name)
+
+
+def type_of(ty: Any) -> syntax.Type | None:
+    """A Relax type in Relay's form; None for what Relay has no name for."""
+    if isinstance(ty, relax.TensorType):
+        if ty.shape is not None and hasattr(ty.shape, "values"):
+            shape = tuple(
+                int(extent) if isinstance(extent, tvm.tirx.IntImm) else None
+                for extent in ty.shape.values
+            )
+        elif ty.ndim >= 0:
+            shape = (None,) * ty.ndim
+        else:
+            return None
+        return syntax.TensorType(shape, str(ty.dtype))
+    if isinstance(ty, relax.TupleType):
+        fields = [type_of(field) for field in ty.fields]
+        return None if None in fields else syntax.TupleType(tuple(fields))  # type: ignore[arg-type]
+    if isinstance(ty, relax.FuncType) and ty.params is not None:
+        arguments = [type_of(param) for param in ty.params]
+        result = type_of(ty.ret)
+        if None not in arguments and result is not None:
+            return syntax.FuncType(tuple(arguments), result)  # type: ignore[arg-type]
+    return None
+
+
+class _Converter:
+    def __init__(self) -> None:
+        self.values: dict[int, tuple[Any, syntax.Expr]] = {}
+        self.bindings: list[tuple[syntax.Var, syntax.Expr]] = []
+
+    def function(self, function: relax.Function, name: str = "") -> syntax.Function:
+        parameters = []
+        for var in function.params:
+            made = syntax.Var(str(var.name), type_of(var.ty))
+            self.values[_handle(var)] = (var, made)
+            parameters.append(made)
+        attributes = _attributes(function, name)
+        body = self.block(function.body)
+        return syntax.Function(parameters, body, type_of(function.ret_ty), (), attributes)
+
+    def block(self, body: relax.Expr) -> syntax.Block:
+        outer, self.bindings = self.bindings, []
+        result = self.expression(body)
+        block = syntax.Block(_without_last(self.bindings, result), _tail(self.bindings, result))
+        self.bindings = outer
+        return block
+
+    def expression(self, expr: relax.Expr) -> syntax.Expr:
+        """The value of an expression, with what is nested in it bound before."""
+        if isinstance(expr, relax.SeqExpr):
+            for block in expr.blocks:
+                for binding in block.bindings:
+                    if isinstance(binding, relax.MatchCast):
+                        raise RelayError(
+                            f"{binding.var.name} names extents known at run time, which Relay's "
+                            "text has no form for"
+                        )
+                    value = self.expression(binding.value)
+                    self.values[_handle(binding.var)] = (binding.var, value)
+            return self.expression(expr.body)
+        known = self.values.get(_handle(expr))
+        if known is not None:
+            return known[1]
+        made = self._made(expr)
+        if isinstance(made, (syntax.Constant, syntax.Global, syntax.Var)):
+            return made
+        var = syntax.Var("", type_of(expr.ty), len(self.bindings))
+        self.bindings.append((var, made))
+        self.values[_handle(expr)] = (expr, var)
+        return var
+
+    def _made(self, expr: relax.Expr) -> syntax.Expr:
+        if isinstance(expr, tvm.ir.GenericConst):
+            return self._constant(expr)
+        if isinstance(expr, relax.Var):
+            made = syntax.Var(str(expr.name), type_of(expr.ty))
+            self.values[_handle(expr)] = (expr, made)
+            return made
+        if isinstance(expr, tvm.ir.GlobalVar):
+            return syntax.Global(str(expr.name_hint))
+        if isinstance(expr, relax.Tuple):
+            return syntax.Tuple([self.expression(field) for field in expr.fields])
+        if isinstance(expr, relax.TupleGetItem):
+            return syntax.Field(self.expression(expr.tuple_value), int(expr.index))
+        if isinstance(expr, relax.Function):
+            return self.function(expr)
+        if isinstance(expr, relax.If):
+            condition = self.expression(expr.cond)
+            return syntax.If(condition, self.block(expr.true_branch), self.block(expr.false_branch))
+        if isinstance(expr, relax.Call):
+            return self._call(expr)
+        raise RelayError(f"a {type(expr).__name__} has no form in Relay's text")
+
+    def _call(self, call: relax.Call) -> syntax.Expr:
+        if dialect.is_relay(call):
+            name, attributes = dialect.relay_name(call), dialect.attributes(call)
+            operands = list(call.args)
+        elif isinstance(call.op, tvm.ir.Op):
+            name, operands, attributes = raised(call)
+        else:
+            function = self.expression(call.op)
+            return syntax.Call(function, [self.expression(arg) for arg in call.args])
+        return syntax.Call(
+            syntax.Op(name), [self.expression(each) for each in operands], attributes
+        )
+
+    def _constant(self, expr: Any) -> syntax.Constant:
+        return syntax.Constant(expr.value)
+
+
+def _attributes(function: relax.Function, name: str) -> dict[str, Any]:
+    if function.attrs is None:
+        return {}
+    found = {str(key): value for key, value in function.attrs.items()}
+    if found.get("global_symbol") == name and "Compiler" not in found:
+        del found["global_symbol"]
+    return found
+
+
+def _tail(bindings: list[tuple[syntax.Var, syntax.Expr]], result: syntax.Expr) -> syntax.Expr:
+    return bindings[-1][1] if bindings and bindings[-1][0] is result else result
+
+
+def _without_last(
+    bindings: list[tuple[syntax.Var, syntax.Expr]], result: syntax.Expr
+) -> list[tuple[syntax.Var, syntax.Expr]]:
+    return bindings[:-1] if bindings and bindings[-1][0] is result else bindings

@@ -1,0 +1,684 @@
+"""Reader of Relay text, format 0.0.5: from tokens to `syntax`."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from ...errors import RelaySyntaxError, SavedModuleError
+from ..saved.arrays import bfloat16
+from . import syntax
+from .lexer import Tokens, split_metadata, tokenize
+from .metadata import AttributesObject, Metadata
+
+VERSION = "0.0.5"
+
+_INFIX = {
+    "*": (12, "multiply"),
+    "/": (12, "divide"),
+    "+": (10, "add"),
+    "-": (10, "subtract"),
+    "<": (8, "less"),
+    "<=": (8, "less_equal"),
+    ">": (8, "greater"),
+    ">=": (8, "greater_equal"),
+    "==": (7, "equal"),
+    "!=": (7, "not_equal"),
+}
+_SCALARS = re.compile(r"(?:bool|bfloat16|(?:u?int|float)(?:1|4|8|16|32|64))(?:x\d+)?\Z")
+_SUFFIX = re.compile(r"(bf16|f(?:16|32|64)?|[iu](?:1|8|16|32|64))\Z")
+_SPECIAL = re.compile(r"(inf|nan)(f(?:16|32|64)?)?\Z")
+_EXTENT = re.compile(r"\d{1,18}(?:i(?:32|64))?\Z")
+_MAX_DEPTH = 400
+_MAX_FUNCTIONS_FRAMES = 40
+
+
+def parse_module(
+    text: str,
+    source: str = "from_string",
+    types: Mapping[str, syntax.DataType] | None = None,
+    meta_table: Mapping[str, Any] | None = None,
+) -> syntax.Module:
+    """Read a module: header, definitions, metadata section.
+
+    Parameters
+    ----------
+    text : str
+        Relay text with its `#[version = "0.0.5"]` line.
+    source : str
+        The name that positions in errors begin with.
+    types : mapping, optional
+        Data types that are known beforehand.
+    meta_table : mapping, optional
+        Objects for `meta[...]` that the text has no section for.
+
+    Raises
+    ------
+    RelaySyntaxError
+        With line, column and the line itself.
+    """
+    parser = _Parser(text, source, types, meta_table)
+    with parser.reporting():
+        parser.header(required=True)
+        return parser.module()
+
+
+def parse_expression(
+    text: str, source: str = "from_string", meta_table: Mapping[str, Any] | None = None
+) -> syntax.Block:
+    """Read one expression, with the bindings before it; the header may be missing."""
+    parser = _Parser(text, source, None, meta_table)
+    with parser.reporting():
+        parser.header(required=False)
+        with parser.scope():
+            block = parser.block_contents()
+        parser.expect_end()
+        return block
+
+
+class _Parser:
+    def __init__(
+        self,
+        text: str,
+        source: str,
+        types: Mapping[str, syntax.DataType] | None,
+        meta_table: Mapping[str, Any] | None,
+    ) -> None:
+        program, section = split_metadata(text)
+        self.tokens: Tokens = tokenize(program, source)
+        self.kinds, self.values = self.tokens.kinds, self.tokens.values
+        self.at = 0
+        self.depth = 0
+        try:
+            self.metadata = Metadata(section, source, meta_table)
+        except SavedModuleError as error:
+            raise RelaySyntaxError(str(error)) from None
+        self.found = syntax.Module(source=source, text=program)
+        self.found.types.update(types or {})
+        self.constructors = {
+            name for each in self.found.types.values() for name in each.constructors
+        }
+        self.scopes: list[dict[str, syntax.Var]] = []
+        self.graph: dict[str, syntax.Var] = {}
+
+    # Errors and single tokens.
+
+    @contextmanager
+    def reporting(self) -> Iterator[None]:
+        """Deep nesting needs Python frames; what the metadata lacks is said with a position."""
+        limit = sys.getrecursionlimit()
+        sys.setrecursionlimit(max(limit, _MAX_DEPTH * _MAX_FUNCTIONS_FRAMES))
+        try:
+            yield
+        except SavedModuleError as error:
+            raise self.error(str(error), max(self.at - 1, 0)) from None
+        finally:
+            sys.setrecursionlimit(limit)
+
+    def error(self, message: str, at: int | None = None) -> RelaySyntaxError:
+        index = self.at if at is None else at
+        return self.tokens.error(self.tokens.positions[index], message)
+
+    def shown(self) -> str:
+        return "the end of the text" if self.kinds[self.at] == "end" else f"`{self.values[self.at]}`"
+
+    def is_mark(self, mark: str) -> bool:
+        return self.values[self.at] == mark and self.kinds[self.at] == "mark"
+
+    def accept(self, mark: str) -> bool:
+        if self.values[self.at] == mark and self.kinds[self.at] == "mark":
+            self.at += 1
+            return True
+        return False
+
+    def expect(self, mark: str, where: str) -> None:
+        if not self.accept(mark):
+            raise self.error(f"expected `{mark}` {where}, found {self.shown()}")
+
+    def accept_word(self, word: str) -> bool:
+        if self.values[self.at] == word and self.kinds[self.at] == "word":
+            self.at += 1
+            return True
+        return False
+
+    def take(self, kind: str, what: str) -> str:
+        if self.kinds[self.at] != kind:
+            raise self.error(f"expected {what}, found {self.shown()}")
+        self.at += 1
+        return self.values[self.at - 1]
+
+    def expect_end(self) -> None:
+        if self.kinds[self.at] != "end":
+            raise self.error(f"expected the end of the text, found {self.shown()}")
+
+    def deeper(self) -> None:
+        self.depth += 1
+        if self.depth > _MAX_DEPTH:
+            raise self.error(f"expressions are nested more than {_MAX_DEPTH} deep")
+
+    @contextmanager
+    def nested(self) -> Iterator[None]:
+        self.deeper()
+        yield
+        self.depth -= 1
+
+    # Scopes.
+
+    @contextmanager
+    def scope(self) -> Iterator[None]:
+        self.scopes.append({})
+        yield
+        self.scopes.pop()
+
+    def declare(self, name: str, kind: syntax.Type | None) -> syntax.Var:
+        var = syntax.Var(name, kind)
+        self.scopes[-1]["%" + name] = var
+        return var
+
+    def resolve(self, key: str, at: int) -> syntax.Var:
+        for scope in reversed(self.scopes):
+            if key in scope:
+                return scope[key]
+        if key in self.graph:
+            return self.graph[key]
+        raise self.error(f"the variable {key if key[0] == '%' else '%' + key} is not bound", at)
+
+    # Modules.
+
+    def header(self, required: bool) -> None:
+        if self.kinds[self.at] != "header":
+            if required:
+                raise self.error(f'Relay text begins with `#[version = "{VERSION}"]`')
+            return
+        version = self.values[self.at].split('"')[1]
+        if version != VERSION:
+            raise self.error(f"this reads Relay text of version {VERSION}, not {version}")
+        self.at += 1
+
+    def module(self) -> syntax.Module:
+        while self.kinds[self.at] != "end":
+            start = self.at
+            if self.accept_word("def"):
+                name = self.take("global", "the name of a function, `@name`")
+                if name in self.found.functions:
+                    raise self.error(f"the function @{name} is defined twice", start + 1)
+                self.found.functions[name] = self.function()
+            elif self.accept_word("type"):
+                self.data_type(opaque=False)
+            elif self.accept_word("extern"):
+                if not self.accept_word("type"):
+                    raise self.error("expected `type` after `extern`")
+                self.data_type(opaque=True)
+            else:
+                raise self.error(f"expected `def` or `type`, found {self.shown()}")
+        return self.found
+
+    def data_type(self, opaque: bool) -> None:
+        name = self.take("word", "the name of a type")
+        made = syntax.DataType(name, self.type_params(), {})
+        self.found.types[name] = made
+        if opaque:
+            self.accept(";")
+            return
+        self.expect("{", "before the constructors")
+        while not self.accept("}"):
+            constructor = self.take("word", "the name of a constructor")
+            fields: list[syntax.Type] = []
+            if self.accept("("):
+                while not self.accept(")"):
+                    fields.append(self.type())
+                    if not self.is_mark(")"):
+                        self.expect(",", "between the fields of a constructor")
+            made.constructors[constructor] = tuple(fields)
+            self.constructors.add(constructor)
+            if not self.is_mark("}"):
+                self.expect(",", "between constructors")
+
+    def type_params(self) -> tuple[str, ...]:
+        names = []
+        if self.accept("["):
+            while not self.accept("]"):
+                names.append(self.take("word", "a type variable"))
+                if not self.is_mark("]"):
+                    self.expect(",", "between type variables")
+        return tuple(names)
+
+    # Functions and blocks.
+
+    def function(self) -> syntax.Function:
+        """After `fn` or `def @name`: type variables, parameters, result type, body."""
+        with self.nested(), self.scope():
+            type_params = self.type_params()
+            self.expect("(", "before the parameters")
+            parameters: list[syntax.Var] = []
+            attributes: dict[str, Any] = {}
+            while not self.accept(")"):
+                if self.kinds[self.at] == "local":
+                    self.at += 1
+                    name = self.values[self.at - 1]
+                    if self.accept("{"):  # a virtual device, which the CPU does not need
+                        while not self.accept("}"):
+                            if self.kinds[self.at] == "end":
+                                raise self.error("this `{` is not closed")
+                            self.at += 1
+                    kind = self.type() if self.accept(":") else None
+                    parameters.append(self.declare(name, kind))
+                else:
+                    key = self.attribute_key("a parameter `%name` or an attribute `key=value`")
+                    attributes[key] = self.attribute_value()
+                if not self.is_mark(")"):
+                    self.expect(",", "or `)` after a parameter")
+            result = self.type() if self.accept("->") else None
+            body = self.braces()
+        return syntax.Function(parameters, body, result, type_params, attributes)
+
+    def braces(self) -> syntax.Block:
+        self.expect("{", "before a body")
+        with self.scope():
+            block = self.block_contents()
+        self.expect("}", "after a body")
+        return block
+
+    def block_contents(self) -> syntax.Block:
+        """Bindings, then the value; the shape of a file with fifty thousand lines."""
+        bindings: list[tuple[syntax.Var, syntax.Expr]] = []
+        kinds, values = self.kinds, self.values
+        while True:
+            kind = kinds[self.at]
+            if kind == "graph" and values[self.at + 1] == "=" and kinds[self.at + 1] == "mark":
+                name = values[self.at]
+                self.at += 2
+                value = self.expression()
+                var = syntax.Var(name[1:], None, int(name[1:]), value)
+                self.scopes[-1][name] = self.graph[name] = var
+                bindings.append((var, value))
+                self.expect(";", "after a binding")
+            elif kind == "word" and values[self.at] == "let":
+                self.at += 1
+                bindings.append(self.let())
+            elif kind == "word" and values[self.at] == "free_var":
+                self.at += 1
+                name = self.take("local", "the name of a variable")
+                self.declare(name, self.type() if self.accept(":") else None)
+                self.accept(";")
+            else:
+                value = self.expression()
+                if not self.accept(";"):
+                    return syntax.Block(bindings, value)
+                bindings.append((syntax.Var("_"), value))
+
+    def let(self) -> tuple[syntax.Var, syntax.Expr]:
+        name = self.take("local", "the variable of a let")
+        kind = self.type() if self.accept(":") else None
+        self.expect("=", "after the variable of a let")
+        var = syntax.Var(name, kind)
+        if self.kinds[self.at] == "word" and self.values[self.at] == "fn":
+            self.scopes[-1]["%" + name] = var  # a function may call itself
+        value = self.expression()
+        self.scopes[-1]["%" + name] = var
+        self.expect(";", "after a binding")
+        return var, value
+
+    # Expressions.
+
+    def expression(self, least: int = 0) -> syntax.Expr:
+        left = self.postfix()
+        while self.kinds[self.at] == "mark":
+            strength, name = _INFIX.get(self.values[self.at], (0, ""))
+            if strength <= least:
+                break
+            position = self.tokens.positions[self.at]
+            self.at += 1
+            with self.nested():
+                right = self.expression(strength)
+            left = syntax.Call(syntax.Op(name), [left, right], {}, position)
+        return left
+
+    def postfix(self) -> syntax.Expr:
+        start = self.at
+        made = self.atom()
+        while self.kinds[self.at] == "mark":
+            if self.is_mark("("):
+                arguments, attributes = self.arguments()
+                made = syntax.Call(made, arguments, attributes, self.tokens.positions[start])
+            elif self.accept("."):
+                for index in self.take("number", "the number of a field").split("."):
+                    if not index.isdecimal():
+                        raise self.error("a field is a whole number", self.at - 1)
+                    made = syntax.Field(made, int(index))
+            else:
+                break
+        if isinstance(made, syntax.Op) and made.name not in self.constructors:
+            raise self.error(f"the operator {made.name} is not called", start)
+        return made
+
+    def atom(self) -> syntax.Expr:
+        at, kind, value = self.at, self.kinds[self.at], self.values[self.at]
+        self.at += 1
+        if kind == "graph":
+            return self.resolve(value, at)
+        if kind == "local":
+            return self.resolve("%" + value, at)
+        if kind == "global":
+            return syntax.Global(value)
+        if kind == "number":
+            return syntax.Constant(self.scalar(value, at))
+        if kind == "meta":
+            return self.meta_expression(at)
+        if kind == "word":
+            return self.word(value, at)
+        if kind == "mark" and value == "(":
+            return self.parenthesis()
+        if kind == "mark" and value == "-" and self.kinds[self.at] == "word":
+            special = _SPECIAL.match(self.values[self.at])
+            if special is not None:
+                self.at += 1
+                return syntax.Constant(-_special_value(special))
+        self.at = at
+        raise self.error(f"expected an expression, found {self.shown()}")
+
+    def word(self, value: str, at: int) -> syntax.Expr:
+        if value in self.constructors:
+            return syntax.Constructor(value)
+        if value in ("True", "False"):
+            return syntax.Constant(np.bool_(value == "True"))
+        if value == "fn":
+            return self.function()
+        if value == "if":
+            return self.conditional()
+        if value == "match":
+            return self.match()
+        if value in ("ref", "ref_read", "ref_write") and self.is_mark("("):
+            return self.reference(value)
+        special = _SPECIAL.match(value)
+        if special is not None and not self.is_mark("("):
+            return syntax.Constant(_special_value(special))
+        if value in ("let", "def", "else", "type", "extern", "free_var"):
+            raise self.error(f"`{value}` can't stand here", at)
+        return syntax.Op(value)
+
+    def parenthesis(self) -> syntax.Expr:
+        """A tuple, or an expression in parentheses."""
+        with self.nested():
+            fields: list[syntax.Expr] = []
+            if self.kinds[self.at] == "word" and self.values[self.at] == "let":
+                with self.scope():
+                    block = self.block_contents()
+                self.expect(")", "after the value of a let")
+                return block
+            while not self.accept(")"):
+                fields.append(self.expression())
+                if self.accept(")"):
+                    return fields[0] if len(fields) == 1 else syntax.Tuple(fields)
+                self.expect(",", "or `)` after a field")
+            return syntax.Tuple(fields)
+
+    def arguments(self) -> tuple[list[syntax.Expr], dict[str, Any]]:
+        self.at += 1  # "("
+        operands: list[syntax.Expr] = []
+        attributes: dict[str, Any] = {}
+        kinds, values = self.kinds, self.values
+        self.deeper()
+        while not self.accept(")"):
+            if kinds[self.at] == "word" and values[self.at + 1] == "=":
+                key = values[self.at]
+                self.at += 2
+                attributes[key] = self.attribute_value()
+            elif kinds[self.at] == "meta" and "relay.attrs." in values[self.at]:
+                attributes.update(self.meta_attributes())
+            else:
+                operands.append(self.expression())
+            if not self.accept(","):
+                self.expect(")", "or `,` after an argument")
+                break
+        self.depth -= 1
+        attributes.pop("attrs_type_key", None)
+        return operands, attributes
+
+    def conditional(self) -> syntax.Expr:
+        with self.nested():
+            self.expect("(", "after `if`")
+            condition = self.expression()
+            self.expect(")", "after the condition")
+            then = self.braces()
+            if not self.accept_word("else"):
+                raise self.error(f"expected `else`, found {self.shown()}")
+            return syntax.If(condition, then, self.braces())
+
+    def match(self) -> syntax.Expr:
+        with self.nested():
+            complete = not self.accept("?")
+            self.expect("(", "after `match`")
+            value = self.expression()
+            self.expect(")", "after the value to match")
+            self.expect("{", "before the clauses")
+            clauses = []
+            while not self.accept("}"):
+                with self.scope():
+                    pattern = self.pattern()
+                    self.expect("=>", "after a pattern")
+                    if self.is_mark("{"):
+                        body = self.braces()
+                    else:
+                        body = syntax.Block([], self.expression())
+                clauses.append(syntax.Clause(pattern, body))
+                if not self.is_mark("}"):
+                    self.expect(",", "between clauses")
+            return syntax.Match(value, clauses, complete)
+
+    def pattern(self) -> syntax.Pattern:
+        with self.nested():
+            if self.accept_word("_"):
+                return syntax.AnyPattern()
+            if self.kinds[self.at] == "local":
+                self.at += 1
+                name = self.values[self.at - 1]
+                return syntax.VarPattern(
+                    self.declare(name, self.type() if self.accept(":") else None)
+                )
+            if self.is_mark("("):
+                return syntax.TuplePattern(self.patterns())
+            name = self.take("word", "a pattern")
+            if name not in self.constructors:
+                raise self.error(f"there is no constructor {name}", self.at - 1)
+            fields = self.patterns() if self.is_mark("(") else []
+            return syntax.ConstructorPattern(name, fields)
+
+    def patterns(self) -> list[syntax.Pattern]:
+        self.at += 1  # "("
+        fields = []
+        while not self.accept(")"):
+            fields.append(self.pattern())
+            if not self.is_mark(")"):
+                self.expect(",", "between patterns")
+        return fields
+
+    def reference(self, kind: str) -> syntax.Expr:
+        start = self.at
+        operands, attributes = self.arguments()
+        wanted = 2 if kind == "ref_write" else 1
+        if len(operands) != wanted or attributes:
+            raise self.error(f"{kind} takes {wanted} operands, got {len(operands)}", start)
+        if kind == "ref":
+            return syntax.RefCreate(operands[0])
+        if kind == "ref_read":
+            return syntax.RefRead(operands[0])
+        return syntax.RefWrite(operands[0], operands[1])
+
+    def scalar(self, literal: str, at: int) -> Any:
+        """A scalar constant: `3`, `1f`, `2e-05f`, `-1i8`, `1.5f64`."""
+        suffix = _SUFFIX.search(literal)
+        digits = literal[: suffix.start()] if suffix else literal
+        kind = suffix.group() if suffix else ""
+        if not kind and not re.fullmatch(r"-?\d+", digits):
+            raise self.error(f"{literal} needs a suffix, e.g. {literal}f", at)
+        try:
+            if kind in ("", "i32") or kind[0] in "iu":
+                return _integer(digits, kind or "i32")
+            if kind == "bf16":
+                return np.asarray(float(digits), bfloat16())[()]
+            return np.dtype(f"float{kind[1:] or 32}").type(float(digits))
+        except (ValueError, OverflowError, TypeError) as error:
+            raise self.error(f"{literal} is no constant: {error}", at) from None
+
+    # Metadata.
+
+    def meta_reference(self, at: int) -> Any:
+        key, number = re.findall(r"\[\s*([\w.]+)\s*\]", self.values[at])
+        if len(number) > 9:
+            raise self.error(f"there is no {self.values[at]}", at)
+        try:
+            return self.metadata.get(key, int(number))
+        except SavedModuleError as error:
+            raise self.error(str(error), at) from None
+
+    def meta_expression(self, at: int) -> syntax.Expr:
+        value = self.meta_reference(at)
+        if not isinstance(value, syntax.Constant):
+            raise self.error(f"{self.values[at]} is no constant", at)
+        return value
+
+    def meta_attributes(self) -> dict[str, Any]:
+        value = self.meta_reference(self.at)
+        if not isinstance(value, AttributesObject):
+            raise self.error(f"{self.values[self.at]} holds no attributes")
+        self.at += 1
+        return value
+
+    # Attributes.
+
+    def attribute_key(self, what: str) -> str:
+        key = self.take("word", what)
+        self.expect("=", f"after the attribute {key}")
+        return key
+
+    def attribute_value(self) -> Any:
+        """The value of an attribute as plain Python, or a constant expression."""
+        at, kind, value = self.at, self.kinds[self.at], self.values[self.at]
+        self.at += 1
+        if kind == "number":
+            return self.attribute_number(value, at)
+        if kind == "string":
+            return value
+        if kind == "ints":
+            return [int(item) for item in value[1:-1].split(",")]
+        if kind == "word":
+            if value in ("True", "False"):
+                return value == "True"
+            if value == "None":
+                return None
+            special = _SPECIAL.match(value)
+            return value if special is None else float(special[1])
+        if kind == "meta":
+            found = self.meta_reference(at)
+            return found.value if isinstance(found, syntax.Constant) else found
+        if kind == "tensor":
+            raise self.error("a type can't be the value of an attribute", at)
+        if kind in ("graph", "local"):
+            return self.resolve(value if kind == "graph" else "%" + value, at)
+        if kind == "mark" and value == "-" and self.kinds[self.at] == "word":
+            special = _SPECIAL.match(self.values[self.at])
+            if special is not None:
+                self.at += 1
+                return -float(special[1])
+        if kind == "mark" and value in "[(":
+            return self.attribute_list("]" if value == "[" else ")")
+        self.at = at
+        raise self.error(f"expected the value of an attribute, found {self.shown()}")
+
+    def attribute_list(self, closer: str) -> list[Any]:
+        with self.nested():
+            items = []
+            while not self.accept(closer):
+                items.append(self.attribute_value())
+                if not self.is_mark(closer):
+                    self.expect(",", f"or `{closer}` in a list")
+            return items
+
+    def attribute_number(self, literal: str, at: int) -> int | float:
+        value = self.scalar(literal, at)
+        if np.issubdtype(value.dtype, np.integer):
+            return int(value)
+        # The text says more digits than float32 holds: 0.1f is the double 0.1.
+        return float(_SUFFIX.sub("", literal))
+
+    # Types.
+
+    def type(self) -> syntax.Type:
+        with self.nested():
+            at, kind, value = self.at, self.kinds[self.at], self.values[self.at]
+            self.at += 1
+            if kind == "tensor":
+                return self.tensor_type(value, at)
+            if kind == "meta":
+                return syntax.UnknownType()
+            if kind == "mark" and value == "(":
+                return syntax.TupleType(self.type_list(")"))
+            if kind == "word":
+                return self.named_type(value)
+            self.at = at
+            raise self.error(f"expected a type, found {self.shown()}")
+
+    def named_type(self, value: str) -> syntax.Type:
+        if value == "_":
+            return syntax.UnknownType()
+        if _SCALARS.match(value):
+            return syntax.TensorType((), value)
+        if value == "fn":
+            names = self.type_params()
+            self.expect("(", "before the types of the arguments")
+            arguments = self.type_list(")")
+            self.expect("->", "before the type of the result")
+            return syntax.FuncType(arguments, self.type(), names)
+        if value == "ref" and self.accept("("):
+            made = syntax.RefType(self.type())
+            self.expect(")", "after the type of a reference")
+            return made
+        if self.accept("["):
+            return syntax.NamedType(value, self.type_list("]"), True)
+        return syntax.NamedType(value)
+
+    def type_list(self, closer: str) -> tuple[syntax.Type, ...]:
+        types = []
+        while not self.accept(closer):
+            types.append(self.type())
+            if not self.is_mark(closer):
+                self.expect(",", f"or `{closer}` after a type")
+        return tuple(types)
+
+    def tensor_type(self, written: str, at: int) -> syntax.Type:
+        inside, _, dtype = written[written.index("(") + 1 :].rpartition(")")
+        dtype = dtype.strip(" ,]\n\t")
+        if not _SCALARS.match(dtype):
+            raise self.error(f"there is no data type {dtype}", at)
+        shape: list[int | None] = []
+        for part in inside.split(","):
+            dim = part.strip()
+            if _EXTENT.match(dim):
+                shape.append(int(dim.split("i")[0]))
+            elif dim == "?" or dim.startswith("meta"):
+                shape.append(None)
+            elif dim or part is not inside.split(",")[-1]:
+                raise self.error(f"{dim or 'nothing'} is no dimension", at)
+        return syntax.TensorType(tuple(shape), dtype)
+
+
+def _integer(digits: str, kind: str) -> Any:
+    bits = kind[1:]
+    if bits == "1":
+        return np.bool_(int(digits))
+    dtype = np.dtype(f"{'u' if kind[0] == 'u' else ''}int{bits}")
+    value = int(digits)
+    if not np.iinfo(dtype).min <= value <= np.iinfo(dtype).max:
+        raise ValueError(f"it does not fit {dtype}")
+    return dtype.type(value)
+
+
+def _special_value(special: re.Match[str]) -> Any:
+    width = (special[2] or "f")[1:] or "32"
+    return np.dtype(f"float{width}").type(float(special[1]))

@@ -1,0 +1,215 @@
+"""A Relay program as a file holds it: what the readers make and the writer prints.
+
+This is no graph IR: `to_relax` turns it into a Relax module, `from_relax` makes it of one.
+Bodies are blocks, so that a chain of fifty thousand operators is a list and not a deep tree.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Union
+
+
+@dataclass(slots=True)
+class TensorType:
+    """`Tensor[(1, ?), float32]`; a dimension `?` is None, an expression of symbols its text."""
+
+    shape: tuple[int | None, ...]
+    dtype: str
+
+
+@dataclass(slots=True)
+class TupleType:
+    fields: tuple[Type, ...]
+
+
+@dataclass(slots=True)
+class FuncType:
+    arguments: tuple[Type, ...]
+    result: Type
+    type_params: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class RefType:
+    value: Type
+
+
+@dataclass(slots=True)
+class NamedType:
+    """A type variable `A`, or an algebraic data type with its arguments, `List[A]`."""
+
+    name: str
+    arguments: tuple[Type, ...] = ()
+    applied: bool = False
+
+
+@dataclass(slots=True)
+class UnknownType:
+    """`_`: to be inferred."""
+
+
+Type = Union[TensorType, TupleType, FuncType, RefType, NamedType, UnknownType]
+
+
+@dataclass(slots=True, eq=False)
+class Var:
+    """A variable. `number` is that of a graph binding `%12`, else None.
+
+    A graph binding names an expression more than it binds a variable: where it is out of scope,
+    it stands for its `definition`.
+    """
+
+    name: str
+    type: Type | None = None
+    number: int | None = None
+    definition: Expr | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Global:
+    """`@name`."""
+
+    name: str
+
+
+@dataclass(slots=True, eq=False)
+class Op:
+    """An operator by its registered name, `nn.conv2d`."""
+
+    name: str
+
+
+@dataclass(slots=True, eq=False)
+class Constructor:
+    """A constructor of an algebraic data type."""
+
+    name: str
+
+
+@dataclass(slots=True, eq=False)
+class Constant:
+    """A tensor constant: a numpy array, or a TVM tensor for types that numpy lacks."""
+
+    value: Any
+
+
+@dataclass(slots=True, eq=False)
+class Tuple:
+    fields: list[Expr]
+
+
+@dataclass(slots=True, eq=False)
+class Field:
+    """`%x.0`."""
+
+    tuple: Expr
+    index: int
+
+
+@dataclass(slots=True, eq=False)
+class Call:
+    function: Expr
+    arguments: list[Expr]
+    attributes: dict[str, Any] = field(default_factory=dict)
+    position: int = -1
+
+
+@dataclass(slots=True, eq=False)
+class Block:
+    """Bindings in order, then the value of the block."""
+
+    bindings: list[tuple[Var, Expr]]
+    result: Expr
+
+
+@dataclass(slots=True, eq=False)
+class Function:
+    parameters: list[Var]
+    body: Block
+    result: Type | None = None
+    type_params: tuple[str, ...] = ()
+    attributes: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(slots=True, eq=False)
+class If:
+    condition: Expr
+    then: Block
+    otherwise: Block
+
+
+@dataclass(slots=True, eq=False)
+class Clause:
+    pattern: Pattern
+    body: Block
+
+
+@dataclass(slots=True, eq=False)
+class Match:
+    value: Expr
+    clauses: list[Clause]
+    complete: bool = True
+
+
+@dataclass(slots=True, eq=False)
+class RefCreate:
+    value: Expr
+
+
+@dataclass(slots=True, eq=False)
+class RefRead:
+    ref: Expr
+
+
+@dataclass(slots=True, eq=False)
+class RefWrite:
+    ref: Expr
+    value: Expr
+
+
+Expr = Union[
+    Var, Global, Op, Constructor, Constant, Tuple, Field, Call, Block, Function, If, Match,
+    RefCreate, RefRead, RefWrite,
+]  # fmt: skip
+
+
+@dataclass(slots=True, eq=False)
+class AnyPattern:
+    """`_`."""
+
+
+@dataclass(slots=True, eq=False)
+class VarPattern:
+    var: Var
+
+
+@dataclass(slots=True, eq=False)
+class ConstructorPattern:
+    name: str
+    fields: list[Pattern]
+
+
+@dataclass(slots=True, eq=False)
+class TuplePattern:
+    fields: list[Pattern]
+
+
+Pattern = Union[AnyPattern, VarPattern, ConstructorPattern, TuplePattern]
+
+
+@dataclass(slots=True)
+class DataType:
+    """`type List[A] { Cons(A, List[A]), Nil }`; constructor name to the types of its fields."""
+
+    name: str
+    type_params: tuple[str, ...]
+    constructors: dict[str, tuple[Type, ...]]
+
+
+@dataclass(slots=True)
+class Module:
+    functions: dict[str, Function] = field(default_factory=dict)
+    types: dict[str, DataType] = field(default_factory=dict)
+    source: str = "from_string"
+    text: str | None = None

@@ -1,0 +1,551 @@
+"""From a Relay program as its file holds it to a Relax module of Relay's operators.
+
+Relax has functions, tuples and conditions, so most programs go over as they are. What it lacks,
+algebraic data types, references, functions as values, is evaluated here: a program that uses them
+to arrange tensors becomes the arrangement, with only the operators on tensors left.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import tvm
+from tvm import relax
+
+from ...errors import BatonError, RelayError
+from .. import dialect
+from ..expr import const
+from ..infer import set_type, type_of, typed
+from ..ty import fresh
+from . import syntax
+from .folding import fold
+from .lexer import located
+from .values import Closure, Data, Environment, Reference, is_plain, rebuild, structure
+
+_MAX_CALLS = 300
+"""Calls that one evaluation may nest before it is taken not to end."""
+
+
+def to_relax(module: syntax.Module, known: tvm.IRModule | None = None) -> tvm.IRModule:
+    """Make the Relax module.
+
+    `main` and every other function over tensors become Relax functions, other functions are
+    evaluated where they are called.
+
+    Parameters
+    ----------
+    known : tvm.IRModule, optional
+        Functions that may be called as well; they become part of the result.
+
+    Raises
+    ------
+    RelayError
+        Something that is neither a computation on tensors nor can be evaluated before it runs.
+    RelayTypeError, UnsupportedRelayOperatorError
+        An operator does not fit its operands, with the position of the call.
+    """
+    with _deep():
+        return _Converter(module, known).convert()
+
+
+def expression(block: syntax.Block) -> relax.Expr:
+    """One expression: a function, or a sequence of the bindings before it."""
+    converter = _Converter(syntax.Module(), None)
+    with _deep():
+        if isinstance(block.result, syntax.Function) and not block.bindings:
+            parameters = [converter._parameter("fn", var) for var in block.result.parameters]
+            return converter._function(block.result, parameters, Environment())
+        env = Environment()
+        for var in _free_variables(block):
+            env.bind(var, converter._parameter("the expression", var))
+        made = converter.sequence(lambda: converter.block(block, env))
+    return made if made.blocks else made.body
+
+
+@contextmanager
+def _deep() -> Iterator[None]:
+    """Evaluation nests Python calls as deep as the program nests its own."""
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(limit, 10_000))
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(limit)
+
+
+def relax_type(kind: syntax.Type | None, named: bool = True) -> Any:
+    """A type of the text in Relax; None if it has none there.
+
+    A dimension `?` becomes a symbol of its own; without `named`, the whole shape unknown.
+    """
+    if isinstance(kind, syntax.TensorType):
+        if None in kind.shape and not named:
+            return relax.TensorType(dtype=kind.dtype, ndim=len(kind.shape))
+        dims = [fresh("any") if dim is None else dim for dim in kind.shape]
+        return relax.TensorType(dims, kind.dtype)
+    if isinstance(kind, syntax.TupleType):
+        fields = [relax_type(field, named) for field in kind.fields]
+        return None if any(field is None for field in fields) else relax.TupleType(fields)
+    return None
+
+
+class _Converter:
+    def __init__(self, module: syntax.Module, known: tvm.IRModule | None) -> None:
+        self.module = module
+        self.known = known
+        self.bindings: list[Any] = []
+        self.constants: dict[int, Any] = {}
+        self.types: dict[tuple[Any, ...], Any] = {}
+        self.globals: dict[str, Any] = {}
+        self.unfinished: dict[str, list[relax.Var]] = {}
+        self.made: dict[Any, Any] = {}
+        self.cells: list[Reference] = []
+        self.calls = 0
+        self.fields = {
+            name: kinds
+            for each in module.types.values()
+            for name, kinds in each.constructors.items()
+        }
+        self.evaluates = bool(module.types) or any(map(_calls_itself, module.functions.items()))
+
+    def convert(self) -> tvm.IRModule:
+        for name, function in self.module.functions.items():
+            if name == "main" or (self._over_tensors(function) and not self.evaluates):
+                self.function_of(name)
+        mod = tvm.IRModule(self.made)
+        if self.known is not None:
+            for gvar, function in self.known.functions_items():
+                if gvar.name_hint not in self.module.functions:
+                    mod[self.globals.get(gvar.name_hint, gvar)] = function
+        return relax.transform.ConvertToDataflow(min_size=1)(mod)
+
+    # Functions of the module.
+
+    def _over_tensors(self, function: syntax.Function) -> bool:
+        if function.type_params:
+            return False
+        return all(relax_type(var.type) is not None for var in function.parameters)
+
+    def function_of(self, name: str) -> Any:
+        """The global variable of a function, which is made when it is first asked for."""
+        if name not in self.globals:
+            function = self.module.functions[name]
+            parameters = [self._parameter(name, var) for var in function.parameters]
+            gvar = self.globals[name] = tvm.ir.GlobalVar(name)
+            self.unfinished[name] = parameters
+            made = self._function(function, parameters, Environment())
+            del self.unfinished[name]
+            attrs = {"global_symbol": name} if name == "main" else {}
+            attrs.update(_function_attributes(function))
+            made = made.with_attrs(attrs) if attrs else made
+            if gvar.ty.is_missing():
+                set_type(gvar, relax.FuncType([var.ty for var in made.params], made.ret_ty))
+            self.made[gvar] = made
+        elif name in self.unfinished and self.globals[name].ty.is_missing():
+            self._declare(name)
+        return self.globals[name]
+
+    def _declare(self, name: str) -> None:
+        """Give a function that calls itself the type that it says it has."""
+        result = relax_type(self.module.functions[name].result, named=False)
+        if result is None:
+            raise RelayError(
+                f"{self.module.source}: @{name} calls itself and does not say what it returns"
+            )
+        parameters = [var.ty for var in self.unfinished[name]]
+        set_type(self.globals[name], relax.FuncType(parameters, result))
+
+    def _parameter(self, name: str, var: syntax.Var) -> relax.Var:
+        ty = self._parameter_type(var.type)
+        if ty is None and var.type is not None and not isinstance(var.type, syntax.UnknownType):
+            raise RelayError(
+                f"{self.module.source}: parameter %{var.name} of @{name} is neither a tensor nor "
+                "a tuple; functions and data types can't cross the border of a compiled function"
+            )
+        return relax.Var(var.name, ty)
+
+    def _parameter_type(self, kind: syntax.Type | None) -> Any:
+        """The same object for the same static type, so that inferred types are found again."""
+        if isinstance(kind, syntax.TensorType) and None not in kind.shape:
+            key = (kind.shape, kind.dtype)
+            if key not in self.types:
+                self.types[key] = relax_type(kind)
+            return self.types[key]
+        return relax_type(kind)
+
+    def _function(
+        self, function: syntax.Function, parameters: list[relax.Var], outer: Environment
+    ) -> relax.Function:
+        env = outer.child()
+        for var, value in zip(function.parameters, parameters):
+            env.bind(var, value)
+        body = self.sequence(lambda: self.block(function.body, env))
+        for var in parameters:
+            if var.ty.is_missing():
+                raise RelayError(
+                    f"{self.module.source}: parameter %{var.name} has no type, and no operator "
+                    "says what it must be"
+                )
+        return relax.Function(parameters, body, body.ty)
+
+    # Scopes.
+
+    def sequence(self, evaluate: Callable[[], Any]) -> relax.SeqExpr:
+        outer, self.bindings = self.bindings, []
+        try:
+            result = self.plain(evaluate())
+            blocks = [relax.BindingBlock(self.bindings)] if self.bindings else []
+        finally:
+            self.bindings = outer
+        made = relax.SeqExpr(blocks, result)
+        set_type(made, result.ty)
+        return made
+
+    def bind(self, value: relax.Expr, name: str = "lv") -> relax.Var:
+        var = relax.Var(name, value.ty)
+        self.bindings.append(relax.VarBinding(var, value))
+        return var
+
+    def plain(self, value: Any) -> relax.Expr:
+        """A value as an expression: data types become tuples of their fields."""
+        if isinstance(value, (list, Data)):
+            fields = value if isinstance(value, list) else value.fields
+            return typed(relax.Tuple([self.plain(field) for field in fields]))
+        if isinstance(value, Reference):
+            return self.plain(value.value)
+        if not isinstance(value, relax.Expr):
+            raise RelayError(
+                f"{self.module.source}: a function can't be a result or the operand of an operator"
+            )
+        return value
+
+    # Evaluation. A value is an expression, a list for a tuple, or one of `values`.
+
+    def block(self, block: syntax.Block, env: Environment) -> Any:
+        for var, value in block.bindings:
+            self._binding(var, value, env)
+        return self.value(block.result, env)
+
+    def _binding(self, var: syntax.Var, value: syntax.Expr, env: Environment) -> None:
+        if isinstance(value, syntax.Function):
+            env.bind(var, Closure(value, env))
+            return
+        found = self.value(value, env)
+        last = self.bindings[-1] if self.bindings else None
+        if var.number is None and last is not None and last.var is found:
+            named = relax.Var(var.name, found.ty)
+            self.bindings[-1] = relax.VarBinding(named, last.value)
+            found = named
+        env.bind(var, found)
+
+    def value(self, expr: syntax.Expr, env: Environment) -> Any:
+        if isinstance(expr, syntax.Call):
+            return self.call(expr, env)
+        if isinstance(expr, syntax.Var):
+            return self.variable(expr, env)
+        if isinstance(expr, syntax.Constant):
+            return self.constant(expr)
+        if isinstance(expr, syntax.Tuple):
+            return [self.value(field, env) for field in expr.fields]
+        if isinstance(expr, syntax.Field):
+            return self.field(expr, env)
+        if isinstance(expr, syntax.If):
+            return self.conditional(expr, env)
+        if isinstance(expr, syntax.Function):
+            return Closure(expr, env)
+        if isinstance(expr, syntax.Global):
+            return expr
+        if isinstance(expr, syntax.Block):
+            return self.block(expr, env.child())
+        if isinstance(expr, syntax.Constructor):
+            return expr if self.fields.get(expr.name) else Data(expr.name, [])
+        if isinstance(expr, syntax.Match):
+            return self.match(expr, env)
+        return self.reference(expr, env)
+
+    def variable(self, var: syntax.Var, env: Environment) -> Any:
+        found = env.lookup(var)
+        if found is None:
+            if var.definition is None:
+                raise RelayError(f"{self.module.source}: the variable %{var.name} is not bound")
+            found = self.value(var.definition, env)
+        return found
+
+    def constant(self, constant: syntax.Constant) -> Any:
+        if id(constant) not in self.constants:
+            self.constants[id(constant)] = const(constant.value, str(constant.value.dtype))
+        return self.constants[id(constant)]
+
+    def field(self, expr: syntax.Field, env: Environment) -> Any:
+        whole = self.value(expr.tuple, env)
+        if isinstance(whole, list):
+            if expr.index >= len(whole):
+                raise RelayError(
+                    f"{self.module.source}: field {expr.index} of a tuple of {len(whole)} fields"
+                )
+            return whole[expr.index]
+        if isinstance(whole, relax.Expr):
+            return self.bind(typed(relax.TupleGetItem(whole, expr.index)))
+        raise RelayError(f"{self.module.source}: field {expr.index} of what is no tuple")
+
+    # Calls.
+
+    def call(self, expr: syntax.Call, env: Environment) -> Any:
+        called = expr.function
+        if isinstance(called, syntax.Op):
+            return self.operator(called.name, expr, env)
+        if isinstance(called, syntax.Constructor):
+            fields = [self.value(argument, env) for argument in expr.arguments]
+            wanted = len(self.fields.get(called.name, ()))
+            if len(fields) != wanted:
+                raise RelayError(
+                    f"{self.module.source}: the constructor {called.name} has {wanted} fields"
+                )
+            return Data(called.name, fields)
+        function = self.value(called, env)
+        return self.apply(function, [self.value(argument, env) for argument in expr.arguments])
+
+    def operator(self, name: str, expr: syntax.Call, env: Environment) -> Any:
+        operands = [self.plain(self.value(argument, env)) for argument in expr.arguments]
+        attributes = expr.attributes
+        if any(isinstance(value, syntax.Var) for value in attributes.values()):
+            attributes = {k: v for k, v in attributes.items() if not isinstance(v, syntax.Var)}
+        if self.evaluates:
+            folded = fold(name, operands, attributes)
+            if folded is not None:
+                return folded
+        try:
+            return self.bind(dialect.call(name, operands, attributes))
+        except BatonError as error:
+            if expr.position < 0 or self.module.text is None:
+                raise
+            message = located(self.module.source, self.module.text, expr.position, str(error))
+            raise type(error)(message) from None
+
+    def apply(self, function: Any, arguments: list[Any]) -> Any:
+        if isinstance(function, syntax.Global):
+            return self._apply_global(function.name, arguments)
+        if isinstance(function, syntax.Constructor):
+            return Data(function.name, arguments)
+        if not isinstance(function, Closure):
+            raise RelayError(f"{self.module.source}: what is called is no function")
+        return self._inline(function.function, arguments, function.env)
+
+    def _apply_global(self, name: str, arguments: list[Any]) -> Any:
+        function = self.module.functions.get(name)
+        if function is None:
+            return self._call_known(name, arguments)
+        compiled = self._over_tensors(function) and all(map(is_plain, arguments))
+        if not compiled or (self.evaluates and name not in self.globals):
+            try:
+                return self._inline(function, arguments, Environment())
+            except _Endless:
+                if not compiled:
+                    raise
+        gvar = self.function_of(name)
+        operands = [self.plain(argument) for argument in arguments]
+        if len(operands) != len(function.parameters):
+            raise RelayError(
+                f"{self.module.source}: @{name} takes {len(function.parameters)} arguments, "
+                f"got {len(operands)}"
+            )
+        return self.bind(typed(relax.Call(gvar, operands)))
+
+    def _call_known(self, name: str, arguments: list[Any]) -> Any:
+        names = [] if self.known is None else [g.name_hint for g in self.known.get_global_vars()]
+        if self.known is None or name not in names:
+            raise RelayError(f"{self.module.source}: there is no function @{name}")
+        gvar = self.globals.setdefault(name, self.known.get_global_var(name))
+        return self.bind(typed(relax.Call(gvar, [self.plain(each) for each in arguments])))
+
+    def _inline(self, function: syntax.Function, arguments: list[Any], env: Environment) -> Any:
+        if len(arguments) != len(function.parameters):
+            raise RelayError(
+                f"{self.module.source}: a function of {len(function.parameters)} parameters is "
+                f"called with {len(arguments)} arguments"
+            )
+        self.calls += 1
+        if self.calls > _MAX_CALLS:
+            raise _Endless(
+                f"{self.module.source}: a recursion depends on values that are known only when "
+                "the program runs, and its data can't be compiled"
+            )
+        inner = env.child()
+        for var, value in zip(function.parameters, arguments):
+            inner.bind(var, value)
+        result = self.block(function.body, inner)
+        self.calls -= 1
+        return result
+
+    # Conditions, data and references.
+
+    def conditional(self, expr: syntax.If, env: Environment) -> Any:
+        condition = self.value(expr.condition, env)
+        if isinstance(condition, tvm.ir.GenericConst):
+            chosen = bool(condition.value.numpy())
+            return self.block(expr.then if chosen else expr.otherwise, env.child())
+        condition = self.plain(condition)
+        if type_of(condition) != "Tensor[(), bool]":
+            raise RelayError(
+                f"{self.module.source}: the condition of an `if` is a scalar of bool, not "
+                f"{type_of(condition)}"
+            )
+        before = [cell.value for cell in self.cells]
+        shapes: list[Any] = []
+
+        def branch(block: syntax.Block) -> Callable[[], Any]:
+            def evaluate() -> Any:
+                for cell, value in zip(self.cells, before):
+                    cell.value = value
+                result = self.block(block, env.child())
+                state = [result, *(cell.value for cell in self.cells[: len(before)])]
+                shape, leaves = structure(state)
+                shapes.append(shape)
+                return leaves
+
+            return evaluate
+
+        then = self.sequence(branch(expr.then))
+        otherwise = self.sequence(branch(expr.otherwise))
+        if shapes[0] != shapes[1]:
+            raise RelayError(
+                f"{self.module.source}: the branches of an `if` on a value that is known only at "
+                "run time return different data or functions"
+            )
+        made = relax.If(condition, _only_field(then), _only_field(otherwise))
+        set_type(made, relax.analysis.type_lca(made.true_branch.ty, made.false_branch.ty))
+        bound = self.bind(made)
+        state = rebuild(shapes[0], self._fields_of(bound, len(then.body.fields)))
+        for cell, value in zip(self.cells, state[1:]):
+            cell.value = value
+        return state[0]
+
+    def _fields_of(self, bound: relax.Var, count: int) -> list[relax.Expr]:
+        if count == 1:
+            return [bound]
+        return [self.bind(typed(relax.TupleGetItem(bound, index))) for index in range(count)]
+
+    def match(self, expr: syntax.Match, env: Environment) -> Any:
+        value = self.value(expr.value, env)
+        for clause in expr.clauses:
+            inner = env.child()
+            if self._matches(clause.pattern, value, inner):
+                return self.block(clause.body, inner)
+        raise RelayError(
+            f"{self.module.source}: no clause of a `match` fits "
+            f"{value.constructor if isinstance(value, Data) else 'the value'}"
+        )
+
+    def _matches(self, pattern: syntax.Pattern, value: Any, env: Environment) -> bool:
+        if isinstance(pattern, syntax.AnyPattern):
+            return True
+        if isinstance(pattern, syntax.VarPattern):
+            env.bind(pattern.var, value)
+            return True
+        if isinstance(pattern, syntax.TuplePattern):
+            if isinstance(value, relax.Expr):
+                count = len(pattern.fields)
+                value = [
+                    self.bind(typed(relax.TupleGetItem(value, index))) for index in range(count)
+                ]
+            return len(value) == len(pattern.fields) and all(
+                self._matches(each, item, env) for each, item in zip(pattern.fields, value)
+            )
+        if not isinstance(value, Data):
+            raise RelayError(
+                f"{self.module.source}: which constructor a value has is known only at run time"
+            )
+        return value.constructor == pattern.name and all(
+            self._matches(each, item, env) for each, item in zip(pattern.fields, value.fields)
+        )
+
+    def reference(self, expr: syntax.Expr, env: Environment) -> Any:
+        if isinstance(expr, syntax.RefCreate):
+            cell = Reference(self.value(expr.value, env))
+            self.cells.append(cell)
+            return cell
+        if not isinstance(expr, (syntax.RefRead, syntax.RefWrite)):
+            raise RelayError(f"{self.module.source}: {type(expr).__name__} has no value")
+        cell = self.value(expr.ref, env)
+        if not isinstance(cell, Reference):
+            raise RelayError(f"{self.module.source}: what is read or written is no reference")
+        if isinstance(expr, syntax.RefRead):
+            return cell.value
+        cell.value = self.value(expr.value, env)
+        return []
+
+
+class _Endless(RelayError):
+    """An evaluation that does not end before the program runs."""
+
+
+def _only_field(sequence: relax.SeqExpr) -> relax.SeqExpr:
+    """A sequence whose tuple of one field is that field."""
+    if len(sequence.body.fields) != 1:
+        return sequence
+    result = sequence.body.fields[0]
+    made = relax.SeqExpr(sequence.blocks, result)
+    set_type(made, result.ty)
+    return made
+
+
+def _function_attributes(function: syntax.Function) -> dict[str, Any]:
+    return {
+        key: value for key, value in function.attributes.items() if not isinstance(value, syntax.Var)
+    }
+
+
+def _free_variables(block: syntax.Block) -> list[syntax.Var]:
+    """Variables that the text declares with `free_var`, in the order of their use."""
+    bound = {var for var, _ in block.bindings}
+    found: dict[syntax.Var, None] = {}
+    stack: list[Any] = [block]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, syntax.Var):
+            if node not in bound and node.number is None:
+                found[node] = None
+            continue
+        if isinstance(node, syntax.Function):
+            bound.update(node.parameters)
+        stack += reversed(list(_children(node)))
+    return list(found)
+
+
+def _children(node: Any) -> list[Any]:
+    if isinstance(node, syntax.Block):
+        return [value for _, value in node.bindings] + [node.result]
+    if isinstance(node, syntax.Call):
+        return [node.function, *node.arguments]
+    if isinstance(node, syntax.If):
+        return [node.condition, node.then, node.otherwise]
+    if isinstance(node, syntax.Function):
+        return [node.body]
+    if isinstance(node, syntax.Tuple):
+        return list(node.fields)
+    if isinstance(node, syntax.Field):
+        return [node.tuple]
+    if isinstance(node, syntax.Match):
+        return [node.value, *(clause.body for clause in node.clauses)]
+    if isinstance(node, syntax.RefCreate):
+        return [node.value]
+    if isinstance(node, syntax.RefRead):
+        return [node.ref]
+    if isinstance(node, syntax.RefWrite):
+        return [node.ref, node.value]
+    return []
+
+
+def _calls_itself(item: tuple[str, syntax.Function]) -> bool:
+    """Whether a function's body mentions it; what calls it in a circle is found by evaluation."""
+    name, function = item
+    stack: list[Any] = [function.body]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, syntax.Global) and node.name == name:
+            return True
+        stack += _children(node)
+    return False

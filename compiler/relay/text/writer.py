@@ -1,0 +1,285 @@
+"""Writer of Relay text, format 0.0.5, with its metadata section."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from typing import Any
+
+import numpy as np
+
+from ...errors import RelayError
+from ..saved.arrays import encode_array
+from . import syntax
+
+_INLINE = {
+    "bool": "",
+    "int16": "i16",
+    "int32": "",
+    "int64": "i64",
+    "float16": "f16",
+    "float32": "f",
+    "float64": "f64",
+}
+
+
+def write(module: syntax.Module, show_meta_data: bool = True) -> str:
+    """A module as text.
+
+    Parameters
+    ----------
+    show_meta_data : bool
+        With the section that holds the tensors; without it, the text can't be read back.
+    """
+    writer = _Writer()
+    parts = [writer.data_type(each) for each in module.types.values()]
+    for name, function in module.functions.items():
+        parts.append("def @" + name + writer.function(function, "") + "\n")
+    return _document(writer, "\n".join(parts), show_meta_data)
+
+
+def write_function(function: syntax.Function, show_meta_data: bool = True) -> str:
+    """A function without a name, as text."""
+    writer = _Writer()
+    return _document(writer, "fn " + writer.function(function, "") + "\n", show_meta_data)
+
+
+def write_type(kind: syntax.Type | None) -> str:
+    """A type as text; `_` for one that is not known."""
+    if isinstance(kind, syntax.TensorType):
+        if not kind.shape:
+            return kind.dtype
+        return f"Tensor[({', '.join('?' if d is None else str(d) for d in kind.shape)}), {kind.dtype}]"
+    if isinstance(kind, syntax.TupleType):
+        fields = ", ".join(map(write_type, kind.fields))
+        return f"({fields},)" if len(kind.fields) == 1 else f"({fields})"
+    if isinstance(kind, syntax.FuncType):
+        names = f" [{', '.join(kind.type_params)}]" if kind.type_params else " "
+        return f"fn{names}({', '.join(map(write_type, kind.arguments))}) -> {write_type(kind.result)}"
+    if isinstance(kind, syntax.RefType):
+        return f"ref({write_type(kind.value)})"
+    if isinstance(kind, syntax.NamedType):
+        inside = ", ".join(map(write_type, kind.arguments))
+        return f"{kind.name}[{inside}]" if kind.applied or kind.arguments else kind.name
+    return "_"
+
+
+def _document(writer: _Writer, program: str, show_meta_data: bool) -> str:
+    text = f'#[version = "0.0.5"]\n{program}'
+    if not writer.constants:
+        return text
+    if not show_meta_data:
+        return text + "/* For metadata section: show_meta_data=True */\n"
+    return f"{text}\n#[metadata]\n{writer.metadata()}\n"
+
+
+class _Writer:
+    def __init__(self) -> None:
+        self.constants: list[np.ndarray] = []
+        self.numbers: dict[int, int] = {}
+        self.kept: list[Any] = []
+        self.names: dict[syntax.Var, str] = {}
+        self.taken: set[str] = set()
+        self.count = 0
+
+    def data_type(self, made: syntax.DataType) -> str:
+        params = f"[{', '.join(made.type_params)}]" if made.type_params else ""
+        lines = [f"type {made.name}{params} {{"]
+        for name, fields in made.constructors.items():
+            inside = f"({', '.join(map(write_type, fields))})" if fields else ""
+            lines.append(f"  {name}{inside},")
+        return "\n".join([*lines, "}\n"])
+
+    def function(self, function: syntax.Function, indent: str) -> str:
+        """Parameters, result type and body."""
+        params = f"[{', '.join(function.type_params)}]" if function.type_params else ""
+        parameters = [self.parameter(var) for var in function.parameters]
+        parameters += [
+            f"{key}={self.attribute(value)}" for key, value in function.attributes.items()
+        ]
+        result = f" -> {write_type(function.result)}" if function.result is not None else ""
+        return f"{params}({', '.join(parameters)}){result} {self.block(function.body, indent)}"
+
+    def parameter(self, var: syntax.Var) -> str:
+        name = self.name(var)
+        if var.type is None:
+            return name
+        shown = write_type(var.type)
+        return f"{name}: {shown} /* ty={shown} */"
+
+    def block(self, block: syntax.Block, indent: str) -> str:
+        inner = indent + "  "
+        lines = []
+        for var, value in block.bindings:
+            shown = self.expression(value, inner)
+            lines.append(f"{inner}{self.bound(var)} = {shown}{_comment(var.type)};")
+        lines.append(f"{inner}{self.expression(block.result, inner)}")
+        return "{\n" + "\n".join(lines) + f"\n{indent}}}"
+
+    def bound(self, var: syntax.Var) -> str:
+        """The left side of a binding: the next number of a graph binding, or a let."""
+        if var.number is None:
+            return f"let {self.name(var)}"
+        self.names[var] = f"%{self.count}"
+        self.count += 1
+        return self.names[var]
+
+    def name(self, var: syntax.Var) -> str:
+        if var not in self.names:
+            wanted = re.sub(r"[^\w./]", "_", var.name)
+            if not re.match(r"[A-Za-z]", wanted):
+                wanted = "v" + wanted
+            unique, number = wanted, 0
+            while unique in self.taken:
+                number += 1
+                unique = f"{wanted}{number}"
+            self.taken.add(unique)
+            self.names[var] = "%" + unique
+        return self.names[var]
+
+    def expression(self, expr: syntax.Expr, indent: str) -> str:
+        if isinstance(expr, syntax.Var):
+            return self.name(expr)
+        if isinstance(expr, syntax.Call):
+            return self.call(expr, indent)
+        if isinstance(expr, syntax.Constant):
+            return self.constant(expr.value)
+        if isinstance(expr, syntax.Tuple):
+            fields = [self.expression(field, indent) for field in expr.fields]
+            return f"({fields[0]},)" if len(fields) == 1 else f"({', '.join(fields)})"
+        if isinstance(expr, syntax.Field):
+            return f"{self.expression(expr.tuple, indent)}.{expr.index}"
+        if isinstance(expr, syntax.Function):
+            return "fn " + self.function(expr, indent)
+        if isinstance(expr, syntax.If):
+            condition = self.expression(expr.condition, indent)
+            then = self.block(expr.then, indent)
+            return f"if ({condition}) {then} else {self.block(expr.otherwise, indent)}"
+        if isinstance(expr, syntax.Global):
+            return "@" + expr.name
+        if isinstance(expr, (syntax.Op, syntax.Constructor)):
+            return expr.name
+        raise RelayError(f"a {type(expr).__name__} is not written")
+
+    def call(self, call: syntax.Call, indent: str) -> str:
+        operands = [self.expression(each, indent) for each in call.arguments]
+        attributes = call.attributes
+        if isinstance(call.function, syntax.Op):
+            attributes = _differing(call.function.name, attributes)
+        operands += [f"{key}={self.attribute(value)}" for key, value in attributes.items()]
+        return f"{self.expression(call.function, indent)}({', '.join(operands)})"
+
+    def constant(self, value: Any) -> str:
+        dtype, shape = str(value.dtype), tuple(value.shape)
+        if shape == () and dtype in _INLINE:
+            number = np.asarray(value.numpy() if hasattr(value, "numpy") else value)[()]
+            if not (dtype.startswith("float") and np.isnan(number)):
+                return f"{_scalar(number, dtype)} /* ty={dtype} */"
+        key = id(value)
+        if key not in self.numbers:
+            self.kept.append(value)  # an id is an object's while the object lives
+            self.numbers[key] = len(self.constants)
+            self.constants.append(value.numpy() if hasattr(value, "numpy") else value)
+        shown = write_type(syntax.TensorType(shape, dtype))
+        return f"meta[relay.Constant][{self.numbers[key]}] /* ty={shown} */"
+
+    def attribute(self, value: Any) -> str:
+        """The value of an attribute: numbers, strings, lists."""
+        if value is None or isinstance(value, (bool, np.bool_)):
+            return str(value)
+        if isinstance(value, (int, np.integer)):
+            return str(int(value))
+        if isinstance(value, (float, np.floating)):
+            return _float(float(value)) + "f"
+        if isinstance(value, str):
+            escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+            return f'"{escaped}"'
+        if hasattr(value, "dtype") and hasattr(value, "shape"):
+            return self.constant(value).split(" /*")[0]
+        if hasattr(value, "__iter__") and not hasattr(value, "items"):
+            return f"[{', '.join(self.attribute(item) for item in value)}]"
+        if hasattr(value, "value"):
+            return self.attribute(value.value)
+        raise RelayError(f"an attribute of the type {type(value).__name__} is not written")
+
+    def metadata(self) -> str:
+        """The JSON of the section: one Constant node for each tensor."""
+        nodes: list[dict[str, Any]] = [
+            {"type_key": ""},
+            {"type_key": "Map", "keys": ["relay.Constant"], "data": [2]},
+            {"type_key": "Array", "data": []},
+            {"type_key": "runtime.String"},
+            {
+                "type_key": "VirtualDevice",
+                "attrs": {
+                    "device_type_int": "-1",
+                    "memory_scope": "3",
+                    "target": "0",
+                    "virtual_device_id": "-1",
+                },
+            },
+        ]
+        for number, array in enumerate(self.constants):
+            nodes[2]["data"].append(len(nodes))
+            nodes.append(
+                {
+                    "type_key": "relay.Constant",
+                    "attrs": {
+                        "_checked_type_": "0",
+                        "data": str(number),
+                        "span": "0",
+                        "virtual_device_": "4",
+                    },
+                }
+            )
+        document = {
+            "root": 1,
+            "nodes": nodes,
+            "b64ndarrays": [encode_array(np.asarray(array)) for array in self.constants],
+            "attrs": {"tvm_version": "0.18.0"},
+        }
+        return json.dumps(document, indent=1)
+
+
+def _comment(kind: syntax.Type | None) -> str:
+    return "" if kind is None else f" /* ty={write_type(kind)} */"
+
+
+def _differing(name: str, attributes: dict[str, Any]) -> dict[str, Any]:
+    """The attributes that differ from what a reader takes in their absence."""
+    from ..op import registry
+
+    defaults = registry.lookup(name).attributes
+    return {
+        key: value
+        for key, value in attributes.items()
+        if not (key in defaults and _same(value, defaults[key]))
+    }
+
+
+def _same(value: Any, default: Any) -> bool:
+    if isinstance(value, (list, tuple)) or isinstance(default, (list, tuple)):
+        return (
+            isinstance(value, (list, tuple))
+            and isinstance(default, (list, tuple))
+            and len(value) == len(default)
+            and all(map(_same, value, default))
+        )
+    return type(value) is type(default) and bool(value == default)
+
+
+def _scalar(value: Any, dtype: str) -> str:
+    if dtype == "bool":
+        return str(bool(value))
+    if dtype.startswith("int"):
+        return f"{int(value)}{_INLINE[dtype]}"
+    return _float(float(str(value))) + _INLINE[dtype]
+
+
+def _float(value: float) -> str:
+    """The shortest decimal that reads back as the same number."""
+    if math.isinf(value):
+        return "inf" if value > 0 else "-inf"
+    text = repr(value)
+    return text[:-2] if text.endswith(".0") else text
