@@ -77,12 +77,12 @@ def claim_nodes(
     Returns
     -------
     list of int
-        One mark per node: -2, -1 or a subgraph number.
+        One mark per node: -2, -1 or the number of a subgraph.
 
     Raises
     ------
     PartitionCallbackError
-        The callback raised, took too long, or the marks are not `size` integers of at least -2.
+        The callback raised, took too long, or the marks are not `size` integers.
     """
     where = f"partitioner {backend!r}, strategy {strategy.name!r}: supported_ops"
     supported_ops = strategy.supported_ops
@@ -111,6 +111,7 @@ def accept(
     subgraph_id: int,
     options: Options,
     args: Mapping[str, np.ndarray],
+    aux: Mapping[str, np.ndarray],
     timeout: float | None = None,
 ) -> dict[str, str] | str:
     """Run `accept_subgraph`, if the strategy has one.
@@ -135,7 +136,7 @@ def accept(
         "accept_subgraph"
     )
     accepted = _call(
-        where, timeout, lambda: review(subgraph_json, subgraph_id, dict(options), attrs, args, {})
+        where, timeout, lambda: review(subgraph_json, subgraph_id, dict(options), attrs, args, aux)
     )
     if type(accepted).__name__ not in ("bool", "bool_"):  # numpy's bool has either name
         raise PartitionCallbackError(f"{where} returned {accepted!r}, not True or False")
@@ -166,10 +167,10 @@ def _mark(where: str, node: int, mark: Any) -> int:
         value = operator.index(mark)
     except TypeError:
         value = None
-    if value is None or isinstance(mark, bool) or value < UNMARKED:
+    if value is None or isinstance(mark, bool):
         raise PartitionCallbackError(
             f"{where} set id {mark!r} for node {node}; an id is -2 (not claimed), "
-            "-1 (any subgraph) or a subgraph number from 0 up"
+            "-1 (any subgraph) or the number of a subgraph"
         )
     return value
 

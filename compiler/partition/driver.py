@@ -5,23 +5,22 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from tvm import IRModule
 
 from compiler.errors import PartitionError
 
-from .callbacks import accept, check_options, claim_nodes, make_selector
+from .callbacks import check_options
 from .candidates import Candidate, Partitioning
-from .deadline import within
 from .graph import Graph, SubgraphExtractor
-from .limits import Limits, bounded
+from .limits import Limits
 from .outline import ON_COMPILE_ERROR, Group, outline
-from .regions import UNMARKED, find_regions
-from .registry import Options, Strategy, partitioner
+from .registry import Strategy, partitioner
 from .relax_function import PROJECTION, RelaxFunction
 from .relax_graph import RelaxGraph
-from .selector import select_marks
+from .strategy_run import run_strategy
 
 
 def partition(
@@ -93,16 +92,16 @@ def partition_with_report(
     candidates: list[Candidate] = []
     for each in chain:
         for strategy in each.strategies:
-            run = _Run(module, each.name, strategy, params, texts, limits)
-            graph = graph or run.graph
-            module = run.partition()
-            candidates += run.candidates
+            adapter = _RelaxAdapter(module, each.name, strategy, params, limits)
+            graph = graph or adapter.graph
+            candidates += run_strategy(adapter, each.name, strategy, texts, limits)
+            module = adapter.result()
     graph = graph or RelaxGraph(RelaxFunction(mod), params).graph
     return Partitioning(module, graph, candidates)
 
 
-class _Run:
-    """One strategy on one module."""
+class _RelaxAdapter:
+    """`main` of a module for one strategy; see `Adapter`."""
 
     def __init__(
         self,
@@ -110,84 +109,33 @@ class _Run:
         backend: str,
         strategy: Strategy,
         params: Mapping[str, Any] | None,
-        options: Options,
         limits: Limits,
     ) -> None:
         self._mod = mod
         self._backend = backend
         self._strategy = strategy
-        self._options = options
         self._limits = limits
         self._main = RelaxFunction(mod)
         self._source = RelaxGraph(self._main, params)
         self.graph = self._source.graph
-        self.candidates: list[Candidate] = []
-
-    def partition(self) -> IRModule:
-        graph = self.graph
-        extractor = SubgraphExtractor(graph)
-        groups: list[Group] = []
-        for number, (region, objection) in enumerate(bounded(graph, self._regions(), self._limits)):
-            decision = objection or self._review(extractor, region, number)
-            attrs = None if isinstance(decision, str) else decision
-            reason = decision if isinstance(decision, str) else ""
-            self.candidates.append(
-                Candidate.of(graph, region, self._backend, self._strategy.name, number).decided(
-                    attrs, reason
-                )
-            )
-            if attrs is not None:
-                groups.append(self._group(region, number, attrs))
-        if not groups:
-            return self._mod
-        return outline(self._main, groups, share=self._limits.dedup_subgraph)
-
-    def _regions(self) -> list[list[int]]:
-        graph = self.graph
-        domains = [
+        self.args = self._source.values
+        self.aux: Mapping[str, Any] = MappingProxyType({})
+        self.domains = [
             self._main.domains[binding]
             if binding is not None and self._main.is_claimable(binding)
             else None
             for binding in self._source.binding_of
         ]
-        marks = self._marks(graph.to_json(), domains)
-        marks = [
-            UNMARKED if domain is None else mark
-            for mark, domain in zip(marks, domains, strict=True)
-        ]
-        return find_regions(graph.predecessors(), marks, [domain or 0 for domain in domains])
+        self._extractor = SubgraphExtractor(self.graph)
+        self._groups: list[Group] = []
 
-    def _marks(self, graph_json: str, domains: list[int | None]) -> list[int]:
-        graph, limit = self.graph, self._limits.callback_timeout
-        backend, strategy, options = self._backend, self._strategy, self._options
-        if strategy.supported_ops is not None:
-            size = len(graph.nodes)
-            return claim_nodes(backend, strategy, graph_json, size, options, limit)
-        selector = make_selector(backend, strategy, graph_json, options, limit)
-        where = f"partitioner {backend!r}, strategy {strategy.name!r}"
-        return within(
-            limit,
-            f"{where}: the selector",
-            lambda: select_marks(selector, graph, domains, where),
-        )
+    def graph_json(self) -> str:
+        return self.graph.to_json()
 
-    def _review(
-        self, extractor: SubgraphExtractor, region: list[int], number: int
-    ) -> dict[str, str] | str:
-        subgraph_json = ""
-        if self._strategy.accept_subgraph is not None:
-            subgraph_json = extractor.extract(region).to_json()
-        return accept(
-            self._backend,
-            self._strategy,
-            subgraph_json,
-            number,
-            self._options,
-            self._source.values,
-            self._limits.callback_timeout,
-        )
+    def subgraph_json(self, members: Sequence[int]) -> str:
+        return self._extractor.extract(members).to_json()
 
-    def _group(self, region: list[int], number: int, attrs: dict[str, str]) -> Group:
+    def accept(self, members: Sequence[int], number: int, attrs: Mapping[str, str]) -> None:
         own: dict[str, Any] = {
             "baton.backend": self._backend,
             "baton.strategy": self._strategy.name,
@@ -196,10 +144,21 @@ class _Run:
         }
         if self._limits.on_compile_error != "raise":
             own[ON_COMPILE_ERROR] = self._limits.on_compile_error
-        name = re.sub(r"\W", "_", f"subgraph_{self._backend}_{self._strategy.name}_{number}")
-        bindings = (self._source.binding_of[node] for node in region)
-        members = [binding for binding in bindings if binding is not None]
-        return Group(members, name, {**attrs, **own}, record_inputs=True)
+        name = subgraph_name(self._backend, self._strategy.name, number)
+        bindings = (self._source.binding_of[node] for node in members)
+        found = [binding for binding in bindings if binding is not None]
+        self._groups.append(Group(found, name, {**attrs, **own}, record_inputs=True))
+
+    def result(self) -> IRModule:
+        """The module with the accepted subgraphs as functions."""
+        if not self._groups:
+            return self._mod
+        return outline(self._main, self._groups, share=self._limits.dedup_subgraph)
+
+
+def subgraph_name(backend: str, strategy: str, number: int) -> str:
+    """Wanted name of the function of an accepted subgraph."""
+    return re.sub(r"\W", "_", f"subgraph_{backend}_{strategy}_{number}")
 
 
 def contract(

@@ -5,20 +5,26 @@ smaller number; each node has a mark. Every marked node ends up in exactly one r
 nodes are connected and carry at most one number, and the graph in which *all* regions are
 contracted at once is acyclic.
 
-1. *Components.* Connected marked nodes of compatible marks form a component.
+1. *Components.* From each marked node in ascending order, unless it is in a component already, a
+   component grows breadth-first over marked nodes of compatible marks.
 2. *Conflicts.* A component that lies on no cycle of the contracted graph becomes a region as it is.
-3. *Levels.* Other components are cut by level. A node's level is the largest number of times that
-   a path to it leaves a component. The pieces are the connected nodes of one component and level.
-4. *Merging.* Adjacent pieces are merged again where that closes no cycle.
+3. *Exclusion.* A conflicted component grows again: as long as a path leaves it and comes back, the
+   last node that one comes back to is left out, and with it what hangs on nothing else. What is
+   left out begins components of its own. This is what MXNet does; it takes time that is quadratic
+   in a component's size, so large components skip it.
+4. *Levels.* Components that are still on a cycle are cut by level. A node's level is the largest
+   number of times that a path to it leaves a component. The pieces are the connected nodes of one
+   component and level.
+5. *Merging.* Adjacent pieces are merged again where that closes no cycle.
 
-Why the result is acyclic. A cycle of the graph contracted after step 3 is also a closed walk in
-the graph contracted after step 1, hence passes through no component without conflict. Along an
+Why the result is acyclic. A cycle of the graph contracted after step 4 is also a closed walk in
+the graph contracted before it, hence passes through no component without conflict. Along an
 edge the level never falls, and it rises along every edge that leaves a component; so on a cycle
 all levels are equal and no edge leaves a component, and an edge between nodes of one component and
 level does not leave the piece. What remains is a cycle of unmarked nodes, of which the graph has
-none. Step 4 merges only where an exact search finds no second path.
+none. Step 5 merges only where an exact search finds no second path.
 
-Why no two regions could be joined. Step 4 repeats until no adjacent, compatible pair can be
+Why no two regions could be joined. Step 5 repeats until no adjacent, compatible pair can be
 merged, as long as its budget of visited edges lasts; graphs of up to some thousand nodes never
 exhaust it. A larger graph may keep a cut that was not needed, never a cycle. The budget grows with
 the graph's size alone, which makes the whole near-linear and the result the same on every run.
@@ -26,16 +32,17 @@ the graph's size alone, which makes the whole near-linear and the result the sam
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from .contraction import AcyclicContraction
+from .growth import ANY, UNMARKED, grow, last_return, readers_of
 
-UNMARKED = -2
-"""Mark of a node that no subgraph may take."""
-ANY = -1
-"""Mark of a node that may join any subgraph."""
+__all__ = ["ANY", "UNMARKED", "find_regions"]
 
-_BUDGET = 1_500_000  # edges that step 4 may visit in any graph: about a second
+_LARGEST_EXCLUSION = 1_000  # nodes of a component that step 3 takes on
+_EXCLUSION_BUDGET = 1_000_000  # edges that step 3 may visit in any graph: about a second
+_BUDGET = 1_500_000  # edges that step 5 may visit in any graph: about a second
 _BUDGET_PER_NODE = 6  # and for each node on top of that
 _LEAST_SEARCH = 64  # edges every candidate may visit, however many candidates there are
 
@@ -52,7 +59,7 @@ def find_regions(
     predecessors : sequence of sequences of int
         Nodes that feed node i, all smaller than i; repetitions allowed.
     marks : sequence of int
-        Per node `UNMARKED`, `ANY`, or a number k >= 0: nodes of different numbers are never in
+        Per node `UNMARKED`, `ANY`, or any other number: nodes of different numbers are never in
         one region, `ANY` nodes join any. Equal numbers do not tie unconnected nodes together.
     domains : sequence of int, optional
         Nodes of different domains are never in one region.
@@ -63,16 +70,30 @@ def find_regions(
         Regions ordered by smallest member; members ascending.
     """
     size = len(marks)
-    component = _components(predecessors, marks, domains)
+    marks = _numbered(marks)
+    readers = readers_of(predecessors)
+    component = _components(predecessors, readers, marks, domains)
     conflicted = _on_cycles(_contracted(predecessors, component), size)
     if any(conflicted):
-        pieces = _cut_by_level(predecessors, marks, component, conflicted)
-        component = _merge_pieces(predecessors, marks, domains, pieces)
+        component = _exclude(predecessors, readers, marks, component, conflicted)
+        conflicted = _on_cycles(_contracted(predecessors, component), size)
+        if any(conflicted):
+            component = _cut_by_level(predecessors, marks, component, conflicted)
+        component = _merge_pieces(predecessors, marks, domains, component)
     members: dict[int, list[int]] = {}
     for node in range(size):
         if marks[node] != UNMARKED:
             members.setdefault(component[node], []).append(node)
     return list(members.values())
+
+
+def _numbered(marks: Sequence[int]) -> Sequence[int]:
+    """Marks in which every number is at least 0."""
+    if not marks or min(marks) >= UNMARKED:
+        return marks
+    below = sorted({mark for mark in marks if mark < UNMARKED})
+    new = {mark: max(*marks, ANY) + 1 + position for position, mark in enumerate(below)}
+    return [new.get(mark, mark) for mark in marks]
 
 
 def _agree(one: int, two: int) -> bool:
@@ -87,27 +108,73 @@ def _find(parent: list[int], node: int) -> int:
 
 
 def _components(
-    predecessors: Sequence[Sequence[int]], marks: Sequence[int], domains: Sequence[int] | None
+    predecessors: Sequence[Sequence[int]],
+    readers: Sequence[Sequence[int]],
+    marks: Sequence[int],
+    domains: Sequence[int] | None,
 ) -> list[int]:
-    """Smallest member of each node's component; an unmarked node is its own.
-
-    An `ANY` node between two numbers goes to the one met first in node order.
-    """
-    parent = list(range(len(marks)))
-    number = list(marks)
-    for node, sources in enumerate(predecessors):
-        if marks[node] == UNMARKED:
+    """Smallest member of each node's component; an unmarked node is its own."""
+    component = [-1] * len(marks)
+    for seed, mark in enumerate(marks):
+        if component[seed] >= 0:
             continue
-        for source in sources:
-            if marks[source] == UNMARKED or (domains and domains[source] != domains[node]):
-                continue
-            one, two = _find(parent, source), _find(parent, node)
-            if one == two or not _agree(number[one], number[two]):
-                continue
-            one, two = min(one, two), max(one, two)
-            parent[two] = one
-            number[one] = max(number[one], number[two])
-    return [_find(parent, node) for node in range(len(marks))]
+        component[seed] = seed
+        if mark != UNMARKED:
+            domain = domains[seed] if domains else 0
+
+            def is_open(node: int, domain: int = domain) -> bool:
+                return component[node] < 0 and (domains is None or domains[node] == domain)
+
+            for member in grow(seed, predecessors, readers, marks, is_open):
+                component[member] = seed
+    return component
+
+
+def _exclude(
+    predecessors: Sequence[Sequence[int]],
+    readers: Sequence[Sequence[int]],
+    marks: Sequence[int],
+    component: list[int],
+    conflicted: list[bool],
+) -> list[int]:
+    """Smallest member of each node's component after step 3."""
+    sizes = Counter(component)
+    open_nodes = {
+        node
+        for node, own in enumerate(component)
+        if conflicted[own] and marks[node] != UNMARKED and sizes[own] <= _LARGEST_EXCLUSION
+    }
+    result = list(component)
+    budget = _EXCLUSION_BUDGET
+    for seed in sorted(open_nodes):
+        if seed not in open_nodes:
+            continue
+        excluded: set[int] = set()
+
+        def is_open(node: int, seed: int = seed, excluded: set[int] = excluded) -> bool:
+            same = component[node] == component[seed]
+            return same and node in open_nodes and node not in excluded
+
+        last = -1
+        while last != seed:
+            members = set(grow(seed, predecessors, readers, marks, is_open))
+            last, cost = last_return(readers, members)
+            budget -= cost + len(members)
+            if last < 0:
+                break
+            excluded.add(last)
+        else:
+            members = {seed}
+        open_nodes -= members
+        for member in members:
+            result[member] = seed
+        if budget <= 0:
+            break
+    # What the budget left out keeps its old component, whose smallest member may have gone.
+    first: dict[int, int] = {}
+    for node in sorted(open_nodes):
+        result[node] = first.setdefault(component[node], node)
+    return result
 
 
 def _contracted(predecessors: Sequence[Sequence[int]], group: Sequence[int]) -> list[list[int]]:
@@ -171,7 +238,7 @@ def _cut_by_level(
     component: list[int],
     conflicted: list[bool],
 ) -> list[int]:
-    """Smallest member of each node's piece after step 3."""
+    """Smallest member of each node's piece after step 4."""
     level = [0] * len(marks)
     parent = list(range(len(marks)))
     for node, sources in enumerate(predecessors):
@@ -196,7 +263,7 @@ def _merge_pieces(
     domains: Sequence[int] | None,
     piece: list[int],
 ) -> list[int]:
-    """Smallest member of each node's region after step 4."""
+    """Smallest member of each node's region after step 5."""
     graph = AcyclicContraction(_contracted(predecessors, piece))
     number = [UNMARKED] * len(marks)  # by piece; ANY where no member has a number
     for node, mark in enumerate(marks):

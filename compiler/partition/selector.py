@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from compiler.errors import PartitionCallbackError
 
-from .regions import UNMARKED, find_regions
+from .growth import UNMARKED, last_return, readers_of
 
 if TYPE_CHECKING:
     from .graph import Graph
@@ -24,9 +24,10 @@ class Selector:
     readers in ascending order, unless that neighbour is in a subgraph already. An answer of True
     for a variable, or for a node that no subgraph may take, has no effect.
 
-    If the nodes collected can't be one subgraph, because a path leaves them and comes back,
-    `reset` is called and the subgraph grows again from the same node without some of them. At
-    last `filter` may drop nodes; those may begin or join later subgraphs.
+    If the nodes collected can't be one subgraph, because a path leaves them and comes back, the
+    last of them that one comes back to is excluded, `reset` is called, and the subgraph grows
+    again from the same node. At last `filter` may drop nodes; those may begin or join later
+    subgraphs.
 
     What survives the filter but is no longer connected, or would feed another subgraph in a
     circle, is split, so that the partitioned graph is always acyclic.
@@ -92,10 +93,7 @@ class _Growth:
         self._where = where
         self._domains = domains
         self._inputs = graph.predecessors()
-        self._readers: list[list[int]] = [[] for _ in self._inputs]
-        for node, sources in enumerate(self._inputs):
-            for source in dict.fromkeys(sources):
-                self._readers[source].append(node)
+        self._readers = readers_of(self._inputs)
         self._marks = [UNMARKED] * len(self._inputs)
 
     def run(self) -> list[int]:
@@ -113,12 +111,15 @@ class _Growth:
 
     def _grow_acyclic(self, seed: int) -> list[int]:
         excluded: set[int] = set()
-        members = self._grow(seed, excluded)
-        while (part := self._convex_part(seed, members)) is not None:
-            excluded |= members - part
-            self._call("reset", self._selector.reset)
+        while True:
             members = self._grow(seed, excluded)
-        return sorted(members)
+            last, _ = last_return(self._readers, members)
+            if last < 0:
+                return sorted(members)
+            if last == seed:
+                return [seed]
+            excluded.add(last)
+            self._call("reset", self._selector.reset)
 
     def _grow(self, seed: int, excluded: set[int]) -> set[int]:
         """Nodes that the selector collects from a first node, breadth-first."""
@@ -136,34 +137,6 @@ class _Growth:
                     members.add(other)
                     queue.append(other)
         return members
-
-    def _convex_part(self, seed: int, members: set[int]) -> set[int] | None:
-        """None if no path leaves the members and comes back; else the part around the seed."""
-        first, last = min(members), max(members)
-        pending = [
-            reader
-            for member in members
-            for reader in self._readers[member]
-            if reader < last and reader not in members
-        ]
-        seen = set(pending)
-        returns = False
-        while pending and not returns:
-            for reader in self._readers[pending.pop()]:
-                returns |= reader in members
-                if reader < last and reader not in seen and reader not in members:
-                    seen.add(reader)
-                    pending.append(reader)
-        if not returns:
-            return None
-        # A node's readers have larger ids, so that a path between members stays in this window.
-        window = range(first, last + 1)
-        inside = [[s - first for s in self._inputs[node] if s >= first] for node in window]
-        marks = [0 if node in members else UNMARKED for node in window]
-        for region in find_regions(inside, marks):
-            if seed - first in region:
-                return {node + first for node in region}
-        raise AssertionError("find_regions left out a marked node")
 
     def _filter(self, candidates: list[int]) -> list[int]:
         kept = self._call("filter", self._selector.filter, list(candidates))

@@ -15,5 +15,6 @@ __getattr__ = lazy_attributes(
         "load_params": ".params",
         "loads": ".symbol",
         "save_params": ".params",
+        "var": ".symbol",
     },
 )

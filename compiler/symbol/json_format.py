@@ -55,7 +55,7 @@ def read_json(text: str | bytes, where: str = "the symbol") -> Graph:
 
 def write_json(graph: Graph) -> str:
     """Write a graph as symbol JSON; nodes that no output needs are left out."""
-    data = _write_graph(graph.ordered())
+    data = graph_data(graph.ordered())
     attrs = {"mxnet_version": ("int", WRITTEN_VERSION), **graph.attrs}
     data["attrs"] = {key: list(attrs[key]) for key in sorted(attrs)}
     return json.dumps(data, indent=2)
@@ -240,7 +240,8 @@ def _check_node(index: int, nodes: list[Node], where: str) -> None:
         raise FrontendError(f"{where} refers to node {index}, but there are {len(nodes)}")
 
 
-def _write_graph(graph: Graph) -> dict[str, Any]:
+def graph_data(graph: Graph) -> dict[str, Any]:
+    """A graph as JSON data, nodes in the order they have, without the graph's attributes."""
     pointers = [0]
     for node in graph.nodes:
         pointers.append(pointers[-1] + (node.num_outputs or outputs_of(node).total))
@@ -260,5 +261,5 @@ def _write_node(node: Node) -> dict[str, Any]:
     if node.control_deps:
         data["control_deps"] = list(node.control_deps)
     if node.subgraphs:
-        data["subgraphs"] = [_write_graph(graph) for graph in node.subgraphs]
+        data["subgraphs"] = [graph_data(graph) for graph in node.subgraphs]
     return data

@@ -160,6 +160,7 @@ _COUNTED: dict[str, Callable[[Node], int]] = {
     "RNN": _rnn,
     "_cond": lambda node: parse_int(node.attrs["num_outputs"]),
     "_foreach": lambda node: parse_int(node.attrs["num_outputs"]),
+    "_npx_foreach": lambda node: parse_int(node.attrs["num_outputs"]),
     "_while_loop": lambda node: parse_int(node.attrs["num_outputs"]),
 }
 

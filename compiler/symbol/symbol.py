@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from compiler.errors import ExportError, FrontendError
 
-from .graph import Entry, Graph, Node
+from .graph import VARIABLE, Entry, Graph, Node
 from .json_format import read_json, write_json
 from .operators import auxiliary_nodes, outputs_of
 from .params import load_params, split_prefixes
+
+if TYPE_CHECKING:
+    from .executor import Executor
 
 Shape = tuple[int, ...]
 
@@ -191,6 +195,86 @@ class Symbol:
             [variables[name] for name in self.list_auxiliary_states()],
         )
 
+    def optimize_for(
+        self,
+        backend: str,
+        args: Mapping[str, Any] | None = None,
+        aux: Mapping[str, Any] | None = None,
+        ctx: Any = None,
+        *,
+        shape_dict: Mapping[str, Shape] | None = None,
+        type_dict: Mapping[str, Any] | None = None,
+        stype_dict: Mapping[str, str] | None = None,
+        skip_infer: bool = False,
+        **options: Any,
+    ) -> Symbol:
+        """Let a partitioner claim subgraphs.
+
+        Parameters
+        ----------
+        backend : str
+            A registered partitioner.
+        args, aux : mapping of str to array, optional
+            Values of arguments and auxiliary states. Names that the symbol does not have are left
+            aside; shapes and dtypes that follow from the rest are inferred. With any value given,
+            every node gets `__ext_shape__` and `__ext_dtype__`.
+        ctx : str or device, optional
+            Accepted as in MXNet; the target of a subgraph is what its backend says.
+        shape_dict, type_dict, stype_dict : mapping, optional
+            Shapes, dtypes and storage types of variables without a value.
+        skip_infer : bool
+            Infer nothing.
+        **options
+            Handed to the callbacks, converted with `str`; those that every backend has are
+            explained in `compiler.partition.limits`.
+
+        Returns
+        -------
+        Symbol
+            With a node for every accepted subgraph, which holds it. This symbol is not changed.
+
+        Raises
+        ------
+        UnknownBackendError
+            No partitioner of that name is registered.
+        PartitionCallbackError
+            A callback raised, returned nonsense or took too long.
+        PartitionError
+            An argument is of the wrong kind; args are given for a symbol with auxiliary states
+            without aux, or the reverse; an option is not understood or refused.
+        FrontendError
+            Shapes contradict each other.
+        """
+        from .optimize import optimize_for
+
+        return optimize_for(
+            self,
+            backend,
+            args,
+            aux,
+            ctx,
+            shape_dict,
+            type_dict,
+            stype_dict,
+            skip_infer,
+            options,
+        )
+
+    def bind(
+        self,
+        ctx: Any = None,
+        args: Mapping[str, Any] | None = None,
+        aux_states: Mapping[str, Any] | None = None,
+    ) -> Executor:
+        """Compile the symbol for arrays by name; see `Executor`."""
+        from .executor import Executor
+
+        return Executor(self, {**(args or {}), **(aux_states or {})}, ctx)
+
+    def eval(self, ctx: Any = None, **arrays: Any) -> list[np.ndarray]:
+        """The outputs for arrays by name, at inference; raises as `bind` does."""
+        return self.bind(ctx, arrays).forward()
+
 
 def output_name(node: Node, index: int) -> str:
     """The name that MXNet gives to output `index` of a node."""
@@ -205,6 +289,11 @@ def output_name(node: Node, index: int) -> str:
     else:
         suffix = "output" if outputs.visible == 1 else f"output{index}"
     return f"{node.name}_{suffix}" if node.name else suffix
+
+
+def var(name: str, attrs: Mapping[str, str] | None = None) -> Symbol:
+    """A variable of that name as a symbol, with annotations such as `__shape__`."""
+    return Symbol(Graph([Node(VARIABLE, name, attrs=dict(attrs or {}))], [Entry(0)]))
 
 
 def load(path: str | os.PathLike[str]) -> Symbol:

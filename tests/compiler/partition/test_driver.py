@@ -235,7 +235,6 @@ BAD_CLAIMS = {
     "grows the list": (lambda j, ids, o: ids.append(-1), "left 8 ids for 7 nodes"),
     "returns a number": (lambda j, ids, o: 3, "returned 3"),
     "returns text": (lambda j, ids, o: "-------", "returned '-------'"),
-    "marks -3": (lambda j, ids, o: [-3] * len(ids), "id -3 for node 0"),
     "marks a float": (lambda j, ids, o: [0.5] * len(ids), "id 0.5 for node 0"),
     "marks a bool": (lambda j, ids, o: [True] * len(ids), "id True for node 0"),
     "marks None": (lambda j, ids, o: [None] * len(ids), "id None for node 0"),

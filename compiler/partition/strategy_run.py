@@ -1,0 +1,103 @@
+"""One strategy on one graph: claim, form regions, review, accept; the same for every adapter."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from .callbacks import accept, claim_nodes, make_selector
+from .candidates import Candidate
+from .deadline import within
+from .graph import Graph
+from .limits import Limits, bounded
+from .regions import UNMARKED, find_regions
+from .registry import Options, Strategy
+from .selector import select_marks
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+class Adapter(Protocol):
+    """What is partitioned, seen as a neutral graph.
+
+    Attributes
+    ----------
+    graph : Graph
+        What regions are found on; it stays as it is while subgraphs are accepted.
+    domains : sequence of int or None
+        Per node None for one that no subgraph may take, else a number; nodes of different
+        numbers are never in one subgraph.
+    args, aux : mapping of str to numpy.ndarray
+        Known values, by the names that callbacks see as "argName".
+    """
+
+    graph: Graph
+    domains: Sequence[int | None]
+    args: Mapping[str, np.ndarray]
+    aux: Mapping[str, np.ndarray]
+
+    def graph_json(self) -> str:
+        """The graph as callbacks see it."""
+
+    def subgraph_json(self, members: Sequence[int]) -> str:
+        """The subgraph of some nodes as the accept callback sees it."""
+
+    def accept(self, members: Sequence[int], number: int, attrs: Mapping[str, str]) -> None:
+        """Make some nodes a subgraph."""
+
+
+def run_strategy(
+    adapter: Adapter, backend: str, strategy: Strategy, options: Options, limits: Limits
+) -> list[Candidate]:
+    """Let a strategy claim subgraphs; each is reviewed, and accepted or not, before the next.
+
+    Raises
+    ------
+    PartitionCallbackError
+        A callback raised, returned nonsense or took too long.
+    """
+    graph = adapter.graph
+    marks = [
+        UNMARKED if domain is None else mark
+        for mark, domain in zip(
+            _marks(adapter, backend, strategy, options, limits), adapter.domains, strict=True
+        )
+    ]
+    regions = find_regions(graph.predecessors(), marks, [each or 0 for each in adapter.domains])
+    candidates: list[Candidate] = []
+    for number, (members, objection) in enumerate(bounded(graph, regions, limits)):
+        decision = objection or accept(
+            backend,
+            strategy,
+            adapter.subgraph_json(members) if strategy.accept_subgraph is not None else "",
+            number,
+            options,
+            adapter.args,
+            adapter.aux,
+            limits.callback_timeout,
+        )
+        attrs = None if isinstance(decision, str) else decision
+        reason = decision if isinstance(decision, str) else ""
+        candidate = Candidate.of(graph, members, backend, strategy.name, number)
+        candidates.append(candidate.decided(attrs, reason))
+        if attrs is not None:
+            adapter.accept(members, number, attrs)
+    return candidates
+
+
+def _marks(
+    adapter: Adapter, backend: str, strategy: Strategy, options: Options, limits: Limits
+) -> list[int]:
+    graph, limit = adapter.graph, limits.callback_timeout
+    graph_json = adapter.graph_json()
+    if strategy.supported_ops is not None:
+        size = len(graph.nodes)
+        return claim_nodes(backend, strategy, graph_json, size, options, limit)
+    selector = make_selector(backend, strategy, graph_json, options, limit)
+    where = f"partitioner {backend!r}, strategy {strategy.name!r}"
+    return within(
+        limit,
+        f"{where}: the selector",
+        lambda: select_marks(selector, graph, adapter.domains, where),
+    )

@@ -1,0 +1,111 @@
+"""Running a symbol: it is imported, built for a device and called with arrays by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from compiler.errors import InputError
+
+if TYPE_CHECKING:
+    from .symbol import Symbol
+
+_TARGETS = {"cpu": "llvm", "gpu": "cuda", "cuda": "cuda", "llvm": "llvm"}
+
+
+class Executor:
+    """A symbol with arrays for its variables, compiled for one device.
+
+    Parameters
+    ----------
+    symbol : Symbol
+    arrays : mapping of str to array
+        Values of arguments and auxiliary states; those that inference does not read may be left
+        out.
+    ctx : str or device, optional
+        "cpu", which is the default, or "gpu".
+
+    Raises
+    ------
+    InputError
+        An array is missing, or the device is unknown.
+    FrontendError
+        The symbol can't be imported, or shapes contradict each other.
+    BuildError
+        It can't be compiled.
+    """
+
+    def __init__(self, symbol: Symbol, arrays: Mapping[str, Any], ctx: Any = None) -> None:
+        import tvm
+
+        from compiler import relay
+        from compiler.relay.frontend.mxnet import from_mxnet
+        from compiler.runtime.graph_executor import GraphModule
+
+        kind = _device_kind(ctx)
+        names = set(symbol.list_inputs())
+        values = {name: _host_array(value) for name, value in arrays.items() if name in names}
+        mod, _ = from_mxnet(
+            symbol,
+            {name: value.shape for name, value in values.items()},
+            {name: str(value.dtype) for name, value in values.items()},
+        )
+        self._inputs = [str(parameter.name) for parameter in mod["main"].params]
+        self._values = {name: values[name] for name in self._inputs if name in values}
+        target = _TARGETS[kind]
+        self._lib = relay.build(mod, target)
+        device = tvm.cpu(0) if target == "llvm" else tvm.cuda(0)
+        self._module = GraphModule(self._lib["default"](device))
+        self.outputs: list[np.ndarray] = []
+
+    @property
+    def library(self) -> Any:
+        """The library that was built; its `report` and `partition_info()` describe it."""
+        return self._lib
+
+    def forward(self, is_train: bool = False, **arrays: Any) -> list[np.ndarray]:
+        """Run once; arrays given replace earlier ones of the same shape.
+
+        Raises
+        ------
+        InputError
+            Training is asked for, a name is unknown, or an array has no value or another shape.
+        """
+        if is_train:
+            raise InputError("is_train=True: symbols are run for inference only")
+        unknown = sorted(set(arrays) - set(self._inputs))
+        if unknown:
+            raise InputError(f"the symbol reads no input {unknown[0]!r}; inputs: {self._inputs}")
+        self._values.update({name: _host_array(value) for name, value in arrays.items()})
+        missing = [name for name in self._inputs if name not in self._values]
+        if missing:
+            raise InputError(f"input {missing[0]!r} has no value")
+        self._module.run(**self._values)
+        count = self._module.get_num_outputs()
+        self.outputs = [self._module.get_output(index).numpy() for index in range(count)]
+        return self.outputs
+
+
+def _device_kind(ctx: Any) -> str:
+    text = "cpu" if ctx is None else str(ctx if isinstance(ctx, str) else _kind_name(ctx))
+    kind = text.split("(")[0].split(":")[0].strip()
+    if kind not in _TARGETS:
+        raise InputError(f"ctx is {ctx!r}; give 'cpu', 'gpu' or a device")
+    return kind
+
+
+def _kind_name(ctx: Any) -> str:
+    kind = getattr(ctx, "device_type", None)
+    if isinstance(kind, str):
+        return kind
+    code = getattr(ctx, "dlpack_device_type", lambda: 0)()
+    return {1: "cpu", 2: "gpu"}.get(int(code), str(ctx))
+
+
+def _host_array(value: Any) -> np.ndarray:
+    for method in ("asnumpy", "numpy"):
+        if hasattr(value, method):
+            return np.asarray(getattr(value, method)())
+    return np.asarray(value)

@@ -1,0 +1,81 @@
+"""What a symbol's subgraph node keeps of the partitioner that claimed it.
+
+It is kept as annotations `__baton_<key>__`, which MXNet's loader leaves alone. The subgraph nodes
+of other writers have none; they stand for their bodies and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from .graph import Node
+
+_PREFIX = "__baton_"
+
+
+@dataclass(frozen=True)
+class Claim:
+    """Who claimed a subgraph, and what a build needs to know of it.
+
+    Attributes
+    ----------
+    backend, strategy : str
+    subgraph_id : int
+        Number among the candidates of the strategy.
+    on_compile_error : str
+        "raise", "back" or "split".
+    shared : bool
+        Whether identical subgraphs share one function.
+    """
+
+    backend: str
+    strategy: str
+    subgraph_id: int
+    on_compile_error: str = "raise"
+    shared: bool = False
+
+    def annotations(self) -> dict[str, str]:
+        """Attributes of the subgraph node."""
+        values = {
+            "backend": self.backend,
+            "strategy": self.strategy,
+            "subgraph_id": str(self.subgraph_id),
+            "on_compile_error": self.on_compile_error,
+            "shared": str(self.shared),
+        }
+        return {f"{_PREFIX}{key}__": value for key, value in values.items()}
+
+
+def claim_of(node: Node) -> Claim | None:
+    """The claim behind a subgraph node; None for a node that is none, or of another writer."""
+    found = {
+        key.removeprefix(_PREFIX).removesuffix("__"): value
+        for key, value in node.attrs.items()
+        if key.startswith(_PREFIX)
+    }
+    if len(node.subgraphs) != 1 or not found.get("backend") or not found.get("strategy"):
+        return None
+    number = found.get("subgraph_id", "")
+    policy = found.get("on_compile_error", "raise")
+    return Claim(
+        found["backend"],
+        found["strategy"],
+        int(number) if number.isdecimal() and len(number) < 10 else 0,
+        policy if policy in ("back", "split") else "raise",
+        found.get("shared") == "True",
+    )
+
+
+def visible(attrs: Mapping[str, str]) -> dict[str, str]:
+    """The attributes that partitioner callbacks see: all but those of a claim."""
+    return {key: value for key, value in attrs.items() if not key.startswith(_PREFIX)}
+
+
+def own_attrs(node: Node) -> dict[str, str]:
+    """The attributes that the backend set on a subgraph node: all but annotations."""
+    return {
+        key: value
+        for key, value in node.attrs.items()
+        if not (key.startswith("__") and key.endswith("__"))
+    }
