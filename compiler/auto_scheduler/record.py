@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 from ..autotvm.log_target import LogTarget, log_target
 from ..autotvm.record import SkippedLines, read_lines
 from ..errors import RecordError
+from ..measure.log_file import append_lines
 from .workload import ENTRY, canonical, distance, workload_key
 
 if TYPE_CHECKING:
@@ -248,24 +249,7 @@ def save_records(path: PathLike, records: Iterable[Record]) -> None:
     RecordError
         The file can't be written.
     """
-    try:
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
-        # O_APPEND makes each write land behind those of other processes. Read access is for
-        # the look at the last byte: a writer that was killed may have left half a line.
-        descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
-        try:
-            size = os.lseek(descriptor, 0, os.SEEK_END)
-            broken = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
-            start = "\n" if broken else ""
-            for record in records:
-                line = f"{start}{record.to_line()}\n".encode()
-                if os.write(descriptor, line) != len(line):
-                    raise RecordError(f"log {str(path)!r}: the disk is full")
-                start = ""
-        finally:
-            os.close(descriptor)
-    except OSError as error:
-        raise RecordError(f"log {str(path)!r} can't be written: {error.strerror}") from error
+    append_lines(path, (record.to_line() for record in records))
 
 
 class RecordToFile:

@@ -1,0 +1,175 @@
+"""Prints a compute DAG the way Ansor did before it took the MD5 of the text as a workload's key.
+
+    p0 = PLACEHOLDER
+    pad_temp(i0, i1, i2, i3) = Op(tir.if_then_else)
+    p1 = PLACEHOLDER
+    conv2d_nhwc(nn, yy, xx, ff) += (pad_temp[nn, ((yy*2) + ry), ((xx*2) + rx), rc]*p1[ry, rx, rc, ff])
+
+Names of operators, axes and placeholders are part of it; they changed between TVM's releases, see
+`eras.py`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import tvm
+from tvm import tirx
+from tvm.ir import Call, TensorLoad
+
+from ...errors import RecordError
+from .dag import ComputeDag, Operation
+
+_INFIX = {
+    "Add": ("(", " + ", ")"), "Sub": ("(", " - ", ")"), "Mul": ("(", "*", ")"),
+    "Div": ("(", "/", ")"), "Mod": ("(", " % ", ")"),
+    "EQ": ("(", " == ", ")"), "NE": ("(", " != ", ")"), "LT": ("(", " < ", ")"),
+    "LE": ("(", " <= ", ")"), "GT": ("(", " > ", ")"), "GE": ("(", " >= ", ")"),
+    "And": ("(", " && ", ")"), "Or": ("(", " || ", ")"),
+    "FloorDiv": ("floordiv(", ", ", ")"), "FloorMod": ("floormod(", ", ", ")"),
+    "Min": ("min(", ", ", ")"), "Max": ("max(", ", ", ")"),
+}  # fmt: skip
+_REDUCTIONS = {"Add": "+=", "Max": "max=", "Min": "min="}
+
+
+@dataclass(frozen=True)
+class Names:
+    """What a TVM release called the parts of a DAG.
+
+    Attributes
+    ----------
+    operation : callable
+        Operation, and its number among the placeholders (-1 for a compute), to its name.
+    axes : callable
+        Operation to the names of its axes, spatial ones first.
+    of_reduction : callable
+        Operation that TOPI named after what it reduces, and the name of that, to its name.
+    """
+
+    operation: Callable[[Operation, int], str]
+    axes: Callable[[Operation], tuple[str, ...]]
+    of_reduction: Callable[[Operation, str], str] = lambda op, producer: op.base_name
+
+
+def own_names() -> Names:
+    """The names that the function itself has."""
+    return Names(
+        lambda op, _: op.base_name,
+        lambda op: tuple(axis.name for axis in op.axes),
+    )
+
+
+def dag_text(dag: ComputeDag, names: Names, texts: Mapping[str, str] | None = None) -> str:
+    """The text that Ansor hashed.
+
+    Parameters
+    ----------
+    texts : dict, optional
+        Right-hand sides to print as they are, by operation; "@" stands for its first operand.
+
+    Raises
+    ------
+    RecordError
+        An expression that Ansor's printer did not have.
+    """
+    called: dict[Operation, str] = {}
+    numbers = operand_numbers(dag)
+    lines = []
+    for op in dag.operations:
+        called[op] = names.operation(op, numbers.get(op, -1))
+        if op.is_placeholder:
+            lines.append(f"{called[op]} = PLACEHOLDER \n")
+            continue
+        if op.is_reduction and op.base_name.endswith("_red"):
+            called[op] = names.of_reduction(op, called[op.producers[0]])
+        axes = names.axes(op)
+        text = (texts or {}).get(op.base_name)
+        if text is None:
+            printer = _Printer(
+                {axis.var: name for axis, name in zip(op.axes, axes, strict=True)},
+                [(producer.buffer, called[producer]) for producer in op.producers],
+            )
+            text = printer.assignment(op)
+        elif op.producers:
+            text = text.replace("@", called[op.producers[0]])
+        spatial = ", ".join(n for n, axis in zip(axes, op.axes) if not axis.is_reduction)
+        lines.append(f"{called[op]}({spatial}) {text}\n")
+    return "".join(lines)
+
+
+def operand_numbers(dag: ComputeDag) -> dict[Operation, int]:
+    """Relay's numbers of the operands: by the operator that reads them first."""
+    numbers: dict[Operation, int] = {}
+    for op in dag.operations:
+        for producer in op.producers:
+            if producer.is_placeholder:
+                numbers.setdefault(producer, len(numbers))
+    return numbers
+
+
+def dag_hash(text: str) -> str:
+    """First element of a workload key."""
+    return hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()
+
+
+class _Printer:
+    def __init__(self, variables: Mapping[Any, str], buffers: list[tuple[Any, str]]) -> None:
+        self.variables = variables
+        self.buffers = buffers
+
+    def assignment(self, op: Operation) -> str:
+        value = op.store.value
+        if op.is_reduction:
+            sign = _REDUCTIONS.get(type(value).__name__)
+            if sign is None:
+                raise RecordError(f"{op.name} is a reduction that has no hash")
+            return f"{sign} {self.expression(value.b)}"
+        if isinstance(value, Call):
+            return f"= Op(tir.{intrinsic_name(value)})"
+        return f"= {self.expression(value)}"
+
+    def expression(self, node: Any) -> str:
+        kind = type(node).__name__
+        if kind in _INFIX:
+            start, between, end = _INFIX[kind]
+            return f"{start}{self.expression(node.a)}{between}{self.expression(node.b)}{end}"
+        if isinstance(node, tirx.Var):
+            return self.variables.get(node, str(node.name))
+        if isinstance(node, tirx.IntImm):
+            dtype = str(node.ty.dtype)
+            return str(int(node)) if dtype in ("int32", "int64") else f"({dtype}){int(node)}"
+        if isinstance(node, tirx.FloatImm):
+            return _float(float(node.value), str(node.ty.dtype))
+        if isinstance(node, TensorLoad):
+            indices = ", ".join(map(self.expression, node.indices))
+            return f"{self._buffer(node.source)}[{indices}]"
+        if isinstance(node, Call):
+            return f"tir.{intrinsic_name(node)}({', '.join(map(self.expression, node.args))})"
+        if isinstance(node, tirx.Cast):
+            return f"{node.ty.dtype}({self.expression(node.value)})"
+        if isinstance(node, tirx.Select):
+            parts = (node.condition, node.true_value, node.false_value)
+            return f"select({', '.join(map(self.expression, parts))})"
+        if isinstance(node, tirx.Not):
+            return f"!{self.expression(node.a)}"
+        raise RecordError(f"an expression of kind {kind} has no hash")
+
+    def _buffer(self, buffer: Any) -> str:
+        for known, name in self.buffers:
+            if known.same_as(buffer):
+                return name
+        raise RecordError(f"{buffer.name} is read and is no stage")
+
+
+def intrinsic_name(call: Call) -> str:
+    """An intrinsic's name without the namespace that it has today."""
+    return str(call.op.name).rpartition(".")[2] if isinstance(call.op, tvm.ir.Op) else str(call.op)
+
+
+def _float(value: float, dtype: str) -> str:
+    """A number as a C++ stream prints it by default."""
+    suffix = {"float32": "f", "float16": "h"}.get(dtype, "")
+    return f"{value:.6g}{suffix}"

@@ -1,0 +1,121 @@
+"""What TVM's releases called the stages and axes of a compute DAG, which its hash depends on.
+
+Each boundary between two eras is a change of TOPI's or Relay's names. A kernel is printed once
+in the names of every era, and each text's hash is looked up.
+
+    2021-05-04  reduction axes of pooling   dh, dw                      -> rv0, rv1
+    2021-06-30  dense layers                T_dense                     -> T_matmul_NT
+    2022-01-07  convolutions                PaddedInput, Conv2dOutput   -> pad_temp, conv2d_nhwc
+                                            compute                     -> conv2d_nchw
+                (kernel axes ry, rx were r0, r1 until 2022-02-18)
+    2022-09-14  Relay's operands            placeholder                 -> p0, p1, ...
+    2022-11-16  results of pooling          tensor                      -> pool_max, pool_sum, ...
+    2023-11-12  axes of dense layers        i, j                        -> i0, i1
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tvm import tirx
+from tvm.ir import Call
+
+from .dag import ComputeDag, Operation
+from .dag_text import Names, intrinsic_name
+
+_POOLING = ("pool_", "adaptive_pool_")
+_MATMUL = {2: "T_matmul_NN", 3: "T_batch_matmul_NN"}
+_BATCH_AXES = ("b", "i", "j")
+
+
+@dataclass(frozen=True)
+class Era:
+    """The names of one span of time; True is the older of two."""
+
+    window_axes: bool = False
+    dense: bool = False
+    convolutions: bool = False
+    numbered_taps: bool = False
+    operands: bool = False
+    pooling: bool = False
+    dense_axes: bool = False
+
+
+ERAS = (
+    Era(),
+    Era(dense_axes=True),
+    Era(dense_axes=True, pooling=True),
+    Era(dense_axes=True, pooling=True, operands=True),
+    Era(dense_axes=True, pooling=True, operands=True, numbered_taps=True),
+    Era(dense_axes=True, pooling=True, operands=True, convolutions=True),
+    Era(dense_axes=True, pooling=True, operands=True, convolutions=True, dense=True),
+    Era(dense_axes=True, pooling=True, operands=True, convolutions=True, dense=True,
+        window_axes=True),
+)  # fmt: skip
+
+
+def names_of_eras(dag: ComputeDag) -> Iterator[Names]:
+    """Names of each era, the youngest first."""
+    readers: dict[Operation, Operation] = {}
+    for op in dag.operations:
+        for producer in op.producers:
+            readers.setdefault(producer, op)
+    for era in ERAS:
+        yield _names(era, readers)
+
+
+def _names(era: Era, readers: dict[Operation, Operation]) -> Names:
+    def operation(op: Operation, number: int) -> str:
+        if op.is_placeholder:
+            return "placeholder" if era.operands else f"p{number}"
+        return _operation(era, op, readers)
+
+    def of_reduction(op: Operation, producer: str) -> str:
+        return f"{producer}_red"
+
+    return Names(operation, lambda op: _axes(era, op), of_reduction)
+
+
+def _operation(era: Era, op: Operation, readers: dict[Operation, Operation]) -> str:
+    name = op.base_name
+    if name == "compute":
+        return _element_wise(op)
+    if name == "matmul":
+        return _MATMUL.get(len(op.shape), name)
+    if name == "T_matmul_NT" and era.dense:
+        return "T_dense"
+    if name == "pad_temp" and era.convolutions:
+        reader = readers.get(op)
+        return "PaddedInput" if reader and reader.base_name == "conv2d_nhwc" else name
+    if era.convolutions and name in ("conv2d_nhwc", "conv2d_nchw"):
+        return "Conv2dOutput" if name == "conv2d_nhwc" else "compute"
+    if era.pooling and name.startswith(_POOLING):
+        return "tensor"
+    return name
+
+
+def _element_wise(op: Operation) -> str:
+    """TOPI in Python calls all its element-wise operations "compute"; Relay's did not."""
+    value = op.store.value
+    if isinstance(value, Call):
+        return f"T_{intrinsic_name(value)}"
+    if isinstance(value, tirx.Max) and isinstance(value.b, tirx.FloatImm):
+        return "T_relu"
+    return op.base_name
+
+
+def _axes(era: Era, op: Operation) -> tuple[str, ...]:
+    names = tuple(axis.name for axis in op.axes)
+    base = op.base_name
+    if base == "compute" and _element_wise(op) != "compute":
+        return tuple(f"ax{i}" for i in range(len(names)))
+    if base == "matmul" and len(op.shape) == 3:
+        return (*_BATCH_AXES, *names[3:])
+    if base in ("matmul", "T_matmul_NT") and era.dense_axes:
+        return ("i", "j", *names[2:])
+    if era.numbered_taps and base in ("conv2d_nhwc", "conv2d_nchw"):
+        return tuple({"ry": "r0", "rx": "r1"}.get(name, name) for name in names)
+    if era.window_axes and base.startswith(_POOLING):
+        return tuple({"rv0": "dh", "rv1": "dw"}.get(name, name) for name in names)
+    return names
