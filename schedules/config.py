@@ -7,9 +7,14 @@ AutoTVM records, so that a record's `config.entity` reads straight into it.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
+
+
+class InstantiationError(ValueError):
+    """A config that its template can't turn into a schedule."""
 
 
 @dataclass(frozen=True)
@@ -21,6 +26,23 @@ class SplitEntity:
 
     size: tuple[int, ...]
 
+    def apply(self, sch: Any, loop: Any) -> list[Any]:
+        """Split a loop of a `tvm.s_tir.Schedule`; the loops that result, outermost first.
+
+        The first factor is never used. As in AutoTVM, the remaining loop is split by the product
+        of the other factors, by that of all but the first of these, and so on; one that does not
+        divide makes a guarded tail, and one beyond the extent is the extent.
+        """
+        loops = []
+        for position in range(1, len(self.size)):
+            extent = sch.get(loop).extent
+            factor = math.prod(self.size[position:])
+            if hasattr(extent, "value"):
+                factor = min(factor, int(extent))
+            outer, loop = sch.split(loop, [None, factor])
+            loops.append(outer)
+        return [*loops, loop]
+
 
 @dataclass(frozen=True)
 class ReorderEntity:
@@ -28,12 +50,58 @@ class ReorderEntity:
 
     perm: tuple[int, ...]
 
+    def apply(self, sch: Any, loops: Sequence[Any]) -> list[Any]:
+        """Reorder loops of a `tvm.s_tir.Schedule`; they come back in their new order.
+
+        Entries of the permutation beyond the loops handed in are passed over.
+        """
+        order = [loops[axis] for axis in self.perm if axis < len(loops)]
+        sch.reorder(*order)
+        return order
+
 
 @dataclass(frozen=True)
 class AnnotateEntity:
     """One annotation ("none", "vec", "unroll", ...) for each axis."""
 
     anns: tuple[str, ...]
+
+    def apply(
+        self,
+        sch: Any,
+        loops: Sequence[Any],
+        max_unroll: int | None = None,
+        vec_size: Sequence[int] | None = None,
+    ) -> list[Any]:
+        """Annotate loops of a `tvm.s_tir.Schedule`; the loops after fusion.
+
+        Raises
+        ------
+        InstantiationError
+            A loop to unroll is longer than `max_unroll`, or one to vectorize is of a length that
+            `vec_size` lacks.
+        """
+        done: list[Any] = []
+        fused: Any = None
+        for annotation, loop in zip(self.anns, loops):
+            if fused is not None:
+                loop, fused = sch.fuse(fused, loop), None
+            extent = int(getattr(sch.get(loop).extent, "value", 0))
+            if annotation == "fuse":
+                fused = loop
+                continue
+            if annotation == "unroll":
+                if max_unroll is not None and extent > max_unroll:
+                    raise InstantiationError(f"too large unroll: {extent} > {max_unroll}")
+                sch.unroll(loop)
+            elif annotation == "vec":
+                if vec_size is not None and extent not in vec_size:
+                    raise InstantiationError(f"wrong vector length {extent}, not of {vec_size}")
+                sch.vectorize(loop)
+            elif annotation != "none":
+                sch.bind(loop, annotation)
+            done.append(loop)
+        return done if fused is None else [*done, fused]
 
 
 @dataclass(frozen=True)
@@ -67,12 +135,15 @@ class ConfigEntity(Mapping[str, Knob]):
         True when no tuning record set the values.
     cost : float
         Seconds that the record's author measured; infinity for a fallback.
+    index : int
+        Place in the space that it was taken from; -1 if unknown.
     """
 
     knobs: dict[str, Knob] = field(default_factory=dict)
     source: str = "topi:fallback"
     is_fallback: bool = True
     cost: float = float("inf")
+    index: int = -1
 
     def __getitem__(self, name: str) -> Knob:
         return self.knobs[name]
@@ -127,6 +198,43 @@ class ConfigEntity(Mapping[str, Knob]):
             cls, _ = _KINDS[kind]
             knobs[name] = cls(tuple(value) if kind != "ot" else value)
         return ConfigEntity(knobs, source, is_fallback, cost)
+
+    def to_json_dict(self) -> dict[str, Any]:
+        """The `config` object of an AutoTVM 0.2 record."""
+        return {"index": self.index, "code_hash": None, "entity": self.to_entity()}
+
+    @staticmethod
+    def from_json_dict(config: Mapping[str, Any]) -> ConfigEntity:
+        """Read the `config` object of an AutoTVM 0.2 record; raises as `from_entity` does."""
+        found = ConfigEntity.from_entity(config["entity"], is_fallback=False)
+        return replace(found, index=int(config.get("index", -1)))
+
+    def define_knob(self, name: str, *_: Any, **__: Any) -> None:
+        """Nothing: the knobs are set. A template runs with a space and with a config alike."""
+
+    define_split = define_reorder = define_annotate = define_knob
+
+    def axis(self, extent: Any) -> Any:
+        """Nothing but what was given; see `ConfigSpace.axis`."""
+        return extent
+
+    reduce_axis = axis
+
+    def add_flop(self, flop: float) -> None:
+        """Nothing; see `ConfigSpace.add_flop`."""
+
+    def multi_filter(self, accept: Any) -> None:
+        """Nothing; see `ConfigSpace.multi_filter`."""
+
+    def raise_error(self, message: str) -> None:
+        """Refuse this config, from inside a template.
+
+        Raises
+        ------
+        InstantiationError
+            Always.
+        """
+        raise InstantiationError(message)
 
     def dumps(self) -> str:
         """Knobs as one JSON string, for a block annotation."""

@@ -5,6 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from tvm import te, tirx
+
+INTEGERS = frozenset(("int8", "uint8", "int16", "uint16", "int32"))
+
 
 @dataclass(frozen=True)
 class Conv2dWorkload:
@@ -16,9 +20,11 @@ class Conv2dWorkload:
     groups : int
         1 for a full convolution; `in_channels` for a depthwise one.
     dtype, out_dtype : str
-        Element types of the operands and of the result.
+        Element types of the data and of the result.
     constant_weight : bool
         Whether the weights are known at build time.
+    weight_dtype : str
+        Element type of the weights; empty where it is that of the data.
     """
 
     batch: int
@@ -34,6 +40,7 @@ class Conv2dWorkload:
     dtype: str = "float32"
     out_dtype: str = "float32"
     constant_weight: bool = False
+    weight_dtype: str = ""
 
     @property
     def out_height(self) -> int:
@@ -50,6 +57,18 @@ class Conv2dWorkload:
         return self.groups > 1 and self.groups == self.in_channels == self.out_channels
 
     @property
+    def is_float(self) -> bool:
+        """Whether the operands and their sums are of one floating-point type with vectors."""
+        types = {self.dtype, self.weight_dtype or self.dtype, self.out_dtype}
+        return types in ({"float32"}, {"float64"})
+
+    @property
+    def is_integer(self) -> bool:
+        """Whether the operands are integers and their sums are int32."""
+        operands = {self.dtype, self.weight_dtype or self.dtype}
+        return self.out_dtype == "int32" and operands <= INTEGERS
+
+    @property
     def is_pointwise(self) -> bool:
         return self.kernel == (1, 1) and not any(self.padding)
 
@@ -57,6 +76,24 @@ class Conv2dWorkload:
         """Workload arguments as the x86 conv2d templates of AutoTVM write them."""
         data = ("TENSOR", (self.batch, self.in_channels, self.height, self.width), self.dtype)
         weight_shape = (self.out_channels, self.in_channels // self.groups, *self.kernel)
-        weight = ("TENSOR", weight_shape, self.dtype)
+        weight = ("TENSOR", weight_shape, self.weight_dtype or self.dtype)
         layouts = ("NCHW", "NCHW", self.out_dtype)
         return (data, weight, self.strides, self.padding, self.dilation, *layouts)
+
+
+def pad_data(data: te.Tensor, padding: tuple[int, int, int, int]) -> te.Tensor:
+    """Zero padding (top, left, bottom, right) of (N, C/b, H, W, b) or (N, C, H, W)."""
+    if not any(padding):
+        return data
+    top, left, bottom, right = padding
+    n, c, h, wd, *lanes = data.shape
+    zero = tirx.const(0, data.dtype)
+    return te.compute(
+        (n, c, h + top + bottom, wd + left + right, *lanes),
+        lambda n, c, y, x, *lane: tirx.if_then_else(
+            tirx.all(y >= top, y < h + top, x >= left, x < wd + left),
+            data(n, c, y - top, x - left, *lane),
+            zero,
+        ),
+        name="data_pad",
+    )

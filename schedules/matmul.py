@@ -76,6 +76,8 @@ class DenseWorkload:
     weight : Operand, optional
         How a weight that is computed at run time lies in memory; None for a constant, which
         is packed as the implementation likes.
+    rhs_dtype : str
+        Element type of the weight; empty where it is that of x.
     """
 
     lead: tuple[int, ...]
@@ -84,6 +86,7 @@ class DenseWorkload:
     dtype: str = "float32"
     out_dtype: str = "float32"
     weight: Operand | None = None
+    rhs_dtype: str = ""
 
     @property
     def m(self) -> int:
@@ -92,18 +95,30 @@ class DenseWorkload:
     def autotvm_args(self) -> tuple[Any, ...]:
         """Arguments of AutoTVM's x86 dense templates: data, weight (n, k), no bias, dtype."""
         data = ("TENSOR", (self.m, self.k), self.dtype)
-        weight = ("TENSOR", (self.n, self.k), self.dtype)
+        weight = ("TENSOR", (self.n, self.k), self.rhs_dtype or self.dtype)
         return (data, weight, None, self.out_dtype)
+
+    def stored_args(self) -> tuple[Any, ...]:
+        """Arguments that also say how a weight computed at run time lies in memory."""
+        if self.weight is None:
+            return self.autotvm_args()
+        data = ("TENSOR", (self.m, self.k), self.dtype)
+        weight = ("TENSOR", self.weight.stored, self.dtype)
+        return (data, weight, self.weight.axes, self.out_dtype)
 
 
 @dataclass(frozen=True)
 class BatchMatmulWorkload:
-    """lhs (*batch, m, k) times rhs (*batch, k, n); their batch dimensions broadcast."""
+    """lhs (*batch, m, k) times rhs (*batch, k, n); their batch dimensions broadcast.
+
+    `rhs_dtype` is the element type of rhs; empty where it is that of lhs.
+    """
 
     lhs: Operand
     rhs: Operand
     dtype: str = "float32"
     out_dtype: str = "float32"
+    rhs_dtype: str = ""
 
     @property
     def m(self) -> int:
@@ -128,9 +143,16 @@ class BatchMatmulWorkload:
         operand transposed, and flattened the batch dimensions; the records say the same.
         """
         lhs = ("TENSOR", (math.prod(self.lhs.batch), self.m, self.k), self.dtype)
-        rhs = ("TENSOR", (math.prod(self.rhs.batch), self.n, self.k), self.dtype)
+        dtype = self.rhs_dtype or self.dtype
+        rhs = ("TENSOR", (math.prod(self.rhs.batch), self.n, self.k), dtype)
         out = (math.prod(self.batch), self.m, self.n)
         return (lhs, rhs, out, self.out_dtype, False, True)
+
+    def stored_args(self) -> tuple[Any, ...]:
+        """Arguments that say how the operands lie in memory."""
+        lhs = ("TENSOR", self.lhs.stored, self.dtype)
+        rhs = ("TENSOR", self.rhs.stored, self.dtype)
+        return (lhs, rhs, self.lhs.axes, self.rhs.axes, self.out_dtype)
 
 
 def broadcast(a: Sequence[int], b: Sequence[int]) -> tuple[int, ...]:

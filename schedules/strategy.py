@@ -41,6 +41,9 @@ class Implementation:
     pack : (ops, weight, config, input block) -> array, optional
         Rearranges the weights as `compute` wants them; `ops` is numpy, or has numpy's `pad`,
         `reshape` and `transpose`.
+    only_recorded : bool
+        Chosen where a record says so and never without one: what the build does with an
+        operator that has no implementation is the better fallback.
     """
 
     name: str
@@ -50,6 +53,7 @@ class Implementation:
     compute: Callable[..., Any]
     task_args: Callable[[Any], tuple] | None = None
     pack: Callable[..., Any] | None = None
+    only_recorded: bool = False
 
 
 _STRATEGIES: dict[tuple[str, str], list[Implementation]] = {}
@@ -61,14 +65,19 @@ def register(op: str, target_key: str, implementation: Implementation) -> Implem
     return implementation
 
 
-def implementations(op: str, workload: Any, target: Target) -> Sequence[Implementation]:
-    """Implementations that take the workload, highest priority level first."""
+def registered(op: str, target: Target) -> Sequence[Implementation]:
+    """Implementations of `op` for the first key of the target that has any."""
     for key in target.keys:
         found = _STRATEGIES.get((op, str(key)))
         if found:
-            valid = [impl for impl in found if impl.takes(workload, target)]
-            return sorted(valid, key=lambda impl: -impl.plevel)
-    return []
+            return tuple(found)
+    return ()
+
+
+def implementations(op: str, workload: Any, target: Target) -> Sequence[Implementation]:
+    """Implementations that take the workload, highest priority level first."""
+    valid = [impl for impl in registered(op, target) if impl.takes(workload, target)]
+    return sorted(valid, key=lambda impl: -impl.plevel)
 
 
 def select(
@@ -107,7 +116,8 @@ def select(
     if recorded:
         _, impl, config = min(recorded, key=lambda entry: entry[0])
         return impl, config
-    return candidates[0], candidates[0].fallback(workload, target)
+    unasked = [impl for impl in candidates if not impl.only_recorded]
+    return (unasked[0], unasked[0].fallback(workload, target)) if unasked else None
 
 
 def anchor_attrs(implementation: str, config: ConfigEntity) -> dict[str, str]:

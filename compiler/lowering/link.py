@@ -8,7 +8,7 @@ from tvm.target import Target
 
 from ..errors import BatonError, BuildError
 from ..target.nvcc import device_code
-from . import codegen, devices, loop_guard
+from . import codegen, devices, loop_guard, static_allocation
 from .kernel_cache import user_cache
 
 
@@ -33,6 +33,7 @@ def link(mod: tvm.IRModule, target: Target) -> relax.VMExecutable:
             relax.transform.RemovePurityChecking(),
             relax.transform.CallTIRRewrite(),
             *plan,
+            *([static_allocation.StaticAllocation()] if static_allocation.wanted() else []),
             relax.transform.LowerAllocTensor(),
             relax.transform.KillAfterLastUse(),
             relax.transform.LowerRuntimeBuiltin(),

@@ -27,6 +27,7 @@ from .ops.conv1d import lower_conv1d, lower_conv1d_transpose
 from .ops.conv2d import lower_conv2d
 from .ops.conv2d_transpose import lower_conv2d_transpose
 from .ops.conv3d import lower_conv3d
+from .ops.gpu import is_gpu, lower_recorded
 from .ops.matmul import are_recorded, lower_matmul
 
 _ON_IMAGES = {
@@ -37,6 +38,7 @@ _ON_SIGNALS = {
     "relax.nn.conv1d": lower_conv1d,
     "relax.nn.conv1d_transpose": lower_conv1d_transpose,
 }
+_ANCHORS_ON_GPU = {*_ON_IMAGES, *_ON_SIGNALS}
 
 
 @mutator
@@ -99,6 +101,10 @@ class _Selector(PyExprMutator):
     def _lower(self, call: relax.Call) -> tuple[int, relax.Expr] | None:
         """Channel block and new expression of a call; None to leave it to legalisation."""
         name = call.op.name
+        if is_gpu(self.target) and name in _ANCHORS_ON_GPU:
+            plain = self._on_plain_tensors(call)
+            conv = lower_recorded(self.builder_, plain, self.target, self.query, self.disabled)
+            return None if conv is None else (PLAIN, conv)
         if name in _ON_IMAGES:
             return _ON_IMAGES[name](
                 self.builder_, call, self.layouts, self.target, self.query, self.disabled

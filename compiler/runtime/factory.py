@@ -175,6 +175,30 @@ class FactoryModule:
         """
         export_library(self, path, fcompile, **kwargs)
 
+    def entry(self, *devices: Any) -> Callable[..., Any]:
+        """A function of the inputs alone, without names, checks and copies.
+
+        Each has a virtual machine of its own, and must not be called by two threads at a time.
+        Where the library was built with the pass `StaticAllocation`, it also keeps the
+        intermediate tensors between calls.
+
+        Parameters
+        ----------
+        *devices : tvm.runtime.Device
+            As for an executor.
+
+        Returns
+        -------
+        entry : callable
+            Takes one tensor for each of `metadata.inputs`, on its device, contiguous and aligned
+            to 64 bytes; returns a tensor, or an array of tensors.
+        """
+        from compiler.runtime.entry import make_entry
+
+        require_cpu_features(self.metadata, f"library {self.libmod_name!r}")
+        arranged = arrange_devices(self.metadata, devices)
+        return make_entry(self._code(), arranged, self._params_on(arranged).values())
+
     def _make_executor(self, *devices: Any) -> Any:
         """An executor on the given devices, which may also come as one list."""
         from compiler.runtime.executor import GraphExecutor

@@ -71,7 +71,12 @@ register(
     "nn.batch_matmul",
     "cpu",
     Implementation(
-        TILED, 15, lambda w, _: is_float(w) and not is_dot(w.m, w.rhs), fallback, compute_tiled
+        TILED,
+        15,
+        lambda w, _: is_float(w) and not is_dot(w.m, w.rhs),
+        fallback,
+        compute_tiled,
+        BatchMatmulWorkload.stored_args,
     ),
 )
 register_anchor_rule(TILED, TiledMatmul())

@@ -14,7 +14,7 @@ from tvm.target import Target
 
 from ..anchor import anchor_config, find_anchor, inline_around, sblocks
 from ..config import ConfigEntity, option
-from ..conv2d import Conv2dWorkload
+from ..conv2d import Conv2dWorkload, pad_data
 from ..rules import register_anchor_rule
 from ..strategy import Implementation, anchor_attrs, register
 from .machine import Machine
@@ -42,24 +42,6 @@ def pack_weight(ops: Any, weight: Any, config: ConfigEntity, ic_block: int) -> A
     o, i = o + beyond_o, i + beyond_i
     shape = (o // oc_block, oc_block, i // ic_block, ic_block, kh, kw)
     return ops.transpose(ops.reshape(weight, shape), (0, 2, 4, 5, 3, 1))
-
-
-def pad_data(data: te.Tensor, padding: tuple[int, int, int, int]) -> te.Tensor:
-    """Zero padding (top, left, bottom, right) of (N, C/b, H, W, b) or (N, C, H, W)."""
-    if not any(padding):
-        return data
-    top, left, bottom, right = padding
-    n, c, h, wd, *lanes = data.shape
-    zero = tirx.const(0, data.dtype)
-    return te.compute(
-        (n, c, h + top + bottom, wd + left + right, *lanes),
-        lambda n, c, y, x, *lane: tirx.if_then_else(
-            tirx.all(y >= top, y < h + top, x >= left, x < wd + left),
-            data(n, c, y - top, x - left, *lane),
-            zero,
-        ),
-        name="data_pad",
-    )
 
 
 def compute(
@@ -278,7 +260,7 @@ def choose_oc_block(w: Conv2dWorkload, lanes: int) -> int:
 
 def is_float_conv(w: Conv2dWorkload, _: Target) -> bool:
     """Floating point, and not depthwise, which has implementations of its own."""
-    return w.dtype in ("float32", "float64") and w.dtype == w.out_dtype and not w.is_depthwise
+    return w.is_float and not w.is_depthwise
 
 
 register(
@@ -292,7 +274,8 @@ register(
         lambda w, config, data, weight: compute(
             w, config, DIRECT, data, weight, config.val("tile_ow")
         ),
-        pack=pack_weight,
+        Conv2dWorkload.autotvm_args,
+        pack_weight,
     ),
 )
 register_anchor_rule(DIRECT, DirectConv2d())

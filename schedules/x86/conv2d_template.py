@@ -12,7 +12,7 @@ from ..config import ConfigEntity, Knob, option, split
 from ..conv2d import Conv2dWorkload
 from ..rules import register_anchor_rule
 from ..strategy import Implementation, register
-from .conv2d import compute, is_float_conv, pack_weight
+from .conv2d import compute, pack_weight
 from .machine import Machine
 
 NAME = "conv2d_NCHWc.x86"
@@ -119,25 +119,30 @@ def blocked_loops(sch: Any, out: Any) -> list[Any]:
 
 def fallback(w: Conv2dWorkload, target: Target) -> ConfigEntity:
     """Fallback values of the template: the largest divisors that fit the registers."""
-    oc = largest_divisor(w.out_channels, Machine.from_target(target).lanes(w.dtype))
+    oc = largest_divisor(w.out_channels, Machine.from_target(target).lanes(w.out_dtype))
     ic = largest_divisor(w.in_channels, oc)
     knobs: dict[str, Knob] = {
         "tile_ic": split(w.in_channels // ic, ic),
         "tile_oc": split(w.out_channels // oc, oc),
     }
     if w.kernel == (1, 1):
-        tile_ow, tile_oh = next(
-            (ow, oh)
-            for ow in _divisors(w.out_width)
-            for oh in _divisors(w.out_height)
-            if ow * oh < MOST_PIXELS
-        )
+        tile_ow, tile_oh = few_pixels(w)
         knobs["tile_oh"] = option(tile_oh)
     else:
         tile_ow = largest_divisor(w.out_width, MOST_PIXELS - 1)
         knobs["unroll_kw"] = option(False)
     knobs["tile_ow"] = split(w.out_width // tile_ow, tile_ow)
     return ConfigEntity(knobs)
+
+
+def few_pixels(w: Conv2dWorkload) -> tuple[int, int]:
+    """Columns and rows of a pointwise convolution's register tile."""
+    return next(
+        (ow, oh)
+        for ow in _divisors(w.out_width)
+        for oh in _divisors(w.out_height)
+        if ow * oh < MOST_PIXELS
+    )
 
 
 def _divisors(extent: int) -> list[int]:
@@ -156,7 +161,7 @@ register(
     Implementation(
         NAME,
         10,
-        lambda w, target: w.groups == 1 and is_float_conv(w, target),
+        lambda w, _: w.groups == 1 and (w.is_float or w.is_integer),
         fallback,
         lambda w, config, data, weight: compute(w, config, NAME, data, weight),
         Conv2dWorkload.autotvm_args,

@@ -12,6 +12,7 @@ from tvm import DataType, te
 from tvm.target import Target
 
 from ..config import ConfigEntity
+from ..conv2d import INTEGERS
 from ..matmul import DenseWorkload, Operand
 from ..rules import register_anchor_rule
 from ..strategy import Implementation, register
@@ -108,7 +109,13 @@ def is_dot(m: int, rhs: Operand) -> bool:
 
 def is_float(w: Any) -> bool:
     """Whether the products and their sums are of one floating-point type with vectors."""
-    return w.dtype == w.out_dtype and w.dtype in ("float32", "float64")
+    types = {w.dtype, w.rhs_dtype or w.dtype, w.out_dtype}
+    return types in ({"float32"}, {"float64"})
+
+
+def is_integer(w: Any) -> bool:
+    """Whether the operands are integers and their sums are int32."""
+    return w.out_dtype == "int32" and {w.dtype, w.rhs_dtype or w.dtype} <= INTEGERS
 
 
 register(
@@ -120,7 +127,8 @@ register(
         lambda w, _: is_float(w) and w.weight is None,
         fallback,
         compute_packed,
-        pack=pack_weight,
+        DenseWorkload.stored_args,
+        pack_weight,
     ),
 )
 register(
@@ -132,6 +140,7 @@ register(
         lambda w, _: is_float(w) and w.weight is not None and not is_dot(w.m, w.weight),
         fallback,
         compute_tiled,
+        DenseWorkload.stored_args,
     ),
 )
 register_anchor_rule(PACKED, TiledMatmul())

@@ -13,10 +13,10 @@ from tvm.target import Target
 
 from ..anchor import anchor_config, find_anchor, inline_around, sblocks
 from ..config import ConfigEntity, option
-from ..conv2d import Conv2dWorkload
+from ..conv2d import Conv2dWorkload, pad_data
 from ..rules import register_anchor_rule
 from ..strategy import Implementation, anchor_attrs, register
-from .conv2d import PARALLEL_MACS, best_tile, choose_oc_block, pad_data
+from .conv2d import PARALLEL_MACS, best_tile, choose_oc_block
 from .machine import Machine
 
 DIRECT = "depthwise_conv2d_direct.x86"
@@ -133,7 +133,8 @@ register(
         lambda w, _: w.is_depthwise and w.dtype == w.out_dtype == "float32",
         direct_fallback,
         lambda w, config, data, weight: compute(w, config, DIRECT, data, weight),
-        pack=pack_weight,
+        Conv2dWorkload.autotvm_args,
+        pack_weight,
     ),
 )
 register_anchor_rule(DIRECT, DepthwiseConv2d())

@@ -9,11 +9,11 @@ from tvm.target import Target
 
 from ..anchor import anchor_config, find_anchor, inline_around, sblocks
 from ..config import ConfigEntity, option, split
-from ..conv2d import Conv2dWorkload
+from ..conv2d import Conv2dWorkload, pad_data
 from ..rules import register_anchor_rule
 from ..strategy import Implementation, anchor_attrs, register
 from . import depthwise
-from .conv2d import oc_block_of, pad_data
+from .conv2d import oc_block_of
 from .conv2d_template import MOST_PIXELS, blocked_loops, largest_divisor
 from .machine import Machine
 
@@ -48,7 +48,8 @@ def compute(w: Conv2dWorkload, config: ConfigEntity, data: Any, weight: Any) -> 
     return te.compute(
         (w.batch, weight.shape[0], w.out_height, w.out_width, oc_block),
         lambda n, c, oh, ow, i: te.sum(
-            read(n, c, oh * sh + kh * dh, ow * sw + kw * dw, i) * weight[c, kh, kw, i],
+            read(n, c, oh * sh + kh * dh, ow * sw + kw * dw, i).astype(w.out_dtype)
+            * weight[c, kh, kw, i].astype(w.out_dtype),
             axis=[kh, kw],
         ),
         name="depthwise_conv2d_NCHWc",
@@ -107,7 +108,7 @@ class DepthwiseTemplate(s_tir.dlight.ScheduleRule):
 def fallback(w: Conv2dWorkload, target: Target) -> ConfigEntity:
     """Fallback values of the template."""
     channels = w.in_channels
-    oc = largest_divisor(channels, Machine.from_target(target).lanes(w.dtype))
+    oc = largest_divisor(channels, Machine.from_target(target).lanes(w.out_dtype))
     ic = largest_divisor(channels, oc)
     tile_ow = largest_divisor(w.out_width, MOST_PIXELS - 1)
     return ConfigEntity(
@@ -126,9 +127,7 @@ register(
     Implementation(
         NAME,
         10,
-        lambda w, _: (
-            w.is_depthwise and w.dtype == w.out_dtype and w.dtype in ("float32", "float64")
-        ),
+        lambda w, _: w.is_depthwise and (w.is_float or w.is_integer),
         fallback,
         compute,
         Conv2dWorkload.autotvm_args,

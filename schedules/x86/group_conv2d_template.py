@@ -11,7 +11,7 @@ from ..config import ConfigEntity, option, split
 from ..conv2d import Conv2dWorkload
 from ..rules import register_anchor_rule
 from ..strategy import Implementation, register
-from .conv2d import compute, is_float_conv, pack_weight
+from .conv2d import compute, pack_weight
 from .conv2d_template import MOST_PIXELS, Conv2dTemplate, largest_divisor
 from .machine import Machine
 
@@ -42,7 +42,7 @@ def within_groups(w: Conv2dWorkload, config: ConfigEntity) -> ConfigEntity:
 
 def fallback(w: Conv2dWorkload, target: Target) -> ConfigEntity:
     """Fallback values of the template."""
-    oc = largest_divisor(w.out_channels // w.groups, Machine.from_target(target).lanes(w.dtype))
+    oc = largest_divisor(w.out_channels // w.groups, Machine.from_target(target).lanes(w.out_dtype))
     ic = largest_divisor(w.in_channels // w.groups, oc)
     tile_ow = largest_divisor(w.out_width, MOST_PIXELS - 1)
     return ConfigEntity(
@@ -61,7 +61,7 @@ register(
     Implementation(
         NAME,
         10,
-        lambda w, target: w.groups > 1 and is_float_conv(w, target),
+        lambda w, _: w.groups > 1 and not w.is_depthwise and (w.is_float or w.is_integer),
         fallback,
         lambda w, config, data, weight: compute(w, config, NAME, data, weight),
         task_args,

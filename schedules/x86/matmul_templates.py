@@ -24,7 +24,7 @@ from ..matmul import BatchMatmulWorkload, DenseWorkload, Operand
 from ..rules import register_anchor_rule
 from ..strategy import Implementation, register
 from .batch_matmul import readers
-from .dense import is_float, matrix_reader, pack_weight, row_reader
+from .dense import is_float, is_integer, matrix_reader, pack_weight, row_reader
 from .machine import Machine
 from .matmul_tile import flatten_rows, panel_reader, schedule_alone, tiled_product, view
 
@@ -43,7 +43,7 @@ def compute_pack(w: DenseWorkload, config: ConfigEntity, x: te.Tensor, panel: te
     """x (*lead, k), weight as `pack_weight` packs it -> (*lead, n)."""
     tile = (math.prod(config.size("tile_y")[1:]), config.size("tile_x")[-1])
     extents = (None, w.m, w.n, w.k)
-    read = row_reader(w, x), panel_reader(panel)
+    read = _widened(w.out_dtype, row_reader(w, x)), _widened(w.out_dtype, panel_reader(panel))
     return view(
         tiled_product(DENSE_PACK, config, extents, tile, *read), (*w.lead, w.n), len(w.lead)
     )
@@ -55,7 +55,7 @@ def compute_nopack(w: DenseWorkload, config: ConfigEntity, x: te.Tensor, weight:
         w = replace(w, weight=Operand((w.n, w.k), (1, 0)))
     extents = (None, w.m, w.n, w.k)
     read = row_reader(w, x), matrix_reader(w, weight)
-    product = _padded_product(DENSE_NOPACK, config, extents, *read)
+    product = _padded_product(DENSE_NOPACK, config, extents, w.out_dtype, *read)
     return view(product, (*w.lead, w.n), len(w.lead))
 
 
@@ -69,7 +69,8 @@ def compute_batch_matmul(
 ) -> Any:
     """lhs and rhs stored as the workload's operands say -> (*batch, m, n)."""
     extents = (math.prod(w.batch), w.m, w.n, w.k)
-    product = _padded_product(BATCH_MATMUL, config, extents, *readers(w, lhs, rhs))
+    read = readers(w, lhs, rhs)
+    product = _padded_product(BATCH_MATMUL, config, extents, w.out_dtype, *read)
     return view(product, (*w.batch, w.m, w.n), 1)
 
 
@@ -77,12 +78,14 @@ def _padded_product(
     rule: str,
     config: ConfigEntity,
     extents: tuple[int | None, int, int, int],
+    out_dtype: str,
     lhs: Any,
     rhs: Any,
 ) -> te.Tensor:
     """A product of whole tiles: the last column is repeated, and k is filled up with zeros."""
     batch, m, n, k = extents
     tile_m, tile_n, lanes = (config.size(f"tile_{axis}")[-1] for axis in "yxk")
+    lhs, rhs = _widened(out_dtype, lhs), _widened(out_dtype, rhs)
 
     def left(b: Any, row: Any, step: Any) -> Any:
         if k % lanes == 0:
@@ -96,6 +99,11 @@ def _padded_product(
 
     whole = (batch, m, n, -(-k // lanes) * lanes)
     return tiled_product(rule, config, whole, (tile_m, tile_n), left, right)
+
+
+def _widened(dtype: str, read: Any) -> Any:
+    """`read` with its elements as the sums' type; the same where they are it already."""
+    return lambda *index: read(*index).astype(dtype)
 
 
 def plain_batch_matmul_args(w: BatchMatmulWorkload) -> tuple[Any, ...]:
@@ -242,6 +250,11 @@ def _halved_divisor(extent: int) -> int:
     return math.gcd(extent, 8)
 
 
+def is_number(w: DenseWorkload | BatchMatmulWorkload) -> bool:
+    """Types that the templates compute in."""
+    return is_float(w) or is_integer(w)
+
+
 def pack_fallback(w: DenseWorkload, target: Target) -> ConfigEntity:
     """TVM 0.18's values for a dense_pack.x86 without record."""
     lanes = Machine.from_target(target).lanes("float32")
@@ -292,7 +305,7 @@ register(
     Implementation(
         DENSE_PACK,
         10,
-        lambda w, _: is_float(w) and w.weight is None,
+        lambda w, _: is_number(w) and w.weight is None,
         pack_fallback,
         compute_pack,
         DenseWorkload.autotvm_args,
@@ -306,7 +319,7 @@ register(
     Implementation(
         DENSE_PACK,
         4,
-        lambda w, _: is_float(w) and w.weight is not None,
+        lambda w, _: is_number(w) and w.weight is not None,
         pack_fallback,
         compute_pack,
         DenseWorkload.autotvm_args,
@@ -319,7 +332,7 @@ register(
     Implementation(
         DENSE_NOPACK,
         5,
-        lambda w, _: is_float(w) and w.weight is not None,
+        lambda w, _: is_number(w) and w.weight is not None,
         nopack_fallback,
         compute_nopack,
         DenseWorkload.autotvm_args,
@@ -331,7 +344,7 @@ register(
     Implementation(
         DENSE_NOPACK,
         5,
-        lambda w, _: is_float(w) and w.weight is None,
+        lambda w, _: is_number(w) and w.weight is None,
         nopack_fallback,
         compute_nopack,
         DenseWorkload.autotvm_args,
@@ -344,7 +357,7 @@ register(
     Implementation(
         BATCH_MATMUL,
         10,
-        lambda w, _: is_float(w),
+        lambda w, _: is_number(w),
         batch_matmul_fallback,
         compute_batch_matmul,
         BatchMatmulWorkload.autotvm_args,
@@ -357,7 +370,7 @@ register(
     Implementation(
         BATCH_MATMUL,
         9,
-        lambda w, _: is_float(w) and w.rhs.contiguous_columns,
+        lambda w, _: is_number(w) and w.rhs.contiguous_columns,
         batch_matmul_fallback,
         compute_batch_matmul,
         plain_batch_matmul_args,

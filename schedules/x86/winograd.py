@@ -22,6 +22,7 @@ from ..config import ConfigEntity, option
 from ..conv2d import Conv2dWorkload
 from ..rules import register_anchor_rule
 from ..strategy import Implementation, anchor_attrs, register
+from ..winograd import combine, select
 from .conv2d import best_tile, tile_pixels
 from .machine import Machine
 
@@ -79,30 +80,6 @@ def pack_weight(_: Any, weight: np.ndarray, config: ConfigEntity, ic_block: int)
     return (both_sides @ g).astype(weight.dtype).reshape(-1, o // oc_tile, i, oc_tile)
 
 
-def _combine(row: list[float], read: Any) -> Any:
-    """sum over j of row[j] * read(j), without the zeros and ones."""
-    total = None
-    for j, factor in enumerate(row):
-        if factor == 0:
-            continue
-        term = read(j)
-        if abs(factor) != 1:
-            term = term * tirx.const(abs(factor), "float32")
-        if total is None:
-            total = term if factor > 0 else -term
-        else:
-            total = total + term if factor > 0 else total - term
-    return total
-
-
-def _select(index: Any, values: list[Any]) -> Any:
-    """values[index]; the index is constant once the loop is unrolled."""
-    result = values[-1]
-    for position in range(len(values) - 2, -1, -1):
-        result = tirx.Select(index == position, values[position], result)
-    return result
-
-
 def compute(w: Conv2dWorkload, config: ConfigEntity, data: Any, weight: Any) -> Any:
     """data (N, IC/b, H, W, b), weight as packed -> (N, OC/b, OH, OW, b)."""
     m, block = config.val("m"), int(data.shape[4])
@@ -123,16 +100,16 @@ def compute(w: Conv2dWorkload, config: ConfigEntity, data: Any, weight: Any) -> 
     )
     half = te.compute(
         (n, rows, columns, ic_chunks, alpha, alpha, block),
-        lambda n, r, t, c, a, x, i: _select(
+        lambda n, r, t, c, a, x, i: select(
             a,
-            [_combine(row, lambda y: padded[n, c, r * m + y, t * m + x, i]) for row in _B[m]],
+            [combine(row, lambda y: padded[n, c, r * m + y, t * m + x, i]) for row in _B[m]],
         ),
         name="winograd_rows",
     )
     v = te.compute(
         (n, alpha, alpha, rows, columns, ic_chunks, block),
-        lambda n, a, b, r, t, c, i: _select(
-            b, [_combine(row, lambda x: half[n, r, t, c, a, x, i]) for row in _B[m]]
+        lambda n, a, b, r, t, c, i: select(
+            b, [combine(row, lambda x: half[n, r, t, c, a, x, i]) for row in _B[m]]
         ),
         name="winograd_V",
     )
@@ -149,15 +126,15 @@ def compute(w: Conv2dWorkload, config: ConfigEntity, data: Any, weight: Any) -> 
     )
     columns_done = te.compute(
         (n, rows, columns, oc_chunks, m, alpha, block),
-        lambda n, r, t, c, y, b, i: _select(
-            y, [_combine(row, lambda a: product[n, a, b, r, t, c * block + i]) for row in _A[m]]
+        lambda n, r, t, c, y, b, i: select(
+            y, [combine(row, lambda a: product[n, a, b, r, t, c * block + i]) for row in _A[m]]
         ),
         name="winograd_columns",
     )
     tiles = te.compute(
         (n, rows, columns, oc_chunks, m, m, block),
-        lambda n, r, t, c, y, x, i: _select(
-            x, [_combine(row, lambda b: columns_done[n, r, t, c, y, b, i]) for row in _A[m]]
+        lambda n, r, t, c, y, x, i: select(
+            x, [combine(row, lambda b: columns_done[n, r, t, c, y, b, i]) for row in _A[m]]
         ),
         name="winograd_O",
     )
@@ -336,7 +313,8 @@ def takes(w: Conv2dWorkload, target: Target) -> bool:
     lanes = Machine.from_target(target).lanes(w.dtype)
     return (
         w.constant_weight
-        and w.dtype == w.out_dtype == "float32"
+        and w.is_float
+        and w.dtype == "float32"
         and w.groups == 1
         and w.kernel == (3, 3)
         and w.strides == w.dilation == (1, 1)
@@ -346,5 +324,9 @@ def takes(w: Conv2dWorkload, target: Target) -> bool:
     )
 
 
-register("nn.conv2d", "cpu", Implementation(NAME, 20, takes, fallback, compute, pack=pack_weight))
+register(
+    "nn.conv2d",
+    "cpu",
+    Implementation(NAME, 20, takes, fallback, compute, Conv2dWorkload.autotvm_args, pack_weight),
+)
 register_anchor_rule(NAME, Winograd())

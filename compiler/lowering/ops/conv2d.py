@@ -51,6 +51,7 @@ def describe(call: relax.Call) -> Conv2dWorkload | None:
         str(call.args[0].ty.dtype),
         str(call.ty.dtype),
         isinstance(call.args[1], tvm.ir.GenericConst),
+        str(call.args[1].ty.dtype),
     )
 
 
@@ -105,7 +106,7 @@ def emit_conv2d(
     packed = pack(builder, weight, lambda ops, w: pack_weight(ops, w, config, ic_block))
     result = builder.emit(
         builder.call_te(
-            lambda x, w: _plain_if_unblocked(impl.compute(workload, config, x, w)),
+            lambda x, w: plain_if_unblocked(impl.compute(workload, config, x, w)),
             layouts.get(data, ic_block),
             packed,
             primfunc_name_hint="conv2d",
@@ -115,7 +116,7 @@ def emit_conv2d(
     return oc_block, result
 
 
-def _plain_if_unblocked(conv: te.Tensor) -> te.Tensor:
+def plain_if_unblocked(conv: te.Tensor) -> te.Tensor:
     """(N, C, H, W, 1), which a record can ask for, as the plain (N, C, H, W)."""
     *plain, lanes = conv.shape
     if int(lanes) != PLAIN:

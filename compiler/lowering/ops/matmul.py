@@ -49,7 +49,7 @@ def lower_matmul(
     The call of a TIR function, not yet emitted; None when the library has no implementation
     for this product on this target, e.g. for integers, vectors or dynamic shapes.
     """
-    described = describe(builder, call)
+    described = _recorded_stack(builder, call, target, query, disabled) or describe(builder, call)
     if described is None:
         return None
     workload = described.workload
@@ -114,25 +114,58 @@ class Described:
 def describe(builder: relax.BlockBuilder, call: relax.Call) -> Described | None:
     """The workload of a matmul call; None for forms that no implementation takes."""
     left_shape, right_shape = (static_shape(arg) for arg in call.args)
-    dtypes = {str(arg.ty.dtype) for arg in call.args}
-    if left_shape is None or right_shape is None or len(dtypes) > 1:
+    if left_shape is None or right_shape is None:
         return None
     if min(len(left_shape), len(right_shape)) < 2 or 0 in left_shape + right_shape:
         return None
-    numbers = (dtypes.pop(), str(call.ty.dtype))
+    dtype, rhs_dtype = (str(arg.ty.dtype) for arg in call.args)
+    out_dtype = str(call.ty.dtype)
     lhs, rhs = call.args
     right, axes = _permuted(builder, rhs)
     if math.prod(right_shape[:-2]) == 1 and len(right_shape) <= len(left_shape):
         columns, k = right_shape[-1], left_shape[-1]
         if isinstance(right, GenericConst):
-            dense = DenseWorkload(left_shape[:-1], columns, k, *numbers)
+            dense = DenseWorkload(
+                left_shape[:-1], columns, k, dtype, out_dtype, rhs_dtype=rhs_dtype
+            )
             return Described(dense, lhs, right, axes)
         right, operand = _readable(rhs, right, axes)
-        dense = DenseWorkload(left_shape[:-1], columns, k, *numbers, operand)
+        dense = DenseWorkload(
+            left_shape[:-1], columns, k, dtype, out_dtype, operand, rhs_dtype=rhs_dtype
+        )
         return Described(dense, lhs, right, operand.axes)
     left, left_operand = _readable(lhs, *_permuted(builder, lhs))
     right, operand = _readable(rhs, right, axes)
-    stack = BatchMatmulWorkload(left_operand, operand, *numbers)
+    stack = BatchMatmulWorkload(left_operand, operand, dtype, out_dtype, rhs_dtype)
+    return Described(stack, left, right, operand.axes)
+
+
+def _recorded_stack(
+    builder: relax.BlockBuilder,
+    call: relax.Call,
+    target: Target,
+    query: strategy.Query | None,
+    disabled: Collection[str],
+) -> Described | None:
+    """A product of stacks of one matrix each, where a record knows it as a batch_matmul.
+
+    Without a record it is a dense layer, which needs no batch loop.
+    """
+    shapes = [static_shape(arg) for arg in call.args]
+    if query is None or any(shape is None or len(shape) != 3 for shape in shapes):
+        return None
+    if isinstance(call.args[1], GenericConst):
+        return None
+    dtype, rhs_dtype = (str(arg.ty.dtype) for arg in call.args)
+    left, left_operand = _readable(call.args[0], *_permuted(builder, call.args[0]))
+    right, operand = _readable(call.args[1], *_permuted(builder, call.args[1]))
+    out_dtype = str(call.ty.dtype)
+    stack = BatchMatmulWorkload(left_operand, operand, dtype, out_dtype, rhs_dtype)
+    if math.prod(stack.batch) != 1:
+        return None
+    chosen = strategy.select("nn.batch_matmul", stack, target, query, disabled)
+    if chosen is None or chosen[1].is_fallback:
+        return None
     return Described(stack, left, right, operand.axes)
 
 

@@ -1,0 +1,30 @@
+"""The leanest call of a library: its inputs' tensors straight to the virtual machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import tvm
+from tvm.runtime.vm import VirtualMachine
+
+_STATIC, _WORKSPACE, _ENTRY = "main_static", "workspace", "entry"
+
+
+def make_entry(code: Any, devices: Sequence[Any], weights: Iterable[Any]) -> Callable[..., Any]:
+    """A function of the inputs; `FactoryModule.entry` says what it takes.
+
+    Parameters
+    ----------
+    code : tvm.runtime.Module
+        The runnable VM executable.
+    devices : sequence of tvm.runtime.Device
+    weights : iterable of tvm.runtime.Tensor
+        In the order of `main`'s trailing parameters.
+    """
+    machine = VirtualMachine(code, list(devices)).module
+    static = code.implements_function(_STATIC, True)
+    kept = [*weights, *(machine[_WORKSPACE]() if static else ())]
+    # Saving a function binds its last arguments inside of the virtual machine.
+    machine["save_function"](_STATIC if static else "main", _ENTRY, 1, *kept)
+    return machine[_ENTRY]

@@ -1,0 +1,61 @@
+"""Workload of a transposed convolution of images or signals, shared by every target."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class ConvTransposeWorkload:
+    """Shapes and attributes of one conv2d_transpose (NCHW, IOHW) or conv1d_transpose call.
+
+    Attributes
+    ----------
+    size, kernel, strides : tuple of int
+        (height, width), or (width,) for signals.
+    out_channels : int
+        Of one group.
+    padding : tuple of int
+        Of every spatial axis the front, then of every one the back.
+    beyond : tuple of int
+        Rows and columns added at the end ("output_padding").
+    """
+
+    batch: int
+    in_channels: int
+    size: tuple[int, ...]
+    out_channels: int
+    kernel: tuple[int, ...]
+    strides: tuple[int, ...]
+    padding: tuple[int, ...]
+    beyond: tuple[int, ...]
+    groups: int = 1
+    dtype: str = "float32"
+    out_dtype: str = "float32"
+
+    @property
+    def rank(self) -> int:
+        """Number of spatial axes."""
+        return len(self.size)
+
+    @property
+    def out_size(self) -> tuple[int, ...]:
+        """Spatial shape of the result."""
+        return tuple(
+            (extent - 1) * stride
+            + taps
+            + beyond
+            - self.padding[axis]
+            - self.padding[axis + self.rank]
+            for axis, (extent, stride, taps, beyond) in enumerate(
+                zip(self.size, self.strides, self.kernel, self.beyond, strict=True)
+            )
+        )
+
+    def autotvm_args(self) -> tuple[Any, ...]:
+        """Workload arguments as the CUDA templates of AutoTVM write them."""
+        data = ("TENSOR", (self.batch, self.in_channels, *self.size), self.dtype)
+        weight = ("TENSOR", (self.in_channels, self.out_channels, *self.kernel), self.dtype)
+        args = (data, weight, self.strides, self.padding, self.out_dtype, self.beyond)
+        return args if self.rank == 1 else (*args, self.groups)

@@ -1,0 +1,82 @@
+"""Winograd transforms F(m x m, r x r), for every target.
+
+Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks" (2015); the matrices by the
+Toom-Cook construction over the points 0, 1, -1, 2, -2, 1/2, ... and infinity.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from typing import Any
+
+from tvm import tirx
+
+Matrix = list[list[float]]
+
+_POINTS = [Fraction(p) for p in (0, 1, -1, 2, -2)] + [
+    Fraction(1, 2),
+    Fraction(-1, 2),
+    Fraction(4),
+    Fraction(-4),
+    Fraction(1, 4),
+    Fraction(-1, 4),
+]
+
+
+@functools.lru_cache(maxsize=16)
+def transform_matrices(m: int, r: int) -> tuple[Matrix, Matrix, Matrix]:
+    """A (m, alpha), B (alpha, alpha) and G (alpha, r) for m outputs of a filter of r taps.
+
+    out = A [(G g) * (B d)], with alpha = m + r - 1 inputs d and r taps g.
+    """
+    finite = _POINTS[: m + r - 2]
+    last = len(finite)
+    a = [[float(p**row) for p in finite] + [float(row == m - 1)] for row in range(m)]
+    g, b = [], []
+    for index, point in enumerate(finite):
+        others = [p for p in finite if p is not point]
+        scale = Fraction(1)
+        for other in others:
+            scale *= point - other
+        g.append([float(point**column / scale) for column in range(r)])
+        b.append([float(c) for c in _polynomial(others)] + [0.0])
+        assert len(b[index]) == last + 1
+    g.append([float(column == r - 1) for column in range(r)])
+    b.append([float(c) for c in _polynomial(finite)])
+    return a, b, g
+
+
+def _polynomial(roots: Sequence[Fraction]) -> list[Fraction]:
+    """Coefficients of the product of (x - root), constant first."""
+    coefficients = [Fraction(1)]
+    for root in roots:
+        shifted = [Fraction(0), *coefficients]
+        scaled = [*(-root * c for c in coefficients), Fraction(0)]
+        coefficients = [x + y for x, y in zip(shifted, scaled, strict=True)]
+    return coefficients
+
+
+def combine(row: Sequence[float], read: Callable[[int], Any]) -> Any:
+    """sum over j of row[j] * read(j), without the zeros and ones."""
+    total = None
+    for j, factor in enumerate(row):
+        if factor == 0:
+            continue
+        term = read(j)
+        if abs(factor) != 1:
+            term = term * tirx.const(abs(factor), "float32")
+        if total is None:
+            total = term if factor > 0 else -term
+        else:
+            total = total + term if factor > 0 else total - term
+    return total
+
+
+def select(index: Any, values: Sequence[Any]) -> Any:
+    """values[index]; the index is constant once the loop is unrolled."""
+    result = values[-1]
+    for position in range(len(values) - 2, -1, -1):
+        result = tirx.Select(index == position, values[position], result)
+    return result

@@ -1,0 +1,105 @@
+"""Dot products of four bytes, uint8 by int8 into int32, in every lane of a vector.
+
+`vpdpbusd` (AVX512-VNNI, AVX-VNNI) does it in one instruction and exactly; the older pair
+`pmaddubsw`, `pmaddwd` saturates in 16 bits and is not used. TVM 0.27's own intrinsic of that name
+passes vectors of a type that LLVM 22 refuses.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from tvm.s_tir import TensorIntrin
+from tvm.script import tirx as T
+from tvm.target import Target, codegen
+
+BYTES = 4  # of one dot product
+
+
+def vnni_lanes(target: Target) -> int:
+    """int32 lanes of the widest `vpdpbusd` that the target has; 0 without one."""
+    features = {str(name) for name in codegen.llvm_get_cpu_features(target)}
+    if "avx512vnni" in features:
+        return 16
+    return 8 if "avxvnni" in features else 0
+
+
+@functools.lru_cache(maxsize=2)
+def dot_intrinsic(lanes: int) -> str:
+    """Name of the tensor intrinsic C[lanes] += A[4] . B[lanes, 4]; registered at the first call."""
+    name = f"baton_vpdpbusd_{lanes}"
+    TensorIntrin.register(name, _description(lanes), _implementation(lanes))
+    return name
+
+
+def _description(lanes: int) -> Any:
+    @T.prim_func(s_tir=True)
+    def description(
+        A: T.Buffer((4,), "uint8", offset_factor=1),
+        B: T.Buffer((lanes, 4), "int8", offset_factor=1),
+        C: T.Buffer((lanes,), "int32", offset_factor=1),
+    ) -> None:
+        with T.sblock("root"):
+            T.reads(C[0:lanes], A[0:4], B[0:lanes, 0:4])
+            T.writes(C[0:lanes])
+            for i, k in T.grid(lanes, 4):
+                with T.sblock("update"):
+                    vi, vk = T.axis.remap("SR", [i, k])
+                    C[vi] = C[vi] + T.cast(A[vk], "int32") * T.cast(B[vi, vk], "int32")
+
+    return description
+
+
+def _implementation(lanes: int) -> Any:
+    instruction = f"llvm.x86.avx512.vpdpbusd.{32 * lanes}"
+    numbers, octets = f"int32x{lanes}", f"int8x{4 * lanes}"
+
+    @T.prim_func(s_tir=True)
+    def implementation(
+        A: T.Buffer((4,), "uint8", offset_factor=1),
+        B: T.Buffer((lanes, 4), "int8", offset_factor=1),
+        C: T.Buffer((lanes,), "int32", offset_factor=1),
+    ) -> None:
+        with T.sblock("root"):
+            T.reads(C[0:lanes], A[0:4], B[0:lanes, 0:4])
+            T.writes(C[0:lanes])
+            C[T.ramp(T.int32(0), 1, lanes)] = T.call_llvm_pure_intrin(
+                T.llvm_lookup_intrinsic_id(instruction),
+                C.vload([0], dtype=numbers),
+                T.reinterpret(
+                    T.broadcast(T.reinterpret(A.vload([0], "uint8x4"), dtype="int32"), lanes),
+                    dtype=octets,
+                ),
+                B.vload([0, 0], dtype=octets),
+                dtype=numbers,
+            )
+
+    return implementation
+
+
+def accumulate(sch: Any, block: Any, reduced: Any, target: Target) -> None:
+    """Finish a block C[.., lane] += A[.., step] * B[.., lane, step] with loops (.., lane, step).
+
+    The loop over lanes is cut into vectors, each a `vpdpbusd` where the target has it, and else
+    vector code over the lanes.
+
+    Parameters
+    ----------
+    reduced
+        The outermost reduction loop; the sums start at zero in front of it.
+    """
+    lane, step = sch.get_loops(block)[-2:]
+    width = int(sch.get(lane).extent)
+    lanes = vnni_lanes(target)
+    if lanes and width % lanes == 0:
+        vector, lane = sch.split(lane, [None, lanes])
+        sch.unroll(vector)
+        start = sch.decompose_reduction(block, reduced)
+        sch.vectorize(sch.get_loops(start)[-1])
+        sch.tensorize(lane, dot_intrinsic(lanes))
+        return
+    sch.reorder(step, lane)
+    sch.unroll(step)
+    sch.vectorize(lane)
+    sch.decompose_reduction(block, reduced)

@@ -1,0 +1,244 @@
+"""The knobs of every tunable x86 implementation.
+
+AutoTVM's templates have the candidates of TVM 0.18, in its order. Baton's own implementations
+have spaces around their fallback values, which are always among the candidates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from tvm.target import Target
+
+from ..config import ConfigEntity, SplitEntity
+from ..conv2d import Conv2dWorkload
+from ..matmul import BatchMatmulWorkload, DenseWorkload
+from ..space import ConfigSpace, Define, divisors, register_space
+from . import batch_matmul, conv2d, dense, depthwise, winograd
+from .machine import Machine
+
+# Longest register tile along a row that AutoTVM's templates tried.
+MOST_COLUMNS = 64
+MOST_COLUMNS_3D = 8
+MOST_INNER_ROWS = 16
+
+
+def _at_most(most: int) -> Callable[[SplitEntity], bool]:
+    return lambda entity: entity.size[-1] <= most
+
+
+def _multiple_of(step: int) -> Callable[[SplitEntity], bool]:
+    return lambda entity: entity.size[-1] % step == 0
+
+
+# --- AutoTVM's templates -----------------------------------------------------------------
+
+
+def _conv2d_nchwc(cfg: ConfigSpace, w: Conv2dWorkload, _: Target) -> None:
+    # These extents leave the dilation out, as TVM 0.18's did.
+    height = (w.height - w.kernel[0] + w.padding[0] + w.padding[2]) // w.strides[0] + 1
+    width = (w.width - w.kernel[1] + w.padding[1] + w.padding[3]) // w.strides[1] + 1
+    cfg.define_split("tile_ic", w.in_channels)
+    cfg.define_split("tile_oc", w.out_channels)
+    cfg.define_split("tile_ow", width, policy="verbose", filter=_at_most(MOST_COLUMNS))
+    if w.kernel == (1, 1):
+        cfg.define_knob("tile_oh", [1, 2] if height > 1 else [1])
+    else:
+        cfg.define_knob("unroll_kw", [True, False])
+
+
+def _conv2d_nchwc_int8(cfg: ConfigSpace, w: Conv2dWorkload, _: Target) -> None:
+    cfg.define_split("tile_ic", w.in_channels, filter=_multiple_of(4))
+    cfg.define_split("tile_oc", w.out_channels, filter=_multiple_of(16))
+    cfg.define_split("tile_ow", w.out_width, filter=_at_most(MOST_COLUMNS))
+    if w.kernel == (1, 1):
+        cfg.define_knob("tile_oh", [1, 2] if w.out_height > 1 else [1])
+    else:
+        cfg.define_knob("unroll_kw", [True, False])
+
+
+def _blocked_conv2d(cfg: ConfigSpace, w: Conv2dWorkload, _: Target) -> None:
+    cfg.define_split("tile_ic", w.in_channels)
+    cfg.define_split("tile_oc", w.out_channels)
+    cfg.define_split("tile_ow", w.out_width, filter=_at_most(MOST_COLUMNS))
+    cfg.define_knob("unroll_kw", [True, False])
+
+
+def _conv3d(cfg: ConfigSpace, w: Any, _: Target) -> None:
+    # Without dilation, as TVM 0.18 had it.
+    width = (w.size[2] + w.padding[2] + w.padding[5] - w.kernel[2]) // w.strides[2] + 1
+    cfg.define_split("tile_ic", w.in_channels)
+    cfg.define_split("tile_oc", w.out_channels)
+    cfg.define_split("tile_ow", width, filter=_at_most(MOST_COLUMNS_3D))
+    cfg.define_knob("unroll_kw", [True, False])
+
+
+def _dense_pack(cfg: ConfigSpace, w: DenseWorkload, _: Target) -> None:
+    cfg.define_split("tile_y", w.m, num_outputs=3)
+    cfg.define_split("tile_x", w.n, num_outputs=3)
+    cfg.define_split("tile_k", w.k)
+    cfg.define_split("tile_inner", w.m, filter=_at_most(MOST_INNER_ROWS))
+
+
+def _lane_reduction(cfg: ConfigSpace, w: DenseWorkload | BatchMatmulWorkload, _: Target) -> None:
+    cfg.define_split("tile_y", w.m)
+    cfg.define_split("tile_x", w.n)
+    cfg.define_split("tile_k", w.k)
+
+
+# --- Baton's own implementations ---------------------------------------------------------
+
+
+def _choices(fallback: Any, others: Iterable[Any]) -> list[Any]:
+    """The fallback value first, so that it is in the space whatever the rules say."""
+    return [fallback, *(value for value in dict.fromkeys(others) if value != fallback)]
+
+
+def _around(fallback: int, most: int) -> list[int]:
+    """Sizes of a tile that may leave a remainder: all of them, the fallback's first."""
+    return _choices(fallback, range(1, most + 1))
+
+
+def _conv2d_direct(cfg: ConfigSpace, w: Conv2dWorkload, target: Target) -> None:
+    machine = Machine.from_target(target)
+    base = conv2d.direct_fallback(w, target)
+    block = base.val("oc_block")
+    blocks = [] if w.groups > 1 else [machine.lanes(w.dtype), machine.lanes(w.dtype) // 2]
+    cfg.define_knob("oc_block", _choices(block, [b for b in blocks if b >= conv2d.MIN_BLOCK]))
+    cfg.define_knob("tile_ow", _around(base.val("tile_ow"), min(w.out_width, 28)))
+    chunks = -(-w.out_channels // block)
+    if w.groups > 1:
+        chunks = max(w.out_channels // w.groups // block, 1)
+    cfg.define_knob(
+        "oc_chunks", _choices(base.val("oc_chunks"), [d for d in divisors(chunks) if d <= 8])
+    )
+    cfg.define_knob("channels_outer", _choices(base.val("channels_outer"), [False, True]))
+
+    def fits(config: ConfigEntity) -> bool:
+        channels = -(-w.out_channels // config.val("oc_block"))
+        if w.groups > 1:
+            channels = chunks
+        registers = config.val("tile_ow") * config.val("oc_chunks")
+        return channels % config.val("oc_chunks") == 0 and registers <= 2 * _registers(machine)
+
+    cfg.multi_filter(fits)
+
+
+def _registers(machine: Machine) -> int:
+    return machine.vector_registers
+
+
+def _depthwise_direct(cfg: ConfigSpace, w: Conv2dWorkload, target: Target) -> None:
+    machine = Machine.from_target(target)
+    base = depthwise.direct_fallback(w, target)
+    lanes = machine.lanes(w.dtype)
+    blocks = [lanes, lanes // 2]
+    cfg.define_knob(
+        "oc_block",
+        _choices(base.val("oc_block"), [b for b in blocks if b >= conv2d.MIN_BLOCK]),
+    )
+    cfg.define_knob("tile_oh", _choices(base.val("tile_oh"), _sizes(w.out_height)))
+    cfg.define_knob("tile_ow", _around(base.val("tile_ow"), min(w.out_width, 28)))
+
+
+def _sizes(extent: int) -> list[int]:
+    """Divisors and powers of two."""
+    return sorted({*divisors(extent), *(1 << bit for bit in range(extent.bit_length()))})
+
+
+def _winograd(cfg: ConfigSpace, w: Conv2dWorkload, target: Target) -> None:
+    machine = Machine.from_target(target)
+    base = winograd.fallback(w, target)
+    block = base.val("oc_block")
+    chunks = w.out_channels // block
+    cfg.define_knob("m", _choices(base.val("m"), [2, 4]))
+    cfg.define_knob("oc_block", [block])
+    cfg.define_knob(
+        "oc_tile",
+        _choices(base.val("oc_tile"), [n * block for n in (1, 2, 4) if chunks % n == 0]),
+    )
+    rows, columns = -(-w.out_height // 2), -(-w.out_width // 2)
+    cfg.define_knob("rows", _choices(base.val("rows"), _sizes(rows)))
+    cfg.define_knob("tile_rows", _choices(base.val("tile_rows"), [1, 2, 3, 4, 7]))
+    cfg.define_knob("tile_columns", _around(base.val("tile_columns"), min(columns, 28)))
+    cfg.define_knob("oc_group", _choices(base.val("oc_group"), divisors(chunks)))
+    cfg.define_knob("channels_outer", _choices(base.val("channels_outer"), [False, True]))
+
+    def fits(config: ConfigEntity) -> bool:
+        m, vectors = config.val("m"), config.val("oc_tile") // block
+        tile_rows, tile_columns = config.val("tile_rows"), config.val("tile_columns")
+        down, across = -(-w.out_height // m), -(-w.out_width // m)
+        pixels = tile_rows * tile_columns
+        return (
+            config.val("oc_group") % vectors == 0
+            and config.val("rows") <= down
+            and config.val("rows") % tile_rows == 0
+            and tile_columns <= across
+            and (tile_rows == 1 or tile_columns == across)
+            and pixels * vectors <= 2 * _registers(machine)
+        )
+
+    cfg.multi_filter(fits)
+
+
+def _tiled_product(
+    m: int, n: int, k: int, cfg: ConfigSpace, base: ConfigEntity, lanes: int
+) -> None:
+    """Knobs of `matmul_tile`; `copy_panel` stays as the operands want it."""
+    cfg.define_knob("tile_m", _around(base.val("tile_m"), min(m, 28)))
+    vectors = [count * lanes for count in (1, 2, 3, 4) if count * lanes <= max(n, lanes)]
+    cfg.define_knob("tile_n", _choices(base.val("tile_n"), vectors))
+    cfg.define_knob(
+        "block_k", _choices(base.val("block_k"), [d for d in divisors(k) if 64 <= d <= k])
+    )
+    whole = n % lanes == 0
+    orders = ["bnm", "bmn"] if whole else []
+    cfg.define_knob("task_order", _choices(base.val("task_order"), orders))
+    cfg.define_knob("task_rows", _choices(base.val("task_rows"), _sizes(max(m, 1))))
+    if "copy_panel" in base:
+        cfg.define_knob("copy_panel", [base.val("copy_panel")])
+
+    def fits(config: ConfigEntity) -> bool:
+        row_tiles = -(-m // config.val("tile_m"))
+        registers = config.val("tile_m") * -(-config.val("tile_n") // lanes)
+        in_place = "copy_panel" in base and not base.val("copy_panel")
+        return (
+            config.val("task_rows") <= max(row_tiles, base.val("task_rows"))
+            and registers <= 40
+            and (not in_place or n % config.val("tile_n") == 0)
+            and (row_tiles > 1 or config.val("block_k") == base.val("block_k"))
+        )
+
+    cfg.multi_filter(fits)
+
+
+def _dense_tiled(cfg: ConfigSpace, w: DenseWorkload, target: Target) -> None:
+    lanes = Machine.from_target(target).lanes(w.dtype)
+    _tiled_product(w.m, w.n, w.k, cfg, dense.fallback(w, target), lanes)
+
+
+def _batch_matmul_tiled(cfg: ConfigSpace, w: BatchMatmulWorkload, target: Target) -> None:
+    lanes = Machine.from_target(target).lanes(w.dtype)
+    _tiled_product(w.m, w.n, w.k, cfg, batch_matmul.fallback(w, target), lanes)
+
+
+_SPACES: dict[str, Define] = {
+    "conv2d_NCHWc.x86": _conv2d_nchwc,
+    "conv2d_NCHWc_int8.x86": _conv2d_nchwc_int8,
+    "depthwise_conv2d_NCHWc.x86": _blocked_conv2d,
+    "group_conv2d_nchw.x86": _blocked_conv2d,
+    "conv3d_ncdhw.x86": _conv3d,
+    "conv3d_ndhwc.x86": _conv3d,
+    "dense_pack.x86": _dense_pack,
+    "dense_nopack.x86": _lane_reduction,
+    "batch_matmul.x86": _lane_reduction,
+    conv2d.DIRECT: _conv2d_direct,
+    depthwise.DIRECT: _depthwise_direct,
+    winograd.NAME: _winograd,
+    dense.PACKED: _dense_tiled,
+    dense.TILED: _dense_tiled,
+    batch_matmul.TILED: _batch_matmul_tiled,
+}
+for _name, _define in _SPACES.items():
+    register_space(_name, _define)

@@ -1,0 +1,51 @@
+"""Runs the kernel of a tuning record in the emulation and compares it with float64."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from tvm import ir, relax, tirx
+
+from compiler.autotvm import MeasureInput
+from compiler.autotvm.dispatcher import ApplyHistoryBest
+from compiler.autotvm.rebuild import Program, program_of
+from compiler.autotvm.record import MeasureResult
+from compiler.lowering.fuse import called_kernel, fuse
+from compiler.lowering.select import select_implementations
+from schedules import rules
+from tests.schedules.cuda.checking import TARGET
+from tests.schedules.cuda.emulation import Emulated
+
+
+def scheduled_kernel(inp: MeasureInput, program: Program) -> tuple[rules.Scheduled, list]:
+    """The one kernel of the program built under the record, and the values of its operands."""
+    records = ApplyHistoryBest([(inp, MeasureResult((1.0,), 0, 0.0, 0.0))])
+    module = select_implementations(program.mod, "main", TARGET, records.query)
+    module, _ = fuse(module, TARGET)
+    calls = []
+
+    def visit(expr: relax.Expr) -> None:
+        if called_kernel(expr) is not None:
+            calls.append(expr)
+
+    relax.analysis.post_order_visit(module["main"], visit)
+    (call,) = calls
+    kernel = module[called_kernel(call)]
+    assert isinstance(kernel, tirx.PrimFunc)
+    values = [
+        arg.value.numpy() if isinstance(arg, ir.GenericConst) else program.inputs[arg.name]
+        for arg in call.args[1].fields
+    ]
+    scheduled = rules.schedule(kernel, TARGET)
+    assert scheduled is not None
+    return scheduled, values
+
+
+def emulate_record(inp: MeasureInput, folder: Path) -> float:
+    """Largest error of a record's kernel, relative to the largest element of its result."""
+    program = program_of(inp.task, np.random.default_rng(0))
+    scheduled, values = scheduled_kernel(inp, program)
+    assert scheduled.rule == inp.task.name, f"{inp.task.name} became {scheduled.rule}"
+    (found,) = Emulated(scheduled.func, TARGET, folder)(values)
+    return float(np.abs(found - program.expected).max() / np.abs(program.expected).max())
