@@ -1,7 +1,8 @@
 """Baton: Relay-era compile pipelines on today's TVM.
 
 Submodules load on first use: `compiler.relay`, `compiler.partition`, `compiler.autotvm`,
-`compiler.auto_scheduler`, `compiler.runtime`, `compiler.target`.
+`compiler.auto_scheduler`, `compiler.runtime`, `compiler.target`, `compiler.gluon` with its array
+functions `compiler.np` and `compiler.npx`.
 """
 
 from .lazy import lazy_attributes
@@ -11,15 +12,19 @@ __version__ = "0.1.0"
 __getattr__ = lazy_attributes(
     __name__,
     {
-        name: f".{name}"
-        for name in (
-            "auto_scheduler",
-            "autotvm",
-            "partition",
-            "relay",
-            "runtime",
-            "symbol",
-            "target",
-        )
+        **{name: f".gluon.{name}" for name in ("np", "npx")},
+        **{
+            name: f".{name}"
+            for name in (
+                "auto_scheduler",
+                "autotvm",
+                "gluon",
+                "partition",
+                "relay",
+                "runtime",
+                "symbol",
+                "target",
+            )
+        },
     },
 )

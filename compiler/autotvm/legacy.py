@@ -38,6 +38,8 @@ def current_spelling(task: str, args: list[Any]) -> tuple[str, list[Any]]:
         args = _batch_matmul_args(args)
     elif task == "conv2d_transpose_nchw.cuda" and 5 <= len(args) < 7:
         args = [*args, *[[0, 0], 1][len(args) - 5 :]]  # output_padding, groups
+    elif task == "conv1d_transpose_nchw.cuda" and len(args) > 3 and len(args[3]) == 1:
+        args = [*args[:3], args[3] * 2, *args[4:]]  # Relay kept the padding as the model said it
     return task, args
 
 

@@ -20,9 +20,11 @@ if TYPE_CHECKING:
     import tvm
 
     from ..lowering.report import Report
+    from ..runtime.factory import FactoryModule
 
 # Largest error of a right result, relative to the largest element.
 TOLERANCE = 1e-4
+_ELEMENT_TYPES = frozenset(("float32", "float64", "int8", "uint8"))
 
 
 @dataclass(frozen=True)
@@ -34,8 +36,10 @@ class Outcome:
     source : str
         "topi:<log>:<line>".
     task : str
-    built, right : bool
-        Whether the operator was built from this very record, and computed the right numbers.
+    built : bool
+        Whether the operator was built from this very record.
+    right : bool or None
+        Whether it computed the right numbers; None where the machine lacks the device to run it.
     reason : str
         Why not; empty when right.
     error : float
@@ -45,14 +49,17 @@ class Outcome:
     source: str
     task: str
     built: bool
-    right: bool
+    right: bool | None
     reason: str = ""
     error: float = 0.0
 
 
 @dataclass(frozen=True)
 class Program:
-    """One operator as a module, the values of its parameters, and its result in float64."""
+    """One operator as a module, the values of its parameters, and its exact result.
+
+    The result is in float64, or in int64 for an operator on integers.
+    """
 
     mod: tvm.IRModule
     inputs: dict[str, np.ndarray]
@@ -67,18 +74,26 @@ def rebuild(inp: MeasureInput, target: Any, seed: int = 0) -> Outcome:
     inp : MeasureInput
         A successful record; a failure of its build is part of the outcome.
     target : tvm.target.Target
-        Of this machine, with a key that the record's target has.
+        With a key that the record's target has. Where this machine has no such device, the
+        operator is built and not run.
     """
     task, source = inp.task, inp.config.source
     try:
+        if not set(inp.target.keys) & set(map(str, target.keys)):
+            keys = ", ".join(map(str, target.keys))
+            raise RecordError(f"tuned for {inp.target}, which has no key of {keys}")
         program = program_of(task, np.random.default_rng(seed))
-        used, result = _run(inp, program, target)
+        library, used = build_alone(inp, program, target)
+        result = _run(library, program, target) if used else None
     except BatonError as failure:
         return Outcome(source, task.name, False, False, str(failure).splitlines()[0])
     if not used:
         return Outcome(source, task.name, False, False, "no kernel took the record")
+    if result is None:
+        return Outcome(source, task.name, True, None, "built; this machine has no device to run it")
     error = float(np.abs(result - program.expected).max() / np.abs(program.expected).max())
-    right = error <= TOLERANCE  # false for NaN
+    tolerance = TOLERANCE if program.expected.dtype.kind == "f" else 0.0
+    right = error <= tolerance  # false for NaN
     reason = "" if right else f"relative error {error:.1e}"
     return Outcome(source, task.name, True, right, reason, error)
 
@@ -94,17 +109,21 @@ def program_of(task: LoggedTask, rng: np.random.Generator) -> Program:
     made = _PROGRAMS.get(task.name)
     if made is None:
         raise RecordError(f"no template {task.name}")
-    types = [a[2] for a in task.args if isinstance(a, (list, tuple)) and a[:1] == ("TENSOR",)]
-    if not {"float32", "float64"}.issuperset(types):
+    tensors = [a for a in task.args if isinstance(a, (list, tuple)) and a[:1] == ("TENSOR",)]
+    malformed = [tensor for tensor in tensors if len(tensor) != 3]
+    if malformed:
+        raise RecordError(f"malformed tensor {malformed[0]}: it is no (TENSOR, shape, dtype)")
+    types = [dtype for _, _, dtype in tensors]
+    if not _ELEMENT_TYPES.issuperset(types):
         raise RecordError(f"no template {task.name} for {' x '.join(types)}")
     return made(rng, *task.args)
 
 
-def _run(inp: MeasureInput, program: Program, target: Any) -> tuple[bool, np.ndarray]:
+def build_alone(inp: MeasureInput, program: Program, target: Any) -> tuple[FactoryModule, bool]:
+    """The library of a program built under one record, and whether a kernel took the record."""
     import tvm
 
     from ..lowering.build import build
-    from ..runtime import graph_executor
     from .dispatcher import ApplyHistoryBest
 
     config = replace(inp.config, source="topi:rebuilt:1")
@@ -113,10 +132,21 @@ def _run(inp: MeasureInput, program: Program, target: Any) -> tuple[bool, np.nda
     with records, tvm.transform.PassContext(opt_level=3):
         library = build(program.mod, target)
     report = cast("Report", library.report)
-    used = any(kernel.source == config.source for kernel in report.kernels)
-    module = graph_executor.GraphModule(library["default"](tvm.cpu()))
+    return library, any(kernel.source == config.source for kernel in report.kernels)
+
+
+def _run(library: FactoryModule, program: Program, target: Any) -> np.ndarray | None:
+    """The first output on the target's device; None where this machine has none."""
+    import tvm
+
+    from ..runtime import graph_executor
+
+    device = tvm.device("cuda" if target.kind.name == "cuda" else "cpu")
+    if not device.exist:
+        return None
+    module = graph_executor.GraphModule(library["default"](device))
     module.run(**program.inputs)
-    return used, module.get_output(0).numpy()
+    return module.get_output(0).numpy()
 
 
 def _four_sided(task: LoggedTask) -> LoggedTask:
@@ -150,11 +180,19 @@ def _module(
 
 def _values(rng: Any, tensor: Any) -> np.ndarray:
     _, shape, dtype = tensor
+    if "int" in dtype:
+        limits = np.iinfo(dtype)
+        return rng.integers(limits.min, limits.max, shape, dtype, endpoint=True)
     return rng.uniform(-1, 1, shape).astype(dtype)
 
 
+def _exact(values: np.ndarray) -> np.ndarray:
+    """The values in the type of `Program.expected`."""
+    return values.astype("float64" if values.dtype.kind == "f" else "int64")
+
+
 def _conv2d(
-    rng: Any, data: Any, weight: Any, strides: Any, padding: Any, dilation: Any, *_: Any
+    rng: Any, data: Any, weight: Any, strides: Any, padding: Any, dilation: Any, *rest: Any
 ) -> Program:
     from tvm import relax
 
@@ -163,7 +201,9 @@ def _conv2d(
     groups = x.shape[1] // w.shape[1]
 
     def emit(x_var: Any, w_const: Any) -> Any:
-        return relax.op.nn.conv2d(x_var, w_const, strides, padding, dilation, groups)
+        return relax.op.nn.conv2d(
+            x_var, w_const, strides, padding, dilation, groups, out_dtype=rest[-1]
+        )
 
     expected = convolution(x, w, strides, padding, dilation)
     return Program(_module(emit, {"data": x}, [w]), {"data": x}, expected)
@@ -222,16 +262,22 @@ def _conv3d_in(
     return Program(_module(emit, {"data": x}, [w]), {"data": x}, expected)
 
 
-def _dense(rng: Any, data: Any, weight: Any, *_: Any) -> Program:
+def _dense(rng: Any, data: Any, weight: Any, bias: Any, out_dtype: str) -> Program:
     from tvm import relax
 
     x, w = _values(rng, data), _values(rng, weight)
 
     def emit(x_var: Any, w_const: Any) -> Any:
-        return relax.op.matmul(x_var, relax.op.permute_dims(w_const))
+        return relax.op.matmul(x_var, relax.op.permute_dims(w_const), out_dtype)
 
-    expected = x.astype("float64") @ w.astype("float64").T
+    expected = _exact(x) @ _exact(w).T
     return Program(_module(emit, {"data": x}, [w]), {"data": x}, expected)
+
+
+def _dense_int8(rng: Any, data: Any, weight: Any, *rest: Any) -> Program:
+    """Weights (N/16, K/4, 16, 4), as TVM's layout pass packed them."""
+    tag, (tiles, groups, lanes, step), dtype = weight
+    return _dense(rng, data, (tag, (tiles * lanes, groups * step), dtype), *rest)
 
 
 def _batch_matmul(
@@ -250,16 +296,48 @@ def _batch_matmul(
 
     def emit(*operands: Any) -> Any:
         read = [relax.op.permute_dims(x, [0, 2, 1]) if t else x for x, t in zip(operands, flips)]
-        return relax.op.matmul(*read)
+        return relax.op.matmul(*read, out_dtype)
 
-    a, b = (
-        (x.transpose(0, 2, 1) if t else x).astype("float64") for x, t in zip(values.values(), flips)
-    )
+    a, b = (_exact(x.transpose(0, 2, 1) if t else x) for x, t in zip(values.values(), flips))
     return Program(_module(emit, values, []), values, a @ b)
+
+
+def _depthwise(rng: Any, data: Any, weight: Any, *rest: Any) -> Program:
+    """Weights (channels, multiplier, KH, KW)."""
+    tag, (channels, multiplier, *kernel), dtype = weight
+    return _conv2d(rng, data, (tag, (channels * multiplier, 1, *kernel), dtype), *rest)
+
+
+def _conv_transpose(
+    rng: Any,
+    data: Any,
+    weight: Any,
+    strides: Any,
+    padding: Any,
+    out_dtype: str,
+    beyond: Any = (),
+    groups: int = 1,
+) -> Program:
+    from tvm import relax
+
+    rank = len(strides)
+    x, w = _values(rng, data), _values(rng, weight)
+    padding = tuple(padding) * (2 * rank // len(padding))
+    beyond = tuple(beyond) or (0,) * rank
+    operator = relax.op.nn.conv2d_transpose if rank == 2 else relax.op.nn.conv1d_transpose
+
+    def emit(x_var: Any, w_const: Any) -> Any:
+        return operator(x_var, w_const, strides, padding, beyond, groups=groups)
+
+    expected = transposed_convolution(x, w, strides, padding, beyond, groups)
+    return Program(_module(emit, {"data": x}, [w]), {"data": x}, expected)
 
 
 _PROGRAMS: dict[str, Callable[..., Program]] = {
     "conv2d_NCHWc.x86": _conv2d,
+    "conv2d_NCHWc_int8.x86": _conv2d,
+    "dense_int8.x86": _dense_int8,
+    "batch_matmul_int8.x86": _batch_matmul,
     "depthwise_conv2d_NCHWc.x86": _conv2d,
     "group_conv2d_nchw.x86": _conv2d,
     "conv3d_ncdhw.x86": _conv3d,
@@ -267,6 +345,15 @@ _PROGRAMS: dict[str, Callable[..., Program]] = {
     "dense_pack.x86": _dense,
     "dense_nopack.x86": _dense,
     "batch_matmul.x86": _batch_matmul,
+    "conv2d_nchw.cuda": _conv2d,
+    "conv2d_nchw_winograd.cuda": _conv2d,
+    "group_conv2d_nchw.cuda": _conv2d,
+    "depthwise_conv2d_nchw.cuda": _depthwise,
+    "conv2d_transpose_nchw.cuda": _conv_transpose,
+    "conv1d_transpose_nchw.cuda": _conv_transpose,
+    "dense_small_batch.gpu": _dense,
+    "dense_large_batch.gpu": _dense,
+    "batch_matmul.cuda": _batch_matmul,
 }
 
 
@@ -277,7 +364,7 @@ def convolution(
     padding: Sequence[int],
     dilation: Sequence[int],
 ) -> np.ndarray:
-    """Convolution of (N, C, *spatial) with (O, C/groups, *kernel), in float64.
+    """Convolution of (N, C, *spatial) with (O, C/groups, *kernel), in float64 or int64.
 
     Parameters
     ----------
@@ -286,7 +373,7 @@ def convolution(
     """
     rank = len(strides)
     sides = list(zip(padding[:rank], padding[rank:], strict=True))
-    padded = np.pad(x.astype("float64"), [(0, 0), (0, 0), *sides])
+    padded = np.pad(_exact(x), [(0, 0), (0, 0), *sides])
     batch, channels = padded.shape[:2]
     out_channels, per_group, *kernel = weight.shape
     groups = channels // per_group
@@ -294,8 +381,9 @@ def convolution(
         (size - (taps - 1) * step - 1) // stride + 1
         for size, taps, step, stride in zip(padded.shape[2:], kernel, dilation, strides)
     ]
-    split = weight.astype("float64").reshape(groups, out_channels // groups, per_group, *kernel)
-    total = np.zeros((batch, groups, out_channels // groups, math.prod(extents)))
+    split = _exact(weight).reshape(groups, out_channels // groups, per_group, *kernel)
+    shape = (batch, groups, out_channels // groups, math.prod(extents))
+    total = np.zeros(shape, padded.dtype)
     everything = slice(None)
     for tap in itertools.product(*map(range, kernel)):
         window: list[Any] = [
@@ -307,3 +395,48 @@ def convolution(
         taps: tuple[Any, ...] = (everything, everything, everything, *tap)
         total += split[taps] @ read.reshape(batch, groups, per_group, -1)
     return total.reshape(batch, out_channels, *extents)
+
+
+def transposed_convolution(
+    x: np.ndarray,
+    weight: np.ndarray,
+    strides: Sequence[int],
+    padding: Sequence[int],
+    beyond: Sequence[int],
+    groups: int = 1,
+) -> np.ndarray:
+    """Transposed convolution of (N, C, *spatial) with (C, O, *kernel), in float64.
+
+    Parameters
+    ----------
+    padding
+        Of every spatial axis the front, then of every one the back.
+    beyond
+        Rows and columns added at the end of each spatial axis.
+    """
+    batch, channels, *size = x.shape
+    _, out_channels, *kernel = weight.shape
+    rank, per_group = len(strides), channels // groups
+    extents = [
+        (extent - 1) * stride + taps + extra
+        for extent, stride, taps, extra in zip(size, strides, kernel, beyond)
+    ]
+    total = np.zeros((batch, groups, out_channels, *extents))
+    read = x.astype("float64").reshape(batch, groups, per_group, -1)
+    split = weight.astype("float64").reshape(groups, per_group, out_channels, *kernel)
+    everything = slice(None)
+    for tap in itertools.product(*map(range, kernel)):
+        taps: tuple[Any, ...] = (everything, everything, everything, *tap)
+        product = split[taps].transpose(0, 2, 1) @ read
+        window: list[Any] = [
+            slice(at, at + (extent - 1) * stride + 1, stride)
+            for at, extent, stride in zip(tap, size, strides)
+        ]
+        places: tuple[Any, ...] = (everything, everything, everything, *window)
+        total[places] += product.reshape(batch, groups, out_channels, *size)
+    crop: list[Any] = [
+        slice(padding[axis], extents[axis] - padding[axis + rank]) for axis in range(rank)
+    ]
+    merged = total.reshape(batch, groups * out_channels, *extents)
+    places = (everything, everything, *crop)
+    return merged[places]

@@ -27,6 +27,7 @@ from typing import Any, NamedTuple
 from schedules.config import ConfigEntity
 
 from ..errors import RecordError
+from ..lazy import lazy_attributes
 from .legacy import current_spelling, translate_version_0_1
 from .log_target import LogTarget, log_target
 from .workload import digest_of_json, normalize, to_tuple
@@ -296,6 +297,14 @@ def load_from_file(
         yield _measured(raw, f"topi:{name}:{raw.line}")
 
 
+def load_from_buffer(
+    file: Iterable[str], strict: bool = False
+) -> Iterator[tuple[MeasureInput, MeasureResult]]:
+    """Read the records of an open text file, as `load_from_file` does."""
+    for raw in scan(file, "<buffer>", strict):
+        yield _measured(raw, f"topi:<buffer>:{raw.line}")
+
+
 def decode(row: str, protocol: str = "json") -> tuple[MeasureInput, MeasureResult]:
     """Read one line of a log.
 
@@ -338,3 +347,10 @@ def _measured(raw: RawRecord, source: str) -> tuple[MeasureInput, MeasureResult]
     task = LoggedTask(raw.input.task, to_tuple(normalize(raw.input.args)))
     result = MeasureResult(raw.costs, raw.error_no, raw.all_cost, raw.timestamp)
     return MeasureInput(raw.input.target, task, config, raw.space_index), result
+
+
+# Scripts find these under `autotvm.record`.
+__getattr__ = lazy_attributes(
+    __package__ or "",
+    {name: ".picking" for name in ("measure_str_key", "pick_best", "split_workload")},
+)

@@ -1,0 +1,60 @@
+"""Measuring AutoTVM's candidates: `measure_option` and the names that scripts use for its parts."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from ..errors import BatonError
+from ..measure.builder import LocalBuilder
+from ..measure.candidate import Candidate, MeasureErrorNo, MeasureResult
+from ..measure.rpc import RPCRunner
+from ..measure.runner import LocalRunner
+from .record import MeasureInput
+
+__all__ = [
+    "LocalBuilder",
+    "LocalRunner",
+    "MeasureErrorNo",
+    "MeasureInput",
+    "MeasureResult",
+    "RPCRunner",
+    "measure",
+    "measure_option",
+]
+
+
+def measure_option(builder: Any = "local", runner: Any = "local") -> dict[str, Any]:
+    """Who builds and who runs candidates, as `tuner.tune` takes it.
+
+    Parameters
+    ----------
+    builder : LocalBuilder or "local"
+    runner : LocalRunner, RPCRunner or "local"
+
+    Raises
+    ------
+    BatonError
+        Either is a string other than "local".
+    """
+    parts = {"builder": builder, "runner": runner}
+    for name, make in (("builder", LocalBuilder), ("runner", LocalRunner)):
+        if parts[name] == "local":
+            parts[name] = make()
+        elif isinstance(parts[name], str):
+            raise BatonError(f"{name} {parts[name]!r} is not known; give 'local' or an object")
+    return parts
+
+
+def measure(option: dict[str, Any], candidates: Sequence[Candidate]) -> list[MeasureResult]:
+    """Build and run candidates, and delete what was built."""
+    builds = option["builder"].build(candidates)
+    try:
+        return option["runner"].run(candidates, builds)
+    finally:
+        for built in builds:
+            if built.path:
+                with contextlib.suppress(OSError):
+                    os.unlink(built.path)

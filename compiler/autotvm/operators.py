@@ -1,0 +1,476 @@
+"""Operators that tasks tune: from a task's arguments to a kernel, and its right result.
+
+A task's arguments are those of the old templates: plain tensors, whatever layout the kernel reads.
+The kernel alone is tuned: packed weights and blocked data are its inputs, nothing is fused behind.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from tvm import te
+from tvm.target import Target
+
+import schedules.x86
+import schedules.x86.spaces  # noqa: F401  (registers the knobs)
+from schedules import strategy
+from schedules.config import ConfigEntity, InstantiationError
+from schedules.conv2d import Conv2dWorkload
+from schedules.conv3d import Conv3dWorkload
+from schedules.matmul import BatchMatmulWorkload, DenseWorkload, Operand
+from schedules.x86.conv2d import fewest_vectors, oc_block_of
+from schedules.x86.group_conv2d_template import within_groups
+from schedules.x86.machine import Machine
+
+from ..lowering.layout import PLAIN
+from ..lowering.ops.conv2d import READ_PLAIN_BELOW, input_block, plain_if_unblocked
+from .rebuild import convolution
+
+_SEED = 0
+
+
+@dataclass(frozen=True)
+class Operator:
+    """An operator family of the schedule library.
+
+    Attributes
+    ----------
+    name : str
+        As the strategies know it: "nn.conv2d".
+    workload : (task arguments) -> workload
+    flop : workload -> float
+        Operations of one call, a multiply-add being two.
+    kernel : (implementation, workload, config, target) -> tensors
+        Inputs and output of the kernel's compute, in the layouts that the config asks for.
+    values : (workload, rng) -> arrays
+        Random inputs, plain.
+    arrange : (implementation, workload, config, tensors, arrays) -> arrays
+        The same as the kernel reads them.
+    expected : (workload, arrays) -> array
+        The right result, plain, in float64.
+    plain : (workload, array) -> array
+        The kernel's result, plain.
+    """
+
+    name: str
+    workload: Callable[[tuple], Any]
+    flop: Callable[[Any], float]
+    kernel: Callable[..., list[te.Tensor]]
+    values: Callable[[Any, np.random.Generator], list[np.ndarray]]
+    arrange: Callable[..., list[np.ndarray]]
+    expected: Callable[[Any, Sequence[np.ndarray]], np.ndarray]
+    plain: Callable[[Any, np.ndarray], np.ndarray]
+
+
+@dataclass(frozen=True)
+class Tunable:
+    """An implementation of an operator for one workload."""
+
+    operator: Operator
+    implementation: strategy.Implementation
+    workload: Any
+
+
+def find(name: str, args: tuple, target: Target) -> Tunable:
+    """The implementation that a task tunes.
+
+    Parameters
+    ----------
+    name : str
+        Of the implementation, which is that of the task.
+    args : tuple
+        The task's arguments.
+
+    Raises
+    ------
+    InstantiationError
+        The library has no such implementation on the target, or it does not take the arguments.
+    """
+    known = False
+    for operator in OPERATORS.values():
+        for implementation in strategy.registered(operator.name, target):
+            if implementation.name != name:
+                continue
+            known = True
+            try:
+                workload = operator.workload(args)
+            except (TypeError, ValueError, IndexError, KeyError) as error:
+                raise InstantiationError(f"{name} can't take the arguments {args}") from error
+            if implementation.takes(workload, target):
+                return Tunable(operator, implementation, workload)
+    why = "does not take these arguments" if known else "is no implementation of the library"
+    raise InstantiationError(f"{name} {why} for {target.kind.name}: {args}")
+
+
+class OperatorReference:
+    """The right result of a tunable's kernel on seeded inputs; a `measure.Reference`."""
+
+    def __init__(self, tunable: Tunable, config: ConfigEntity, target: Target) -> None:
+        self.tunable = tunable
+        self.config = config
+        self.target = target
+        rng = np.random.default_rng(_SEED)
+        self._values = tunable.operator.values(tunable.workload, rng)
+
+    def arguments(self) -> list[np.ndarray]:
+        """Inputs as the kernel reads them, and room for its result."""
+        operator, w = self.tunable.operator, self.tunable.workload
+        tensors = operator.kernel(self.tunable.implementation, w, self.config, self.target)
+        out = np.zeros([int(dim) for dim in tensors[-1].shape], str(tensors[-1].dtype))
+        arranged = operator.arrange(
+            self.tunable.implementation, w, self.config, tensors, self._values
+        )
+        return [*(np.ascontiguousarray(value) for value in arranged), out]
+
+    def relative_error(self, arguments: Sequence[np.ndarray]) -> float:
+        """Largest error relative to the largest element."""
+        operator, w = self.tunable.operator, self.tunable.workload
+        expected = operator.expected(w, self._values)
+        found = operator.plain(w, arguments[-1])
+        scale = float(np.abs(expected).max()) or 1.0
+        return float(np.abs(found - expected).max()) / scale
+
+
+def _random(rng: np.random.Generator, shape: Sequence[int], dtype: str) -> np.ndarray:
+    if dtype.startswith(("int", "uint")):
+        return rng.integers(0, 8, tuple(shape)).astype(dtype)
+    return rng.uniform(-1, 1, tuple(shape)).astype(dtype)
+
+
+def _tensor(value: Any) -> tuple[tuple[int, ...], str]:
+    _, shape, dtype = value
+    return tuple(int(dim) for dim in shape), str(dtype)
+
+
+def _ints(values: Any) -> Any:
+    return tuple(int(value) for value in values)
+
+
+def _placeholder(name: str, shape: Sequence[int], dtype: str) -> te.Tensor:
+    return te.placeholder(tuple(int(dim) for dim in shape), dtype, name=name)
+
+
+# --- conv2d ------------------------------------------------------------------------------
+
+
+def _conv2d_workload(args: tuple) -> Conv2dWorkload:
+    data, weight, strides, padding, dilation, *rest = args
+    (batch, channels, height, width), dtype = _tensor(data)
+    (out_channels, per_group, *kernel), _ = _tensor(weight)
+    padding = _ints(padding)
+    return Conv2dWorkload(
+        batch,
+        channels,
+        height,
+        width,
+        out_channels,
+        _ints(kernel),
+        _ints(strides),
+        padding * (4 // len(padding)),
+        _ints(dilation),
+        channels // per_group,
+        dtype,
+        str(rest[-1]) if rest else dtype,
+        constant_weight=True,
+    )
+
+
+def _conv2d_flop(w: Conv2dWorkload) -> float:
+    taps = w.in_channels // w.groups * math.prod(w.kernel)
+    return 2.0 * w.batch * w.out_channels * w.out_height * w.out_width * taps
+
+
+def _conv2d_blocks(w: Conv2dWorkload, config: ConfigEntity, target: Target) -> tuple[Any, int]:
+    """The config as the lowering uses it, and the channel block of the input.
+
+    The input comes as a convolution of the same channels would leave it.
+    """
+    if w.groups > 1 and not w.is_depthwise and "tile_oc" in config:
+        config = within_groups(w, config)
+    present = PLAIN
+    if w.in_channels >= READ_PLAIN_BELOW:
+        present = fewest_vectors(w.in_channels, Machine.from_target(target).lanes(w.dtype))
+    return config, input_block(w, config, present, oc_block_of(config))
+
+
+def _conv2d_kernel(
+    impl: strategy.Implementation, w: Conv2dWorkload, config: ConfigEntity, target: Target
+) -> list[te.Tensor]:
+    config, block = _conv2d_blocks(w, config, target)
+    if block == PLAIN:
+        shape: tuple[int, ...] = (w.batch, w.in_channels, w.height, w.width)
+    else:
+        shape = (w.batch, -(-w.in_channels // block), w.height, w.width, block)
+    data = _placeholder("data", shape, w.dtype)
+    assert impl.pack is not None
+    packed = impl.pack(np, np.zeros(_conv2d_weight_shape(w), w.dtype), config, block)
+    weight = _placeholder("weight", packed.shape, str(packed.dtype))
+    return [data, weight, plain_if_unblocked(impl.compute(w, config, data, weight))]
+
+
+def _conv2d_weight_shape(w: Conv2dWorkload) -> tuple[int, ...]:
+    return (w.out_channels, w.in_channels // w.groups, *w.kernel)
+
+
+def _conv2d_values(w: Conv2dWorkload, rng: np.random.Generator) -> list[np.ndarray]:
+    data = _random(rng, (w.batch, w.in_channels, w.height, w.width), w.dtype)
+    return [data, _random(rng, _conv2d_weight_shape(w), w.dtype)]
+
+
+def _conv2d_arrange(
+    impl: strategy.Implementation,
+    w: Conv2dWorkload,
+    config: ConfigEntity,
+    tensors: Sequence[te.Tensor],
+    values: Sequence[np.ndarray],
+) -> list[np.ndarray]:
+    data, weight = values
+    block = PLAIN
+    if len(tensors[0].shape) == 5:
+        block = int(tensors[0].shape[4])
+        data = _blocked(data, block)
+    if w.groups > 1 and not w.is_depthwise and "tile_oc" in config:
+        config = within_groups(w, config)
+    assert impl.pack is not None
+    return [data, impl.pack(np, weight, config, block)]
+
+
+def _blocked(data: np.ndarray, block: int) -> np.ndarray:
+    """(N, C, H, W) -> (N, C/b, H, W, b), filled up with zeros."""
+    n, channels, height, width = data.shape
+    padded = np.pad(data, ((0, 0), (0, -channels % block), (0, 0), (0, 0)))
+    return padded.reshape(n, -1, block, height, width).transpose(0, 1, 3, 4, 2)
+
+
+def _conv2d_expected(w: Conv2dWorkload, values: Sequence[np.ndarray]) -> np.ndarray:
+    return convolution(values[0], values[1], w.strides, w.padding, w.dilation)
+
+
+def _conv2d_plain(w: Conv2dWorkload, result: np.ndarray) -> np.ndarray:
+    if result.ndim == 4:
+        return result
+    n, _, height, width, _ = result.shape
+    plain = result.transpose(0, 1, 4, 2, 3).reshape(n, -1, height, width)
+    return plain[:, : w.out_channels]
+
+
+# --- conv3d ------------------------------------------------------------------------------
+
+
+def _conv3d_workload(args: tuple) -> Conv3dWorkload:
+    data, weight, strides, padding, dilation, groups, out_dtype = args
+    shape, dtype = _tensor(data)
+    kernel, _ = _tensor(weight)
+    groups = int(groups)
+    # The arguments of both layouts look alike; only one has channels that fit the kernel's.
+    channels_last = shape[1] != kernel[1] * groups
+    if channels_last:
+        batch, size, channels = shape[0], shape[1:4], shape[4]
+        taps, out_channels = kernel[:3], kernel[4]
+    else:
+        batch, channels, size = shape[0], shape[1], shape[2:]
+        taps, out_channels = kernel[2:], kernel[0]
+    return Conv3dWorkload(
+        batch,
+        channels,
+        _ints(size),
+        out_channels,
+        _ints(taps),
+        _ints(strides),
+        _ints(padding),
+        _ints(dilation),
+        groups,
+        dtype,
+        str(out_dtype),
+        channels_last,
+    )
+
+
+def _conv3d_flop(w: Conv3dWorkload) -> float:
+    taps = w.in_channels // w.groups * math.prod(w.kernel)
+    return 2.0 * w.batch * w.out_channels * math.prod(w.out_size) * taps
+
+
+def _conv3d_shapes(w: Conv3dWorkload) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    data, weight, *_ = w.autotvm_args()
+    return data[1], weight[1]
+
+
+def _conv3d_kernel(
+    impl: strategy.Implementation, w: Conv3dWorkload, config: ConfigEntity, _: Target
+) -> list[te.Tensor]:
+    data_shape, weight_shape = _conv3d_shapes(w)
+    data = _placeholder("data", data_shape, w.dtype)
+    pack: Any = impl.pack
+    packed = pack(w, np, np.zeros(weight_shape, w.dtype), config)
+    weight = _placeholder("weight", packed.shape, w.dtype)
+    return [data, weight, impl.compute(w, config, data, weight)]
+
+
+def _conv3d_values(w: Conv3dWorkload, rng: np.random.Generator) -> list[np.ndarray]:
+    return [_random(rng, shape, w.dtype) for shape in _conv3d_shapes(w)]
+
+
+def _conv3d_arrange(
+    impl: strategy.Implementation,
+    w: Conv3dWorkload,
+    config: ConfigEntity,
+    _: Any,
+    values: Sequence[np.ndarray],
+) -> list[np.ndarray]:
+    pack: Any = impl.pack
+    return [values[0], pack(w, np, values[1], config)]
+
+
+def _conv3d_expected(w: Conv3dWorkload, values: Sequence[np.ndarray]) -> np.ndarray:
+    data, weight = values
+    if w.channels_last:
+        data, weight = data.transpose(0, 4, 1, 2, 3), weight.transpose(4, 3, 0, 1, 2)
+    result = convolution(data, weight, w.strides, w.padding, w.dilation)
+    return result.transpose(0, 2, 3, 4, 1) if w.channels_last else result
+
+
+# --- matrix products ---------------------------------------------------------------------
+
+
+def _dense_workload(args: tuple) -> DenseWorkload:
+    """Arguments of AutoTVM's templates, or those of `DenseWorkload.stored_args`."""
+    (m, k), dtype = _tensor(args[0])
+    shape, _ = _tensor(args[1])
+    if args[2] is None:
+        return DenseWorkload((m,), shape[0], k, dtype, str(args[3]))
+    operand = Operand(shape, _ints(args[2]))
+    return DenseWorkload((m,), operand.shape[-1], k, dtype, str(args[3]), operand)
+
+
+def _dense_kernel(
+    impl: strategy.Implementation, w: DenseWorkload, config: ConfigEntity, _: Target
+) -> list[te.Tensor]:
+    x = _placeholder("x", (*w.lead, w.k), w.dtype)
+    shape = (w.k, w.n) if w.weight is None else w.weight.stored
+    if impl.pack is not None:
+        shape = impl.pack(np, np.zeros((w.k, w.n), w.dtype), config).shape
+    weight = _placeholder("weight", shape, w.dtype)
+    return [x, weight, impl.compute(w, config, x, weight)]
+
+
+def _dense_values(w: DenseWorkload, rng: np.random.Generator) -> list[np.ndarray]:
+    return [_random(rng, (*w.lead, w.k), w.dtype), _random(rng, (w.k, w.n), w.dtype)]
+
+
+def _dense_arrange(
+    impl: strategy.Implementation,
+    w: DenseWorkload,
+    config: ConfigEntity,
+    _: Any,
+    values: Sequence[np.ndarray],
+) -> list[np.ndarray]:
+    x, weight = values
+    if impl.pack is not None:
+        return [x, impl.pack(np, weight, config)]
+    return [x, weight if w.weight is None else _stored(weight, w.weight)]
+
+
+def _stored(value: np.ndarray, operand: Operand) -> np.ndarray:
+    """A stack of matrices as its operand lies in memory."""
+    return value.transpose(np.argsort(operand.axes)).reshape(operand.stored)
+
+
+def _product_flop(w: Any) -> float:
+    batch = math.prod(w.batch) if isinstance(w, BatchMatmulWorkload) else 1
+    return 2.0 * batch * w.m * w.n * w.k
+
+
+def _batch_matmul_workload(args: tuple) -> BatchMatmulWorkload:
+    """Arguments of AutoTVM's template, or those of `BatchMatmulWorkload.stored_args`."""
+    (lhs, dtype), (rhs, _) = _tensor(args[0]), _tensor(args[1])
+    if isinstance(args[3], str):
+        transpose_a, transpose_b = (bool(flip) for flip in args[4:6])
+        axes_a, axes_b = ((0, 2, 1) if t else (0, 1, 2) for t in (transpose_a, transpose_b))
+        out_dtype = args[3]
+    else:
+        axes_a, axes_b, out_dtype = _ints(args[2]), _ints(args[3]), args[4]
+    return BatchMatmulWorkload(
+        Operand(lhs, tuple(axes_a)), Operand(rhs, tuple(axes_b)), dtype, str(out_dtype)
+    )
+
+
+def _batch_matmul_kernel(
+    impl: strategy.Implementation, w: BatchMatmulWorkload, config: ConfigEntity, _: Target
+) -> list[te.Tensor]:
+    lhs = _placeholder("lhs", w.lhs.stored, w.dtype)
+    rhs = _placeholder("rhs", w.rhs.stored, w.dtype)
+    return [lhs, rhs, impl.compute(w, config, lhs, rhs)]
+
+
+def _batch_matmul_values(w: BatchMatmulWorkload, rng: np.random.Generator) -> list[np.ndarray]:
+    return [_random(rng, operand.shape, w.dtype) for operand in (w.lhs, w.rhs)]
+
+
+def _batch_matmul_arrange(
+    impl: strategy.Implementation,
+    w: BatchMatmulWorkload,
+    config: ConfigEntity,
+    _: Any,
+    values: Sequence[np.ndarray],
+) -> list[np.ndarray]:
+    return [_stored(value, operand) for value, operand in zip(values, (w.lhs, w.rhs))]
+
+
+def _matmul(_: Any, values: Sequence[np.ndarray]) -> np.ndarray:
+    return values[0].astype("float64") @ values[1].astype("float64")
+
+
+def _unchanged(_: Any, result: np.ndarray) -> np.ndarray:
+    return result
+
+
+OPERATORS = {
+    operator.name: operator
+    for operator in (
+        Operator(
+            "nn.conv2d",
+            _conv2d_workload,
+            _conv2d_flop,
+            _conv2d_kernel,
+            _conv2d_values,
+            _conv2d_arrange,
+            _conv2d_expected,
+            _conv2d_plain,
+        ),
+        Operator(
+            "nn.conv3d",
+            _conv3d_workload,
+            _conv3d_flop,
+            _conv3d_kernel,
+            _conv3d_values,
+            _conv3d_arrange,
+            _conv3d_expected,
+            _unchanged,
+        ),
+        Operator(
+            "nn.dense",
+            _dense_workload,
+            _product_flop,
+            _dense_kernel,
+            _dense_values,
+            _dense_arrange,
+            _matmul,
+            _unchanged,
+        ),
+        Operator(
+            "nn.batch_matmul",
+            _batch_matmul_workload,
+            _product_flop,
+            _batch_matmul_kernel,
+            _batch_matmul_values,
+            _batch_matmul_arrange,
+            _matmul,
+            _unchanged,
+        ),
+    )
+}

@@ -1,0 +1,565 @@
+"""AutoTVM tasks: a template with its arguments, the space of its configs, and how to find them.
+
+    tasks = autotvm.task.extract_from_program(mod["main"], target=target, params=params)
+
+A template is an implementation of the schedule library, or a function of the user's:
+
+    @autotvm.template("matmul")
+    def matmul(n, m, k):
+        a = te.placeholder((n, k), name="a")
+        ...
+        cfg = autotvm.get_config()
+        cfg.define_split("tile_y", n, num_outputs=2)
+        sch = tvm.s_tir.Schedule(te.create_prim_func([a, b, c]))
+        y, x, k = sch.get_loops(sch.get_sblock("c"))
+        yo, yi = cfg["tile_y"].apply(sch, y)
+        return sch, [a, b, c]
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from functools import cached_property
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from schedules.config import ConfigEntity, InstantiationError
+from schedules.space import ConfigSpace, has_space, space_of
+
+from ..errors import RecordError
+from ..measure.candidate import ArgInfo, Lowered, Reference
+from .record import LoggedTask
+from .workload import normalize, to_tuple
+
+if TYPE_CHECKING:
+    import tvm
+    from tvm.target import Target
+
+    from .operators import Tunable
+
+__all__ = [
+    "Task",
+    "args_to_workload",
+    "create",
+    "deserialize_args",
+    "extract_from_multiple_program",
+    "extract_from_program",
+    "get_config",
+    "register_topi_compute",
+    "register_topi_schedule",
+    "serialize_args",
+    "template",
+]
+
+logger = logging.getLogger("baton.autotvm")
+
+
+@dataclass
+class UserTemplate:
+    """A template that the user registered.
+
+    Attributes
+    ----------
+    function : callable, optional
+        (arguments) -> (schedule, tensors), as `template` takes it.
+    compute, schedule : callable, optional
+        The pair that `register_topi_compute` and `register_topi_schedule` take.
+    reference : callable, optional
+        (input arrays) -> output array, or tuple of them.
+    """
+
+    name: str
+    function: Callable[..., Any] | None = None
+    compute: Callable[..., Any] | None = None
+    schedule: Callable[..., Any] | None = None
+    reference: Callable[..., Any] | None = None
+
+    def instantiate(self, config: Any, args: tuple) -> tuple[Any, list[Any]]:
+        """Schedule and tensors for a config, or for a space that collects the knobs."""
+        with _current(config):
+            if self.function is not None:
+                made = self.function(*args)
+                if not isinstance(made, tuple) or len(made) != 2:
+                    raise InstantiationError(
+                        f"template {self.name} must return (schedule, tensors), and returned "
+                        f"a {type(made).__name__}"
+                    )
+                return made
+            if self.compute is None or self.schedule is None:
+                raise InstantiationError(f"template {self.name} has no compute or no schedule")
+            return _topi_style(self.compute, self.schedule, config, args)
+
+    @property
+    def user_functions(self) -> tuple[Callable[..., Any], ...]:
+        functions = (self.function, self.compute, self.schedule, self.reference)
+        return tuple(function for function in functions if function is not None)
+
+
+TEMPLATES: dict[str, UserTemplate] = {}
+_CONFIG: ContextVar[Any] = ContextVar("autotvm_config", default=None)
+
+
+@contextmanager
+def _current(config: Any) -> Iterator[None]:
+    token = _CONFIG.set(config)
+    try:
+        yield
+    finally:
+        _CONFIG.reset(token)
+
+
+def get_config() -> Any:
+    """The config of the template that is running: a space while its knobs are collected.
+
+    Raises
+    ------
+    RecordError
+        No template is running in this thread.
+    """
+    config = _CONFIG.get()
+    if config is None:
+        raise RecordError("get_config() has a config only inside a template that a task runs")
+    return config
+
+
+def template(
+    task_name: str, reference: Callable[..., Any] | None = None
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Decorator: the function is the template `task_name`.
+
+    It gets a task's arguments and returns a `tvm.s_tir.Schedule` (or PrimFunc, or IRModule) and
+    the list of its tensors, inputs first.
+
+    Parameters
+    ----------
+    reference : callable, optional
+        (input arrays) -> output array or tuple of arrays: what `check_correctness` compares with.
+    """
+
+    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+        TEMPLATES[task_name] = UserTemplate(task_name, function, reference=reference)
+        return function
+
+    return register
+
+
+def register_topi_compute(task_name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Decorator: (cfg, *arguments) -> output tensor, the compute of the template `task_name`.
+
+    Tensors among the task's arguments come as placeholders.
+    """
+
+    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+        _pair(task_name).compute = function
+        return function
+
+    return register
+
+
+def register_topi_schedule(task_name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Decorator: (cfg, sch), the schedule of the template `task_name`.
+
+    `sch` is a `tvm.s_tir.Schedule` of the compute's function, and is changed in place.
+    """
+
+    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+        _pair(task_name).schedule = function
+        return function
+
+    return register
+
+
+def _pair(task_name: str) -> UserTemplate:
+    held = TEMPLATES.get(task_name)
+    if held is None or held.function is not None:
+        held = TEMPLATES[task_name] = UserTemplate(task_name)
+    return held
+
+
+def _topi_style(
+    compute: Callable[..., Any], schedule: Callable[..., Any], config: Any, args: tuple
+) -> tuple[Any, list[Any]]:
+    from tvm import s_tir, te
+
+    placed, inputs = [], []
+    for position, arg in enumerate(args):
+        if isinstance(arg, tuple) and arg[:1] == ("TENSOR",):
+            arg = te.placeholder(arg[1], arg[2], name=f"arg{position}")
+            inputs.append(arg)
+        placed.append(arg)
+    out = compute(config, *placed)
+    outs = list(out) if isinstance(out, (list, tuple)) else [out]
+    sch = s_tir.Schedule(te.create_prim_func([*inputs, *outs]))
+    schedule(config, sch)
+    return sch, [*inputs, *outs]
+
+
+# --- tasks -------------------------------------------------------------------------------
+
+
+class Task:
+    """A template and its arguments on a target.
+
+    Attributes
+    ----------
+    name : str
+    args : tuple
+    kwargs : dict
+        Always empty, as in AutoTVM.
+    target : tvm.target.Target
+    weight : int
+        How often the program that it was extracted from computes it.
+    """
+
+    kwargs: Mapping[str, Any] = MappingProxyType({})
+
+    def __init__(self, name: str, args: Sequence[Any], target: Target, weight: int = 1) -> None:
+        self.name = name
+        self.args = serialize_args(args)
+        self.target = target
+        self.weight = weight
+        self._template = TEMPLATES.get(name)
+
+    def __repr__(self) -> str:
+        return f"Task({self.name}, {self.args})"
+
+    @property
+    def workload(self) -> tuple:
+        """What dispatch contexts are asked for: (name, *args)."""
+        return (self.name, *self.args)
+
+    @property
+    def target_host(self) -> Any:
+        """Target of the CPU beside a GPU; None for a CPU."""
+        return self.target.host
+
+    @property
+    def user_functions(self) -> tuple[Callable[..., Any], ...]:
+        """The user's functions that a worker process must get."""
+        return self._template.user_functions if self._template else ()
+
+    @property
+    def logged(self) -> LoggedTask:
+        """The task as records have it."""
+        return LoggedTask(self.name, self.args)
+
+    @cached_property
+    def config_space(self) -> ConfigSpace:
+        """All configs.
+
+        Raises
+        ------
+        InstantiationError
+            There is no template of that name that takes the arguments.
+        """
+        if self._template is not None:
+            space = ConfigSpace()
+            with self.target:
+                self._template.instantiate(space, self.args)
+            return space
+        return space_of(self.name, self.tunable.workload, self.target)
+
+    @cached_property
+    def tunable(self) -> Tunable:
+        """The implementation of the schedule library that the task tunes."""
+        from . import operators
+
+        return operators.find(self.name, self.args, self.target)
+
+    @cached_property
+    def flop(self) -> float:
+        """Operations of one call; what the template said, or counted."""
+        if self._template is None:
+            return self.tunable.operator.flop(self.tunable.workload)
+        if self.config_space.flop:
+            return self.config_space.flop
+        from ..lowering.schedule import count_flops
+
+        made, _ = self._template.instantiate(ConfigSpace(), self.args)
+        return float(count_flops(_function(made)))
+
+    @property
+    def fallback(self) -> ConfigEntity | None:
+        """The config that is used without a record; None where there is no such config."""
+        if self._template is not None:
+            return self.config_space.get(0) if self.config_space.is_index_valid(0) else None
+        found = self.tunable.implementation.fallback(self.tunable.workload, self.target)
+        index = self.config_space.index_of(found)
+        return None if index is None else self.config_space.get(index)
+
+    def instantiate(self, config: ConfigEntity) -> tuple[Any, list[Any]]:
+        """The scheduled function and its tensors.
+
+        Returns
+        -------
+        What the template returned: for the schedule library, a PrimFunc and TE tensors.
+
+        Raises
+        ------
+        InstantiationError
+            The config can't be scheduled.
+        """
+        if self._template is not None:
+            with self.target:
+                return self._template.instantiate(config, self.args)
+        from tvm import te
+
+        from schedules import rules
+
+        tunable = self.tunable
+        tensors = tunable.operator.kernel(
+            tunable.implementation, tunable.workload, config, self.target
+        )
+        scheduled = rules.schedule(te.create_prim_func(tensors), self.target)
+        if scheduled is None or scheduled.rule != self.name:
+            raise InstantiationError(f"{self.name} can't schedule {config.to_entity()}")
+        return scheduled.func, tensors
+
+
+@dataclass(frozen=True)
+class TaskCandidate:
+    """One config of a task, to be measured; a `measure.Candidate`."""
+
+    task: Task
+    config: ConfigEntity
+
+    @property
+    def modules(self) -> tuple[str, ...]:
+        return ("compiler.autotvm.operators", "compiler.lowering.index_guard", "schedules.rules")
+
+    @property
+    def device(self) -> str:
+        kind = str(self.task.target.kind.name)
+        return "cpu" if kind == "llvm" else kind
+
+    @property
+    def user_functions(self) -> tuple[Callable[..., Any], ...]:
+        return self.task.user_functions
+
+    def lower(self) -> Lowered:
+        """Instantiate the template."""
+        import tvm
+
+        from ..lowering.index_guard import guard_indices
+
+        made, tensors = self.task.instantiate(self.config)
+        func = guard_indices(_function(made)).with_attr("global_symbol", "main")
+        args = tuple(_arg_info(tensor) for tensor in tensors)
+        return Lowered(tvm.IRModule({"main": func}), self.task.target, args)
+
+    def reference(self) -> Reference | None:
+        """numpy's result for operators of the library, the template's own for others."""
+        template = self.task._template
+        if template is None:
+            from .operators import OperatorReference
+
+            return OperatorReference(self.task.tunable, self.config, self.task.target)
+        if template.reference is None:
+            return None
+        _, tensors = self.task.instantiate(self.config)
+        return _FunctionReference(template.reference, [_arg_info(tensor) for tensor in tensors])
+
+
+class _FunctionReference:
+    """What a function of the user's says is right."""
+
+    def __init__(self, function: Callable[..., Any], args: Sequence[ArgInfo]) -> None:
+        from ..measure.timing import random_values
+
+        self._function = function
+        self._values = random_values(args)
+
+    def arguments(self) -> Sequence[np.ndarray]:
+        return self._values
+
+    def relative_error(self, arguments: Sequence[np.ndarray]) -> float:
+        import inspect
+
+        takes = inspect.signature(self._function).parameters
+        count = len(takes) if len(takes) < len(arguments) else len(arguments) - 1
+        expected = self._function(*self._values[:count])
+        outputs = expected if isinstance(expected, (list, tuple)) else [expected]
+        errors = []
+        for right, found in zip(outputs, arguments[count:], strict=True):
+            right = np.asarray(right, "float64")
+            scale = float(np.abs(right).max()) or 1.0
+            errors.append(float(np.abs(found - right).max()) / scale)
+        return max(errors)
+
+
+def _arg_info(tensor: Any) -> ArgInfo:
+    return ArgInfo(tuple(int(dim) for dim in tensor.shape), str(tensor.dtype))
+
+
+def _function(made: Any) -> tvm.tirx.PrimFunc:
+    """The one function of a schedule, a module or a function."""
+    import tvm
+
+    mod = getattr(made, "mod", made)
+    if isinstance(mod, tvm.tirx.PrimFunc):
+        return mod
+    functions = [f for _, f in mod.functions_items() if isinstance(f, tvm.tirx.PrimFunc)]
+    if len(functions) != 1:
+        raise InstantiationError(f"the template's module has {len(functions)} functions, not one")
+    return functions[0]
+
+
+def create(
+    task_name: str, args: Sequence[Any], target: Any, target_host: Any | None = None
+) -> Task:
+    """Make a task.
+
+    Parameters
+    ----------
+    task_name : str
+        Of a user's template, or of an implementation of the schedule library.
+    args : sequence
+        TE tensors, or ("TENSOR", shape, dtype) for them, and plain values.
+    target : str, dict or Target
+
+    Raises
+    ------
+    RecordError
+        There is no such template, or it does not take the arguments.
+    """
+    from .. import target as targets
+
+    task = Task(task_name, args, targets.parse(target, target_host))
+    try:
+        task.config_space  # noqa: B018 (collects the knobs)
+    except InstantiationError as error:
+        raise RecordError(f"task {task_name}: {error}") from error
+    return task
+
+
+def serialize_args(args: Sequence[Any]) -> tuple:
+    """Arguments as records have them: tensors as ("TENSOR", shape, dtype)."""
+    return to_tuple(normalize(list(args)))
+
+
+def deserialize_args(args: Sequence[Any]) -> list[Any]:
+    """The inverse: placeholders for tensors."""
+    from tvm import te
+
+    return [
+        te.placeholder(arg[1], arg[2]) if isinstance(arg, tuple) and arg[:1] == ("TENSOR",) else arg
+        for arg in args
+    ]
+
+
+def args_to_workload(args: Sequence[Any], task_name: str | None = None) -> tuple:
+    """(task name, *arguments), or the arguments alone."""
+    serialized = serialize_args(args)
+    return serialized if task_name is None else (task_name, *serialized)
+
+
+# --- extraction --------------------------------------------------------------------------
+
+
+def extract_from_program(
+    mod: Any,
+    params: Mapping[str, Any] | None = None,
+    target: Any = "llvm",
+    target_host: Any | None = None,
+    ops: Sequence[Any] | None = None,
+) -> list[Task]:
+    """The tasks of a program: for every operator, all implementations that can be tuned.
+
+    Parameters
+    ----------
+    mod : IRModule or relax.Function
+    params : dict of str to array, optional
+    target, target_host : str, dict or Target
+    ops : sequence, optional
+        Operators, or their names ("nn.conv2d", "nn.dense", "nn.batch_matmul", "nn.conv3d"), to
+        which the tasks are restricted. By default all, but for the products inside an attention
+        that the library has one kernel for: tuned alone, they would take its place.
+
+    Returns
+    -------
+    In the order of their first appearance; `weight` says how often each appears.
+    """
+    return extract_from_multiple_program([mod], [params], target, target_host, ops)
+
+
+def extract_from_multiple_program(
+    mods: Sequence[Any],
+    params: Sequence[Mapping[str, Any] | None],
+    target: Any = "llvm",
+    target_host: Any | None = None,
+    ops: Sequence[Any] | None = None,
+) -> list[Task]:
+    """The tasks of several programs, each once; see `extract_from_program`."""
+    from .. import target as targets
+    from . import operators  # noqa: F401  (registers the library's knobs)
+
+    parsed = targets.parse(target, target_host)
+    found: Counter[tuple] = Counter()
+    wanted = None if ops is None else {_operator_name(op) for op in ops}
+    for mod, values in zip(mods, params, strict=True):
+        found.update(_queried(mod, values, parsed, wanted))
+    tasks = []
+    for (name, *args), weight in found.items():
+        if not has_space(name) and name not in TEMPLATES:
+            continue
+        task = Task(name, args, parsed, weight)
+        try:
+            if wanted is not None and task.tunable.operator.name not in wanted:
+                continue
+            task.config_space  # noqa: B018 (collects the knobs)
+        except (InstantiationError, IndexError) as error:
+            logger.warning("%s is no task: %s", task, error)
+            continue
+        tasks.append(task)
+    return tasks
+
+
+def _operator_name(op: Any) -> str:
+    name = str(getattr(op, "name", op)).removeprefix("relax.").removeprefix("relay.")
+    return "nn.dense" if name == "matmul" else name
+
+
+def _queried(
+    mod: Any, params: Mapping[str, Any] | None, target: Target, wanted: set[str] | None
+) -> Counter[tuple]:
+    """Workloads that a build of the module asks records for, with the number of times."""
+    import tvm
+
+    from ..lowering.bind import bind_params
+    from ..lowering.build import ATTENTION_PASS, enabled, simplify
+    from ..lowering.ops.attention import find_attention
+    from ..lowering.ops.matmul import are_recorded
+    from ..lowering.select import select_implementations
+    from ..lowering.subgraphs import function_targets
+
+    def counting(counter: Counter[tuple]) -> Callable[[Target, tuple], None]:
+        def query(_: Target, workload: tuple) -> None:
+            counter[to_tuple(normalize(workload))] += 1
+
+        return query
+
+    asked: Counter[tuple] = Counter()
+    inside_attention: Counter[tuple] = Counter()
+    whole = mod if isinstance(mod, tvm.IRModule) else tvm.IRModule({"main": mod})
+    bound, _ = bind_params(whole, params or {})
+    # Layouts as they come: tasks are those of plain operators, as TVM 0.18 extracted them.
+    with tvm.transform.PassContext(opt_level=3):
+        simplified = simplify(bound)
+        fuse_attention = enabled(ATTENTION_PASS, 3) and "nn.batch_matmul" not in (wanted or ())
+        for name, own_target in function_targets(simplified, target).items():
+            if str(own_target) != str(target):
+                continue
+            select_implementations(
+                simplified, name, target, counting(asked), fuse_attention=fuse_attention
+            )
+            if fuse_attention:
+                for attention in find_attention(simplified[name]).values():
+                    are_recorded(attention.workload, target, counting(inside_attention))
+    return asked - inside_attention

@@ -1,0 +1,18 @@
+"""Tuners: which configs of a task to measure next."""
+
+from __future__ import annotations
+
+from ...lazy import lazy_attributes
+
+_MEMBERS = {
+    "GATuner": ".ga_tuner",
+    "GridSearchTuner": ".index_tuner",
+    "RandomTuner": ".index_tuner",
+    "Tuner": ".base",
+    "XGBTuner": ".xgb_tuner",
+    "make_tuner": ".names",
+}
+
+__all__ = sorted(_MEMBERS)
+
+__getattr__ = lazy_attributes(__name__, _MEMBERS)

@@ -1,0 +1,408 @@
+"""`ndarray`: numpy's interface over values that are computed when they are needed."""
+
+from __future__ import annotations
+
+import operator
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from compiler.errors import ArrayError, ArrayTypeError, DeferredComputeError
+
+from . import indexing, parameter_epoch
+from .device import Device
+from .engine import create_tensor, evaluate, tensor_of
+from .invoke import dtype_name, from_host, invoke, set_array_class, wrap
+from .value import Value, call_site, current_trace
+
+
+def _binary(name: str, reverse: bool = False) -> Callable[[ndarray, Any], ndarray]:
+    def method(self: ndarray, other: Any) -> ndarray:
+        from . import elementwise
+
+        if not elementwise.is_operand(other):
+            return NotImplemented
+        function = elementwise.BINARY[name]
+        return function(other, self) if reverse else function(self, other)
+
+    return method
+
+
+def _in_place(name: str) -> Callable[[ndarray, Any], ndarray]:
+    def method(self: ndarray, other: Any) -> ndarray:
+        from . import elementwise
+
+        _refuse_in_trace(self)
+        result = elementwise.BINARY[name](self, other)
+        if result.shape != self.shape:
+            raise ArrayError(f"{call_site()}: a result of shape {result.shape} in {self.shape}")
+        rebind(self, result.astype(self.dtype)._value)
+        return self
+
+    return method
+
+
+def _unary(name: str) -> Callable[[ndarray], ndarray]:
+    def method(self: ndarray) -> ndarray:
+        from . import elementwise
+
+        return elementwise.UNARY[name](self)
+
+    return method
+
+
+def _function(name: str) -> Callable[..., Any]:
+    """The function of that name of `np` or `npx`, with the array as its first argument."""
+
+    def method(self: ndarray, *args: Any, **kwargs: Any) -> Any:
+        from . import np as functions
+        from . import npx
+
+        function = getattr(functions, name, None) or getattr(npx, name)
+        return function(self, *args, **kwargs)
+
+    method.__name__ = name
+    method.__doc__ = f"`{name}` of this array, as the function of that name."
+    return method
+
+
+class ndarray:
+    """An array on a device.
+
+    Operations are recorded and computed when a value is needed: by `asnumpy`, printing, `bool`,
+    `item`, conversion to numpy or DLPack, or `wait_to_read`. Views do not exist: an index makes
+    a new array, and a change of an array is seen by no other.
+
+    Make one with `compiler.np.array`, `zeros`, ... or `from_numpy`.
+    """
+
+    __array_priority__ = 1000.0
+    __hash__ = object.__hash__
+
+    _value: Value
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        raise ArrayTypeError(f"{call_site()}: make arrays with np.array, np.zeros, ...")
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Extents; known without computing anything."""
+        return self._value.shape
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Element type."""
+        return np.dtype(self._value.dtype)
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self._value.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return int(np.prod(self._value.shape, dtype=np.int64))
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element."""
+        return self.dtype.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements."""
+        return self.size * self.itemsize
+
+    @property
+    def device(self) -> Device:
+        """Where it is."""
+        return self._value.device
+
+    ctx = context = device
+
+    @property
+    def T(self) -> ndarray:
+        """With the axes reversed."""
+        return self.transpose()
+
+    # Values, which computing is for.
+
+    def asnumpy(self) -> np.ndarray:
+        """A copy as a numpy array.
+
+        Raises
+        ------
+        DeferredComputeError
+            A forward that is being traced asks for it.
+        """
+        return np.array(self._host())
+
+    def _host(self) -> np.ndarray:
+        """The elements, in the array's own memory where numpy can see it; not to be changed."""
+        tensor = tensor_of(self._value)
+        if not self.device.is_cpu:
+            return tensor.numpy()
+        return np.from_dlpack(tensor)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        host = self._host()
+        if dtype is not None and np.dtype(dtype) != host.dtype:
+            if copy is False:
+                raise ArrayError(f"a conversion from {host.dtype} to {dtype} needs a copy")
+            return host.astype(dtype)
+        return np.array(host) if copy else host
+
+    def __dlpack__(self, **kwargs: Any) -> Any:
+        return tensor_of(self._value).__dlpack__(**kwargs)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return tensor_of(self._value).__dlpack_device__()
+
+    def item(self, *index: int) -> Any:
+        """One element as a Python number."""
+        return self._host().item(*index)
+
+    asscalar = item
+
+    def tolist(self) -> Any:
+        """Elements as nested lists."""
+        return self._host().tolist()
+
+    def wait_to_read(self) -> None:
+        """Compute the value if it has not been computed."""
+        tensor_of(self._value)
+        if not self.device.is_cpu:
+            self.device.tvm_device().sync()
+
+    def __bool__(self) -> bool:
+        return bool(self._host())
+
+    def __float__(self) -> float:
+        return float(self._host())
+
+    def __int__(self) -> int:
+        return int(self._host())
+
+    def __index__(self) -> int:
+        return operator.index(self._host()[()])
+
+    def __len__(self) -> int:
+        if not self.ndim:
+            raise ArrayTypeError(f"{call_site()}: len() of an array without axes")
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator[ndarray]:
+        return (self[index] for index in range(len(self)))
+
+    def __contains__(self, item: Any) -> bool:
+        return item in self._host()
+
+    def __repr__(self) -> str:
+        trace = current_trace()
+        if trace is not None and trace.block and self._value.has_history:
+            return f"<traced ndarray {self.shape} {self._value.dtype} of {trace.block}>"
+        place = "" if self.device.is_cpu else f", device={self.device!r}"
+        text = repr(self._host())
+        return f"{text[:-1]}{place})"
+
+    def __str__(self) -> str:
+        return str(self._host())
+
+    def __format__(self, spec: str) -> str:
+        return format(self._host(), spec) if not self.ndim else format(str(self), spec)
+
+    def __reduce__(self) -> Any:
+        return from_host, (self.asnumpy(),)
+
+    # Changes.
+
+    def __getitem__(self, key: Any) -> ndarray:
+        return indexing.get(self, key)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        _refuse_in_trace(self)
+        host = self.asnumpy()
+        host[indexing.host_key(key)] = np.asarray(value)
+        rebind(
+            self, Value(self.shape, str(self.dtype), self.device, create_tensor(host, self.device))
+        )
+
+    def detach(self) -> ndarray:
+        """The same value without its variable."""
+        return wrap(self._value.alias())
+
+    def copy(self) -> ndarray:
+        """The same value; a change of either array is not seen by the other."""
+        return invoke("_copy", [self])[0] if current_trace() else self.detach()
+
+    def copyto(self, other: ndarray | Device) -> ndarray:
+        """Into another array, or onto a device."""
+        if isinstance(other, Device):
+            return self.to_device(other)
+        _refuse_in_trace(other)
+        if other.shape != self.shape:
+            raise ArrayError(f"{call_site()}: {self.shape} can't be copied into {other.shape}")
+        rebind(other, self.astype(other.dtype).to_device(other.device)._value.alias())
+        return other
+
+    def to_device(self, device: Device) -> ndarray:
+        """On another device; itself where it is there already."""
+        if device == self.device:
+            return self
+        if current_trace() is not None:
+            raise DeferredComputeError(
+                f"{call_site()}: a traced forward runs on one device; move arrays outside of it"
+            )
+        tensor = tensor_of(self._value).copyto(device.tvm_device())
+        return wrap(Value(self.shape, self._value.dtype, device, tensor))
+
+    as_in_ctx = as_in_context = to_device
+
+    def astype(self, dtype: Any, copy: bool = True) -> ndarray:
+        """With another dtype."""
+        name = dtype_name(dtype)
+        if name == self._value.dtype and (not copy or current_trace() is None):
+            return self if not copy else self.copy()
+        return invoke("Cast", [self], {"dtype": name})[0]
+
+    def as_np_ndarray(self) -> ndarray:
+        """Itself."""
+        return self
+
+    as_nd_ndarray = as_np_ndarray
+
+    def attach_grad(self, *_: Any, **__: Any) -> None:
+        """Gradients do not exist here."""
+        raise ArrayError(f"{call_site()}: Baton computes inference only; there are no gradients")
+
+    # Numpy's protocols.
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        from . import np as functions
+
+        function = getattr(functions, ufunc.__name__, None)
+        if method != "__call__" or kwargs or function is None:
+            return NotImplemented
+        return function(*(from_host(x) if isinstance(x, np.ndarray) else x for x in inputs))
+
+    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        from . import np as functions
+
+        found: Any = functions
+        for part in func.__module__.split(".")[1:]:
+            found = getattr(found, part, found)
+        function = getattr(found, func.__name__, None)
+        if function is None or not callable(function):
+            return NotImplemented
+        return function(*args, **kwargs)
+
+    __add__ = _binary("add")
+    __radd__ = _binary("add", reverse=True)
+    __sub__ = _binary("subtract")
+    __rsub__ = _binary("subtract", reverse=True)
+    __mul__ = _binary("multiply")
+    __rmul__ = _binary("multiply", reverse=True)
+    __truediv__ = _binary("true_divide")
+    __rtruediv__ = _binary("true_divide", reverse=True)
+    __floordiv__ = _binary("floor_divide")
+    __rfloordiv__ = _binary("floor_divide", reverse=True)
+    __mod__ = _binary("mod")
+    __rmod__ = _binary("mod", reverse=True)
+    __pow__ = _binary("power")
+    __rpow__ = _binary("power", reverse=True)
+    __matmul__ = _function("matmul")
+    __eq__ = _binary("equal")  # type: ignore[assignment]
+    __ne__ = _binary("not_equal")  # type: ignore[assignment]
+    __lt__ = _binary("less")
+    __le__ = _binary("less_equal")
+    __gt__ = _binary("greater")
+    __ge__ = _binary("greater_equal")
+    __and__ = _binary("bitwise_and")
+    __or__ = _binary("bitwise_or")
+    __xor__ = _binary("bitwise_xor")
+    __iadd__ = _in_place("add")
+    __isub__ = _in_place("subtract")
+    __imul__ = _in_place("multiply")
+    __itruediv__ = _in_place("true_divide")
+    __neg__ = _unary("negative")
+    __abs__ = _unary("abs")
+    __invert__ = _unary("logical_not")
+    abs = _unary("abs")
+
+    def __rmatmul__(self, other: Any) -> ndarray:
+        from . import np as functions
+
+        return functions.matmul(functions.array(other), self)
+
+    def __pos__(self) -> ndarray:
+        return self
+
+    def reshape(self, *shape: Any, order: str = "C", **kwargs: Any) -> ndarray:
+        """Elements in another shape; -1 is what is left. `npx.reshape` has more codes."""
+        from . import np as functions
+
+        newshape = kwargs.pop("newshape", None) or kwargs.pop("shape", None)
+        if newshape is None:
+            newshape = shape[0] if len(shape) == 1 else shape
+        return functions.reshape(self, newshape, order=order)
+
+    def transpose(self, *axes: Any) -> ndarray:
+        """Axes in another order, reversed by default."""
+        from . import np as functions
+
+        wanted = axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes or None
+        return functions.transpose(self, wanted)
+
+    def broadcast_to(self, shape: Any) -> ndarray:
+        """`np.broadcast_to` of this array."""
+        from . import np as functions
+
+        return functions.broadcast_to(self, shape)
+
+    def flatten(self) -> ndarray:
+        """All elements along one axis."""
+        return self.reshape(-1)
+
+    ravel = flatten
+
+
+for _name in (
+    *("all", "any", "argmax", "argmin", "argsort", "clip", "cumsum", "diagonal", "dot"),
+    *("expand_dims", "floor", "ceil", "exp", "log", "max", "mean", "min", "nonzero", "prod"),
+    *("repeat", "round", "sort", "split", "sqrt", "square", "squeeze", "std", "sum", "swapaxes"),
+    *("take", "tanh", "tile", "var", "norm", "sigmoid", "relu", "slice_axis", "softmax"),
+    *("log_softmax", "sign", "sin", "cos", "flip", "one_hot", "pick", "topk", "zeros_like"),
+):
+    if not hasattr(ndarray, _name):
+        setattr(ndarray, _name, _function(_name))
+
+
+set_array_class(ndarray)
+
+
+def rebind(array: ndarray, value: Value) -> None:
+    """Let an array name another value; a variable stays bound to the array."""
+    variable = array._value.variable
+    fresh = value.alias()
+    fresh.variable = variable
+    fresh.owner = weakref.ref(array)
+    array._value = fresh
+    if variable is not None:
+        parameter_epoch.advance()
+
+
+def _refuse_in_trace(array: ndarray) -> None:
+    trace = current_trace()
+    if trace is not None:
+        raise DeferredComputeError(
+            f"{call_site()}: arrays can't be changed in place (+=, x[...] =, set_data) while a "
+            "trace is recorded; make a new array"
+        )
+
+
+def waitall(*arrays: ndarray) -> None:
+    """Compute arrays together, as one program for each device."""
+    evaluate([array._value for array in arrays])

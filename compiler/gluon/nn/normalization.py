@@ -1,0 +1,162 @@
+"""Normalisation layers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .. import npx
+from ..hybrid_block import HybridBlock
+from ..ndarray import ndarray
+from ..parameter import Parameter
+
+
+def _vector(name: str, size: int, init: Any, trained: bool = True) -> Parameter:
+    kind = "write" if trained else "null"
+    return Parameter(name, kind, shape=(size,), init=init, allow_deferred_init=True)
+
+
+class BatchNorm(HybridBlock):
+    """Normalised along all axes but one, with the moving statistics."""
+
+    def __init__(
+        self,
+        axis: int = 1,
+        momentum: float = 0.9,
+        epsilon: float = 1e-5,
+        center: bool = True,
+        scale: bool = True,
+        use_global_stats: bool = False,
+        beta_initializer: Any = "zeros",
+        gamma_initializer: Any = "ones",
+        running_mean_initializer: Any = "zeros",
+        running_variance_initializer: Any = "ones",
+        in_channels: int = 0,
+    ) -> None:
+        super().__init__()
+        self._axis = axis
+        self._kwargs = {
+            "eps": epsilon,
+            "momentum": momentum,
+            "fix_gamma": not scale,
+            "use_global_stats": use_global_stats,
+            "axis": axis,
+        }
+        self.gamma = _vector("gamma", in_channels, gamma_initializer, scale)
+        self.beta = _vector("beta", in_channels, beta_initializer, center)
+        self.running_mean = _vector("running_mean", in_channels, running_mean_initializer, False)
+        self.running_var = _vector("running_var", in_channels, running_variance_initializer, False)
+
+    def __repr__(self) -> str:
+        return f"BatchNorm(axis={self._axis}, eps={self._kwargs['eps']})"
+
+    def infer_shape(self, x: ndarray, *_: Any) -> None:
+        for param in self._reg_params.values():
+            param.shape = (x.shape[self._axis],)
+
+    def forward(self, x: ndarray) -> ndarray:
+        own = (p.data(x.device) for p in self._reg_params.values())
+        return npx.batch_norm(x, *own, **self._kwargs)
+
+
+class SyncBatchNorm(BatchNorm):
+    """Batch norm; at inference there is nothing to synchronise."""
+
+    def __init__(self, in_channels: int = 0, num_devices: Any = None, **kwargs: Any) -> None:
+        super().__init__(in_channels=in_channels, **kwargs)
+
+
+class _Scaled(HybridBlock):
+    """Layers with gamma and beta along one axis."""
+
+    def __init__(
+        self,
+        axis: int,
+        epsilon: float,
+        center: bool,
+        scale: bool,
+        beta_initializer: Any,
+        gamma_initializer: Any,
+        in_channels: int,
+    ) -> None:
+        super().__init__()
+        self._axis = axis
+        self._epsilon = epsilon
+        self.gamma = _vector("gamma", in_channels, gamma_initializer, scale)
+        self.beta = _vector("beta", in_channels, beta_initializer, center)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(axis={self._axis}, eps={self._epsilon})"
+
+    def infer_shape(self, x: ndarray, *_: Any) -> None:
+        for param in self._reg_params.values():
+            param.shape = (x.shape[self._axis],)
+
+
+class LayerNorm(_Scaled):
+    """Normalised along one axis."""
+
+    def __init__(
+        self,
+        axis: int = -1,
+        epsilon: float = 1e-5,
+        center: bool = True,
+        scale: bool = True,
+        beta_initializer: Any = "zeros",
+        gamma_initializer: Any = "ones",
+        in_channels: int = 0,
+    ) -> None:
+        super().__init__(
+            axis, epsilon, center, scale, beta_initializer, gamma_initializer, in_channels
+        )
+
+    def forward(self, x: ndarray) -> ndarray:
+        gamma, beta = self.gamma.data(x.device), self.beta.data(x.device)
+        return npx.layer_norm(x, gamma, beta, axis=self._axis, eps=self._epsilon)
+
+
+class GroupNorm(_Scaled):
+    """Normalised over groups of channels."""
+
+    def __init__(
+        self,
+        num_groups: int = 1,
+        epsilon: float = 1e-5,
+        center: bool = True,
+        scale: bool = True,
+        beta_initializer: Any = "zeros",
+        gamma_initializer: Any = "ones",
+        in_channels: int = 0,
+    ) -> None:
+        super().__init__(
+            1, epsilon, center, scale, beta_initializer, gamma_initializer, in_channels
+        )
+        self._num_groups = num_groups
+
+    def forward(self, x: ndarray) -> ndarray:
+        gamma, beta = self.gamma.data(x.device), self.beta.data(x.device)
+        return npx.group_norm(x, gamma, beta, num_groups=self._num_groups, eps=self._epsilon)
+
+
+class InstanceNorm(_Scaled):
+    """Normalised over the spatial axes of every channel of every sample."""
+
+    def __init__(
+        self,
+        axis: int = 1,
+        epsilon: float = 1e-5,
+        center: bool = True,
+        scale: bool = False,
+        beta_initializer: Any = "zeros",
+        gamma_initializer: Any = "ones",
+        in_channels: int = 0,
+    ) -> None:
+        super().__init__(
+            axis, epsilon, center, scale, beta_initializer, gamma_initializer, in_channels
+        )
+
+    def forward(self, x: ndarray) -> ndarray:
+        gamma, beta = self.gamma.data(x.device), self.beta.data(x.device)
+        if self._axis == 1:
+            return npx.instance_norm(x, gamma, beta, eps=self._epsilon)
+        moved = x.swapaxes(1, self._axis)
+        return npx.instance_norm(moved, gamma, beta, eps=self._epsilon).swapaxes(1, self._axis)

@@ -1,0 +1,141 @@
+"""A symbol compiled for one signature, and the states in which calls of it run.
+
+A call hands its tensors to the virtual machine's `main` directly; nothing is looked up by name.
+Each concurrent call has a state of its own, a virtual machine and, with `static_alloc`, the
+intermediate tensors, so that calls from several threads run side by side.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from .device import Device
+
+if TYPE_CHECKING:
+    from compiler.runtime.factory import FactoryModule
+    from compiler.symbol.symbol import Symbol
+
+    from .value import Shape
+
+_ALIGNMENT = 64
+"""Bytes; compiled kernels load whole vectors."""
+
+_COMPILING = threading.RLock()
+"""TVM's compiler is not made to be entered twice at a time."""
+
+
+@dataclass(frozen=True)
+class Flags:
+    """How a cached operator runs; `HybridBlock.hybridize` explains them."""
+
+    static_alloc: bool = False
+    static_shape: bool = False
+    inline_limit: int = 2
+    forward_bulk_size: int | None = None
+    backward_bulk_size: int | None = None
+
+
+class Program:
+    """A compiled symbol.
+
+    Parameters
+    ----------
+    symbol : Symbol
+    types : mapping of str to (shape, dtype)
+        Of the variables that calls give, in the order in which they give them.
+    params : mapping of str to tvm.runtime.Tensor
+        Values of the other variables, compiled in.
+    device : Device
+    flags : Flags
+
+    Attributes
+    ----------
+    library : FactoryModule
+        What was built.
+    outputs : list of (shape, dtype)
+    """
+
+    def __init__(
+        self,
+        symbol: Symbol,
+        types: Mapping[str, tuple[Shape, str]],
+        params: Mapping[str, Any],
+        device: Device,
+        flags: Flags,
+    ) -> None:
+        with _COMPILING:
+            self.library = _compile(symbol, types, params, device, flags)
+        self.device = device
+        self.outputs = [(info.shape, info.dtype) for info in self.library.metadata.outputs]
+        taken = [info.name for info in self.library.metadata.inputs]
+        names = list(types)
+        self._positions = [names.index(name) for name in taken]
+        self._in_order = self._positions == list(range(len(names)))
+        self._single = len(self.outputs) == 1
+        self._tvm_device = device.tvm_device()
+        self._states: deque[Callable[..., Any]] = deque()
+        self._states.append(self._new_state())
+
+    def __call__(self, tensors: Sequence[Any]) -> Sequence[Any]:
+        """Run on tensors in the order of `types`; returns the outputs, which are the caller's."""
+        if not self._in_order:
+            tensors = [tensors[position] for position in self._positions]
+        for tensor in tensors:
+            if tensor.data_ptr() % _ALIGNMENT:
+                tensors = [_aligned(each) for each in tensors]
+                break
+        try:
+            state = self._states.pop()
+        except IndexError:  # other threads are using all of them
+            state = self._new_state()
+        try:
+            result = state(*tensors)
+        finally:
+            self._states.append(state)
+        return (result,) if self._single else result
+
+    @property
+    def states(self) -> int:
+        """How many calls have run at the same time, at most."""
+        return len(self._states)
+
+    def _new_state(self) -> Callable[..., Any]:
+        return self.library.entry(self._tvm_device)
+
+
+def _aligned(tensor: Any) -> Any:
+    """The tensor, or a copy of it where its memory is not aligned."""
+    return tensor.copyto(tensor.device) if tensor.data_ptr() % _ALIGNMENT else tensor
+
+
+def _compile(
+    symbol: Symbol,
+    types: Mapping[str, tuple[Shape, str]],
+    params: Mapping[str, Any],
+    device: Device,
+    flags: Flags,
+) -> FactoryModule:
+    import tvm
+
+    from compiler import relay
+    from compiler.relay.frontend.mxnet import from_mxnet
+
+    mod, values = from_mxnet(
+        symbol,
+        {name: shape for name, (shape, _) in types.items()},
+        {name: dtype for name, (_, dtype) in types.items()},
+        params,
+    )
+    outer = tvm.transform.PassContext.current()
+    required = [*outer.required_pass, *(["StaticAllocation"] if flags.static_alloc else [])]
+    with tvm.transform.PassContext(
+        opt_level=max(3, outer.opt_level),
+        required_pass=required,
+        disabled_pass=list(outer.disabled_pass),
+        config=dict(outer.config),
+    ):
+        return relay.build(mod, target=device.target(), params=values)

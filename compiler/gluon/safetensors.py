@@ -1,0 +1,117 @@
+"""The safetensors format, read and written with numpy: a JSON header, then the arrays' bytes."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import struct
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from compiler.errors import ExportError, FrontendError
+
+_DTYPES = {
+    "BOOL": "bool",
+    "U8": "uint8",
+    "I8": "int8",
+    "U16": "uint16",
+    "I16": "int16",
+    "U32": "uint32",
+    "I32": "int32",
+    "U64": "uint64",
+    "I64": "int64",
+    "F16": "float16",
+    "BF16": "bfloat16",
+    "F32": "float32",
+    "F64": "float64",
+}
+_CODES = {name: code for code, name in _DTYPES.items()}
+_LONGEST_HEADER = 100_000_000
+
+
+def write(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray]) -> None:
+    """Write arrays by name; the file is replaced as a whole or not at all.
+
+    Raises
+    ------
+    ExportError
+        A dtype that the format lacks, or the file can't be written.
+    """
+    header: dict[str, Any] = {}
+    offset = 0
+    parts = []
+    for name, array in arrays.items():
+        code = _CODES.get(str(array.dtype))
+        if code is None:
+            raise ExportError(f"safetensors files have no dtype {array.dtype} (of {name!r})")
+        data = np.ascontiguousarray(array, array.dtype.newbyteorder("<")).tobytes()
+        header[name] = {
+            "dtype": code,
+            "shape": list(array.shape),
+            "data_offsets": [offset, offset + len(data)],
+        }
+        offset += len(data)
+        parts.append(data)
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    partial = f"{os.fspath(path)}.part"
+    try:
+        with open(partial, "wb") as file:
+            file.write(struct.pack("<Q", len(text)) + text)
+            file.writelines(parts)
+        os.replace(partial, path)
+    except OSError as error:
+        raise ExportError(f"{os.fspath(path)!r} can't be written: {error}") from error
+
+
+def read(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
+    """Read arrays by name; bfloat16, which numpy lacks, comes as float32.
+
+    Raises
+    ------
+    FrontendError
+        The file can't be read or is damaged.
+    """
+    where = f"the parameter file {os.fspath(path)!r}"
+    try:
+        with open(path, "rb") as file:
+            data = file.read()
+    except OSError as error:
+        raise FrontendError(f"{where} can't be read: {error}") from error
+    if len(data) < 8:
+        raise FrontendError(f"{where} is no safetensors file")
+    (length,) = struct.unpack_from("<Q", data)
+    if length > min(len(data) - 8, _LONGEST_HEADER):
+        raise FrontendError(f"{where} is no safetensors file, or is truncated")
+    try:
+        header = json.loads(data[8 : 8 + length])
+    except (ValueError, RecursionError) as error:
+        raise FrontendError(f"{where}: the header is no JSON: {error}") from error
+    if not isinstance(header, dict):
+        raise FrontendError(f"{where}: the header is no object")
+    body = memoryview(data)[8 + length :]
+    return {
+        name: _array(body, entry, f"{where}: array {name!r}")
+        for name, entry in header.items()
+        if name != "__metadata__"
+    }
+
+
+def _array(body: memoryview, entry: Any, where: str) -> np.ndarray:
+    try:
+        dtype = _DTYPES[entry["dtype"]]
+        shape = tuple(entry["shape"])
+        begin, end = entry["data_offsets"]
+        numbers = all(isinstance(n, int) and n >= 0 for n in (*shape, begin, end))
+    except (KeyError, TypeError, ValueError) as error:
+        raise FrontendError(f"{where} is not described as it must be") from error
+    stored = "uint16" if dtype == "bfloat16" else dtype
+    size = math.prod(shape) * np.dtype(stored).itemsize if numbers else -1
+    if not numbers or end > len(body) or end - begin != size:
+        raise FrontendError(f"{where}: {size} bytes of {dtype}{shape} at {begin}..{end}")
+    array = np.frombuffer(body[begin:end], np.dtype(stored).newbyteorder("<"))
+    array = array.astype(stored).reshape(shape)
+    return (array.astype("uint32") << 16).view("float32") if dtype == "bfloat16" else array

@@ -1,0 +1,29 @@
+"""Building and running candidate kernels, each in a process of its own.
+
+AutoTVM and auto_scheduler measure through this package: a `Candidate` says how to make its kernel,
+a builder turns it into a library, a runner times that and checks its numbers. Whatever a
+candidate does to its process ends up as a `MeasureErrorNo`, and the next one is measured.
+"""
+
+from __future__ import annotations
+
+from ..lazy import lazy_attributes
+
+_MEMBERS = {
+    "ArgInfo": ".candidate",
+    "BuildResult": ".candidate",
+    "Candidate": ".candidate",
+    "InstantiationError": ".candidate",
+    "LocalBuilder": ".builder",
+    "LocalRunner": ".runner",
+    "Lowered": ".candidate",
+    "MeasureErrorNo": ".candidate",
+    "MeasureResult": ".candidate",
+    "RPCRunner": ".rpc",
+    "Reference": ".candidate",
+    "WorkerPool": ".workers",
+}
+
+__all__ = sorted(_MEMBERS)
+
+__getattr__ = lazy_attributes(__name__, _MEMBERS)

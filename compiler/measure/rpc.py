@@ -1,0 +1,133 @@
+"""Runs built candidates on devices that a TVM RPC tracker lends."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..errors import BatonError
+from .builder import DEFAULT_MEMORY
+from .candidate import BuildResult, Candidate, MeasureErrorNo, MeasureResult, RunOptions
+from .runner import LocalRunner
+
+
+class RPCRunner(LocalRunner):
+    """Times candidates on devices registered with a tracker (`python -m tvm.exec.rpc_tracker`).
+
+    Each candidate asks the tracker for a device, in a worker process of this machine: a device
+    that hangs or drops the connection costs one candidate.
+
+    Parameters
+    ----------
+    key : str
+        Under which the devices' servers registered.
+    host : str
+    port : int
+        Of the tracker.
+    priority : int
+        Among those who ask for a device.
+    timeout : float
+        Seconds for waiting for a device, sending the kernel and all its runs.
+    n_parallel : int, optional
+        Devices to use at a time; as many as the tracker has by default.
+    others
+        As for `LocalRunner`.
+    """
+
+    def __init__(
+        self,
+        key: str,
+        host: str,
+        port: int,
+        priority: int = 1,
+        timeout: float = 10,
+        n_parallel: int | None = None,
+        number: int = 4,
+        repeat: int = 3,
+        min_repeat_ms: int = 0,
+        cooldown_interval: float = 0.1,
+        enable_cpu_cache_flush: bool = False,
+        check_correctness: bool = False,
+        memory: int = DEFAULT_MEMORY,
+    ) -> None:
+        super().__init__(
+            timeout, number, repeat, min_repeat_ms, cooldown_interval, enable_cpu_cache_flush,
+            check_correctness, memory,
+        )  # fmt: skip
+        self.key, self.host, self.port, self.priority = key, host, port, priority
+        self.n_parallel = n_parallel or self._devices()
+
+    def _devices(self) -> int:
+        """Servers that the tracker knows under the key.
+
+        Raises
+        ------
+        BatonError
+            The tracker does not answer, or has none.
+        """
+        try:
+            count = _summary(self.host, self.port).get(self.key, 0)
+        except Exception as error:
+            raise BatonError(
+                f"no RPC tracker answers at {self.host}:{self.port}: {error}"
+            ) from error
+        if not count:
+            raise BatonError(
+                f"the tracker at {self.host}:{self.port} has no device with the key {self.key!r}; "
+                f"start one with: python -m tvm.exec.rpc_server --tracker {self.host}:{self.port} "
+                f"--key {self.key}"
+            )
+        return count
+
+    def _worker_function(self) -> Callable[..., MeasureResult]:
+        return _run_there
+
+    def _arguments(self, candidate: Candidate, built: BuildResult) -> tuple:
+        place = (self.key, self.host, self.port, self.priority, self.timeout)
+        return (candidate, built, self.options, self.ref_input, self.cooldown_interval, place)
+
+
+def _summary(host: str, port: int) -> dict[str, int]:
+    """Number of servers, free or lent, for each key."""
+    from tvm import rpc
+
+    keys = [
+        str(info["key"]).removeprefix("server:")
+        for info in rpc.connect_tracker(host, port).summary()["server_info"]
+    ]
+    return {key: keys.count(key) for key in keys}
+
+
+def _run_there(
+    candidate: Candidate,
+    built: BuildResult,
+    options: RunOptions,
+    ref_input: Sequence[np.ndarray] | None,
+    cooldown: float,
+    place: tuple[str, str, int, int, float],
+) -> MeasureResult:  # runs in a worker
+    from tvm import rpc
+
+    from .timing import time_kernel
+
+    key, host, port, priority, timeout = place
+    start = time.perf_counter()
+    session: Any = rpc.connect_tracker(host, port).request(
+        key, priority=priority, session_timeout=timeout
+    )
+    name = os.path.basename(built.path)
+    session.upload(built.path, name)
+    try:
+        device = session.device(candidate.device, 0)
+        module = session.load_module(name)
+        result = time_kernel(module, device, candidate, built.args, options, ref_input)
+    finally:
+        session.remove(name)
+    time.sleep(cooldown)
+    if result.error_no == MeasureErrorNo.NO_ERROR:
+        result = result._replace(all_cost=time.perf_counter() - start - cooldown)
+    return result

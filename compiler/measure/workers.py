@@ -1,0 +1,235 @@
+"""Warm worker processes: a call costs milliseconds, and may crash, hang or fill the memory."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import pickle
+import queue
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from types import ModuleType, TracebackType
+from typing import Any, NamedTuple
+
+from ..errors import BatonError
+from .nursery import read_frame, write_frame
+
+_ROOT = Path(__file__).resolve().parents[2]
+
+# The folder of the `compiler` package takes the place of the current one, which -c puts first
+# and in which the user may have modules of the same names.
+_PROGRAM = (
+    "import sys; sys.path[0] = sys.argv[1]; from compiler.measure.nursery import serve; serve()"
+)
+
+# Functions of these packages are sent to a worker by name, all others with their code.
+_IMPORTABLE = ("compiler", "schedules", "tvm", "tvm_ffi", "numpy")
+
+PRELOAD = (
+    "compiler.lowering.loop_guard",
+    "compiler.measure.builder",
+    "compiler.measure.rpc",
+    "compiler.measure.runner",
+    "compiler.measure.timing",
+    "compiler.target.nvcc",
+    "tvm.rpc",
+    "tvm.s_tir",
+)
+
+
+class Outcome(NamedTuple):
+    """What became of a call in a worker.
+
+    Attributes
+    ----------
+    kind : str
+        "value", "raised", "timeout", "died" or "memory".
+    value : Any
+        The function's result for "value"; else one line that says what happened.
+    """
+
+    kind: str
+    value: Any
+
+
+class WorkerPool:
+    """Calls functions in processes of their own, at most `size` at a time.
+
+    Each call runs in a child that is forked from a process which has TVM loaded and warm. A call
+    that ends its process ends nothing else.
+
+    Parameters
+    ----------
+    size : int
+    environment : dict of str to str, optional
+        Further environment variables of the workers.
+    """
+
+    def __init__(self, size: int = 1, environment: dict[str, str] | None = None) -> None:
+        self.size = size
+        self._environment = {"OPENBLAS_NUM_THREADS": "1", **(environment or {})}
+        self._free: queue.SimpleQueue[_Nursery] = queue.SimpleQueue()
+        self._all: list[_Nursery] = []
+        self._lock = threading.Lock()
+        self._threads = ThreadPoolExecutor(size, thread_name_prefix="baton-worker")
+
+    def __enter__(self) -> WorkerPool:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def submit(
+        self,
+        function: Callable[..., Any],
+        arguments: Sequence[Any],
+        timeout: float,
+        memory: int = 0,
+        modules: Sequence[str] = (),
+    ) -> Future[Outcome]:
+        """Call a function in a worker.
+
+        Parameters
+        ----------
+        function
+            A function of an installed package, or any that cloudpickle can send.
+        timeout : float
+            Seconds after which the call is ended.
+        memory : int
+            Bytes that the call may allocate; 0 for no limit.
+        modules : sequence of str
+            This package's modules that the call needs, to be imported once for all calls.
+
+        Raises
+        ------
+        BatonError
+            The function or its arguments can't be sent.
+        """
+        payload = _pickled(function, tuple(arguments))
+        request = (payload, timeout, memory, (*PRELOAD, *modules))
+        return self._threads.submit(self._call, request)
+
+    def call(
+        self,
+        function: Callable[..., Any],
+        arguments: Sequence[Any],
+        timeout: float,
+        memory: int = 0,
+    ) -> Outcome:
+        """`submit`, and wait."""
+        return self.submit(function, arguments, timeout, memory).result()
+
+    def _call(self, request: tuple) -> Outcome:
+        nursery = self._take()
+        try:
+            return nursery.ask(request)
+        finally:
+            if nursery.is_alive:
+                self._free.put(nursery)
+            else:
+                self._forget(nursery)
+
+    def _take(self) -> _Nursery:
+        with contextlib.suppress(queue.Empty):
+            return self._free.get_nowait()
+        nursery = _Nursery(self._environment)
+        with self._lock:
+            self._all.append(nursery)
+        return nursery
+
+    def _forget(self, nursery: _Nursery) -> None:
+        with self._lock:
+            self._all.remove(nursery)
+        nursery.close()
+
+    def close(self) -> None:
+        """End the workers; calls under way are ended too."""
+        with self._lock:
+            nurseries, self._all = self._all, []
+        for nursery in nurseries:
+            nursery.close()
+        self._threads.shutdown()
+
+
+class _Nursery:
+    """The parent's end of one `nursery` process."""
+
+    def __init__(self, environment: dict[str, str]) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", _PROGRAM, str(_ROOT)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, **environment},
+        )
+
+    @property
+    def is_alive(self) -> bool:
+        return self._process.poll() is None
+
+    def ask(self, request: tuple) -> Outcome:
+        requests, answers = self._process.stdin, self._process.stdout
+        assert requests is not None and answers is not None
+        try:
+            write_frame(requests, request)  # type: ignore[arg-type]
+            return Outcome(*read_frame(answers))  # type: ignore[arg-type]
+        except (EOFError, OSError, ValueError):
+            self._process.kill()
+            return Outcome("died", f"worker process ended with code {self._process.wait()}")
+
+    def close(self) -> None:
+        for pipe in (self._process.stdin, self._process.stdout):
+            assert pipe is not None
+            with contextlib.suppress(OSError):
+                pipe.close()
+        try:
+            self._process.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+def _pickled(function: Callable[..., Any], arguments: tuple[Any, ...]) -> bytes:
+    try:
+        if importlib.util.find_spec("cloudpickle") is None:
+            return pickle.dumps((function, arguments))
+        return _with_code((function, arguments))
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        raise BatonError(
+            f"{function!r} and its arguments can't be sent to a worker process: {error}; define "
+            "templates at the top of a module or script, and install cloudpickle "
+            "(pip install 'baton-tvm[tune]')"
+        ) from error
+
+
+def _with_code(value: Any) -> bytes:
+    """Pickle so that the worker needs none of the user's modules."""
+    import cloudpickle  # type: ignore[import-untyped]
+
+    users = [module for module in _user_modules(value) if module.__name__ != "__main__"]
+    for module in users:
+        cloudpickle.register_pickle_by_value(module)
+    try:
+        return cloudpickle.dumps(value)
+    finally:
+        for module in users:
+            cloudpickle.unregister_pickle_by_value(module)
+
+
+def _user_modules(value: Any) -> list[ModuleType]:
+    """Modules that define the functions which a candidate names in `user_functions`."""
+    names: set[str] = set()
+    for item in value[1]:
+        for function in getattr(item, "user_functions", ()):
+            names.add(function.__module__)
+    modules = [sys.modules[name] for name in names if name in sys.modules]
+    return [module for module in modules if module.__name__.split(".")[0] not in _IMPORTABLE]
