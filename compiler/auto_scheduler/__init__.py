@@ -22,7 +22,18 @@ _MEMBERS = {
     "load_records": ".record",
     "record": ".record",
     "save_records": ".record",
-    "tuning": ".tuning",
+    "LocalBuilder": ".search.options",
+    "LocalRPCMeasureContext": ".search.options",
+    "LocalRunner": ".search.options",
+    "PreloadMeasuredStates": ".search.policy",
+    "RPCRunner": ".search.options",
+    "RandomModel": ".search.policy",
+    "SketchPolicy": ".search.policy",
+    "TaskScheduler": ".search.scheduler",
+    "TuningOptions": ".search.options",
+    "XGBModel": ".search.policy",
+    "make_workload_key": ".workload_registry",
+    "register_workload": ".workload_registry",
 }
 
 __all__ = sorted(_MEMBERS)

@@ -10,20 +10,25 @@ one thread is not seen by another, and an exception leaves none behind.
 
 from __future__ import annotations
 
+import logging
 import math
 import os
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from types import TracebackType
 from typing import Any
 
-from ..autotvm.log_target import UNKNOWN_MODEL, LogTarget, log_target
+from ..autotvm.log_target import LogTarget, log_target
 from ..errors import RecordError
-from .record import Record, matched_target, scan
-from .workload import distance
+from .ansor.record import AnsorRecord, WorkloadKey
+from .history import BestRecords
+from .record import AnyRecord, Record, glance_over
 
-Records = str | os.PathLike | Iterable[str | os.PathLike | Record | None]
+logger = logging.getLogger("baton.auto_scheduler")
+
+Records = str | os.PathLike | Iterable[str | os.PathLike | AnyRecord | None]
 
 
 class _CurrentContext:
@@ -70,6 +75,18 @@ class DispatchContext:
         """Record from this context alone."""
         raise NotImplementedError
 
+    def find_ansor(self, target: LogTarget, key: WorkloadKey) -> Iterator[AnsorRecord]:
+        """This context's records of a task of Ansor's, the best first."""
+        return iter(())
+
+    def find_by_shapes(self, target: LogTarget, dims: tuple[int, ...]) -> Iterator[AnsorRecord]:
+        """This context's records of Ansor's for operands of these extents, the best first."""
+        return iter(())
+
+    def may_have(self, target: LogTarget, dims: tuple[int, ...]) -> bool:
+        """Whether it is worth asking for records of Ansor's for operands of these extents."""
+        return False
+
 
 class FallbackContext(DispatchContext):
     """The bottom of every thread: no records. Entered with `with`, it hides those around it."""
@@ -103,8 +120,7 @@ class ApplyHistoryBest(DispatchContext):
         include_compatible: bool = False,
     ) -> None:
         self.include_compatible = include_compatible
-        # ("model" or "key", its name) -> family of workloads -> workload key -> best record
-        self._best: dict[tuple[str, str], dict[str, dict[str, Record]]] = {}
+        self.records = BestRecords()
         self.load(records, n_lines)
 
     def load(self, records: Records, n_lines: int | None = None) -> None:
@@ -116,48 +132,40 @@ class ApplyHistoryBest(DispatchContext):
             if item is None or left <= 0:
                 continue
             if isinstance(item, (str, os.PathLike)):
-                for record in scan(item, n_lines=None if left == math.inf else int(left)):
-                    self._add(record)
-                    left -= 1
-            elif isinstance(item, Record):
-                self._add(item)
+                left -= self._load_log(item, None if left == math.inf else int(left))
+            elif isinstance(item, (Record, AnsorRecord)):
+                self.records.add(item)
                 left -= 1
             else:
                 raise RecordError(
                     f"records has a {type(item).__name__}; give paths of logs, or Records"
                 )
 
-    def _add(self, record: Record) -> None:
-        if not math.isfinite(record.cost):
-            return
-        target = matched_target(record)
-        places = [("key", key) for key in target.keys]
-        if target.model != UNKNOWN_MODEL:
-            places.append(("model", target.model))
-        for place in places:
-            family = self._best.setdefault(place, {}).setdefault(_family(record.workload_key), {})
-            held = family.get(record.workload_key)
-            if held is None or record.cost < held.cost:
-                family[record.workload_key] = record
+    def _load_log(self, path: str | os.PathLike, n_lines: int | None) -> int:
+        count, foreign = 0, Counter[str]()
+        for glance in glance_over(path, n_lines):
+            count += 1
+            try:
+                self.records.add(glance)
+            except RecordError as error:
+                foreign[str(error)] += 1
+        for reason, times in foreign.items():
+            logger.warning("%s: %d record(s) are not used: %s", path, times, reason)
+        return count
 
     def find(self, target: LogTarget, workload_key: str) -> Record | None:
-        for place in [("model", target.model), *(("key", key) for key in target.keys)]:
-            family = self._best.get(place, {}).get(_family(workload_key), {})
-            if workload_key in family:
-                return family[workload_key]
-            if self.include_compatible:
-                usable = [
-                    (record.cost * factor, record)
-                    for key, record in family.items()
-                    if math.isfinite(factor := distance(workload_key, key))
-                ]
-                if usable:
-                    return min(usable, key=lambda entry: entry[0])[1]
-        return None
+        return self.records.find(target, workload_key, self.include_compatible)
 
+    def find_ansor(self, target: LogTarget, key: WorkloadKey) -> Iterator[AnsorRecord]:
+        return self.records.find_ansor(target, key, self.include_compatible)
 
-def _family(workload_key: str) -> str:
-    return workload_key.partition(".")[0]
+    def find_by_shapes(self, target: LogTarget, dims: tuple[int, ...]) -> Iterator[AnsorRecord]:
+        return self.records.of_shapes(target, dims)
+
+    def may_have(self, target: LogTarget, dims: tuple[int, ...]) -> bool:
+        if self.include_compatible:
+            return self.records.has_ansor
+        return self.records.has_shapes(target, dims)
 
 
 _ROOT = FallbackContext()

@@ -8,9 +8,11 @@ Format: one JSON object per line, self-contained,
 
 `workload.key` is `workload.workload_key` of the unscheduled function; `workload.tir`, which may
 be missing, is that function as `tvm.ir.save_json` writes it; `trace` is the `as_json` of a
-`tvm.s_tir` Trace on the canonical function. `error` is 0, or a number of TVM's `MeasureErrorNo`.
+`tvm.s_tir` Trace on the canonical function; `"untuned": true` beside an empty trace marks the times
+of the schedule that the kernel has without records. `error` is 0, or a number of TVM's `MeasureErrorNo`.
 Lines are appended by a single write each, so that several processes may share a log.
-Records of Ansor ({"i": ..., "r": ...}) are recognised and counted, and not replayed yet.
+The same file may hold records of TVM's old auto_scheduler, Ansor ({"i": ..., "r": ...}); they are
+read as `ansor.record.AnsorRecord`.
 """
 
 from __future__ import annotations
@@ -19,16 +21,18 @@ import json
 import logging
 import math
 import os
+import re
 import time
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from ..autotvm.log_target import LogTarget, log_target
 from ..autotvm.record import SkippedLines, read_lines
 from ..errors import RecordError
 from ..measure.log_file import append_lines
+from .ansor import record as ansor
 from .workload import ENTRY, canonical, distance, workload_key
 
 if TYPE_CHECKING:
@@ -44,6 +48,7 @@ logger = logging.getLogger("baton.auto_scheduler")
 VERSION = 1
 KIND = "auto_scheduler"
 PathLike = str | os.PathLike
+_Read = TypeVar("_Read")
 
 
 @dataclass(frozen=True)
@@ -67,6 +72,9 @@ class Record:
         The unscheduled function.
     source : str
         "auto_scheduler:<log>:<line>" when read from a file.
+    untuned : bool
+        These are the times of the schedule that a build without records gives the kernel; where
+        nothing faster was found, it keeps that. The trace is empty.
     """
 
     workload_key: str
@@ -77,6 +85,7 @@ class Record:
     timestamp: float = field(default_factory=time.time)
     tir: str | None = None
     source: str = "auto_scheduler:<record>:1"
+    untuned: bool = False
 
     @property
     def cost(self) -> float:
@@ -106,28 +115,76 @@ class Record:
             raise RecordError(f"{self.source}: workload.tir is not the workload of the key")
         return func
 
+    def with_tir(self, func: PrimFunc) -> Record:
+        """The record with its unscheduled function."""
+        import tvm
+
+        return replace(self, tir=str(tvm.ir.save_json(func)))
+
     def to_line(self) -> str:
         """The record as a line of a log, without the newline."""
         workload = {"key": self.workload_key} | ({"tir": self.tir} if self.tir else {})
         row = {
             "v": VERSION, "kind": KIND, "workload": workload, "target": self.target,
             "costs": list(self.costs), "error": self.error, "timestamp": self.timestamp,
-            "trace": self.trace,
+            **({"untuned": True} if self.untuned else {}), "trace": self.trace,
         }  # fmt: skip
         return json.dumps(row, separators=(",", ":"))
 
 
-class AnsorRecord(RecordError):
-    """The line is a record of TVM's old auto_scheduler, which this reader does not replay."""
+AnyRecord = Record | ansor.AnsorRecord
+
+# A line as `Record.to_line` lays it out; the trace is not looked at.
+_HEAD = re.compile(
+    r'\{"v":1,"kind":"auto_scheduler","workload":\{"key":"([^"\\]*)"(?:,"tir":"(?:[^"\\]|\\.)*")?\},'
+    r'"target":(\{[^\\]*?\}),"costs":\[([-+.eE\d,]*)\],"error":(\d+),"timestamp":[-+.eE\d]+,'
+    r'"trace":\['
+)
 
 
-def parse_line(text: str, source: str = "auto_scheduler:<line>:1") -> Record:
+class Glance(NamedTuple):
+    """What of a line decides whether it is worth reading.
+
+    Attributes
+    ----------
+    source : str
+        "auto_scheduler:<log>:<line>".
+    workload_key : str
+    target : str
+        As JSON or as text.
+    cost : float
+        Mean seconds; infinity for a failed measurement.
+    text : str
+        The line.
+    is_ansor : bool
+    """
+
+    source: str
+    workload_key: str
+    target: str
+    cost: float
+    text: str
+    is_ansor: bool
+
+    def read(self) -> AnyRecord:
+        """The whole record.
+
+        Raises
+        ------
+        RecordError
+            What the glance did not look at is damaged; names file and line.
+        """
+        try:
+            return parse_line(self.text, self.source)
+        except RecordError as error:
+            raise RecordError(f"{self.source.partition(':')[2]}: {error}") from error
+
+
+def parse_line(text: str, source: str = "auto_scheduler:<line>:1") -> AnyRecord:
     """Read and check one line.
 
     Raises
     ------
-    AnsorRecord
-        The line is Ansor's.
     RecordError
         The line is no record; the message says why, without file and line.
     """
@@ -137,8 +194,8 @@ def parse_line(text: str, source: str = "auto_scheduler:<line>:1") -> Record:
         raise RecordError("not a JSON object, or a truncated one") from None
     if not isinstance(row, dict):
         raise RecordError("not a JSON object")
-    if "i" in row and "r" in row:
-        raise AnsorRecord("a record of TVM's old auto_scheduler")
+    if ansor.looks_like(row):
+        return ansor.read(row, source)
     if row.get("kind") != KIND:
         raise RecordError('not an auto_scheduler record (no "kind": "auto_scheduler")')
     if row.get("v") != VERSION:
@@ -155,6 +212,7 @@ def parse_line(text: str, source: str = "auto_scheduler:<line>:1") -> Record:
         return Record(
             str(row["workload"]["key"]), dict(row["target"]), row["trace"], costs, error,
             float(row["timestamp"]), tir if tir is None else str(tir), source,
+            row.get("untuned") is True,
         )  # fmt: skip
     except RecordError:
         raise
@@ -162,7 +220,7 @@ def parse_line(text: str, source: str = "auto_scheduler:<line>:1") -> Record:
         raise RecordError(f"lacks or misspells a field ({problem!r})") from problem
 
 
-def scan(path: PathLike, strict: bool = False, n_lines: int | None = None) -> Iterator[Record]:
+def scan(path: PathLike, strict: bool = False, n_lines: int | None = None) -> Iterator[AnyRecord]:
     """Records of a log, failed measurements included, in the order of the lines.
 
     Parameters
@@ -170,26 +228,53 @@ def scan(path: PathLike, strict: bool = False, n_lines: int | None = None) -> It
     strict : bool
         Raise at the first bad line instead of warning once at the end.
     n_lines : int, optional
-        Stop after so many lines of records, Ansor's included.
+        Stop after so many lines of records.
 
     Raises
     ------
     RecordError
         The file can't be read or no line of it is a record; with `strict` a bad line.
     """
+    return _scan(path, strict, n_lines, parse_line)
+
+
+def glance_over(path: PathLike, n_lines: int | None = None) -> Iterator[Glance]:
+    """What `scan` gives without reading what is long, at about a hundred thousand lines a second.
+
+    Raises
+    ------
+    RecordError
+        The file can't be read or no line of it is a record.
+    """
+    return _scan(path, False, n_lines, _glance)
+
+
+def _glance(text: str, source: str) -> Glance:
+    if seen := ansor.glance(text):
+        return Glance(source, *seen, text, True)
+    if (head := _HEAD.match(text)) and text.endswith("]}"):
+        costs = [float(cost) for cost in head[3].split(",") if cost]
+        cost = sum(costs) / len(costs) if costs and head[4] == "0" else math.inf
+        return Glance(source, head[1], head[2], cost, text, False)
+    record = parse_line(text, source)
+    is_ansor = isinstance(record, ansor.AnsorRecord)
+    target = record.target_text if is_ansor else json.dumps(record.target)
+    return Glance(source, record.workload_key, target, record.cost, text, is_ansor)
+
+
+def _scan(
+    path: PathLike, strict: bool, n_lines: int | None, read: Callable[[str, str], _Read]
+) -> Iterator[_Read]:
     name = Path(path).name
-    skipped, count, ansor, text = SkippedLines(name), 0, 0, "\n"
+    skipped, count, text = SkippedLines(name), 0, "\n"
     for number, text in enumerate(read_lines(path, "auto_scheduler log"), 1):
         bare = text.strip()
         if not bare or bare.startswith("#"):
             continue
-        if n_lines is not None and count + ansor >= n_lines:
+        if n_lines is not None and count >= n_lines:
             break
         try:
-            record = parse_line(bare, f"auto_scheduler:{name}:{number}")
-        except AnsorRecord:
-            ansor += 1
-            continue
+            record = read(bare, f"auto_scheduler:{name}:{number}")
         except RecordError as error:
             if strict:
                 raise RecordError(f"{name}:{number}: {error}") from error
@@ -197,16 +282,14 @@ def scan(path: PathLike, strict: bool = False, n_lines: int | None = None) -> It
             continue
         count += 1
         yield record
-    if ansor:
-        logger.warning("%s: %d record(s) of Ansor are not replayed yet", name, ansor)
     if skipped:
         only_cut_off = len(skipped) == 1 and not text.endswith("\n")
-        if not count + ansor and not only_cut_off:
+        if not count and not only_cut_off:
             raise RecordError(f"{name} has no auto_scheduler record. {skipped}")
         logger.warning("%s", skipped)
 
 
-def load_records(path: PathLike, strict: bool = False) -> list[Record]:
+def load_records(path: PathLike, strict: bool = False) -> list[AnyRecord]:
     """All records of a log, failed measurements included."""
     return list(scan(path, strict))
 
@@ -216,7 +299,8 @@ def load_best_record(
     workload_key: str | None = None,
     target: Any = None,
     include_compatible: bool = False,
-) -> Record | None:
+    tuned: bool = False,
+) -> AnyRecord | None:
     """Cheapest successful record of a log; of equal ones the first; None if there is none.
 
     Parameters
@@ -227,21 +311,33 @@ def load_best_record(
         Only records of this kind of target.
     include_compatible : bool
         Also records of smaller shapes that divide those of the workload.
+    tuned : bool
+        Only records that hold a schedule, not times of the untuned one.
     """
     kind = None if target is None else log_target(target).kind
     best, best_cost = None, math.inf
     for record in scan(path):
-        if kind is not None and record.target.get("kind") != kind:
+        if kind is not None and matched_target(record).kind != kind:
+            continue
+        if tuned and isinstance(record, Record) and record.untuned:
             continue
         factor = 1.0
         if workload_key is not None and record.workload_key != workload_key:
-            factor = distance(workload_key, record.workload_key) if include_compatible else math.inf
+            factor = _distance(workload_key, record)
+            if factor != 1.0 and not include_compatible:
+                factor = math.inf
         if record.cost * factor < best_cost:
             best, best_cost = record, record.cost * factor
     return best
 
 
-def save_records(path: PathLike, records: Iterable[Record]) -> None:
+def _distance(wanted: str, record: AnyRecord) -> float:
+    if isinstance(record, ansor.AnsorRecord):
+        return ansor.distance(ansor.decode_key(wanted), record.key)
+    return distance(wanted, record.workload_key)
+
+
+def save_records(path: PathLike, records: Iterable[AnyRecord]) -> None:
     """Append records to a log, each by one write; the log and its folder are made if missing.
 
     Raises
@@ -264,7 +360,7 @@ class RecordToFile:
     def __init__(self, path: PathLike) -> None:
         self.path = Path(path)
 
-    def __call__(self, records: Iterable[Record]) -> None:
+    def __call__(self, records: Iterable[AnyRecord]) -> None:
         save_records(self.path, records)
 
 
@@ -317,6 +413,8 @@ def _operands(func: PrimFunc) -> list[tuple[list[str], str]]:
     return [([str(dim) for dim in param.shape], str(param.dtype)) for param in func.params]
 
 
-def matched_target(record: Record) -> LogTarget:
+def matched_target(record: AnyRecord) -> LogTarget:
     """Keys and model under which a record is found."""
-    return log_target(record.target)
+    return log_target(
+        record.target_text if isinstance(record, ansor.AnsorRecord) else record.target
+    )

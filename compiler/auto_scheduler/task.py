@@ -6,9 +6,10 @@ import json
 import logging
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import tvm
 import tvm_ffi
@@ -22,11 +23,19 @@ from .. import target as targets
 from ..errors import RecordError
 from ..target.config import config_of_object
 from .dispatcher import extracting
-from .workload import workload_key
+from .workload import ENTRY, canonical
+from .workload import workload_key as key_of
+from .workload_registry import make_workload_key, tensors_of
+
+if TYPE_CHECKING:
+    from .search.options import TuningOptions
 
 logger = logging.getLogger("baton.auto_scheduler")
 
 _REDUCTION = 2  # tirx.IterVar.CommReduce
+
+# A simplified module, the name of a function in it, and bindings of that.
+Origin = tuple[tvm.IRModule, str, tuple[str, ...]]
 
 
 @dataclass(frozen=True)
@@ -58,34 +67,172 @@ class HardwareParams:
         return with_attributes(target, given)
 
 
-@dataclass(frozen=True)
 class SearchTask:
     """One kernel to tune.
+
+    Parameters
+    ----------
+    func : PrimFunc, callable or str
+        The unscheduled compute; or a registered workload, or its name.
+    args : sequence, optional
+        Of the registered workload.
+    compute_dag : sequence of te.Tensor, optional
+        Inputs, then outputs, instead of `func`.
+    workload_key : str, optional
+        `make_workload_key(func, args)`, instead of both.
+    target, target_host : str, dict or Target
+    hardware_params : HardwareParams, optional
+        Overrides what the target says.
+    layout_rewrite_option, task_inputs, task_inputs_overwrite, task_inputs_save_to_file
+        Accepted; weights' layouts follow from the schedules, inputs are random.
+    desc : str
+        What to call it; operators and operand shapes of a task that `extract_tasks` found.
 
     Attributes
     ----------
     func : PrimFunc
-        The unscheduled compute.
     workload_key : str
         Under which records of it are kept.
     target : Target
-    desc : str
-        Operators and operand shapes: "conv2d_add_relu (1x64x56x56, 64x64x3x3) -> 1x64x56x56".
     flop_ct : float
         Floating-point operations of one call; 0 when TVM can't tell.
     weight : int
         How often the module calls it.
+    origin : tuple or None
+        The module, the function and the bindings that it was extracted from.
+
+    Raises
+    ------
+    RecordError
+        There is no such workload, or a dimension is no constant.
     """
 
-    func: PrimFunc
-    workload_key: str
-    target: Target
-    desc: str
-    flop_ct: float
-    weight: int = 1
+    def __init__(
+        self,
+        func: Any = None,
+        args: Sequence[Any] | None = None,
+        compute_dag: Sequence[Any] | None = None,
+        workload_key: str | None = None,
+        target: targets.TargetLike | None = None,
+        target_host: targets.TargetLike | None = None,
+        hardware_params: HardwareParams | None = None,
+        layout_rewrite_option: Any = None,
+        task_inputs: Any = None,
+        task_inputs_overwrite: bool = False,
+        task_inputs_save_to_file: bool = False,
+        desc: str = "",
+        *,
+        weight: int = 1,
+        origin: Origin | None = None,
+    ) -> None:
+        self.func = func if isinstance(func, PrimFunc) else _compute(
+            func, args, compute_dag, workload_key
+        )  # fmt: skip
+        self.workload_key = key_of(self.func)
+        self.target = targets.parse(target, target_host)
+        if hardware_params is not None:
+            self.target = hardware_params.applied_to(self.target)
+        self.hardware_params = hardware_params
+        self.desc = desc
+        self.weight = weight
+        self.origin = origin
+
+    @cached_property
+    def flop_ct(self) -> float:
+        """Floating-point operations of one call; 0 when TVM can't tell."""
+        return _flops(self.func)
 
     def __str__(self) -> str:
-        return f"{self.desc} on {targets.to_cli(self.target)}"
+        return f"{self.desc or self.workload_key} on {targets.to_cli(self.target)}"
+
+    def tune(
+        self,
+        tuning_options: TuningOptions,
+        search_policy: Any = None,
+        adaptive_training: bool = False,
+    ) -> None:
+        """Search for schedules; results go to the options' callbacks.
+
+        Parameters
+        ----------
+        search_policy : SketchPolicy, optional
+            With a cost model, and possibly a log to go on from.
+        """
+        from .search.policy import SketchPolicy
+        from .search.scheduler import TaskScheduler
+
+        policy = search_policy or SketchPolicy(self)
+        scheduler = TaskScheduler([self], load_log_file=policy.log_file, callbacks=[])
+        parameters = {**policy.params, "seed": policy.seed}
+        scheduler.tune(tuning_options, [policy], parameters, adaptive_training)
+
+    def apply_best(
+        self,
+        log_file: str | os.PathLike,
+        include_compatible: bool = False,
+        layout_rewrite_option: Any = None,
+    ) -> tuple[Any, list[Any]]:
+        """The best schedule in a log.
+
+        Returns
+        -------
+        tvm.s_tir.Schedule, list of the kernel's parameters
+
+        Raises
+        ------
+        RecordError
+            The log has no schedule of this task.
+        """
+        from .record import replay
+
+        scheduled = replay(self._best(log_file, include_compatible), self.func, self.target)
+        return tvm.s_tir.Schedule(scheduled), list(scheduled.params)
+
+    def print_best(self, log_file: str | os.PathLike, print_mode: str = "schedule") -> str:
+        """The best schedule in a log as text.
+
+        Parameters
+        ----------
+        print_mode : str
+            "schedule": the schedule primitives, as Python. "cuda": the CUDA source.
+        """
+        from tvm.s_tir.schedule import Trace
+
+        if print_mode not in ("schedule", "cuda"):
+            raise RecordError(f"print_mode {print_mode!r} is neither 'schedule' nor 'cuda'")
+        if print_mode == "cuda":
+            schedule, _ = self.apply_best(log_file)
+            with self.target:
+                built = tvm.tirx.build(schedule.mod, self.target)
+            return str(built.mod.imports[0].inspect_source())
+        record = self._best(log_file, False)
+        schedule = tvm.s_tir.Schedule(tvm.IRModule({ENTRY: canonical(self.func)}))
+        with self.target:
+            Trace.apply_json_to_schedule(record.trace, schedule)
+        return str(schedule.trace)
+
+    def _best(self, log_file: str | os.PathLike, include_compatible: bool) -> Any:
+        from .record import Record, load_best_record
+
+        record = load_best_record(
+            log_file, self.workload_key, self.target, include_compatible, tuned=True
+        )
+        if not isinstance(record, Record):
+            raise RecordError(f"{os.fspath(log_file)} has no schedule of {self}")
+        return record
+
+
+def _compute(
+    func: Any, args: Sequence[Any] | None, tensors: Sequence[Any] | None, key: str | None
+) -> PrimFunc:
+    """The unscheduled function of a workload."""
+    if tensors is None:
+        if key is None:
+            if func is None:
+                raise RecordError("a task needs a function with its arguments, or a workload key")
+            key = make_workload_key(func, args or ())
+        tensors = tensors_of(key)
+    return tvm.te.create_prim_func(list(tensors))
 
 
 def with_attributes(target: Target, attributes: Mapping[str, Any]) -> Target:
@@ -184,19 +331,18 @@ def tasks_of_kernels(
         target = own_target
         if set(own_target.attrs) <= set(Target(str(own_target.kind.name)).attrs):
             target = complete.get(str(own_target.kind.name), own_target)
-        if hardware_params is not None:
-            target = hardware_params.applied_to(target)
         try:
-            key = workload_key(kernel.func)
+            key = key_of(kernel.func)
         except RecordError as error:  # a dynamic shape has no task, as in TVM 0.18
             logger.info("%s is no task: %s", " ".join(kernel.operators), error)
             continue
         held = tasks.get((key, str(target)))
         if held is None:
-            held = SearchTask(
-                kernel.func, key, target, _describe(kernel), _flops(kernel.func), weight=0
-            )
-        tasks[key, str(target)] = replace(held, weight=held.weight + 1)
+            held = tasks[key, str(target)] = SearchTask(
+                kernel.func, target=target, desc=_describe(kernel), weight=0,
+                hardware_params=hardware_params, origin=getattr(kernel, "origin", None),
+            )  # fmt: skip
+        held.weight += 1
     return list(tasks.values())
 
 

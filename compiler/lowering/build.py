@@ -27,10 +27,11 @@ from ..runtime.metadata import UNKNOWN, Metadata, ParamInfo, TensorInfo
 from . import devices, recorded
 from .bind import bind_params
 from .compile_errors import build_or_retreat
+from .foreign import attach, compile_foreign
 from .fuse import fuse
 from .lift_constants import lift_constants
 from .link import link
-from .report import Report
+from .report import Kernel, Report
 from .schedule import schedule_kernels
 from .schedule_source import ScheduleSource
 from .select import select_implementations
@@ -96,7 +97,8 @@ def _build(
     report = Report(targets.to_cli(target), source.use_topi_schedule, int(context.opt_level))
     report.notes += notes
 
-    bound, bound_names = bind_params(mod, params)
+    compiled, foreign_modules = compile_foreign(mod, target, params)
+    bound, bound_names = bind_params(compiled, params)
     simplified = simplify(bind_constant_arguments(bound))
     watch.lap("simplify")
 
@@ -105,34 +107,20 @@ def _build(
         targets.check_buildable(each)
     records: dict[str, Any] = {}
     if not source.use_topi_schedule:
-        simplified, records = recorded.set_aside(simplified, chosen_targets, source)
+        simplified, records, remarks = recorded.set_aside(simplified, chosen_targets, source)
+        report.notes += remarks
         chosen_targets = function_targets(simplified, target)
-    lowered = simplified
-    for name, own_target in chosen_targets.items():
-        if name not in records:
-            lowered = select_implementations(
-                lowered,
-                name,
-                own_target,
-                source.autotvm_query,
-                keep_layouts=not enabled(LAYOUT_PASS, 3),
-                fuse_attention=enabled(ATTENTION_PASS, 3),
-                disabled=() if enabled(WINOGRAD_PASS, 3) else (WINOGRAD,),
-            )
-    watch.lap("select")
-
-    fused, operators = fuse(devices.dispatch_sorts(lowered, chosen_targets), target)
-    watch.lap("fuse")
-    scheduled, report.kernels = schedule_kernels(
-        fused, chosen_targets, operators, records, fast_math=enabled(FAST_MATH_PASS, 3)
+    scheduled, report.kernels = scheduled_kernels(
+        simplified, chosen_targets, target, source, records, watch.lap
     )
+    for kernel in report.kernels:
+        kernel.remark = source.slower.get(kernel.source, "")
     if not source.use_topi_schedule:
         report.notes += recorded.warn_missing(report.kernels)
-    watch.lap("schedule")
 
     lifted, weights = lift_constants(inline_subgraphs(scheduled))
     placed = devices.place(lifted, target, chosen_targets)
-    executable = link(placed, target)
+    executable = link(attach(placed, foreign_modules), target)
     watch.lap("link")
     report.seconds = watch.laps
 
@@ -158,6 +146,55 @@ def _build(
         ir_mod=mod,
         target=target,
     )
+
+
+def scheduled_kernels(
+    simplified: tvm.IRModule,
+    chosen_targets: Mapping[str, Target],
+    target: Target,
+    source: ScheduleSource,
+    records: Mapping[str, Any],
+    lap: Callable[[str], None] = lambda _: None,
+) -> tuple[tvm.IRModule, list[Kernel]]:
+    """Choose implementations and layouts, fuse, and schedule every kernel.
+
+    Parameters
+    ----------
+    simplified : tvm.IRModule
+        After `simplify`.
+    chosen_targets
+        Target of each Relax function.
+    target : Target
+        Of `main`.
+    records
+        Auto_scheduler record of each Relax function that `recorded.set_aside` made.
+    lap
+        Told the name of each step when it is over.
+
+    Returns
+    -------
+    The module with scheduled TIR functions, and one report entry for each.
+    """
+    lowered = simplified
+    for name, own_target in chosen_targets.items():
+        if name not in records:
+            lowered = select_implementations(
+                lowered,
+                name,
+                own_target,
+                source.autotvm_query,
+                keep_layouts=not enabled(LAYOUT_PASS, 3),
+                fuse_attention=enabled(ATTENTION_PASS, 3),
+                disabled=() if enabled(WINOGRAD_PASS, 3) else (WINOGRAD,),
+            )
+    lap("select")
+    fused, operators = fuse(devices.dispatch_sorts(lowered, chosen_targets), target)
+    lap("fuse")
+    scheduled = schedule_kernels(
+        fused, chosen_targets, operators, records, fast_math=enabled(FAST_MATH_PASS, 3)
+    )
+    lap("schedule")
+    return scheduled
 
 
 def simplify(mod: tvm.IRModule) -> tvm.IRModule:

@@ -14,9 +14,10 @@ import tvm
 from tvm import relax
 from tvm.target import Target
 
-from ..partition.outline import ON_COMPILE_ERROR, Group, outline
+from ..partition.outline import COMPILE_OPTIONS, ON_COMPILE_ERROR, Group, outline
 from ..partition.relax_function import OPERATION, RelaxFunction
 from .bind import bind_params
+from .foreign import check_foreign
 from .subgraphs import (
     BACKEND,
     INPUT_NAMES,
@@ -72,7 +73,10 @@ def _failing(
     reasons: dict[str, str] = {}
     for name in names:
         function = bound[name].without_attr(BACKEND).with_attr("global_symbol", "main")
+        if COMPILE_OPTIONS in function.attrs:
+            function = function.without_attr(COMPILE_OPTIONS)
         try:
+            check_foreign(mod, name, target, params)
             own = function_targets(tvm.IRModule({"main": function}), target)["main"]
             attempt(tvm.IRModule({"main": function}), own, {}, [])
         except Exception as error:

@@ -28,6 +28,10 @@ from ..errors import BuildError
 from . import loop_guard
 
 MAIN = "main"
+HOST = "cpu"
+"""Kind of the device on which foreign code runs, whatever its callers run on."""
+FOREIGN = ("baton.foreign.", "subgraph_")
+"""How the names of packed functions begin that backends compiled."""
 _KERNEL_CALLS = ("relax.call_tir", "relax.call_tir_inplace")
 
 
@@ -254,7 +258,7 @@ class _Placer:
         for block in function.body.blocks:
             for binding in block.bindings:
                 kernel = _kernel(binding.value)
-                kind = self.kernels[kernel] if kernel is not None else self.own
+                kind = self.kernels.get(kernel, HOST) if kernel is not None else self.own
                 for var in relax.analysis.free_vars(binding.value):
                     readers.setdefault(var, set()).add(kind)
         return readers
@@ -272,7 +276,7 @@ class _Placer:
         """The right-hand side of a binding with its operands in place, and where its result is."""
         kernel = _kernel(value)
         if kernel is not None:
-            kind = self.kernels[kernel]
+            kind = self.kernels.get(kernel, HOST)
             operands = relax.Tuple([self._moved(field, kind) for field in value.args[1].fields])
             out = [self._on(ty, kind) for ty in value.ty_args]
             args = [value.args[0], operands, *value.args[2:]]
@@ -333,7 +337,12 @@ class _Placer:
 
 
 def _kernel(value: Any) -> str | None:
-    """Name of the TIR function that a binding calls; None if it calls none."""
-    if isinstance(value, relax.Call) and getattr(value.op, "name", "") in _KERNEL_CALLS:
+    """Name of the TIR function or foreign code that a binding calls; None if it calls none."""
+    if not isinstance(value, relax.Call):
+        return None
+    name = getattr(value.op, "name", "")
+    if name in _KERNEL_CALLS:
         return str(value.args[0].name_hint)
+    if name == "relax.call_dps_packed" and str(value.args[0].global_symbol).startswith(FOREIGN):
+        return str(value.args[0].global_symbol)
     return None

@@ -30,34 +30,56 @@ class PlainKernel:
         Variables of the Relax function whose operators were fused into it.
     operators : tuple of str
         Their operators' names, in order.
+    constants : frozenset of int
+        Parameters of the function that are constants of the module.
+    origin : tuple, optional
+        The module and the name of the function that `bindings` belong to, and these.
     """
 
     func: PrimFunc
     bindings: tuple[str, ...]
     operators: tuple[str, ...]
+    constants: frozenset[int] = frozenset()
+    origin: tuple[tvm.IRModule, str, tuple[str, ...]] | None = None
 
 
 def plain_kernels(mod: tvm.IRModule, name: str, target: Target) -> list[PlainKernel]:
     """Legalise and fuse function `name` with TOPI's plain computes; the module is not changed."""
+    fused, single = _legalise_and_fuse(mod, name, target)
+    members = {
+        gvar.name_hint: [callee for callee, _ in kernel_calls(function)]
+        for gvar, function in fused.functions_items()
+        if isinstance(function, relax.Function) and is_fused(function)
+    }
+    kernels = []
+    for kernel, args in kernel_calls(single[name]):
+        parts = [part.split(_TAG, 1) for part in members.get(kernel, [kernel])]
+        bindings = tuple(part[1] for part in parts if len(part) == 2)
+        operators = tuple(operator_name(part[0]) for part in parts)
+        constants = frozenset(
+            index for index, arg in enumerate(args) if isinstance(arg, tvm.ir.GenericConst)
+        )
+        origin = (mod, name, bindings)
+        kernels.append(PlainKernel(single[kernel], bindings, operators, constants, origin))
+    return kernels
+
+
+def plain_function(mod: tvm.IRModule, name: str, target: Target) -> tvm.IRModule:
+    """The module with function `name` legalised and fused with TOPI's plain computes."""
+    return _legalise_and_fuse(mod, name, target)[1]
+
+
+def _legalise_and_fuse(
+    mod: tvm.IRModule, name: str, target: Target
+) -> tuple[tvm.IRModule, tvm.IRModule]:
+    """The module before and after the kernels of each group become one."""
     with target:
         legal = relax.transform.LegalizeOps()(mod)
         tagged = _tag_bindings(legal, name)
         fused = tvm.transform.Sequential(
             [relax.transform.AnnotateTIROpPattern(), relax.transform.FuseOps(fuse_opt_level=2)]
         )(tagged)
-        single = relax.transform.FuseTIR()(fused)
-    members = {
-        gvar.name_hint: _kernels_called(function)
-        for gvar, function in fused.functions_items()
-        if isinstance(function, relax.Function) and is_fused(function)
-    }
-    kernels = []
-    for kernel in _kernels_called(single[name]):
-        parts = [part.split(_TAG, 1) for part in members.get(kernel, [kernel])]
-        bindings = tuple(part[1] for part in parts if len(part) == 2)
-        operators = tuple(operator_name(part[0]) for part in parts)
-        kernels.append(PlainKernel(single[kernel], bindings, operators))
-    return kernels
+        return fused, relax.transform.FuseTIR()(fused)
 
 
 def kernels(
@@ -80,13 +102,17 @@ def kernels(
     ]
 
 
-def _kernels_called(function: relax.Function) -> list[str]:
-    return [
-        callee
-        for block in function.body.blocks
-        for binding in block.bindings
-        if (callee := called_kernel(binding.value)) is not None
-    ]
+def kernel_calls(function: relax.Function) -> list[tuple[str, list[Any]]]:
+    """Name and arguments of each kernel call, in order."""
+    found = []
+    for block in function.body.blocks:
+        for binding in block.bindings:
+            callee = called_kernel(binding.value)
+            if callee is not None:
+                args = binding.value.args[1]
+                fields = list(args.fields) if isinstance(args, relax.Tuple) else [args]
+                found.append((callee, fields))
+    return found
 
 
 def _tag_bindings(mod: tvm.IRModule, name: str) -> tvm.IRModule:

@@ -6,6 +6,11 @@ import tvm
 from tvm import relax
 from tvm.target import Target
 
+from .spread_results import separate_spread_results
+
+OPERATORS = "baton.operators"
+"""Attribute of a kernel that was made elsewhere: the operators it computes, between blanks."""
+
 
 def fuse(mod: tvm.IRModule, target: Target) -> tuple[tvm.IRModule, dict[str, list[str]]]:
     """Legalise what is left at operator level, and fuse.
@@ -16,13 +21,8 @@ def fuse(mod: tvm.IRModule, target: Target) -> tuple[tvm.IRModule, dict[str, lis
     the names of the operators that went into it.
     """
     with target:
-        mod = tvm.transform.Sequential(
-            [
-                relax.transform.LegalizeOps(),
-                relax.transform.AnnotateTIROpPattern(),
-                relax.transform.FuseOps(fuse_opt_level=2),
-            ]
-        )(mod)
+        mod = relax.transform.AnnotateTIROpPattern()(relax.transform.LegalizeOps()(mod))
+        mod = relax.transform.FuseOps(fuse_opt_level=2)(separate_spread_results(mod))
         operators = _operators(mod)
         mod = relax.transform.FuseTIR()(mod)
     return mod, operators
@@ -33,7 +33,9 @@ def _operators(mod: tvm.IRModule) -> dict[str, list[str]]:
     names: dict[str, list[str]] = {}
     for gvar, function in mod.functions_items():
         if isinstance(function, tvm.tirx.PrimFunc):
-            names[gvar.name_hint] = [operator_name(gvar.name_hint)]
+            given = function.attrs.get(OPERATORS) if function.attrs else None
+            own = [operator_name(gvar.name_hint)] if given is None else str(given).split()
+            names[gvar.name_hint] = own
     for gvar, function in mod.functions_items():
         if not isinstance(function, relax.Function) or not is_fused(function):
             continue

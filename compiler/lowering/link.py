@@ -8,7 +8,7 @@ from tvm.target import Target
 
 from ..errors import BatonError, BuildError
 from ..target.nvcc import device_code
-from . import codegen, devices, loop_guard, static_allocation
+from . import codegen, devices, loop_guard, segments, static_allocation
 from .kernel_cache import user_cache
 
 
@@ -25,6 +25,9 @@ def link(mod: tvm.IRModule, target: Target) -> relax.VMExecutable:
     UnavailableTargetError
         A kernel is for CUDA and there is no nvcc for its architecture.
     """
+    size = None if static_allocation.wanted() else segments.wanted()
+    if size is not None:
+        mod = segments.split(mod, size)
     plan = [relax.transform.StaticPlanBlockMemory()] if devices.can_plan_memory(mod) else []
     lower = tvm.transform.Sequential(
         [

@@ -16,9 +16,13 @@ from typing import Any
 import tvm
 from tvm.target import Target
 
+from ..auto_scheduler.ansor.match import Match
+from ..auto_scheduler.record import Record, replay
+from ..auto_scheduler.workload import workload_key
 from ..errors import RecordError
 from ..partition import contract
 from .extract import PlainKernel, plain_kernels
+from .replayed import ReplayedKernels, install
 from .report import Kernel
 from .schedule_source import ScheduleSource
 
@@ -29,39 +33,59 @@ RECORD = "baton.auto_scheduler_record"
 
 def set_aside(
     mod: tvm.IRModule, chosen_targets: Mapping[str, Target], source: ScheduleSource
-) -> tuple[tvm.IRModule, dict[str, Any]]:
+) -> tuple[tvm.IRModule, dict[str, Any], list[str]]:
     """Move the operators of every recorded kernel to a function of their own.
 
     Returns
     -------
-    The module, and for each new function the record that schedules its one kernel.
+    The module; for each new function the record that schedules its one kernel; and remarks on
+    records that could not be followed to the letter, for the report.
     """
+    from ..auto_scheduler.ansor.check import Checker
+
     records: dict[str, Any] = {}
-    for name, target in chosen_targets.items():
-        groups: list[list[str]] = []
-        found = []
-        for kernel in plain_kernels(mod, name, target):
-            record = _replayable_record(kernel, target, source)
-            if record is not None:
-                groups.append(list(kernel.bindings))
-                found.append(record)
-        if not groups:
-            continue
-        attrs = [{RECORD: str(index)} for index in range(len(groups))]
-        before = {gvar.name_hint for gvar in mod.get_global_vars()}
-        mod = contract(mod, groups, attrs, function=name)
-        for gvar, function in mod.functions_items():
-            if gvar.name_hint not in before:
-                records[gvar.name_hint] = found[int(function.attrs[RECORD])]
-    return mod, records
+    made: dict[int, Any] = {}
+    with Checker() as checker:
+        replayed = ReplayedKernels(source, checker)
+        for name, target in chosen_targets.items():
+            found = []
+            for kernel in plain_kernels(mod, name, target):
+                record = _replayable_record(kernel, target, source, replayed)
+                if record is not None:
+                    found.append((kernel, record))
+            if not found:
+                continue
+            groups = [list(kernel.bindings) for kernel, _ in found]
+            attrs = [{RECORD: str(index)} for index in range(len(groups))]
+            before = {gvar.name_hint for gvar in mod.get_global_vars()}
+            mod = contract(mod, groups, attrs, function=name)
+            for gvar, function in list(mod.functions_items()):
+                if gvar.name_hint in before:
+                    continue
+                kernel, chosen = found[int(function.attrs[RECORD])]
+                if isinstance(chosen, Match):
+                    changed = install(mod, gvar.name_hint, chosen, kernel.operators, target, made)
+                    if changed is None:
+                        continue
+                    mod = changed
+                records[gvar.name_hint] = chosen.record if isinstance(chosen, Match) else chosen
+    return mod, records, replayed.notes
 
 
-def _replayable_record(kernel: PlainKernel, target: Target, source: ScheduleSource) -> Any | None:
-    from ..auto_scheduler.record import replay
-    from ..auto_scheduler.workload import workload_key
-
-    record = source.auto_scheduler_query(target, workload_key(kernel.func))
+def _replayable_record(
+    kernel: PlainKernel, target: Target, source: ScheduleSource, replayed: ReplayedKernels
+) -> Record | Match | None:
+    try:
+        key = workload_key(kernel.func)
+    except RecordError:  # a dynamic shape has no record
+        return None
+    record = source.auto_scheduler_query(target, key)
     if record is None:
+        match = replayed.find(kernel, key, target)
+        if match is not None:
+            source.auto_scheduler_queries.note(key, match.record.source)
+        return match
+    if record.untuned:  # nothing that was tried is faster than what the kernel gets anyway
         return None
     try:
         replay(record, kernel.func, target)

@@ -26,6 +26,8 @@ class Kernel:
         How often one inference calls it.
     flops, bytes : int
         Floating-point operations, and bytes of all operands and results, of one call.
+    remark : str
+        Times of a kernel whose record won although the build without it is faster here.
     """
 
     name: str
@@ -37,6 +39,14 @@ class Kernel:
     calls: int = 1
     flops: int = 0
     bytes: int = 0
+    remark: str = ""
+
+
+def _origin(kernel: Kernel) -> str:
+    """Source, backend and remark of a kernel, for the table."""
+    backend = f" [{kernel.backend}]" if kernel.backend else ""
+    remark = f" (slower here: {kernel.remark})" if kernel.remark else ""
+    return kernel.source + backend + remark
 
 
 @dataclass
@@ -74,7 +84,7 @@ class Report:
                     kernel.name,
                     " ".join(kernel.operators),
                     kernel.implementation,
-                    kernel.source + (f" [{kernel.backend}]" if kernel.backend else ""),
+                    _origin(kernel),
                     str(kernel.calls),
                     f"{kernel.flops / 1e6:.2f}",
                     f"{kernel.bytes / 1e3:.0f}",

@@ -15,12 +15,16 @@ from tvm.target import Target
 
 from schedules import rules
 
+from ..auto_scheduler.record import Record, replay
 from .fuse import called_kernel
 from .index_guard import guard_indices
 from .report import Kernel
 from .subgraphs import backends, new_global_var
 
 logger = logging.getLogger("baton.lowering")
+
+SCHEDULED_BY = "baton.scheduled_by"
+"""Attribute of a kernel that is scheduled already: the source of its schedule, for the report."""
 
 
 def schedule_kernels(
@@ -112,9 +116,10 @@ def _schedule(
     kind = str(target.kind.name)
     entry = Kernel(name, [], "unscheduled", "none", kind, "", 1, count_flops(func))
     entry.bytes = count_bytes(func)
-    if record is not None:
-        from ..auto_scheduler.record import replay
-
+    applied = func.attrs.get(SCHEDULED_BY) if func.attrs else None
+    if applied is not None:
+        entry.implementation, entry.source = "auto_scheduler", str(applied)
+    elif isinstance(record, Record):
         func = replay(record, func, target)
         entry.implementation, entry.source = "auto_scheduler", record.source
     else:

@@ -19,6 +19,7 @@ from schedules.config import ConfigEntity
 
 from ..auto_scheduler import dispatcher as auto_scheduler
 from ..auto_scheduler.record import Record
+from ..autotvm import contest
 from ..autotvm import dispatcher as autotvm
 from ..autotvm.workload import normalize, to_tuple
 
@@ -59,6 +60,9 @@ class ScheduleSource:
         The build stands inside `extract_tasks`: no records, no schedules.
     autotvm_queries, auto_scheduler_queries : QueryCount
         What was asked for so far.
+    slower : dict
+        Source of each AutoTVM record that was used although this machine once measured what a
+        build does without it as faster, and both times.
     """
 
     use_topi_schedule: bool
@@ -67,6 +71,12 @@ class ScheduleSource:
     _auto_scheduler: tuple[auto_scheduler.DispatchContext, ...]
     autotvm_queries: QueryCount = field(default_factory=QueryCount)
     auto_scheduler_queries: QueryCount = field(default_factory=QueryCount)
+    slower: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def record_contexts(self) -> tuple[auto_scheduler.DispatchContext, ...]:
+        """The auto_scheduler contexts, innermost first; none while tasks are extracted."""
+        return () if self.extracting else self._auto_scheduler
 
     @staticmethod
     def from_contexts() -> ScheduleSource:
@@ -74,10 +84,13 @@ class ScheduleSource:
         extracting = auto_scheduler.is_extracting()
         records = auto_scheduler.active_contexts()
         no_records = isinstance(records[0], auto_scheduler.FallbackContext)
+        contexts = autotvm.active_contexts()
+        for context in contexts:
+            context.begin_build()
         return ScheduleSource(
             use_topi_schedule=no_records and not extracting,
             extracting=extracting,
-            _autotvm=autotvm.active_contexts(),
+            _autotvm=contexts,
             _auto_scheduler=records,
         )
 
@@ -86,6 +99,10 @@ class ScheduleSource:
         if self.extracting:
             return None
         config = autotvm.query_contexts(self._autotvm, target, workload)
+        if config is not None and config.source not in self.slower:
+            found = contest.known(target, workload, config)
+            if found is not None and not found.log_wins:
+                self.slower[config.source] = str(found)
         self.autotvm_queries.note(
             to_tuple(normalize(workload)), None if config is None else config.source
         )

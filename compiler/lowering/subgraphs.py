@@ -16,6 +16,12 @@ from .report import Kernel
 
 BACKEND = "baton.backend"
 INPUT_NAMES = "baton.input_names"
+OPERATORS = "baton.operators"
+"""Attribute of a function whose backend compiled it: JSON list of the operators it had."""
+FLOPS = "baton.flops"
+"""Attribute of such a function: floating-point operations of one call."""
+RUNTIME = "baton.runtime"
+"""Attribute of such a function: what runs it, "tvm" or a runtime of `compiler.runtime.foreign`."""
 
 
 def function_targets(mod: tvm.IRModule, target: Target) -> dict[str, Target]:
@@ -142,9 +148,10 @@ def partition_info(
     Returns
     -------
     dict
-        Per subgraph, in the order of the module: "backend", "target", "operators" in execution
-        order, "inputs" and "outputs" (each with "name", "shape" and "dtype"; the name is that of
-        the model's parameter, or "" for a value that `main` computes), "flops", and "attrs".
+        Per subgraph, in the order of the module: "backend", "target", "runtime" (what runs it,
+        "tvm" unless its backend compiled it for another), "operators" in execution order,
+        "inputs" and "outputs" (each with "name", "shape" and "dtype"; the name is that of the
+        model's parameter, or "" for a value that `main` computes), "flops", and "attrs".
     """
     info = {}
     for name, backend in backends(mod).items():
@@ -152,7 +159,7 @@ def partition_info(
         attrs = {
             str(key): str(value)
             for key, value in function.attrs.items()
-            if str(key) not in ("target", "global_symbol", BACKEND)
+            if str(key) not in ("target", "global_symbol", BACKEND, OPERATORS, FLOPS, RUNTIME)
         }
         names = json.loads(attrs[INPUT_NAMES])
         result = function.ret_ty
@@ -160,10 +167,11 @@ def partition_info(
         info[name] = {
             "backend": backend,
             "target": targets.to_cli(chosen[name]),
-            "operators": _operators(function),
+            "runtime": str(function.attrs.get(RUNTIME, "tvm")),
+            "operators": operators_of(function),
             "inputs": [_tensor(n, var.ty) for n, var in zip(names, function.params)],
             "outputs": [_tensor(f"output{i}", ty) for i, ty in enumerate(results)],
-            "flops": flops.get(name, 0),
+            "flops": int(function.attrs.get(FLOPS, flops.get(name, 0))),
             "attrs": attrs,
         }
     return info
@@ -192,7 +200,10 @@ def subgraph_flops(mod: tvm.IRModule, kernels: Iterable[Kernel]) -> dict[str, in
     return {name: flops(name) for name in backends(mod)}
 
 
-def _operators(function: relax.Function) -> list[str]:
+def operators_of(function: relax.Function) -> list[str]:
+    """Operators of a claimed function in execution order, without the `relax.` prefix."""
+    if function.attrs and OPERATORS in function.attrs:
+        return list(json.loads(str(function.attrs[OPERATORS])))
     found: list[str] = []
 
     def note(expr: relax.Expr) -> None:

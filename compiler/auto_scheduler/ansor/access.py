@@ -17,7 +17,7 @@ def index_of(op: Operation, producer: Operation) -> list[Any]:
     """Indices of the first load of a producer."""
     loads: list[Any] = []
     tvm_ffi.structural_walk(op.store.value, (TensorLoad, loads.append))
-    return next(list(l.indices) for l in loads if l.source.same_as(producer.buffer))
+    return next(list(load.indices) for load in loads if load.source.same_as(producer.buffer))
 
 
 def coefficient(op: Operation, index: Any, axis: Axis) -> int | None:

@@ -104,9 +104,7 @@ def _run(func: Any, inputs: Sequence[np.ndarray], count: int, target: Any) -> li
     device = tvm.device(built_for.kind.name if built_for.kind.name != "llvm" else "cpu")
     mod = tvm.IRModule({"main": func.with_attr("global_symbol", "main")})
     library = tvm.compile(mod, target=built_for, tir_pipeline=PIPELINE)
-    outputs = [
-        np.zeros(_shape(param), str(param.dtype)) for param in list(func.params)[-count:]
-    ]
+    outputs = [np.zeros(_shape(param), str(param.dtype)) for param in list(func.params)[-count:]]
     arrays = [tvm.runtime.tensor(array, device) for array in (*inputs, *outputs)]
     library["main"](*arrays)
     return [array.numpy() for array in arrays[len(inputs) :]]

@@ -20,7 +20,7 @@ from tvm.s_tir import SBlock, SBlockRealize
 from ...errors import RecordError
 
 REDUCTION = 2
-_NUMBER = re.compile(r"_\d+$")
+_NUMBER = re.compile(r"_?\d+$")
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,7 +126,7 @@ def read_dag(func: tirx.PrimFunc) -> ComputeDag:
             raise RecordError(f"operand {param} has a dimension that is no constant")
     made: dict[int, Operation] = {}
     blocks = list(_blocks(func))
-    writers = {}
+    writers: dict[str, tuple[Any, tuple[Axis, ...]]] = {}
     for block, axes in blocks:
         for position, (other, _) in writers.items():
             if other.writes[0].source.same_as(block.writes[0].source):
@@ -152,16 +152,14 @@ def read_dag(func: tirx.PrimFunc) -> ComputeDag:
     written = [b.writes[0].source for b, _ in blocks]
     results = [p for p in params if any(p.same_as(buffer) for buffer in written)]
     read = [buffer for block, _ in blocks for buffer in reads_in_order(block)]
-    outputs = tuple(
-        visit(result) for result in results if not any(result.same_as(b) for b in read)
-    )
+    outputs = tuple(visit(result) for result in results if not any(result.same_as(b) for b in read))
     if len(outputs) != len(results) or sum(not op.is_placeholder for op in order) != len(blocks):
         raise RecordError("a result is read again, or a block contributes to no result")
     return ComputeDag(func, tuple(order), outputs)
 
 
 def reads_in_order(block: SBlock) -> list[Any]:
-    """Buffers that a block's expression loads, in the order of their first use, its own excepted."""
+    """Buffers that a block's expression loads, in the order of first use, its own excepted."""
     found: list[Any] = []
     own = block.writes[0].source
 

@@ -3,7 +3,7 @@
     p0 = PLACEHOLDER
     pad_temp(i0, i1, i2, i3) = Op(tir.if_then_else)
     p1 = PLACEHOLDER
-    conv2d_nhwc(nn, yy, xx, ff) += (pad_temp[nn, ((yy*2) + ry), ((xx*2) + rx), rc]*p1[ry, rx, rc, ff])
+    conv2d_nhwc(nn, yy, xx, ff) += (pad_temp[nn, (yy + ry), (xx + rx), rc]*p1[ry, rx, rc, ff])
 
 Names of operators, axes and placeholders are part of it; they changed between TVM's releases, see
 `eras.py`.
@@ -11,6 +11,7 @@ Names of operators, axes and placeholders are part of it; they changed between T
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -87,7 +88,9 @@ def dag_text(dag: ComputeDag, names: Names, texts: Mapping[str, str] | None = No
             called[op] = names.of_reduction(op, called[op.producers[0]])
         axes = names.axes(op)
         text = (texts or {}).get(op.base_name)
-        if text is None:
+        if text is None and not op.producers:
+            text = _constant_text(op, axes)
+        elif text is None:
             printer = _Printer(
                 {axis.var: name for axis, name in zip(op.axes, axes, strict=True)},
                 [(producer.buffer, called[producer]) for producer in op.producers],
@@ -98,6 +101,12 @@ def dag_text(dag: ComputeDag, names: Names, texts: Mapping[str, str] | None = No
         spatial = ", ".join(n for n, axis in zip(axes, op.axes) if not axis.is_reduction)
         lines.append(f"{called[op]}({spatial}) {text}\n")
     return "".join(lines)
+
+
+@functools.lru_cache(maxsize=64)
+def _constant_text(op: Operation, axes: tuple[str, ...]) -> str:
+    """Of a table of constants; Winograd's have long ones that no era changed."""
+    return _Printer(dict(zip((axis.var for axis in op.axes), axes)), []).assignment(op)
 
 
 def operand_numbers(dag: ComputeDag) -> dict[Operation, int]:

@@ -15,7 +15,7 @@ from tvm import te, tirx
 from tvm.ir import Call, TensorLoad
 
 from ...errors import RecordError
-from .dag import ComputeDag, Operation, read_dag
+from .dag import Axis, ComputeDag, Operation, read_dag
 from .packing import Packing
 
 _REDUCERS: dict[str, Callable[..., Any]] = {"Add": te.sum, "Max": te.max, "Min": te.min}
@@ -154,7 +154,7 @@ def compute(
         if expression is not None:
             return expression(values)
         if not reduced:
-            return translate(value, values, producers, shapes)
+            return translate(value, values, producers, shapes, spatial)
         reducer = _REDUCERS.get(type(value).__name__)
         if reducer is None:
             raise RecordError(f"{op.name} is a reduction of an unknown kind")
@@ -167,6 +167,7 @@ def compute(
 
 def _with_names(body: Callable[..., Any], names: Sequence[str]) -> Callable[..., Any]:
     """The function as if it had these arguments; te.compute reads them off its signature."""
+
     def named(*variables: Any) -> Any:
         return body(*variables)
 
@@ -182,6 +183,7 @@ def translate(
     variables: Mapping[Any, Any],
     producers: Mapping[Operation, Any],
     shapes: Mapping[Operation, tuple[int, ...]],
+    axes: Sequence[Axis] = (),
 ) -> Any:
     """A block's expression as a tensor expression, its indices in 32 bits.
 
@@ -206,9 +208,7 @@ def translate(
         if isinstance(node, tirx.Cast):
             return tirx.Cast(node.ty.dtype, walk(node.value))
         if isinstance(node, tirx.Select):
-            return tirx.Select(
-                walk(node.condition), walk(node.true_value), walk(node.false_value)
-            )
+            return tirx.Select(walk(node.condition), walk(node.true_value), walk(node.false_value))
         if isinstance(node, tirx.Not):
             return tirx.Not(walk(node.a))
         if hasattr(node, "a") and hasattr(node, "b"):
@@ -219,15 +219,21 @@ def translate(
         for op, tensor in producers.items():
             if op.buffer.same_as(node.source):
                 indices = [walk(index) for index in node.indices]
-                return tensor(*_indices(op, indices, shapes.get(op)))
+                own = [(variables[axis.var], axis.extent) for axis in axes]
+                return tensor(*_indices(indices, op, shapes.get(op), own))
         raise RecordError(f"{node.source.name} is read and is no stage")
 
     return walk(value)
 
 
-def _indices(op: Operation, indices: list[Any], shape: tuple[int, ...] | None) -> list[Any]:
-    """Indices into a placeholder that got dimensions of extent 1, or lost some."""
+def _indices(
+    indices: list[Any], op: Operation, shape: tuple[int, ...] | None, own: list[tuple[Any, int]]
+) -> list[Any]:
+    """Indices into a placeholder that got leading dimensions of extent 1.
+
+    Where the reader has extent 1 itself, nothing is broadcast, and its own variable is the index.
+    """
     if shape is None:
         return indices
-    kept = iter([i for i, extent in zip(indices, op.shape) if extent != 1])
-    return [next(kept) if extent != 1 else 0 for extent in shape]
+    added = own[: len(shape) - len(op.shape)]
+    return [var if extent == 1 else 0 for var, extent in added] + indices

@@ -25,7 +25,7 @@ from tvm.s_tir import SBlockRealize, Schedule, renew_defs
 from . import state as model
 from . import steps as st
 from .dag import ComputeDag
-from .state import REDUCE, SPATIAL, Stage, State, StepError, apply_steps
+from .state import SPATIAL, Stage, State, StepError, apply_steps
 
 ENTRY = "main"
 _THREADS = ("threadIdx", "vthread")
@@ -39,36 +39,50 @@ class Replayed:
 
     Attributes
     ----------
-    func : PrimFunc
-        With the operands of the unscheduled one, in the same order.
+    schedule : Schedule
+        With the scheduled function.
+    blocks : dict of Stage to block
+        Of the schedule.
     state : State
         What the steps made of the DAG.
-    blocks : dict of str to list of (str, int, str)
+    loops : dict of str to list of (str, int, str)
         For each stage its loops, outermost first: name, extent (0 if it is no constant), and
         annotation.
     notes : tuple of str
         Annotations that TensorIR does not allow there and that were left out.
     """
 
-    func: tirx.PrimFunc
+    schedule: Schedule
+    blocks: dict[Stage, Any]
     state: State
     loops: dict[str, list[tuple[str, int, str]]]
     notes: tuple[str, ...]
 
+    @property
+    def func(self) -> tirx.PrimFunc:
+        """The scheduled function, with the operands of the unscheduled one in the same order."""
+        return self.schedule.mod[ENTRY]
 
-def replay(dag: ComputeDag, steps: Sequence[st.Step]) -> Replayed:
+
+def replay(dag: ComputeDag, steps: Sequence[st.Step], same_extents: bool = True) -> Replayed:
     """Schedule the DAG's function as the steps say.
+
+    Parameters
+    ----------
+    same_extents : bool
+        Refuse a split whose recorded extent is not that of the axis. A record whose key is the
+        compute's needs no such proof, and one of smaller extents would not pass.
 
     Raises
     ------
     StepError
         A step does not fit the DAG, or TensorIR refuses it; says which and why.
     """
-    state = apply_steps(dag, steps)
+    state = apply_steps(dag, steps, same_extents)
     emitter = _Emitter(dag, state)
     emitter.run()
     return Replayed(
-        emitter.schedule.mod[ENTRY], state, emitter.loop_nests, tuple(emitter.notes)
+        emitter.schedule, emitter.blocks, state, emitter.loop_nests, tuple(emitter.notes)
     )
 
 
@@ -131,9 +145,7 @@ class _Emitter:
         elif isinstance(event, model.CacheWriteMade):
             with self._doing("CHW", event.copy):
                 block = self.blocks[event.computing]
-                self.blocks[event.copy] = self.schedule.cache_write(
-                    block, 0, event.computing.scope
-                )
+                self.blocks[event.copy] = self.schedule.cache_write(block, 0, event.computing.scope)
         else:
             with self._doing("RF", event.final):
                 self._rfactor(event)
@@ -161,7 +173,8 @@ class _Emitter:
         self.blocks[event.partial], self.blocks[event.final] = partial, block
         in_order = [event.leaf_of[leaf] for leaf in event.leaves]
         self._adopt(event.partial, in_order)
-        self._adopt(event.final, [event.final_of[l] for l in event.leaves if l in event.final_of])
+        summed = [event.final_of[leaf] for leaf in event.leaves if leaf in event.final_of]
+        self._adopt(event.final, summed)
 
     def _adopt(self, stage: Stage, loops_now: list[model.Iterator]) -> None:
         """Give a block that rfactor made the order of axes that Ansor's stage has."""

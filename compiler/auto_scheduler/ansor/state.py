@@ -173,8 +173,13 @@ class State:
         return found
 
 
-def apply_steps(dag: ComputeDag, steps: Sequence[st.Step]) -> State:
+def apply_steps(dag: ComputeDag, steps: Sequence[st.Step], same_extents: bool = True) -> State:
     """Apply the steps of a record to a DAG.
+
+    Parameters
+    ----------
+    same_extents : bool
+        Refuse a split whose recorded extent is not that of the axis.
 
     Raises
     ------
@@ -182,7 +187,7 @@ def apply_steps(dag: ComputeDag, steps: Sequence[st.Step]) -> State:
         A step refers to what is not there, or does what Ansor's rules forbid.
     """
     state = _initial(dag)
-    simulation = _Simulation(state, steps)
+    simulation = _Simulation(state, steps, same_extents)
     for index in range(len(steps)):
         simulation.apply(index)
     simulation.check()
@@ -203,7 +208,8 @@ def _initial(dag: ComputeDag) -> State:
 
 
 class _Simulation:
-    def __init__(self, state: State, steps: Sequence[st.Step]) -> None:
+    def __init__(self, state: State, steps: Sequence[st.Step], same_extents: bool) -> None:
+        self.same_extents = same_extents
         self.state = state
         self.steps = steps
         self.index = 0
@@ -333,6 +339,7 @@ class _Simulation:
         loop = self._loop(stage, step.iterator)
         # Extents of fused or attached loops are those before thread binding; others must agree.
         is_axis = not loop.roots and stage.attached is None
+        is_axis = is_axis and self.same_extents
         if is_axis and step.extent and loop.extent not in (None, step.extent):
             self._refuse(
                 f"loop {loop.name} of {stage.name} has extent {loop.extent}, not {step.extent}"
@@ -454,7 +461,9 @@ class _Simulation:
             self._refuse(f"several reductions of {stage.name} are split")
         before = [*spatial[: step.position], factored, *spatial[step.position :]]
         leaf_of = {loop: Iterator(loop.name, loop.extent, SPATIAL) for loop in before}
-        leaf_of |= {loop: Iterator(loop.name, loop.extent, REDUCE) for loop in (*untouched, *others)}
+        leaf_of |= {
+            loop: Iterator(loop.name, loop.extent, REDUCE) for loop in (*untouched, *others)
+        }
         final_of = {
             loop: Iterator(f"ax{i}", loop.extent, SPATIAL) for i, loop in enumerate(spatial)
         }

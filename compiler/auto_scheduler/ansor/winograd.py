@@ -72,9 +72,7 @@ class WinogradForm:
                 f"data_pad[floordiv(p, {rows * columns}), (({row}*{m}) + eps), "
                 f"((floormod(p, {columns})*{m}) + nu), ci]"
             )
-            place = (
-                f"((((n*{rows})*{columns}) + (floordiv(h, {m})*{columns})) + floordiv(w, {m}))"
-            )
+            place = f"((((n*{rows})*{columns}) + (floordiv(h, {m})*{columns})) + floordiv(w, {m}))"
         return {
             "input_tile": f"= {tile}",
             "conv2d_winograd": f"= inverse[floormod(h, {m}), floormod(w, {m}), {place}, co]",

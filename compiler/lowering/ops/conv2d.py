@@ -14,8 +14,10 @@ from schedules.conv2d import Conv2dWorkload
 from schedules.x86.conv2d import channel_block, oc_block_of
 from schedules.x86.group_conv2d_template import within_groups
 
+from ...graph.constants import array_of, constant
 from ..layout import PLAIN, LayoutMap, static_shape
 from ..packing import pack
+from .grouped_conv2d import groups_to_merge, merge_groups
 
 # With fewer channels than this a plain input is read in place: a blocked copy has empty lanes.
 READ_PLAIN_BELOW = 8
@@ -97,6 +99,12 @@ def emit_conv2d(
     if chosen is None:
         return None
     impl, config = chosen
+    merged = groups_to_merge(workload, target) if config.is_fallback else 1
+    known = array_of(weight) if merged > 1 else None
+    if known is not None:
+        workload, filters = merge_groups(workload, known, merged)
+        filled = constant(filters)
+        return emit_conv2d(builder, workload, data, filled, layouts, target, None, disabled)
     if workload.groups > 1 and not workload.is_depthwise and "tile_oc" in config:
         config = within_groups(workload, config)
     oc_block = oc_block_of(config)

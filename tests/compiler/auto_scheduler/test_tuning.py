@@ -1,58 +1,177 @@
-"""Tuning a task with MetaSchedule, for real and as small as it gets."""
+"""Searching for schedules: for real, and as small as it gets."""
 
 from __future__ import annotations
 
 import importlib.util
+import math
 import sys
 import types
 
+import numpy as np
 import pytest
-from tvm import te, topi
+import tvm
+from tvm import relax, te
 
+from compiler import auto_scheduler, relay
 from compiler import target as targets
-from compiler.auto_scheduler import tuning
-from compiler.auto_scheduler.record import load_records, replay
+from compiler.auto_scheduler import extract_tasks, load_records
+from compiler.auto_scheduler.record import Record, load_best_record, replay
+from compiler.auto_scheduler.search.callbacks import LogEstimatedLatency
+from compiler.auto_scheduler.search.scheduler import TaskScheduler
 from compiler.auto_scheduler.task import SearchTask
 from compiler.auto_scheduler.workload import workload_key
 from compiler.errors import RecordError
 
+needs_tune = pytest.mark.skipif(
+    not all(map(importlib.util.find_spec, ("cloudpickle", "psutil", "xgboost"))),
+    reason="the extra 'tune' is not installed",
+)
+CPU = targets.parse("llvm -num-cores=2")
+# A few samples of a small space are enough here.
+SMALL = {
+    "evolutionary_search_population": 4,
+    "evolutionary_search_num_iters": 1,
+    "sample_init_min_population": 2,
+}
 
-@pytest.fixture(scope="module")
-def task():
-    x, w = te.placeholder((4, 8), name="x"), te.placeholder((8, 8), name="w")
-    func = te.create_prim_func([x, w, topi.nn.matmul(x, w)])
-    return SearchTask(
-        func,
-        workload_key(func),
-        targets.parse("llvm -mcpu=x86-64-v3 -num-cores=2"),
-        "matmul",
-        512.0,
+
+@auto_scheduler.register_workload("test_tuning.matmul", override=True)
+def matmul(n, m, k):
+    x, w = te.placeholder((n, k), name="x"), te.placeholder((k, m), name="w")
+    axis = te.reduce_axis((0, k), name="k")
+    return [x, w, te.compute((n, m), lambda i, j: te.sum(x[i, axis] * w[axis, j], axis=axis))]
+
+
+def options(log, trials, **more):
+    return auto_scheduler.TuningOptions(
+        trials,
+        num_measures_per_round=2,
+        verbose=0,
+        runner=auto_scheduler.LocalRunner(timeout=60, number=1, min_repeat_ms=0),
+        builder=auto_scheduler.LocalBuilder(timeout=60),
+        measure_callbacks=[auto_scheduler.RecordToFile(log)],
+        **more,
     )
 
 
-@pytest.mark.skipif(
-    not all(map(importlib.util.find_spec, ("cloudpickle", "psutil"))),
-    reason="the extra 'tune' is not installed",
-)
-def test_tuned_task_leaves_replayable_records(task, tmp_path, monkeypatch):
-    # MetaSchedule parses every tensor intrinsic of every device first, which takes longer than
-    # this whole test; a float matmul on a CPU uses none of them.
+@pytest.fixture(autouse=True)
+def no_tensor_intrinsics(monkeypatch):
+    # MetaSchedule parses every tensor intrinsic of every device first, which takes longer than all
+    # of these tests; a float matmul on a CPU uses none of them.
     monkeypatch.setitem(sys.modules, "tvm.s_tir.tensor_intrin", types.ModuleType("none"))
+
+
+def dense_module():
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((4, 16), "float32"))
+    weight = relax.const(np.arange(512, dtype="float32").reshape(16, 32) / 512)
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            y = builder.emit(relax.op.nn.relu(builder.emit(relax.op.matmul(x, weight))))
+            out = builder.emit_output(y)
+        builder.emit_func_output(out)
+    return builder.get()
+
+
+def test_a_registered_workload_is_a_task_by_name_by_function_and_by_key():
+    key = auto_scheduler.make_workload_key("test_tuning.matmul", (4, 8, 16))
+    assert key == '["test_tuning.matmul", 4, 8, 16]'
+    by_name = SearchTask("test_tuning.matmul", (4, 8, 16), target=CPU)
+    by_key = SearchTask(workload_key=key, target=CPU)
+    assert by_name.workload_key == by_key.workload_key == workload_key(by_name.func)
+    assert by_name.flop_ct == 2 * 4 * 8 * 16
+
+
+def test_workloads_that_are_unknown_or_registered_twice_are_refused():
+    with pytest.raises(RecordError, match="not registered"):
+        SearchTask("test_tuning.nothing", (1,), target=CPU)
+    with pytest.raises(RecordError, match="registered already"):
+        auto_scheduler.register_workload("test_tuning.matmul", matmul)
+    with pytest.raises(RecordError, match="function with its arguments"):
+        SearchTask(target=CPU)
+
+
+@needs_tune
+def test_a_tuned_task_leaves_replayable_records_and_goes_on_where_it_stopped(tmp_path):
     log = tmp_path / "tuned.json"
-    best = tuning.tune_task(task, 2, log, seed=1, cost_model="random", strategy="replay-trace")
+    task = SearchTask("test_tuning.matmul", (4, 8, 16), target=CPU)
+    policy = auto_scheduler.SketchPolicy(task, auto_scheduler.RandomModel(), SMALL, seed=3)
+    task.tune(options(log, 2), policy)
+    first = load_records(log, strict=True)
+    assert len(first) == 2 and all(record.cost < math.inf for record in first)
+    assert workload_key(first[0].unscheduled()) == task.workload_key
+    assert first[1].tir is None
+
+    again = auto_scheduler.SketchPolicy(
+        task,
+        auto_scheduler.RandomModel(),
+        SMALL,
+        seed=3,
+        init_search_callbacks=[auto_scheduler.PreloadMeasuredStates(log)],
+    )
+    task.tune(options(log, 4), again)
     records = load_records(log, strict=True)
-    assert len(records) == 2
-    assert records[0].tir is not None and records[1].tir is None
-    assert workload_key(records[0].unscheduled()) == task.workload_key
-    assert {r.workload_key for r in records} == {task.workload_key}
-    assert best is not None and best.cost == min(r.cost for r in records)
-    assert replay(best, task.func, task.target).script() != task.func.script()
+    modules = {str(replay(record, task.func, CPU)) for record in records}
+    assert len(modules) == len(records) > 2
+
+    schedule, args = task.apply_best(log)
+    assert len(args) == 3
+    kernel = tvm.compile(schedule.mod, CPU)
+    x, w = (np.random.rand(*shape).astype("float32") for shape in ((4, 16), (16, 8)))
+    out = tvm.runtime.empty((4, 8), "float32")
+    kernel(tvm.runtime.tensor(x), tvm.runtime.tensor(w), out)
+    np.testing.assert_allclose(out.numpy(), x @ w, rtol=1e-5)
+    assert "sample_perfect_tile" in task.print_best(log)
 
 
-def test_missing_package_is_named_before_anything_starts(task, tmp_path, monkeypatch):
+@needs_tune
+def test_an_extracted_task_is_measured_untuned_first_and_the_build_keeps_what_is_faster(tmp_path):
+    log, mod = tmp_path / "tuned.json", dense_module()
+    tasks, weights = extract_tasks(mod, {}, "llvm")
+    scheduler = TaskScheduler(tasks, weights, callbacks=[LogEstimatedLatency(tmp_path / "t.tsv")])
+    scheduler.tune(options(log, 2), "sketch.random", {**SMALL, "seed": 1})
+    records = load_records(log, strict=True)
+    assert [record.untuned for record in records] == [True, False, False]
+    assert scheduler.best_costs == [min(record.cost for record in records)]
+    assert scheduler.task_cts == [2]
+    assert (tmp_path / "t.tsv").read_text().startswith("ElapsedTime(s)\t")
+
+    untuned, tuned = records[0], load_best_record(log, tuned=True)
+    for winner, schedule in ((untuned, "topi:"), (tuned, "auto_scheduler:")):
+        ranked = [Record(**{**vars(r), "costs": (1.0,)}) for r in (untuned, tuned) if r != winner]
+        with auto_scheduler.ApplyHistoryBest([winner, *ranked]):
+            library = relay.build(mod, "llvm")
+        (kernel,) = [k for k in library.report.kernels if "matmul" in k.operators]
+        assert kernel.source.startswith(schedule)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ({"strategy": "greedy"}, "gradient, round-robin"),
+        ({"task_weights": [1, 2]}, "1 tasks have 2 weights"),
+        ({"objective_func": max}, "objective_func"),
+    ],
+)
+def test_arguments_of_the_scheduler_that_can_not_be_are_refused(arguments, complaint):
+    task = SearchTask("test_tuning.matmul", (4, 8, 16), target=CPU)
+    with pytest.raises(RecordError, match=complaint):
+        TaskScheduler([task], callbacks=[], **arguments)
+
+
+@needs_tune
+def test_fewer_trials_than_tasks_are_refused(tmp_path):
+    task = SearchTask("test_tuning.matmul", (4, 8, 16), target=CPU)
+    scheduler = TaskScheduler([task, task], callbacks=[])
+    with pytest.raises(RecordError, match="num_measure_trials is too small: 1 trials for 2"):
+        scheduler.tune(options(tmp_path / "log.json", 1))
+
+
+def test_missing_package_is_named_before_anything_starts(tmp_path, monkeypatch):
     find = importlib.util.find_spec
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name: None if name == "xgboost" else find(name)
     )
+    task = SearchTask("test_tuning.matmul", (4, 8, 16), target=CPU)
     with pytest.raises(RecordError, match=r"xgboost.*baton-tvm\[tune\]"):
-        tuning.tune_task(task, 1, tmp_path / "log.json")
+        task.tune(options(tmp_path / "log.json", 2))

@@ -1,0 +1,56 @@
+"""How fast a task's kernel is without tuning: the time that a record has to beat."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import tvm
+
+from ...errors import BatonError
+from ...lowering.untuned import alone, untuned_kernels
+from ..record import Record
+from ..task import SearchTask
+from ..workload import ENTRY
+from .candidate import ScheduledModule
+from .engine import logged_target
+
+logger = logging.getLogger("baton.auto_scheduler")
+
+
+def measure_untuned(task: SearchTask, builder: Any, runner: Any) -> Record | None:
+    """Measure the kernel as Baton's schedule library builds it.
+
+    Returns
+    -------
+    Record or None
+        With the summed times of the kernels that do the task's work; changes of layout at the
+        task's edges are not counted, since a network makes them elsewhere. None if the task was
+        not extracted from a model, so that its operators are unknown, or if it does not build.
+    """
+    if task.origin is None:
+        return None
+    mod, function, bindings = task.origin
+    try:
+        kernels = untuned_kernels(alone(mod, function, bindings), task.target)
+    except BatonError as error:
+        logger.warning("%s has no schedule to compare with: %s", task.desc, error)
+        return None
+    candidates = [
+        ScheduledModule.of(
+            tvm.IRModule({ENTRY: func.with_attr("global_symbol", ENTRY)}), task.target
+        )
+        for func, _ in kernels
+    ]
+    results = runner.run(candidates, builder.build(candidates))
+    wrong = next((result for result in results if not result.is_right), None)
+    if wrong is not None or not results:
+        reason = "no kernel" if wrong is None else wrong.message
+        logger.warning("%s can't be measured without tuning: %s", task.desc, reason)
+        return None
+    repeats = min(len(result.costs) for result in results)
+    costs = tuple(
+        sum(result.costs[i] * calls for result, (_, calls) in zip(results, kernels, strict=True))
+        for i in range(repeats)
+    )
+    return Record(task.workload_key, logged_target(task.target), [[], []], costs, untuned=True)

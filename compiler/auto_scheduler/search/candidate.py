@@ -1,0 +1,66 @@
+"""What the search measures: scheduled modules, sent to worker processes as TVM's JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ...measure.candidate import ArgInfo, Lowered
+from ...target.config import config_of_object
+from ..workload import ENTRY
+
+if TYPE_CHECKING:
+    import tvm
+    from tvm.target import Target
+
+
+@dataclass(frozen=True)
+class ScheduledModule:
+    """A candidate of `compiler.measure`: a module whose function "main" is scheduled.
+
+    Attributes
+    ----------
+    text : str
+        The module as `tvm.ir.save_json` writes it.
+    target : dict
+        The target's configuration.
+    device : str
+        Kind of device it runs on.
+    """
+
+    text: str
+    target: dict[str, Any]
+    device: str
+    modules: Sequence[str] = ("compiler.auto_scheduler.search.candidate",)
+
+    @staticmethod
+    def of(mod: tvm.IRModule, target: Target) -> ScheduledModule:
+        """The candidate that a module with one function is."""
+        import tvm
+
+        config = config_of_object(target)
+        host = config.get("host")
+        if host is not None and not isinstance(host, dict):
+            config["host"] = config_of_object(host)
+        kind = str(target.kind.name)
+        return ScheduledModule(str(tvm.ir.save_json(mod)), config, _DEVICES.get(kind, kind))
+
+    def lower(self) -> Lowered:
+        """The module, with the blocks removed that only describe a weight's layout."""
+        import tvm
+        from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
+
+        mod = RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(tvm.ir.load_json(self.text))
+        args = tuple(
+            ArgInfo(tuple(int(extent) for extent in param.shape), str(param.dtype))
+            for param in mod[ENTRY].params
+        )
+        return Lowered(mod, tvm.target.Target(self.target), args)
+
+    def reference(self) -> None:
+        """None: schedule primitives keep what a function computes, or refuse."""
+        return None
+
+
+_DEVICES = {"llvm": "cpu", "c": "cpu", "nvptx": "cuda"}

@@ -1,0 +1,267 @@
+"""MetaSchedule over the measuring processes of `compiler.measure`.
+
+MetaSchedule makes candidates and learns from their times; this module builds, runs and logs them.
+What a log holds already is not measured again: its times are handed to MetaSchedule at once.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm.ir.utils import derived_object
+from tvm.s_tir import Schedule
+from tvm.s_tir import meta_schedule as ms
+from tvm.s_tir.schedule import Trace
+from tvm.target import Target
+
+from ...measure.candidate import BuildResult, MeasureErrorNo
+from ...target.config import config_of_object
+from ..record import Record
+from ..task import SearchTask, with_attributes
+from ..workload import ENTRY, canonical
+from .candidate import ScheduledModule
+
+_KNOWN = "known:"
+
+
+@dataclass
+class Known:
+    """Times of scheduled modules that were measured before.
+
+    Attributes
+    ----------
+    costs : dict
+        Structural hash of a module to its seconds per run; empty for one that failed.
+    """
+
+    costs: dict[int, tuple[float, ...]] = field(default_factory=dict)
+
+    def add(self, mod: tvm.IRModule, costs: tuple[float, ...]) -> None:
+        self.costs[_hash(mod)] = costs
+
+    def key(self, mod: tvm.IRModule) -> int | None:
+        """The module's hash if it was measured before."""
+        key = _hash(mod)
+        return key if key in self.costs else None
+
+
+def _hash(mod: tvm.IRModule) -> int:
+    return int(tvm_ffi.structural_hash(mod[ENTRY]))
+
+
+@derived_object
+class Builder(ms.builder.PyBuilder):
+    """Builds MetaSchedule's candidates with a builder of `compiler.measure`."""
+
+    def __init__(self, builder: Any, known: Known) -> None:
+        super().__init__()
+        self.builder = builder
+        self.known = known
+        self.built: dict[str, tuple[ScheduledModule, BuildResult]] = {}
+
+    def build(self, build_inputs: Sequence[Any]) -> list[Any]:
+        keys = [self.known.key(each.mod) for each in build_inputs]
+        new = [
+            ScheduledModule.of(each.mod, each.target)
+            for each, key in zip(build_inputs, keys, strict=True)
+            if key is None
+        ]
+        results = iter(zip(new, self.builder.build(new), strict=True))
+        return [
+            self._outcome(*next(results))
+            if key is None
+            else ms.builder.BuilderResult(f"{_KNOWN}{key}", None)
+            for key in keys
+        ]
+
+    def _outcome(self, candidate: ScheduledModule, built: BuildResult) -> Any:
+        if built.error_no:
+            return ms.builder.BuilderResult(None, _error(built.error_no, built.message))
+        self.built[built.path] = candidate, built
+        return ms.builder.BuilderResult(built.path, None)
+
+
+@derived_object
+class Runner(ms.runner.PyRunner):
+    """Runs what `Builder` built with a runner of `compiler.measure`."""
+
+    def __init__(self, runner: Any, builder: Any, known: Known) -> None:
+        super().__init__()
+        self.runner = runner
+        self.built = builder.built
+        self.known = known
+
+    def run(self, runner_inputs: Sequence[Any]) -> list[Any]:
+        paths = [str(each.artifact_path) for each in runner_inputs]
+        new = [self.built.pop(path) for path in paths if not path.startswith(_KNOWN)]
+        results = iter(self.runner.run([each[0] for each in new], [each[1] for each in new]))
+        futures = []
+        for path in paths:
+            if path.startswith(_KNOWN):
+                costs = self.known.costs[int(path.removeprefix(_KNOWN))]
+                message = None if costs else _error(MeasureErrorNo.UNKNOWN_ERROR, "failed before")
+                outcome = ms.runner.RunnerResult(list(costs) or None, message)
+            else:
+                measured = next(results)
+                os.unlink(path)
+                if measured.is_right:
+                    outcome = ms.runner.RunnerResult(list(measured.costs), None)
+                else:
+                    text = _error(measured.error_no, measured.message)
+                    outcome = ms.runner.RunnerResult(None, text)
+            futures.append(_Done(outcome))
+        return futures
+
+
+@derived_object
+class _Done(ms.runner.PyRunnerFuture):
+    def __init__(self, result: Any) -> None:
+        super().__init__()
+        self._result = result
+
+    def done(self) -> bool:
+        return True
+
+    def result(self) -> Any:
+        return self._result
+
+
+def _error(number: MeasureErrorNo, message: str) -> str:
+    return f"{int(number)}: {message}"
+
+
+def error_number(message: str | None) -> int:
+    """The `MeasureErrorNo` of a message of `Builder` or `Runner`; 0 for None."""
+    return 0 if message is None else int(message.split(":", 1)[0])
+
+
+@derived_object
+class Observer(ms.measure_callback.PyMeasureCallback):
+    """Turns each round of measurements into records and hands them on.
+
+    Parameters
+    ----------
+    tasks : sequence of SearchTask
+    after_round : callable
+        Gets the task's index and the records of the round, those measured before left out, and
+        MetaSchedule's scheduler.
+    """
+
+    def __init__(
+        self, tasks: Sequence[SearchTask], after_round: Callable[[int, list[Record], Any], None]
+    ) -> None:
+        super().__init__()
+        self.tasks = tasks
+        self.after_round = after_round
+
+    def apply(
+        self,
+        task_scheduler: Any,
+        task_id: int,
+        measure_candidates: Sequence[Any],
+        builder_results: Sequence[Any],
+        runner_results: Sequence[Any],
+    ) -> None:
+        records = []
+        for candidate, built, run in zip(
+            measure_candidates, builder_results, runner_results, strict=True
+        ):
+            if built.artifact_path is not None and str(built.artifact_path).startswith(_KNOWN):
+                continue
+            message = built.error_msg if built.error_msg is not None else run.error_msg
+            costs = tuple(float(seconds) for seconds in run.run_secs or ())
+            trace = json.loads(json.dumps(candidate.sch.trace.as_json(), default=_plain_number))
+            task = self.tasks[task_id]
+            error = error_number(message)
+            records.append(
+                Record(task.workload_key, logged_target(task.target), trace, costs, error)
+            )
+        self.after_round(task_id, records, task_scheduler)
+
+
+def logged_target(target: Target) -> dict[str, Any]:
+    """The target as records state it: tuned kernels run on the device alone."""
+    config = config_of_object(target)
+    config.pop("host", None)
+    return config
+
+
+def _plain_number(number: Any) -> Any:
+    """Value of a TVM integer or float inside a trace."""
+    return number.value
+
+
+def preload(
+    database: Any, task: SearchTask, records: Sequence[Record], known: Known
+) -> list[Record]:
+    """Give MetaSchedule what a log holds of a task.
+
+    Returns
+    -------
+    The records that were taken; one whose trace does not apply is left out.
+    """
+    target = with_num_cores(task.target)
+    plain = tvm.IRModule({ENTRY: canonical(task.func)})
+    workload = database.commit_workload(plain)
+    taken = []
+    for record in records:
+        if record.untuned:
+            continue
+        try:
+            with target:
+                schedule = Schedule(plain, error_render_level="fast")
+                Trace.apply_json_to_schedule(record.trace, schedule)
+        except Exception:  # a trace of another TVM, or an edited one, fails in many ways
+            continue
+        taken.append(record)
+        known.add(schedule.mod, () if record.error else record.costs)
+        if not record.error:
+            args = ms.arg_info.ArgInfo.from_entry_func(plain)
+            database.commit_tuning_record(
+                ms.database.TuningRecord(schedule.trace, workload, list(record.costs), target, args)
+            )
+    return taken
+
+
+def with_num_cores(target: Target) -> Target:
+    """MetaSchedule sizes parallel loops by `num-cores`, which a CPU target need not have."""
+    if target.kind.name != "llvm" or "num-cores" in target.attrs:
+        return target
+    return with_attributes(target, {"num-cores": len(os.sched_getaffinity(0))})
+
+
+# Ansor's parameters of the evolutionary search, and MetaSchedule's.
+_PARAMETERS = {
+    "eps_greedy": "eps_greedy",
+    "evolutionary_search_mutation_prob": "genetic_mutate_prob",
+    "evolutionary_search_num_iters": "genetic_num_iters",
+    "evolutionary_search_population": "population_size",
+    "sample_init_min_population": "init_min_unmeasured",
+    "sample_init_use_measured_ratio": "init_measured_ratio",
+}
+
+
+def context(task: SearchTask, parameters: Mapping[str, Any], seed: int | None) -> Any:
+    """MetaSchedule's view of a task.
+
+    Parameters
+    ----------
+    parameters : mapping of str
+        Of a search policy, by Ansor's names; those that MetaSchedule has none for are left out.
+    """
+    given = {_PARAMETERS[name]: parameters[name] for name in _PARAMETERS if name in parameters}
+    return ms.TuneContext(
+        mod=canonical(task.func),
+        target=with_num_cores(task.target),
+        space_generator="post-order-apply",
+        search_strategy=ms.search_strategy.EvolutionarySearch(**given),
+        task_name=task.desc,
+        rand_state=-1 if seed is None else seed,
+        num_threads=len(os.sched_getaffinity(0)),
+    ).clone()

@@ -1,0 +1,75 @@
+"""Search policies and cost models by Ansor's names: what to ask of MetaSchedule's search."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..record import PathLike
+
+if TYPE_CHECKING:
+    from ..task import SearchTask
+
+
+class RandomModel:
+    """No model: candidates are as good as they are rare."""
+
+    kind = "random"
+
+
+class XGBModel:
+    """Gradient-boosted trees, trained on what the search measures.
+
+    The parameters of Ansor's model are accepted; MetaSchedule's has its own.
+    """
+
+    kind = "xgb"
+
+    def __init__(
+        self,
+        verbose_eval: int = 25,
+        num_warmup_sample: int = 100,
+        seed: int | None = None,
+        model_file: PathLike | None = None,
+        adaptive_training: bool = False,
+    ) -> None:
+        self.seed = seed
+
+
+class PreloadMeasuredStates:
+    """Go on from a log: what it has is not measured again."""
+
+    def __init__(self, filename: PathLike) -> None:
+        self.filename = filename
+
+
+class SketchPolicy:
+    """An evolutionary search guided by a cost model.
+
+    Parameters
+    ----------
+    task : SearchTask
+    program_cost_model : XGBModel or RandomModel, optional
+        XGBoost by default.
+    params : dict, optional
+        Of the evolutionary search, by Ansor's names; those that MetaSchedule has none for have no
+        effect.
+    seed : int, optional
+    init_search_callbacks : sequence of PreloadMeasuredStates, optional
+    """
+
+    def __init__(
+        self,
+        task: SearchTask,
+        program_cost_model: Any = None,
+        params: dict[str, Any] | None = None,
+        seed: int | None = None,
+        verbose: int = 1,
+        init_search_callbacks: Sequence[PreloadMeasuredStates] | None = None,
+    ) -> None:
+        self.task = task
+        self.cost_model = (program_cost_model or XGBModel()).kind
+        self.seed = seed
+        self.params = dict(params or {})
+        self.verbose = verbose
+        self.log_file = next((each.filename for each in init_search_callbacks or ()), None)

@@ -1,0 +1,279 @@
+"""`TaskScheduler`: many tasks share one budget of trials."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ...errors import RecordError
+from ..record import PathLike, Record, scan
+from ..task import SearchTask
+from .callbacks import LogEstimatedLatency, PrintTableInfo, TaskSchedulerCallback
+from .options import TuningOptions
+from .policy import SketchPolicy
+
+_COST_MODELS = {"default": "xgb", "sketch.xgb": "xgb", "sketch.random": "random"}
+_STRATEGIES = ("gradient", "round-robin")
+
+
+class TaskScheduler:
+    """Divides trials among tasks so that their weighted sum of times falls fastest.
+
+    Parameters
+    ----------
+    tasks : sequence of SearchTask
+    task_weights : sequence of int, optional
+        How often each is called; 1 by default.
+    objective_func : None
+        Only the weighted sum of the tasks' times can be minimised.
+    strategy : str
+        "gradient" or "round-robin".
+    load_log_file : path, optional
+        A log to go on from: what it has is not measured again.
+    load_model_file : None
+        The cost model learns from `load_log_file` instead.
+    alpha, backward_window_size
+        Of the gradient strategy, as Ansor has them.
+    beta, gamma
+        Accepted; MetaSchedule's gradient strategy does not look at similar tasks.
+    callbacks : sequence of TaskSchedulerCallback, optional
+        By default a table after each round, and "total_latency.tsv".
+
+    Attributes
+    ----------
+    best_costs : list of float
+        Seconds of each task's best schedule; infinity before one worked.
+    task_cts : list of int
+        Trials of each task, those in the log included.
+
+    Raises
+    ------
+    RecordError
+        An argument that can't be, or a log that can't be read.
+    """
+
+    def __init__(
+        self,
+        tasks: Sequence[SearchTask],
+        task_weights: Sequence[float] | None = None,
+        objective_func: Any = None,
+        strategy: str = "gradient",
+        load_model_file: PathLike | None = None,
+        load_log_file: PathLike | None = None,
+        alpha: float = 0.2,
+        beta: float = 2,
+        gamma: float = 0.5,
+        backward_window_size: int = 3,
+        callbacks: Sequence[TaskSchedulerCallback] | None = None,
+    ) -> None:
+        if not tasks:
+            raise RecordError("there are no tasks to tune")
+        weights = [1.0] * len(tasks) if task_weights is None else list(task_weights)
+        if len(weights) != len(tasks):
+            raise RecordError(f"{len(tasks)} tasks have {len(weights)} weights")
+        if strategy not in _STRATEGIES:
+            raise RecordError(f"strategy {strategy!r} is none of {', '.join(_STRATEGIES)}")
+        if objective_func is not None or load_model_file is not None:
+            raise RecordError(
+                "objective_func and load_model_file are not supported: the search minimises the "
+                "weighted sum of the tasks' times, and its model learns from load_log_file"
+            )
+        self.tasks = list(tasks)
+        self.task_weights = weights
+        self.strategy = strategy
+        self.alpha = alpha
+        self.backward_window_size = backward_window_size
+        self.callbacks = (
+            [PrintTableInfo(), LogEstimatedLatency("total_latency.tsv")]
+            if callbacks is None
+            else list(callbacks)
+        )
+        self.best_costs = [math.inf] * len(tasks)
+        self.best_ct = 0
+        self.ct = 0
+        self.task_cts = [0] * len(tasks)
+        self.task_best_cts = [0] * len(tasks)
+        self.start_time = time.time()
+        self._known: list[list[Record]] = [[] for _ in tasks]
+        if load_log_file is not None and Path(load_log_file).exists():
+            self._restore(load_log_file)
+
+    @property
+    def cur_score(self) -> float:
+        """Seconds of all tasks together, each at its best; infinity until each has one."""
+        return sum(cost * w for cost, w in zip(self.best_costs, self.task_weights, strict=True))
+
+    def _restore(self, log: PathLike) -> None:
+        for record in scan(log):
+            if not isinstance(record, Record):
+                continue
+            for index, task in enumerate(self.tasks):
+                same_kind = record.target.get("kind") == str(task.target.kind.name)
+                if record.workload_key == task.workload_key and same_kind:
+                    self._known[index].append(record)
+                    self.best_costs[index] = min(self.best_costs[index], record.cost)
+                    self.task_cts[index] += not record.untuned
+
+    def tune(
+        self,
+        tune_option: TuningOptions,
+        search_policy: str | Sequence[SketchPolicy] = "default",
+        search_policy_params: dict[str, Any] | None = None,
+        adaptive_training: bool = False,
+        per_task_early_stopping: int | None = None,
+    ) -> None:
+        """Search until the trials are used up; results go to the options' callbacks.
+
+        Parameters
+        ----------
+        search_policy : str
+            "default" or "sketch.xgb": XGBoost guesses which candidates are fast;
+            "sketch.random": none does.
+        search_policy_params : dict, optional
+            "seed", and the parameters of Ansor's evolutionary search, as "eps_greedy".
+        adaptive_training : bool
+            Accepted; the model is trained anew after every round.
+        per_task_early_stopping : int, optional
+            Give a task up after so many of its trials without a better one.
+
+        Raises
+        ------
+        RecordError
+            An unknown policy, too few trials, or a package that tuning needs is not installed.
+        """
+        cost_model = _cost_model(search_policy)
+        _check_installed("cloudpickle", "psutil", *(["xgboost"] if cost_model == "xgb" else []))
+        trials = tune_option.num_measure_trials
+        per_round = min(tune_option.num_measures_per_round, trials // len(self.tasks))
+        if per_round < 1:
+            raise RecordError(
+                f"num_measure_trials is too small: {trials} trials for {len(self.tasks)} tasks; "
+                f"give at least {len(self.tasks)}"
+            )
+        if tune_option.verbose < 1:
+            self.callbacks = [c for c in self.callbacks if not isinstance(c, PrintTableInfo)]
+        self.round_size, self.start_time = per_round, time.time()
+        self._options, self._patience = tune_option, per_task_early_stopping
+        try:
+            self._measure_untuned()
+            self._search(cost_model, search_policy_params or {})
+        finally:
+            tune_option.close()
+
+    def _measure_untuned(self) -> None:
+        """Log what each task has to beat, unless the log says so already."""
+        from .baseline import measure_untuned
+
+        for index, task in enumerate(self.tasks):
+            if any(record.untuned for record in self._known[index]):
+                continue
+            record = measure_untuned(task, self._options.builder, self._options.runner)
+            if record is not None:
+                self._note(index, [record])
+
+    def _search(self, cost_model: str, parameters: Mapping[str, Any]) -> None:
+        from tvm.s_tir import meta_schedule as ms
+
+        from . import engine
+
+        known, database = engine.Known(), ms.database.MemoryDatabase()
+        seed = parameters.get("seed")
+        for index, task in enumerate(self.tasks):
+            engine.preload(database, task, self._known[index], known)
+        builder = engine.Builder(self._options.builder, known)
+        observer = engine.Observer(self.tasks, self._after_round)
+        strategy = (
+            ms.task_scheduler.GradientBased(
+                alpha=self.alpha, window_size=self.backward_window_size, seed=_seed(seed)
+            )
+            if self.strategy == "gradient"
+            else ms.task_scheduler.RoundRobin()
+        )
+        for callback in self.callbacks:
+            callback.pre_tune(self, 0)
+        with tempfile.TemporaryDirectory() as work_dir, _quiet():
+            ms.tune_tasks(
+                tasks=[engine.context(task, parameters, seed) for task in self.tasks],
+                task_weights=self.task_weights,
+                work_dir=work_dir,
+                max_trials_global=self._options.num_measure_trials,
+                num_trials_per_iter=self.round_size,
+                builder=builder,
+                runner=engine.Runner(self._options.runner, builder, known),
+                database=database,
+                cost_model=cost_model,
+                measure_callbacks=[
+                    ms.measure_callback.AddToDatabase(),
+                    ms.measure_callback.UpdateCostModel(),
+                    observer,
+                ],
+                task_scheduler=strategy,
+            )
+
+    def _after_round(self, task_id: int, records: list[Record], scheduler: Any) -> None:
+        self.ct += len(records)
+        self.task_cts[task_id] += len(records)
+        self._note(task_id, records)
+        for callback in self.callbacks:
+            callback.post_tune(self, task_id)
+        since = self.task_cts[task_id] - self.task_best_cts[task_id]
+        if self._patience is not None and since >= self._patience:
+            scheduler.terminate_task(task_id)
+        patience = self._options.early_stopping
+        stalled = patience is not None and self.ct - self.best_ct >= patience
+        if stalled and math.isfinite(self.cur_score):
+            for index in range(len(self.tasks)):
+                scheduler.terminate_task(index)
+
+    def _note(self, task_id: int, records: list[Record]) -> None:
+        """Log records, the first of a task with its unscheduled function, and keep the best."""
+        if records and not self._known[task_id]:
+            from ..workload import canonical
+
+            records[0] = records[0].with_tir(canonical(self.tasks[task_id].func))
+        self._known[task_id] += records
+        best = min((record.cost for record in records), default=math.inf)
+        if best < self.best_costs[task_id]:
+            self.best_costs[task_id] = best
+            self.best_ct, self.task_best_cts[task_id] = self.ct, self.task_cts[task_id]
+        self._options.report(records)
+
+
+def _cost_model(policy: str | Sequence[SketchPolicy]) -> str:
+    if isinstance(policy, str):
+        if policy not in _COST_MODELS:
+            raise RecordError(f"search policy {policy!r} is none of {', '.join(_COST_MODELS)}")
+        return _COST_MODELS[policy]
+    kinds = {policy_of_task.cost_model for policy_of_task in policy}
+    return "random" if "random" in kinds else "xgb"
+
+
+def _seed(seed: int | None) -> int:
+    return -1 if seed is None else seed
+
+
+class _quiet:
+    """MetaSchedule prints its own tables to its logger; this package prints one."""
+
+    def __enter__(self) -> None:
+        import logging
+
+        self.logger = logging.getLogger("tvm.s_tir.meta_schedule")
+        self.level = self.logger.level
+        self.logger.setLevel(logging.WARNING)
+
+    def __exit__(self, *_: object) -> None:
+        self.logger.setLevel(self.level)
+
+
+def _check_installed(*packages: str) -> None:
+    missing = [name for name in packages if importlib.util.find_spec(name) is None]
+    if missing:
+        raise RecordError(
+            f"tuning needs {', '.join(missing)}; install them with: pip install 'baton-tvm[tune]'"
+        )

@@ -1,0 +1,194 @@
+"""Subgraphs that their backend compiles itself.
+
+    before   def subgraph(x, w):  lv = R.matmul(x, w)
+                                  return R.nn.relu(lv)
+    after    def subgraph(x, w):  return R.call_dps_packed("baton.foreign.run", (code, x), ...)
+
+The code is a constant, which becomes one of the library's weights.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relax
+from tvm.target import Target
+
+from .. import target as targets
+from ..errors import BuildError
+from ..partition.outline import COMPILE_OPTIONS
+from ..runtime import foreign
+from .schedule import count_flops
+from .subgraphs import BACKEND, FLOPS, INPUT_NAMES, OPERATORS, RUNTIME, operators_of
+
+
+def compile_foreign(
+    mod: tvm.IRModule, target: Target, params: Mapping[str, Any]
+) -> tuple[tvm.IRModule, list[Any]]:
+    """Let backends compile those of their subgraphs that they compile themselves.
+
+    Parameters
+    ----------
+    mod : tvm.IRModule
+        Parameters of `main` are not bound yet. It is not changed.
+    target : Target
+        Of `main`. Foreign code runs on the host, whatever that is.
+    params : mapping of str to array
+        Values of parameters of `main`.
+
+    Returns
+    -------
+    mod : tvm.IRModule
+        With calls of the code in place of the operators.
+    modules : list of tvm.runtime.Module
+        What the library must import.
+
+    Raises
+    ------
+    BuildError
+        A backend is not registered, or its `compile` raised or returned nonsense.
+    """
+    names = [
+        gvar.name_hint
+        for gvar, function in mod.functions_items()
+        if function.attrs and COMPILE_OPTIONS in function.attrs
+    ]
+    if not names:
+        return mod, []
+    foreign.register()
+    functions, modules = dict(mod.functions_items()), []
+    once = _called_once(mod, names)
+    for name in names:
+        gvar = mod.get_global_var(name)
+        known = dict(params) if name in once else {}
+        functions[gvar], module = _compiled(name, mod[gvar], target, known)
+        modules += [] if module is None else [module]
+    return tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos), modules
+
+
+def check_foreign(mod: tvm.IRModule, name: str, target: Target, params: Mapping[str, Any]) -> None:
+    """Raise BuildError if a function's backend compiles it itself, and can't."""
+    function = mod[name]
+    if COMPILE_OPTIONS in function.attrs:
+        _compiled(name, function, target, dict(params) if _called_once(mod, [name]) else {})
+
+
+def _compiled(
+    name: str, function: relax.Function, target: Target, params: Mapping[str, Any]
+) -> tuple[relax.Function, Any]:
+    """The function with a call as its body, and the TVM module that the call needs, if any."""
+    where = f"subgraph {name} of backend {str(function.attrs[BACKEND])!r}"
+    originals = json.loads(str(function.attrs[INPUT_NAMES]))
+    values = {
+        var.name: params[original]
+        for var, original in zip(function.params, originals)
+        if original in params
+    }
+    code = _call_backend(where, name, function, values)
+    inputs = [var for var in function.params if var.name not in values]
+    module = code if isinstance(code, tvm.runtime.Module) else None
+    arguments: list[Any] = list(inputs)
+    if module is not None:
+        callee = relax.ExternFunc(name)
+        if not code.implements_function(name, True):
+            raise BuildError(f"{where}: the module that compile returned has no function {name!r}")
+    else:
+        packed = np.frombuffer(code.pack(len(inputs)), "uint8")
+        callee = relax.ExternFunc(foreign.RUN)
+        arguments.insert(0, relax.const(packed, "uint8"))
+    new = [relax.Var(var.name, var.ty) for var in function.params]
+    renamed = {old: var for old, var in zip(function.params, new)}
+    result = function.ret_ty
+    fields = list(result.fields) if isinstance(result, relax.TupleType) else result
+    builder = relax.BlockBuilder()
+    with builder.function("main", new):
+        with builder.dataflow():
+            call = relax.call_dps_packed(
+                callee, relax.Tuple([renamed.get(each, each) for each in arguments]), fields
+            )
+            bound = builder.emit_output(builder.emit(call))
+        builder.emit_func_output(bound)
+    attrs = {
+        **dict(function.attrs),
+        OPERATORS: json.dumps(operators_of(function)),
+        FLOPS: _flops(function, target),
+        RUNTIME: "tvm" if module is not None else code.runtime,
+    }
+    if targets.is_gpu(target) and "target" not in attrs:
+        attrs["target"] = targets.to_cli(target.host)
+    return builder.get()["main"].with_attrs(attrs).without_attr("global_symbol"), module
+
+
+def _call_backend(
+    where: str, name: str, function: relax.Function, values: Mapping[str, Any]
+) -> Any:
+    from ..partition.registry import list_partitioners, partitioner
+
+    backend = str(function.attrs[BACKEND])
+    compile_ = partitioner(backend).compile if backend in list_partitioners() else None
+    if compile_ is None:
+        raise BuildError(
+            f"{where} is compiled by its backend, which is not registered; load its plugin first"
+        )
+    options = json.loads(str(function.attrs[COMPILE_OPTIONS]))
+    subgraph = tvm.IRModule({name: function.with_attr("global_symbol", name)})
+    arrays = {key: _array(value) for key, value in values.items()}
+    try:
+        code = compile_(subgraph, arrays, options)
+    except Exception as error:
+        raise BuildError(f"{where}: compile raised {type(error).__name__}: {error}") from error
+    if isinstance(code, (foreign.ForeignCode, tvm.runtime.Module)):
+        return code
+    if callable(code):
+        return foreign.in_process(code)
+    raise BuildError(
+        f"{where}: compile returned {code!r}, neither a callable nor ForeignCode nor a TVM module"
+    )
+
+
+def _flops(function: relax.Function, target: Target) -> int:
+    """Floating-point operations of the operators as TVM would compute them."""
+    with target:
+        mod = relax.transform.LegalizeOps()(
+            tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
+        )
+    kernels = {
+        gvar: func for gvar, func in mod.functions_items() if isinstance(func, tvm.tirx.PrimFunc)
+    }
+    called: list[int] = []
+
+    def note(expr: relax.Expr) -> None:
+        if isinstance(expr, relax.Call) and expr.args and expr.args[0] in kernels:
+            called.append(count_flops(kernels[expr.args[0]]))
+
+    relax.analysis.post_order_visit(mod["main"], note)
+    return sum(called)
+
+
+def _array(value: Any) -> np.ndarray:
+    return value if isinstance(value, np.ndarray) else value.numpy()
+
+
+def _called_once(mod: tvm.IRModule, names: list[str]) -> set[str]:
+    """Functions with one call, whose arguments' values may therefore go into the code."""
+    counts = dict.fromkeys(names, 0)
+
+    def note(expr: relax.Expr) -> None:
+        callee = expr.op if isinstance(expr, relax.Call) else None
+        if isinstance(callee, relax.GlobalVar) and callee.name_hint in counts:
+            counts[callee.name_hint] += 1
+
+    relax.analysis.post_order_visit(mod["main"], note)
+    return {name for name, count in counts.items() if count == 1}
+
+
+def attach(mod: tvm.IRModule, modules: list[Any]) -> tvm.IRModule:
+    """The module with TVM modules that the executable imports."""
+    if not modules:
+        return mod
+    attrs = dict(mod.attrs or {})
+    return mod.with_attr("external_mods", [*attrs.get("external_mods", []), *modules])

@@ -1,0 +1,70 @@
+"""Makes grouped convolutions of narrow groups convolutions of groups as wide as a vector.
+
+    groups of 4 channels, vectors of 16
+
+      weights of 4 groups   a . . .   in block-diagonal form, a dot is a block of zeros
+                            . b . .
+                            . . c .
+                            . . . d
+
+A group of four output channels fills a quarter of a vector for each of its four inputs; four of
+them in one fill a whole vector for each of their sixteen inputs. Those are as many instructions,
+but data stays in the blocks that the operators around it work on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from tvm.target import Target
+
+from schedules.conv2d import Conv2dWorkload
+from schedules.x86.conv2d import channel_block
+from schedules.x86.machine import Machine
+
+
+def groups_to_merge(workload: Conv2dWorkload, target: Target) -> int:
+    """How many groups to make one of: 1 where a group fills a vector, or merging would cost more.
+
+    Only CPU targets that TVM's LLVM code generator serves gain from it.
+    """
+    if workload.groups == 1 or workload.is_depthwise or not workload.constant_weight:
+        return 1
+    if target.kind.name != "llvm" or workload.dtype != workload.out_dtype:
+        return 1
+    lanes = Machine.from_target(target).lanes(workload.dtype)
+    channels = workload.out_channels // workload.groups
+    most = lanes // channel_block(channels, lanes)
+    return next(
+        (
+            count
+            for count in range(2, most + 1)
+            if workload.groups % count == 0 and channels * count % lanes == 0
+        ),
+        1,
+    )
+
+
+def merge_groups(
+    workload: Conv2dWorkload, weight: np.ndarray, count: int
+) -> tuple[Conv2dWorkload, np.ndarray]:
+    """The same convolution with `count` groups in each of its own.
+
+    Parameters
+    ----------
+    weight : array
+        (O, I / groups, KH, KW).
+
+    Returns
+    -------
+    The workload, and its weights (O, count * I / groups, KH, KW).
+    """
+    out, per_group, *kernel = weight.shape
+    merged = np.zeros((out, count, per_group, *kernel), weight.dtype)
+    every = np.arange(out)
+    merged[every, every // (out // workload.groups) % count] = weight
+    return (
+        replace(workload, groups=workload.groups // count),
+        merged.reshape(out, count * per_group, *kernel),
+    )

@@ -1,0 +1,147 @@
+"""Kernels scheduled by records of TVM's old auto_scheduler: chosen, checked, put into the module.
+
+Such a record may want another form of the kernel's compute than the module's operators have, and
+its weights packed. So the function that holds the kernel's operators gets a new body:
+
+    fused(x):  conv2d(x, w) -> add(b) -> relu
+    fused(x):  replayed_kernel(x, packed w, b)          w is packed now, since it is known
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import tvm
+from tvm import relax
+from tvm.target import Target
+
+from ..target.config import config_of_object
+from .extract import PlainKernel, kernel_calls, plain_function
+from .fuse import OPERATORS
+from .index_guard import guard_indices
+from .packing import pack
+from .schedule import SCHEDULED_BY
+from .schedule_source import ScheduleSource
+from .subgraphs import new_global_var
+
+if TYPE_CHECKING:
+    from ..auto_scheduler.ansor.check import Checker
+    from ..auto_scheduler.ansor.match import Match
+
+logger = logging.getLogger("baton.lowering")
+
+_OPAQUE = 8  # TVM's pattern of kernels that are not fused
+
+
+class ReplayedKernels:
+    """Finds, once for each distinct kernel, the record to build it from.
+
+    Parameters
+    ----------
+    source : ScheduleSource
+    checker : Checker
+        Compares the kernel's numbers on this machine's CPU.
+    """
+
+    def __init__(self, source: ScheduleSource, checker: Checker) -> None:
+        self.source = source
+        self.checker = checker
+        self.notes: list[str] = []
+        self._found: dict[tuple[str, frozenset[int], str], Match | None] = {}
+
+    def find(self, kernel: PlainKernel, key: str, target: Target) -> Match | None:
+        """The kernel as the best record schedules it that fits and computes the right numbers.
+
+        Parameters
+        ----------
+        key : str
+            The kernel's workload key.
+        """
+        place = (key, kernel.constants, str(target))
+        if place not in self._found:
+            self._found[place] = self._search(kernel, target)
+        return self._found[place]
+
+    def _search(self, kernel: PlainKernel, target: Target) -> Match | None:
+        from ..auto_scheduler.ansor.match import matches
+
+        for match in matches(kernel.func, kernel.constants, target, self.source.record_contexts):
+            name = f"{' '.join(kernel.operators)}: {match.record.source.partition(':')[2]}"
+            reason = self._fault(kernel, match, target)
+            if not reason:
+                self.notes += [f"{name}: {note}" for note in match.notes]
+                return match
+            logger.warning("%s: %s; the record is not used", name, reason)
+        return None
+
+    def _fault(self, kernel: PlainKernel, match: Match, target: Target) -> str:
+        """Why the replayed kernel can't be used; empty if it can."""
+        from ..auto_scheduler.ansor.check import Question
+
+        results = len(kernel.func.params) - len(match.operands)
+        if results < 1:
+            return "the kernel has operands that the record's compute does not read"
+        kind = str(target.kind.name)
+        if kind != "llvm" and not tvm.device(kind).exist:
+            return ""  # there is nothing here to run it on; code generation checks the rest
+        config = {k: v for k, v in config_of_object(target).items() if k != "host"}
+        scheduled = guard_indices(match.func)
+        question = Question(kernel.func, scheduled, match.operands, results, config)
+        return self.checker.check(question).reason
+
+
+def install(
+    mod: tvm.IRModule,
+    name: str,
+    match: Match,
+    operators: Sequence[str],
+    target: Target,
+    made: dict[int, tuple[Match, Any]],
+) -> tvm.IRModule | None:
+    """Let function `name`, which holds the operators of one kernel, call the replayed one.
+
+    Parameters
+    ----------
+    made : dict
+        By identity of the match, the kernels that the module has already; a new one is added.
+
+    Returns
+    -------
+    None if the function does not consist of that kernel alone, and the module is to stay as it is.
+    """
+    old = mod[name]
+    alone = tvm.IRModule({name: old.with_attr("global_symbol", name)})  # fusion drops others
+    plain = plain_function(alone, name, target)[name]
+    calls = kernel_calls(plain)
+    if len(calls) != 1:
+        return None
+    operands = calls[0][1]
+    functions = dict(mod.functions_items())
+    if id(match) not in made:
+        kernel = match.func.without_attr("global_symbol").with_attrs({
+            "op_pattern": _OPAQUE,
+            OPERATORS: " ".join(operators),
+            SCHEDULED_BY: match.record.source,
+        })  # fmt: skip
+        made[id(match)] = (match, _new_variable(mod, kernel, "_".join(operators)))
+        functions[made[id(match)][1]] = kernel
+    builder = relax.BlockBuilder()
+    with builder.function(name, list(plain.params), attrs=dict(old.attrs), private=True):
+        with builder.dataflow():
+            args = [
+                pack(builder, operands[index], packing.apply) for index, packing in match.operands
+            ]
+            out = builder.emit_output(relax.call_tir(made[id(match)][1], args, out_ty=plain.ret_ty))
+        builder.emit_func_output(out)
+    functions[mod.get_global_var(name)] = builder.get()[name]
+    return tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos)
+
+
+def _new_variable(mod: tvm.IRModule, kernel: Any, operators: str) -> Any:
+    taken = {gvar.name_hint for gvar in mod.get_global_vars()}
+    name, number = f"replayed_{operators}"[:80], 0
+    while f"{name}{number or ''}" in taken:
+        number += 1
+    return new_global_var(f"{name}{number or ''}", kernel.ty)
