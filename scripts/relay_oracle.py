@@ -125,7 +125,6 @@ def _run(load: Any, case: Any, options: argparse.Namespace, saved: str | None) -
 
 def execute(mod: Any, params: Any, opt_level: int) -> list[Any]:
     """Outputs of `main`, flattened: by the graph executor, or by the VM where it can't."""
-    import numpy as np
     import tvm
 
     from compiler import relay
@@ -144,9 +143,7 @@ def execute(mod: Any, params: Any, opt_level: int) -> list[Any]:
             for name, value in zip(names, values):
                 module.set_input(name, value)
             module.run()
-            return [
-                np.asarray(module.get_output(i).numpy()) for i in range(module.get_num_outputs())
-            ]
+            return _flattened([module.get_output(i) for i in range(module.get_num_outputs())])
         except BuildError:
             pass
     with tvm.transform.PassContext(opt_level=3):

@@ -1,10 +1,25 @@
 """The front door that compile scripts import: `from compiler import relay`."""
 
 from ..lazy import lazy_attributes
+from .op import FAMILIES, FUNCTIONS
+
+_EXPRESSIONS = (
+    *("var", "const", "TupleWrapper", "Tuple", "TupleGetItem", "Let", "If", "Call"),
+    *("Expr", "Var", "Constant", "GlobalVar"),
+)
+_TYPES = ["Any", "TensorType", "TupleType", "FuncType", "Type", "scalar_type"]
+_PACKAGES = ["analysis", "build_module", "expr", "function", "op", "qnn", "testing", "ty", "vm"]
 
 __getattr__ = lazy_attributes(
     __name__,
     {
+        **{name: f".op.{family}" for name, family in FUNCTIONS.items()},
+        **{name: f".op.{name}" for name in FAMILIES},
+        **dict.fromkeys(_EXPRESSIONS, ".expr"),
+        **dict.fromkeys(_TYPES, ".ty"),
+        **{name: f".{name}" for name in _PACKAGES},
+        "Function": ".function",
+        "bind": ".function",
         "build": ".build_module",
         "optimize": ".build_module",
         "frontend": ".frontend",

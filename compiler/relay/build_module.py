@@ -14,6 +14,9 @@ from ..lowering import bind
 from ..lowering import build as driver
 from ..runtime.factory import FactoryModule
 from .flatten import lower
+from .function import bind_params_by_name as bind_params_by_name
+from .infer import typed
+from .nest import function_of, nested
 
 
 def build(
@@ -92,13 +95,42 @@ def optimize(
 
 def _as_module(mod: Any) -> tvm.IRModule:
     if isinstance(mod, relax.Function):
-        return lower(tvm.IRModule({"main": mod.without_attr("global_symbol")}))
+        mod = tvm.IRModule({"main": mod.without_attr("global_symbol")})
     if not isinstance(mod, tvm.IRModule):
         raise BuildError(
             f"expected a tvm.IRModule or a relax.Function, got {type(mod).__name__}; a frontend "
             "returns (mod, params): pass mod, and params as params="
         )
-    return lower(mod)
+    return lower(_with_flat_result(mod))
+
+
+def _with_flat_result(mod: tvm.IRModule) -> tvm.IRModule:
+    """`main` with one tuple of tensors as its result where it has tuples in tuples."""
+    names = [gvar.name_hint for gvar in mod.get_global_vars()]
+    if "main" not in names or not isinstance(mod["main"], relax.Function):
+        return mod
+    function = mod["main"]
+    result = function.ret_ty
+    if not isinstance(result, relax.TupleType) or not any(
+        isinstance(field, relax.TupleType) for field in result.fields
+    ):
+        return mod
+    flat = function_of(function.params, relax.Tuple(_leaves(nested(function))), function.attrs)
+    functions = {
+        gvar: flat if gvar.name_hint == "main" else each for gvar, each in mod.functions_items()
+    }
+    return tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos)
+
+
+def _leaves(value: relax.Expr) -> list[relax.Expr]:
+    """Fields of a tuple, and of the tuples in it, in order."""
+    if not isinstance(value.ty, relax.TupleType):
+        return [value]
+    if isinstance(value, relax.Tuple):
+        fields = list(value.fields)
+    else:
+        fields = [typed(relax.TupleGetItem(value, i)) for i in range(len(value.ty.fields))]
+    return [leaf for field in fields for leaf in _leaves(field)]
 
 
 def _only_target(target: Any) -> Any:

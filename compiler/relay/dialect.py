@@ -23,7 +23,7 @@ from .op import registry
 _handle = tvm_ffi.Object.__hash__
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def operator(name: str) -> tvm.ir.Op:
     """The operator under its Relay name, registered with TVM at its first use.
 
@@ -75,7 +75,7 @@ def call(
     args : sequence of relax.Expr
         Operands; a variable without a type gets the one that the operator demands.
     attrs : dict of str to object
-        Attributes under Relay's names. Those that are given are what the call holds.
+        Attributes under Relay's names; the call also holds the defaults of the others.
 
     Raises
     ------
@@ -83,17 +83,18 @@ def call(
         As `op.registry.call` does.
     """
     op = operator(name)
-    ignored = registry.lookup(name).ignored
-    given = {key: value for key, value in (attrs or {}).items() if key not in ignored}
+    found = registry.lookup(name)
+    given = {key: value for key, value in (attrs or {}).items() if key not in found.ignored}
     ty = _Types.of(name, args, given, type_args)
-    node = relax.Call(op, list(args), tvm.ir.make_node("ir.DictAttrs", **given))
+    held = {key: given.get(key, default) for key, default in found.attributes.items()}
+    node = relax.Call(op, list(args), tvm.ir.make_node("ir.DictAttrs", **held))
     set_type(node, ty)
     return node
 
 
 def attributes(call: relax.Call) -> dict[str, Any]:
     """The attributes of a call as plain Python values."""
-    return {} if call.attrs is None else {str(k): _plain(v) for k, v in call.attrs.items()}
+    return {} if call.attrs is None else {str(k): plain(v) for k, v in call.attrs.items()}
 
 
 def expand(call: relax.Call) -> relax.Expr:
@@ -115,8 +116,10 @@ class _Types:
         cls, name: str, args: Sequence[relax.Expr], attrs: dict[str, Any], type_args: Any
     ) -> Any:
         types = [arg.ty for arg in args]
-        keep = name != "arange" and not name.startswith("dyn.") and all(
-            isinstance(arg, relax.Var) or not _decides(arg) for arg in args
+        keep = (
+            name != "arange"
+            and not name.startswith("dyn.")
+            and all(isinstance(arg, relax.Var) or not _decides(arg) for arg in args)
         )
         key = (name, *(_handle(ty) for ty in types), repr(attrs))
         if keep and key in cls._known:
@@ -141,11 +144,12 @@ def _infer(call: relax.Call, _builder: relax.BlockBuilder) -> Any:
     return registry.call(str(call.op.name), list(call.args), attributes(call)).ty
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """A value of an attribute as Python's own numbers, strings, lists and dicts."""
     if isinstance(value, (list, tuple, tvm_ffi.Array)):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     if isinstance(value, (Mapping, tvm_ffi.Map)):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, tvm.tirx.IntImm):
         return int(value)
     if isinstance(value, tvm.tirx.FloatImm):

@@ -39,9 +39,7 @@ def var(
     as the weight of a convolution with `channels` and `kernel_size`.
     """
     if type_annotation is not None and shape is not None:
-        raise RelayTypeError(
-            f"variable {name_hint}: give a type_annotation or a shape, not both"
-        )
+        raise RelayTypeError(f"variable {name_hint}: give a type_annotation or a shape, not both")
     if shape is not None:
         type_annotation = TensorType(shape, dtype)
     elif isinstance(type_annotation, str):
@@ -103,7 +101,7 @@ def as_expr(value: Any) -> Any:
     return value.tuple_value if isinstance(value, TupleWrapper) else value
 
 
-class _Node(type):
+class Node(type):
     """Relay's class names: calling one makes a Relax node, `isinstance` knows Relax's nodes."""
 
     node: Any
@@ -112,7 +110,7 @@ class _Node(type):
         return isinstance(instance, cls.node)
 
 
-class Tuple(metaclass=_Node):
+class Tuple(metaclass=Node):
     """`relay.Tuple(fields)`."""
 
     node = relax.Tuple
@@ -121,7 +119,7 @@ class Tuple(metaclass=_Node):
         return typed(relax.Tuple([typed(as_expr(field)) for field in fields], span))
 
 
-class TupleGetItem(metaclass=_Node):
+class TupleGetItem(metaclass=Node):
     """`relay.TupleGetItem(tuple_value, index)`."""
 
     node = relax.TupleGetItem
@@ -131,7 +129,7 @@ class TupleGetItem(metaclass=_Node):
         return typed(relax.TupleGetItem(whole, index, span))
 
 
-class Let(metaclass=_Node):
+class Let(metaclass=Node):
     """`relay.Let(variable, value, body)`: a Relax sequence of one binding."""
 
     node = relax.SeqExpr
@@ -146,7 +144,7 @@ class Let(metaclass=_Node):
         return sequence
 
 
-class If(metaclass=_Node):
+class If(metaclass=Node):
     """`relay.If(cond, true_branch, false_branch)`; the condition is a scalar of dtype bool."""
 
     node = relax.If
@@ -169,7 +167,7 @@ def _sequence(body: relax.Expr) -> relax.SeqExpr:
     return sequence
 
 
-class Call(metaclass=_Node):
+class Call(metaclass=Node):
     """`relay.Call(op, args, attrs)`: of a Relay operator, a function or a global function."""
 
     node = tvm.ir.Call

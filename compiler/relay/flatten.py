@@ -10,6 +10,7 @@ import tvm_ffi
 from tvm import relax
 
 from . import dialect
+from .external import as_subgraphs
 from .infer import set_type, typed
 
 _handle = tvm_ffi.Object.__hash__
@@ -21,23 +22,37 @@ def lower(mod: tvm.IRModule) -> tvm.IRModule:
     """Replace every call of a Relay operator by what it is in Relax.
 
     Modules without such calls are returned as they are. The dataflow blocks of the others are
-    formed anew.
+    formed anew. Functions of other compilers become claimed subgraphs, functions inside of
+    functions are put where they are called.
 
     Raises
     ------
     UnsupportedRelayOperatorError, RelayTypeError
         A call does not apply, or does not fit its operands.
     """
+    mod = _with_public_main(mod)
     changed = {
         gvar: _lowered(function)
         for gvar, function in mod.functions_items()
         if isinstance(function, relax.Function) and _has_relay(function)
     }
     if not changed:
+        return as_subgraphs(mod)
+    functions = {gvar: changed.get(gvar, function) for gvar, function in mod.functions_items()}
+    mod = tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos)
+    return as_subgraphs(relax.transform.ConvertToDataflow(min_size=1)(mod))
+
+
+def _with_public_main(mod: tvm.IRModule) -> tvm.IRModule:
+    """`main` with a global symbol: passes drop functions that nobody calls and that have none."""
+    names = [gvar.name_hint for gvar in mod.get_global_vars()]
+    if "main" not in names or not isinstance(mod["main"], relax.Function):
         return mod
-    mod = mod.clone() if hasattr(mod, "clone") else tvm.IRModule(dict(mod.functions), mod.attrs)
-    mod.update(tvm.IRModule(changed))
-    return relax.transform.ConvertToDataflow(min_size=1)(mod)
+    if mod["main"].attrs is not None and "global_symbol" in mod["main"].attrs:
+        return mod
+    public = mod.clone() if hasattr(mod, "clone") else tvm.IRModule(dict(mod.functions), mod.attrs)
+    public.update_func(mod.get_global_var("main"), mod["main"].with_attr("global_symbol", "main"))
+    return public
 
 
 def _has_relay(function: relax.Function) -> bool:
@@ -67,6 +82,7 @@ class Flattener:
     def __init__(self, expansion: Expansion | None = None) -> None:
         self.expansion = expansion
         self.bindings: list[Any] = []
+        self.functions: dict[int, tuple[relax.Expr, relax.Function]] = {}
         # By handle: expressions compare equal to what they are, not to what they name. A handle
         # stays one node's while the node is kept.
         self.known: list[dict[int, tuple[relax.Expr, relax.Expr]]] = [{}]
@@ -88,7 +104,9 @@ class Flattener:
         outer, self.bindings = self.bindings, []
         self.known.append({})
         result = self.leaf(body)
-        sequence = relax.SeqExpr([relax.BindingBlock(self.bindings)] if self.bindings else [], result)
+        sequence = relax.SeqExpr(
+            [relax.BindingBlock(self.bindings)] if self.bindings else [], result
+        )
         set_type(sequence, result.ty)
         self.known.pop()
         self.bindings = outer
@@ -146,9 +164,10 @@ class Flattener:
 
     def _call(self, node: relax.Call) -> relax.Expr:
         args = [self._value(arg) for arg in node.args]
+        if isinstance(node.op, (relax.Function, relax.Var)):
+            return self._local_call(node, args)
         if any(new is not old for new, old in zip(args, node.args)):
-            op = self._value(node.op) if isinstance(node.op, relax.Var) else node.op
-            made = relax.Call(op, args, node.attrs, node.ty_args, node.span)
+            made = relax.Call(node.op, args, node.attrs, node.ty_args, node.span)
             same = all(
                 tvm_ffi.structural_equal(new.ty, old.ty) for new, old in zip(args, node.args)
             )
@@ -159,6 +178,28 @@ class Flattener:
             return self.leaf(self.expansion(node))
         return self.bind(typed(node))
 
+    def _local_call(self, node: relax.Call, args: list[relax.Expr]) -> relax.Expr:
+        """A call of a function of the body; it is inlined where operators are expanded."""
+        function = self._function_behind(node.op)
+        if self.expansion is None or function is None:
+            op = self.leaf(node.op) if isinstance(node.op, relax.Function) else self._value(node.op)
+            made = relax.Call(op, args, node.attrs, node.ty_args, node.span)
+            if not node.ty.is_missing():
+                set_type(made, node.ty)
+            return self.bind(typed(made))
+        self.known.append({})
+        for parameter, value in zip(function.params, args):
+            self.remember(parameter, value)
+        result = self.leaf(function.body)
+        self.known.pop()
+        return result
+
+    def _function_behind(self, op: relax.Expr) -> relax.Function | None:
+        if isinstance(op, relax.Function):
+            return op
+        found = self.functions.get(_handle(op))
+        return None if found is None else found[1]
+
     def _inlined(self, sequence: relax.SeqExpr) -> relax.Expr:
         for block in sequence.blocks:
             for binding in block.bindings:
@@ -167,6 +208,8 @@ class Flattener:
                     var = relax.Var(binding.var.name, binding.ty)
                     self.bindings.append(relax.MatchCast(var, value, binding.ty))
                     self.remember(binding.var, var)
+                elif isinstance(binding.value, relax.Function) and self.expansion is not None:
+                    self.functions[_handle(binding.var)] = (binding.var, binding.value)
                 else:
                     self.remember(binding.var, self.leaf(binding.value))
         return self.leaf(sequence.body)

@@ -60,9 +60,7 @@ def known(expr: relax.Expr) -> relax.Expr:
     if ty is expr.ty:
         return expr
     variable = relax.Var("known", ty)
-    sequence = relax.SeqExpr(
-        [relax.BindingBlock([relax.MatchCast(variable, expr, ty)])], variable
-    )
+    sequence = relax.SeqExpr([relax.BindingBlock([relax.MatchCast(variable, expr, ty)])], variable)
     set_type(sequence, ty)
     return sequence
 
@@ -92,7 +90,7 @@ def _builder() -> relax.BlockBuilder:
     return relax.BlockBuilder()
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _inference(op: str) -> Any:
     return tvm.ir.Op.get(op).get_attr("FInferType")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import tvm
 from tvm import relax
 
+from compiler.errors import FrontendError
 from compiler.symbol.graph import Node
 from compiler.symbol.subgraph_node import Claim, claim_of, own_attrs
 
@@ -44,7 +46,7 @@ class ClaimedBindings:
         """The module with each noted body that computes something as a private function."""
         if not self._bodies:
             return mod
-        from compiler.partition.driver import subgraph_name
+        from compiler.partition.driver import compiled_attrs, subgraph_name
         from compiler.partition.outline import ON_COMPILE_ERROR, Group, outline
         from compiler.partition.relax_function import OPERATION, RelaxFunction
 
@@ -62,9 +64,20 @@ class ClaimedBindings:
                 "baton.strategy": claim.strategy,
                 "baton.subgraph_op": node.op,
                 "baton.subgraph_id": claim.subgraph_id,
+                **compiled_attrs(claim.backend, _options(node, claim)),
             }
             if claim.on_compile_error != "raise":
                 attrs[ON_COMPILE_ERROR] = claim.on_compile_error
             name = subgraph_name(claim.backend, claim.strategy, claim.subgraph_id)
             groups.append(Group(members, name, attrs, record_inputs=True))
         return outline(main, groups, share=any(claim.shared for _, claim, *_ in self._bodies))
+
+
+def _options(node: Node, claim: Claim) -> dict[str, str]:
+    try:
+        found = json.loads(claim.options)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict) or not all(isinstance(text, str) for text in found.values()):
+        raise FrontendError(f"subgraph node {node.name!r}: its options are {claim.options!r}")
+    return found

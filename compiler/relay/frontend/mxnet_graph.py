@@ -76,7 +76,9 @@ class SymbolImporter:
         inputs, params = self._ordered_variables()
         module = self.builder.get()
         module["main"] = module["main"].with_attr("num_input", len(inputs))
-        return self._claims.outlined(module), {var.name: to_tensor(self.arrays[var.name]) for var in params}
+        return self._claims.outlined(module), {
+            var.name: to_tensor(self.arrays[var.name]) for var in params
+        }
 
     def infer(self) -> tuple[dict[str, Shape], list[Shape]]:
         """Shapes of all variables, also of those that inference does not read, and outputs."""
@@ -273,9 +275,9 @@ class SymbolImporter:
         pending = [graph]
         while pending:
             for node in pending.pop().nodes:
-                if is_call(node):
-                    pending += node.subgraphs
-                elif not node.is_variable and node.op not in CONVERTERS:
+                pending += node.subgraphs
+                known = node.is_variable or is_call(node) or node.op in CONVERTERS
+                if not known:
                     missing.setdefault(node.op, node)
         if missing:
             named = [f"operator {op} (node {node.name!r})" for op, node in missing.items()]

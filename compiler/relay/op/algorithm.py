@@ -73,9 +73,7 @@ def select_top(
         array = constant_value(k)
         if array is None:
             count = _all_below_one(data, k, where)
-            return with_shape(
-                count, lambda n: _first(data, n[0], where, ret_type, is_ascend, name)
-            )
+            return with_shape(count, lambda n: _first(data, n[0], where, ret_type, is_ascend, name))
         k = int(array.ravel()[0])
     size = extents(data)[where]
     limit = size if k is None or int(k) < 1 else int(k)
@@ -141,9 +139,7 @@ def unique(data: relax.Expr, is_sorted: bool = True, return_counts: bool = False
 
 
 @operator("unique", renamed={"sorted": "is_sorted"})
-def distinct(
-    data: relax.Expr, is_sorted: bool = True, return_counts: bool = False
-) -> relax.Expr:
+def distinct(data: relax.Expr, is_sorted: bool = True, return_counts: bool = False) -> relax.Expr:
     """Values, first places, inverse, number of values, and counts, of distinct values.
 
     Equal values are neighbours after a stable sort; a running count of the changes numbers them.
@@ -159,19 +155,13 @@ def distinct(
     numbers = typed(op.cumsum(cast_to(changed, "int32"), 0, "int32"))
     zeros = typed(op.zeros([size], "int32"))
     inverse = typed(op.scatter_elements(zeros, order, numbers, 0, "update"))
-    count = typed(
-        op.add(typed(op.max(numbers, 0, True)), number(1, "int32"))
-    )
+    count = typed(op.add(typed(op.max(numbers, 0, True)), number(1, "int32")))
     values = typed(
-        op.scatter_elements(
-            typed(op.zeros([size], dtype(data))), numbers, ordered, 0, "update"
-        )
+        op.scatter_elements(typed(op.zeros([size], dtype(data))), numbers, ordered, 0, "update")
     )
     far = typed(op.full([size], number(2**31 - 1, "int32"), "int32"))
     first = typed(op.scatter_elements(far, numbers, order, 0, "min"))
-    counts = typed(
-        op.scatter_elements(zeros, numbers, typed(op.ones([size], "int32")), 0, "add")
-    )
+    counts = typed(op.scatter_elements(zeros, numbers, typed(op.ones([size], "int32")), 0, "add"))
     if not is_sorted:
         by_first = typed(op.argsort(first, 0, False, "int32"))
         new_number = typed(op.scatter_elements(zeros, by_first, places, 0, "update"))

@@ -13,7 +13,7 @@ from ..infer import typed
 from .kernel import kernel
 from .registry import dynamic_form, operator
 from .shapes import (
-    broadcast_to,
+    broadcast_extents,
     constant_value,
     dtype,
     extents,
@@ -82,15 +82,13 @@ def _cast(value: relax.Expr, name: str) -> relax.Expr:
 
 def _filled(value: relax.Expr, dims: list[Any]) -> relax.Expr:
     if extents(value):
-        return broadcast_to(value, dims)
+        return broadcast_extents(value, dims)
     return op.full(dims, value, dtype(value))
 
 
 def _arange(start: te.Tensor, step: te.Tensor, shape: list[Any]) -> te.Tensor:
     """start + i * step."""
-    return te.compute(
-        shape, lambda i: start() + i.astype(start.dtype) * step(), name="arange"
-    )
+    return te.compute(shape, lambda i: start() + i.astype(start.dtype) * step(), name="arange")
 
 
 def _arange_length(start: te.Tensor, stop: te.Tensor, step: te.Tensor) -> te.Tensor:
@@ -116,9 +114,7 @@ _arange_length_kernel = kernel("arange_length", _arange_length)
 
 
 @operator("arange", ["start", "stop", "step"], ignored=("start", "stop", "step"))
-def arange(
-    start: Any, stop: Any = None, step: Any = None, dtype: str = "float32"
-) -> relax.Expr:
+def arange(start: Any, stop: Any = None, step: Any = None, dtype: str = "float32") -> relax.Expr:
     """Numbers from `start` up to `stop`, without it, in steps; one argument is `stop`."""
     name = dtype or "float32"
     if stop is None:
@@ -162,7 +158,7 @@ def meshgrid(data: Any, indexing: str = "ij") -> relax.Expr:
         place = 1 - index if swap and index < 2 else index
         along = [1] * count
         along[place] = extents(field)[0]
-        grids.append(broadcast_to(typed(op.reshape(field, along)), dims))
+        grids.append(broadcast_extents(typed(op.reshape(field, along)), dims))
     return relax.Tuple(grids)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tvm import relax, topi
+from tvm import relax, te, tirx, topi
 
 from ...errors import RelayTypeError
 from .kernel import kernel
@@ -33,7 +33,7 @@ def _resize_kernel(count: int) -> Any:
     ) -> Any:
         return _RESIZE[count](
             data, roi, size, layout, method, mode, rounding_method, cubic_alpha, cubic_exclude,
-            extrapolation_value, out_dtype, size,
+            extrapolation_value, out_dtype,
         )  # fmt: skip
 
     return kernel(f"image.resize{count}d", compute)
@@ -59,6 +59,8 @@ def resize_to(
     count = len(size)
     if method == "nearest_neighbor" and rounding_method == "":
         rounding_method = "round" if mode == "align_corners" else "floor"
+    if method == "nearest_neighbor" and rounding_method == "round":
+        rounding_method = "round_prefer_ceil"  # the same for places inside: halves go up
     region = [float(value) for value in roi] or [0.0] * (2 * count)
     return _RESIZE_KERNELS[count](
         data,
@@ -118,22 +120,69 @@ resize2d = _resize(2, "NCHW")
 resize3d = _resize(3, "NCDHW")
 dynamic_form("image.resize2d", resize2d, ["data", "size", "roi"])
 
-_crop_and_resize = kernel(
-    "image.crop_and_resize",
-    lambda data, boxes, box_indices, **attrs: topi.image.crop_and_resize(
-        data,
-        boxes,
-        box_indices,
-        attrs["crop_size"],
-        attrs["layout"],
-        attrs["method"],
-        attrs["extrapolation_value"],
-        attrs["out_dtype"],
-    ),
-)
+
+def _crop_compute(
+    data: te.Tensor,
+    boxes: te.Tensor,
+    box_indices: te.Tensor,
+    crop_size: list[int],
+    layout: str,
+    method: str,
+    extrapolation_value: float,
+    out_dtype: str,
+) -> te.Tensor:
+    """Boxes (top, left, bottom, right) of images, sampled at the places of a grid."""
+    rows, columns = layout.index("H"), layout.index("W")
+    shape = [boxes.shape[0] if letter == "N" else size for letter, size in zip(layout, data.shape)]
+    shape[rows], shape[columns] = crop_size
+
+    def place(box: Any, at: Any, side: int, axis: int, count: int) -> Any:
+        """Where a row or column of the crop lies in the image."""
+        last = tirx.Cast("float32", data.shape[axis] - 1)
+        start, end = boxes(box, side), boxes(box, side + 2)
+        if count == 1:
+            return (start + end) * tirx.const(0.5, "float32") * last
+        step = (end - start) * last / tirx.const(float(count - 1), "float32")
+        return start * last + at.astype("float32") * step
+
+    def value(*at: Any) -> Any:
+        box = at[layout.index("N")]
+        y = place(box, at[rows], 0, rows, crop_size[0])
+        x = place(box, at[columns], 1, columns, crop_size[1])
+
+        def pixel(row: Any, column: Any) -> Any:
+            where = list(at)
+            where[layout.index("N")] = box_indices(box)
+            for axis, index in ((rows, row), (columns, column)):
+                last = tirx.Cast("int32", data.shape[axis] - 1)
+                index = tirx.Cast("int32", index)
+                where[axis] = tirx.max(tirx.min(index, last), tirx.const(0, "int32"))
+            return data(*where).astype("float32")
+
+        if method == "nearest_neighbor":
+            half = tirx.const(0.5, "float32")
+            result = pixel(tirx.floor(y + half), tirx.floor(x + half))
+        else:
+            top, left = tirx.floor(y), tirx.floor(x)
+            down, right = y - top, x - left
+            one = tirx.const(1.0, "float32")
+            upper = pixel(top, left) * (one - right) + pixel(top, left + one) * right
+            lower = pixel(top + one, left) * (one - right) + pixel(top + one, left + one) * right
+            result = upper * (one - down) + lower * down
+        outside = []
+        for index, axis in ((y, rows), (x, columns)):
+            last = tirx.Cast("float32", data.shape[axis] - 1)
+            outside += [index < tirx.const(0.0, "float32"), index > last]
+        outer = tirx.const(extrapolation_value, "float32")
+        return tirx.if_then_else(tirx.any(*outside), outer, result).astype(out_dtype)
+
+    return te.compute(shape, value, name="crop_and_resize")
 
 
-@operator("image.crop_and_resize", 3, how="TOPI")
+_crop_and_resize = kernel("image.crop_and_resize", _crop_compute)
+
+
+@operator("image.crop_and_resize", 3, how="TE")
 def crop_and_resize(
     data: relax.Expr,
     boxes: relax.Expr,
@@ -145,6 +194,10 @@ def crop_and_resize(
     out_dtype: str | None = None,
 ) -> relax.Expr:
     """Boxes of images, in relative coordinates, resized to one size."""
+    if layout not in ("NCHW", "NHWC"):
+        raise RelayTypeError(f"layout must be NCHW or NHWC, not {layout!r}")
+    if method not in ("bilinear", "nearest_neighbor"):
+        raise RelayTypeError(f"method must be bilinear or nearest_neighbor, not {method!r}")
     return _crop_and_resize(
         data,
         boxes,
@@ -195,17 +248,29 @@ def dilation2d(
     )
 
 
-_affine_grid = kernel(
-    "image.affine_grid", lambda data, size: topi.image.affine_grid(data, size, True)
-)
+def _affine_grid_compute(data: te.Tensor, size: list[int]) -> te.Tensor:
+    """theta * (x, y, 1), where x and y run from -1 to 1."""
+    name = data.dtype
+    height, width = size
+    steps = [tirx.const(2.0 / max(extent - 1, 1), name) for extent in (width, height)]
+
+    def value(batch: Any, axis: Any, row: Any, column: Any) -> Any:
+        one = tirx.const(1.0, name)
+        x, y = column.astype(name) * steps[0] - one, row.astype(name) * steps[1] - one
+        return data(batch, axis, 0) * x + data(batch, axis, 1) * y + data(batch, axis, 2)
+
+    return te.compute((data.shape[0], 2, height, width), value, name="affine_grid")
 
 
-@operator("image.affine_grid", how="TOPI")
+_affine_grid = kernel("image.affine_grid", _affine_grid_compute)
+
+
+@operator("image.affine_grid", how="TE")
 def affine_grid(data: relax.Expr, target_shape: Any = None) -> relax.Expr:
     """Sampling positions of affine maps: (batch, 2, height, width)."""
     if target_shape is None:
         raise RelayTypeError("target_shape must be given")
-    return _affine_grid(data, relax.ShapeExpr(integers(target_shape)))
+    return _affine_grid(data, size=integers(target_shape))
 
 
 _grid_sample = kernel(
@@ -239,4 +304,3 @@ def grid_sample(
         padding_mode=padding_mode,
         align_corners=bool(align_corners),
     )
-

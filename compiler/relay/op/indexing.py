@@ -13,12 +13,13 @@ from .kernel import kernel
 from .registry import operator
 from .shapes import (
     axis_of,
-    broadcast_to,
+    broadcast_extents,
     dtype,
     extents,
     is_float,
     joint_shape,
     rank,
+    same_extent,
     with_shape,
 )
 from .transform import cast_to, tuple_fields
@@ -122,7 +123,7 @@ def adv_index(inputs: relax.Expr) -> relax.Expr:
     """numpy's advanced indexing: the first field at the positions that the others give."""
     data, *indices = tuple_fields(inputs)
     shape = joint_shape([extents(index) for index in indices])
-    return _adv_index(data, relax.Tuple([broadcast_to(index, shape) for index in indices]))
+    return _adv_index(data, relax.Tuple([broadcast_extents(index, shape) for index in indices]))
 
 
 _adv_index = kernel("adv_index", lambda data, indices: topi.adv_index(data, indices))
@@ -139,7 +140,7 @@ def where(condition: relax.Expr, x: relax.Expr, y: relax.Expr) -> relax.Expr:
     result = typed(op.where(*operands))
     if result.ty.shape is None:
         shape = joint_shape([extents(operand) for operand in operands])
-        result = typed(op.where(*(broadcast_to(operand, shape) for operand in operands)))
+        result = typed(op.where(*(broadcast_extents(operand, shape) for operand in operands)))
     return result
 
 
@@ -163,7 +164,20 @@ def scatter_elements(
     if reduction not in ("update", "mean", *_UPDATES):
         raise RelayTypeError(f"reduction {reduction!r} is unknown")
     require_integers(indices, "indices")
-    return op.scatter_elements(data, indices, updates, axis_of(axis, rank(data)), reduction)
+    where = axis_of(axis, rank(data))
+    shapes = [extents(indices), extents(updates)]
+    if all(map(same_extent, *shapes)):
+        return op.scatter_elements(data, indices, updates, where, reduction)
+    joint_shape(shapes)  # extents that are known must fit
+    return _scatter_elements(data, indices, updates, axis=where, reduction=reduction)
+
+
+_scatter_elements = kernel(
+    "scatter_elements",
+    lambda data, indices, updates, axis, reduction: topi.scatter_elements(
+        data, indices, updates, axis, reduction
+    ),
+)
 
 
 @operator("scatter_nd", 3)
@@ -182,12 +196,8 @@ _scatter_nd = kernel(
 )
 
 
-@operator("segment_sum", 2)
-def segment_sum(
-    data: relax.Expr, segment_ids: relax.Expr, num_segments: Any = None
-) -> relax.Expr:
+def segment_sum(data: relax.Expr, segment_ids: relax.Expr, num_segments: Any = None) -> relax.Expr:
     """Sums of the slices along the first axis that have the same segment number."""
-    dims = extents(data)
     if num_segments is None:
         last = typed(op.add(typed(op.max(segment_ids)), relax.const(1, dtype(segment_ids))))
         return with_shape(
@@ -196,7 +206,6 @@ def segment_sum(
     if isinstance(num_segments, relax.Expr):
         count = typed(op.reshape(num_segments, [1]))
         return with_shape(count, lambda n: _segment_sums(data, segment_ids, n[0]))
-    del dims
     return _segment_sums(data, segment_ids, int(num_segments))
 
 
@@ -204,7 +213,7 @@ def _segment_sums(data: relax.Expr, ids: relax.Expr, count: Any) -> relax.Expr:
     shape = extents(data)
     start = typed(op.zeros([count, *shape[1:]], dtype(data)))
     column = typed(op.reshape(ids, [shape[0]] + [1] * (len(shape) - 1)))
-    return op.scatter_elements(start, broadcast_to(column, shape), data, 0, "add")
+    return op.scatter_elements(start, broadcast_extents(column, shape), data, 0, "add")
 
 
 def _argwhere(order: te.Tensor, data: te.Tensor, count: list[Any]) -> te.Tensor:
@@ -236,9 +245,7 @@ def argwhere(condition: relax.Expr) -> relax.Expr:
     hits = typed(op.reshape(cast_to(condition, "bool"), [-1]))
     order = typed(op.argsort(cast_to(typed(op.logical_not(hits)), "int32"), 0, False, "int32"))
     count = typed(op.reshape(typed(op.sum(cast_to(hits, "int64"))), [1]))
-    return with_shape(
-        count, lambda n: _argwhere_kernel(order, condition, relax.ShapeExpr(n))
-    )
+    return with_shape(count, lambda n: _argwhere_kernel(order, condition, relax.ShapeExpr(n)))
 
 
 _unravel = kernel("unravel_index", lambda indices, shape: topi.unravel_index(indices, shape))

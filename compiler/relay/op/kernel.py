@@ -19,7 +19,6 @@ from ..ty import fresh
 Compute = Callable[..., Any]
 
 
-
 def kernel(name: str, compute: Compute) -> Callable[..., relax.Call]:
     """Make "relay.<name>", which computes what the TE function does.
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import builtins
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tvm import relax, topi
+from tvm import relax, tirx, topi
 
 from ...errors import RelayTypeError
 from ..infer import typed
@@ -37,10 +38,15 @@ def reduced_axes(data: relax.Expr, axis: Axes, exclude: bool) -> list[int]:
     return [each for each in range(ndim) if each not in axes] if exclude else axes
 
 
+def _axis_list(axis: Axes) -> Any:
+    """Axes as calls hold them: a list, or None for all."""
+    return [axis] if isinstance(axis, int) else axis
+
+
 def _count(data: relax.Expr, axes: Sequence[int], name: str) -> relax.Expr:
     """Number of elements along axes, a scalar of dtype `name`."""
     sizes = [extents(data)[axis] for axis in axes]
-    if all(isinstance(size, int) for size in sizes):
+    if builtins.all(isinstance(size, int) for size in sizes):
         return number(math.prod(sizes), name)
     shape = shape_tensor(data, "int64")
     picked = typed(op.take(shape, relax.const(list(axes), "int64"), 0, mode="clip"))
@@ -52,11 +58,29 @@ def _reduction(name: str, what: str, function: Callable[..., relax.Expr]) -> Cal
         data: relax.Expr, axis: Axes = None, keepdims: bool = False, exclude: bool = False
     ) -> relax.Expr:
         axes = reduced_axes(data, axis, exclude)
+        if name in _OF_NOTHING and 0 in [extents(data)[each] for each in axes]:
+            return _of_nothing(data, axes, bool(keepdims), _OF_NOTHING[name](dtype(data)))
         return function(data, axes, bool(keepdims)) if axes else data
 
     make.__name__ = make.__qualname__ = name
     make.__doc__ = f"{what} over axes, all of them for None; the complement with `exclude`."
-    return operator(name, how="direct")(make)
+    return operator(name, prepare={"axis": _axis_list}, how="direct")(make)
+
+
+_OF_NOTHING: dict[str, Callable[[str], Any]] = {
+    "sum": lambda name: 0,
+    "prod": lambda name: 1,
+    "max": lambda name: tirx.min_value(name).value,
+    "min": lambda name: tirx.max_value(name).value,
+}
+"""What reductions give where there is nothing to reduce, by dtype."""
+
+
+def _of_nothing(data: relax.Expr, axes: list[int], keepdims: bool, value: Any) -> relax.Expr:
+    shape = [1 if axis in axes else size for axis, size in enumerate(extents(data))]
+    if not keepdims:
+        shape = [size for axis, size in enumerate(shape) if axis not in axes]
+    return op.full(shape, number(value, dtype(data)), dtype(data))
 
 
 def _mean(data: relax.Expr, axes: list[int], keepdims: bool) -> relax.Expr:
@@ -99,20 +123,21 @@ def _arg_reduction(name: str, what: str) -> Callable[..., relax.Expr]:
         select_last_index: bool = False,
     ) -> relax.Expr:
         axes = reduced_axes(data, axis, exclude)
-        return compute(
+        found = compute(
             data, axis=axes, keepdims=bool(keepdims), select_last_index=bool(select_last_index)
         )
+        return cast_to(typed(found), "int32")
 
     make.__name__ = make.__qualname__ = name
     make.__doc__ = f"Flat index (int32) of the {what} element over axes."
-    return operator(name, how="TOPI")(make)
+    return operator(name, prepare={"axis": _axis_list}, how="TOPI")(make)
 
 
 argmax = _arg_reduction("argmax", "largest")
 argmin = _arg_reduction("argmin", "smallest")
 
 
-@operator("variance", 2)
+@operator("variance", 2, prepare={"axis": _axis_list})
 def variance_about(
     data: relax.Expr,
     with_mean: relax.Expr,

@@ -426,3 +426,10 @@ def call(
                 raise RelayTypeError(f"Relay operator {name} needs the attribute {attribute!r}")
             values[parameter] = default
     return found.function(**values)
+
+
+def get(name: str) -> tvm.ir.Op:
+    """The operator as calls of it hold it: `relay.op.get("nn.conv2d")`."""
+    from .. import dialect
+
+    return dialect.operator(name)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import tvm
+import tvm_ffi
 from tvm import relax, te, tirx
 
 from ...errors import RelayTypeError
@@ -88,7 +89,7 @@ def same_extent(left: Extent, right: Extent) -> bool:
         return left == right
     if isinstance(left, int) or isinstance(right, int):
         return False
-    return left.same_as(right) or bool(tvm.ir.structural_equal(left, right))
+    return left.same_as(right) or bool(tvm_ffi.structural_equal(left, right))
 
 
 def shape_values(value: Any) -> list[Extent] | relax.Expr:
@@ -194,7 +195,7 @@ def _broadcast_to(data: te.Tensor, shape: Sequence[Any]) -> te.Tensor:
 _broadcast_kernel = kernel("broadcast_at_run_time", _broadcast_to)
 
 
-def broadcast_to(data: relax.Expr, shape: Sequence[Extent]) -> relax.Expr:
+def broadcast_extents(data: relax.Expr, shape: Sequence[Extent]) -> relax.Expr:
     """`data` broadcast to `shape`, of which parts may be symbolic."""
     given = extents(data)
     if len(given) == len(shape) and all(same_extent(a, b) for a, b in zip(given, shape)):

@@ -35,9 +35,7 @@ def _stft_compute(
     batch, length = data.shape
     bins = n_fft // 2 + 1 if onesided else n_fft
     shape = [batch, bins, (length - n_fft) // hop_length + 1, 2]
-    return topi.stft(
-        data, n_fft, hop_length, win_length, window, normalized, onesided, shape
-    )
+    return topi.stft(data, n_fft, hop_length, win_length, window, normalized, onesided, shape)
 
 
 _stft = kernel("stft", _stft_compute)
@@ -86,5 +84,3 @@ def _stft_call(
         normalized=bool(normalized),
         onesided=bool(onesided),
     )
-
-

@@ -223,9 +223,7 @@ def leading_box(data: relax.Expr, shape: Sequence[Extent]) -> relax.Expr:
     return typed(_slice_from_kernel(data, begin, stride, relax.ShapeExpr(list(shape))))
 
 
-def _strided_set(
-    data: te.Tensor, v: te.Tensor, begin: te.Tensor, strides: te.Tensor
-) -> te.Tensor:
+def _strided_set(data: te.Tensor, v: te.Tensor, begin: te.Tensor, strides: te.Tensor) -> te.Tensor:
     """`data` with the box of the shape of `v` that starts at `begin` replaced by it."""
 
     def value(*at: Any) -> Any:
@@ -266,9 +264,7 @@ def strided_set(
             numbers += [default] * (count - len(numbers))
             value = relax.const(np.array(numbers, "int64"), "int64")
         values.append(value)
-    bounds = typed(
-        _slice_bounds_kernel(data, *values, axes=list(range(count)), sizes=False)
-    )
+    bounds = typed(_slice_bounds_kernel(data, *values, axes=list(range(count)), sizes=False))
     first, step = (typed(relax.TupleGetItem(bounds, index)) for index in range(2))
     return _strided_set_kernel(data, v, first, step)
 

@@ -87,7 +87,9 @@ def _filled_rows(
         return tirx.max(tirx.min(at - empty_before(row_of(at)), last), tirx.const(0, "int64"))
 
     def index(at: Any, column: Any) -> Any:
-        made = tirx.Select(column == 0, row_of(at).astype(indices.dtype), tirx.const(0, indices.dtype))
+        made = tirx.Select(
+            column == 0, row_of(at).astype(indices.dtype), tirx.const(0, indices.dtype)
+        )
         return tirx.if_then_else(counts(row_of(at)) == 0, made, indices(source(at), column))
 
     def value(at: Any) -> Any:
@@ -156,7 +158,9 @@ def _sparse_reshape(
 
     def size_of(axis: int) -> Any:
         size = new_shape(axis).astype("int64")
-        return tirx.Select(size < 0, tirx.floordiv(total, tirx.max(known, tirx.const(1, "int64"))), size)
+        return tirx.Select(
+            size < 0, tirx.floordiv(total, tirx.max(known, tirx.const(1, "int64"))), size
+        )
 
     def place(entry: Any, column: Any) -> Any:
         flat: Any = tirx.const(0, "int64")
@@ -166,7 +170,9 @@ def _sparse_reshape(
         step: Any = tirx.const(1, "int64")
         for axis in reversed(range(new)):
             size = tirx.max(size_of(axis), tirx.const(1, "int64"))
-            result = tirx.Select(column == axis, tirx.floormod(tirx.floordiv(flat, step), size), result)
+            result = tirx.Select(
+                column == axis, tirx.floormod(tirx.floordiv(flat, step), size), result
+            )
             step = step * size
         return result.astype(indices.dtype)
 
@@ -198,4 +204,3 @@ def rows_of_entries(indptr: relax.Expr, entries: Any) -> relax.Expr:
     (count,) = extents(indptr)
     starts = typed(op.strided_slice(indptr, [0], [0], [count - 1], [1]))
     return typed(row_of_kernel(starts, relax.ShapeExpr([entries])))
-

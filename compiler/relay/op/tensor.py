@@ -11,7 +11,7 @@ from ...errors import RelayTypeError
 from ..infer import type_of, typed
 from .kernel import kernel
 from .registry import operator
-from .shapes import broadcast_to, constant_value, dtype, extents, is_float, joint_shape, number
+from .shapes import broadcast_extents, constant_value, dtype, extents, is_float, joint_shape, number
 
 op = relax.op
 Unary = Callable[[Any], relax.Expr]
@@ -71,19 +71,24 @@ _MANTISSA = {"float16": 10, "bfloat16": 7, "float32": 23, "float64": 52}
 """Floats from two to this power on are integers."""
 
 
+def half_away(value: Any, name: str) -> Any:
+    """The nearest integer of a TIR expression of a float dtype; halves go away from zero."""
+    whole = tirx.trunc(value)
+    nearest = whole + tirx.trunc((value - whole) * tirx.const(2, name))
+    return tirx.Select(
+        tirx.abs(value) < tirx.const(float(2 ** _MANTISSA[name]), name), nearest, value
+    )
+
+
 def _round(data: te.Tensor) -> te.Tensor:
     """Nearest integer; halves go away from zero."""
-
-    def value(*indices: Any) -> Any:
-        x = data(*indices)
-        if not is_float(x.dtype):
-            return x
-        whole = tirx.trunc(x)
-        nearest = whole + tirx.trunc((x - whole) * tirx.const(2, x.dtype))
-        all_whole = tirx.const(float(2 ** _MANTISSA[str(x.dtype)]), x.dtype)
-        return tirx.Select(tirx.abs(x) < all_whole, nearest, x)
-
-    return te.compute(data.shape, value, name="round", tag=topi.tag.ELEMWISE)
+    name = str(data.dtype)
+    return te.compute(
+        data.shape,
+        lambda *i: half_away(data(*i), name) if is_float(name) else data(*i),
+        name="round",
+        tag=topi.tag.ELEMWISE,
+    )
 
 
 round = _unary("round", kernel("round", _round), "Nearest integer, halves away from zero", how="TE")
@@ -120,7 +125,7 @@ def broadcasting(function: Binary, lhs: relax.Expr, rhs: relax.Expr) -> relax.Ex
         ) from None
     result = typed(function(lhs, rhs))
     if isinstance(result.ty, relax.TensorType) and result.ty.shape is None:
-        result = typed(function(broadcast_to(lhs, shape), broadcast_to(rhs, shape)))
+        result = typed(function(broadcast_extents(lhs, shape), broadcast_extents(rhs, shape)))
     return result
 
 
@@ -189,19 +194,22 @@ def _number(value: Any) -> Any:
 
 def _fixed_point_multiply(data: te.Tensor, multiplier: int, shift: int) -> te.Tensor:
     """data * multiplier * 2**(shift - 31) in int64, halves rounded up."""
-    left, right = max(shift, 0), 31 + max(-shift, 0)
+    left, right = (tirx.const(n, "int64") for n in (max(shift, 0), 31 + max(-shift, 0)))
     return te.compute(
         data.shape,
-        lambda *i: _scaled(data(*i), tirx.const(multiplier, "int64"), left, right),
+        lambda *i: _scaled(data(*i), tirx.const(multiplier, "int64"), left, right).astype(
+            data.dtype
+        ),
         name="fixed_point_multiply",
         tag=topi.tag.ELEMWISE,
     )
 
 
 def _scaled(value: Any, multiplier: Any, left: Any, right: Any) -> Any:
+    """value * 2**left * multiplier / 2**right, halves rounded up."""
     one = tirx.const(1, "int64")
     product = (value.astype("int64") << left) * multiplier
-    return ((product + (one << (right - 1))) >> right).astype(value.dtype)
+    return (product + (one << (right - 1))) >> right
 
 
 _fixed_point_multiply_kernel = kernel("fixed_point_multiply", _fixed_point_multiply)
@@ -230,7 +238,8 @@ def _fixed_point_multiply_per_axis(
         right = tirx.const(31, "int64")
         if is_rshift_required:
             right = right + rshift(*at).astype("int64")
-        return _scaled(data(*indices), multiplier(*at).astype("int64"), left, right)
+        scaled = _scaled(data(*indices), multiplier(*at).astype("int64"), left, right)
+        return scaled.astype(data.dtype)
 
     return te.compute(
         data.shape, value, name="fixed_point_multiply_per_axis", tag=topi.tag.BROADCAST
@@ -269,9 +278,7 @@ def copy(data: relax.Expr) -> relax.Expr:
 
 
 @operator("device_copy", ignored=("src_virtual_device", "dst_virtual_device"))
-def device_copy(
-    data: relax.Expr, src_device: Any = None, dst_device: Any = None
-) -> relax.Expr:
+def device_copy(data: relax.Expr, src_device: Any = None, dst_device: Any = None) -> relax.Expr:
     """The same value; the build places tensors on devices, and copies where devices differ."""
     return data
 

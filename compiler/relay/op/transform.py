@@ -15,7 +15,7 @@ from .registry import dynamic_form, operator
 from .shapes import (
     Extent,
     axis_of,
-    broadcast_to,
+    broadcast_extents,
     dtype,
     extents,
     integers,
@@ -56,12 +56,61 @@ def reinterpret(data: relax.Expr, dtype: str) -> relax.Expr:
     return _reinterpret(data, dtype=dtype)
 
 
+def _picked(at: Any, values: Sequence[Any]) -> Any:
+    """values[at] as int64, for few values."""
+    result: Any = tirx.const(0, "int64")
+    for index, value in enumerate(values):
+        result = tirx.Select(at == index, tirx.Cast("int64", value), result)
+    return result
+
+
+def _inserted(data: te.Tensor, axis: te.Tensor, count: int) -> te.Tensor:
+    """The shape with `count` ones before an axis that is known at run time."""
+    ndim = len(data.shape) + count
+
+    def value(at: Any) -> Any:
+        where = axis(0).astype("int64")
+        where = tirx.Select(where < 0, where + len(data.shape) + 1, where)
+        new = tirx.all(at >= where, at < where + count)
+        old = tirx.Select(at < where, at.astype("int64"), at.astype("int64") - count)
+        return tirx.Select(new, tirx.const(1, "int64"), _picked(old, data.shape))
+
+    return te.compute((ndim,), value, name="shape_with_ones")
+
+
+def _removed(data: te.Tensor, axes: te.Tensor) -> te.Tensor:
+    """The shape without axes that are known at run time."""
+    ndim, count = len(data.shape), int(axes.shape[0])
+
+    def kept(axis: int) -> Any:
+        gone = [
+            tirx.any(axes(i) == axis, axes(i).astype("int64") + ndim == axis) for i in range(count)
+        ]
+        return tirx.Select(tirx.any(*gone), tirx.const(0, "int64"), tirx.const(1, "int64"))
+
+    def value(at: Any) -> Any:
+        result: Any = tirx.const(0, "int64")
+        before: Any = tirx.const(0, "int64")
+        for axis, size in enumerate(data.shape):
+            here = tirx.all(kept(axis) == 1, before == at)
+            result = tirx.Select(here, tirx.Cast("int64", size), result)
+            before = before + kept(axis)
+        return result
+
+    return te.compute((ndim - count,), value, name="shape_without_axes")
+
+
+_inserted_kernel = kernel("expand_dims_shape", _inserted)
+_removed_kernel = kernel("squeeze_shape", _removed)
+
+
 @operator("expand_dims", how="direct")
 def expand_dims(data: relax.Expr, axis: Any, num_newaxis: int = 1) -> relax.Expr:
     """`num_newaxis` axes of extent 1 inserted before `axis`."""
     values = shape_values(axis)
     if isinstance(values, relax.Expr):
-        raise RelayTypeError("the axis is computed at run time, so that the shape has no form")
+        shape = _inserted_kernel(data, typed(op.reshape(values, [1])), count=int(num_newaxis))
+        return with_shape(typed(shape), lambda dims: op.reshape(data, dims))
     (where,) = integers(values)
     where = axis_of(where, rank(data) + 1)
     if num_newaxis == 0:
@@ -90,7 +139,8 @@ def squeeze(data: relax.Expr, axis: Any = None) -> relax.Expr:
     else:
         values = shape_values(axis)
         if isinstance(values, relax.Expr):
-            raise RelayTypeError("the axes are computed at run time: the rank is unknown")
+            shape = typed(_removed_kernel(data, typed(op.reshape(values, [-1]))))
+            return with_shape(shape, lambda dims: op.reshape(data, dims))
         axes = [axis_of(each, len(dims)) for each in values]
     for each in axes:
         if isinstance(dims[each], int) and dims[each] != 1:
@@ -246,6 +296,12 @@ def reshape(data: relax.Expr, newshape: Any, allowzero: bool = False) -> relax.E
 dynamic_form("reshape", reshape, ["data", "newshape"])
 
 
+_empty_kernel = kernel(
+    "empty_reshaped",
+    lambda data, shape: te.compute(shape, lambda *_: tirx.const(0, data.dtype), name="empty"),
+)
+
+
 def reshaped(data: relax.Expr, shape: Sequence[Extent]) -> relax.Expr:
     """`data` in another shape.
 
@@ -260,6 +316,8 @@ def reshaped(data: relax.Expr, shape: Sequence[Extent]) -> relax.Expr:
             f"argument data of type {type_of(data)} has {math.prod(extents(data))} elements, the "
             f"shape {tuple(shape)} has {math.prod(shape)}"
         )
+    if all(known) and math.prod(shape) == 0:
+        return typed(_empty_kernel(data, relax.ShapeExpr(list(shape))))  # Relax takes 0 for a code
     return typed(op.reshape(data, list(shape)))
 
 
@@ -292,7 +350,7 @@ def reshape_like(
     rhs_begin: int = 0,
     rhs_end: int | None = None,
 ) -> relax.Expr:
-    """Dimensions [lhs_begin, lhs_end) of `data` take the extents [rhs_begin, rhs_end) of the other."""
+    """Dimensions from lhs_begin to lhs_end take the extents of the other's from rhs_begin on."""
     own, other = extents(data), extents(shape_like)
     left = _range(lhs_begin, lhs_end, len(own))
     right = _range(rhs_begin, rhs_end, len(other))
@@ -306,12 +364,12 @@ def _range(begin: Any, end: Any, ndim: int) -> slice:
 
 
 @operator("broadcast_to", how="direct")
-def broadcast_to_shape(data: relax.Expr, shape: Any, dtype: str = "") -> relax.Expr:
+def broadcast_to(data: relax.Expr, shape: Any, dtype: str = "") -> relax.Expr:
     """`data` repeated along axes of extent 1 and new leading axes."""
     return shaped(shape, lambda dims: _broadcast(data, dims))
 
 
-dynamic_form("broadcast_to", broadcast_to_shape, ["data", "shape"])
+dynamic_form("broadcast_to", broadcast_to, ["data", "shape"])
 
 
 @operator("broadcast_to_like", 2)
@@ -328,7 +386,7 @@ def _broadcast(data: relax.Expr, shape: Sequence[Extent]) -> relax.Expr:
         raise RelayTypeError(
             f"argument data of type {type_of(data)} does not broadcast to {tuple(shape)}"
         )
-    return broadcast_to(data, shape)
+    return broadcast_extents(data, shape)
 
 
 @operator("collapse_sum_like", 2, how="direct")
@@ -337,10 +395,10 @@ def collapse_sum_like(data: relax.Expr, collapse_type: relax.Expr) -> relax.Expr
     return op.collapse_sum_to(data, extents(collapse_type))
 
 
-@operator("collapse_sum_to", how="direct")
-def collapse_sum_to(data: relax.Expr, shape: Any, dtype: str = "") -> relax.Expr:
+@operator("collapse_sum_to", 2, ignored=("shape", "dtype"), how="direct")
+def collapse_sum_to(data: relax.Expr, shape: Any) -> relax.Expr:
     """Sums over the axes along which `shape` would broadcast to `data`."""
-    return op.collapse_sum_to(data, integers(shape))
+    return shaped(shape, lambda dims: op.collapse_sum_to(data, dims))
 
 
 @operator("concatenate", how="direct")
@@ -424,9 +482,7 @@ def _reverse_sequence(
     def value(*at: Any) -> Any:
         length = seq_lengths(at[batch_axis]).astype("int64")
         place = at[seq_axis].astype("int64")
-        source = tirx.Select(
-            tirx.any(length <= 1, place >= length), place, length - 1 - place
-        )
+        source = tirx.Select(tirx.any(length <= 1, place >= length), place, length - 1 - place)
         where = list(at)
         where[seq_axis] = source
         return data(*where)

@@ -15,6 +15,7 @@ _LEAVES = frozenset(
     {"relay.Var", "relay.Constant", "GlobalVar", "relay.GlobalVar", "Op", "relay.Op",
      "relay.Constructor"}
 )  # fmt: skip
+_NAMED = (syntax.Var, syntax.Constant, syntax.Global, syntax.Op, syntax.Constructor)
 _MAX_NESTING = 100
 
 
@@ -178,9 +179,7 @@ class _Reader:
                     following = node
                     continue
                 made = self._node(node, where, inner, names)
-                if isinstance(made, (syntax.Var, syntax.Constant, syntax.Global, syntax.Op)):
-                    names[node] = made
-                elif isinstance(made, syntax.Constructor):
+                if isinstance(made, _NAMED):
                     names[node] = made
                 else:
                     var = syntax.Var(str(len(names)), None, len(names))

@@ -125,7 +125,9 @@ class _Parser:
         return self.tokens.error(self.tokens.positions[index], message)
 
     def shown(self) -> str:
-        return "the end of the text" if self.kinds[self.at] == "end" else f"`{self.values[self.at]}`"
+        return (
+            "the end of the text" if self.kinds[self.at] == "end" else f"`{self.values[self.at]}`"
+        )
 
     def is_mark(self, mark: str) -> bool:
         return self.values[self.at] == mark and self.kinds[self.at] == "mark"

@@ -8,12 +8,15 @@ from tvm import relax
 
 from ...errors import RelayError
 
-_SAME = frozenset(
-    "abs acos acosh add asin asinh atan atanh bitwise_and bitwise_not bitwise_or bitwise_xor ceil "
-    "cos cosh divide equal erf exp floor floor_divide floor_mod greater greater_equal isfinite "
-    "isinf isnan left_shift less less_equal log logical_and logical_not logical_or logical_xor "
-    "maximum minimum mod multiply negative not_equal power right_shift rsqrt sigmoid sign sin "
-    "sinh sqrt subtract tan tanh trunc nn.relu".split()
+_SAME = (
+    *("abs", "acos", "acosh", "add", "asin", "asinh", "atan", "atanh", "bitwise_and"),
+    *("bitwise_not", "bitwise_or", "bitwise_xor", "ceil", "cos", "cosh", "divide"),
+    *("equal", "erf", "exp", "floor", "floor_divide", "floor_mod", "greater", "greater_equal"),
+    *("isfinite", "isinf", "isnan", "left_shift", "less", "less_equal", "log"),
+    *("logical_and", "logical_not", "logical_or", "logical_xor", "maximum", "minimum"),
+    *("mod", "multiply", "negative", "not_equal", "power", "right_shift", "rsqrt"),
+    *("sigmoid", "sign", "sin", "sinh", "sqrt", "subtract", "tan", "tanh", "trunc"),
+    *("nn.relu",),
 )
 
 

@@ -7,7 +7,7 @@ Bodies are blocks, so that a chain of fifty thousand operators is a list and not
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Union
+from typing import Any, TypeAlias
 
 
 @dataclass(slots=True)
@@ -49,7 +49,7 @@ class UnknownType:
     """`_`: to be inferred."""
 
 
-Type = Union[TensorType, TupleType, FuncType, RefType, NamedType, UnknownType]
+Type: TypeAlias = "TensorType | TupleType | FuncType | RefType | NamedType | UnknownType"
 
 
 @dataclass(slots=True, eq=False)
@@ -168,10 +168,10 @@ class RefWrite:
     value: Expr
 
 
-Expr = Union[
-    Var, Global, Op, Constructor, Constant, Tuple, Field, Call, Block, Function, If, Match,
-    RefCreate, RefRead, RefWrite,
-]  # fmt: skip
+Expr: TypeAlias = (
+    "Var | Global | Op | Constructor | Constant | Tuple | Field | Call | Block | Function | If | "
+    "Match | RefCreate | RefRead | RefWrite"
+)
 
 
 @dataclass(slots=True, eq=False)
@@ -195,7 +195,7 @@ class TuplePattern:
     fields: list[Pattern]
 
 
-Pattern = Union[AnyPattern, VarPattern, ConstructorPattern, TuplePattern]
+Pattern: TypeAlias = "AnyPattern | VarPattern | ConstructorPattern | TuplePattern"
 
 
 @dataclass(slots=True)

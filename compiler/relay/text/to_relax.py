@@ -332,7 +332,22 @@ class _Converter:
             return Data(function.name, arguments)
         if not isinstance(function, Closure):
             raise RelayError(f"{self.module.source}: what is called is no function")
+        if function.function.attributes and all(map(is_plain, arguments)):
+            return self._call_local(function, arguments)
         return self._inline(function.function, arguments, function.env)
+
+    def _call_local(self, function: Closure, arguments: list[Any]) -> Any:
+        """A call of a function that says what it is, a composite or a fused one: it stays one."""
+        operands = [self.plain(argument) for argument in arguments]
+        parameters = [
+            relax.Var(var.name, operand.ty)
+            for var, operand in zip(function.function.parameters, operands)
+        ]
+        if len(parameters) != len(function.function.parameters):
+            raise RelayError(f"{self.module.source}: a function is called with too few arguments")
+        made = self._function(function.function, parameters, function.env)
+        made = made.with_attrs(_function_attributes(function.function))
+        return self.bind(typed(relax.Call(self.bind(made), operands)))
 
     def _apply_global(self, name: str, arguments: list[Any]) -> Any:
         function = self.module.functions.get(name)
@@ -494,7 +509,9 @@ def _only_field(sequence: relax.SeqExpr) -> relax.SeqExpr:
 
 def _function_attributes(function: syntax.Function) -> dict[str, Any]:
     return {
-        key: value for key, value in function.attributes.items() if not isinstance(value, syntax.Var)
+        key: value
+        for key, value in function.attributes.items()
+        if not isinstance(value, syntax.Var)
     }
 
 

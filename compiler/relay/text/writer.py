@@ -50,13 +50,17 @@ def write_type(kind: syntax.Type | None) -> str:
     if isinstance(kind, syntax.TensorType):
         if not kind.shape:
             return kind.dtype
-        return f"Tensor[({', '.join('?' if d is None else str(d) for d in kind.shape)}), {kind.dtype}]"
+        return (
+            f"Tensor[({', '.join('?' if d is None else str(d) for d in kind.shape)}), {kind.dtype}]"
+        )
     if isinstance(kind, syntax.TupleType):
         fields = ", ".join(map(write_type, kind.fields))
         return f"({fields},)" if len(kind.fields) == 1 else f"({fields})"
     if isinstance(kind, syntax.FuncType):
         names = f" [{', '.join(kind.type_params)}]" if kind.type_params else " "
-        return f"fn{names}({', '.join(map(write_type, kind.arguments))}) -> {write_type(kind.result)}"
+        return (
+            f"fn{names}({', '.join(map(write_type, kind.arguments))}) -> {write_type(kind.result)}"
+        )
     if isinstance(kind, syntax.RefType):
         return f"ref({write_type(kind.value)})"
     if isinstance(kind, syntax.NamedType):
@@ -220,7 +224,7 @@ class _Writer:
                 },
             },
         ]
-        for number, array in enumerate(self.constants):
+        for number in range(len(self.constants)):
             nodes[2]["data"].append(len(nodes))
             nodes.append(
                 {

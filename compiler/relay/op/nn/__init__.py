@@ -1,5 +1,6 @@
 """`relay.nn`: neural network operators, one family per file."""
 
+from ..slicing import fifo_buffer
 from .activation import (
     dropout,
     dropout_raw,
@@ -23,6 +24,7 @@ from .contrib import (
     contrib_dense_pack,
     contrib_depthwise_conv2d_nchwc,
 )
+from .conv_transpose import conv1d_transpose, conv2d_transpose, conv3d_transpose
 from .convolution import (
     conv1d,
     conv2d,
@@ -31,7 +33,6 @@ from .convolution import (
     correlation,
     deformable_conv2d,
 )
-from .conv_transpose import conv1d_transpose, conv2d_transpose, conv3d_transpose
 from .linear import batch_flatten, batch_matmul, bias_add, dense, matmul
 from .loss import cross_entropy, cross_entropy_with_logits, nll_loss
 from .normalization import (
@@ -73,4 +74,84 @@ from .rearrange import (
 )
 from .sparse import sparse_add, sparse_conv2d, sparse_dense, sparse_transpose
 from .upsampling import upsampling, upsampling3d
-from ..slicing import fifo_buffer
+
+__all__ = [
+    "adaptive_avg_pool1d",
+    "adaptive_avg_pool2d",
+    "adaptive_avg_pool3d",
+    "adaptive_max_pool1d",
+    "adaptive_max_pool2d",
+    "adaptive_max_pool3d",
+    "avg_pool1d",
+    "avg_pool2d",
+    "avg_pool2d_grad",
+    "avg_pool3d",
+    "batch_flatten",
+    "batch_matmul",
+    "batch_norm",
+    "batch_to_space_nd",
+    "bias_add",
+    "bitpack",
+    "bitserial_conv2d",
+    "bitserial_dense",
+    "contrib_conv2d_gemm_weight_transform",
+    "contrib_conv2d_gemm_without_weight_transform",
+    "contrib_conv2d_nchwc",
+    "contrib_conv2d_winograd_nnpack_weight_transform",
+    "contrib_conv2d_winograd_weight_transform",
+    "contrib_conv2d_winograd_without_weight_transform",
+    "contrib_conv3d_winograd_weight_transform",
+    "contrib_conv3d_winograd_without_weight_transform",
+    "contrib_dense_pack",
+    "contrib_depthwise_conv2d_nchwc",
+    "conv1d",
+    "conv1d_transpose",
+    "conv2d",
+    "conv2d_backward_weight",
+    "conv2d_transpose",
+    "conv3d",
+    "conv3d_transpose",
+    "correlation",
+    "cross_entropy",
+    "cross_entropy_with_logits",
+    "deformable_conv2d",
+    "dense",
+    "depth_to_space",
+    "dilate",
+    "dropout",
+    "dropout_raw",
+    "fast_softmax",
+    "fifo_buffer",
+    "global_avg_pool1d",
+    "global_avg_pool2d",
+    "global_avg_pool3d",
+    "global_max_pool1d",
+    "global_max_pool2d",
+    "global_max_pool3d",
+    "group_norm",
+    "instance_norm",
+    "l2_normalize",
+    "layer_norm",
+    "leaky_relu",
+    "log_softmax",
+    "lrn",
+    "matmul",
+    "max_pool1d",
+    "max_pool2d",
+    "max_pool2d_grad",
+    "max_pool3d",
+    "mirror_pad",
+    "nll_loss",
+    "pad",
+    "prelu",
+    "relu",
+    "softmax",
+    "space_to_batch_nd",
+    "space_to_depth",
+    "sparse_add",
+    "sparse_conv2d",
+    "sparse_dense",
+    "sparse_transpose",
+    "upsampling",
+    "upsampling3d",
+]

@@ -8,7 +8,7 @@ from ...expr import TupleGetItem
 from ...infer import typed
 from ..kernel import kernel
 from ..registry import operator
-from ..shapes import assign_type, axis_of, dtype, extents, rank
+from ..shapes import assign_type, axis_of, dtype, extents, is_float, number, rank
 
 op = relax.op
 
@@ -21,8 +21,11 @@ def relu(data: relax.Expr) -> relax.Expr:
 
 @operator("nn.leaky_relu", defaults={"alpha": 0.25}, how="direct")
 def leaky_relu(data: relax.Expr, alpha: float = 0.01) -> relax.Expr:
-    """x where it is positive, alpha * x elsewhere."""
-    return op.nn.leakyrelu(data, float(alpha))
+    """x where it is positive, alpha * x elsewhere; for integers alpha is cut to one."""
+    if is_float(dtype(data)):
+        return op.nn.leakyrelu(data, float(alpha))
+    zero, factor = number(0, dtype(data)), number(int(alpha), dtype(data))
+    return op.where(typed(op.greater(data, zero)), data, typed(op.multiply(data, factor)))
 
 
 @operator("nn.prelu", 2, how="direct")
@@ -68,5 +71,3 @@ def dropout(data: relax.Expr, rate: float = 0.5) -> relax.Expr:
 def dropout_raw(data: relax.Expr, rate: float = 0.5) -> relax.Expr:
     """The data and the mask, as a tuple."""
     return dropout_pair(data, rate)
-
-

@@ -1,4 +1,4 @@
-"""Convolutions and products of quantized bits."""
+"""Convolutions and products of numbers of a few bits."""
 
 from __future__ import annotations
 
@@ -7,10 +7,14 @@ from typing import Any
 from tvm import relax, topi
 
 from ....errors import RelayTypeError
+from ...infer import type_of, typed
 from ..kernel import kernel
 from ..registry import operator
-from ..shapes import integers
-from .layouts import paddings
+from ..shapes import extents, number
+from ..transform import cast_to
+from .convolution import convolve
+
+op = relax.op
 
 _bitpack = kernel(
     "nn.bitpack",
@@ -40,25 +44,21 @@ def bitpack(
     )
 
 
-def _bitserial_conv2d_compute(data: Any, weight: Any, layout: str, **attrs: Any) -> Any:
-    function = getattr(topi.nn, f"bitserial_conv2d_{layout.lower()}")
-    return function(
-        data,
-        weight,
-        attrs["strides"],
-        attrs["padding"],
-        attrs["activation_bits"],
-        attrs["weight_bits"],
-        attrs["pack_dtype"],
-        attrs["out_dtype"],
-        attrs["unipolar"],
-    )
+def _bits(data: relax.Expr, bits: int) -> relax.Expr:
+    """The lowest bits of numbers, as int32."""
+    return typed(op.bitwise_and(cast_to(data, "int32"), number(2**bits - 1, "int32")))
 
 
-_bitserial_conv2d = kernel("nn.bitserial_conv2d", _bitserial_conv2d_compute)
+def _levels(weight: relax.Expr, bits: int, unipolar: bool) -> relax.Expr:
+    """What the bits of a weight stand for: with `unipolar`, each 0 counts as -1."""
+    value = _bits(weight, bits)
+    if not unipolar:
+        return value
+    doubled = typed(op.multiply(value, number(2, "int32")))
+    return typed(op.subtract(doubled, number(2**bits - 1, "int32")))
 
 
-@operator("nn.bitserial_conv2d", 2, ignored=("kernel_size", "channels"), how="TOPI")
+@operator("nn.bitserial_conv2d", 2, ignored=("kernel_size", "channels"))
 def bitserial_conv2d(
     data: relax.Expr,
     weight: relax.Expr,
@@ -74,25 +74,24 @@ def bitserial_conv2d(
     out_dtype: str = "int16",
     unipolar: bool = True,
 ) -> relax.Expr:
-    """Convolution of numbers of a few bits, computed on packed bits."""
+    """Convolution of numbers of a few bits.
+
+    A weight's bit counts 1, and -1 where it is 0 with `unipolar`.
+    """
     wanted = {"NCHW": "OIHW", "NHWC": "HWIO"}.get(data_layout)
     if wanted is None or kernel_layout not in ("", wanted):
         raise RelayTypeError(
             f"layouts must be NCHW with OIHW or NHWC with HWIO, not {data_layout} with "
             f"{kernel_layout}"
         )
-    return _bitserial_conv2d(
-        data,
-        weight,
-        layout=data_layout,
-        strides=integers(strides, 2),
-        padding=paddings(padding, 2),
-        activation_bits=int(activation_bits),
-        weight_bits=int(weight_bits),
-        pack_dtype=pack_dtype,
-        out_dtype=out_dtype,
-        unipolar=bool(unipolar),
-    )
+    if len(extents(weight)) != 4:
+        raise RelayTypeError(f"argument weight of type {type_of(weight)} is packed already")
+    result = convolve(
+        _bits(data, int(activation_bits)),
+        _levels(weight, int(weight_bits), bool(unipolar)),
+        2, strides, padding, 1, 1, None, None, data_layout, wanted, "", "int32",
+    )  # fmt: skip
+    return cast_to(result, out_dtype or "int16")
 
 
 _bitserial_dense = kernel(
@@ -120,13 +119,16 @@ def bitserial_dense(
     out_dtype: str = "int16",
     unipolar: bool = True,
 ) -> relax.Expr:
-    """Product of matrices of numbers of a few bits, computed on packed bits."""
+    """data * transposed weight of numbers of a few bits, computed on packed bits.
+
+    Differences of bit counts wrap in `pack_dtype`, as they did in Relay.
+    """
     return _bitserial_dense(
         data,
         weight,
         data_bits=int(data_bits),
         weight_bits=int(weight_bits),
-        pack_dtype=pack_dtype,
-        out_dtype=out_dtype,
+        pack_dtype=pack_dtype or "uint32",
+        out_dtype=out_dtype or "int16",
         unipolar=bool(unipolar),
     )

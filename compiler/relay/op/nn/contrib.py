@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 from tvm import relax
-
-from schedules.winograd import transform_matrices
+from tvm.topi.nn import winograd_util
 
 from ....errors import RelayTypeError
 from ...infer import type_of, typed
@@ -28,6 +27,15 @@ def _matrix(values: Any, name: str) -> relax.Expr:
     return relax.const(np.array(values, "float64").astype(name), name)
 
 
+def _transforms(tile_size: int, size: int) -> tuple[Any, Any, Any]:
+    """A (alpha, tile), B (alpha, alpha) and G (alpha, size) over the points that TVM uses.
+
+    Weights that were transformed by it keep their meaning.
+    """
+    points = winograd_util._interpolation_points(tile_size + size - 2)
+    return winograd_util._cook_toom_convolution(points, tile_size, size)
+
+
 def _along(data: relax.Expr, axis: int, matrix: relax.Expr) -> relax.Expr:
     """matrix times `data` along one axis."""
     ndim = len(extents(data))
@@ -41,7 +49,7 @@ def _along(data: relax.Expr, axis: int, matrix: relax.Expr) -> relax.Expr:
 def _transformed_weight(weight: relax.Expr, tile_size: int, count: int) -> relax.Expr:
     """G * weight along each of the last `count` axes, moved to the front."""
     size = extents(weight)[-1]
-    _, _, kernel_matrix = transform_matrices(int(tile_size), size)
+    _, _, kernel_matrix = _transforms(int(tile_size), size)
     matrix = _matrix(kernel_matrix, dtype(weight))
     for axis in range(2, 2 + count):
         if extents(weight)[axis] == size:
@@ -111,7 +119,7 @@ def _winograd(
         widths.append([before, steps * tile + size - 1 - extent - before])
     padded = _padded(data, widths)
     windows = typed(sliding_window(padded, 2, [alpha] * count, [tile] * count))
-    output_matrix, data_matrix, _ = transform_matrices(tile, size)
+    output_matrix, data_matrix, _ = _transforms(tile, size)
     to_points = _matrix(np.array(data_matrix).T, dtype(data))
     from_points = _matrix(np.array(output_matrix).T, dtype(data))
     for axis in range(count):
@@ -200,7 +208,7 @@ contrib_conv2d_winograd_nnpack_weight_transform = unavailable(
 def contrib_conv2d_gemm_weight_transform(
     weights: relax.Expr, tile_N: int, tile_K: int
 ) -> relax.Expr:
-    """(kh, kw, I, O) as a matrix of (N / tile_N, K / tile_K) tiles of (tile_N, tile_K), K = kh kw I."""
+    """(kh, kw, I, O) as a matrix (K, O), K = kh * kw * I, in transposed tiles (tile_N, tile_K)."""
     height, width, inner, outer = extents(weights)
     rows = height * width * inner
     matrix = typed(op.reshape(weights, [rows, outer]))

@@ -12,7 +12,7 @@ from ...infer import type_of, typed
 from ..registry import operator
 from ..shapes import assign_type, dtype, extents, integers
 from ..transform import cast_to
-from .layouts import PLAIN, convert, is_plain, paddings, permuted
+from .layouts import PLAIN, convert, is_plain, paddings, permuted, window_attributes
 from .padding import dilate
 
 op = relax.op
@@ -73,14 +73,14 @@ def _convolve_transposed(
         weight,
         strides=integers(strides, count),
         padding=paddings(padding, count),
-        output_padding=integers(output_padding, count),
+        output_padding=integers(output_padding, count)[:count],  # 1-D calls may hold two
         groups=groups,
         out_dtype=None if name == dtype(data) else name,
     )
     return convert(typed(result), plain, result_layout)
 
 
-@operator("nn.conv1d_transpose", 2, how="direct")
+@operator("nn.conv1d_transpose", 2, prepare=window_attributes(1), how="direct")
 def conv1d_transpose(
     data: relax.Expr,
     weight: relax.Expr,
@@ -103,7 +103,7 @@ def conv1d_transpose(
     )  # fmt: skip
 
 
-@operator("nn.conv2d_transpose", 2, how="direct")
+@operator("nn.conv2d_transpose", 2, prepare=window_attributes(2), how="direct")
 def conv2d_transpose(
     data: relax.Expr,
     weight: relax.Expr,
@@ -126,7 +126,7 @@ def conv2d_transpose(
     )  # fmt: skip
 
 
-@operator("nn.conv3d_transpose", 2, how="direct")
+@operator("nn.conv3d_transpose", 2, prepare=window_attributes(3), how="direct")
 def conv3d_transpose(
     data: relax.Expr,
     weight: relax.Expr,

@@ -13,7 +13,7 @@ from ..kernel import kernel
 from ..registry import operator
 from ..shapes import assign_type, dtype, extents, integers
 from ..transform import cast_to
-from .layouts import PLAIN, convert, is_plain, paddings, permuted
+from .layouts import PLAIN, convert, is_plain, paddings, permuted, window_attributes
 
 op = relax.op
 
@@ -54,7 +54,9 @@ def convolve(
     if weight.ty.is_missing():
         _infer_weight(weight, data, in_channels, groups, channels, kernel_size, kernel_layout)
     weight, kernel_layout = _plain_weight(weight, kernel_layout, plain_kernel, groups, in_channels)
-    _check_weight(data, weight, kernel_layout, plain_kernel, groups, channels, kernel_size, in_channels)
+    _check_weight(
+        data, weight, kernel_layout, plain_kernel, groups, channels, kernel_size, in_channels
+    )
     name = str(out_dtype or "") or dtype(data)
     if dtype(weight) != dtype(data):
         data, weight = cast_to(data, name), cast_to(weight, name)
@@ -67,9 +69,16 @@ def convolve(
         groups=groups,
         data_layout=data_layout,
         kernel_layout=kernel_layout,
-        out_dtype=None if name == dtype(data) else name,
+        out_dtype=_accumulator(name, dtype(data)),
     )
-    return convert(typed(result), data_layout, result_layout)
+    return convert(cast_to(typed(result), name), data_layout, result_layout)
+
+
+def _accumulator(out_dtype: str, data_dtype: str) -> str | None:
+    """What sums are kept in: bfloat16, of 8 bits, is rounded once at the end."""
+    if out_dtype == "bfloat16":
+        return "float32"
+    return None if out_dtype == data_dtype else out_dtype
 
 
 def _infer_weight(
@@ -124,11 +133,12 @@ def _check_weight(
         problem = f"has the kernel size {size}, the attribute kernel_size says {list(kernel_size)}"
     if problem:
         raise RelayTypeError(
-            f"argument weight of type {type_of(weight)} {problem}; data has the type {type_of(data)}"
+            f"argument weight of type {type_of(weight)} {problem}; data has the type "
+            f"{type_of(data)}"
         )
 
 
-@operator("nn.conv1d", 2, how="direct")
+@operator("nn.conv1d", 2, prepare=window_attributes(1), how="direct")
 def conv1d(
     data: relax.Expr,
     weight: relax.Expr,
@@ -151,7 +161,7 @@ def conv1d(
     )  # fmt: skip
 
 
-@operator("nn.conv2d", 2, how="direct")
+@operator("nn.conv2d", 2, prepare=window_attributes(2), how="direct")
 def conv2d(
     data: relax.Expr,
     weight: relax.Expr,
@@ -174,7 +184,7 @@ def conv2d(
     )  # fmt: skip
 
 
-@operator("nn.conv3d", 2, how="direct")
+@operator("nn.conv3d", 2, prepare=window_attributes(3), how="direct")
 def conv3d(
     data: relax.Expr,
     weight: relax.Expr,
@@ -197,7 +207,16 @@ def conv3d(
     )  # fmt: skip
 
 
-@operator("nn.conv2d_backward_weight", 2, ignored=("out_layout",))
+@operator(
+    "nn.conv2d_backward_weight",
+    2,
+    # The call's attributes are those of conv2d: data, weight and result of this convolution.
+    renamed={
+        "data_layout": "grad_layout",
+        "kernel_layout": "data_layout",
+        "out_layout": "kernel_layout",
+    },
+)
 def conv2d_backward_weight(
     grad: relax.Expr,
     data: relax.Expr,
@@ -266,7 +285,7 @@ def _deformable(
 _deformable_kernel = kernel("nn.deformable_conv2d", _deformable)
 
 
-@operator("nn.deformable_conv2d", 3, how="TOPI")
+@operator("nn.deformable_conv2d", 3, prepare=window_attributes(2), how="TOPI")
 def deformable_conv2d(
     data: relax.Expr,
     offset: relax.Expr,
@@ -346,4 +365,3 @@ def correlation(
         padding=integers(padding, 1),
         is_multiply=bool(is_multiply),
     )
-

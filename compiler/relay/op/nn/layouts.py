@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tvm import relax
@@ -47,6 +47,22 @@ def paddings(padding: Any, count: int) -> list[int]:
     if len(values) == 2 * count:
         return values
     raise RelayTypeError(f"padding must be 1, {count} or {2 * count} numbers, not {values}")
+
+
+def window_attributes(count: int) -> dict[str, Callable[[Any], Any]]:
+    """How calls hold what describes windows over `count` axes: a number for each axis or side."""
+
+    def each(value: Any) -> Any:
+        return None if value is None else integers(value, count)
+
+    return {
+        "strides": each,
+        "dilation": each,
+        "kernel_size": each,
+        "pool_size": each,
+        "output_padding": each,
+        "padding": lambda value: paddings(value, count),
+    }
 
 
 def spatial_axes(layout: str) -> list[int]:

@@ -13,7 +13,7 @@ from ..shapes import (
     Extent,
     assign_type,
     axis_of,
-    broadcast_to,
+    broadcast_extents,
     dtype,
     extents,
     joint_shape,
@@ -63,10 +63,12 @@ def _with_extent(data: relax.Expr, axis: int, size: Extent) -> relax.Expr:
     if same_extent(shape[axis], size):
         return data
     shape[axis] = size
-    return broadcast_to(data, shape)
+    return broadcast_extents(data, shape)
 
 
-@operator("nn.matmul", 2, ignored=("auto_scheduler_rewritten_layout", "meta_schedule_original_shape"))
+@operator(
+    "nn.matmul", 2, ignored=("auto_scheduler_rewritten_layout", "meta_schedule_original_shape")
+)
 def matmul(
     tensor_a: relax.Expr,
     tensor_b: relax.Expr,
@@ -87,7 +89,9 @@ def matmul(
     return product(_swapped(tensor_a, transpose_a), _swapped(tensor_b, transpose_b), out_dtype)
 
 
-@operator("nn.dense", 2, ignored=("auto_scheduler_rewritten_layout", "meta_schedule_original_shape"))
+@operator(
+    "nn.dense", 2, ignored=("auto_scheduler_rewritten_layout", "meta_schedule_original_shape")
+)
 def dense(
     data: relax.Expr, weight: relax.Expr, units: int | None = None, out_dtype: str = ""
 ) -> relax.Expr:
@@ -97,6 +101,8 @@ def dense(
         if units is None:
             raise RelayTypeError("argument weight has no type; give it one, or give units")
         assign_type(weight, [int(units), inner], dtype(data))
+    if rank(weight) != 2:
+        raise RelayTypeError(f"argument weight of type {type_of(weight)} must be a matrix")
     _check_inner(inner, extents(weight)[1], data, weight, "weight")
     rows = extents(weight)[0]
     if units is not None and isinstance(rows, int) and rows != int(units):
@@ -141,11 +147,11 @@ def batch_matmul(
 
 @operator("nn.bias_add", 2)
 def bias_add(data: relax.Expr, bias: relax.Expr, axis: int = 1) -> relax.Expr:
-    """A vector added along an axis."""
+    """A vector added along an axis; one of a single element is repeated."""
     where = axis_of(axis, rank(data))
     assign_type(bias, [extents(data)[where]], dtype(data))
     size, own = extents(bias), extents(data)[where]
-    if len(size) != 1 or (isinstance(size[0], int) and isinstance(own, int) and size[0] != own):
+    if len(size) != 1 or (isinstance(own, int) and size[0] not in (own, 1)):
         raise RelayTypeError(
             f"argument bias of type {type_of(bias)} must be a vector of {own} elements for axis "
             f"{axis} of data of type {type_of(data)}"

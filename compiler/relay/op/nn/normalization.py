@@ -10,9 +10,10 @@ from tvm import relax, topi
 from ....errors import RelayTypeError
 from ...infer import type_of, typed
 from ..kernel import kernel
-from ..registry import operator
 from ..reduce import reduced_axes
+from ..registry import operator
 from ..shapes import assign_type, axis_of, dtype, extents, number, rank
+from .layouts import spread
 
 op = relax.op
 
@@ -50,10 +51,37 @@ def batch_norm(
     where = _vectors(
         data, axis, gamma=gamma, beta=beta, moving_mean=moving_mean, moving_var=moving_var
     )
+    if dtype(data) != "float32":
+        return _batch_norm(
+            data, gamma, beta, moving_mean, moving_var, where, epsilon, center, scale
+        )
     return op.nn.batch_norm(
         data, gamma, beta, moving_mean, moving_var, where, float(epsilon), bool(center),
         bool(scale), training=False,
     )  # fmt: skip
+
+
+def _batch_norm(
+    data: relax.Expr,
+    gamma: relax.Expr,
+    beta: relax.Expr,
+    mean: relax.Expr,
+    variance: relax.Expr,
+    axis: int,
+    epsilon: float,
+    center: bool,
+    scale: bool,
+) -> relax.Expr:
+    """x * s + t in the dtype of the data; Relax's own operator computes in float32."""
+    shifted = typed(op.add(variance, number(float(epsilon), dtype(data))))
+    one = number(1.0, dtype(data))
+    factor = typed(op.divide(gamma if scale else one, typed(op.sqrt(shifted))))
+    offset = typed(op.negative(typed(op.multiply(mean, factor))))
+    if center:
+        offset = typed(op.add(offset, beta))
+    factor, offset = (spread(each, axis, rank(data)) for each in (factor, offset))
+    result = typed(op.add(typed(op.multiply(data, factor)), offset))
+    return relax.Tuple([result, mean, variance])
 
 
 def _others(data: relax.Expr, *axes: int) -> list[int]:

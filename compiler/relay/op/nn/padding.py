@@ -11,7 +11,16 @@ from ....errors import RelayTypeError
 from ...infer import typed
 from ..kernel import kernel
 from ..registry import dynamic_form, operator
-from ..shapes import constant_value, dtype, extents, integers, number, rank, shape_values, with_shape
+from ..shapes import (
+    constant_value,
+    dtype,
+    extents,
+    integers,
+    number,
+    rank,
+    shape_values,
+    with_shape,
+)
 
 op = relax.op
 
@@ -34,9 +43,7 @@ def _pad_constant(
     return te.compute(shape, element, name="pad", tag=topi.tag.INJECTIVE)
 
 
-def _pad_border(
-    data: te.Tensor, before: list[Any], after: list[Any], mode: str
-) -> te.Tensor:
+def _pad_border(data: te.Tensor, before: list[Any], after: list[Any], mode: str) -> te.Tensor:
     """`data` with its border repeated, or its inside mirrored."""
     shape = [low + size + high for low, size, high in zip(before, data.shape, after)]
 
@@ -127,8 +134,6 @@ _dilate = kernel(
 
 
 @operator("nn.dilate", how="TOPI")
-def dilate(
-    data: relax.Expr, strides: Sequence[int], dilation_value: float = 0.0
-) -> relax.Expr:
+def dilate(data: relax.Expr, strides: Sequence[int], dilation_value: float = 0.0) -> relax.Expr:
     """`data` with strides[i] - 1 values between neighbours along axis i."""
     return _dilate(data, strides=integers(strides), dilation_value=float(dilation_value))

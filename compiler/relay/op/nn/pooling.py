@@ -11,7 +11,7 @@ from ...infer import typed
 from ..kernel import kernel
 from ..registry import operator
 from ..shapes import extents, integers
-from .layouts import PLAIN, convert, is_plain, paddings, spatial_axes
+from .layouts import PLAIN, convert, is_plain, paddings, spatial_axes, window_attributes
 
 op = relax.op
 
@@ -78,7 +78,7 @@ def _pool(kind: str, count: int) -> Callable[..., Any]:
     made.__name__ = made.__qualname__ = name
     what = "Largest value" if kind == "max" else "Mean"
     made.__doc__ = f"{what} of windows over {count} spatial axes."
-    return operator(f"nn.{name}", how="direct")(made)
+    return operator(f"nn.{name}", prepare=window_attributes(count), how="direct")(made)
 
 
 max_pool1d = _pool("max", 1)
@@ -211,9 +211,7 @@ def max_pool2d_grad(
 ) -> relax.Expr:
     """Gradient of max_pool2d with respect to its input."""
     del out_layout
-    return _gradient(
-        "max", out_grad, data, pool_size, strides, padding, layout, ceil_mode, False
-    )
+    return _gradient("max", out_grad, data, pool_size, strides, padding, layout, ceil_mode, False)
 
 
 @operator("nn.avg_pool2d_grad", 2, ignored=("dilation",), how="TOPI")
@@ -233,5 +231,3 @@ def avg_pool2d_grad(
     return _gradient(
         "avg", out_grad, data, pool_size, strides, padding, layout, ceil_mode, count_include_pad
     )
-
-

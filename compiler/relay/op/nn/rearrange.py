@@ -12,6 +12,7 @@ from ...infer import typed
 from ..registry import operator
 from ..shapes import Extent, extents, integers, rank
 from ..slicing import strided_slice
+from ..transform import reshaped
 from .padding import pad
 
 op = relax.op
@@ -25,18 +26,31 @@ def _quotient(size: Extent, block: int) -> Extent:
 
 def _moved(data: relax.Expr, shape: list[Any], order: list[int], result: list[Any]) -> relax.Expr:
     """Split to `shape`, axes in another order, joined to `result`."""
-    split = typed(op.reshape(data, shape))
-    return typed(op.reshape(typed(op.permute_dims(split, order)), result))
+    split = reshaped(data, shape)
+    return reshaped(typed(op.permute_dims(split, order)), result)
+
+
+def _whole_blocks(data: relax.Expr, axis: int, size: int) -> relax.Expr:
+    """`data` without the channels that are left over: Relay's operator does not read them."""
+    channels = extents(data)[axis]
+    if not isinstance(channels, int) or channels % size == 0:
+        return data
+    return typed(op.strided_slice(data, [axis], [0], [channels // size * size], [1]))
 
 
 @operator("nn.depth_to_space")
 def depth_to_space(
     data: relax.Expr, block_size: int, layout: str = "NCHW", mode: str = "DCR"
 ) -> relax.Expr:
-    """Channels moved to blocks of space; in mode DCR the block is the outer part of the channel."""
-    if mode not in ("DCR", "CRD"):
+    """Channels moved to blocks of space; in mode DCR the block is the outer part of the channel.
+
+    In mode CRD, which old modules also call CDR, it is the inner part.
+    """
+    if mode not in ("DCR", "CRD", "CDR"):
         raise RelayTypeError(f"mode must be DCR or CRD, not {mode!r}")
     block = int(block_size)
+    if layout in ("NCHW", "NHWC"):
+        data = _whole_blocks(data, layout.index("C"), block * block)
     if layout == "NCHW":
         n, c, h, w = extents(data)
         depth = _quotient(c, block * block)
@@ -95,9 +109,7 @@ def space_to_batch_nd(
 
 
 @operator("nn.batch_to_space_nd")
-def batch_to_space_nd(
-    data: relax.Expr, block_shape: Sequence[int], crops: Any
-) -> relax.Expr:
+def batch_to_space_nd(data: relax.Expr, block_shape: Sequence[int], crops: Any) -> relax.Expr:
     """Parts of the batch moved to blocks of space, which is then cut."""
     blocks = integers(block_shape)
     edges = [integers(pair, 2) for pair in crops]
@@ -110,9 +122,7 @@ def batch_to_space_nd(
         order += [count + 1 + i, i]
     order += list(range(2 * count + 1, count + 1 + len(sizes)))
     grown = [size * block for size, block in zip(sizes, blocks)]
-    whole = _moved(
-        data, [*blocks, batch, *sizes], order, [batch, *grown, *sizes[count:]]
-    )
+    whole = _moved(data, [*blocks, batch, *sizes], order, [batch, *grown, *sizes[count:]])
     if not any(edge for pair in edges for edge in pair):
         return whole
     begin = [first for first, _ in edges]

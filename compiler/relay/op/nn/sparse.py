@@ -43,9 +43,7 @@ def _dense_matrix(
     return typed(op.reshape(order, [rows * height, columns]))
 
 
-def sparse_dense(
-    dense_mat: relax.Expr, sparse_mat: Any, sparse_lhs: bool = False
-) -> relax.Expr:
+def sparse_dense(dense_mat: relax.Expr, sparse_mat: Any, sparse_lhs: bool = False) -> relax.Expr:
     """dense * transposed sparse, or sparse * transposed dense with `sparse_lhs`.
 
     `sparse_mat` is a triple (data, indices, indptr), or a scipy matrix in CSR or BSR form.
@@ -105,9 +103,7 @@ _row_starts_kernel = kernel("nn.sparse_row_starts", _row_starts)
 
 
 @operator("nn.sparse_transpose", 3, wraps=True, how="TE")
-def sparse_transpose_call(
-    data: relax.Expr, indices: relax.Expr, indptr: relax.Expr
-) -> relax.Expr:
+def sparse_transpose_call(data: relax.Expr, indices: relax.Expr, indptr: relax.Expr) -> relax.Expr:
     """The transposed square matrix in the same form: entries sorted by column, stably."""
     order = typed(op.argsort(indices, 0, False, "int32"))
     rows = cast_to(rows_of_entries(indptr, extents(data)[0]), dtype(indices))
@@ -137,17 +133,13 @@ def sparse_conv2d(
     layout: str = "NHWC",
     kernel_size: Any = (1, 1),
 ) -> relax.Expr:
-    """Convolution with stride 1, of the same size, by a sparse (O, kernel height * width * I) matrix."""
+    """Convolution with stride 1 that keeps the size, by a sparse matrix (O, height * width * I)."""
     if layout not in ("NHWC", "NCHW"):
         raise RelayTypeError(f"layout must be NHWC or NCHW, not {layout!r}")
     height, width = (int(size) for size in kernel_size)
     channels = extents(data)[layout.index("C")]
-    matrix = _dense_matrix(
-        weight_data, weight_indices, weight_indptr, height * width * channels
-    )
+    matrix = _dense_matrix(weight_data, weight_indices, weight_indptr, height * width * channels)
     outer = extents(matrix)[0]
     weight = typed(op.reshape(matrix, [outer, height, width, channels]))
     pad = [(height - 1) // 2, (width - 1) // 2, height // 2, width // 2]
-    return conv2d(
-        data, weight, padding=pad, data_layout=layout, kernel_layout="OHWI"
-    )
+    return conv2d(data, weight, padding=pad, data_layout=layout, kernel_layout="OHWI")

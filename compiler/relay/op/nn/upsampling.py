@@ -6,15 +6,16 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 from tvm import relax, te, tirx
 
 from ....errors import RelayTypeError
+from ...infer import typed
 from ..image import resize_to
 from ..kernel import kernel
 from ..registry import dynamic_form, operator
 from ..shapes import Extent, constant_value, dtype, extents, with_shape
 from .layouts import spatial_axes
-from ...infer import typed
 
 op = relax.op
 
@@ -69,7 +70,8 @@ def _upsample(
             op.concat([typed(op.reshape(_as_tensor(scale), [1])) for scale in scales], 0)
         )
         return with_shape(typed(_scaled_sizes_kernel(data, vector, axes=axes)), resize)
-    return resize([_scaled(extents(data)[axis], float(s)) for axis, s in zip(axes, known)])
+    factors = [float(np.asarray(value).item()) for value in known]
+    return resize([_scaled(extents(data)[axis], factor) for axis, factor in zip(axes, factors)])
 
 
 def _as_tensor(scale: Any) -> relax.Expr:
@@ -88,9 +90,7 @@ def upsampling(
     align_corners: bool = False,
 ) -> relax.Expr:
     """Height and width multiplied: nearest_neighbor, bilinear or bicubic."""
-    mode = "align_corners" if align_corners else "half_pixel"
-    if method == "nearest_neighbor":
-        mode = "asymmetric"
+    mode = "align_corners" if align_corners else "asymmetric"
     return _upsample(data, (scale_h, scale_w), layout, method, mode)
 
 
@@ -105,8 +105,8 @@ def upsampling3d(
     coordinate_transformation_mode: str = "half_pixel",
 ) -> relax.Expr:
     """Depth, height and width multiplied: nearest_neighbor or trilinear."""
-    mode = "asymmetric" if method == "nearest_neighbor" else coordinate_transformation_mode
-    return _upsample(data, (scale_d, scale_h, scale_w), layout, method, mode)
+    scales = (scale_d, scale_h, scale_w)
+    return _upsample(data, scales, layout, method, coordinate_transformation_mode)
 
 
 dynamic_form("nn.upsampling", upsampling, ["data", "scale_h", "scale_w"])

@@ -1,0 +1,303 @@
+"""`relay.analysis`: questions about expressions and modules."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relax
+
+from ..errors import RelayError
+from ..graph.constants import static_shape
+from . import dialect
+from .executor import Compiled
+from .expr import Tuple, as_expr
+from .nest import function_of, handle, nested, operands, post_order
+
+
+def _inside(node: relax.Expr) -> list[relax.Expr]:
+    """Bodies that a node holds: of a function, of the two branches of a condition."""
+    if isinstance(node, relax.Function):
+        return [nested(node)]
+    if isinstance(node, relax.If):
+        return [_body(node.true_branch), _body(node.false_branch)]
+    return []
+
+
+def _body(expr: relax.Expr) -> relax.Expr:
+    if not isinstance(expr, relax.SeqExpr):
+        return expr
+    return nested(relax.Function([], expr, expr.ty))
+
+
+def _nodes(expr: Any) -> Iterator[relax.Expr]:
+    """Every node once, operands first, those of inner functions and branches before their node."""
+    for node in post_order(_body(as_expr(expr))):
+        for body in _inside(node):
+            yield from _nodes(body)
+        yield node
+
+
+def post_order_visit(expr: Any, fvisit: Callable[[relax.Expr], Any]) -> None:
+    """Call `fvisit` on every node once, operands first, left to right, operators included."""
+    seen: set[int] = set()
+    for node in _nodes(expr):
+        called = [node.op] if isinstance(node, tvm.ir.Call) else []
+        own = list(node.params) if isinstance(node, relax.Function) else []
+        for each in (*called, *own, node):
+            if handle(each) not in seen:
+                seen.add(handle(each))
+                fvisit(each)
+
+
+def _variables(expr: Any) -> list[relax.Var]:
+    found: dict[int, relax.Var] = {}
+
+    def look(node: relax.Expr) -> None:
+        if isinstance(node, relax.Var) and not isinstance(node, tvm.ir.GlobalVar):
+            found.setdefault(handle(node), node)
+
+    post_order_visit(expr, look)
+    return list(found.values())
+
+
+def all_vars(expr: Any) -> list[relax.Var]:
+    """All variables, in the order in which an evaluation meets them."""
+    return _variables(expr)
+
+
+def bound_vars(expr: Any) -> list[relax.Var]:
+    """Variables that a function takes or a let binds."""
+    found: dict[int, relax.Var] = {}
+    for node in _nodes(expr):
+        if isinstance(node, relax.Function):
+            for var in node.params:
+                found.setdefault(handle(var), var)
+    return list(found.values())
+
+
+def free_vars(expr: Any) -> list[relax.Var]:
+    """Variables that nothing in the expression binds, in the order an evaluation meets them."""
+    bound = {handle(var) for var in bound_vars(expr)}
+    return [var for var in _variables(expr) if handle(var) not in bound]
+
+
+def all_dtypes(expr: Any) -> set[str]:
+    """The dtypes of all tensors that occur."""
+    found: set[str] = set()
+
+    def add(ty: Any) -> None:
+        if isinstance(ty, relax.TensorType):
+            found.add(str(ty.dtype))
+        elif isinstance(ty, relax.TupleType):
+            for field in ty.fields:
+                add(field)
+
+    for node in _nodes(expr):
+        add(node.ty)
+    return found
+
+
+def well_formed(expr: Any) -> bool:
+    """Whether no variable is bound twice."""
+    counts: Counter[int] = Counter()
+    for node in _nodes(expr):
+        if isinstance(node, relax.Function):
+            counts.update(handle(var) for var in node.params)
+    return all(count == 1 for count in counts.values())
+
+
+def check_constant(expr: Any) -> bool:
+    """Whether the expression holds no variable, so that it can be computed now."""
+    return not free_vars(expr)
+
+
+def check_basic_block_normal_form(expr: Any) -> bool:
+    """Whether every value that is used in several branches is computed before them: always."""
+    del expr
+    return True
+
+
+def _main(mod: Any) -> relax.Expr:
+    return mod["main"] if isinstance(mod, tvm.IRModule) else mod
+
+
+def _calls(mod: Any) -> Iterator[tuple[str, relax.Call]]:
+    """Calls of Relay operators in a module or expression, with their names."""
+    roots = (
+        [f for _, f in mod.functions_items() if isinstance(f, relax.Function)]
+        if isinstance(mod, tvm.IRModule)
+        else [mod]
+    )
+    for root in roots:
+        for node in _nodes(root):
+            if dialect.is_relay(node):
+                yield dialect.relay_name(node), node
+
+
+def list_op_freqs(mod: tvm.IRModule) -> dict[str, int]:
+    """How often each operator is called."""
+    return dict(Counter(name for name, _ in _calls(mod)))
+
+
+def list_fake_quantized_op_freqs(mod: tvm.IRModule) -> dict[str, int]:
+    """How often each operator stands between a dequantisation and a quantisation."""
+    found: Counter[str] = Counter()
+    for name, call in _calls(mod):
+        if name == "qnn.quantize":
+            found.update(_since_dequantized(call.args[0]))
+    return dict(found)
+
+
+def _since_dequantized(root: relax.Expr) -> list[str]:
+    """Operators from a value back to the dequantisations it comes from; [] if one is missing."""
+    names, stack, seen = [], [root], set()
+    while stack:
+        node = stack.pop()
+        if handle(node) in seen:
+            continue
+        seen.add(handle(node))
+        name = dialect.relay_name(node) if isinstance(node, tvm.ir.Call) else ""
+        if name == "qnn.dequantize":
+            continue
+        if isinstance(node, relax.Var):
+            return []
+        if name:
+            names.append(name)
+        stack.extend(operands(node))
+    return names
+
+
+def count_layers(expr: Any, valid_ops: Iterable[str]) -> int:
+    """The most operators of `valid_ops` that lie one after the other."""
+    names = set(valid_ops)
+    depth: dict[int, int] = {}
+    for node in post_order(_body(as_expr(_main(expr)))):
+        if isinstance(node, relax.Function):
+            depth[handle(node)] = count_layers(nested(node), names)
+            continue
+        own = max((depth[handle(each)] for each in operands(node)), default=0)
+        counts = dialect.is_relay(node) and dialect.relay_name(node) in names
+        depth[handle(node)] = own + counts
+    return max(depth.values(), default=0)
+
+
+_MAC_OPERATORS = ("nn.conv2d", "nn.conv2d_transpose", "nn.dense", "nn.batch_matmul")
+
+
+def get_total_mac_number(expr: Any) -> int:
+    """Multiplications in conv2d, conv2d_transpose, dense and batch_matmul.
+
+    Raises
+    ------
+    RelayError
+        A shape is not known.
+    """
+    return sum(_macs(name, call) for name, call in _calls(expr) if name in _MAC_OPERATORS)
+
+
+def _macs(name: str, call: relax.Call) -> int:
+    shapes = [static_shape(each) for each in (call.args[0], call.args[1], call)]
+    if any(shape is None for shape in shapes):
+        raise RelayError(f"{name}: the number of multiplications needs known shapes")
+    data, weight, result = ([int(v) for v in shape or ()] for shape in shapes)
+    if name == "nn.dense":
+        return int(np.prod(result)) * data[-1]
+    if name == "nn.batch_matmul":
+        transposed = bool(dialect.attributes(call).get("transpose_a"))
+        return int(np.prod(result)) * data[1 if transposed else 2]
+    attributes = dialect.attributes(call)
+    # Every weight meets every place of the result, or of the data where it is spread out.
+    places = data if name == "nn.conv2d_transpose" else result
+    layout = attributes["data_layout"]
+    spatial = [size for size, letter in zip(places, layout) if letter in "NHW"]
+    return int(np.prod(weight)) * int(np.prod(spatial))
+
+
+def extract_intermdeiate_expr(mod: tvm.IRModule, expr_id: int) -> tvm.IRModule:
+    """A module whose result is the call with that number, in the order of evaluation."""
+    function = mod["main"]
+    calls = [node for node in post_order(nested(function)) if isinstance(node, tvm.ir.Call)]
+    if not 0 <= expr_id < len(calls):
+        raise RelayError(f"the module has {len(calls)} calls, there is no number {expr_id}")
+    body = calls[expr_id]
+    used = {handle(var) for var in free_vars(body)}
+    return _module(function_of([var for var in function.params if handle(var) in used], body))
+
+
+def _module(function: relax.Function) -> tvm.IRModule:
+    return tvm.IRModule({"main": function})
+
+
+def extract_fused_functions(mod: tvm.IRModule) -> dict[str, tvm.tirx.PrimFunc]:
+    """Name to function of what fusion makes of a module's operators."""
+    from ..lowering.fuse import fuse
+    from .flatten import lower
+
+    fused, _ = fuse(lower(mod), tvm.target.Target("llvm"))
+    return {
+        gvar.name_hint: function
+        for gvar, function in fused.functions_items()
+        if isinstance(function, tvm.tirx.PrimFunc)
+    }
+
+
+def search_fc_transpose(expr: Any) -> list[str]:
+    """Names of the weights that a dense takes through a transpose."""
+    found = []
+    for name, call in _calls(expr):
+        if name != "nn.dense":
+            continue
+        weight = call.args[1]
+        if dialect.is_relay(weight) and dialect.relay_name(weight) == "transpose":
+            source = weight.args[0]
+            if isinstance(source, relax.Var):
+                found.append(str(source.name))
+    return found
+
+
+def get_calibration_data(
+    mod: tvm.IRModule, data: Mapping[str, Any]
+) -> dict[tvm.ir.GlobalVar, dict[str, list[Any]]]:
+    """Inputs and outputs of every subgraph of an external compiler, for one run on the CPU.
+
+    Parameters
+    ----------
+    mod : tvm.IRModule
+        A partitioned module: `main` calls functions that have the attribute "Compiler".
+    data : dict of str to array
+        Values of the parameters of `main`.
+    """
+    inner = {
+        gvar: function
+        for gvar, function in mod.functions_items()
+        if isinstance(function, relax.Function)
+        and function.attrs is not None
+        and "Compiler" in function.attrs
+    }
+    calls = [
+        node
+        for node in post_order(nested(mod["main"]))
+        if isinstance(node, tvm.ir.Call) and node.op in inner
+    ]
+    fields = [each for call in calls for each in (*call.args, call)]
+    main = function_of(list(mod["main"].params), Tuple(fields))
+    plain = {gvar: function.without_attr("Compiler") for gvar, function in inner.items()}
+    run = Compiled(
+        tvm.IRModule({**plain, tvm.ir.GlobalVar("main"): main}),
+        "main",
+        tvm.target.Target("llvm"),
+        tvm.cpu(),
+        {},
+    )
+    values = iter(run(**dict(data)))
+    result: dict[tvm.ir.GlobalVar, dict[str, list[Any]]] = {}
+    for call in calls:
+        inputs = [next(values) for _ in call.args]
+        output = next(values)
+        outputs = output if isinstance(output, list) else [output]
+        result[call.op] = {"inputs": inputs, "outputs": outputs}
+    return result

@@ -1,0 +1,19 @@
+"""`relay.dataflow_pattern`: patterns over Relay expressions, rewriting and partitioning by them.
+
+Patterns see nested expressions, so a function of a module is taken apart and put into bindings
+again; see `compiler.relay.nest`.
+"""
+
+from .partition import DFPatternCallback, partition, rewrite
+from .patterns import *  # noqa: F403
+from .patterns import DFPattern
+
+
+def match(pattern: DFPattern, expr: object) -> bool:
+    """Whether an expression matches a pattern at its root."""
+    return pattern.match(expr)
+
+
+from .patterns import __all__ as _patterns  # noqa: E402
+
+__all__ = ["DFPatternCallback", "match", "partition", "rewrite", *_patterns]

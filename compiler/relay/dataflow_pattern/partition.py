@@ -1,0 +1,295 @@
+"""Putting matches into functions, and replacing them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import relax
+
+from ...errors import RelayError
+from .. import dialect
+from ..nest import (
+    call_of,
+    function_of,
+    handle,
+    local_function,
+    nested,
+    operands,
+    post_order,
+    with_operands,
+)
+from . import patterns as p
+from .matching import Matches, match
+
+FROM_PATTERN = "PartitionedFromPattern"
+_MAX_SWEEPS = 200
+
+
+class DFPatternCallback:
+    """What to put in place of a match: derive, set `pattern`, define `callback`.
+
+    Parameters
+    ----------
+    require_type : bool
+        Accepted: expressions always know their types.
+    rewrite_once : bool
+        One sweep instead of as many as change something.
+    """
+
+    def __init__(self, require_type: bool = False, rewrite_once: bool = False) -> None:
+        self.pattern: Any = None
+        self.require_type = require_type
+        self.rewrite_once = rewrite_once
+
+    def rewrite(self, expr: Any) -> Any:
+        """`rewrite` with this callback alone."""
+        return rewrite(self, expr)
+
+    def callback(self, pre: Any, post: Any, node_map: Matches) -> Any:
+        """The replacement.
+
+        Parameters
+        ----------
+        pre, post : relax.Expr
+            The root of the match, before and after what is below it was rewritten.
+        node_map : dict of pattern to list of expression
+            What each part of the pattern matched, rewritten.
+        """
+        raise NotImplementedError("a callback is to be defined")
+
+
+def rewrite(callbacks: Any, expr: Any, mod: Any = None) -> Any:
+    """Replace matches until nothing changes.
+
+    Parameters
+    ----------
+    callbacks : DFPatternCallback or list of them
+        Tried in order.
+    expr : relax.Function or expression
+        Where to look. A function comes back in bindings.
+
+    Raises
+    ------
+    RelayError
+        Replacements go on for ever.
+    """
+    del mod
+    chosen = list(callbacks) if isinstance(callbacks, (list, tuple)) else [callbacks]
+    if isinstance(expr, relax.Function):
+        before = nested(expr)
+        after = rewrite(chosen, before)
+        return expr if after.same_as(before) else function_of(expr.params, after, expr.attrs)
+    for _ in range(_MAX_SWEEPS):
+        changed = False
+        for callback in chosen:
+            new = _sweep(callback, expr)
+            if not new.same_as(expr) and not tvm_ffi.structural_equal(new, expr, True):
+                expr = new
+                changed = changed or not callback.rewrite_once
+        if not changed:
+            return expr
+    raise RelayError(f"a rewrite still changes the expression after {_MAX_SWEEPS} sweeps")
+
+
+def partition(
+    pattern: p.DFPattern,
+    expr: Any,
+    attrs: Mapping[str, Any] | None = None,
+    check: Callable[[Any], bool] = lambda _: True,
+) -> Any:
+    """See `DFPattern.partition`."""
+    if isinstance(expr, relax.Function):
+        before = nested(expr)
+        after = partition(pattern, before, attrs, check)
+        return expr if after.same_as(before) else function_of(expr.params, after, expr.attrs)
+
+    def replace(group: _Group, new_inputs: list[relax.Expr], new: relax.Expr) -> relax.Expr:
+        if not check(group.root):
+            return new
+        held = {FROM_PATTERN: group.name, **dict(attrs or {})}
+        function = local_function(group.parameters, group.body, held)
+        return call_of(function, new_inputs, group.root.ty)
+
+    return _replaced(expr, _groups(pattern, expr), replace)
+
+
+@dataclass(eq=False)
+class _Group:
+    """One match.
+
+    `inputs` are the expressions that enter it, `parameters` the variables that stand for them in
+    `body`, `nodes` what it is made of, by handle.
+    """
+
+    root: relax.Expr
+    matches: Matches
+    inputs: list[relax.Expr] = field(default_factory=list)
+    parameters: list[relax.Var] = field(default_factory=list)
+    nodes: dict[int, relax.Expr] = field(default_factory=dict)
+    body: Any = None
+    name: str = ""
+
+
+def _sweep(callback: DFPatternCallback, expr: relax.Expr) -> relax.Expr:
+    made: dict[int, relax.Expr] = {}
+
+    def replace(group: _Group, _inputs: list[relax.Expr], new: relax.Expr) -> relax.Expr:
+        renewed = {
+            pattern: [made.get(handle(each), each) for each in found]
+            for pattern, found in group.matches.items()
+        }
+        renewed[callback.pattern] = [new]
+        return callback.callback(group.root, new, renewed)
+
+    return _replaced(expr, _groups(callback.pattern, expr), replace, made)
+
+
+def _replaced(
+    expr: relax.Expr,
+    groups: Sequence[_Group],
+    replace: Callable[[_Group, list[relax.Expr], relax.Expr], relax.Expr],
+    made: dict[int, relax.Expr] | None = None,
+) -> relax.Expr:
+    """The expression with the root of each group replaced, operands first."""
+    if not groups:
+        return expr
+    made = {} if made is None else made
+    roots = {handle(group.root): group for group in groups}
+    for node in post_order(expr):
+        new = with_operands(node, [made[handle(each)] for each in operands(node)])
+        group = roots.get(handle(node))
+        if group is not None:
+            inputs = [made.get(handle(each), each) for each in group.inputs]
+            new = replace(group, inputs, new)
+        made[handle(node)] = new
+    return made[handle(expr)]
+
+
+def _groups(pattern: p.DFPattern, expr: relax.Expr) -> list[_Group]:
+    """Matches that do not overlap and whose inner values nothing outside reads; last root first."""
+    nodes = list(post_order(expr))
+    readers: dict[int, list[relax.Expr]] = {}
+    for node in nodes:
+        for below in operands(node):
+            readers.setdefault(handle(below), []).append(node)
+    taken: set[int] = set()
+    groups: list[_Group] = []
+    for node in reversed(nodes):
+        if handle(node) in taken:
+            continue
+        found = match(pattern, node)
+        if found is None:
+            continue
+        group = _extract(pattern, node, found)
+        if _is_closed(group, readers, taken):
+            taken.update(group.nodes)
+            groups.append(group)
+    return groups
+
+
+def _is_closed(group: _Group, readers: Mapping[int, list[relax.Expr]], taken: set[int]) -> bool:
+    for key, node in group.nodes.items():
+        if key in taken:
+            return False
+        if not node.same_as(group.root) and any(
+            handle(reader) not in group.nodes for reader in readers.get(key, [])
+        ):
+            return False
+    return True
+
+
+def _extract(pattern: p.DFPattern, root: relax.Expr, matches: Matches) -> _Group:
+    group = _Group(root, matches)
+    inputs: dict[int, relax.Var] = {}
+    fuzzy = {
+        handle(each)
+        for part in _parts(pattern)
+        if isinstance(part, p.DominatorPattern)
+        for inner in (part.parent, part.path)
+        for each in matches.get(inner, [])
+    }
+    for part in _parts(pattern):
+        for each in _entering(part, matches):
+            key = handle(each)
+            if key in inputs or key in fuzzy or isinstance(each, (tvm.ir.Op, relax.Function)):
+                continue
+            if isinstance(each, tvm.ir.GenericConst) and _embeds(part):
+                continue
+            inputs[key] = relax.Var(f"FunctionVar_0_{len(inputs)}", each.ty)
+            group.inputs.append(each)
+            group.parameters.append(inputs[key])
+    _rebuild(group, inputs)
+    return group
+
+
+def _parts(pattern: p.DFPattern) -> list[p.DFPattern]:
+    """All patterns below one, its operands first, each once."""
+    done: dict[p.DFPattern, None] = {}
+    active: set[p.DFPattern] = set()
+
+    def walk(part: p.DFPattern) -> None:
+        if part in done or part in active:
+            return
+        active.add(part)
+        for child in part.children():
+            walk(child)
+        if isinstance(part, p.WildcardPattern) and part.pattern is not None:
+            walk(part.pattern)
+        done[part] = None
+
+    walk(pattern)
+    return list(done)
+
+
+def _entering(part: p.DFPattern, matches: Matches) -> list[Any]:
+    """What enters a match at one part of its pattern."""
+    found = matches.get(part, [])
+    if isinstance(part, p.TuplePattern) and part.fields is None:
+        return [each for whole in found for each in whole.fields]
+    if isinstance(part, p.CallPattern) and part.args is None:
+        return [each for call in found for each in call.args]
+    if part.children() or (isinstance(part, p.WildcardPattern) and part.pattern is not None):
+        return []
+    return found
+
+
+def _embeds(part: p.DFPattern) -> bool:
+    """Whether a constant that matched stays in the function: the pattern asks for a constant."""
+    return isinstance(part, (p.ConstantPattern, p.ExprPattern))
+
+
+def _rebuild(group: _Group, inputs: Mapping[int, relax.Var]) -> None:
+    """The body over the parameters, the nodes it is made of, and the name they give."""
+    made: dict[int, relax.Expr] = {}
+    names: list[str] = []
+    stack = [(group.root, False)]
+    while stack:
+        node, ready = stack.pop()
+        key = handle(node)
+        if key in made:
+            continue
+        if key in inputs:
+            made[key] = inputs[key]
+        elif not operands(node) and not isinstance(node, relax.Call):
+            made[key] = node
+        elif not ready:
+            stack.append((node, True))
+            stack.extend((each, False) for each in reversed(operands(node)))
+        else:
+            made[key] = with_operands(node, [made[handle(each)] for each in operands(node)])
+            group.nodes[key] = node
+            names.append(_name(node))
+    group.body = made[handle(group.root)]
+    group.name = "".join(f"{name}_" for name in names)
+
+
+def _name(node: relax.Expr) -> str:
+    if isinstance(node, relax.Call):
+        return dialect.relay_name(node) or "Function"
+    if isinstance(node, relax.TupleGetItem):
+        return f"TupleGetItem{int(node.index)}"
+    return type(node).__name__

@@ -1,0 +1,205 @@
+"""`relay.ExprVisitor` and `relay.ExprMutator`, as scripts derive from them.
+
+They see nested expressions: `call.args[0]` of a call is the call before it. A function of a module
+is taken apart first, and what a mutator makes of it is in bindings again.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import tvm
+from tvm import relax
+
+from ..errors import RelayError
+from .infer import set_type, typed
+from .nest import call_of, function_of, handle, nested, with_operands
+
+_FRAMES = 10_000
+
+
+class ExprFunctor:
+    """Dispatches on the kind of an expression; each node is visited once."""
+
+    def __init__(self) -> None:
+        self.memo_map: dict[Any, Any] = {}
+        self._depth = 0
+
+    def visit(self, expr: Any) -> Any:
+        """What the method for the expression's kind returns, remembered for the next visit."""
+        key = handle(expr)
+        if key in self.memo_map:
+            return self.memo_map[key][1]
+        limit = sys.getrecursionlimit()
+        if self._depth == 0 and limit < _FRAMES:
+            sys.setrecursionlimit(_FRAMES)
+        self._depth += 1
+        try:
+            result = self._method(expr)(expr)
+        finally:
+            self._depth -= 1
+            if self._depth == 0:
+                sys.setrecursionlimit(limit)
+        self.memo_map[key] = (expr, result)
+        return result
+
+    def _method(self, expr: Any) -> Any:
+        if isinstance(expr, relax.Call):
+            return self.visit_call
+        if isinstance(expr, relax.Function):
+            return self.visit_function
+        if isinstance(expr, relax.Var):
+            return self.visit_var
+        if isinstance(expr, tvm.ir.GenericConst):
+            return self.visit_constant
+        if isinstance(expr, relax.Tuple):
+            return self.visit_tuple
+        if isinstance(expr, relax.TupleGetItem):
+            return self.visit_tuple_getitem
+        if isinstance(expr, relax.If):
+            return self.visit_if
+        if isinstance(expr, relax.SeqExpr):
+            return self.visit_let
+        if isinstance(expr, tvm.ir.GlobalVar):
+            return self.visit_global_var
+        if isinstance(expr, tvm.ir.Op):
+            return self.visit_op
+        raise RelayError(f"a visitor has no method for a {type(expr).__name__}")
+
+    def visit_function(self, _: Any) -> Any:
+        raise NotImplementedError
+
+    def visit_let(self, _: Any) -> Any:
+        raise NotImplementedError
+
+    def visit_call(self, _: Any) -> Any:
+        raise NotImplementedError
+
+    def visit_var(self, _: Any) -> Any:
+        raise NotImplementedError
+
+    def visit_if(self, _: Any) -> Any:
+        raise NotImplementedError
+
+    def visit_tuple(self, _: Any) -> Any:
+        raise NotImplementedError
+
+    def visit_tuple_getitem(self, _: Any) -> Any:
+        raise NotImplementedError
+
+    def visit_global_var(self, _: Any) -> Any:
+        raise NotImplementedError
+
+    def visit_op(self, _: Any) -> Any:
+        raise NotImplementedError
+
+    def visit_constant(self, _: Any) -> Any:
+        raise NotImplementedError
+
+
+class ExprVisitor(ExprFunctor):
+    """Walks an expression; override the methods of interest and call the base's to go on."""
+
+    def visit_function(self, func: relax.Function) -> Any:
+        for var in func.params:
+            self.visit(var)
+        self.visit(nested(func))
+
+    def visit_let(self, let: relax.SeqExpr) -> Any:
+        for block in let.blocks:
+            for binding in block.bindings:
+                self.visit(binding.var)
+                self.visit(binding.value)
+        self.visit(let.body)
+
+    def visit_call(self, call: relax.Call) -> Any:
+        self.visit(call.op)
+        for arg in call.args:
+            self.visit(arg)
+
+    def visit_var(self, var: relax.Var) -> Any:
+        pass
+
+    def visit_if(self, if_: relax.If) -> Any:
+        for part in (if_.cond, if_.true_branch, if_.false_branch):
+            self.visit(part)
+
+    def visit_tuple(self, tup: relax.Tuple) -> Any:
+        for field in tup.fields:
+            self.visit(field)
+
+    def visit_tuple_getitem(self, op: relax.TupleGetItem) -> Any:
+        self.visit(op.tuple_value)
+
+    def visit_global_var(self, gvar: tvm.ir.GlobalVar) -> Any:
+        pass
+
+    def visit_op(self, op: tvm.ir.Op) -> Any:
+        pass
+
+    def visit_constant(self, const: Any) -> Any:
+        pass
+
+
+class ExprMutator(ExprFunctor):
+    """Rebuilds an expression; a node none of whose parts changed stays the same node."""
+
+    def visit_function(self, func: relax.Function) -> relax.Expr:
+        params = [self.visit(var) for var in func.params]
+        before = nested(func)
+        body = self.visit(before)
+        same = all(new.same_as(old) for new, old in zip(params, func.params))
+        if same and body.same_as(before):
+            return func
+        return function_of(params, body, func.attrs)
+
+    def visit_let(self, let: relax.SeqExpr) -> relax.Expr:
+        """A sequence; its bindings are what Relay's lets are."""
+        blocks = []
+        for block in let.blocks:
+            bindings: list[Any] = []
+            for binding in block.bindings:
+                value = self.visit(binding.value)
+                if isinstance(binding, relax.MatchCast):
+                    bindings.append(relax.MatchCast(binding.var, value, binding.ty))
+                else:
+                    bindings.append(relax.VarBinding(self.visit(binding.var), value))
+            blocks.append(relax.BindingBlock(bindings))
+        body = self.visit(let.body)
+        made = relax.SeqExpr(blocks, body)
+        set_type(made, body.ty)
+        return made
+
+    def visit_call(self, call: relax.Call) -> relax.Expr:
+        op = self.visit(call.op)
+        made = with_operands(call, [self.visit(arg) for arg in call.args])
+        return made if op.same_as(call.op) else call_of(op, made.args, made.ty)
+
+    def visit_var(self, var: relax.Var) -> relax.Expr:
+        return var
+
+    def visit_if(self, if_: relax.If) -> relax.Expr:
+        condition = self.visit(if_.cond)
+        branches = [self.visit(if_.true_branch), self.visit(if_.false_branch)]
+        made = relax.If(condition, *branches, if_.span)
+        set_type(made, relax.analysis.type_lca(branches[0].ty, branches[1].ty))
+        return made
+
+    def visit_tuple(self, tup: relax.Tuple) -> relax.Expr:
+        return with_operands(tup, [self.visit(field) for field in tup.fields])
+
+    def visit_tuple_getitem(self, op: relax.TupleGetItem) -> relax.Expr:
+        whole = self.visit(op.tuple_value)
+        if whole.same_as(op.tuple_value):
+            return op
+        return typed(relax.TupleGetItem(whole, op.index, op.span))
+
+    def visit_global_var(self, gvar: tvm.ir.GlobalVar) -> relax.Expr:
+        return gvar
+
+    def visit_op(self, op: tvm.ir.Op) -> tvm.ir.Op:
+        return op
+
+    def visit_constant(self, const: Any) -> relax.Expr:
+        return const

@@ -1,0 +1,74 @@
+"""Functions that Relay's BYOC passes made, as the build driver knows claimed subgraphs."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import tvm
+from tvm import relax
+
+from ..lowering.subgraphs import BACKEND, INPUT_NAMES
+
+_RELAYS_OWN = ("Compiler", "Primitive", "Inline", "global_symbol")
+
+
+def as_subgraphs(mod: tvm.IRModule) -> tvm.IRModule:
+    """The module with every `Compiler` function as a subgraph of the backend of that name.
+
+    Modules without such functions are returned as they are.
+    """
+    external = {
+        str(gvar.name_hint): function
+        for gvar, function in mod.functions_items()
+        if isinstance(function, relax.Function) and "Compiler" in (function.attrs or {})
+    }
+    if not external:
+        return mod
+    inputs = _inputs(mod, set(external))
+    functions = {}
+    for gvar, function in mod.functions_items():
+        name = str(gvar.name_hint)
+        if name in external:
+            names = inputs.get(name, [""] * len(function.params))
+            function = _subgraph(function, name, len(functions), names)
+        functions[gvar] = function
+    return tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos)
+
+
+def _subgraph(function: relax.Function, name: str, number: int, names: list[str]) -> relax.Function:
+    compiler = str(function.attrs["Compiler"])
+    for attribute in _RELAYS_OWN:
+        function = function.without_attr(attribute)
+    return function.with_attrs(
+        {
+            BACKEND: compiler,
+            "baton.strategy": "relay",
+            "baton.subgraph_op": name,
+            "baton.subgraph_id": number,
+            INPUT_NAMES: json.dumps(names),
+        }
+    )
+
+
+def _inputs(mod: tvm.IRModule, names: set[str]) -> dict[str, list[str]]:
+    """Per function the parameters of `main` that are handed to it, "" for other values."""
+    found: dict[str, list[str]] = {}
+    for _, function in mod.functions_items():
+        if not isinstance(function, relax.Function):
+            continue
+        parameters = list(function.params)
+
+        def note(expr: Any, parameters: list[Any] = parameters) -> None:
+            if isinstance(expr, relax.Call) and isinstance(expr.op, tvm.ir.GlobalVar):
+                callee = str(expr.op.name_hint)
+                if callee in names:
+                    found[callee] = [
+                        str(arg.name)
+                        if isinstance(arg, relax.Var) and any(arg.same_as(p) for p in parameters)
+                        else ""
+                        for arg in expr.args
+                    ]
+
+        relax.analysis.post_order_visit(function, note)
+    return found

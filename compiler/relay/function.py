@@ -1,0 +1,116 @@
+"""`relay.Function`, and functions with some of their parameters bound."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tvm
+from tvm import relax
+
+from ..errors import RelayTypeError
+from .expr import Node, as_expr, const
+from .infer import set_type, type_of, typed
+from .nest import function_of, nested
+
+
+class Function(metaclass=Node):
+    """`relay.Function(params, body, ret_type, type_params, attrs)` makes a `relax.Function`.
+
+    The body's expressions become bindings in the order in which their operands are ready, one
+    that is used several times is bound once.
+    """
+
+    node = relax.Function
+
+    def __new__(
+        cls,
+        params: Sequence[relax.Var],
+        body: Any,
+        ret_type: Any = None,
+        type_params: Sequence[Any] | None = None,
+        attrs: Any = None,
+        span: Any = None,
+    ) -> Any:
+        if type_params:
+            raise RelayTypeError("type_params: polymorphic functions have no form in Relax")
+        value = typed(as_expr(body))
+        for parameter in params:
+            if parameter.ty.is_missing():
+                raise RelayTypeError(
+                    f"parameter {parameter.name} has no type, and no operator says what it must be"
+                )
+        made = function_of(params, value, attrs)
+        if ret_type is not None and _differ(ret_type, made.ret_ty):
+            raise RelayTypeError(
+                f"the function returns {type_of(made.ret_ty)}, ret_type says {type_of(ret_type)}"
+            )
+        return made
+
+
+def _differ(declared: Any, given: Any) -> bool:
+    """Whether two types certainly differ; symbolic extents fit everything."""
+    if isinstance(declared, relax.TupleType) and isinstance(given, relax.TupleType):
+        return len(declared.fields) != len(given.fields) or any(
+            map(_differ, declared.fields, given.fields)
+        )
+    if not isinstance(declared, relax.TensorType) or not isinstance(given, relax.TensorType):
+        return type(declared) is not type(given)
+    if str(declared.dtype) != str(given.dtype):
+        return True
+    if declared.shape is None or given.shape is None:
+        return False
+    if len(declared.shape.values) != len(given.shape.values):
+        return True
+    return any(
+        isinstance(a, tvm.tirx.IntImm) and isinstance(b, tvm.tirx.IntImm) and int(a) != int(b)
+        for a, b in zip(declared.shape.values, given.shape.values)
+    )
+
+
+def bind(expr: Any, binds: Mapping[relax.Var, Any]) -> Any:
+    """An expression or function with variables replaced by expressions.
+
+    Parameters of a function that are replaced are parameters no longer.
+    """
+    values = {var: typed(as_expr(value)) for var, value in binds.items()}
+    if not isinstance(expr, relax.Function):
+        return nested(function_of([], _with_values(typed(as_expr(expr)), values)))
+    left = [var for var in expr.params if var not in values]
+    return function_of(left, _with_values(expr.body, values), expr.attrs)
+
+
+def _with_values(body: relax.Expr, values: Mapping[relax.Var, relax.Expr]) -> relax.Expr:
+    """A body in which variables are bound to values first."""
+    bindings = [relax.VarBinding(var, value) for var, value in values.items()]
+    sequence = relax.SeqExpr([relax.BindingBlock(bindings)], body)
+    set_type(sequence, body.ty)
+    return sequence
+
+
+def bind_params_by_name(func: relax.Function, params: Mapping[str, Any]) -> relax.Function:
+    """The function with the parameters that `params` names replaced by constants.
+
+    Names that the function does not have are ignored.
+
+    Raises
+    ------
+    RelayTypeError
+        A value does not fit its parameter, or several parameters have its name.
+    """
+    values: dict[relax.Var, Any] = {}
+    names = [str(var.name) for var in func.params]
+    for var, name in zip(func.params, names):
+        if name not in params:
+            continue
+        if names.count(name) > 1:
+            raise RelayTypeError(f"several parameters are called {name!r}")
+        value = params[name]
+        array = value.numpy() if hasattr(value, "numpy") else value
+        made = const(value, str(array.dtype))
+        if _differ(var.ty, made.ty):
+            raise RelayTypeError(
+                f"parameter {name!r} is {type_of(var)}, the value is {type_of(made)}"
+            )
+        values[var] = made
+    return bind(func, values)

@@ -1,0 +1,173 @@
+"""From bindings to nested expressions: the form in which Relay's passes and patterns see a body.
+
+`flatten` is the way back. A node that is used twice is one node here, and is bound once there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import relax
+
+from .flatten import Flattener
+from .infer import set_type, typed
+
+handle = tvm_ffi.Object.__hash__
+
+
+def nested(function: relax.Function) -> relax.Expr:
+    """The body of a function as one expression over its parameters."""
+    return _Nester().expression(function.body)
+
+
+def nested_function(function: relax.Function) -> relax.Function:
+    """The function with its body as one expression."""
+    return _Nester().function(function)
+
+
+def function_of(
+    parameters: Sequence[relax.Var], body: relax.Expr, attrs: Any = None
+) -> relax.Function:
+    """A function in bindings, from parameters and a nested body."""
+    sequence = Flattener().sequence(body)
+    return relax.Function(list(parameters), sequence, sequence.ty, attrs=attrs)
+
+
+def local_function(
+    parameters: Sequence[relax.Var], body: relax.Expr, attrs: Any = None
+) -> relax.Function:
+    """A function inside of an expression, its body nested as everything around it."""
+    sequence = relax.SeqExpr([], body)
+    set_type(sequence, body.ty)
+    return relax.Function(list(parameters), sequence, body.ty, attrs=_dict_attrs(attrs))
+
+
+def call_of(function: relax.Expr, args: Sequence[relax.Expr], ty: Any) -> relax.Call:
+    """A call of a function inside of an expression, which knows its type."""
+    made = relax.Call(function, list(args))
+    set_type(made, ty)
+    return made
+
+
+def with_operands(expr: relax.Expr, new: Sequence[relax.Expr]) -> relax.Expr:
+    """The same node over other operands, in the order of `operands`; itself if none differs."""
+    old = operands(expr)
+    if all(a.same_as(b) for a, b in zip(old, new)):
+        return expr
+    if isinstance(expr, relax.Tuple):
+        return typed(relax.Tuple(list(new), expr.span))
+    if isinstance(expr, relax.TupleGetItem):
+        if isinstance(new[0], relax.Tuple):
+            return new[0].fields[expr.index]
+        return typed(relax.TupleGetItem(new[0], expr.index, expr.span))
+    if isinstance(expr, relax.If):
+        made: relax.Expr = relax.If(new[0], expr.true_branch, expr.false_branch, expr.span)
+        set_type(made, expr.ty)
+        return made
+    taken = iter(new)
+    args = [next(taken) if isinstance(arg, relax.Expr) else arg for arg in expr.args]
+    made = relax.Call(expr.op, args, expr.attrs, expr.ty_args, expr.span)
+    same = all(a.ty.same_as(b.ty) or tvm_ffi.structural_equal(a.ty, b.ty) for a, b in zip(old, new))
+    if same and not expr.ty.is_missing():
+        set_type(made, expr.ty)
+        return made
+    return typed(made)
+
+
+def operands(expr: relax.Expr) -> list[relax.Expr]:
+    """The expressions that a node is made of, those of functions and branches left out."""
+    if isinstance(expr, relax.Call):
+        return [arg for arg in expr.args if isinstance(arg, relax.Expr)]
+    if isinstance(expr, relax.Tuple):
+        return list(expr.fields)
+    if isinstance(expr, relax.TupleGetItem):
+        return [expr.tuple_value]
+    if isinstance(expr, relax.If):
+        return [expr.cond]
+    return []
+
+
+def post_order(root: relax.Expr) -> Iterator[relax.Expr]:
+    """Every node once, operands first, left to right; functions and branches are leaves."""
+    done: set[int] = set()
+    stack = [(root, False)]
+    while stack:
+        node, ready = stack.pop()
+        key = handle(node)
+        if key in done:
+            continue
+        if ready:
+            done.add(key)
+            yield node
+            continue
+        stack.append((node, True))
+        stack.extend((each, False) for each in reversed(operands(node)))
+
+
+def rewrite(root: relax.Expr, change: Any) -> relax.Expr:
+    """Rebuild an expression from its leaves.
+
+    `change(old, new)` gets each node and the same node over rebuilt operands, and returns what
+    stands for it from there on.
+    """
+    made: dict[int, tuple[relax.Expr, relax.Expr]] = {}
+    for node in post_order(root):
+        new = with_operands(node, [made[handle(each)][1] for each in operands(node)])
+        made[handle(node)] = (node, change(node, new))
+    return made[handle(root)][1]
+
+
+def _dict_attrs(attrs: Any) -> Any:
+    return tvm.ir.make_node("ir.DictAttrs", **attrs) if isinstance(attrs, dict) else attrs
+
+
+class _Nester:
+    def __init__(self) -> None:
+        self.values: dict[int, tuple[relax.Expr, relax.Expr]] = {}
+
+    def function(self, function: relax.Function) -> relax.Function:
+        body = self.expression(function.body)
+        return local_function(function.params, body, function.attrs)
+
+    def expression(self, expr: relax.Expr) -> relax.Expr:
+        if isinstance(expr, relax.SeqExpr):
+            for block in expr.blocks:
+                for binding in block.bindings:
+                    if isinstance(binding, relax.MatchCast):
+                        value = self._match(binding)
+                    else:
+                        value = self.expression(binding.value)
+                    self.values[handle(binding.var)] = (binding.var, value)
+            return self.expression(expr.body)
+        if isinstance(expr, relax.Var):
+            known = self.values.get(handle(expr))
+            return expr if known is None else known[1]
+        if isinstance(expr, relax.Function):
+            return self.function(expr)
+        if isinstance(expr, relax.If):
+            branches = [self._branch(expr.true_branch), self._branch(expr.false_branch)]
+            made: relax.Expr = relax.If(self.expression(expr.cond), *branches, expr.span)
+            set_type(made, expr.ty)
+            return made
+        made = with_operands(expr, [self.expression(each) for each in operands(expr)])
+        if isinstance(made, relax.Call) and isinstance(made.op, relax.Var):
+            return call_of(self.expression(made.op), made.args, made.ty)
+        return made
+
+    def _branch(self, branch: relax.SeqExpr) -> relax.SeqExpr:
+        body = self.expression(branch)
+        sequence = relax.SeqExpr([], body)
+        set_type(sequence, body.ty)
+        return sequence
+
+    def _match(self, binding: relax.MatchCast) -> relax.Expr:
+        """A match_cast stays a sequence of its own, which names the extents that it binds."""
+        value = self.expression(binding.value)
+        var = relax.Var(binding.var.name, binding.ty)
+        block = relax.BindingBlock([relax.MatchCast(var, value, binding.ty)])
+        sequence = relax.SeqExpr([block], var)
+        set_type(sequence, binding.ty)
+        return sequence

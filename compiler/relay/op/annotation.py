@@ -1,0 +1,60 @@
+"""`relay.annotation`: marks that say something to a pass and change no value."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import relax
+
+from .registry import operator
+
+
+def _mark(name: str, what: str, **options: Any) -> Any:
+    def make(data: relax.Expr) -> relax.Expr:
+        return data
+
+    short = name.rsplit(".", 1)[-1]
+    make.__name__ = make.__qualname__ = short
+    make.__doc__ = what
+    return operator(name, **options)(make)
+
+
+checkpoint = _mark("annotation.checkpoint", "What a gradient would compute again: identity.")
+stop_fusion = _mark("annotation.stop_fusion", "A border for fusion in Relay: identity.")
+bitpack_start = _mark("annotation.bitpack_start", "A mark of bit packing: identity.")
+bitpack_end = _mark("annotation.bitpack_end", "A mark of bit packing: identity.")
+cast_hint = _mark("annotation.cast_hint", "A hint for quantisation: identity.", ignored=("dtype",))
+
+
+@operator("on_device", ignored=("virtual_device",), aliases=("annotation.on_device",))
+def on_device(
+    body: relax.Expr,
+    device: Any = None,
+    constrain_result: bool = False,
+    constrain_body: bool = True,
+) -> relax.Expr:
+    """The same value: the build places tensors where the functions that use them run."""
+    return body
+
+
+@operator("annotation.compiler_begin")
+def compiler_begin(data: relax.Expr, compiler: str) -> relax.Expr:
+    """Where a region for an external compiler begins: identity."""
+    return data
+
+
+@operator("annotation.compiler_end")
+def compiler_end(data: relax.Expr, compiler: str) -> relax.Expr:
+    """Where a region for an external compiler ends: identity."""
+    return data
+
+
+@operator("annotation.with_funcid")
+def with_funcid(data: relax.Expr, funcid: int = 0) -> relax.Expr:
+    """A number for a function: identity."""
+    return data
+
+
+def function_on_device(function: Any, param_devices: Any, result_device: Any) -> Any:
+    """The same function: the build places tensors where the functions that use them run."""
+    return function

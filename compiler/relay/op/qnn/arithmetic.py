@@ -1,0 +1,207 @@
+"""Arithmetic and functions of single quantized elements."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from tvm import relax
+
+from ....errors import RelayTypeError
+from ....graph.constants import array_of
+from ...infer import typed
+from .. import tensor
+from ..nn.activation import leaky_relu as plain_leaky_relu
+from ..nn.activation import softmax as plain_softmax
+from ..registry import operator
+from ..shapes import axis_of, dtype, number, rank
+from ..tensor import broadcasting
+from ..transform import cast_to, tuple_fields
+from .requantize import along, centred, dequantize, is_zero, quantize, requantize, saturated
+
+op = relax.op
+
+
+def _same(left: relax.Expr, right: relax.Expr) -> bool:
+    """Whether two scales or zero points are known to be equal."""
+    a, b = array_of(left), array_of(right)
+    return a is not None and b is not None and np.array_equal(a, b)
+
+
+def _brought(
+    data: relax.Expr,
+    scale: relax.Expr,
+    zero_point: relax.Expr,
+    output_scale: relax.Expr,
+    output_zero_point: relax.Expr,
+    axis: int,
+) -> relax.Expr:
+    """`data` with the scale and zero point of the output, in int32."""
+    if _same(scale, output_scale) and _same(zero_point, output_zero_point):
+        return cast_to(data, "int32")
+    return requantize(
+        data, scale, zero_point, output_scale, output_zero_point, axis, out_dtype="int32"
+    )
+
+
+def _sum(name: str, function: Callable[..., relax.Expr], what: str) -> Any:
+    def make(
+        lhs: relax.Expr,
+        rhs: relax.Expr,
+        lhs_scale: relax.Expr,
+        lhs_zero_point: relax.Expr,
+        rhs_scale: relax.Expr,
+        rhs_zero_point: relax.Expr,
+        output_scale: relax.Expr,
+        output_zero_point: relax.Expr,
+        lhs_axis: int = -1,
+        rhs_axis: int = -1,
+    ) -> relax.Expr:
+        target = output_scale, output_zero_point
+        left = _brought(lhs, lhs_scale, lhs_zero_point, *target, lhs_axis)
+        right = _brought(rhs, rhs_scale, rhs_zero_point, *target, rhs_axis)
+        value = broadcasting(function, left, right)
+        if not is_zero(output_zero_point):
+            back = op.subtract if function is op.add else op.add
+            zero = along(cast_to(output_zero_point, "int32"), value, -1)
+            value = broadcasting(back, value, zero)
+        return saturated(value, dtype(lhs))
+
+    make.__name__ = make.__qualname__ = name
+    make.__doc__ = f"{what} of quantized tensors that broadcast, at the output's scale."
+    return operator(f"qnn.{name}", 8)(make)
+
+
+add = _sum("add", op.add, "Sum")
+subtract = _sum("subtract", op.subtract, "Difference")
+
+
+@operator("qnn.mul", 8)
+def mul(
+    lhs: relax.Expr,
+    rhs: relax.Expr,
+    lhs_scale: relax.Expr,
+    lhs_zero_point: relax.Expr,
+    rhs_scale: relax.Expr,
+    rhs_zero_point: relax.Expr,
+    output_scale: relax.Expr,
+    output_zero_point: relax.Expr,
+    lhs_axis: int = -1,
+    rhs_axis: int = -1,
+) -> relax.Expr:
+    """Product of quantized tensors that broadcast, at the output's scale."""
+    left = centred(lhs, lhs_zero_point, lhs_axis, "int32")
+    right = centred(rhs, rhs_zero_point, rhs_axis, "int32")
+    product = broadcasting(op.multiply, left, right)
+    arrays = array_of(lhs_scale), array_of(rhs_scale)
+    if arrays[0] is not None and arrays[1] is not None:
+        scale: relax.Expr = relax.const(arrays[0] * arrays[1], dtype(lhs_scale))
+    else:
+        scale = broadcasting(op.multiply, lhs_scale, rhs_scale)
+    zero = number(0, "int32")
+    return requantize(product, scale, zero, output_scale, output_zero_point, out_dtype=dtype(lhs))
+
+
+@operator("qnn.concatenate", 5)
+def concatenate(
+    data: Any,
+    input_scales: Any,
+    input_zero_points: Any,
+    output_scale: relax.Expr,
+    output_zero_point: relax.Expr,
+    axis: int = 0,
+) -> relax.Expr:
+    """Fields of a tuple at the output's scale, one after the other along `axis`."""
+    fields = tuple_fields(data)
+    scales, zeros = tuple_fields(input_scales), tuple_fields(input_zero_points)
+    if not len(fields) == len(scales) == len(zeros):
+        raise RelayTypeError(
+            f"{len(fields)} fields need as many scales and zero points, not {len(scales)} and "
+            f"{len(zeros)}"
+        )
+    parts = [
+        field
+        if _same(scale, output_scale) and _same(zero, output_zero_point)
+        else requantize(field, scale, zero, output_scale, output_zero_point, out_dtype=dtype(field))
+        for field, scale, zero in zip(fields, scales, zeros)
+    ]
+    return op.concat(parts, axis_of(axis, rank(fields[0])))
+
+
+def _through_floats(
+    function: Callable[[relax.Expr], relax.Expr],
+    x: relax.Expr,
+    scale: relax.Expr,
+    zero_point: relax.Expr,
+    output_scale: relax.Expr,
+    output_zero_point: relax.Expr,
+) -> relax.Expr:
+    """A function of what the quantized values stand for."""
+    value = function(dequantize(x, scale, zero_point))
+    return quantize(typed(value), output_scale, output_zero_point, out_dtype=dtype(x))
+
+
+def _unary(name: str, function: Callable[[relax.Expr], relax.Expr], what: str) -> Any:
+    def make(
+        x: relax.Expr,
+        scale: relax.Expr,
+        zero_point: relax.Expr,
+        output_scale: relax.Expr,
+        output_zero_point: relax.Expr,
+    ) -> relax.Expr:
+        return _through_floats(function, x, scale, zero_point, output_scale, output_zero_point)
+
+    make.__name__ = make.__qualname__ = name
+    make.__doc__ = f"{what} of each element."
+    return operator(f"qnn.{name}", 5)(make)
+
+
+def _hardswish(x: relax.Expr) -> relax.Expr:
+    """x * min(max(x + 3, 0), 6) / 6."""
+    shifted = typed(op.add(x, number(3.0, dtype(x))))
+    bounded = typed(op.clip(shifted, relax.prim_value(0.0), relax.prim_value(6.0)))
+    return op.divide(typed(op.multiply(x, bounded)), number(6.0, dtype(x)))
+
+
+tanh = _unary("tanh", tensor.tanh, "Hyperbolic tangent")
+exp = _unary("exp", tensor.exp, "Exponential")
+sqrt = _unary("sqrt", tensor.sqrt, "Square root")
+rsqrt = _unary("rsqrt", tensor.rsqrt, "Reciprocal of the square root")
+erf = _unary("erf", tensor.erf, "Error function")
+sigmoid = _unary("sigmoid", tensor.sigmoid, "Logistic function")
+abs = _unary("abs", tensor.abs, "Absolute value")
+log = _unary("log", tensor.log, "Natural logarithm")
+hardswish = _unary("hardswish", _hardswish, "x * relu6(x + 3) / 6")
+
+
+@operator("qnn.leaky_relu", 5, defaults={"alpha": 0.25})
+def leaky_relu(
+    x: relax.Expr,
+    input_scale: relax.Expr,
+    input_zero_point: relax.Expr,
+    output_scale: relax.Expr,
+    output_zero_point: relax.Expr,
+    alpha: float = 0.01,
+) -> relax.Expr:
+    """x where it stands for a positive number, alpha * x elsewhere."""
+    return _through_floats(
+        lambda value: plain_leaky_relu(value, alpha),
+        x, input_scale, input_zero_point, output_scale, output_zero_point,
+    )  # fmt: skip
+
+
+@operator("qnn.softmax", 5)
+def softmax(
+    x: relax.Expr,
+    scale: relax.Expr,
+    zero_point: relax.Expr,
+    output_scale: relax.Expr,
+    output_zero_point: relax.Expr,
+    axis: int = -1,
+) -> relax.Expr:
+    """Softmax of what the quantized values stand for."""
+    return _through_floats(
+        lambda value: plain_softmax(value, axis),
+        x, scale, zero_point, output_scale, output_zero_point,
+    )  # fmt: skip

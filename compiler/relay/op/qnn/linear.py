@@ -1,0 +1,184 @@
+"""Convolutions, products and poolings of quantized tensors, accumulated in int32."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import relax
+
+from ...infer import typed
+from ..nn.contrib import contrib_dense_pack as plain_dense_pack
+from ..nn.conv_transpose import conv2d_transpose as plain_conv2d_transpose
+from ..nn.convolution import convolve
+from ..nn.layouts import window_attributes
+from ..nn.linear import batch_matmul as plain_batch_matmul
+from ..nn.linear import dense as plain_dense
+from ..nn.pooling import avg_pool2d as plain_avg_pool2d
+from ..registry import operator
+from ..shapes import assign_type, dtype, extents, integers
+from .requantize import centred, requantize
+
+op = relax.op
+
+
+def _accumulator(out_dtype: str) -> str:
+    return out_dtype or "int32"
+
+
+@operator("qnn.conv2d", 6, prepare=window_attributes(2))
+def conv2d(
+    data: relax.Expr,
+    kernel: relax.Expr,
+    input_zero_point: relax.Expr,
+    kernel_zero_point: relax.Expr,
+    input_scale: relax.Expr,
+    kernel_scale: relax.Expr,
+    kernel_size: Any = None,
+    channels: int | None = None,
+    strides: Any = (1, 1),
+    padding: Any = (0, 0),
+    dilation: Any = (1, 1),
+    groups: int = 1,
+    data_layout: str = "NCHW",
+    kernel_layout: str = "OIHW",
+    out_layout: str = "",
+    out_dtype: str = "int32",
+) -> relax.Expr:
+    """Convolution of what the quantized values stand for, without the scales.
+
+    Zero points are subtracted first, so that padding adds what stands for zero.
+    """
+    name = _accumulator(out_dtype)
+    axis = kernel_layout.index("O")
+    return convolve(
+        centred(data, input_zero_point, data_layout.index("C"), name),
+        centred(kernel, kernel_zero_point, axis, name),
+        2, strides, padding, dilation, groups, channels,
+        None if kernel_size is None else integers(kernel_size, 2),
+        data_layout, kernel_layout, out_layout, name,
+    )  # fmt: skip
+
+
+@operator("qnn.conv2d_transpose", 6, prepare=window_attributes(2))
+def conv2d_transpose(
+    data: relax.Expr,
+    weight: relax.Expr,
+    input_zero_point: relax.Expr,
+    kernel_zero_point: relax.Expr,
+    input_scale: relax.Expr,
+    kernel_scale: relax.Expr,
+    strides: Any = (1, 1),
+    padding: Any = (0, 0),
+    dilation: Any = (1, 1),
+    groups: int = 1,
+    channels: int | None = None,
+    kernel_size: Any = None,
+    data_layout: str = "NCHW",
+    kernel_layout: str = "IOHW",
+    out_layout: str = "",
+    output_padding: Any = (0, 0),
+    out_dtype: str = "int32",
+) -> relax.Expr:
+    """Transposed convolution of what the quantized values stand for, without the scales."""
+    name = _accumulator(out_dtype)
+    return plain_conv2d_transpose(
+        centred(data, input_zero_point, data_layout.index("C"), name),
+        centred(weight, kernel_zero_point, kernel_layout.index("O"), name),
+        strides, padding, dilation, groups, channels, kernel_size, data_layout, kernel_layout,
+        out_layout, output_padding, name,
+    )  # fmt: skip
+
+
+@operator("qnn.dense", 6)
+def dense(
+    data: relax.Expr,
+    weight: relax.Expr,
+    input_zero_point: relax.Expr,
+    kernel_zero_point: relax.Expr,
+    input_scale: relax.Expr,
+    kernel_scale: relax.Expr,
+    units: int | None = None,
+    out_dtype: str = "int32",
+) -> relax.Expr:
+    """data * transposed weight of what the quantized values stand for, without the scales."""
+    name = _accumulator(out_dtype)
+    if units is not None:
+        assign_type(weight, [int(units), extents(data)[-1]], dtype(data))
+    return plain_dense(
+        centred(data, input_zero_point, -1, name),
+        centred(weight, kernel_zero_point, 0, name),
+        units,
+        name,
+    )
+
+
+@operator("qnn.contrib_dense_pack", 6)
+def contrib_dense_pack(
+    data: relax.Expr,
+    weight: relax.Expr,
+    input_zero_point: relax.Expr,
+    kernel_zero_point: relax.Expr,
+    input_scale: relax.Expr,
+    kernel_scale: relax.Expr,
+    kernel_layout: str = "NC",
+    units: int | None = None,
+    out_dtype: str = "int32",
+) -> relax.Expr:
+    """`dense` with a weight in a packed layout."""
+    name = _accumulator(out_dtype)
+    return plain_dense_pack(
+        centred(data, input_zero_point, -1, name),
+        centred(weight, kernel_zero_point, 0, name),
+        kernel_layout,
+        units,
+        name,
+    )
+
+
+@operator("qnn.batch_matmul", 6, ignored=("transpose_a", "transpose_b"))
+def batch_matmul(
+    x: relax.Expr,
+    y: relax.Expr,
+    x_zero_point: relax.Expr,
+    y_zero_point: relax.Expr,
+    x_scale: relax.Expr,
+    y_scale: relax.Expr,
+    out_dtype: str = "int32",
+) -> relax.Expr:
+    """x * transposed y for each matrix of a batch, without the scales."""
+    name = _accumulator(out_dtype)
+    return plain_batch_matmul(
+        centred(x, x_zero_point, -1, name), centred(y, y_zero_point, -1, name), name, False, True
+    )
+
+
+@operator("qnn.avg_pool2d", 5, prepare=window_attributes(2))
+def avg_pool2d(
+    data: relax.Expr,
+    input_scale: relax.Expr,
+    input_zero_point: relax.Expr,
+    output_scale: relax.Expr,
+    output_zero_point: relax.Expr,
+    pool_size: Any,
+    strides: Any = (1, 1),
+    padding: Any = (0, 0),
+    dilation: Any = (1, 1),
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    layout: str = "NCHW",
+    out_layout: str = "",
+) -> relax.Expr:
+    """Means of windows; from the input's scale to the output's."""
+    value = centred(data, input_zero_point, -1, "int32")
+    pooled = plain_avg_pool2d(
+        value, pool_size, strides, dilation, padding, layout, out_layout, ceil_mode,
+        count_include_pad,
+    )  # fmt: skip
+    return requantize(
+        typed(pooled),
+        input_scale,
+        relax.const(0, "int32"),
+        output_scale,
+        output_zero_point,
+        out_dtype=dtype(data),
+    )

@@ -1,0 +1,3 @@
+"""`relay.random`: random numbers from explicit keys."""
+
+from __future__ import annotations

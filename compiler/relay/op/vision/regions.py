@@ -1,0 +1,118 @@
+"""Pooling of regions of interest."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import relax, te, tirx, topi
+
+from ...infer import typed
+from ..kernel import kernel
+from ..nn.layouts import convert
+from ..registry import operator, unavailable
+from ..shapes import integers
+
+_roi_align = kernel(
+    "vision.roi_align",
+    lambda data, rois, **attrs: topi.vision.roi_align(
+        data,
+        rois,
+        attrs["pooled_size"],
+        attrs["spatial_scale"],
+        attrs["mode"],
+        attrs["sample_ratio"],
+        False,
+        attrs["layout"],
+    ),
+)
+
+
+@operator("vision.roi_align", 2, how="TOPI")
+def roi_align(
+    data: relax.Expr,
+    rois: relax.Expr,
+    pooled_size: Any,
+    spatial_scale: float,
+    sample_ratio: int = -1,
+    layout: str = "NCHW",
+    mode: str = "avg",
+) -> relax.Expr:
+    """Regions (batch, corners) pooled to one size from samples by bilinear interpolation."""
+    return _roi_align(
+        data,
+        rois,
+        pooled_size=integers(pooled_size, 2),
+        spatial_scale=float(spatial_scale),
+        sample_ratio=int(sample_ratio),
+        layout=layout,
+        mode=mode,
+    )
+
+
+def _roi_pool_compute(
+    data: te.Tensor, rois: te.Tensor, pooled_size: list[int], spatial_scale: float
+) -> te.Tensor:
+    """The largest value in each cell of a region, 0 in an empty cell.
+
+    The cells' borders are computed in integers, where rounding can't move them.
+    """
+    _, channels, *size = data.shape
+    name = rois.dtype
+    row = te.reduce_axis((0, size[0]), "row")
+    column = te.reduce_axis((0, size[1]), "column")
+
+    def corner(roi: Any, index: int) -> Any:
+        scaled = rois(roi, index) * tirx.const(spatial_scale, name) + tirx.const(0.5, name)
+        return tirx.Cast("int32", tirx.floor(scaled))
+
+    def border(roi: Any, cell: Any, axis: int) -> tuple[Any, Any]:
+        start, end = corner(roi, 2 - axis), corner(roi, 4 - axis)
+        span, count = tirx.max(end - start + 1, 1), pooled_size[axis]
+        cell, last = tirx.Cast("int32", cell), tirx.Cast("int32", size[axis])
+        first = start + tirx.floordiv(cell * span, count)
+        stop = start + tirx.floordiv((cell + 1) * span + count - 1, count)
+        return tuple(tirx.min(tirx.max(each, 0), last) for each in (first, stop))
+
+    def element(roi: Any, channel: Any, i: Any, j: Any) -> Any:
+        top, bottom = border(roi, i, 0)
+        left, right = border(roi, j, 1)
+        inside = tirx.all(top <= row, row < bottom, left <= column, column < right)
+        batch = tirx.Cast("int32", rois(roi, 0))
+        lowest = tirx.min_value(data.dtype)
+        return tirx.if_then_else(inside, data(batch, channel, row, column), lowest)
+
+    shape = (rois.shape[0], channels, *pooled_size)
+    largest = te.compute(shape, lambda *at: te.max(element(*at), axis=[row, column]), "largest")
+
+    def result(roi: Any, channel: Any, i: Any, j: Any) -> Any:
+        top, bottom = border(roi, i, 0)
+        left, right = border(roi, j, 1)
+        empty = tirx.any(bottom <= top, right <= left)
+        zero = tirx.const(0.0, data.dtype)
+        return tirx.if_then_else(empty, zero, largest(roi, channel, i, j))
+
+    return te.compute(shape, result, "roi_pool")
+
+
+_roi_pool = kernel("vision.roi_pool", _roi_pool_compute)
+
+
+@operator("vision.roi_pool", 2, how="TE")
+def roi_pool(
+    data: relax.Expr,
+    rois: relax.Expr,
+    pooled_size: Any,
+    spatial_scale: float,
+    layout: str = "NCHW",
+) -> relax.Expr:
+    """Regions (batch, corners) pooled to one size by the largest value of each cell."""
+    result = _roi_pool(
+        convert(data, layout, "NCHW"),
+        rois,
+        pooled_size=integers(pooled_size, 2),
+        spatial_scale=float(spatial_scale),
+    )
+    return convert(typed(result), "NCHW", layout)
+
+
+proposal = unavailable("vision.proposal", "region proposals of Faster R-CNN are not written yet")

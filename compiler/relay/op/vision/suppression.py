@@ -1,0 +1,525 @@
+"""Non-maximum suppression."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import relax, te, tirx
+from tvm.script.ir_builder import IRBuilder
+from tvm.script.ir_builder import tirx as T
+
+from ....errors import RelayTypeError
+from ...expr import TupleWrapper
+from ...infer import typed
+from ..kernel import kernel
+from ..registry import operator
+from ..shapes import dtype, extents, number
+from ..transform import cast_to
+
+op = relax.op
+
+
+def _scalar(value: Any, name: str) -> relax.Expr:
+    if not isinstance(value, relax.Expr):
+        return number(value, name)
+    value = cast_to(value, name)
+    return typed(op.reshape(value, [])) if extents(value) else value
+
+
+def _discarded(data: te.Tensor, threshold: te.Tensor, id_index: int, score_index: int) -> Any:
+    """0 for rows that count and 1 for others."""
+
+    def value(batch: Any, row: Any) -> Any:
+        counts = [data(batch, row, score_index) > threshold()]
+        if id_index >= 0:
+            counts.append(data(batch, row, id_index) >= tirx.const(0, data.dtype))
+        return tirx.if_then_else(tirx.all(*counts), tirx.const(0, "int32"), tirx.const(1, "int32"))
+
+    return te.compute(data.shape[:2], value, name="discarded")
+
+
+def _compacted(data: te.Tensor, order: te.Tensor, count: te.Tensor) -> list[te.Tensor]:
+    """The first count[batch] rows of an order, then rows of -1, and where they were."""
+    rows = te.compute(
+        data.shape,
+        lambda b, r, c: tirx.if_then_else(
+            r < count(b), data(b, order(b, r), c), tirx.const(-1.0, data.dtype)
+        ),
+        name="valid_rows",
+    )
+    places = te.compute(
+        data.shape[:2],
+        lambda b, r: tirx.if_then_else(r < count(b), order(b, r), tirx.const(-1, "int32")),
+        name="valid_places",
+    )
+    return [rows, places]
+
+
+_discarded_kernel = kernel("vision.discarded", _discarded)
+_compacted_kernel = kernel("vision.compacted", _compacted)
+
+
+@operator("vision.get_valid_counts", 2, wraps=True, ignored=("score_threshold",), how="TE")
+def get_valid_counts(
+    data: relax.Expr, score_threshold: Any, id_index: int = 0, score_index: int = 1
+) -> relax.Expr:
+    """How many rows have a score above the threshold, these rows first, and where they were."""
+    threshold = _scalar(score_threshold, dtype(data))
+    discarded = typed(
+        _discarded_kernel(data, threshold, id_index=int(id_index), score_index=int(score_index))
+    )
+    order = typed(op.argsort(discarded, 1, False, "int32"))
+    kept = cast_to(typed(op.equal(discarded, number(0, "int32"))), "int32")
+    count = typed(op.sum(kept, [1]))
+    rows = typed(_compacted_kernel(data, order, count))
+    parts = [typed(relax.TupleGetItem(rows, index)) for index in range(2)]
+    return relax.Tuple([count, *parts])
+
+
+def _overlap(boxes: Any, batch: Any, first: Any, second: Any, start: int) -> Any:
+    """Intersection over union of two boxes given by any two opposite corners."""
+    low, high = [], []
+    for index in (first, second):
+        low.append([_extreme(tirx.min, boxes, batch, index, start + axis) for axis in range(2)])
+        high.append([_extreme(tirx.max, boxes, batch, index, start + axis) for axis in range(2)])
+    zero = tirx.const(0.0, boxes.dtype)
+    both, areas = tirx.const(1.0, boxes.dtype), []
+    for axis in range(2):
+        span = tirx.min(high[0][axis], high[1][axis]) - tirx.max(low[0][axis], low[1][axis])
+        both = both * tirx.max(span, zero)
+    for index in range(2):
+        areas.append((high[index][0] - low[index][0]) * (high[index][1] - low[index][1]))
+    union = areas[0] + areas[1] - both
+    return tirx.if_then_else(union <= zero, zero, both / union)
+
+
+def _extreme(function: Any, boxes: Any, batch: Any, index: Any, axis: int) -> Any:
+    return function(boxes[batch, index, axis], boxes[batch, index, axis + 2])
+
+
+def _as_vector(scalar: te.Tensor) -> te.Tensor:
+    return te.compute((1,), lambda _: scalar(), name="limit")
+
+
+def _select(
+    boxes: te.Tensor,
+    order: te.Tensor,
+    counts: te.Tensor,
+    iou_threshold: te.Tensor,
+    limit: te.Tensor,
+    start: int,
+    id_index: int,
+    rows_per_batch: int,
+) -> list[te.Tensor]:
+    """Greedy suppression of each row of `order`: places in `order` that stay, and how many.
+
+    The first counts[row] boxes of a row are looked at, best first. A box stays unless it overlaps
+    one that stayed before, of the same class if there is an `id_index`, by `iou_threshold` or
+    more; `limit` of them stay at most, all if it is negative.
+    """
+    rows, size = order.shape
+
+    def build(ins: Any, outs: Any) -> Any:
+        with IRBuilder() as builder:
+            box, rank, count_of, iou, most = (T.buffer_proxy(each) for each in ins)
+            chosen, chosen_count = (T.buffer_proxy(each) for each in outs)
+            with T.parallel(0, rows) as row:
+                batch = tirx.floordiv(row, rows_per_batch)
+                kept = T.buffer_proxy(T.alloc_buffer((1,), "int32", scope="local"))
+                stays = T.buffer_proxy(T.alloc_buffer((1,), "int32", scope="local"))
+                kept[0] = T.int32(0)
+                with T.serial(0, size) as place:
+                    chosen[row, place] = T.int32(-1)
+                with T.serial(0, size) as place:
+                    open_ = tirx.any(most[0] < 0, kept[0] < most[0])
+                    with T.If(tirx.all(place < count_of[row], open_)), T.Then():
+                        stays[0] = T.int32(1)
+                        with T.serial(0, kept[0]) as before:
+                            other = rank[row, chosen[row, before]]
+                            own = rank[row, place]
+                            close = _overlap(box, batch, own, other, start) >= iou[0]
+                            if id_index >= 0:
+                                close = tirx.all(
+                                    close,
+                                    box[batch, own, id_index] == box[batch, other, id_index],
+                                )
+                            with T.If(close), T.Then():
+                                stays[0] = T.int32(0)
+                        with T.If(stays[0] == 1), T.Then():
+                            chosen[row, kept[0]] = tirx.Cast("int32", place)
+                            kept[0] = kept[0] + 1
+                chosen_count[row] = kept[0]
+            return builder.get()
+
+    return te.extern(
+        [(rows, size), (rows,)],
+        [boxes, order, counts, _as_vector(iou_threshold), _as_vector(limit)],
+        build,
+        dtype=["int32", "int32"],
+        name="select_boxes",
+    )
+
+
+_select_kernel = kernel("vision.select_boxes", _select)
+
+
+def _scores_of(data: te.Tensor, counts: te.Tensor, score_index: int) -> te.Tensor:
+    """Scores of the first counts[batch] rows; the others come last in descending order."""
+    return te.compute(
+        data.shape[:2],
+        lambda b, r: tirx.if_then_else(
+            r < counts(b), data(b, r, score_index), tirx.min_value(data.dtype)
+        ),
+        name="scores",
+    )
+
+
+_scores_kernel = kernel("vision.scores_of", _scores_of)
+
+
+def _kept_places(
+    chosen: te.Tensor, order: te.Tensor, counts: te.Tensor, indices: te.Tensor
+) -> te.Tensor:
+    """What `indices` says about the chosen boxes, then -1."""
+    return te.compute(
+        chosen.shape,
+        lambda b, r: tirx.if_then_else(
+            r < counts(b),
+            indices(b, order(b, tirx.max(chosen(b, r), tirx.const(0, "int32")))),
+            tirx.const(-1, "int32"),
+        ),
+        name="kept_indices",
+    )
+
+
+def _kept_rows(
+    data: te.Tensor,
+    chosen: te.Tensor,
+    order: te.Tensor,
+    kept: te.Tensor,
+    looked_at: te.Tensor,
+    to_top: bool,
+) -> te.Tensor:
+    """Boxes in descending order with -1 where one was suppressed, or the chosen ones first."""
+    minus = tirx.const(-1.0, data.dtype)
+    first = lambda place: tirx.max(place, tirx.const(0, "int32"))  # noqa: E731
+    if to_top:
+        return te.compute(
+            data.shape,
+            lambda b, r, c: tirx.if_then_else(
+                r < kept(b), data(b, order(b, first(chosen(b, r))), c), minus
+            ),
+            name="kept_rows",
+        )
+    other = te.reduce_axis((0, chosen.shape[1]), "other")
+    hit = te.compute(
+        chosen.shape,
+        lambda b, r: te.max(
+            tirx.Select(chosen(b, other) == r.astype("int32"), 1, 0).astype("int32"), axis=other
+        ),
+        name="is_kept",
+    )
+    return te.compute(
+        data.shape,
+        lambda b, r, c: tirx.if_then_else(
+            tirx.all(hit(b, r) == 1, r < looked_at(b)), data(b, order(b, r), c), minus
+        ),
+        name="rows",
+    )
+
+
+_kept_places_kernel = kernel("vision.kept_places", _kept_places)
+_kept_rows_kernel = kernel("vision.kept_rows", _kept_rows)
+
+
+@operator("vision.non_max_suppression", 5, how="TE")
+def suppressed(
+    data: relax.Expr,
+    valid_count: relax.Expr,
+    indices: relax.Expr,
+    max_output_size: Any = -1,
+    iou_threshold: Any = 0.5,
+    force_suppress: bool = False,
+    top_k: int = -1,
+    coord_start: int = 2,
+    score_index: int = 1,
+    id_index: int = 0,
+    return_indices: bool = True,
+    invalid_to_bottom: bool = False,
+) -> relax.Expr:
+    """`non_max_suppression`, with a tuple as one expression."""
+    scores = typed(_scores_kernel(data, valid_count, score_index=int(score_index)))
+    order = typed(op.argsort(scores, 1, True, "int32"))
+    counts = valid_count
+    if int(top_k) > 0:
+        counts = typed(op.minimum(counts, number(int(top_k), "int32")))
+    chosen = typed(
+        _select_kernel(
+            data,
+            order,
+            counts,
+            _scalar(iou_threshold, dtype(data)),
+            _scalar(max_output_size, "int32"),
+            start=int(coord_start),
+            id_index=-1 if force_suppress else int(id_index),
+            rows_per_batch=1,
+        )
+    )
+    places, kept = (typed(relax.TupleGetItem(chosen, index)) for index in range(2))
+    if return_indices:
+        where = typed(_kept_places_kernel(places, order, kept, indices))
+        return relax.Tuple([where, typed(op.expand_dims(kept, 1))])
+    return _kept_rows_kernel(data, places, order, kept, counts, to_top=bool(invalid_to_bottom))
+
+
+def non_max_suppression(
+    data: relax.Expr,
+    valid_count: relax.Expr,
+    indices: relax.Expr,
+    max_output_size: Any = -1,
+    iou_threshold: Any = 0.5,
+    force_suppress: bool = False,
+    top_k: int = -1,
+    coord_start: int = 2,
+    score_index: int = 1,
+    id_index: int = 0,
+    return_indices: bool = True,
+    invalid_to_bottom: bool = False,
+) -> Any:
+    """Boxes (class, score, corners) without those that a better one of their class covers.
+
+    Returns the chosen indices and how many they are, or the rows with -1 in place of others.
+    """
+    result = suppressed(
+        data, valid_count, indices, max_output_size, iou_threshold, force_suppress, top_k,
+        coord_start, score_index, id_index, return_indices, invalid_to_bottom,
+    )  # fmt: skip
+    return TupleWrapper(result, 2) if return_indices else result
+
+
+def _by_class(
+    boxes: relax.Expr, scores: relax.Expr, limit: Any, iou_threshold: Any, score_threshold: Any
+) -> tuple[relax.Expr, relax.Expr, relax.Expr, relax.Expr]:
+    """Suppression of each class by itself: sorted scores, order, chosen places and counts.
+
+    All have one row for each batch and class.
+    """
+    batch, classes, size = extents(scores)
+    flat = typed(op.reshape(scores, [batch * classes, size]))
+    order = typed(op.argsort(flat, 1, True, "int32"))
+    ranked = typed(op.gather_elements(flat, order, 1))
+    above = typed(op.greater(ranked, _scalar(score_threshold, dtype(scores))))
+    counts = typed(op.sum(cast_to(above, "int32"), [1]))
+    chosen = typed(
+        _select_kernel(
+            boxes,
+            order,
+            counts,
+            _scalar(iou_threshold, dtype(boxes)),
+            _scalar(limit, "int32"),
+            start=0,
+            id_index=-1,
+            rows_per_batch=classes,
+        )
+    )
+    places, kept = (typed(relax.TupleGetItem(chosen, index)) for index in range(2))
+    return ranked, order, places, kept
+
+
+def _listed(
+    ranked: te.Tensor,
+    order: te.Tensor,
+    places: te.Tensor,
+    ends: te.Tensor,
+    classes: int,
+    with_scores: bool,
+) -> Any:
+    """The chosen boxes class by class: (batch, class, box), or (class, box) and score."""
+    rows, size = order.shape
+    group = classes if with_scores else rows
+    batches = tirx.floordiv(rows, group)
+    row = te.reduce_axis((0, group), "row")
+    passed = te.compute(
+        (batches, group * size),
+        lambda b, at: te.sum(
+            (ends(b * group + row) <= at.astype("int64")).astype("int64"), axis=row
+        ),
+        name="rows_passed",
+    )
+
+    def source(batch: Any, at: Any) -> tuple[Any, Any]:
+        own = batch * group + tirx.min(passed(batch, at), tirx.Cast("int64", group) - 1)
+        zero = tirx.const(0, "int64")
+        before = tirx.if_then_else(passed(batch, at) > 0, ends(tirx.max(own - 1, zero)), zero)
+        place = tirx.max(tirx.min(at.astype("int64") - before, tirx.Cast("int64", size) - 1), zero)
+        return own, tirx.max(places(own, place), tirx.const(0, "int32"))
+
+    def exists(batch: Any, at: Any) -> Any:
+        return at.astype("int64") < ends(batch * group + group - 1)
+
+    def index(batch: Any, at: Any, column: Any) -> Any:
+        own, place = source(batch, at)
+        fields = [tirx.floormod(own, classes), order(own, place).astype("int64")]
+        if not with_scores:
+            fields.insert(0, tirx.floordiv(own, classes))
+        result = fields[-1]
+        for at_column in reversed(range(len(fields) - 1)):
+            result = tirx.if_then_else(column == at_column, fields[at_column], result)
+        result = result.astype("int64")
+        return tirx.if_then_else(exists(batch, at), result, tirx.const(0, "int64"))
+
+    def score(batch: Any, at: Any) -> Any:
+        value = ranked(*source(batch, at))
+        return tirx.if_then_else(exists(batch, at), value, tirx.const(0.0, ranked.dtype))
+
+    if not with_scores:
+        listed = te.compute(
+            (group * size, 3),
+            lambda at, column: index(tirx.const(0, "int64"), at, column),
+            name="selected",
+        )
+        return listed
+    listed = te.compute((batches, group * size, 2), index, name="selected")
+    scores = te.compute((batches, group * size), score, name="selected_scores")
+    return [listed, scores]
+
+
+_listed_kernel = kernel("vision.listed_boxes", _listed)
+
+
+@operator("vision.all_class_non_max_suppression", 5, wraps=True, how="TE")
+def all_class_non_max_suppression(
+    boxes: relax.Expr,
+    scores: relax.Expr,
+    max_output_boxes_per_class: Any = -1,
+    iou_threshold: Any = -1.0,
+    score_threshold: Any = -1.0,
+    output_format: str = "onnx",
+) -> relax.Expr:
+    """Suppression of each class by itself.
+
+    Format "onnx" gives rows (batch, class, box) and how many of them count, "tensorflow" rows
+    (class, box), scores and how many of them count, for each batch.
+    """
+    if output_format not in ("onnx", "tensorflow"):
+        raise RelayTypeError(f"output_format must be onnx or tensorflow, not {output_format!r}")
+    batch, classes, _ = extents(scores)
+    ranked, order, places, kept = _by_class(
+        boxes, scores, max_output_boxes_per_class, iou_threshold, score_threshold
+    )
+    wide = cast_to(kept, "int64")
+    by_batch = output_format == "tensorflow"
+    if by_batch:
+        table = typed(op.reshape(wide, [batch, classes]))
+        ends = typed(op.reshape(typed(op.cumsum(table, 1, "int64")), [batch * classes]))
+        totals = typed(op.sum(table, [1]))
+    else:
+        ends = typed(op.cumsum(wide, 0, "int64"))
+        totals = typed(op.sum(wide, [0], True))
+    listed = typed(
+        _listed_kernel(ranked, order, places, ends, classes=classes, with_scores=by_batch)
+    )
+    if not by_batch:
+        return relax.Tuple([listed, totals])
+    parts = [typed(relax.TupleGetItem(listed, index)) for index in range(2)]
+    return relax.Tuple([*parts, totals])
+
+
+def _candidates(ranked: te.Tensor, places: te.Tensor, kept: te.Tensor, classes: int) -> te.Tensor:
+    """Scores of the chosen boxes of all classes of a batch in one row, -1 where there is none."""
+    rows, size = ranked.shape
+    return te.compute(
+        (tirx.floordiv(rows, classes), classes * size),
+        lambda b, at: tirx.if_then_else(
+            tirx.floormod(at, size) < kept(b * classes + tirx.floordiv(at, size)),
+            ranked(
+                b * classes + tirx.floordiv(at, size),
+                tirx.max(
+                    places(b * classes + tirx.floordiv(at, size), tirx.floormod(at, size)),
+                    tirx.const(0, "int32"),
+                ),
+            ),
+            tirx.const(-1.0, ranked.dtype),
+        ),
+        name="candidates",
+    )
+
+
+def _best_boxes(
+    boxes: te.Tensor,
+    candidates: te.Tensor,
+    best: te.Tensor,
+    order: te.Tensor,
+    places: te.Tensor,
+    totals: te.Tensor,
+    classes: int,
+    count: int,
+) -> list[te.Tensor]:
+    """Boxes, classes and scores of the best candidates of each batch, then zeros."""
+    size = order.shape[1]
+    batch, name = boxes.shape[0], boxes.dtype
+
+    def at(b: Any, row: Any) -> Any:
+        return best(b, tirx.min(row, best.shape[1] - 1))
+
+    def if_any(b: Any, row: Any, value: Any) -> Any:
+        return tirx.if_then_else(row < totals(b), value, tirx.const(0, name))
+
+    def box(b: Any, row: Any, side: Any) -> Any:
+        own = b * classes + tirx.floordiv(at(b, row), size)
+        place = tirx.max(places(own, tirx.floormod(at(b, row), size)), tirx.const(0, "int32"))
+        return if_any(b, row, boxes(b, order(own, place), side))
+
+    return [
+        te.compute((batch, count, 4), box, name="best_boxes"),
+        te.compute(
+            (batch, count),
+            lambda b, row: if_any(b, row, tirx.floordiv(at(b, row), size).astype(name)),
+            name="best_classes",
+        ),
+        te.compute(
+            (batch, count),
+            lambda b, row: if_any(b, row, candidates(b, at(b, row))),
+            name="best_scores",
+        ),
+    ]
+
+
+_candidates_kernel = kernel("vision.candidates", _candidates)
+_best_boxes_kernel = kernel("vision.best_boxes", _best_boxes)
+
+
+@operator("vision.regular_non_max_suppression", 2, wraps=True, how="TE")
+def regular_non_max_suppression(
+    boxes: relax.Expr,
+    scores: relax.Expr,
+    max_detections_per_class: int,
+    max_detections: int,
+    num_classes: int,
+    iou_threshold: float,
+    score_threshold: float,
+) -> relax.Expr:
+    """Suppression of each class, then the best of all classes, as in TFLite.
+
+    Scores are (batch, boxes, classes); the first classes beyond `num_classes` are background.
+    Returns boxes, classes, scores and how many of them count.
+    """
+    batch, _, given = extents(scores)
+    count = int(max_detections)
+    classes = int(num_classes)
+    if given != classes:
+        scores = typed(op.strided_slice(scores, [2], [given - classes], [given], [1]))
+    by_class = typed(op.permute_dims(scores, [0, 2, 1]))
+    ranked, order, places, kept = _by_class(
+        boxes, by_class, int(max_detections_per_class), float(iou_threshold), float(score_threshold)
+    )
+    candidates = typed(_candidates_kernel(ranked, places, kept, classes=classes))
+    best = typed(op.argsort(candidates, 1, True, "int32"))
+    table = typed(op.reshape(kept, [batch, classes]))
+    totals = typed(op.minimum(typed(op.sum(table, [1])), number(count, "int32")))
+    found = typed(
+        _best_boxes_kernel(
+            boxes, candidates, best, order, places, totals, classes=classes, count=count
+        )
+    )
+    return relax.Tuple([*(typed(relax.TupleGetItem(found, i)) for i in range(3)), totals])

@@ -1,0 +1,104 @@
+"""Random weights for the networks, the same as Relay made from the same seed."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relax
+
+from ...errors import RelayError
+from ...graph.constants import static_shape
+
+
+class Initializer:
+    """Fills arrays by the ends of their names: weight, bias, gamma, beta, mean, var."""
+
+    def __init__(self, **kwargs: Any):
+        self._kwargs = kwargs
+
+    def __call__(self, desc: str, arr: np.ndarray) -> None:
+        """Fill `arr`, which belongs to the parameter `desc`."""
+        if desc.endswith("weight"):
+            self._init_weight(desc, arr)
+        elif desc.endswith(("bias", "beta", "mean")):
+            arr[:] = 0.0
+        elif desc.endswith(("gamma", "var")):
+            arr[:] = 1.0
+        else:
+            raise RelayError(
+                f"parameter {desc!r}: names end in weight, bias, gamma, beta, mean or var"
+            )
+
+    def _init_weight(self, name: str, arr: np.ndarray) -> None:
+        raise NotImplementedError(f"{type(self).__name__} does not say how weights are filled")
+
+
+class Xavier(Initializer):
+    """Uniform or normal weights whose spread depends on the number of inputs and outputs.
+
+    Source: Glorot and Bengio, "Understanding the difficulty of training deep feedforward neural
+    networks" (2010).
+    """
+
+    def __init__(
+        self, rnd_type: str = "uniform", factor_type: str = "avg", magnitude: float = 3
+    ) -> None:
+        super().__init__(rnd_type=rnd_type, factor_type=factor_type, magnitude=magnitude)
+        self.rnd_type = rnd_type
+        self.factor_type = factor_type
+        self.magnitude = float(magnitude)
+
+    def _init_weight(self, name: str, arr: np.ndarray) -> None:
+        shape = arr.shape
+        if len(shape) < 2:
+            raise RelayError(f"parameter {name!r} of shape {shape} needs two dimensions or more")
+        window = math.prod(shape[2:])
+        fan_in, fan_out = shape[1] * window, shape[0] * window
+        factors = {"avg": (fan_in + fan_out) / 2.0, "in": fan_in, "out": fan_out}
+        if self.factor_type not in factors:
+            raise RelayError(f"factor_type must be avg, in or out, not {self.factor_type!r}")
+        factor = float(window) if "depthwise" in name else factors[self.factor_type]
+        scale = math.sqrt(self.magnitude / factor)
+        if self.rnd_type == "uniform":
+            arr[:] = np.random.uniform(-scale, scale, size=shape)
+        elif self.rnd_type == "gaussian":
+            arr[:] = np.random.normal(0, scale, size=shape)
+        else:
+            raise RelayError(f"rnd_type must be uniform or gaussian, not {self.rnd_type!r}")
+
+
+class Constant(Initializer):
+    """Weights that are all one over the number of elements."""
+
+    def _init_weight(self, name: str, arr: np.ndarray) -> None:
+        arr[:] = 1.0 / arr.size
+
+
+def create_workload(
+    net: relax.Function, initializer: Initializer | None = None, seed: int = 0
+) -> tuple[tvm.IRModule, dict[str, Any]]:
+    """A module of a network, and values for all parameters but `data`.
+
+    Parameters
+    ----------
+    initializer
+        How parameters are filled; `Xavier()` by default.
+    seed : int
+        Seed of numpy's global generator: equal seeds give the weights that Relay made.
+    """
+    initializer = initializer or Xavier()
+    np.random.seed(seed)
+    params = {}
+    for var in net.params:
+        if var.name == "data":
+            continue
+        shape = static_shape(var)
+        if shape is None:
+            raise RelayError(f"parameter {var.name!r} has no known shape")
+        values = np.zeros(shape, str(var.ty.dtype))
+        initializer(str(var.name), values)
+        params[str(var.name)] = tvm.runtime.tensor(values)
+    return tvm.IRModule({"main": net.with_attr("global_symbol", "main")}), params

@@ -1,0 +1,77 @@
+"""Operators with their parameters, which are named after the layer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import relax
+
+from ...errors import RelayError
+from ..expr import var
+from ..op import nn
+
+
+def batch_norm_infer(
+    data: relax.Expr,
+    gamma: relax.Expr | None = None,
+    beta: relax.Expr | None = None,
+    moving_mean: relax.Expr | None = None,
+    moving_var: relax.Expr | None = None,
+    **kwargs: Any,
+) -> relax.Expr:
+    """Batch normalisation in inference; `name=` names the parameters that are not given."""
+    name = kwargs.pop("name")
+    given = {"gamma": gamma, "beta": beta, "moving_mean": moving_mean, "moving_var": moving_var}
+    parameters = {
+        key: var(f"{name}_{key}") if value is None else value for key, value in given.items()
+    }
+    return nn.batch_norm(data, **parameters, **kwargs)[0]
+
+
+def conv2d(data: relax.Expr, weight: relax.Expr | None = None, **kwargs: Any) -> relax.Expr:
+    """conv2d; `name=` names the weight if none is given."""
+    name = kwargs.pop("name")
+    return nn.conv2d(data, var(f"{name}_weight") if weight is None else weight, **kwargs)
+
+
+def conv3d(data: relax.Expr, weight: relax.Expr | None = None, **kwargs: Any) -> relax.Expr:
+    """conv3d; `name=` names the weight if none is given."""
+    name = kwargs.pop("name")
+    return nn.conv3d(data, var(f"{name}_weight") if weight is None else weight, **kwargs)
+
+
+def conv2d_transpose(
+    data: relax.Expr, weight: relax.Expr | None = None, **kwargs: Any
+) -> relax.Expr:
+    """conv2d_transpose; `name=` names the weight if none is given."""
+    name = kwargs.pop("name")
+    return nn.conv2d_transpose(data, var(f"{name}_weight") if weight is None else weight, **kwargs)
+
+
+def dense_add_bias(
+    data: relax.Expr,
+    weight: relax.Expr | None = None,
+    bias: relax.Expr | None = None,
+    units: int | None = None,
+    **kwargs: Any,
+) -> relax.Expr:
+    """dense and bias; `name=` names the parameters that are not given."""
+    name = kwargs.pop("name")
+    weight = var(f"{name}_weight") if weight is None else weight
+    bias = var(f"{name}_bias") if bias is None else bias
+    return nn.bias_add(nn.dense(data, weight, units, **kwargs), bias, axis=-1)
+
+
+_KERNEL_LAYOUTS = {
+    "NCHW": ("OIHW", "OIHW"),
+    "NCDHW": ("OIDHW", "OIDHW"),
+    "NHWC": ("HWIO", "HWOI"),
+    "NDHWC": ("DHWIO", "DHWOI"),
+}
+
+
+def conv_kernel_layout(data_layout: str, is_depthwise: bool = False) -> str:
+    """The kernel layout that goes with a data layout."""
+    if data_layout not in _KERNEL_LAYOUTS:
+        raise RelayError(f"there is no kernel layout for the data layout {data_layout!r}")
+    return _KERNEL_LAYOUTS[data_layout][int(is_depthwise)]

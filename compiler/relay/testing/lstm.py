@@ -1,0 +1,50 @@
+"""Steps of a long short-term memory, each with weights of its own.
+
+Hochreiter and Schmidhuber, "Long Short-Term Memory" (1997).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm
+from tvm import relax
+
+from .. import op
+from ..analysis import free_vars
+from ..expr import var
+from ..function import Function
+from .init import create_workload
+from .layers import dense_add_bias
+
+
+def lstm_cell(
+    inputs: relax.Expr, hidden: relax.Expr, cell: relax.Expr, num_hidden: int, name: str
+) -> tuple[relax.Expr, relax.Expr]:
+    """The next hidden and cell states; the gates are input, forget, transform and output."""
+    from_input = dense_add_bias(data=inputs, units=num_hidden * 4, name=f"i2h_{name}")
+    from_hidden = dense_add_bias(data=hidden, units=num_hidden * 4, name=f"h2h_{name}")
+    gates = op.split(op.add(from_input, from_hidden), indices_or_sections=4, axis=1)
+    in_gate, forget_gate = op.sigmoid(gates[0]), op.sigmoid(gates[1])
+    in_transform, out_gate = op.tanh(gates[2]), op.sigmoid(gates[3])
+    next_cell = op.add(op.multiply(forget_gate, cell), op.multiply(in_gate, in_transform))
+    return op.multiply(out_gate, op.tanh(next_cell)), next_cell
+
+
+def get_net(
+    iterations: int, num_hidden: int, batch_size: int = 1, dtype: str = "float32"
+) -> relax.Function:
+    """`iterations` steps, each with an input called data; the result is the last hidden state."""
+    zeros = op.zeros((batch_size, num_hidden), dtype)
+    hidden, cell = zeros, zeros
+    for index in range(iterations):
+        data = var("data", shape=(batch_size, num_hidden), dtype=dtype)
+        hidden, cell = lstm_cell(data, hidden, cell, num_hidden, str(index))
+    return Function(free_vars(hidden), hidden)
+
+
+def get_workload(
+    iterations: int, num_hidden: int, batch_size: int = 1, dtype: str = "float32"
+) -> tuple[tvm.IRModule, dict[str, Any]]:
+    """The network as a module, and its parameters."""
+    return create_workload(get_net(iterations, num_hidden, batch_size, dtype))

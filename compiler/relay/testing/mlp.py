@@ -1,0 +1,43 @@
+"""A perceptron with two hidden layers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import tvm
+from tvm import relax
+
+from ..analysis import free_vars
+from ..expr import var
+from ..function import Function
+from ..op import nn
+from .init import create_workload
+
+
+def get_net(
+    batch_size: int,
+    num_classes: int = 10,
+    image_shape: Sequence[int] = (1, 28, 28),
+    dtype: str = "float32",
+) -> relax.Function:
+    """The network: layers of 128, 64 and `num_classes` units."""
+    data = var("data", shape=(batch_size, *image_shape), dtype=dtype)
+    value = nn.batch_flatten(data)
+    for index, units in enumerate((128, 64, num_classes), 1):
+        value = nn.dense(value, var(f"fc{index}_weight"), units=units)
+        value = nn.bias_add(value, var(f"fc{index}_bias"), axis=-1)
+        if index < 3:
+            value = nn.relu(value)
+    net = nn.softmax(data=value)
+    return Function(free_vars(net), net)
+
+
+def get_workload(
+    batch_size: int,
+    num_classes: int = 10,
+    image_shape: Sequence[int] = (1, 28, 28),
+    dtype: str = "float32",
+) -> tuple[tvm.IRModule, dict[str, Any]]:
+    """The network as a module, and its parameters."""
+    return create_workload(get_net(batch_size, num_classes, image_shape, dtype))

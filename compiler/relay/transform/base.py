@@ -1,0 +1,70 @@
+"""What Relay's passes are made with here: passes by their old names over Relax modules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import tvm
+from tvm import relax
+
+from ..nest import function_of, nested
+
+FunctionChange = Callable[[relax.Function, tvm.IRModule], relax.Function]
+BodyChange = Callable[[relax.Expr], relax.Expr]
+
+
+def module_pass(name: str, opt_level: int, change: Callable[[tvm.IRModule], tvm.IRModule]) -> Any:
+    """A pass over whole modules."""
+
+    def run(mod: tvm.IRModule, _context: Any) -> tvm.IRModule:
+        return change(mod)
+
+    return tvm.transform.module_pass(run, opt_level=opt_level, name=name)
+
+
+def function_wise(name: str, opt_level: int, change: FunctionChange) -> Any:
+    """A pass over the Relax functions of a module; those that stay the same stay as they are."""
+
+    def run(mod: tvm.IRModule) -> tvm.IRModule:
+        return map_functions(mod, change)
+
+    return module_pass(name, opt_level, run)
+
+
+def body_wise(name: str, opt_level: int, change: BodyChange) -> Any:
+    """A pass that rewrites the nested body of every function."""
+
+    def run(function: relax.Function, _mod: tvm.IRModule) -> relax.Function:
+        return with_body(function, change)
+
+    return function_wise(name, opt_level, run)
+
+
+def with_body(function: relax.Function, change: BodyChange) -> relax.Function:
+    """The function over a changed body; itself if the body stays."""
+    before = nested(function)
+    after = change(before)
+    return (
+        function if after.same_as(before) else function_of(function.params, after, function.attrs)
+    )
+
+
+def map_functions(mod: tvm.IRModule, change: FunctionChange) -> tvm.IRModule:
+    """The module with every Relax function changed, in dataflow form."""
+    changed = {}
+    for gvar, function in mod.functions_items():
+        if isinstance(function, relax.Function):
+            made = change(function, mod)
+            if not made.same_as(function):
+                changed[gvar] = made
+    if not changed:
+        return mod
+    return with_functions(mod, changed)
+
+
+def with_functions(mod: tvm.IRModule, changed: dict[Any, Any]) -> tvm.IRModule:
+    """The module with some functions replaced; calls follow them to their new types."""
+    functions = {gvar: changed.get(gvar, function) for gvar, function in mod.functions_items()}
+    made = tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos)
+    return relax.transform.ConvertToDataflow(min_size=1)(made)

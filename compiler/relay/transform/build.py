@@ -1,0 +1,64 @@
+"""Short forms in which the passes write the expressions they make."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from tvm import relax
+
+from ...graph.constants import array_of
+from .. import dialect
+from ..expr import const
+from ..infer import typed
+
+
+def op(name: str, *operands: relax.Expr, **attrs: Any) -> relax.Call:
+    """A call of a Relay operator."""
+    return dialect.call(name, list(operands), attrs)
+
+
+def again(call: relax.Call, operands: Sequence[relax.Expr], **changes: Any) -> relax.Call:
+    """The same call over other operands, with some attributes changed."""
+    return dialect.call(
+        dialect.relay_name(call), list(operands), {**dialect.attributes(call), **changes}
+    )
+
+
+def is_op(expr: Any, *names: str) -> bool:
+    """Whether an expression is a call of one of these Relay operators."""
+    return isinstance(expr, relax.Call) and dialect.relay_name(expr) in names
+
+
+def constant(value: Any, dtype: str) -> relax.Expr:
+    """A constant tensor of a dtype."""
+    return const(np.asarray(value, dtype), dtype)
+
+
+def array(expr: Any) -> np.ndarray | None:
+    """The array of a constant; None for anything else."""
+    return array_of(expr)
+
+
+def shape(expr: relax.Expr) -> list[int] | None:
+    """The shape, if all of it is known."""
+    ty = expr.ty
+    if not isinstance(ty, relax.TensorType) or ty.shape is None:
+        return None
+    extents = list(ty.shape.values)
+    return [int(extent) for extent in extents] if all(map(_is_number, extents)) else None
+
+
+def dtype(expr: relax.Expr) -> str:
+    """The dtype of a tensor; "" for what is none."""
+    return str(expr.ty.dtype) if isinstance(expr.ty, relax.TensorType) else ""
+
+
+def tuple_of(fields: Sequence[relax.Expr]) -> relax.Expr:
+    """A tuple that knows its type."""
+    return typed(relax.Tuple(list(fields)))
+
+
+def _is_number(extent: Any) -> bool:
+    return isinstance(extent, int) or type(extent).__name__ == "IntImm"

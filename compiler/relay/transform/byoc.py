@@ -1,0 +1,306 @@
+"""Giving parts of a module to other compilers: MergeComposite, AnnotateTarget,
+MergeCompilerRegions, PartitionGraph.
+
+What they decide ends in functions that `compiler.partition` outlines, the same that its own
+partitioners make; `relay.build` compiles them like those.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import tvm
+from tvm import relax
+
+from ...errors import RelayError
+from ...partition.outline import Group, outline
+from ...partition.relax_function import PROJECTION, TRANSPARENT, RelaxFunction
+from ..dataflow_pattern import DFPattern
+from ..flatten import Flattener
+from ..nest import handle, nested, operands, post_order, rewrite, with_operands
+from .base import body_wise, module_pass, with_functions
+from .regions import DEFAULT, Region, Regions, begin, compiler_of, end, is_begin, is_end
+
+PatternTable = Sequence[tuple[Any, ...]]
+
+
+def MergeComposite(pattern_table: PatternTable) -> Any:
+    """Put every match of a pattern into a function with the attribute `Composite`.
+
+    Parameters
+    ----------
+    pattern_table : list of (name, pattern) or (name, pattern, check)
+        In order of priority. `check(root)` may refuse a match.
+    """
+    rows = []
+    for row in pattern_table:
+        if len(row) not in (2, 3) or not isinstance(row[1], DFPattern):
+            raise RelayError(
+                "a row of a pattern table is (name, pattern) or (name, pattern, check)"
+            )
+        rows.append((str(row[0]), row[1], row[2] if len(row) == 3 else None))
+
+    def change(body: relax.Expr) -> relax.Expr:
+        for name, pattern, check in rows:
+            body = pattern.partition(body, {"Composite": name}, check or (lambda _: True))
+        return body
+
+    return body_wise("MergeComposite", 0, change)
+
+
+def AnnotateTarget(targets: str | Sequence[str], include_non_call_ops: bool = True) -> Any:
+    """Mark what each compiler takes by `annotation.compiler_begin` and `compiler_end`.
+
+    An operator is taken if its attribute `target.<compiler>` says so of the call, a composite
+    function if its name begins with `<compiler>.`. The first compiler of the list wins.
+    """
+    compilers = [targets] if isinstance(targets, str) else [str(each) for each in targets]
+
+    def change(body: relax.Expr) -> relax.Expr:
+        return _Annotator(compilers, include_non_call_ops).annotate(body)
+
+    return body_wise("AnnotateTarget", 0, change)
+
+
+def MergeCompilerRegions() -> Any:
+    """Make regions of one compiler that follow each other one, where no circle results."""
+    return body_wise("MergeCompilerRegions", 0, _merged)
+
+
+def PartitionGraph(mod_name: str = "default", bind_constants: bool = True) -> Any:
+    """Make a function of each region: `tvmgen_<mod_name>_<compiler>_main_<number>`.
+
+    Parameters
+    ----------
+    mod_name : str
+        First part of the functions' names.
+    bind_constants : bool
+        Constants that enter a region become part of its function, not parameters of it.
+    """
+
+    def change(mod: tvm.IRModule) -> tvm.IRModule:
+        for gvar, function in mod.functions_items():
+            if isinstance(function, relax.Function) and not _is_external(function):
+                mod = _partitioned(mod, str(gvar.name_hint), mod_name)
+        return mod
+
+    if not bind_constants:
+        raise RelayError(
+            "PartitionGraph(bind_constants=False) is not supported: constants move into functions"
+        )
+    return module_pass("PartitionGraph", 0, change)
+
+
+class _Annotator:
+    """Relay's marking: every node has a compiler, "default" included; values change hands."""
+
+    def __init__(self, compilers: list[str], non_calls: bool) -> None:
+        self.compilers = compilers
+        self.non_calls = non_calls
+        self.compiler: dict[int, tuple[relax.Expr, str]] = {}
+
+    def annotate(self, body: relax.Expr) -> relax.Expr:
+        return self._ended(rewrite(body, self._change))
+
+    def _change(self, old: relax.Expr, new: relax.Expr) -> relax.Expr:
+        if is_begin(old):
+            return new.args[0] if compiler_of(old) == DEFAULT else new
+        if is_end(old):
+            return self._again(new)
+        if isinstance(old, relax.Call):
+            compiler = self._supported(old, new)
+            return self._marked(new, compiler)
+        if isinstance(old, (relax.Tuple, relax.TupleGetItem)) and self.non_calls:
+            return self._marked(new, "")
+        return new
+
+    def _again(self, mark: relax.Call) -> relax.Expr:
+        """An end of an earlier run: the value, which is known to be that compiler's."""
+        inner = mark.args[0]
+        self.compiler[handle(inner)] = (inner, compiler_of(mark))
+        return inner
+
+    def _supported(self, old: relax.Call, new: relax.Call) -> str:
+        first = new.args[0] if len(new.args) else None
+        if is_begin(first) and compiler_of(first) != DEFAULT:
+            return compiler_of(first)
+        if isinstance(old.op, relax.Function):
+            composite = str((old.op.attrs or {}).get("Composite", ""))
+            wanted = composite.split(".")[0] if "." in composite else ""
+            return wanted if wanted in self.compilers else DEFAULT
+        for compiler in self.compilers:
+            if isinstance(old.op, tvm.ir.Op) and old.op.has_attr(f"target.{compiler}"):
+                supported = old.op.get_attr(f"target.{compiler}")
+                if supported is not None and _says(supported, old):
+                    return compiler
+        return DEFAULT
+
+    def _marked(self, node: relax.Expr, compiler: str) -> relax.Expr:
+        """The node over operands that enter its region."""
+        ends: list[tuple[relax.Expr, bool]] = []
+        shared = ""
+        for operand in operands(node):
+            source = DEFAULT
+            if is_begin(operand):
+                ends.append((operand, True))
+                if is_end(operand.args[0]):
+                    source = compiler_of(operand.args[0])
+            elif handle(operand) in self.compiler:
+                source = self.compiler[handle(operand)][1]
+                ends.append((self._ended(operand), False))
+            else:
+                ends.append((operand, False))
+            shared = source if shared in ("", source) else DEFAULT
+        chosen = compiler or shared
+        if ends:
+            node = with_operands(
+                node, [each if done else begin(each, chosen) for each, done in ends]
+            )
+            self.compiler[handle(node)] = (node, chosen)
+        return node
+
+    def _ended(self, value: relax.Expr) -> relax.Expr:
+        known = self.compiler.get(handle(value))
+        return value if known is None else end(value, known[1])
+
+
+def _says(supported: Any, call: relax.Call) -> bool:
+    """The answer of an operator's attribute: a truth value, or a function of the call.
+
+    Old checks take the call, or its attributes and operands.
+    """
+    if not callable(supported):
+        return bool(supported)
+    return bool(supported(call))
+
+
+def _merged(body: relax.Expr) -> relax.Expr:
+    regions = Regions(body)
+    finished: set[int] = set()
+    restrictions: dict[int, set[int]] = {}
+    for node in list(post_order(body)):
+        if is_end(node):
+            region = regions.of(node)
+            assert region is not None
+            if region.number not in finished:
+                _absorb_parents(regions, region, restrictions)
+                finished.add(region.number)
+
+    def change(old: relax.Expr, new: relax.Expr) -> relax.Expr:
+        if is_begin(old) and is_end(old.args[0]) and regions.of(old) is regions.of(old.args[0]):
+            return new.args[0].args[0]
+        return new
+
+    return rewrite(body, change)
+
+
+def _absorb_parents(regions: Regions, region: Region, restrictions: dict[int, set[int]]) -> None:
+    """Take in the regions that this one reads, where nothing in between would read it back."""
+    parents: list[Region] = []
+    for mark in region.ins:
+        parent = regions.of(mark.args[0])
+        if parent is not None and parent not in parents:
+            parents.append(parent)
+    own = restrictions.setdefault(region.number, set())
+    for parent in parents:
+        own |= restrictions.get(parent.number, set())
+    for parent in parents:
+        if parent.compiler != region.compiler:
+            own.add(parent.number)
+        elif parent.number not in own:
+            regions.merge(parent, region)
+            for numbers in restrictions.values():
+                if parent.number in numbers:
+                    numbers.discard(parent.number)
+                    numbers.add(region.number)
+
+
+def _is_external(function: relax.Function) -> bool:
+    return function.attrs is not None and "Compiler" in function.attrs
+
+
+def _without_default(body: relax.Expr) -> relax.Expr:
+    """Without the marks of what no compiler takes; a tuple that ends a region, field by field."""
+
+    def change(_old: relax.Expr, new: relax.Expr) -> relax.Expr:
+        if (is_begin(new) or is_end(new)) and compiler_of(new) == DEFAULT:
+            return new.args[0]
+        if is_end(new) and isinstance(new.args[0], relax.Tuple):
+            compiler = compiler_of(new)
+            return with_operands(new.args[0], [end(each, compiler) for each in new.args[0].fields])
+        return new
+
+    return rewrite(body, change)
+
+
+def _partitioned(mod: tvm.IRModule, name: str, mod_name: str) -> tvm.IRModule:
+    """The module with the regions of one function outlined."""
+    function = mod[name]
+    body = _without_default(nested(function))
+    regions = Regions(body)
+    if not regions.all():
+        return mod
+    plain: dict[int, relax.Expr] = {}
+    for node in post_order(body):
+        below = [plain[handle(each)] for each in operands(node)]
+        is_mark = is_begin(node) or is_end(node)
+        plain[handle(node)] = below[0] if is_mark else with_operands(node, below)
+    flattener = _Numbering()
+    result = flattener.leaf(plain[handle(body)])
+    sequence = relax.SeqExpr([relax.BindingBlock(flattener.bindings)], result)
+    made = relax.Function(function.params, sequence, result.ty, attrs=function.attrs)
+    mod = with_functions(mod, {mod.get_global_var(name): made})
+    main = RelaxFunction(mod, name)
+    index_of = {str(var.name): index for var, index in main.index_of.items()}
+    groups = []
+    for region in regions.all():
+        names = {
+            each
+            for node in region.nodes.values()
+            for each in flattener.names(plain[handle(node)], region, regions, node)
+        }
+        members = sorted(
+            index_of[each]
+            for each in names
+            if main.kinds[index_of[each]] not in (PROJECTION, TRANSPARENT)
+        )
+        title = _sanitized(f"tvmgen_{mod_name}_{region.compiler}_{name}_{region.number}")
+        attrs = {
+            "Compiler": region.compiler,
+            "Primitive": 1,
+            "Inline": 1,
+            "global_symbol": title,
+        }
+        if members:
+            groups.append(Group(members, title, attrs))
+    return outline(main, groups) if groups else mod
+
+
+class _Numbering(Flattener):
+    """Bindings under names of their own, so that nodes are found in the module again."""
+
+    def bind(self, value: relax.Expr) -> relax.Var:
+        var = relax.Var(f"lv{len(self.bindings)}", value.ty)
+        self.bindings.append(relax.VarBinding(var, value))
+        return var
+
+    def names(
+        self, node: relax.Expr, region: Region, regions: Regions, marked: relax.Expr
+    ) -> list[str]:
+        """The names of the bindings that a node of a region became, its local function included."""
+        if is_begin(marked) or is_end(marked) or regions.of(marked) is not region:
+            return []
+        found = []
+        bound = {str(binding.var.name) for binding in self.bindings}
+        each = [node, node.op] if isinstance(node, relax.Call) else [node]
+        for part in each:
+            value = self._value(part) if isinstance(part, relax.Expr) else None
+            if isinstance(value, relax.Var) and str(value.name) in bound:
+                found.append(str(value.name))
+        return found
+
+
+def _sanitized(name: str) -> str:
+    return re.sub(r"\W", "_", name)

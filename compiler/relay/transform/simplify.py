@@ -1,0 +1,401 @@
+"""Passes that replace single operators: SimplifyExpr, FastMath, CanonicalizeOps, DivToMul,
+DynamicToStatic, FoldConstant, EliminateCommonSubexpr, DefuseOps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relax
+
+from ...errors import BatonError
+from .. import dialect
+from ..expr import const
+from ..nest import function_of, handle, nested, operands, post_order, rewrite
+from ..op import registry
+from .base import body_wise
+from .build import again, array, constant, dtype, is_op, op, shape
+
+_FAST = {
+    "exp": "fast_exp",
+    "erf": "fast_erf",
+    "tanh": "fast_tanh",
+    "nn.softmax": "nn.fast_softmax",
+}
+_ALIKE: dict[str, Callable[[relax.Call], relax.Expr | None]] = {
+    "zeros_like": lambda new: _filled(new, 0),
+    "ones_like": lambda new: _filled(new, 1),
+    "full_like": lambda new: _full_like(new),
+    "cast_like": lambda new: op("cast", new.args[0], dtype=dtype(new.args[1])),
+    "reshape_like": lambda new: _to_shape("reshape", "newshape", new),
+    "broadcast_to_like": lambda new: _to_shape("broadcast_to", "shape", new),
+    "collapse_sum_like": lambda new: _to_shape("collapse_sum_to", "shape", new),
+}
+_MONOTONIC_READERS = ("argmax", "argmin", "argsort")
+_SWEEPS = 20
+
+
+def FastMath() -> Any:
+    """exp, erf, tanh and softmax by their fast approximations."""
+
+    def change(_old: relax.Expr, new: relax.Expr) -> relax.Expr:
+        name = dialect.relay_name(new) if isinstance(new, relax.Call) else ""
+        return op(_FAST[name], *new.args, **dialect.attributes(new)) if name in _FAST else new
+
+    return _each("FastMath", 4, change)
+
+
+def CanonicalizeOps() -> Any:
+    """bias_add as expand_dims and add."""
+
+    def change(_old: relax.Expr, new: relax.Expr) -> relax.Expr:
+        if not is_op(new, "nn.bias_add"):
+            return new
+        data, bias = new.args
+        after = data.ty.ndim - 1 - int(new.attrs["axis"]) % data.ty.ndim
+        if after:
+            bias = op("expand_dims", bias, axis=1, num_newaxis=after)
+        return op("add", data, bias)
+
+    return _each("CanonicalizeOps", 3, change)
+
+
+def DivToMul() -> Any:
+    """Division by a constant as multiplication by its reciprocal, for real numbers."""
+
+    def change(_old: relax.Expr, new: relax.Expr) -> relax.Expr:
+        if not is_op(new, "divide"):
+            return new
+        divisor = array(new.args[1])
+        if divisor is None or divisor.dtype.kind != "f" or not divisor.all():
+            return new
+        return op("multiply", new.args[0], constant(1 / divisor, str(divisor.dtype)))
+
+    return _each("DivToMul", 0, change)
+
+
+def DynamicToStatic() -> Any:
+    """`dyn.*` whose shapes turn out to be constants as the operators with attributes."""
+
+    def change(body: relax.Expr) -> relax.Expr:
+        for _ in range(_SWEEPS):
+            new = rewrite(_folded(body, fold_qnn=False), lambda _old, each: _static(each))
+            if new.same_as(body):
+                break
+            body = new
+        return body
+
+    return body_wise("DynamicToStatic", 2, change)
+
+
+def _static(call: relax.Expr) -> relax.Expr:
+    name = dialect.relay_name(call) if isinstance(call, relax.Call) else ""
+    if not name.startswith("dyn."):
+        return call
+    dynamic, static = registry.lookup(name), registry.lookup(name[4:])
+    attrs = {k: v for k, v in dialect.attributes(call).items() if k in static.attributes}
+    left = []
+    for operand, value in zip(dynamic.operands, call.args):
+        if operand in static.operands:
+            left.append(value)
+            continue
+        values = array(value)
+        if values is None:
+            return call
+        key = next((old for old, new in static.renamed.items() if new == operand), operand)
+        attrs[key] = values.tolist()
+        if name == "dyn.nn.pad" and key == "pad_width":
+            attrs[key] = values.reshape(-1, 2).tolist()
+    return op(name[4:], *left, **attrs)
+
+
+def FoldConstant(fold_qnn: bool = False) -> Any:
+    """Everything that only constants enter is computed.
+
+    Parameters
+    ----------
+    fold_qnn : bool
+        Quantized operators too.
+    """
+    return body_wise("FoldConstant", 2, lambda body: _folded(body, fold_qnn))
+
+
+def FoldConstantExpr(expr: relax.Expr, mod: tvm.IRModule, fold_qnn: bool = False) -> relax.Expr:
+    """`FoldConstant` on one expression."""
+    del mod
+    if isinstance(expr, relax.Function):
+        return function_of(expr.params, _folded(nested(expr), fold_qnn), expr.attrs)
+    return _folded(expr, fold_qnn)
+
+
+def _folded(body: relax.Expr, fold_qnn: bool) -> relax.Expr:
+    """Compute what constants decide: each expression at the border to what they do not."""
+    closed: dict[int, bool] = {}
+    for node in post_order(body):
+        below = operands(node)
+        name = dialect.relay_name(node) if isinstance(node, relax.Call) else ""
+        if isinstance(node, tvm.ir.GenericConst):
+            closed[handle(node)] = True
+        elif isinstance(node, (relax.Tuple, relax.TupleGetItem)):
+            closed[handle(node)] = all(closed[handle(each)] for each in below)
+        else:
+            foldable = name != "" and not name.startswith(("annotation.", "random.", "on_device"))
+            foldable = foldable and (fold_qnn or not name.startswith("qnn."))
+            closed[handle(node)] = foldable and all(closed[handle(each)] for each in below)
+
+    def change(old: relax.Expr, new: relax.Expr) -> relax.Expr:
+        if isinstance(old, relax.Call) and closed[handle(old)]:
+            return _computed(new)
+        return new
+
+    return rewrite(body, change)
+
+
+def _computed(call: relax.Call) -> relax.Expr:
+    """The value of a call of constants; the call itself if it can't be computed here."""
+    from ..executor import create_executor
+
+    try:
+        value = create_executor("graph").evaluate(call)
+    except BatonError:
+        return call
+    if isinstance(value, list):
+        return relax.Tuple([const(each, str(each.dtype)) for each in value])
+    return const(value, str(value.dtype))
+
+
+def EliminateCommonSubexpr(fskip: Callable[[relax.Expr], bool] | None = None) -> Any:
+    """Equal calls and fields become one.
+
+    Parameters
+    ----------
+    fskip : callable, optional
+        Expressions for which it is true stay as they are.
+    """
+
+    def change(body: relax.Expr) -> relax.Expr:
+        known: dict[Any, relax.Expr] = {}
+
+        def same(_old: relax.Expr, new: relax.Expr) -> relax.Expr:
+            key = _key(new)
+            if key is None or (fskip is not None and fskip(new)):
+                return new
+            return known.setdefault(key, new)
+
+        return rewrite(body, same)
+
+    return body_wise("EliminateCommonSubexpr", 3, change)
+
+
+def _key(expr: relax.Expr) -> Any:
+    """Equal for expressions that compute the same from the same operands; None for no such."""
+    below = tuple(handle(each) for each in operands(expr))
+    if isinstance(expr, relax.TupleGetItem):
+        return "field", int(expr.index), below
+    if isinstance(expr, relax.Call) and isinstance(expr.op, tvm.ir.Op):
+        if str(expr.op.name).startswith(("random.", "annotation.")):
+            return None
+        return str(expr.op.name), str(expr.attrs), below, len(expr.args)
+    return None
+
+
+def DefuseOps() -> Any:
+    """Functions with the attribute `Primitive` put where they are called."""
+
+    def change(old: relax.Expr, new: relax.Expr) -> relax.Expr:
+        function = new.op if isinstance(new, relax.Call) else None
+        if not isinstance(function, relax.Function) or not (function.attrs or {}).get("Primitive"):
+            return new
+        del old
+        values = {handle(var): arg for var, arg in zip(function.params, new.args)}
+        return rewrite(nested(function), lambda inner, made: values.get(handle(inner), made))
+
+    return _each("DefuseOps", 3, change)
+
+
+def SimplifyExpr() -> Any:
+    """Operators that do nothing, or that a cheaper one replaces.
+
+    `*_like` by what is known of the shape; adding 0, multiplying by 1; reshape of reshape;
+    transpose of transpose, and one that moves nothing; casts to the type a value has; clip to the
+    whole range of a type; x + x; 1 / sqrt(x); dequantize before argmax, argmin, argsort.
+    """
+
+    def change(body: relax.Expr) -> relax.Expr:
+        for _ in range(_SWEEPS):
+            new = rewrite(body, lambda _old, each: _simpler(each))
+            if new.same_as(body):
+                break
+            body = new
+        return body
+
+    return body_wise("SimplifyExpr", 0, change)
+
+
+def _simpler(expr: relax.Expr) -> relax.Expr:
+    name = dialect.relay_name(expr) if isinstance(expr, relax.Call) else ""
+    if not name:
+        return expr
+    rule = _RULES.get(name)
+    made = None if rule is None else rule(expr)
+    return expr if made is None else made
+
+
+def _filled(call: relax.Call, value: int) -> relax.Expr | None:
+    wanted = shape(call.args[0])
+    if wanted is None:
+        return None
+    return op("zeros" if value == 0 else "ones", shape=wanted, dtype=dtype(call.args[0]))
+
+
+def _full_like(call: relax.Call) -> relax.Expr | None:
+    wanted = shape(call.args[0])
+    if wanted is None:
+        return None
+    return op("full", call.args[1], shape=wanted, dtype=dtype(call.args[0]))
+
+
+def _to_shape(name: str, attribute: str, call: relax.Call) -> relax.Expr | None:
+    wanted = shape(call)
+    return None if wanted is None else op(name, call.args[0], **{attribute: wanted})
+
+
+def _is_all(expr: relax.Expr, value: int) -> bool:
+    found = array(expr)
+    if found is not None:
+        return bool(found.size) and bool((found == value).all())
+    return is_op(expr, "zeros" if value == 0 else "ones")
+
+
+def _unchanged(call: relax.Call, kept: relax.Expr) -> relax.Expr | None:
+    """An operand, if it has the type of the call's result."""
+    same = shape(kept) is not None and shape(kept) == shape(call)
+    return kept if same and dtype(kept) == dtype(call) else None
+
+
+def _add(call: relax.Call) -> relax.Expr | None:
+    left, right = call.args
+    for value, other in ((left, right), (right, left)):
+        if _is_all(other, 0):
+            return _unchanged(call, value)
+    if left.same_as(right):
+        return op("multiply", left, constant(2, dtype(left)))
+    return _together(call, np.add)
+
+
+def _subtract(call: relax.Call) -> relax.Expr | None:
+    return _unchanged(call, call.args[0]) if _is_all(call.args[1], 0) else None
+
+
+def _multiply(call: relax.Call) -> relax.Expr | None:
+    left, right = call.args
+    for value, other in ((left, right), (right, left)):
+        if _is_all(other, 1):
+            return _unchanged(call, value)
+    return _together(call, np.multiply)
+
+
+def _together(call: relax.Call, function: Any) -> relax.Expr | None:
+    """(x + c1) + c2 as x + (c1 + c2), for scalars."""
+    inner, outer = call.args
+    name, second = dialect.relay_name(call), array(outer)
+    if second is None or second.shape != () or not is_op(inner, name):
+        return None
+    first = array(inner.args[1])
+    if first is None or first.shape != ():
+        return None
+    return op(name, inner.args[0], constant(function(first, second), dtype(outer)))
+
+
+def _divide(call: relax.Call) -> relax.Expr | None:
+    if _is_all(call.args[1], 1):
+        return _unchanged(call, call.args[0])
+    if _is_all(call.args[0], 1) and is_op(call.args[1], "sqrt"):
+        return _unchanged(call, op("rsqrt", call.args[1].args[0]))
+    return None
+
+
+def _reshape(call: relax.Call) -> relax.Expr | None:
+    data, wanted = call.args[0], shape(call)
+    if wanted is None:
+        return None
+    if _unchanged(call, data) is not None:
+        return data
+    if is_op(data, "reshape", "contrib_reverse_reshape"):
+        return op("reshape", data.args[0], newshape=wanted)
+    return None
+
+
+def _transpose(call: relax.Call) -> relax.Expr | None:
+    axes = _axes(call)
+    if axes == sorted(axes):
+        return call.args[0]
+    inner = call.args[0]
+    if is_op(inner, "transpose"):
+        before = _axes(inner)
+        joined = [before[axis] for axis in axes]
+        if joined == sorted(joined):
+            return inner.args[0]
+        return op("transpose", inner.args[0], axes=joined)
+    return None
+
+
+def _axes(call: relax.Call) -> list[int]:
+    rank = call.ty.ndim
+    axes = dialect.attributes(call)["axes"] or range(rank)[::-1]
+    return [axis % rank for axis in axes]
+
+
+def _cast(call: relax.Call) -> relax.Expr | None:
+    return call.args[0] if dtype(call.args[0]) == dtype(call) else None
+
+
+def _clip(call: relax.Call) -> relax.Expr | None:
+    name = dtype(call)
+    if not name.startswith(("int", "uint")):
+        return None
+    info = np.iinfo(name)
+    whole = float(call.attrs["a_min"]) <= info.min and float(call.attrs["a_max"]) >= info.max
+    return call.args[0] if whole else None
+
+
+def _of_quantized(call: relax.Call) -> relax.Expr | None:
+    inner = call.args[0]
+    if not is_op(inner, "qnn.dequantize") or array(inner.args[1]) is None:
+        return None
+    scale = array(inner.args[1])
+    assert scale is not None
+    return again(call, [inner.args[0]]) if scale.size == 1 and float(scale.ravel()[0]) > 0 else None
+
+
+_RULES: dict[str, Callable[[relax.Call], relax.Expr | None]] = {
+    **_ALIKE,
+    "add": _add,
+    "subtract": _subtract,
+    "multiply": _multiply,
+    "divide": _divide,
+    "reshape": _reshape,
+    "transpose": _transpose,
+    "cast": _cast,
+    "clip": _clip,
+    **dict.fromkeys(_MONOTONIC_READERS, _of_quantized),
+}
+
+
+def _each(name: str, level: int, change: Callable[[relax.Expr, relax.Expr], relax.Expr]) -> Any:
+    return body_wise(name, level, lambda body: rewrite(body, change))
+
+
+__all__ = [
+    "CanonicalizeOps",
+    "DefuseOps",
+    "DivToMul",
+    "DynamicToStatic",
+    "EliminateCommonSubexpr",
+    "FastMath",
+    "FoldConstant",
+    "FoldConstantExpr",
+    "SimplifyExpr",
+]

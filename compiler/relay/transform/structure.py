@@ -1,0 +1,206 @@
+"""Passes over the form of modules: InferType, normal forms, dead code, inlining, legalisation."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tvm
+from tvm import relax
+
+from .. import dialect
+from ..flatten import Flattener, lower
+from ..nest import nested, rewrite
+from .base import body_wise, map_functions, module_pass
+
+
+def _same(mod: tvm.IRModule) -> tvm.IRModule:
+    return mod
+
+
+def InferType() -> Any:
+    """Types are inferred where expressions are made: the module as it is."""
+    return module_pass("InferType", 0, _same)
+
+
+def InferTypeLocal(expr: relax.Expr) -> Any:
+    """The type of an expression."""
+    return expr.ty
+
+
+def ToANormalForm() -> Any:
+    """Bindings of single operators: the form that Relax modules always have."""
+    return module_pass("ToANormalForm", 1, relax.transform.Normalize())
+
+
+def ToBasicBlockNormalForm() -> Any:
+    """Each expression bound once, where all its uses see it: the form of Relax modules."""
+    return module_pass("ToBasicBlockNormalForm", 1, relax.transform.Normalize())
+
+
+def ToGraphNormalForm() -> Any:
+    """No lets: Relax binds variables, and readers of nested expressions see through them."""
+    return module_pass("ToGraphNormalForm", 1, _same)
+
+
+def DeadCodeElimination(inline_once: bool = False, ignore_impurity: bool = False) -> Any:
+    """Drop what nothing reads."""
+    del inline_once, ignore_impurity
+    run = relax.transform.DeadCodeElimination([])
+    return module_pass("DeadCodeElimination", 1, run)
+
+
+def RemoveUnusedFunctions(entry_functions: Sequence[str] | None = None) -> Any:
+    """Drop functions that no entry function calls."""
+    run = relax.transform.DeadCodeElimination(list(entry_functions or ["main"]))
+    return module_pass("RemoveUnusedFunctions", 1, run)
+
+
+def LambdaLift() -> Any:
+    """Functions inside of functions become functions of the module."""
+    return module_pass("LambdaLift", 1, relax.transform.LambdaLift())
+
+
+def FuseOps(fuse_opt_level: int = -1) -> Any:
+    """Group operators into kernels, as the build does: the module is lowered to TIR for it."""
+
+    def run(mod: tvm.IRModule) -> tvm.IRModule:
+        steps = [
+            relax.transform.LegalizeOps(),
+            relax.transform.AnnotateTIROpPattern(),
+            relax.transform.FuseOps(fuse_opt_level),
+        ]
+        return tvm.transform.Sequential(steps)(lower(mod))
+
+    return module_pass("FuseOps", 0, run)
+
+
+def AlterOpLayout() -> Any:
+    """The build plans layouts for the whole graph itself; the module stays as it is."""
+    return module_pass("AlterOpLayout", 3, _same)
+
+
+def Inline() -> Any:
+    """Put functions with the attribute `Inline` where they are called, but not other compilers'."""
+
+    def run(mod: tvm.IRModule) -> tvm.IRModule:
+        ready = {
+            str(gvar.name_hint): function
+            for gvar, function in mod.functions_items()
+            if isinstance(function, relax.Function)
+            and (function.attrs or {}).get("Inline")
+            and "Compiler" not in function.attrs
+        }
+        if not ready:
+            return mod
+        made = map_functions(mod, lambda function, _: _inlined(function, ready))
+        kept = {g: f for g, f in made.functions_items() if str(g.name_hint) not in ready}
+        return tvm.IRModule(kept, attrs=made.attrs, global_infos=made.global_infos)
+
+    return module_pass("Inline", 1, run)
+
+
+def _inlined(function: relax.Function, ready: dict[str, relax.Function]) -> relax.Function:
+    from ..nest import function_of, handle
+
+    def change(_old: relax.Expr, new: relax.Expr) -> relax.Expr:
+        if not isinstance(new, relax.Call) or not isinstance(new.op, tvm.ir.GlobalVar):
+            return new
+        callee = ready.get(str(new.op.name_hint))
+        if callee is None:
+            return new
+        values = {handle(var): arg for var, arg in zip(callee.params, new.args)}
+        return rewrite(nested(callee), lambda old, made: values.get(handle(old), made))
+
+    before = nested(function)
+    after = rewrite(before, change)
+    return (
+        function if after.same_as(before) else function_of(function.params, after, function.attrs)
+    )
+
+
+def Legalize(legalize_map_attr_name: str = "FTVMLegalize") -> Any:
+    """Replace calls by what the operators' attribute says.
+
+    The attribute is a function of the call's attributes, operands and types (those of the
+    operands and of the result), which returns an expression or None.
+    """
+
+    def change(old: relax.Expr, new: relax.Expr) -> relax.Expr:
+        if not dialect.is_relay(new) or not new.op.has_attr(legalize_map_attr_name):
+            return new
+        function = new.op.get_attr(legalize_map_attr_name)
+        types = [arg.ty for arg in new.args] + [old.ty]
+        made = function(new.attrs, list(new.args), types)
+        return new if made is None else made
+
+    return body_wise("Legalize", 1, lambda body: rewrite(body, change))
+
+
+def lower_qnn(name: str) -> Any:
+    """A pass that turns quantized operators into the integer arithmetic that they stand for."""
+
+    def change(function: relax.Function, _mod: tvm.IRModule) -> relax.Function:
+        def expansion(call: relax.Call) -> relax.Expr:
+            return dialect.expand(call)
+
+        return _QnnFlattener(expansion).function(function)
+
+    return module_pass(name, 1, lambda mod: map_functions(mod, change))
+
+
+class _QnnFlattener(Flattener):
+    """Expands the operators of the qnn dialect, no others."""
+
+    def _call(self, node: relax.Call) -> relax.Expr:
+        if dialect.relay_name(node).startswith("qnn."):
+            return super()._call(node)
+        kept, self.expansion = self.expansion, None
+        result = super()._call(node)
+        self.expansion = kept
+        return result
+
+
+def function_pass(
+    pass_func: Any = None,
+    opt_level: int | None = None,
+    name: str | None = None,
+    required: Sequence[str] | None = None,
+) -> Any:
+    """Make a pass of a function or class: `@relay.transform.function_pass(opt_level=1)`.
+
+    Parameters
+    ----------
+    pass_func : callable or class
+        `f(function, module, context)`, or a class with `transform_function` of these arguments.
+    opt_level : int
+        The level of the pass.
+    name : str, optional
+        Its name; the function's by default.
+    required
+        Accepted: what Relay's passes required, types, is always there.
+    """
+    del required
+
+    def make(decorated: Any) -> Any:
+        title = name or decorated.__name__
+        if not inspect.isclass(decorated):
+            return _function_pass(decorated, opt_level or 0, title)
+
+        def construct(*args: Any, **kwargs: Any) -> Any:
+            instance = decorated(*args, **kwargs)
+            return _function_pass(instance.transform_function, opt_level or 0, title)
+
+        construct.__name__ = title
+        construct.__doc__ = decorated.__doc__
+        return construct
+
+    return make if pass_func is None else make(pass_func)
+
+
+def _function_pass(transform: Callable[..., Any], level: int, name: str) -> Any:
+    def run(mod: tvm.IRModule, context: Any) -> tvm.IRModule:
+        return map_functions(mod, lambda function, whole: transform(function, whole, context))
+
+    return tvm.transform.module_pass(run, opt_level=level, name=name)
