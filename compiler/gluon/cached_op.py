@@ -153,9 +153,7 @@ class CachedOp:
             epoch = parameter_epoch.current()
             entry = self._entries.get(key)
             if entry is not None:
-                changed = [
-                    name for name, array, value in entry.inside if array._value is not value
-                ]
+                changed = [name for name, array, value in entry.inside if array._value is not value]
                 if not changed:
                     entry.epoch = epoch
                     return entry

@@ -198,7 +198,7 @@ def build_graph(
                 if is_variable(following):
                     visit(following)
                 elif following.record not in of_record:
-                    stack.append((following.record, iter(following.record.inputs)))  # type: ignore
+                    stack.append((following.record, iter(following.record.inputs)))
                 continue
             stack.pop()
             if record not in of_record:

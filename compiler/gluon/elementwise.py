@@ -51,7 +51,9 @@ def _scalar_attrs(number: Any) -> dict[str, Any]:
     return {"scalar": text, "is_int": integer}
 
 
-def _binary(op: str, reversed_op: str | None, *, compares: bool = False, floats: bool = False):
+def _binary(
+    op: str, reversed_op: str | None, *, compares: bool = False, floats: bool = False
+) -> Callable[..., ndarray]:
     """A function of two operands of which at most one is a number.
 
     `reversed_op` is the operator with the number first; None where `op` is symmetric.
@@ -95,7 +97,7 @@ def _refuse_out(out: Any) -> None:
     raise ArrayTypeError(f"{call_site()}: out= is not supported; use the result")
 
 
-def _logical(op: str):
+def _logical(op: str) -> Callable[..., ndarray]:
     def function(x1: Any, x2: Any) -> ndarray:
         return invoke(op, [as_array(x1), as_array(x2)])[0]
 
@@ -103,7 +105,7 @@ def _logical(op: str):
     return function
 
 
-def _bitwise(name: str):
+def _bitwise(name: str) -> Callable[..., ndarray]:
     def function(x1: Any, x2: Any) -> ndarray:
         a, b = as_array(x1), as_array(x2)
         dtype = promote(a._value.dtype, b._value.dtype)
@@ -113,7 +115,7 @@ def _bitwise(name: str):
     return function
 
 
-def _unary(op: str, floats: bool):
+def _unary(op: str, floats: bool) -> Callable[..., ndarray]:
     def function(x: Any, out: Any = None) -> ndarray:
         _refuse_out(out)
         array = as_array(x)

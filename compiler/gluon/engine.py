@@ -23,8 +23,8 @@ from .infer import NUMPY_SEMANTICS
 from .program import Flags, Program
 from .value import Record, Value, call_site, current_trace
 
-LONGEST_CHAIN = 256
-"""A chain of more operators is computed in pieces."""
+LONGEST_CHAIN = 64
+"""A chain of more operators is computed in pieces; fused kernels get slow to compile beyond."""
 
 _CAPACITY = 512
 _LOCK = threading.RLock()

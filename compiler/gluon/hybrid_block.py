@@ -104,7 +104,7 @@ class HybridBlock(Block):
 
     # Hybridising.
 
-    def hybridize(
+    def hybridize(  # type: ignore[override]
         self,
         active: bool = True,
         partition_if_dynamic: bool = True,
@@ -134,16 +134,19 @@ class HybridBlock(Block):
             so that they are fused with it. Without effect with `static_alloc`, and on subgraphs
             that their backend compiles itself or for another target.
         forward_bulk_size : int, optional
-            How many kernel launches are dispatched as one segment.
+            How many kernel launches the virtual machine dispatches as one segment; by default
+            all of them. With `static_alloc` they are one segment in any case.
         backward_bulk_size : int, optional
             Without effect: Baton computes inference.
         """
         if (self._forward_hooks or self._forward_pre_hooks) and active:
             self._warn_of_hooks()
-        self._active = active
-        self._flags = Flags(
+        flags = Flags(
             static_alloc, static_shape, inline_limit, forward_bulk_size, backward_bulk_size
         )
+        flags.check()
+        self._active = active
+        self._flags = flags
         self._clear_cache()
         super().hybridize(
             active,

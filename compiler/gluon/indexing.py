@@ -114,9 +114,11 @@ def _sliced(array: ndarray, items: tuple[Any, ...]) -> ndarray:
         if any(each not in (None, 1) for each in step):
             attrs["step"] = step
         result = invoke("slice", [array], attrs)[0]
-    if all(isinstance(item, slice) for item in items):
-        return result
-    codes: list[int] = []
-    for item in items:
-        codes.append(1 if item is None else _COPY if isinstance(item, slice) else _DROP)
-    return invoke("_npx_reshape", [result], {"newshape": [*codes, _REST]})[0]
+    if any(_is_integer(item) for item in named):
+        codes = [_COPY if isinstance(item, slice) else _DROP for item in named]
+        result = invoke("_npx_reshape", [result], {"newshape": [*codes, _REST]})[0]
+    kept = [item for item in items if item is None or isinstance(item, slice)]
+    for axis, item in enumerate(kept):
+        if item is None:
+            result = invoke("_npi_expand_dims", [result], {"axis": axis})[0]
+    return result

@@ -90,7 +90,9 @@ class Xavier(Initializer):
         self, rnd_type: str = "uniform", factor_type: str = "avg", magnitude: float = 3
     ) -> None:
         if rnd_type not in ("uniform", "gaussian") or factor_type not in ("avg", "in", "out"):
-            raise BlockArgumentError(f"Xavier of rnd_type {rnd_type!r}, factor_type {factor_type!r}")
+            raise BlockArgumentError(
+                f"Xavier of rnd_type {rnd_type!r}, factor_type {factor_type!r}"
+            )
         self.rnd_type = rnd_type
         self.factor_type = factor_type
         self.magnitude = float(magnitude)

@@ -68,19 +68,21 @@ def from_numpy(a: _np.ndarray, zero_copy: bool = True) -> ndarray:
     The memory must be contiguous and writable; else, or with zero_copy=False, it is copied. The
     array sees later changes of the numpy array until it has been changed itself.
     """
-    import tvm
+    import tvm_ffi
 
-    dtype_name(a.dtype)
+    name = dtype_name(a.dtype)
     if not zero_copy or not a.flags.c_contiguous or not a.flags.writeable:
         return from_host(a, cpu())
-    return wrap(Value(tuple(a.shape), str(a.dtype), cpu(), tvm.runtime.from_dlpack(a)))
+    # Memory that is not aligned for kernels is shared too; calls of kernels copy it.
+    tensor = tvm_ffi.from_dlpack(a, require_alignment=0)
+    return wrap(Value(tuple(a.shape), name, cpu(), tensor))
 
 
 def from_dlpack(x: Any) -> ndarray:
     """An array in the memory of any object that has DLPack's protocol."""
-    import tvm
+    import tvm_ffi
 
-    tensor = tvm.runtime.from_dlpack(x)
+    tensor = tvm_ffi.from_dlpack(x, require_alignment=0, require_contiguous=True)
     kind = {"cpu": cpu, "cuda": gpu}.get(tensor.device.type)
     if kind is None:
         raise ArrayTypeError(f"{call_site()}: memory of a device {tensor.device}")
@@ -231,7 +233,7 @@ def clip(a: ndarray, a_min: float | None = None, a_max: float | None = None) -> 
 
 
 def where(condition: ndarray, x: Any = None, y: Any = None) -> Any:
-    """Elements of x where the condition holds, of y elsewhere; of the condition alone, positions."""
+    """Elements of x where the condition holds, of y elsewhere; without those, positions."""
     if x is None or y is None:
         return nonzero(condition)
     first, second = as_array(_number_like(x, y)), as_array(_number_like(y, x))
@@ -261,7 +263,7 @@ def allclose(a: Any, b: Any, rtol: float = 1e-5, atol: float = 1e-8) -> bool:
 
 def array_equal(a: ndarray, b: ndarray) -> bool:
     """Whether shapes and elements are the same."""
-    return a.shape == b.shape and bool((a == b).all())
+    return a.shape == b.shape and bool(all(a == b))
 
 
 # Reductions.
@@ -456,7 +458,8 @@ def dstack(arrays: Sequence[Any]) -> ndarray:
 
 def split(ary: ndarray, indices_or_sections: Any, axis: int = 0) -> list[ndarray]:
     """Parts along an axis: as many equal ones, or those that start at the indices."""
-    sections, indices = 0, ()
+    sections = 0
+    indices: tuple[int, ...] = ()
     if isinstance(indices_or_sections, (int, _np.integer)):
         sections = int(indices_or_sections)
         if sections < 1 or ary.shape[axis] % sections:

@@ -118,7 +118,7 @@ def convolution(
     no_bias: bool = False,
     layout: str | None = None,
 ) -> ndarray:
-    """Convolution of one, two or three spatial axes; weight (filters, channels / groups, *kernel)."""
+    """Convolution of one to three spatial axes; weight (filters, channels / groups, *kernel)."""
     rank = data.ndim - 2
     inputs = [data, weight] if bias is None else [data, weight, bias]
     attrs = {

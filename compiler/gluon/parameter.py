@@ -344,9 +344,7 @@ class Constant(Parameter):
         if host.dtype == np.float64 and not isinstance(value, np.ndarray):
             host = host.astype("float32")
         self.value = host
-        super().__init__(
-            name, "null", host.shape, host.dtype, init=initializer.Constant(host)
-        )
+        super().__init__(name, "null", host.shape, host.dtype, init=initializer.Constant(host))
 
     def __repr__(self) -> str:
         return f"Constant (shape={self._shape}, dtype={self._dtype})"

@@ -13,7 +13,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from compiler.errors import BlockArgumentError
+
 from .device import Device
+from .inline import inline_small
 
 if TYPE_CHECKING:
     from compiler.runtime.factory import FactoryModule
@@ -37,6 +40,17 @@ class Flags:
     inline_limit: int = 2
     forward_bulk_size: int | None = None
     backward_bulk_size: int | None = None
+
+    def check(self) -> None:
+        """Raise BlockArgumentError where a number makes no sense."""
+        sizes = {
+            "inline_limit": (self.inline_limit, 0),
+            "forward_bulk_size": (self.forward_bulk_size, 1),
+            "backward_bulk_size": (self.backward_bulk_size, 1),
+        }
+        for name, (value, least) in sizes.items():
+            if value is not None and (not isinstance(value, int) or value < least):
+                raise BlockArgumentError(f"{name} must be an int from {least} on, not {value!r}")
 
 
 class Program:
@@ -107,6 +121,16 @@ class Program:
         return self.library.entry(self._tvm_device)
 
 
+def _required_passes(flags: Flags) -> list[str]:
+    from compiler.lowering import segments, static_allocation
+
+    if flags.static_alloc:
+        return [static_allocation.NAME]
+    return (
+        [] if flags.forward_bulk_size is None else [segments.required_pass(flags.forward_bulk_size)]
+    )
+
+
 def _aligned(tensor: Any) -> Any:
     """The tensor, or a copy of it where its memory is not aligned."""
     return tensor.copyto(tensor.device) if tensor.data_ptr() % _ALIGNMENT else tensor
@@ -125,13 +149,13 @@ def _compile(
     from compiler.relay.frontend.mxnet import from_mxnet
 
     mod, values = from_mxnet(
-        symbol,
+        symbol if flags.static_alloc else inline_small(symbol, flags.inline_limit),
         {name: shape for name, (shape, _) in types.items()},
         {name: dtype for name, (_, dtype) in types.items()},
         params,
     )
     outer = tvm.transform.PassContext.current()
-    required = [*outer.required_pass, *(["StaticAllocation"] if flags.static_alloc else [])]
+    required = [*outer.required_pass, *_required_passes(flags)]
     with tvm.transform.PassContext(
         opt_level=max(3, outer.opt_level),
         required_pass=required,

@@ -115,7 +115,8 @@ class SymbolBlock(HybridBlock):
 
     def __repr__(self) -> str:
         outputs = ", ".join(self._symbol.list_outputs()[:4])
-        return f"SymbolBlock(\n{outputs} : {len(self._data_names)} inputs, {len(self._reg_params)} parameters\n)"
+        counts = f"{len(self._data_names)} inputs, {len(self._reg_params)} parameters"
+        return f"SymbolBlock(\n{outputs} : {counts}\n)"
 
     def _restore(self) -> None:
         self._cached_graph = self._data_names, self._symbol

@@ -209,7 +209,7 @@ class Record:
         self.where = call_site()
         self.name = name or (f"node_{next(_NUMBERS)}" if traced else "")
         self.outputs: list[tuple[int, Any]] = []
-        self.depth = 1 + max(
+        self.depth: int = 1 + max(
             (v.record.depth for v in inputs if v.tensor is None and v.record is not None),
             default=0,
         )

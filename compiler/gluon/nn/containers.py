@@ -82,7 +82,7 @@ class Concatenate(Sequential):
         super().__init__()
         self._axis = axis
 
-    def forward(self, x: ndarray) -> ndarray:  # type: ignore[override]
+    def forward(self, x: ndarray) -> ndarray:
         return np.concatenate([block(x) for block in self._children.values()], self._axis)
 
 

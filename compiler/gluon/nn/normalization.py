@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .. import npx
+from .. import np, npx
 from ..hybrid_block import HybridBlock
 from ..ndarray import ndarray
 from ..parameter import Parameter
@@ -34,7 +34,7 @@ class BatchNorm(HybridBlock):
     ) -> None:
         super().__init__()
         self._axis = axis
-        self._kwargs = {
+        self._kwargs: dict[str, Any] = {
             "eps": epsilon,
             "momentum": momentum,
             "fix_gamma": not scale,
@@ -54,8 +54,9 @@ class BatchNorm(HybridBlock):
             param.shape = (x.shape[self._axis],)
 
     def forward(self, x: ndarray) -> ndarray:
-        own = (p.data(x.device) for p in self._reg_params.values())
-        return npx.batch_norm(x, *own, **self._kwargs)
+        own = (self.gamma, self.beta, self.running_mean, self.running_var)
+        gamma, beta, mean, var = (param.data(x.device) for param in own)
+        return npx.batch_norm(x, gamma, beta, mean, var, **self._kwargs)
 
 
 class SyncBatchNorm(BatchNorm):
@@ -158,5 +159,6 @@ class InstanceNorm(_Scaled):
         gamma, beta = self.gamma.data(x.device), self.beta.data(x.device)
         if self._axis == 1:
             return npx.instance_norm(x, gamma, beta, eps=self._epsilon)
-        moved = x.swapaxes(1, self._axis)
-        return npx.instance_norm(moved, gamma, beta, eps=self._epsilon).swapaxes(1, self._axis)
+        moved = np.swapaxes(x, 1, self._axis)
+        result = npx.instance_norm(moved, gamma, beta, eps=self._epsilon)
+        return np.swapaxes(result, 1, self._axis)

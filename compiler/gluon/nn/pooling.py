@@ -40,7 +40,7 @@ class Pooling(HybridBlock):
     ) -> None:
         super().__init__()
         size = spatial(pool_size, self.rank)
-        self._kwargs = {
+        self._kwargs: dict[str, Any] = {
             "kernel": size,
             "stride": size if strides is None else spatial(strides, self.rank),
             "pad": spatial(padding, self.rank),

@@ -237,7 +237,9 @@ def test_blocks_export_the_symbol_of_mxnet_and_compute_its_numbers(case):
     assert sorted(exported) == sorted(meta["exported_params"])
     assert block._in_format == meta["in_format"]
     assert block._out_format == meta["out_format"]
-    plain = [leaf for each in eager for leaf in flat(list(each) if isinstance(each, tuple) else each)]
+    plain = [
+        leaf for each in eager for leaf in flat(list(each) if isinstance(each, tuple) else each)
+    ]
     plain = plain if isinstance(eager, (list, tuple)) else [eager]
     for found, wanted in zip(flat(result), outputs, strict=True):
         onp.testing.assert_allclose(found.asnumpy(), wanted, rtol=1e-4, atol=1e-5)
