@@ -9,7 +9,10 @@ from __future__ import annotations
 from ..lazy import lazy_attributes
 
 _MEMBERS = {
+    "ApplyGraphBest": ".dispatcher",
     "ApplyHistoryBest": ".dispatcher",
+    "ConfigSpace": ".task",
+    "InstantiationError": ".task",
     "DispatchContext": ".dispatcher",
     "FallbackContext": ".dispatcher",
     "LocalBuilder": ".measure",
@@ -19,6 +22,7 @@ _MEMBERS = {
     "MeasureResult": ".record",
     "RPCRunner": ".measure",
     "Task": ".task",
+    "apply_graph_best": ".dispatcher",
     "apply_history_best": ".dispatcher",
     "callback": ".callback",
     "decode": ".record",

@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from contextvars import ContextVar
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -23,8 +24,10 @@ from ..errors import RecordError
 from . import tophub
 from .history import BestRecords
 from .log_target import LogTarget, log_target
-from .record import MeasureInput, MeasureResult, read_lines, scan
+from .record import MeasureInput, MeasureResult, load_from_file, read_lines, scan
 from .workload import digest
+
+PREFERENCES = ("log", "fastest")
 
 Record = tuple[MeasureInput, MeasureResult]
 Records = str | os.PathLike | Iterable[str | os.PathLike | Record]
@@ -41,6 +44,7 @@ class DispatchContext:
     """Base of the contexts: nesting, and the way from the inner context to the outer ones."""
 
     current = _CurrentContext()
+    prefer = "log"
 
     def __enter__(self) -> DispatchContext:
         _ENTERED.set((self, *_ENTERED.get()))
@@ -79,6 +83,9 @@ class DispatchContext:
         """Config from this context alone; `workload` is a `workload.digest`."""
         raise NotImplementedError
 
+    def begin_build(self) -> None:
+        """A build that asks this context starts."""
+
 
 class FallbackContext(DispatchContext):
     """The bottom of every thread: the shipped logs only.
@@ -87,7 +94,7 @@ class FallbackContext(DispatchContext):
     """
 
     def find(self, target: LogTarget, workload: bytes) -> ConfigEntity | None:
-        return _find_best(tophub.shipped_records(), target, workload)
+        return _find_best(tophub.shipped_records(target), target, workload)
 
 
 class ApplyHistoryBest(DispatchContext):
@@ -98,14 +105,21 @@ class ApplyHistoryBest(DispatchContext):
     records : path, or iterable of paths and (MeasureInput, MeasureResult) pairs
     strict : bool
         Raise at a line that is no record, instead of one warning per file.
+    prefer : str
+        "log": a record is always used. "fastest": the first build that finds a record measures
+        the operator with it and without the log, and the faster is used from then on; see
+        `compiler.autotvm.contest`.
 
     Raises
     ------
     RecordError
-        A file that can't be read or has no record at all.
+        A file that can't be read or has no record at all, or another value of `prefer`.
     """
 
-    def __init__(self, records: Records, strict: bool = False) -> None:
+    def __init__(self, records: Records, strict: bool = False, prefer: str = "log") -> None:
+        if prefer not in PREFERENCES:
+            raise RecordError(f"prefer={prefer!r}: choose one of {', '.join(PREFERENCES)}")
+        self.prefer = prefer
         self._best = BestRecords()
         self._set_by_user: dict[tuple[str, bytes], ConfigEntity] = {}
         self.load(records, strict)
@@ -138,6 +152,54 @@ class ApplyHistoryBest(DispatchContext):
 
 
 apply_history_best = ApplyHistoryBest
+
+
+class ApplyGraphBest(DispatchContext):
+    """Apply the records that a graph tuner chose, one for each convolution of a network.
+
+    A log of the graph tuner has a line for every convolution in the order of execution, and may
+    give two convolutions of one workload different configs: the n-th convolution of a workload
+    takes the n-th record of it, those beyond the last record take that one.
+
+    Parameters
+    ----------
+    records : path, or iterable of (MeasureInput, MeasureResult) pairs
+    strict : bool
+        Raise at a line that is no record, instead of one warning.
+
+    Raises
+    ------
+    RecordError
+        The file can't be read or has no record at all.
+    """
+
+    def __init__(self, records: str | os.PathLike | Iterable[Record], strict: bool = False) -> None:
+        if isinstance(records, (str, os.PathLike)):
+            records = load_from_file(records, strict)
+        self._of_workload: dict[bytes, list[tuple[LogTarget, ConfigEntity]]] = {}
+        for inp, result in records:
+            if result.error_no == 0:
+                configs = self._of_workload.setdefault(digest(inp.task.workload), [])
+                configs.append((log_target(inp.target), inp.config))
+        self._taken: dict[bytes, int] = {}
+
+    def begin_build(self) -> None:
+        self._taken.clear()
+
+    def find(self, target: LogTarget, workload: bytes) -> ConfigEntity | None:
+        fitting = [
+            config
+            for tuned_for, config in self._of_workload.get(workload, ())
+            if set(tuned_for.keys) & set(target.keys)
+        ]
+        if not fitting:
+            return None
+        position = self._taken.get(workload, 0)
+        self._taken[workload] = position + 1
+        return fitting[min(position, len(fitting) - 1)]
+
+
+apply_graph_best = ApplyGraphBest
 
 
 def _find_best(
@@ -173,13 +235,27 @@ def active_contexts() -> tuple[DispatchContext, ...]:
     return tuple(contexts)
 
 
+def _stands(context: DispatchContext, target: Any, workload: Any, config: ConfigEntity) -> bool:
+    """Whether a record that a context found is to be used."""
+    if context.prefer != "fastest":
+        return True
+    from .contest import verdict
+
+    found = verdict(target, workload, config)
+    return found is None or found.log_wins
+
+
 def query_contexts(
     contexts: tuple[DispatchContext, ...], target: Any, workload: Any
 ) -> ConfigEntity | None:
-    """Ask contexts in turn, innermost first; None when none has a record."""
+    """Ask contexts in turn, innermost first; None when none has a record.
+
+    A context that prefers the fastest passes over a record that was measured slower than what a
+    build does without its log.
+    """
     described, key = log_target(target), digest(workload)
-    for context in contexts:
+    for level, context in enumerate(contexts):
         config = context.find(described, key)
-        if config is not None:
-            return config
+        if config is not None and _stands(context, target, workload, config):
+            return replace(config, level=level) if level else config
     return None

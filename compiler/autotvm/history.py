@@ -35,6 +35,8 @@ class BestRecords:
         self._entities: list[str] = []
         self._log_names: list[str] = []
         self._added = 0
+        self._last_target: LogTarget | None = None
+        self._last_group: dict[bytes, int] = {}
 
     def __len__(self) -> int:
         return len(self._entities)
@@ -67,7 +69,10 @@ class BestRecords:
         self, target: LogTarget, workload: bytes, cost: float, log: int, line: int, entity: str
     ) -> None:
         self._added += 1
-        group = self._groups.setdefault((target.keys, target.model), {})
+        if target is not self._last_target:  # logs name few targets, and in long runs
+            self._last_target = target
+            self._last_group = self._groups.setdefault((target.keys, target.model), {})
+        group = self._last_group
         slot = group.get(workload)
         if slot is None:
             group[workload] = len(self._entities)

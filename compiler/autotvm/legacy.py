@@ -31,6 +31,21 @@ _TASKS_OF_0_1 = {
 }
 
 
+_CHANGED_ARGUMENTS = frozenset(
+    (
+        "batch_matmul.x86",
+        "batch_matmul.cuda",
+        "conv2d_transpose_nchw.cuda",
+        "conv1d_transpose_nchw.cuda",
+    )
+)
+
+
+def changes_spelling(task: str) -> bool:
+    """Whether `current_spelling` may give a task another name or other arguments."""
+    return task in _RENAMED or task in _CHANGED_ARGUMENTS
+
+
 def current_spelling(task: str, args: list[Any]) -> tuple[str, list[Any]]:
     """Give a 0.2 task of any age the name and the arguments that TVM 0.18 gave it."""
     task = _RENAMED.get(task, task)

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..errors import BatonError
 from ..measure.builder import LocalBuilder
-from ..measure.candidate import Candidate, MeasureErrorNo, MeasureResult
+from ..measure.candidate import BuildResult, Candidate, MeasureErrorNo, MeasureResult
 from ..measure.rpc import RPCRunner
 from ..measure.runner import LocalRunner
 from .record import MeasureInput
@@ -23,6 +23,7 @@ __all__ = [
     "RPCRunner",
     "measure",
     "measure_option",
+    "release",
 ]
 
 
@@ -54,7 +55,12 @@ def measure(option: dict[str, Any], candidates: Sequence[Candidate]) -> list[Mea
     try:
         return option["runner"].run(candidates, builds)
     finally:
-        for built in builds:
-            if built.path:
-                with contextlib.suppress(OSError):
-                    os.unlink(built.path)
+        release(builds)
+
+
+def release(builds: Sequence[BuildResult]) -> None:
+    """Delete libraries that are not needed any more."""
+    for built in builds:
+        if built.path:
+            with contextlib.suppress(OSError):
+                os.unlink(built.path)

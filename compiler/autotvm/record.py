@@ -28,9 +28,9 @@ from schedules.config import ConfigEntity
 
 from ..errors import RecordError
 from ..lazy import lazy_attributes
-from .legacy import current_spelling, translate_version_0_1
+from .legacy import changes_spelling, current_spelling, translate_version_0_1
 from .log_target import LogTarget, log_target
-from .workload import digest_of_json, normalize, to_tuple
+from .workload import digest_of_json, digest_of_text, is_normal_text, normalize, to_tuple
 
 logger = logging.getLogger("baton.autotvm")
 
@@ -96,11 +96,17 @@ class MeasureInput:
 
 
 class InputKey(NamedTuple):
-    """The `input` field of a line, ready for matching."""
+    """The `input` field of a line, ready for matching.
+
+    Attributes
+    ----------
+    args : str
+        JSON text.
+    """
 
     target: LogTarget
     task: str
-    args: list
+    args: str
     digest: bytes
 
 
@@ -125,9 +131,9 @@ _KNOB = (
     r'|"an", \["[^"\\]*"(?:, "[^"\\]*")*\]'
     rf'|"ot", (?:true|false|null|{_NUMBER}|"[^"\\]*"))\]'
 )
-_CONFIG = re.compile(
-    rf'{{"index": (-?\d+), "code_hash": null, "entity": (\[(?:{_KNOB}(?:, {_KNOB})*)?\])}}'
-)
+_ENTITY = re.compile(rf"\[(?:{_KNOB}(?:, {_KNOB})*)?\]")
+_INDEX, _CODE_HASH = '{"index": ', ', "code_hash": null, "entity": '
+_MOST_KNOWN = 1 << 16
 _RESULT = re.compile(
     rf"\[\[({_NUMBER}(?:, {_NUMBER})*)\], (\d+), ({_NUMBER}), ({_NUMBER})\], "
     r'"version": 0\.2, "tvm_version": "[^"\\]*"}'
@@ -147,14 +153,44 @@ def parse_line(text: str, line: int = 1) -> RawRecord:
     text = text.strip()
     head, _, rest = text.partition(', "config": ')
     config, _, result = rest.rpartition(', "result": ')
-    config_match, result_match = _CONFIG.fullmatch(config), _RESULT.fullmatch(result)
-    if config_match and result_match and head.startswith(_INPUT) and text.isascii():
-        costs = tuple(float(cost) for cost in result_match[1].split(", "))
+    matched = _RESULT.fullmatch(result)
+    index, _, entity = config[len(_INDEX) : -1].partition(_CODE_HASH)
+    if (
+        matched
+        and head.startswith(_INPUT)
+        and config.startswith(_INDEX)
+        and config.endswith("]}")
+        and index.removeprefix("-").isdigit()
+        and text.isascii()
+        and _is_entity(entity)
+    ):
+        costs, error_no, all_cost, timestamp = matched.groups()
         return RawRecord(
-            line, _input_key(head[len(_INPUT) :]), _checked_costs(costs), int(result_match[2]),
-            float(result_match[3]), float(result_match[4]), int(config_match[1]), config_match[2],
+            line, _known_input_key(head[len(_INPUT) :]), _costs(costs), int(error_no),
+            float(all_cost), float(timestamp), int(index), _entities[entity],
         )  # fmt: skip
     return _parse_any_layout(text, line)
+
+
+# Texts of entities that were found right: most occur many times, and are kept once.
+_entities: dict[str, str] = {}
+
+
+def _is_entity(text: str) -> bool:
+    if text in _entities:
+        return True
+    if _ENTITY.fullmatch(text) is None:
+        return False
+    if len(_entities) >= _MOST_KNOWN:
+        _entities.clear()
+    _entities[text] = text
+    return True
+
+
+def _costs(text: str) -> tuple[float, ...]:
+    if ", " in text:
+        return _checked_costs(tuple(float(cost) for cost in text.split(", ")))
+    return _checked_costs((float(text),))
 
 
 def _parse_any_layout(text: str, line: int) -> RawRecord:
@@ -194,13 +230,45 @@ def _checked_costs(costs: tuple) -> tuple[float, ...]:
 
 
 @functools.lru_cache(maxsize=1 << 13)  # most logs measure a workload many times
+def _known_input_key(text: str) -> InputKey:
+    """The same as `_input_key`, which it leaves what is not in the normal form.
+
+    The digest is made from the text itself: writing a list as JSON takes longest of all.
+    """
+    target_end = text.find('", "')
+    task_end = text.find('", [', target_end + 4)
+    target, task, args = text[2:target_end], text[target_end + 4 : task_end], text[task_end + 3 :]
+    if (
+        task_end < 0
+        or not args.endswith(", {}]")
+        or not text.startswith('["')
+        or "\\" in text
+        or '"' in target + task
+        or changes_spelling(task)
+    ):
+        return _input_key(text)
+    args = args[: -len(", {}]")]
+    compact = args.replace(", ", ",")
+    if " " in compact or "\t" in compact or not is_normal_text(compact) or not _is_list(args):
+        return _input_key(text)
+    return InputKey(log_target(target), task, args, digest_of_text(f'["{task}",{compact[1:]}'))
+
+
+def _is_list(text: str) -> bool:
+    try:
+        return bool(json.loads(text))
+    except ValueError:
+        return False
+
+
 def _input_key(text: str) -> InputKey:
     try:
         target, task, args, _ = json.loads(text)
         if not isinstance(task, str) or not isinstance(args, list):
             raise TypeError("task name or arguments of a wrong type")
         task, args = current_spelling(task, args)
-        return InputKey(log_target(target), task, args, digest_of_json([task, *args]))
+        digest = digest_of_json([task, *args])
+        return InputKey(log_target(target), task, json.dumps(args), digest)
     except RecordError:
         raise
     except (ValueError, TypeError, IndexError) as error:
@@ -344,7 +412,7 @@ def _check_protocol(protocol: str) -> None:
 def _measured(raw: RawRecord, source: str) -> tuple[MeasureInput, MeasureResult]:
     cost = sum(raw.costs) / len(raw.costs)
     config = ConfigEntity.from_entity(json.loads(raw.entity), source, False, cost)
-    task = LoggedTask(raw.input.task, to_tuple(normalize(raw.input.args)))
+    task = LoggedTask(raw.input.task, to_tuple(normalize(json.loads(raw.input.args))))
     result = MeasureResult(raw.costs, raw.error_no, raw.all_cost, raw.timestamp)
     return MeasureInput(raw.input.target, task, config, raw.space_index), result
 

@@ -19,6 +19,7 @@ A template is an implementation of the schedule library, or a function of the us
 from __future__ import annotations
 
 import logging
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -535,18 +536,15 @@ def _queried(
     from ..lowering.bind import bind_params
     from ..lowering.build import ATTENTION_PASS, enabled, simplify
     from ..lowering.ops.attention import find_attention
-    from ..lowering.ops.matmul import are_recorded
     from ..lowering.select import select_implementations
     from ..lowering.subgraphs import function_targets
 
-    def counting(counter: Counter[tuple]) -> Callable[[Target, tuple], None]:
-        def query(_: Target, workload: tuple) -> None:
-            counter[to_tuple(normalize(workload))] += 1
-
-        return query
-
     asked: Counter[tuple] = Counter()
-    inside_attention: Counter[tuple] = Counter()
+    inside_attention: set[tuple[int, ...]] = set()
+
+    def query(_: Target, workload: tuple) -> None:
+        asked[to_tuple(normalize(workload))] += 1
+
     whole = mod if isinstance(mod, tvm.IRModule) else tvm.IRModule({"main": mod})
     bound, _ = bind_params(whole, params or {})
     # Layouts as they come: tasks are those of plain operators, as TVM 0.18 extracted them.
@@ -556,10 +554,32 @@ def _queried(
         for name, own_target in function_targets(simplified, target).items():
             if str(own_target) != str(target):
                 continue
-            select_implementations(
-                simplified, name, target, counting(asked), fuse_attention=fuse_attention
-            )
+            select_implementations(simplified, name, target, query, fuse_attention=fuse_attention)
             if fuse_attention:
                 for attention in find_attention(simplified[name]).values():
-                    are_recorded(attention.workload, target, counting(inside_attention))
-    return asked - inside_attention
+                    inside_attention |= _products(attention.workload)
+    return Counter(
+        {
+            workload: count
+            for workload, count in asked.items()
+            if not inside_attention or _extents(workload) not in inside_attention
+        }
+    )
+
+
+def _products(attention: Any) -> set[tuple[int, ...]]:
+    """(batch, m, n, k) of the two products of an attention."""
+    batch = math.prod(attention.batch)
+    s, t, d, c = attention.s, attention.t, attention.d, attention.c
+    return {(batch, s, t, d), (batch, s, c, t)}
+
+
+def _extents(workload: tuple) -> tuple[int, ...]:
+    """(batch, m, n, k) of a product of stacks of matrices; () for other workloads."""
+    from .operators import OPERATORS
+
+    name, *args = workload
+    if not name.startswith("batch_matmul"):
+        return ()
+    w = OPERATORS["nn.batch_matmul"].workload(tuple(args))
+    return (math.prod(w.batch), w.m, w.n, w.k)

@@ -15,9 +15,11 @@ __getattr__ = lazy_attributes(
         "compile_model": ".compile",
         "demonstrate": ".demo",
         "partition_model": ".partition",
+        "convert_logs": ".convert_log",
         "replay_model": ".replay",
         "profile_model": ".profile",
         "run_model": ".run",
+        "tune_model": ".tune",
     },
 )
 

@@ -52,6 +52,18 @@ def cpus(text: str | None) -> tuple[int, ...]:
     return tuple(dict.fromkeys(chosen))
 
 
+def tracker(text: str | None) -> tuple[str, int, str] | None:
+    """ "board:9190/pi4" -> ("board", 9190, "pi4")."""
+    if text is None:
+        return None
+    match = re.fullmatch(r"([^:/]+):(\d+)/(.+)", text)
+    if match is None:
+        raise typer.BadParameter(
+            f"{text!r} is no tracker such as 127.0.0.1:9190/key", param_hint="--tracker"
+        )
+    return match[1], int(match[2]), match[3]
+
+
 def names(text: str) -> tuple[str, ...]:
     """ "onnxruntime, relax" -> ("onnxruntime", "relax")."""
     return tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))

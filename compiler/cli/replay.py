@@ -84,12 +84,12 @@ def replay_model(
     tuned = build_module(mod, params, options, steps)
     inputs = random_inputs(tuned.metadata.inputs)
     with steps.step("time", f"{rounds} rounds"):
-        times, outputs = _time_in_turn([tuned, without], inputs, rounds)
+        times, outputs = time_in_turn([tuned, without], inputs, rounds)
     report = cast("Report", tuned.report)
     return Replayed(report, times[0], times[1], relative_error(*outputs))
 
 
-def _time_in_turn(
+def time_in_turn(
     libraries: Sequence[Any], inputs: Any, rounds: int
 ) -> tuple[list[list[float]], list[list[Any]]]:
     """Milliseconds of each round, and the outputs, for each library."""
@@ -139,8 +139,8 @@ class Checked:
 
     @property
     def all_right(self) -> bool:
-        """Whether every successful record was built and computed the right numbers."""
-        return all(outcome.right for outcome in self.outcomes)
+        """Whether every successful record was built, and right where a device could run it."""
+        return all(outcome.built and outcome.right is not False for outcome in self.outcomes)
 
     def to_json(self) -> dict[str, Any]:
         """Plain dicts, lists and numbers."""
@@ -151,12 +151,12 @@ class Checked:
 
 
 def check_records(logs: Sequence[str], target: str, steps: Steps | None = None) -> Checked:
-    """Build the workload of every successful record on this machine and check its numbers.
+    """Build the workload of every successful record and check its numbers.
 
     Parameters
     ----------
     target : str
-        Of this machine.
+        What to build for. Records for a device that this machine lacks are built and not run.
 
     Raises
     ------
@@ -185,10 +185,14 @@ def show_checked(checked: Checked) -> None:
     """Print one line for each task, then the reasons of failures with their first record."""
     tasks = Counter(outcome.task for outcome in checked.outcomes)
     built = Counter(outcome.task for outcome in checked.outcomes if outcome.built)
+    ran = Counter(o.task for o in checked.outcomes if o.built and o.right is not None)
     right = Counter(outcome.task for outcome in checked.outcomes if outcome.right)
-    rows = [(task, count, built[task], right[task]) for task, count in sorted(tasks.items())]
-    show(table(("task", "records", "built", "right"), rows, numbers=3))
-    wrong = [outcome for outcome in checked.outcomes if not outcome.right]
+    rows = [
+        (task, count, built[task], ran[task], right[task])
+        for task, count in sorted(tasks.items())
+    ]
+    show(table(("task", "records", "built", "run", "right"), rows, numbers=4))
+    wrong = [outcome for outcome in checked.outcomes if not outcome.built or outcome.right is False]
     if wrong:
         reasons = Counter((outcome.task, outcome.reason) for outcome in wrong)
         first = {(o.task, o.reason): o.source for o in reversed(wrong)}

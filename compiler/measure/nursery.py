@@ -4,8 +4,9 @@ The nursery has imported TVM and generated code once, so that a child starts in 
 and it never runs a kernel itself, so that it has no threads that a fork would lose. It reads
 frames (8 bytes of length, a pickle) from stdin and answers each with one frame on stdout:
 
-    (payload, timeout, memory, modules)  ->  ("value", pickled result) | ("raised", pickled (class, text))
-                                    | ("timeout", "") | ("died", how) | ("memory", text)
+    (payload, timeout, memory, modules)
+        ->  ("value", result) | ("raised", text) | ("timeout", "") | ("died", how)
+            | ("memory", text)
 
 Frames come from the process that started the nursery, over pipes that nobody else has.
 """

@@ -213,7 +213,7 @@ def _pickled(function: Callable[..., Any], arguments: tuple[Any, ...]) -> bytes:
 
 def _with_code(value: Any) -> bytes:
     """Pickle so that the worker needs none of the user's modules."""
-    import cloudpickle  # type: ignore[import-untyped]
+    import cloudpickle
 
     users = [module for module in _user_modules(value) if module.__name__ != "__main__"]
     for module in users:

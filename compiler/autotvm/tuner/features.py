@@ -22,6 +22,7 @@ from tvm.ir import TensorLoad
 from schedules.config import (
     AnnotateEntity,
     ConfigEntity,
+    InstantiationError,
     Knob,
     OtherOptionEntity,
     ReorderEntity,
@@ -72,7 +73,10 @@ class _Loop:
 
 def loops_of(task: Task, config: ConfigEntity) -> list[_Loop]:
     """Loops of a config's kernel, outer before inner, with what is touched in them."""
-    made, _ = task.instantiate(config)
+    try:
+        made, _ = task.instantiate(config)
+    except Exception as error:  # whatever a user's template raises is its refusal of the config
+        raise InstantiationError(str(error)) from error
     mod = tvm.IRModule({"main": _function(made)})
     flat = tvm.transform.Sequential(
         [
@@ -102,7 +106,7 @@ def loops_of(task: Task, config: ConfigEntity) -> list[_Loop]:
         visitor.default_visit(node)
 
     tvm_ffi.structural_visit(
-        flat.body, (tirx.For, enter), (TensorLoad, access), (tirx.BufferStore, access)
+        flat.body, [(tirx.For, enter), (TensorLoad, access), (tirx.BufferStore, access)]
     )
     return loops
 

@@ -148,7 +148,7 @@ class XGBTuner(Tuner):
                 cost = float(np.mean(result.costs))
                 rates.append(task.flop / cost if result.error_no == 0 else 0.0)
                 groups.append(inp.task.workload)
-            except (InstantiationError, ValueError):
+            except InstantiationError:
                 rows = rows[: len(rates)]
         if not rates:
             return
@@ -175,7 +175,8 @@ class XGBTuner(Tuner):
             rates = [*rates, *self._transferred[1]]
         if not rows:
             return
-        data = xgboost.DMatrix(np.stack(rows), label=self._labels(np.asarray(rates, "float32")))
+        data = self._matrix(rows)
+        data.set_label(self._labels(np.asarray(rates, "float32")))
         if self.loss_type != "reg":
             data.set_group([len(rows)])
         settings = {
@@ -193,14 +194,17 @@ class XGBTuner(Tuner):
         }
         self._model = xgboost.train(settings, data, num_boost_round=ROUNDS)
 
+    def _matrix(self, rows: Sequence[np.ndarray]) -> Any:
+        import xgboost
+
+        return xgboost.DMatrix(np.stack(rows), nthread=self.num_threads)
+
     def _labels(self, rates: np.ndarray) -> np.ndarray:
         """XGBoost ranks by small integers: 0 to 30."""
         return rates if self.loss_type == "reg" else np.round(rates * 30)
 
     def _guess(self, indices: Sequence[int]) -> np.ndarray:
         """The model's scores, (n,); NO_KERNEL for configs that can't be made."""
-        import xgboost
-
         scores = np.full(len(indices), NO_KERNEL)
         rows = {
             place: feature
@@ -208,7 +212,7 @@ class XGBTuner(Tuner):
             if (feature := self._feature(index)) is not None
         }
         if rows and self._model is not None:
-            scores[list(rows)] = self._model.predict(xgboost.DMatrix(np.stack([*rows.values()])))
+            scores[list(rows)] = self._model.predict(self._matrix([*rows.values()]))
         return scores
 
     def _feature(self, index: int) -> np.ndarray | None:
@@ -221,7 +225,7 @@ class XGBTuner(Tuner):
                     self._features[index] = knob_features(config, self.space.space_map)
                 else:
                     self._features[index] = self._loop_features(self.task, config)
-            except Exception:  # whatever a template raises: this config has no kernel
+            except InstantiationError:  # this config has no kernel
                 self._features[index] = None
         return self._features[index]
 

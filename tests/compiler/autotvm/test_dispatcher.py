@@ -220,7 +220,8 @@ def test_config_set_by_hand_goes_before_every_record(write):
 
 def test_shipped_logs_are_below_every_context(write, monkeypatch):
     shipped = ApplyHistoryBest(write(line(1e-9, 9), name="llvm.log"))._best
-    monkeypatch.setattr(tophub, "_read_shipped", lambda: shipped)
+    monkeypatch.setattr(tophub, "_read", lambda name: shipped)
+    monkeypatch.setattr(tophub, "file_for", lambda target: "x86-64-v4.log")
     monkeypatch.delenv("TOPHUB_LOCATION")
     assert tile(DispatchContext.current.query(CPU, WORKLOAD)) == 9
     with ApplyHistoryBest(write(line(1e-3, 1))):
@@ -229,12 +230,6 @@ def test_shipped_logs_are_below_every_context(write, monkeypatch):
         assert DispatchContext.current.query(CPU, WORKLOAD).source == "topi:llvm.log:1"
     monkeypatch.setenv("TOPHUB_LOCATION", "NONE")
     assert DispatchContext.current.query(CPU, WORKLOAD) is None
-
-
-def test_every_shipped_line_is_a_record(monkeypatch):
-    monkeypatch.delenv("TOPHUB_LOCATION")
-    tophub._read_shipped.cache_clear()
-    tophub.shipped_records()
 
 
 def test_hundred_thousand_lines_open_quickly_and_find_the_best(write):

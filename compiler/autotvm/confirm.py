@@ -1,0 +1,182 @@
+"""Which tuned configs are faster than what a build would take without records.
+
+A tuning run measures thousands of configs a few times each; the fastest looking one owes part
+of its rate to luck. So the best few of each operator are measured again, in turn with the fallback.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from schedules import strategy
+from schedules.config import ConfigEntity
+
+from ..measure.candidate import FAILED_COST, MeasureErrorNo, MeasureResult
+from .measure import release
+from .record import MeasureInput
+from .task import Task, TaskCandidate
+from .workload import digest
+
+# Among finalists whose times are this close there is no winner but the fallback.
+LEAST_GAIN = 0.03
+FINALISTS = 3
+
+
+@dataclass
+class Contest:
+    """The finalists for one operator and shape.
+
+    Attributes
+    ----------
+    tasks : list of Task
+        The implementations that can compute it.
+    fallback : TaskCandidate or None
+        What a build takes without records; None where that can't be measured.
+    finalists : list of TaskCandidate
+    seconds : list of float
+        Median time of the fallback, if there is one, then of each finalist.
+    """
+
+    tasks: list[Task]
+    fallback: TaskCandidate | None
+    finalists: list[TaskCandidate]
+    seconds: list[float] = field(default_factory=list)
+
+    @property
+    def candidates(self) -> list[TaskCandidate]:
+        """All that are measured, the fallback first."""
+        return [*([self.fallback] if self.fallback else []), *self.finalists]
+
+    @property
+    def fallback_seconds(self) -> float:
+        """Time of the fallback; infinite without one."""
+        return self.seconds[0] if self.fallback else float("inf")
+
+    @property
+    def winner(self) -> tuple[TaskCandidate, float] | None:
+        """The fastest finalist and its time, if it clearly beats the fallback."""
+        first = 1 if self.fallback else 0
+        times = self.seconds[first:]
+        if not times:
+            return None
+        best = min(range(len(times)), key=times.__getitem__)
+        clearly = times[best] < self.fallback_seconds * (1 - LEAST_GAIN)
+        return (self.finalists[best], times[best]) if clearly else None
+
+    def record(self) -> tuple[MeasureInput, MeasureResult] | None:
+        """The winner as a record."""
+        if self.winner is None:
+            return None
+        candidate, seconds = self.winner
+        task, config = candidate.task, candidate.config
+        inp = MeasureInput(task.target, task.logged, config, config.index)
+        return inp, MeasureResult((seconds,), MeasureErrorNo.NO_ERROR, seconds, time.time())
+
+
+def contests(
+    tasks: Sequence[Task], records: Iterable[tuple[MeasureInput, Any]], finalists: int = FINALISTS
+) -> list[Contest]:
+    """Group tasks by what they compute, with the best configs of each group.
+
+    Parameters
+    ----------
+    tasks
+        Of the schedule library; all for one target.
+    records
+        What was measured of them; others are passed over.
+    """
+    costs: dict[bytes, list[tuple[float, ConfigEntity]]] = {}
+    for inp, result in records:
+        if result.error_no == 0:
+            held = costs.setdefault(digest(inp.task.workload), [])
+            held.append((sum(result.costs) / len(result.costs), inp.config))
+    groups: dict[tuple, list[Task]] = {}
+    for task in tasks:
+        key = (task.tunable.operator.name, repr(_shape_of(task)))
+        groups.setdefault(key, []).append(task)
+    return [_contest(group, costs, finalists) for group in groups.values()]
+
+
+def _shape_of(task: Task) -> Any:
+    """The workload; for matrix products, whose workloads say more, their extents."""
+    workload = task.tunable.workload
+    if hasattr(workload, "k") and hasattr(workload, "n"):
+        return (getattr(workload, "batch", ()), workload.m, workload.n, workload.k, workload.dtype)
+    return workload
+
+
+def _contest(
+    tasks: list[Task], costs: dict[bytes, list[tuple[float, ConfigEntity]]], finalists: int
+) -> Contest:
+    fallback = _fallback(tasks)
+    measured = [
+        (cost, TaskCandidate(task, config))
+        for task in tasks
+        for cost, config in costs.get(digest(task.workload), [])
+    ]
+    chosen: dict[str, TaskCandidate] = {}
+    own = _identity(fallback) if fallback else ""
+    for _, candidate in sorted(measured, key=lambda pair: pair[0]):
+        known = candidate.task.config_space.index_of(candidate.config)
+        if known is None:
+            continue
+        candidate = TaskCandidate(candidate.task, candidate.task.config_space.get(known))
+        if _identity(candidate) != own:
+            chosen.setdefault(_identity(candidate), candidate)
+        if len(chosen) == finalists:
+            break
+    return Contest(tasks, fallback, list(chosen.values()))
+
+
+def _fallback(tasks: Sequence[Task]) -> TaskCandidate | None:
+    """What a build without records takes, if it is one of the tasks."""
+    tunable, target = tasks[0].tunable, tasks[0].target
+    found = strategy.select(tunable.operator.name, tunable.workload, target)
+    if found is None:
+        return None
+    implementation, config = found
+    task = next((task for task in tasks if task.name == implementation.name), None)
+    return None if task is None else TaskCandidate(task, config)
+
+
+def _identity(candidate: TaskCandidate) -> str:
+    knobs = [
+        (name, kind, value[1:] if kind == "sp" else value)
+        for name, kind, value in candidate.config.to_entity()
+    ]
+    return f"{candidate.task.name} {knobs}"
+
+
+def run_contests(
+    open_contests: Sequence[Contest],
+    option: dict[str, Any],
+    rounds: int = 5,
+    done: Callable[[Contest], None] = lambda _: None,
+) -> None:
+    """Measure the candidates of each contest in turn, `rounds` times.
+
+    Parameters
+    ----------
+    option : dict
+        From `measure_option`.
+    done
+        Called with each contest that has its times.
+    """
+    for contest in open_contests:
+        candidates = contest.candidates
+        if not contest.finalists:
+            contest.seconds = [FAILED_COST] * len(candidates)
+            done(contest)
+            continue
+        builds = option["builder"].build(candidates)
+        times: list[list[float]] = [[] for _ in candidates]
+        for _ in range(rounds):
+            for taken, result in zip(times, option["runner"].run(candidates, builds)):
+                taken.append(statistics.median(result.costs))
+        release(builds)
+        contest.seconds = [statistics.median(taken) for taken in times]
+        done(contest)

@@ -1,0 +1,342 @@
+"""`baton tune`: measure configs of a model's kernels, keep those that pay, show what they gain."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .compile import BuildOptions, build_module, import_model
+from .console import Steps, show, table
+from .files import write_text
+from .models import random_inputs
+from .replay import time_in_turn
+from .tuning_progress import Progress, Trials, write_picture
+
+if TYPE_CHECKING:
+    from compiler.autotvm.confirm import Contest
+    from compiler.autotvm.task import Task
+
+# A record stays in the log of the best unless the network is faster without it by this share.
+NETWORK_MARGIN = 0.01
+
+
+@dataclass(frozen=True)
+class TuneOptions:
+    """How a model is tuned.
+
+    Attributes
+    ----------
+    log : Path
+        Every measurement; appended to. What it holds is not measured again.
+    best : Path
+        The records that beat the fallback; overwritten.
+    picture : Path or None
+        Best so far against trials, SVG.
+    trials : int
+        Measurements of each task, those in the log included.
+    algorithm : str
+        As `autotvm.tuner.make_tuner` takes it.
+    operators : tuple of str
+        Such as "nn.conv2d"; all if empty.
+    early_stopping : int or None
+    timeout : float
+        Seconds for a build, and for all runs, of one candidate.
+    number, repeat, min_repeat_ms : int
+        See `measure.RunOptions`.
+    cooldown : float
+        Seconds of rest after each candidate.
+    check : bool
+        Compare each candidate's result with numpy's.
+    tracker : tuple of (host, port, key) or None
+        Measure on devices of this RPC tracker, instead of here.
+    rounds : int
+        Of the comparisons at the end.
+    limit : int or None
+        Tune only the tasks with the most work.
+    """
+
+    log: Path
+    best: Path
+    picture: Path | None = None
+    trials: int = 64
+    algorithm: str = "xgb_knob"
+    operators: tuple[str, ...] = ()
+    early_stopping: int | None = None
+    timeout: float = 20.0
+    number: int = 4
+    repeat: int = 3
+    min_repeat_ms: int = 10
+    cooldown: float = 0.0
+    check: bool = True
+    tracker: tuple[str, int, str] | None = None
+    rounds: int = 7
+    limit: int | None = None
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What tuning found.
+
+    Attributes
+    ----------
+    contests : list of Contest
+        For each operator and shape, the fallback and the finalists with their times.
+    kept : list of str
+        Sources, "topi:<log>:<line>", of the records in the log of the best.
+    dropped : int
+        Records that beat the fallback alone and slowed the network.
+    milliseconds, milliseconds_without : list of float
+        Of the network, in turn, under the log of the best and without; empty on a tracker's
+        devices.
+    """
+
+    contests: list[Contest]
+    kept: list[str]
+    dropped: int
+    milliseconds: list[float]
+    milliseconds_without: list[float]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain dicts, lists and numbers."""
+        return {
+            "operators": [
+                {
+                    "task": contest.tasks[0].name,
+                    "args": contest.tasks[0].args,
+                    "calls": contest.tasks[0].weight,
+                    "fallback_seconds": contest.fallback_seconds,
+                    "seconds": contest.winner[1] if contest.winner else None,
+                    "winner": contest.winner[0].task.name if contest.winner else None,
+                }
+                for contest in self.contests
+            ],
+            "records": self.kept,
+            "dropped": self.dropped,
+            "milliseconds": self.milliseconds,
+            "milliseconds_without": self.milliseconds_without,
+        }
+
+
+def tune_model(
+    model: Path, build: BuildOptions, options: TuneOptions, steps: Steps | None = None
+) -> Tuned:
+    """Tune a model's kernels and write the log of the best.
+
+    A run that was interrupted is continued by the same call.
+
+    Raises
+    ------
+    BatonError
+        Of the step that failed.
+    """
+    from compiler.autotvm import confirm, load_from_file, task
+
+    steps = steps or Steps()
+    mod, params = import_model(model, build, steps)
+    with steps.step("extract tasks"):
+        tasks = task.extract_from_program(
+            mod, params, build.target, build.target_host, options.operators or None
+        )
+        tasks = _heaviest(tasks, options.limit)
+    option = _measure_option(options)
+    with steps.step("tune", f"{len(tasks)} tasks, {options.trials} trials each"):
+        trials = measure_tasks(tasks, option, options)
+    with steps.step("compare with the fallback", f"{options.rounds} rounds"):
+        records = list(load_from_file(options.log)) if options.log.exists() else []
+        found = confirm.contests(tasks, records)
+        confirm.run_contests(found, option, options.rounds)
+    _close(option)
+    if options.picture is not None:
+        _note_fallbacks(trials, found)
+        write_picture(trials, f"{model.name}: best so far", options.picture)
+    lines = [line for contest in found if (line := _line(contest)) is not None]
+    if options.tracker is not None:
+        _write_best(options.best, lines)
+        return Tuned(found, _sources(options.best, lines), 0, [], [])
+    with steps.step("measure the network"):
+        kept, times, without = _prune(mod, params, build, options, lines, steps)
+    return Tuned(found, _sources(options.best, kept), len(lines) - len(kept), times, without)
+
+
+def measure_tasks(
+    tasks: Sequence[Task], option: dict[str, Any], options: TuneOptions
+) -> list[Trials]:
+    """Run a tuner on each task; configs that the log has are not measured again."""
+    from compiler.autotvm import callback, load_from_file
+    from compiler.autotvm.tuner import make_tuner
+
+    records = list(load_from_file(options.log)) if options.log.exists() else []
+    planned = [min(options.trials, len(task.config_space)) for task in tasks]
+    with Progress(sum(planned)) as progress:
+        for task, most in zip(tasks, planned):
+            tuner = make_tuner(options.algorithm, task)
+            tuner.load_history(records)
+            known = len(tuner.visited)
+            best = tuner.best_flops / 1e9
+            progress.start(_title(task), [best] if best else [], min(known, most))
+            before = len(progress.trials[-1].gflops)
+            if known < most:
+                tuner.tune(
+                    most - known,
+                    option,
+                    early_stopping=options.early_stopping,
+                    callbacks=[callback.log_to_file(options.log), progress],
+                )
+            measured = len(progress.trials[-1].gflops) - before
+            progress.finish(max(most - known - measured, 0))
+    return progress.trials
+
+
+def _heaviest(tasks: Sequence[Task], limit: int | None) -> list[Task]:
+    """Most work in the network first; `limit` counts operators, each with all its tasks."""
+    ordered = sorted(tasks, key=lambda task: -task.weight * task.flop)
+    if limit is None:
+        return ordered
+    shapes = list(dict.fromkeys(task.args for task in ordered))[:limit]
+    return [task for task in ordered if task.args in shapes]
+
+
+def _measure_option(options: TuneOptions) -> dict[str, Any]:
+    from compiler import autotvm
+
+    timing: dict[str, Any] = {
+        "timeout": options.timeout,
+        "number": options.number,
+        "repeat": options.repeat,
+        "min_repeat_ms": options.min_repeat_ms,
+        "cooldown_interval": options.cooldown,
+        "check_correctness": options.check,
+    }
+    if options.tracker is None:
+        runner = autotvm.LocalRunner(**timing)
+    else:
+        host, port, key = options.tracker
+        runner = autotvm.RPCRunner(key, host, port, **timing)
+    return autotvm.measure_option(autotvm.LocalBuilder(timeout=options.timeout), runner)
+
+
+def _close(option: dict[str, Any]) -> None:
+    for part in option.values():
+        part.close()
+
+
+def _title(task: Task) -> str:
+    shapes = [
+        "x".join(map(str, arg[1]))
+        for arg in task.args
+        if isinstance(arg, tuple) and arg[:1] == ("TENSOR",)
+    ]
+    return f"{task.name} {' '.join(shapes)}"
+
+
+def _note_fallbacks(trials: Sequence[Trials], found: Sequence[Contest]) -> None:
+    rates = {
+        _title(task): task.flop / contest.fallback_seconds / 1e9
+        for contest in found
+        for task in contest.tasks
+    }
+    for each in trials:
+        each.fallback = rates.get(each.name, 0.0)
+
+
+# --- the log of the best -----------------------------------------------------------------
+
+
+def _line(contest: Contest) -> str | None:
+    from compiler.autotvm import encode
+
+    record = contest.record()
+    return None if record is None else encode(*record)
+
+
+def _write_best(path: Path, lines: Sequence[str]) -> None:
+    write_text(path, "".join(line + "\n" for line in lines))
+
+
+def _sources(path: Path, lines: Sequence[str]) -> list[str]:
+    return [f"topi:{path.name}:{number}" for number, _ in enumerate(lines, 1)]
+
+
+def _prune(
+    mod: Any,
+    params: Any,
+    build: BuildOptions,
+    options: TuneOptions,
+    lines: list[str],
+    steps: Steps,
+) -> tuple[list[str], list[float], list[float]]:
+    """Drop records without which the network is faster, one by one; both latencies at the end.
+
+    A record sets layouts, which its neighbours may have to convert to and from; only the network
+    shows that.
+    """
+
+    def library(kept: Sequence[str]) -> Any:
+        _write_best(options.best, kept)
+        logs = (*build.logs, str(options.best)) if kept else build.logs
+        return build_module(mod, params, replace(build, logs=logs), _Silent())
+
+    without = library(())
+    inputs = random_inputs(without.metadata.inputs)
+
+    def faster(one: Any, other: Any) -> float:
+        """How much faster the first is than the second, as a share of the second's time."""
+        (first, second), _ = time_in_turn([one, other], inputs, options.rounds)
+        return 1 - statistics.median(first) / statistics.median(second)
+
+    kept = list(lines)
+    current = library(kept) if kept else without
+    for line in lines:
+        rest = [each for each in kept if each != line]
+        shorter = library(rest) if rest else without
+        if faster(shorter, current) > NETWORK_MARGIN:
+            kept, current = rest, shorter
+    if kept and faster(current, without) <= 0:
+        steps.note("the network is not faster with any set of records; none is kept")
+        kept, current = [], without
+    _write_best(options.best, kept)
+    (times, base), _ = time_in_turn([current, without], inputs, options.rounds)
+    return kept, times, base
+
+
+class _Silent(Steps):
+    """Shows nothing: the builds of a comparison."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._console.quiet = True
+
+
+# --- what is shown -----------------------------------------------------------------------
+
+
+def show_tuned(tuned: Tuned, options: TuneOptions) -> None:
+    """Print a line for each operator, then the network's latencies."""
+    rows = []
+    for contest in tuned.contests:
+        task = contest.tasks[0]
+        base = contest.fallback_seconds
+        best = contest.winner[1] if contest.winner else base
+        rows.append(
+            (
+                " ".join(_title(task).split(" ")[1:]),
+                task.weight,
+                contest.winner[0].task.name if contest.winner else "fallback",
+                f"{base * 1e6:.1f}",
+                f"{best * 1e6:.1f}",
+                f"{task.flop / best / 1e9:.1f}",
+                f"{base / best:.2f}x",
+            )
+        )
+    header = ("shapes", "calls", "fastest", "fallback us", "us", "GFLOP/s", "gain")
+    show(table(header, rows, numbers=4))
+    show(f"{len(tuned.kept)} records beat the fallback: {options.best}")
+    if tuned.dropped:
+        show(f"{tuned.dropped} more beat it alone and slow the network; they are left out")
+    if tuned.milliseconds:
+        after = statistics.median(tuned.milliseconds)
+        before = statistics.median(tuned.milliseconds_without)
+        show(f"the network takes {after:.3f} ms, {before:.3f} ms before ({before / after:.2f}x)")

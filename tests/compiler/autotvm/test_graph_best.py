@@ -1,0 +1,65 @@
+"""A graph log gives each convolution of a network its own record, in the order of execution."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import tvm
+from tvm import relax
+
+from compiler import autotvm
+from compiler.lowering.build import build
+from compiler.target import parse
+
+DATA, WEIGHT = ["TENSOR", [1, 16, 8, 8], "float32"], ["TENSOR", [16, 16, 3, 3], "float32"]
+ARGS = [DATA, WEIGHT, [1, 1], [1, 1, 1, 1], [1, 1], "NCHW", "NCHW", "float32"]
+
+
+def line(tile_ow, cost):
+    entity = [["tile_ic", "sp", [-1, 16]], ["tile_oc", "sp", [-1, 16]],
+              ["tile_ow", "sp", [-1, tile_ow]], ["unroll_kw", "ot", False]]  # fmt: skip
+    row = {
+        "input": ["llvm -keys=cpu", "conv2d_NCHWc.x86", ARGS, {}],
+        "config": {"index": 0, "code_hash": None, "entity": entity},
+        "result": [[cost], 0, 1.0, 1.0],
+        "version": 0.2,
+        "tvm_version": "0.18.0",
+    }
+    return json.dumps(row) + "\n"
+
+
+def network(convolutions):
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((1, 16, 8, 8), "float32"))
+    rng = np.random.default_rng(0)
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            value = x
+            for _ in range(convolutions):
+                weight = relax.const(rng.standard_normal((16, 16, 3, 3)).astype("float32"))
+                value = builder.emit(relax.op.nn.conv2d(value, weight, padding=(1, 1, 1, 1)))
+            out = builder.emit_output(value)
+        builder.emit_func_output(out)
+    return builder.get()
+
+
+def sources(convolutions, context):
+    with context, tvm.transform.PassContext(opt_level=3):
+        report = build(network(convolutions), parse("llvm")).report
+    return [k.source for k in report.kernels for _ in range(k.calls) if "conv2d" in k.operators]
+
+
+def test_convolutions_of_one_workload_take_the_records_in_turn(tmp_path):
+    log = tmp_path / "net.graph.log"
+    log.write_text(line(8, 1e-5) + line(4, 2e-5))
+    context = autotvm.apply_graph_best(log)
+    expected = ["topi:net.graph.log:1", "topi:net.graph.log:2", "topi:net.graph.log:2"]
+    assert sources(3, context) == expected
+    assert sources(3, context) == expected  # each build starts with the first record
+
+
+def test_a_history_gives_all_of_them_the_cheapest(tmp_path):
+    log = tmp_path / "net.log"
+    log.write_text(line(8, 1e-5) + line(4, 2e-5))
+    assert set(sources(2, autotvm.apply_history_best(log))) == {"topi:net.log:1"}

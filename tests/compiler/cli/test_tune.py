@@ -1,0 +1,91 @@
+"""`baton tune` and `baton convert-log`."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ET
+
+from compiler.autotvm import load_from_file
+from compiler.cli.app import app
+from compiler.cli.tuning_progress import Trials, picture
+
+TUNE = [
+    "--trials",
+    "3",
+    "--limit",
+    "1",
+    "--algorithm",
+    "random",
+    "--timeout",
+    "60",
+    "--rounds",
+    "2",
+]
+
+
+def test_a_model_is_tuned_and_a_second_run_measures_nothing_again(cli, model, tmp_path):
+    log, svg = tmp_path / "tuned.log", tmp_path / "tuned.svg"
+    words = ["tune", str(model), "--log", str(log), "--svg", str(svg), "--json", *TUNE]
+    first = cli.invoke(app, words)
+    assert first.exit_code == 0, first.stderr
+    found = json.loads(first.stdout)
+    assert found["operators"][0]["fallback_seconds"] > 0
+    assert len(found["milliseconds"]) == len(found["milliseconds_without"]) == 2
+    measured = log.read_text()
+    assert measured.count("\n") == 4
+    kept = list(load_from_file(f"{log}.best")) if found["records"] else []
+    assert len(kept) == len(found["records"])
+    for _, result in kept:
+        assert result.costs[0] < found["operators"][0]["fallback_seconds"]
+    assert ET.parse(svg).getroot().tag.endswith("svg")
+
+    second = cli.invoke(app, words)
+    assert second.exit_code == 0, second.stderr
+    assert log.read_text() == measured
+
+
+def test_a_wrong_tracker_or_algorithm_is_a_clear_error(cli, model, tmp_path):
+    log = str(tmp_path / "tuned.log")
+    wrong = cli.invoke(app, ["tune", str(model), "--log", log, "--tracker", "nowhere"])
+    assert wrong.exit_code == 2
+    wrong = cli.invoke(app, ["tune", str(model), "--log", log, "--algorithm", "luck"])
+    assert wrong.exit_code == 1 and "luck" in wrong.stderr
+
+
+def test_the_picture_shows_each_trial_and_the_fallback():
+    drawn = ET.fromstring(picture([Trials("a<b", [1.0, 0.0, 3.0], 2.0), Trials("c")], "t & u"))
+    tags = [element.tag.rsplit("}", 1)[1] for element in drawn.iter()]
+    assert tags.count("circle") == 3 and tags.count("polyline") == 2
+    assert any(element.get("stroke-dasharray") for element in drawn.iter())
+
+
+def test_the_best_so_far_never_falls():
+    assert Trials("a", [1.0, 0.0, 3.0, 2.0]).best_so_far == [1.0, 1.0, 3.0, 3.0]
+
+
+OLD = (
+    '{"i": ["llvm -mcpu=skylake-avx512", "topi_x86_conv2d", [["TENSOR", [1, 3, 8, 8], "float32"], '
+    '["TENSOR", [16, 3, 3, 3], "float32"], [1, 1], [1, 1], [1, 1], "NCHW", "float32"], {}, '
+    '["conv2d", [1, 3, 8, 8, "float32"], [16, 3, 3, 3, "float32"], [1, 1], [1, 1], [1, 1], "NCHW", '
+    '"float32"], {"i": 193, "c": null, "e": [["tile_ic", "sp", [1, 3]], '
+    '["tile_oc", "sp", [1, 16]], ["tile_ow", "sp", [2, 4]], ["unroll_kw", "ot", false]], '
+    '"t": "direct"}], '
+    '"r": [[9.5e-05], 0, 1.7, 1539972731.3], "v": 0.1}'
+)
+FAILED = OLD.replace("[9.5e-05], 0", "[1000000000.0], 4")
+
+
+def test_old_logs_become_one_in_the_current_form(cli, tmp_path):
+    log, out = tmp_path / "old.log", tmp_path / "new.log"
+    log.write_text(f"# comment\n\n{OLD}\n{FAILED}\nnonsense\n{OLD[:60]}")
+    words = ["convert-log", str(log), "-o", str(out), "--json"]
+    done = json.loads(cli.invoke(app, words).stdout)
+    assert done["written"] == [["old.log", "version 0.1", 2]]
+    assert sum(count for _, _, count, _ in done["dropped"]) == 2
+    assert {line for *_, line in done["dropped"]} <= {5, 6}
+    (inp, result), _ = load_from_file(out)
+    assert inp.task.name == "conv2d_NCHWc.x86" and result.costs == (9.5e-05,)
+
+    done = json.loads(cli.invoke(app, [*words, "--drop-failed", "--best"]).stdout)
+    assert done["written"] == [["old.log", "version 0.1", 1]]
+    assert ["old.log", "failed measurement", 1, 4] in done["dropped"]

@@ -1,0 +1,79 @@
+"""Worker processes survive whatever a call does."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+
+import pytest
+
+from compiler.errors import BatonError
+from compiler.measure.workers import WorkerPool
+
+GIB = 1 << 30
+
+
+@pytest.fixture(scope="module")
+def pool():
+    with WorkerPool(1) as made:
+        made.call(os.getpid, (), 60)  # the first call starts the process
+        yield made
+
+
+def test_a_call_returns_its_value(pool):
+    assert pool.call(divmod, (17, 5), 20) == ("value", (3, 2))
+
+
+def test_an_exception_is_told_with_its_class(pool):
+    assert pool.call(divmod, (1, 0), 20).kind == "raised"
+    assert "ZeroDivisionError" in pool.call(divmod, (1, 0), 20).value
+
+
+def test_each_call_has_a_process_of_its_own(pool):
+    ids = [pool.call(os.getpid, (), 20).value for _ in range(3)]
+    assert len(set(ids)) == 3 and os.getpid() not in ids
+
+
+def test_a_crash_ends_its_call_alone(pool):
+    crashed = pool.call(signal.raise_signal, (signal.SIGSEGV,), 20)
+    assert crashed.kind == "died" and "SIGSEGV" in crashed.value
+    assert pool.call(os._exit, (3,), 20) == ("died", "exit code 3")
+    assert pool.call(sys.exit, (3,), 20).kind == "raised"
+    assert pool.call(abs, (-1,), 20).value == 1
+
+
+def test_a_call_that_takes_too_long_is_ended(pool):
+    start = time.monotonic()
+    assert pool.call(time.sleep, (60,), 0.5).kind == "timeout"
+    assert time.monotonic() - start < 20
+    assert pool.call(abs, (-1,), 20).value == 1
+
+
+def test_a_call_gets_no_more_memory_than_its_limit(pool):
+    assert pool.call(bytearray, (2 * GIB,), 20, GIB // 4).kind == "memory"
+    assert len(pool.call(bytearray, (GIB // 16,), 20, GIB // 4).value) == GIB // 16
+
+
+def test_a_worker_that_was_killed_is_replaced(pool):
+    parent = pool.call(os.getppid, (), 20).value
+    os.kill(parent, signal.SIGKILL)
+    kinds = [pool.call(abs, (-1,), 60).kind for _ in range(2)]
+    assert kinds[-1] == "value"
+
+
+def test_what_can_not_be_sent_is_an_error(pool):
+    with pytest.raises(BatonError, match="can't be sent"):
+        pool.call(print, (threading.Lock(),), 20)
+
+
+def test_calls_run_side_by_side():
+    with WorkerPool(2) as two:
+        for future in [two.submit(os.getpid, (), 60) for _ in range(2)]:
+            future.result()
+        start = time.monotonic()
+        for future in [two.submit(time.sleep, (2,), 60) for _ in range(2)]:
+            assert future.result().kind == "value"
+        assert time.monotonic() - start < 3.9
