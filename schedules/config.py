@@ -137,6 +137,8 @@ class ConfigEntity(Mapping[str, Knob]):
         Seconds that the record's author measured; infinity for a fallback.
     index : int
         Place in the space that it was taken from; -1 if unknown.
+    level : int
+        How far out the dispatch context was that knew it; 0 is the innermost.
     """
 
     knobs: dict[str, Knob] = field(default_factory=dict)
@@ -144,6 +146,7 @@ class ConfigEntity(Mapping[str, Knob]):
     is_fallback: bool = True
     cost: float = float("inf")
     index: int = -1
+    level: int = 0
 
     def __getitem__(self, name: str) -> Knob:
         return self.knobs[name]

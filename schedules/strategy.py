@@ -114,7 +114,8 @@ def select(
             if config is not None:
                 recorded.append((config.cost, impl, config))
     if recorded:
-        _, impl, config = min(recorded, key=lambda entry: entry[0])
+        # A log that the user applies goes before the shipped ones, whatever they promise.
+        _, impl, config = min(recorded, key=lambda entry: (entry[2].level, entry[0]))
         return impl, config
     unasked = [impl for impl in candidates if not impl.only_recorded]
     return (unasked[0], unasked[0].fallback(workload, target)) if unasked else None

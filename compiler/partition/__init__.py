@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from compiler.lazy import lazy_attributes
 
+from .built_in import register_built_in
 from .registry import Strategy, list_partitioners, register, unregister
 from .selector import Selector
 
@@ -45,3 +46,5 @@ __getattr__ = lazy_attributes(
         "subgraphs": ".info",
     },
 )
+
+register_built_in()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -14,10 +15,11 @@ from compiler.errors import PartitionError
 
 from .callbacks import check_options
 from .candidates import Candidate, Partitioning
+from .collection import paused_collection
 from .graph import Graph, SubgraphExtractor
 from .limits import Limits
-from .outline import ON_COMPILE_ERROR, Group, outline
-from .registry import Strategy, partitioner
+from .outline import COMPILE_OPTIONS, ON_COMPILE_ERROR, Group, outline
+from .registry import Strategy, list_partitioners, partitioner
 from .relax_function import PROJECTION, RelaxFunction
 from .relax_graph import RelaxGraph
 from .strategy_run import run_strategy
@@ -90,12 +92,13 @@ def partition_with_report(
     module = mod.clone()
     graph: Graph | None = None
     candidates: list[Candidate] = []
-    for each in chain:
-        for strategy in each.strategies:
-            adapter = _RelaxAdapter(module, each.name, strategy, params, limits)
-            graph = graph or adapter.graph
-            candidates += run_strategy(adapter, each.name, strategy, texts, limits)
-            module = adapter.result()
+    with paused_collection():
+        for each in chain:
+            for strategy in each.strategies:
+                adapter = _RelaxAdapter(module, each.name, strategy, params, limits, texts)
+                graph = graph or adapter.graph
+                candidates += run_strategy(adapter, each.name, strategy, texts, limits)
+                module = adapter.result()
     graph = graph or RelaxGraph(RelaxFunction(mod), params).graph
     return Partitioning(module, graph, candidates)
 
@@ -110,9 +113,11 @@ class _RelaxAdapter:
         strategy: Strategy,
         params: Mapping[str, Any] | None,
         limits: Limits,
+        options: Mapping[str, str],
     ) -> None:
         self._mod = mod
         self._backend = backend
+        self._compiled = compiled_attrs(backend, options)
         self._strategy = strategy
         self._limits = limits
         self._main = RelaxFunction(mod)
@@ -141,6 +146,7 @@ class _RelaxAdapter:
             "baton.strategy": self._strategy.name,
             "baton.subgraph_op": self._strategy.subgraph_op,
             "baton.subgraph_id": number,
+            **self._compiled,
         }
         if self._limits.on_compile_error != "raise":
             own[ON_COMPILE_ERROR] = self._limits.on_compile_error
@@ -154,6 +160,13 @@ class _RelaxAdapter:
         if not self._groups:
             return self._mod
         return outline(self._main, self._groups, share=self._limits.dedup_subgraph)
+
+
+def compiled_attrs(backend: str, options: Mapping[str, str]) -> dict[str, str]:
+    """Attribute of subgraphs that the backend compiles itself: the options it will get."""
+    if backend not in list_partitioners() or partitioner(backend).compile is None:
+        return {}
+    return {COMPILE_OPTIONS: json.dumps(dict(options))}
 
 
 def subgraph_name(backend: str, strategy: str, number: int) -> str:

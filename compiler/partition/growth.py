@@ -52,7 +52,7 @@ def grow(
                 mark = marks[other]
                 if other in seen or mark == UNMARKED or not is_open(other):
                     continue
-                if mark == ANY or number == ANY or mark == number:
+                if mark in (ANY, number) or number == ANY:
                     number = mark if number == ANY else number
                     seen.add(other)
                     members.append(other)

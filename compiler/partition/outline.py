@@ -48,6 +48,9 @@ INPUT_NAMES = "baton.input_names"
 ON_COMPILE_ERROR = "baton.on_compile_error"
 """Attribute of an outlined function: "back" or "split", what the build does if it fails."""
 
+COMPILE_OPTIONS = "baton.compile_options"
+"""Attribute of an outlined function that its backend compiles itself: options, as JSON."""
+
 _OWN_TO_A_GROUP = ("baton.subgraph_id", INPUT_NAMES)
 """Attributes in which functions may differ that are otherwise identical."""
 
@@ -266,7 +269,8 @@ class _Outlined:
             return self._inner[expr]
         if isinstance(expr, Call):
             arguments = [self._inside(argument) for argument in expr.args]
-            return Call(expr.op, arguments, expr.attrs, expr.ty_args, expr.span, expr.ty)
+            callee = self._inside(expr.op) if isinstance(expr.op, Var) else expr.op
+            return Call(callee, arguments, expr.attrs, expr.ty_args, expr.span, expr.ty)
         if isinstance(expr, Tuple):
             return Tuple([self._inside(part) for part in expr.fields])
         if isinstance(expr, TupleGetItem):

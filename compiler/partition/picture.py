@@ -52,7 +52,8 @@ const nodes = [...document.querySelectorAll(".node")];
 document.getElementById("zoom").addEventListener("input", event => zoom(event.target.value / 100));
 document.getElementById("search").addEventListener("input", event => {
   const text = event.target.value.toLowerCase();
-  choose(text ? nodes.filter(node => node.textContent.toLowerCase().includes(text)) : []);
+  const named = node => node.querySelector("title").textContent.split("\\n")[0].toLowerCase();
+  choose(text ? nodes.filter(node => named(node).includes(text)) : []);
 });
 document.querySelectorAll("details").forEach(item => {
   item.querySelector("summary").addEventListener("click", () =>
@@ -64,6 +65,12 @@ nodes.forEach(node => node.addEventListener("click", () => {
   choose([node]);
   if (last && item) { item.open = true; item.scrollIntoView({block: "nearest"}); }
 }));
+// A wide graph begins far from the corner: fit its width if that stays readable, show its top.
+const pane = document.getElementById("graph").clientWidth;
+const fitting = Math.min(100, Math.max(50, Math.floor(100 * pane / width)));
+document.getElementById("zoom").value = fitting;
+zoom(fitting / 100);
+if (nodes.length) nodes[0].scrollIntoView({block: "nearest", inline: "center"});
 """
 
 

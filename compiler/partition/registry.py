@@ -15,11 +15,13 @@ from compiler.errors import PartitionError, UnknownBackendError
 
 if TYPE_CHECKING:
     import numpy as np
+    from tvm import IRModule
 
     from .selector import Selector
 
 Options = dict[str, str]
 CheckOptions = Callable[[Options], "str | None"]
+Compile = Callable[["IRModule", "Mapping[str, np.ndarray]", Options], Any]
 MakeSelector = Callable[[str, Options], "Selector"]
 SupportedOps = Callable[[str, list[int], Options], Sequence[int] | None]
 AcceptSubgraph = Callable[
@@ -104,13 +106,14 @@ class Partitioner:
     name : str
     strategies : tuple of Strategy
         In the order they run.
-    check_options : (options) -> None or str, optional
+    check_options, compile : callable, optional
         See `register`.
     """
 
     name: str
     strategies: tuple[Strategy, ...]
     check_options: CheckOptions | None = None
+    compile: Compile | None = None
 
 
 _partitioners: dict[str, Partitioner] = {}
@@ -124,6 +127,7 @@ def register(
     *,
     replace: bool = False,
     check_options: CheckOptions | None = None,
+    compile: Compile | None = None,
 ) -> None: ...
 
 
@@ -134,6 +138,7 @@ def register(
     *,
     replace: bool = False,
     check_options: CheckOptions | None = None,
+    compile: Compile | None = None,
 ) -> Callable[[SupportedOps], SupportedOps]: ...
 
 
@@ -143,6 +148,7 @@ def register(
     *,
     replace: bool = False,
     check_options: CheckOptions | None = None,
+    compile: Compile | None = None,
 ) -> Any:
     """Register a partitioner.
 
@@ -166,6 +172,17 @@ def register(
     check_options : (options) -> None or str, optional
         Called with a copy of the options before the first strategy runs. A text that it returns
         is the reason why it refuses them; nothing is partitioned then.
+    compile : (subgraph, params, options) -> code, optional
+        Compiles an accepted subgraph in place of the build driver. `subgraph` is a module with
+        one Relax function; `params` has the values of those of its parameters that are known, by
+        name; `options` are those of the `partition` call. What it returns is called with the
+        other inputs in order:
+
+        * a Python callable of numpy arrays, which returns one array or a tuple of them; a
+          library with one can't be exported;
+        * a `compiler.runtime.foreign.ForeignCode`, bytes for a runtime known by name;
+        * a TVM runtime module with a function of the subgraph function's name, which also gets
+          the output tensors to write to.
 
     Raises
     ------
@@ -177,7 +194,13 @@ def register(
         def decorate(supported_ops: SupportedOps) -> SupportedOps:
             title = getattr(supported_ops, "__name__", name)
             strategy = Strategy(title, supported_ops)
-            register(name, [strategy], replace=replace, check_options=check_options)
+            register(
+                name,
+                [strategy],
+                replace=replace,
+                check_options=check_options,
+                compile=compile,
+            )
             return supported_ops
 
         return decorate
@@ -193,15 +216,16 @@ def register(
     if len({strategy.name for strategy in given}) != len(given):
         names = ", ".join(strategy.name for strategy in given)
         raise PartitionError(f"partitioner {name!r}: strategies share a name: {names}")
-    if check_options is not None and not callable(check_options):
-        raise PartitionError(f"partitioner {name!r}: check_options is not callable")
+    for what, callback in (("check_options", check_options), ("compile", compile)):
+        if callback is not None and not callable(callback):
+            raise PartitionError(f"partitioner {name!r}: {what} is not callable")
     with _lock:
         if name in _partitioners and not replace:
             raise PartitionError(
                 f"partitioner {name!r} is already registered; unregister it first, "
                 "or pass replace=True"
             )
-        _partitioners[name] = Partitioner(name, given, check_options)
+        _partitioners[name] = Partitioner(name, given, check_options, compile)
     return None
 
 

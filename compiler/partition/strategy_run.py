@@ -32,10 +32,14 @@ class Adapter(Protocol):
         Known values, by the names that callbacks see as "argName".
     """
 
-    graph: Graph
-    domains: Sequence[int | None]
-    args: Mapping[str, np.ndarray]
-    aux: Mapping[str, np.ndarray]
+    @property
+    def graph(self) -> Graph: ...
+    @property
+    def domains(self) -> Sequence[int | None]: ...
+    @property
+    def args(self) -> Mapping[str, np.ndarray]: ...
+    @property
+    def aux(self) -> Mapping[str, np.ndarray]: ...
 
     def graph_json(self) -> str:
         """The graph as callbacks see it."""

@@ -10,6 +10,7 @@ from compiler.symbol.symbol import Symbol
 
 from .callbacks import check_options
 from .candidates import Candidate
+from .collection import paused_collection
 from .graph import Graph
 from .limits import Limits
 from .registry import partitioner
@@ -107,12 +108,14 @@ def partition_symbol(
     check_options(chosen, texts, limits.callback_timeout)
     first: Graph | None = None
     candidates: list[Candidate] = []
-    for strategy in chosen.strategies:
-        adapter = SymbolAdapter(
-            symbol.graph, backend, strategy, limits, known.args, known.aux, known.types(symbol)
-        )
-        first = first or adapter.graph
-        candidates += run_strategy(adapter, backend, strategy, texts, limits)
-        symbol = Symbol(adapter.result())
+    with paused_collection():
+        for strategy in chosen.strategies:
+            types = known.types(symbol)
+            adapter = SymbolAdapter(
+                symbol.graph, backend, strategy, limits, known.args, known.aux, types, texts
+            )
+            first = first or adapter.graph
+            candidates += run_strategy(adapter, backend, strategy, texts, limits)
+            symbol = Symbol(adapter.result())
     assert first is not None, "a partitioner has a strategy"
     return SymbolPartitioning(symbol, first, candidates)

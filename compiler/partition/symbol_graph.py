@@ -21,7 +21,7 @@ from compiler.symbol.attributes import DTYPES
 from compiler.symbol.graph import VARIABLE, Entry, Node
 from compiler.symbol.graph import Graph as SymbolGraph
 from compiler.symbol.json_format import graph_data
-from compiler.symbol.operators import auxiliary_nodes, outputs_of
+from compiler.symbol.operators import auxiliary_nodes, input_names, outputs_of
 from compiler.symbol.subgraph_node import Claim, visible
 from compiler.symbol.symbol import output_name
 
@@ -54,6 +54,8 @@ class SymbolAdapter:
     types : list, optional
         Per node shape and dtype of each output, None where unknown; written into the nodes'
         attributes if given.
+    options : mapping of str to str, optional
+        Kept on subgraph nodes, for a backend that compiles them itself.
 
     Raises
     ------
@@ -70,6 +72,7 @@ class SymbolAdapter:
         args: Mapping[str, np.ndarray],
         aux: Mapping[str, np.ndarray],
         types: Sequence[Sequence[OutputType]] | None = None,
+        options: Mapping[str, str] | None = None,
     ) -> None:
         bound = [node.name for node in source.nodes if node.control_deps]
         if bound:
@@ -78,10 +81,20 @@ class SymbolAdapter:
                 "partitioned"
             )
         self._backend, self._strategy, self._limits = backend, strategy, limits
-        self._source = source.ordered()
-        if types is not None:
-            for node, found in zip(self._source.nodes, types, strict=True):
-                node.attrs.update(_annotations(found))
+        self._options = json.dumps(dict(options or {}))
+        # Inputs are rewired and attributes added; everything else is shared with the original.
+        nodes = [
+            Node(
+                node.op,
+                node.name,
+                list(node.inputs),
+                node.attrs if types is None else {**node.attrs, **_annotations(types[index])},
+                subgraphs=node.subgraphs,
+                num_outputs=node.num_outputs,
+            )
+            for index, node in enumerate(source.nodes)
+        ]
+        self._source = SymbolGraph(nodes, source.heads, source.attrs)
         self.args, self.aux = MappingProxyType(dict(args)), MappingProxyType(dict(aux))
         self.graph = _neutral(self._source, {**args, **aux}, types)
         self.domains = [None if node.is_variable else 0 for node in self._source.nodes]
@@ -121,6 +134,7 @@ class SymbolAdapter:
             number,
             self._limits.on_compile_error,
             self._limits.dedup_subgraph,
+            self._options,
         )
         known = [texts for texts in lists if texts is not None] if None not in lists else []
         annotations = {
@@ -162,8 +176,8 @@ class SymbolAdapter:
         return name
 
     def result(self) -> SymbolGraph:
-        """The graph with a node in place of every accepted subgraph."""
-        return SymbolGraph(self._nodes, self._heads, self._source.attrs).ordered()
+        """The graph with a node in place of every accepted subgraph; its members are not needed."""
+        return SymbolGraph(self._nodes, self._heads, self._source.attrs)
 
     def _cut_of(self, members: Sequence[int]) -> _Cut:
         """The subgraph of some nodes; the review and the acceptance of one share it."""
@@ -221,7 +235,7 @@ class _Cut:
             Node(
                 node.op,
                 node.name,
-                [Entry(place.get(entry.node, -1), entry.output) for entry in node.inputs],
+                [Entry(place.get(producer, -1), output) for producer, output, _ in node.inputs],
                 dict(node.attrs),
                 subgraphs=node.subgraphs,
                 num_outputs=node.num_outputs,
@@ -247,9 +261,14 @@ class _Cut:
             if not (share and heads and heads[-1] == head):
                 heads.append(head)
             self.outputs[slot] = len(heads) - 1
-        whole = SymbolGraph(nodes, heads)
-        order = whole.reachable()
-        self.body = whole.ordered()
+        order = SymbolGraph(nodes, heads).reachable()
+        position = {old: new for new, old in enumerate(order)}
+        for node in nodes:
+            node.inputs = [Entry(position[producer], output) for producer, output, _ in node.inputs]
+        self.body = SymbolGraph(
+            [nodes[old] for old in order],
+            [Entry(position[head.node], head.output) for head in heads],
+        )
         self.inputs = [(replaced[old][0], replaced[old]) for old in order if old in replaced]
         states = auxiliary_nodes(self.body)
         for index, node in enumerate(self.body.nodes):
@@ -298,40 +317,43 @@ def _neutral(
     types: Sequence[Sequence[OutputType]] | None,
 ) -> neutral.Graph:
     nodes = []
+    parameters = _parameters(source)
     for index, node in enumerate(source.nodes):
         known = types[index] if types is not None else [(None, None)] * outputs_of(node).total
-        attrs = {k: v for k, v in node.attrs.items() if k not in (_SHAPE, _DTYPE)}
+        attrs = {k: v for k, v in visible(node.attrs).items() if k not in (_SHAPE, _DTYPE)}
         if node.is_variable:
-            attrs["param"] = str(node.name in values)
+            attrs["param"] = str(node.name in values or index in parameters)
         nodes.append(
             neutral.Node(
                 node.op,
                 node.name,
-                [(entry.node, entry.output) for entry in node.inputs],
-                visible(attrs),
+                [(producer, output) for producer, output, _ in node.inputs],
+                attrs,
                 [("" if s is None else str(list(s)), dtype or "") for s, dtype in known],
             )
         )
     return neutral.Graph(nodes, [(head.node, head.output) for head in source.heads])
 
 
-def _json(graph: SymbolGraph) -> str:
-    def shown(graph: SymbolGraph) -> SymbolGraph:
-        nodes = [
-            Node(
-                node.op,
-                node.name,
-                node.inputs,
-                visible(node.attrs),
-                node.control_deps,
-                [shown(body) for body in node.subgraphs],
-                node.num_outputs,
-            )
-            for node in graph.nodes
-        ]
-        return SymbolGraph(nodes, graph.heads)
+def _parameters(source: SymbolGraph) -> set[int]:
+    """Variables that operators take as weights and the like, by the names of their inputs."""
+    return {
+        entry.node
+        for node in source.nodes
+        for name, entry in zip(input_names(node), node.inputs)
+        if name != "data" and source.nodes[entry.node].is_variable
+    }
 
-    return json.dumps(graph_data(shown(graph)))
+
+def _json(graph: SymbolGraph) -> str:
+    data = graph_data(graph)
+    pending = [data]
+    while pending:
+        for node in pending.pop()["nodes"]:
+            pending += node.get("subgraphs", ())
+            if "subgraphs" in node and "attrs" in node:  # no other node has a claim to hide
+                node["attrs"] = visible(node["attrs"])
+    return json.dumps(data)
 
 
 def _entry_name(node: Node, output: int) -> str:
@@ -344,9 +366,7 @@ def _entry_name(node: Node, output: int) -> str:
 
 def _annotations(types: Sequence[OutputType]) -> dict[str, str]:
     """Shapes and dtype codes of a node's outputs the way MXNet spells them."""
-    shapes = [
-        "[None]" if shape is None else f"[{','.join(map(str, shape))}]" for shape, _ in types
-    ]
+    shapes = ["[None]" if shape is None else f"[{','.join(map(str, shape))}]" for shape, _ in types]
     codes = [str(DTYPES.index(dtype)) if dtype in DTYPES else "-1" for _, dtype in types]
     return {_SHAPE: f"[{','.join(shapes)}]", _DTYPE: f"[{','.join(codes)}]"}
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-import tvm
 from tvm.runtime.vm import VirtualMachine
 
 _STATIC, _WORKSPACE, _ENTRY = "main_static", "workspace", "entry"

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from compiler.errors import BatonError, ExportError
 from compiler.runtime import container, elf
+from compiler.runtime.foreign import IN_PROCESS
 from compiler.runtime.weights import write_weights
 
 if TYPE_CHECKING:
@@ -71,6 +72,16 @@ def export_library(
                 "no meaning; leave it out, or export to a .so"
             )
         fcompile = None
+    local = [
+        name
+        for name, entry in library.metadata.partition.items()
+        if entry.get("runtime") == IN_PROCESS
+    ]
+    if local:
+        raise ExportError(
+            f"can't export to {str(target)!r}: the backend of subgraph {local[0]} compiled it to a "
+            "Python function, which can't leave this process"
+        )
     if not target.parent.is_dir():
         raise ExportError(
             f"can't export to {str(target)!r}: {str(target.parent)!r} is not a folder; create it "

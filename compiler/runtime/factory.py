@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from compiler.errors import InputError
+from compiler.runtime import foreign
 from compiler.runtime.export import export_library
 from compiler.runtime.graph_json import graph_json
 from compiler.runtime.host import arrange_devices, require_cpu_features
@@ -82,8 +83,9 @@ class FactoryModule:
         Returns
         -------
         dict
-            Per subgraph "backend", "target", "operators", "inputs" and "outputs" (lists of
-            "name", "shape", "dtype"), "flops" of one call, and "attrs" that the backend set.
+            Per subgraph "backend", "target", "runtime", "operators", "inputs" and "outputs"
+            (lists of "name", "shape", "dtype"), "flops" of one call, and "attrs" that the
+            backend set.
             It is a copy, the same for a library that was loaded.
         """
         return copy.deepcopy(self.metadata.partition)
@@ -211,6 +213,7 @@ class FactoryModule:
 
     def _code(self) -> Any:
         """The runnable module."""
+        foreign.register()
         jit = getattr(self._executable, "jit", None)
         if jit is None:
             return self._executable

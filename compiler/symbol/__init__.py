@@ -15,6 +15,7 @@ __getattr__ = lazy_attributes(
         "load_params": ".params",
         "loads": ".symbol",
         "save_params": ".params",
+        "to_onnx": ".to_onnx",
         "var": ".symbol",
     },
 )

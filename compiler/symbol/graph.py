@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -64,10 +64,9 @@ class Node:
         """Whether the node computes nothing."""
         return self.op == VARIABLE
 
-    def predecessors(self) -> Iterable[int]:
+    def predecessors(self) -> Iterator[int]:
         """Indices of the nodes that come before this one, inputs first."""
-        yield from (entry.node for entry in self.inputs)
-        yield from self.control_deps
+        return iter([*(entry[0] for entry in self.inputs), *self.control_deps])
 
 
 @dataclass
@@ -102,26 +101,30 @@ class Graph:
         """
         order: list[int] = []
         state: dict[int, bool] = {}  # False while a node's predecessors are visited, then True
+        nodes = self.nodes
         for head in self.heads if heads is None else heads:
-            stack = [(head.node, iter(self.nodes[head.node].predecessors()))]
             if head.node in state:
                 continue
+            path = [head.node]
+            rest = [nodes[head.node].predecessors()]
             state[head.node] = False
-            while stack:
-                index, predecessors = stack[-1]
-                following = next(predecessors, None)
-                if following is None:
-                    state[index] = True
-                    order.append(index)
-                    stack.pop()
-                elif following not in state:
-                    state[following] = False
-                    stack.append((following, iter(self.nodes[following].predecessors())))
-                elif not state[following]:
-                    raise FrontendError(
-                        f"the symbol has a cycle: node {self.nodes[following].name!r} "
-                        f"(operator {self.nodes[following].op}) depends on its own output"
-                    )
+            while path:
+                for following in rest[-1]:
+                    known = state.get(following)
+                    if known is None:
+                        state[following] = False
+                        path.append(following)
+                        rest.append(nodes[following].predecessors())
+                        break
+                    if not known:
+                        raise FrontendError(
+                            f"the symbol has a cycle: node {nodes[following].name!r} "
+                            f"(operator {nodes[following].op}) depends on its own output"
+                        )
+                else:
+                    rest.pop()
+                    state[path[-1]] = True
+                    order.append(path.pop())
         return order
 
     def ordered(self, heads: Sequence[Entry] | None = None) -> Graph:
@@ -136,12 +139,12 @@ class Graph:
                 Node(
                     node.op,
                     node.name,
-                    [entry._replace(node=position[entry.node]) for entry in node.inputs],
+                    [Entry(position[index], *rest) for index, *rest in node.inputs],
                     dict(node.attrs),
                     [position[index] for index in node.control_deps],
                     node.subgraphs,
                     node.num_outputs,
                 )
             )
-        moved = [head._replace(node=position[head.node]) for head in wanted]
+        moved = [Entry(position[index], *rest) for index, *rest in wanted]
         return Graph(nodes, moved, dict(self.attrs))

@@ -26,6 +26,8 @@ class Outputs(NamedTuple):
     names: tuple[str, ...] = ()
 
 
+_ONE = Outputs(1, 1)
+
 _HIDDEN = {
     "BatchNorm": ("output", "mean", "var"),
     "BilinearSampler": ("output", "tmp"),
@@ -78,11 +80,14 @@ def input_names(node: Node) -> tuple[str, ...]:
     return names
 
 
+_BATCH_NORMS = frozenset(["BatchNorm", *(k for k, op in _ALIASES.items() if op == "BatchNorm")])
+
+
 def mutable_inputs(node: Node) -> set[int]:
     """Positions of the inputs that are auxiliary states."""
-    if canonical(node.op) == "BatchNorm":
+    if node.op in _BATCH_NORMS:
         return {3, 4}
-    if is_call(node):
+    if node.subgraphs and is_call(node):
         body = node.subgraphs[0]
         inner = auxiliary_nodes(body)
         variables = [index for index, entry in enumerate(body.nodes) if entry.is_variable]
@@ -103,7 +108,9 @@ def auxiliary_nodes(graph: Graph) -> set[int]:
     return found
 
 
-_CONTROL_FLOW = frozenset(["_foreach", "_npx_foreach", "_while_loop", "_cond"])
+_CONTROL_FLOW = frozenset(
+    [*("_foreach", "_while_loop", "_cond"), *("_npx_foreach", "_npx_while_loop", "_npx_cond")]
+)
 
 
 def is_call(node: Node) -> bool:
@@ -116,10 +123,10 @@ def outputs_of(node: Node) -> Outputs:
 
     An operator that is not known here has as many as the file states, else one.
     """
-    op = canonical(node.op)
     if node.is_variable:
-        return Outputs(1, 1)
-    if is_call(node):
+        return _ONE
+    op = canonical(node.op)
+    if node.subgraphs and is_call(node):
         count = len(node.subgraphs[0].heads)
         return Outputs(count, count)
     if op in _HIDDEN:
@@ -131,6 +138,8 @@ def outputs_of(node: Node) -> Outputs:
     if counted is not None:
         return Outputs(counted, counted)
     stated = node.num_outputs or 1
+    if stated == 1:
+        return _ONE
     return Outputs(stated, 1 if op in _ONE_VISIBLE else stated)
 
 

@@ -82,7 +82,9 @@ def _view(where: str, value: Any) -> np.ndarray:
 
 def _check_device(ctx: Any) -> None:
     is_device = ctx is None or isinstance(ctx, str)
-    if not is_device and not any(hasattr(ctx, name) for name in ("device_type", "dlpack_device_type")):
+    if not is_device and not any(
+        hasattr(ctx, name) for name in ("device_type", "dlpack_device_type")
+    ):
         raise PartitionError(f"ctx is {ctx!r}; give a device, the name of one, or None")
 
 
@@ -90,6 +92,8 @@ def _check_complete(
     symbol: Symbol, args: Mapping[str, np.ndarray], aux: Mapping[str, np.ndarray]
 ) -> None:
     """Refuse values of one kind without any of the other, if the symbol has both."""
+    if bool(args) == bool(aux):
+        return
     arguments, states = symbol.list_arguments(), symbol.list_auxiliary_states()
     for given, other, missing, what in ((args, aux, states, "aux"), (aux, args, arguments, "args")):
         if given and not other and missing:

@@ -27,6 +27,8 @@ class Claim:
         "raise", "back" or "split".
     shared : bool
         Whether identical subgraphs share one function.
+    options : str
+        Options of the call, as JSON.
     """
 
     backend: str
@@ -34,6 +36,7 @@ class Claim:
     subgraph_id: int
     on_compile_error: str = "raise"
     shared: bool = False
+    options: str = "{}"
 
     def annotations(self) -> dict[str, str]:
         """Attributes of the subgraph node."""
@@ -43,6 +46,7 @@ class Claim:
             "subgraph_id": str(self.subgraph_id),
             "on_compile_error": self.on_compile_error,
             "shared": str(self.shared),
+            "options": self.options,
         }
         return {f"{_PREFIX}{key}__": value for key, value in values.items()}
 
@@ -64,6 +68,7 @@ def claim_of(node: Node) -> Claim | None:
         int(number) if number.isdecimal() and len(number) < 10 else 0,
         policy if policy in ("back", "split") else "raise",
         found.get("shared") == "True",
+        found.get("options", "{}"),
     )
 
 

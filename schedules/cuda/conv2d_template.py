@@ -47,10 +47,11 @@ def compute(w: Conv2dWorkload, config: ConfigEntity, rule: str, data: Any, weigh
     ry = te.reduce_axis((0, w.kernel[0]), "ry")
     rx = te.reduce_axis((0, w.kernel[1]), "rx")
     rc = te.reduce_axis((0, in_per_group), "rc")
-    axes = [ry, rx] if in_per_group == 1 else [rc, ry, rx]
+    single = rule == DEPTHWISE
+    axes = [ry, rx] if single else [rc, ry, rx]
 
     def element(n: Any, f: Any, y: Any, x: Any) -> Any:
-        step = 0 if in_per_group == 1 else rc
+        step = 0 if single else rc
         channel = f // out_per_group * in_per_group + step if w.groups > 1 else step
         value = padded[n, channel, y * sh + ry * dh, x * sw + rx * dw].astype(w.out_dtype)
         return te.sum(value * weight[f, step, ry, rx].astype(w.out_dtype), axis=axes)
@@ -88,14 +89,14 @@ def grouped_args(w: Conv2dWorkload) -> tuple[Any, ...]:
 class Direct(s_tir.dlight.ScheduleRule):
     """Takes a fused function whose anchor is `conv2d_nchw.cuda`.
 
-        blockIdx.z = n, f    blockIdx.y = y    blockIdx.x = x
-          virtual f, y, x
-            threadIdx.z = f  threadIdx.y = y   threadIdx.x = x
-              registers[f, y, x] = 0
-              rc, ry, rx
-                padded input and weights -> shared, each thread a run of elements
-                rc, ry, rx, f, y, x: fma
-              epilogue
+    blockIdx.z = n, f    blockIdx.y = y    blockIdx.x = x
+      virtual f, y, x
+        threadIdx.z = f  threadIdx.y = y   threadIdx.x = x
+          registers[f, y, x] = 0
+          rc, ry, rx
+            padded input and weights -> shared, each thread a run of elements
+            rc, ry, rx, f, y, x: fma
+          epilogue
     """
 
     def apply(self, func: tirx.PrimFunc, target: Target, _: bool) -> s_tir.Schedule | None:
@@ -128,13 +129,13 @@ class Direct(s_tir.dlight.ScheduleRule):
 class Depthwise(s_tir.dlight.ScheduleRule):
     """Takes a fused function whose anchor is `depthwise_conv2d_nchw.cuda`.
 
-        blockIdx.z = n, f    blockIdx.y = y    blockIdx.x = x
-          padded input and weights -> shared, neighbouring threads neighbouring elements
-          virtual f, y, x
-            threadIdx.z = f  threadIdx.y = y   threadIdx.x = x
-              padded input and weights -> registers
-              f, y, x, ry, rx: fma
-              epilogue
+    blockIdx.z = n, f    blockIdx.y = y    blockIdx.x = x
+      padded input and weights -> shared, neighbouring threads neighbouring elements
+      virtual f, y, x
+        threadIdx.z = f  threadIdx.y = y   threadIdx.x = x
+          padded input and weights -> registers
+          f, y, x, ry, rx: fma
+          epilogue
     """
 
     def apply(self, func: tirx.PrimFunc, target: Target, _: bool) -> s_tir.Schedule | None:

@@ -54,8 +54,8 @@ def compute(
             present += [position >= 0, position < (extent - 1) * stride + 1]
             if stride > 1:
                 present.append(position % stride == 0)
-        read = data[(n, c, *(position // stride for position, stride in zip(at, w.strides)))]
-        return tirx.if_then_else(tirx.all(*present), read, tirx.const(0, data.dtype))
+        source = (n, c, *(position // stride for position, stride in zip(at, w.strides)))
+        return tirx.if_then_else(tirx.all(*present), data[source], tirx.const(0, data.dtype))
 
     dilated = [extent + taps - 1 for extent, taps in zip(w.out_size, w.kernel, strict=True)]
     padded = te.compute((w.batch, w.in_channels, *dilated), pixel, name="data_pad")
@@ -66,9 +66,10 @@ def compute(
         first = f // w.out_channels * in_per_group if w.groups > 1 else 0
         moved = [position + tap for position, tap in zip(place, taps, strict=True)]
         turned = [extent - 1 - tap for extent, tap in zip(w.kernel, taps, strict=True)]
-        filters = weight[(first + rc, f % w.out_channels if w.groups > 1 else f, *turned)]
-        value = padded[(n, first + rc, *moved)].astype(w.out_dtype)
-        return te.sum(value * filters.astype(w.out_dtype), axis=[rc, *taps])
+        read = (n, first + rc, *moved)
+        tap = (first + rc, f % w.out_channels if w.groups > 1 else f, *turned)
+        product = padded[read].astype(w.out_dtype) * weight[tap].astype(w.out_dtype)
+        return te.sum(product, axis=[rc, *taps])
 
     return te.compute(
         (w.batch, w.groups * w.out_channels, *w.out_size),
@@ -84,15 +85,15 @@ def compute(
 class Images(s_tir.dlight.ScheduleRule):
     """Takes a fused function whose anchor is `conv2d_transpose_nchw.cuda`.
 
-        blockIdx.z = n   blockIdx.y = f   blockIdx.x = y, x
-          virtual n, f, y, x
-            fuse_yx: threadIdx.z = n     threadIdx.y = f   threadIdx.x = y, x
-            else:    threadIdx.z = n, f  threadIdx.y = y   threadIdx.x = x
-              registers[n, f, y, x] = 0
-              rc outer, rc middle, ry, rx
-                dilated input and weights -> shared, each thread a run of elements
-                rc inner, n, f, y, x: fma
-              epilogue
+    blockIdx.z = n   blockIdx.y = f   blockIdx.x = y, x
+      virtual n, f, y, x
+        fuse_yx: threadIdx.z = n     threadIdx.y = f   threadIdx.x = y, x
+        else:    threadIdx.z = n, f  threadIdx.y = y   threadIdx.x = x
+          registers[n, f, y, x] = 0
+          rc outer, rc middle, ry, rx
+            dilated input and weights -> shared, each thread a run of elements
+            rc inner, n, f, y, x: fma
+          epilogue
     """
 
     def apply(self, func: tirx.PrimFunc, target: Target, _: bool) -> s_tir.Schedule | None:

@@ -29,7 +29,6 @@ from .conv2d_template import BLOCK_ZYX, is_float
 from .template_loops import (
     accumulate_in_registers,
     bind_all,
-    bind_virtual,
     own_loops,
     share,
     split_reduction,
@@ -118,16 +117,16 @@ class SmallBatch(s_tir.dlight.ScheduleRule):
 class LargeBatch(s_tir.dlight.ScheduleRule):
     """Takes a fused function whose anchor is `dense_large_batch.gpu`.
 
-        blockIdx.y = columns   blockIdx.x = rows
-          virtual columns, rows
-            threadIdx.y = columns   threadIdx.x = rows
-              registers = 0
-              ko
-                both operands -> shared, two buffers in turn
-                unrolled kt
-                  both operands -> registers
-                  ki, column, row: fma
-              epilogue
+    blockIdx.y = columns   blockIdx.x = rows
+      virtual columns, rows
+        threadIdx.y = columns   threadIdx.x = rows
+          registers = 0
+          ko
+            both operands -> shared, two buffers in turn
+            unrolled kt
+              both operands -> registers
+              ki, column, row: fma
+          epilogue
     """
 
     def apply(self, func: tirx.PrimFunc, target: Target, _: bool) -> s_tir.Schedule | None:
@@ -167,15 +166,15 @@ class LargeBatch(s_tir.dlight.ScheduleRule):
 class BatchMatmul(s_tir.dlight.ScheduleRule):
     """Takes a fused function whose anchor is `batch_matmul.cuda`.
 
-        blockIdx.z = batch   blockIdx.y = rows   blockIdx.x = columns
-          threadIdx.y = rows   threadIdx.x = columns
-            registers = 0
-            ko
-              both operands -> shared
-              ki
-                both operands -> registers
-                row, column: fma
-            epilogue
+    blockIdx.z = batch   blockIdx.y = rows   blockIdx.x = columns
+      threadIdx.y = rows   threadIdx.x = columns
+        registers = 0
+        ko
+          both operands -> shared
+          ki
+            both operands -> registers
+            row, column: fma
+        epilogue
     """
 
     def apply(self, func: tirx.PrimFunc, target: Target, _: bool) -> s_tir.Schedule | None:

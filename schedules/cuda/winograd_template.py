@@ -126,15 +126,15 @@ def compute(w: Conv2dWorkload, config: ConfigEntity, data: Any, weight: Any) -> 
 class Winograd(s_tir.dlight.ScheduleRule):
     """Takes a fused function whose anchor is `conv2d_nchw_winograd.cuda`.
 
-        blockIdx.x . threadIdx.x = channel, tile:  V of one tile, unrolled
+    blockIdx.x . threadIdx.x = channel, tile:  V of one tile, unrolled
 
-        blockIdx.z = alpha^2   blockIdx.y = o   blockIdx.x = tile
-          virtual alpha^2, o, tile
-            threadIdx.z, y, x
-              registers = 0
-              rc:  U and V -> shared;  rc, alpha^2, o, tile: fma
+    blockIdx.z = alpha^2   blockIdx.y = o   blockIdx.x = tile
+      virtual alpha^2, o, tile
+        threadIdx.z, y, x
+          registers = 0
+          rc:  U and V -> shared;  rc, alpha^2, o, tile: fma
 
-        blockIdx.x . threadIdx.x = n, o, tile:  O of one tile and epilogue, unrolled
+    blockIdx.x . threadIdx.x = n, o, tile:  O of one tile and epilogue, unrolled
     """
 
     def apply(self, func: tirx.PrimFunc, target: Target, _: bool) -> s_tir.Schedule | None:

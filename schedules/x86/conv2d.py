@@ -163,12 +163,15 @@ class DirectConv2d(s_tir.dlight.ScheduleRule):
         oc_inner, _, ow_inner, lane, ic, kh, kw = sch.get_loops(anchor)[-7:]
         ic_block = _ic_block(sch, anchor)
         ic_chunk, ic = sch.split(ic, [None, ic_block])
+        # A plain input has its channels innermost instead: LLVM unrolls so short a loop, and of two
+        # taps of a row it would keep the pixels that both read, for which no registers are left.
+        reduction = [ic_chunk, kh, kw, ic] if ic_block > 1 else [kh, kw, ic_chunk, ic]
         # Pixels outside channels: one broadcast is live at a time, and serves all channels.
-        sch.reorder(ic_chunk, kh, kw, ic, ow_inner, oc_inner, lane)
+        sch.reorder(*reduction, ow_inner, oc_inner, lane)
         sch.vectorize(lane)
         sch.unroll(ow_inner)
         sch.unroll(oc_inner)
-        sch.decompose_reduction(anchor, ic_chunk)
+        sch.decompose_reduction(anchor, reduction[0])
         if pad is not None:
             _schedule_pad(sch, pad, row, outer, macs >= PARALLEL_MACS)
         return sch

@@ -1,4 +1,4 @@
-"""Replaces float32 exp, log, tanh, erf and sigmoid by polynomials that LLVM vectorises.
+"""Replaces float32 exp, log, tanh, erf and sigmoid by polynomials, constant divisors by factors.
 
 LLVM calls the C library once per lane for these functions, which takes most of the time of a
 softmax or GELU kernel. Each replacement has neither branches nor calls, about 10 to 20
@@ -15,6 +15,9 @@ sigmoid   4 ULP                                    results below 1.7e-38 may bec
 ========  =======================================  ==========================================
 
 Coefficients are minimax fits of the relative error (Lawson iteration in float64).
+
+Dividing by a constant becomes a multiplication by its reciprocal, within 1 ULP, where both are
+normal numbers: a division takes as long as ten multiplications or more.
 """
 
 from __future__ import annotations
@@ -39,6 +42,7 @@ _LN2_LOW = math.log(2.0) - _LN2_HIGH
 
 # exp: results leave the range of normal numbers outside of these arguments.
 _EXP_LOWEST, _EXP_HIGHEST = -87.5, 89.0
+_LEAST_NORMAL = 2.0**-126
 # 2 * exp(r) on [-ln2 / 2, ln2 / 2].
 _EXP = (
     2.0,
@@ -98,10 +102,10 @@ _ERF_Q = (
 
 
 def approximate(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Replace every float32 exp, log, tanh, erf and sigmoid call by its polynomial.
+    """Replace every float32 exp, log, tanh, erf and sigmoid call, and division by a constant.
 
-    Works before and after scheduling, inside blocks. A function without such calls is returned
-    as it is.
+    Works before and after scheduling, inside blocks. A function without any is returned as it
+    is.
     """
     replaced = False
 
@@ -115,7 +119,17 @@ def approximate(func: tirx.PrimFunc) -> tirx.PrimFunc:
         # around it has been unrolled or a condition resolved; LLVM drops the two casts.
         return make(_float(_bits(call.args[0])))
 
-    body = tvm_ffi.structural_map(func.body, (Call, replace))
+    def multiply(quotient: tirx.Div) -> Expr:
+        nonlocal replaced
+        divisor = quotient.b
+        if str(quotient.ty.dtype) != "float32" or not isinstance(divisor, tirx.FloatImm):
+            return quotient
+        if not _LEAST_NORMAL <= abs(divisor.value) <= 1 / _LEAST_NORMAL:
+            return quotient
+        replaced = True
+        return quotient.a * _f32(1.0 / divisor.value)
+
+    body = tvm_ffi.structural_map(func.body, [(Call, replace), (tirx.Div, multiply)])
     return func.with_body(body) if replaced else func
 
 

@@ -156,8 +156,8 @@ def dense_fallback(w: DenseWorkload, _: Target) -> ConfigEntity:
 
 def batch_matmul_fallback(w: BatchMatmulWorkload, _: Target) -> ConfigEntity:
     """Fallback values of batch_matmul_int8.x86."""
-    knobs = {"tile_y": split(-1, min(FALLBACK_ROWS, w.m)), "layout_trans_compute_root": option(0)}
-    return ConfigEntity(knobs)
+    tile_y = split(-1, min(FALLBACK_ROWS, w.m))
+    return ConfigEntity({"tile_y": tile_y, "layout_trans_compute_root": option(0)})
 
 
 def packed_args(w: DenseWorkload) -> tuple[Any, ...]:

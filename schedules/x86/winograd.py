@@ -11,6 +11,7 @@ alpha = m + 2, each alpha x alpha patch of the input gives an m x m tile of the 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -31,10 +32,15 @@ NAME = "conv2d_winograd.x86"
 # Cost rule: one byte of weights takes the time of so many flops (a network's weights do not stay
 # in cache from one inference to the next, and hardware prefetch hides part of the latency),
 FLOPS_PER_BYTE = 8
+# one that is read again and again takes less, depending on the cache that has room for it,
+L2_FLOPS_PER_BYTE, L3_FLOPS_PER_BYTE = 1, 3
 # transforming one element of V or M takes the time of so many,
 TRANSFORM_FLOPS = 12
 # and Winograd must be estimated below this share of the direct convolution.
 CLEARLY = 0.9
+# With rows outside the transformed weights are read again for each group of rows; that is cheaper
+# than V in memory while they fill no more than so many L2 caches.
+ROWS_OUTSIDE_L2S = 3
 # V is read again for each group of output channels, so there are no more than needed.
 LEAST_OC_GROUPS = 4
 
@@ -249,9 +255,8 @@ class Winograd(s_tir.dlight.ScheduleRule):
 def fallback(w: Conv2dWorkload, target: Target) -> ConfigEntity:
     """Tile size, loop order and register tile by shape.
 
-    Rows go outside while the transformed weights stay in L2 and there are rows enough for
-    every core; V and M of one group of rows then share L2. Otherwise channels go outside and
-    the weights are read once.
+    Rows go outside while the transformed weights are few L2 caches large; V and M of one group
+    of rows then share L2. Otherwise channels go outside and the weights are read once.
     """
     machine = Machine.from_target(target)
     block = machine.lanes(w.dtype)
@@ -265,26 +270,61 @@ def fallback(w: Conv2dWorkload, target: Target) -> ConfigEntity:
     if tile_columns == columns:
         tile_rows = max(r for r in range(1, rows + 1) if rows % r == 0 and r * columns <= pixels)
 
+    per_pair = 2 * (m + 2) ** 2  # operations for a tile and a pair of channels
     weight_bytes = 4 * (m + 2) ** 2 * w.in_channels * w.out_channels
     row_bytes = 4 * (m + 2) ** 2 * columns * (w.in_channels + w.out_channels)
-    group = max(machine.l2_bytes // 2 // row_bytes, 1)
-    group = max(group - group % tile_rows, tile_rows)
-    oc_groups = max(LEAST_OC_GROUPS, machine.num_cores)
-    oc_group = max(chunks // oc_groups // vectors, 1) * vectors
-    while chunks % oc_group:
-        oc_group -= vectors
+    most = min(max(machine.l2_bytes // 2 // row_bytes, tile_rows), rows)
+    group = balanced_group(
+        rows,
+        range(tile_rows, most + 1, tile_rows),
+        per_pair * columns * w.in_channels * w.out_channels,
+        weight_bytes,
+        machine,
+    )
+    most = max(chunks // max(LEAST_OC_GROUPS, machine.num_cores), vectors)
+    oc_group = balanced_group(
+        chunks,
+        [size for size in range(vectors, most + 1, vectors) if chunks % size == 0],
+        per_pair * rows * columns * w.in_channels * block,
+        4 * (m + 2) ** 2 * rows * columns * w.in_channels,
+        machine,
+    )
     return ConfigEntity(
         {
             "m": option(m),
             "oc_block": option(block),
             "oc_tile": option(vectors * block),
-            "rows": option(min(group, rows)),
+            "rows": option(group),
             "tile_rows": option(tile_rows),
             "tile_columns": option(tile_columns),
             "oc_group": option(oc_group),
-            "channels_outer": option(weight_bytes > 4 * machine.l2_bytes),
+            "channels_outer": option(weight_bytes > ROWS_OUTSIDE_L2S * machine.l2_bytes),
         }
     )
+
+
+def balanced_group(
+    extent: int, sizes: Iterable[int], flops: int, shared_bytes: int, machine: Machine
+) -> int:
+    """The size of groups of `extent` with which the busiest core is done first.
+
+    Seven groups of two rows are eight rows for one of two cores, fourteen groups of one row are
+    seven; but each group reads again what all of them share.
+
+    Parameters
+    ----------
+    flops : int
+        Operations for one of `extent`.
+    shared_bytes : int
+        What every group reads: from L2 where half of it has room for that, else from L3.
+    """
+    rate = L2_FLOPS_PER_BYTE if shared_bytes <= machine.l2_bytes // 2 else L3_FLOPS_PER_BYTE
+
+    def busiest(size: int) -> float:
+        groups = -(-extent // size)
+        return -(-groups // machine.num_cores) * (size * flops + rate * shared_bytes)
+
+    return min(sizes, key=lambda size: (busiest(size), -size))
 
 
 def winograd_cost(w: Conv2dWorkload, m: int) -> float:

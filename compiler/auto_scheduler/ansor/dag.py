@@ -6,6 +6,7 @@ compute reads, in the order in which its expression names them; placeholders hav
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -203,7 +204,7 @@ def _blocks(func: tirx.PrimFunc) -> Iterator[tuple[SBlock, tuple[Axis, ...]]]:
             name = str(var.var.name).removeprefix("v_")
             kind = int(var.iter_type) == REDUCTION
             axes.append(Axis(name, int(var.dom.extent), kind, var.var))
-        if any(not b.is_reduction and a.is_reduction for a, b in zip(axes, axes[1:])):
+        if any(not b.is_reduction and a.is_reduction for a, b in itertools.pairwise(axes)):
             raise RecordError(f"block {block.name_hint} has spatial axes after reduction axes")
         yield block, tuple(axes)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import tvm
@@ -20,7 +20,7 @@ from .guess import compute_of_key
 from .layout_rewrite import rewrite_layouts
 from .packing import Packing
 from .record import AnsorRecord
-from .replay import replay
+from .replay import Replayed, replay
 from .steps import kind_of
 
 # The oldest architecture that today's CUDA compiles for.
@@ -90,31 +90,42 @@ class Rebuilder:
 
     def rebuild(self, record: AnsorRecord) -> Outcome:
         """Replay one record; a failure is part of the outcome."""
-        base = {
-            "source": record.source,
-            "workload_key": record.workload_key,
-            "target": record.log_target.kind,
-            "steps": dict(Counter(map(kind_of, record.steps))),
-        }
+        outcome = Outcome(
+            record.source,
+            record.workload_key,
+            record.log_target.kind,
+            dict(Counter(map(kind_of, record.steps))),
+        )
         compute = self.compute(record.workload_key)
         if compute is None:
-            return Outcome(**base, reason="the compute of its key is not known")
+            return replace(outcome, reason="the compute of its key is not known")
         try:
             replayed = replay(compute.dag, record.steps, same_extents=False)
         except RecordError as error:
-            return Outcome(**base, known=True, reason=str(error))
-        done = {"known": True, "replayed": True, "notes": replayed.notes}
-        if record.log_target.kind != "llvm":
-            reason = _generate(guard_indices(replayed.func), record)
-            return Outcome(**base, **done, right=not reason, reason=reason)
+            return replace(outcome, known=True, reason=str(error))
+        reason = (
+            self._fault(compute, replayed)
+            if record.log_target.kind == "llvm"
+            else _generate(guard_indices(replayed.func), record)
+        )
+        return replace(
+            outcome,
+            known=True,
+            replayed=True,
+            right=not reason,
+            reason=reason,
+            notes=replayed.notes,
+        )
+
+    def _fault(self, compute: Candidate, replayed: Replayed) -> str:
+        """Why the replayed kernel is not right; empty if it is."""
         count = len(compute.dag.inputs)
         plain = Candidate(compute.dag, tuple((i, Packing()) for i in range(count)))
         func, packings = rewrite_layouts(plain, replayed, frozenset(range(count)))
         operands = tuple((i, packings.get(i, Packing())) for i in range(count))
         results = len(compute.dag.outputs)
         question = Question(compute.dag.func, guard_indices(func), operands, results, self.config)
-        verdict = self.checker.check(question)
-        return Outcome(**base, **done, right=verdict.right, reason=verdict.reason)
+        return self.checker.check(question).reason
 
     def compute(self, key: str) -> Candidate | None:
         """The compute of a workload key, if it is known."""

@@ -26,7 +26,7 @@ needs_tune = pytest.mark.skipif(
     not all(map(importlib.util.find_spec, ("cloudpickle", "psutil", "xgboost"))),
     reason="the extra 'tune' is not installed",
 )
-CPU = targets.parse("llvm -num-cores=2")
+CPU = targets.parse("llvm -mcpu=x86-64-v3 -num-cores=2")
 # A few samples of a small space are enough here.
 SMALL = {
     "evolutionary_search_population": 4,
@@ -127,7 +127,7 @@ def test_a_tuned_task_leaves_replayable_records_and_goes_on_where_it_stopped(tmp
 @needs_tune
 def test_an_extracted_task_is_measured_untuned_first_and_the_build_keeps_what_is_faster(tmp_path):
     log, mod = tmp_path / "tuned.json", dense_module()
-    tasks, weights = extract_tasks(mod, {}, "llvm")
+    tasks, weights = extract_tasks(mod, {}, CPU)
     scheduler = TaskScheduler(tasks, weights, callbacks=[LogEstimatedLatency(tmp_path / "t.tsv")])
     scheduler.tune(options(log, 2), "sketch.random", {**SMALL, "seed": 1})
     records = load_records(log, strict=True)
@@ -140,7 +140,7 @@ def test_an_extracted_task_is_measured_untuned_first_and_the_build_keeps_what_is
     for winner, schedule in ((untuned, "topi:"), (tuned, "auto_scheduler:")):
         ranked = [Record(**{**vars(r), "costs": (1.0,)}) for r in (untuned, tuned) if r != winner]
         with auto_scheduler.ApplyHistoryBest([winner, *ranked]):
-            library = relay.build(mod, "llvm")
+            library = relay.build(mod, CPU)
         (kernel,) = [k for k in library.report.kernels if "matmul" in k.operators]
         assert kernel.source.startswith(schedule)
 

@@ -1,6 +1,6 @@
 """How MXNet forms subgraphs, written down plainly: the yardstick of the regions' tests.
 
-Its search for ancestors is exact here, where MXNet gives up after as many visits as there are nodes.
+Its search for ancestors is exact here; MXNet's gives up after as many visits as there are nodes.
 """
 
 from __future__ import annotations

@@ -171,7 +171,9 @@ def share_of(symbol: Data, claimed: Mapping[str, Subgraph]) -> float:
 def main() -> None:
     """Print the table of all graphs."""
     register_by_name()
-    print(f"{'graph':34} {'run':5} {'MXNet':7} {'subgraphs':>9} {'same':>5} {'claimed':>8}  error/tol")
+    print(
+        f"{'graph':34} {'run':5} {'MXNet':7} {'subgraphs':>9} {'same':>5} {'claimed':>8}  error/tol"
+    )
     same = total = 0
     for case in cases().values():
         for run, record in case.runs.items():

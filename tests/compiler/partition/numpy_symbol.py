@@ -15,6 +15,7 @@ OPERATORS: dict[str, Callable[..., np.ndarray]] = {
     "cos": np.cos,
     "elemwise_add": np.add,
     "elemwise_mul": np.multiply,
+    "elemwise_sub": np.subtract,
     "exp": np.exp,
     "sin": np.sin,
     "tanh": np.tanh,

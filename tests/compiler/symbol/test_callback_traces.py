@@ -221,7 +221,7 @@ def test_callbacks_see_the_same_nodes_and_attributes_in_the_same_order(
 ) -> None:
     case = CASES[name]
     if case["status"] == "error":
-        with pytest.raises(PartitionCallbackError, match="'A'.*told to fail"):
+        with pytest.raises(PartitionCallbackError, match=r"'A'.*told to fail"):
             run(case)
     else:
         run(case)
@@ -230,7 +230,8 @@ def test_callbacks_see_the_same_nodes_and_attributes_in_the_same_order(
 
 
 @pytest.mark.parametrize(
-    "name", [name for name in CASES if name not in DIFFERENT and "partitioned_symbol" in CASES[name]]
+    "name",
+    [name for name in CASES if name not in DIFFERENT and "partitioned_symbol" in CASES[name]],
 )
 def test_the_partitioned_symbol_has_the_same_nodes_with_the_same_attributes(
     name: str, probe: Probe

@@ -1,0 +1,95 @@
+"""The partitioners that are always there: `llvm`, `cuda` and `onnxruntime`.
+
+All take the option `ops`, the operators to claim, separated by commas. `llvm` and `cuda` claim
+every operator without it and have their subgraphs compiled for the CPU or the GPU; the option
+`target` says for which one. `onnxruntime` claims what it can express in ONNX and runs it there.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from .graph import VARIABLE
+from .registry import Options, Strategy, register
+
+if TYPE_CHECKING:
+    import numpy as np
+    from tvm import IRModule
+
+Claims = Callable[[str, Mapping[str, Any]], bool]
+
+
+def register_built_in() -> None:
+    """Register them; once, when the package is imported."""
+    for name in ("llvm", "cuda"):
+        strategy = Strategy("all", _claiming(_any), _for_target(name), f"_{name}_subgraph")
+        register(name, strategy, check_options=_check_target)
+    register(
+        "onnxruntime",
+        Strategy("expressible", _claiming(_expressible), None, "_onnxruntime_subgraph"),
+        compile=_compile_with_onnxruntime,
+    )
+
+
+def _claiming(claims: Claims) -> Callable[[str, list[int], Options], None]:
+    def supported_ops(graph_json: str, ids: list[int], options: Options) -> None:
+        wanted = {name.strip() for name in options["ops"].split(",")} if "ops" in options else None
+        for index, node in enumerate(json.loads(graph_json)["nodes"]):
+            op = node["op"]
+            if op == VARIABLE or node.get("subgraphs") or "baton.backend" in node.get("attrs", {}):
+                continue
+            if (wanted is None or op in wanted) and claims(op, node.get("attrs", {})):
+                ids[index] = -1
+
+    return supported_ops
+
+
+def _any(op: str, attrs: Mapping[str, Any]) -> bool:
+    return True
+
+
+def _expressible(op: str, attrs: Mapping[str, Any]) -> bool:
+    from .onnx_export import is_expressible
+
+    return is_expressible(op, attrs)
+
+
+def _for_target(kind: str) -> Callable[..., bool]:
+    def review(
+        graph_json: str,
+        number: int,
+        options: Options,
+        attrs: dict[str, str],
+        args: Mapping[str, np.ndarray],
+        aux: Mapping[str, np.ndarray],
+    ) -> bool:
+        attrs["target"] = options.get("target", kind)
+        return True
+
+    return review
+
+
+def _check_target(options: Options) -> str | None:
+    from compiler.errors import TargetError
+    from compiler.target import parse
+
+    if "target" in options:
+        try:
+            parse(options["target"])
+        except TargetError as error:
+            return str(error)
+    return None
+
+
+def _compile_with_onnxruntime(
+    subgraph: IRModule, params: Mapping[str, np.ndarray], options: Options
+) -> Any:
+    from compiler.runtime import foreign
+
+    from .onnx_export import to_onnx
+
+    code = foreign.ForeignCode("onnxruntime", to_onnx(subgraph, params))
+    foreign.load(code)  # what onnxruntime refuses is a compile error
+    return code

@@ -1,0 +1,392 @@
+"""A Relax function of common operators as an ONNX model.
+
+What an operator's form can't be expressed raises; `is_expressible` says beforehand whether the
+operator is known at all, by Relax's name or by MXNet's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relax
+
+from compiler.errors import UnsupportedOperatorError
+
+OPSET = 17
+_DTYPES = ("float32", "float64", "float16", "int8", "uint8", "int32", "int64", "bool")
+
+_SAME = {
+    "abs": "Abs",
+    "add": "Add",
+    "ceil": "Ceil",
+    "cos": "Cos",
+    "divide": "Div",
+    "equal": "Equal",
+    "erf": "Erf",
+    "exp": "Exp",
+    "floor": "Floor",
+    "greater": "Greater",
+    "less": "Less",
+    "log": "Log",
+    "logical_and": "And",
+    "logical_not": "Not",
+    "logical_or": "Or",
+    "matmul": "MatMul",
+    "maximum": "Max",
+    "minimum": "Min",
+    "multiply": "Mul",
+    "negative": "Neg",
+    "nn.relu": "Relu",
+    "power": "Pow",
+    "sigmoid": "Sigmoid",
+    "sin": "Sin",
+    "sqrt": "Sqrt",
+    "subtract": "Sub",
+    "tanh": "Tanh",
+    "where": "Where",
+}
+"""Operators that ONNX has too, without parameters."""
+
+_MXNET = frozenset(
+    [
+        *("Activation", "Concat", "Convolution", "Dropout", "Flatten", "FullyConnected", "Pooling"),
+        *("_add", "_div", "_mul", "_sub", "abs", "broadcast_add", "broadcast_div"),
+        *("broadcast_mul", "broadcast_sub", "clip", "cos", "elemwise_add", "elemwise_div"),
+        *("elemwise_mul", "elemwise_sub", "erf", "exp", "expand_dims", "log", "relu", "sigmoid"),
+        *("sin", "softmax", "sqrt", "tanh", "transpose"),
+    ]
+)
+
+
+def is_expressible(op: str, attrs: Mapping[str, Any]) -> bool:
+    """Whether an operator can be exported, as far as its name and its attributes say."""
+    if op in _MXNET:
+        return True
+    if op not in _SAME and op not in _CONVERTERS:
+        return False
+    if op in ("nn.conv2d", "nn.max_pool2d", "nn.avg_pool2d"):
+        layouts = [attrs.get(key, "") for key in ("data_layout", "layout", "out_layout")]
+        return all(layout in ("", "NCHW") for layout in layouts)
+    dtype = attrs.get("dtype", "float32")
+    return all(each.strip("[] ") in _DTYPES for each in str(dtype).split(","))
+
+
+def to_onnx(subgraph: tvm.IRModule, params: Mapping[str, np.ndarray]) -> bytes:
+    """Export the one Relax function of a module.
+
+    Parameters
+    ----------
+    subgraph : tvm.IRModule
+    params : mapping of str to numpy.ndarray
+        Parameters of the function that become initializers; the others become inputs, in order.
+
+    Raises
+    ------
+    UnsupportedOperatorError
+        An operator, or its form, can't be expressed.
+    """
+    (function,) = (f for _, f in subgraph.functions_items() if isinstance(f, relax.Function))
+    return _Exporter(function, params).model()
+
+
+class _Exporter:
+    def __init__(self, function: relax.Function, params: Mapping[str, np.ndarray]) -> None:
+        self._function = function
+        self._params = params
+        self._names: dict[Any, str | list[str]] = {}  # variable -> value, or a tuple's values
+        self._count = 0
+        self.nodes: list[Any] = []
+        self.initializers: list[Any] = []
+
+    def model(self) -> bytes:
+        import onnx
+
+        inputs = []
+        for var in self._function.params:
+            self._names[var] = self._fresh(var.name)
+            if var.name in self._params:
+                self._initialize(str(self._names[var]), self._params[var.name])
+            else:
+                inputs.append(self._value_info(str(self._names[var]), var.ty))
+        for block in self._function.body.blocks:
+            for binding in block.bindings:
+                self._names[binding.var] = self._convert(binding.value)
+        result = self._function.body.body
+        types = result.ty.fields if isinstance(result.ty, relax.TupleType) else [result.ty]
+        outputs = []
+        for name, ty in zip(self._all(result), types, strict=True):
+            out = self.emit("Identity", [name])  # an input may be an output, and one output two
+            outputs.append(self._value_info(out, ty))
+        graph = onnx.helper.make_graph(self.nodes, "subgraph", inputs, outputs, self.initializers)
+        opset = [onnx.helper.make_opsetid("", OPSET)]
+        made = onnx.helper.make_model(graph, opset_imports=opset)
+        made.ir_version = 8
+        return made.SerializeToString()
+
+    def _fresh(self, stem: str) -> str:
+        self._count += 1
+        return f"{stem}_{self._count}"
+
+    def _value_info(self, name: str, ty: Any) -> Any:
+        import onnx
+
+        dtype = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(str(ty.dtype)))
+        return onnx.helper.make_tensor_value_info(name, dtype, shape_of(ty))
+
+    def _initialize(self, name: str, value: np.ndarray) -> None:
+        import onnx
+
+        self.initializers.append(onnx.numpy_helper.from_array(np.ascontiguousarray(value), name))
+
+    def constant(self, value: Any, dtype: str = "int64") -> str:
+        """A value that the model holds."""
+        name = self._fresh("constant")
+        self._initialize(name, np.asarray(value, dtype))
+        return name
+
+    def emit(self, op: str, inputs: Sequence[str], outputs: int = 1, **attrs: Any) -> Any:
+        """Add a node; its output's name, or the list of them."""
+        import onnx
+
+        names = [self._fresh(op.lower()) for _ in range(outputs)]
+        given = {key: value for key, value in attrs.items() if value is not None}
+        self.nodes.append(onnx.helper.make_node(op, list(inputs), names, **given))
+        return names if outputs > 1 else names[0]
+
+    def _convert(self, value: Any) -> str | list[str]:
+        if isinstance(value, (tvm.ir.Var, tvm.ir.Tuple, tvm.ir.GenericConst)):
+            found = self._all(value)
+            return found if isinstance(value.ty, relax.TupleType) else found[0]
+        if isinstance(value, tvm.ir.TupleGetItem):
+            return self._all(value.tuple_value)[value.index]
+        if not isinstance(value, tvm.ir.Call) or not isinstance(value.op, tvm.ir.Op):
+            raise UnsupportedOperatorError(f"{type(value).__name__} can't be expressed in ONNX")
+        name = value.op.name.removeprefix("relax.")
+        if name in _SAME:
+            return str(self.emit(_SAME[name], [self.value(arg) for arg in value.args]))
+        if name not in _CONVERTERS:
+            raise UnsupportedOperatorError(f"operator {name} can't be expressed in ONNX")
+        return _CONVERTERS[name](self, value)
+
+    def _all(self, expr: Any) -> list[str]:
+        """Names of the tensors behind an expression."""
+        if isinstance(expr, tvm.ir.Tuple):
+            return [name for field in expr.fields for name in self._all(field)]
+        if isinstance(expr, tvm.ir.GenericConst):
+            return [self.constant(expr.value.numpy(), str(expr.value.dtype))]
+        found = self._names[expr]
+        return found if isinstance(found, list) else [found]
+
+    def value(self, expr: Any) -> str:
+        """Name of the one tensor behind an expression."""
+        (name,) = self._all(expr)
+        return name
+
+    def values(self, expr: Any) -> list[str]:
+        """Names of the tensors of a tuple."""
+        return self._all(expr)
+
+
+def shape_of(ty: Any) -> list[int]:
+    """Static shape of a tensor type."""
+    if not isinstance(ty, relax.TensorType) or not isinstance(ty.shape, relax.ShapeExpr):
+        raise UnsupportedOperatorError(f"a value of type {ty} has no static shape")
+    if not all(isinstance(size, tvm.tirx.IntImm) for size in ty.shape.values):
+        raise UnsupportedOperatorError(f"the shape {ty.shape} is known only at run time")
+    return [int(size) for size in ty.shape.values]
+
+
+def _ints(values: Any) -> list[int]:
+    return [int(value) for value in values]
+
+
+def _number(expr: Any) -> float:
+    found = getattr(expr, "value", expr)
+    return float(getattr(found, "value", found))
+
+
+def _require(condition: bool, call: Any, why: str) -> None:
+    if not condition:
+        raise UnsupportedOperatorError(f"operator {call.op.name}: {why} can't be expressed in ONNX")
+
+
+def _conv2d(exporter: _Exporter, call: Any) -> str:
+    attrs = call.attrs
+    plain = attrs.data_layout == "NCHW" and attrs.kernel_layout == "OIHW"
+    _require(plain, call, f"layout {attrs.data_layout}")
+    return str(
+        exporter.emit(
+            "Conv",
+            [exporter.value(arg) for arg in call.args],
+            strides=_ints(attrs.strides),
+            dilations=_ints(attrs.dilation),
+            pads=_ints(attrs.padding),
+            group=int(attrs.groups),
+        )
+    )
+
+
+def _pool(kind: str) -> Callable[[_Exporter, Any], str]:
+    def convert(exporter: _Exporter, call: Any) -> str:
+        attrs = call.attrs
+        _require(attrs.layout == "NCHW", call, f"layout {attrs.layout}")
+        average = kind == "AveragePool"
+        if average:
+            _require(set(_ints(attrs.dilation)) == {1}, call, "a dilation")
+        return str(
+            exporter.emit(
+                kind,
+                [exporter.value(call.args[0])],
+                kernel_shape=_ints(attrs.pool_size),
+                strides=_ints(attrs.strides),
+                pads=_ints(attrs.padding),
+                ceil_mode=int(attrs.ceil_mode),
+                dilations=None if average else _ints(attrs.dilation),
+                count_include_pad=int(attrs.count_include_pad) if average else None,
+            )
+        )
+
+    return convert
+
+
+def _batch_norm(exporter: _Exporter, call: Any) -> list[str]:
+    attrs = call.attrs
+    _require(int(attrs.axis) == 1 and not attrs.training, call, "an axis other than 1")
+    ones = np.ones(shape_of(call.args[1].ty), str(call.args[1].ty.dtype))
+    scale = exporter.value(call.args[1])
+    if not attrs.scale:
+        scale = exporter.constant(ones, str(ones.dtype))
+    offset = exporter.value(call.args[2])
+    if not attrs.center:
+        offset = exporter.constant(0 * ones, str(ones.dtype))
+    mean, variance = exporter.value(call.args[3]), exporter.value(call.args[4])
+    result = exporter.emit(
+        "BatchNormalization",
+        [exporter.value(call.args[0]), scale, offset, mean, variance],
+        epsilon=float(attrs.epsilon),
+    )
+    return [str(result), mean, variance]
+
+
+def _layer_norm(exporter: _Exporter, call: Any) -> str:
+    axes, rank = _ints(call.attrs.axes), len(shape_of(call.args[0].ty))
+    last = sorted(axis % rank for axis in axes) == list(range(rank - len(axes), rank))
+    _require(last and call.attrs.center and call.attrs.scale, call, "this form")
+    return str(
+        exporter.emit(
+            "LayerNormalization",
+            [exporter.value(arg) for arg in call.args],
+            axis=-len(axes),
+            epsilon=float(call.attrs.epsilon),
+        )
+    )
+
+
+def _with_axis(kind: str) -> Callable[[_Exporter, Any], str]:
+    return lambda exporter, call: str(
+        exporter.emit(kind, [exporter.value(call.args[0])], axis=int(call.attrs.axis))
+    )
+
+
+def _reduce(kind: str, axes_are_input: bool = False) -> Callable[[_Exporter, Any], str]:
+    def convert(exporter: _Exporter, call: Any) -> str:
+        attrs = call.attrs
+        axes = None if attrs.axis is None else _ints(attrs.axis)
+        inputs = [exporter.value(call.args[0])]
+        if axes_are_input and axes is not None:
+            inputs.append(exporter.constant(axes))
+        own = None if axes_are_input else axes
+        return str(exporter.emit(kind, inputs, axes=own, keepdims=int(attrs.keepdims)))
+
+    return convert
+
+
+def _reshaped(exporter: _Exporter, call: Any) -> str:
+    """Whatever only gives the data another shape takes that of the result."""
+    shape = exporter.constant(shape_of(call.ty))
+    return str(exporter.emit("Reshape", [exporter.value(call.args[0]), shape], allowzero=1))
+
+
+def _transpose(exporter: _Exporter, call: Any) -> str:
+    axes = None if call.attrs.axes is None else _ints(call.attrs.axes)
+    return str(exporter.emit("Transpose", [exporter.value(call.args[0])], perm=axes))
+
+
+def _concat(exporter: _Exporter, call: Any) -> str:
+    axis = 0 if call.attrs.axis is None else int(call.attrs.axis)
+    return str(exporter.emit("Concat", exporter.values(call.args[0]), axis=axis))
+
+
+def _split(exporter: _Exporter, call: Any) -> list[str]:
+    axis = int(call.attrs.axis)
+    sizes = [shape_of(field)[axis] for field in call.ty.fields]
+    inputs = [exporter.value(call.args[0]), exporter.constant(sizes)]
+    found = exporter.emit("Split", inputs, outputs=len(sizes), axis=axis)
+    return found if isinstance(found, list) else [found]
+
+
+def _clip(exporter: _Exporter, call: Any) -> str:
+    dtype = str(call.ty.dtype)
+    bounds = [exporter.constant(_number(bound), dtype) for bound in call.args[1:]]
+    return str(exporter.emit("Clip", [exporter.value(call.args[0]), *bounds]))
+
+
+def _cast(exporter: _Exporter, call: Any) -> str:
+    import onnx
+
+    to = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(str(call.ty.dtype)))
+    return str(exporter.emit("Cast", [exporter.value(call.args[0])], to=to))
+
+
+def _broadcast(exporter: _Exporter, call: Any) -> str:
+    shape = exporter.constant(shape_of(call.ty))
+    return str(exporter.emit("Expand", [exporter.value(call.args[0]), shape]))
+
+
+def _gelu(exporter: _Exporter, call: Any) -> str:
+    x, dtype = exporter.value(call.args[0]), str(call.ty.dtype)
+    scaled = exporter.emit("Mul", [x, exporter.constant(0.5**0.5, dtype)])
+    erf = exporter.emit("Add", [exporter.emit("Erf", [scaled]), exporter.constant(1, dtype)])
+    half = exporter.emit("Mul", [x, exporter.constant(0.5, dtype)])
+    return str(exporter.emit("Mul", [half, erf]))
+
+
+def _silu(exporter: _Exporter, call: Any) -> str:
+    x = exporter.value(call.args[0])
+    return str(exporter.emit("Mul", [x, exporter.emit("Sigmoid", [x])]))
+
+
+def _leaky_relu(exporter: _Exporter, call: Any) -> str:
+    alpha = float(call.attrs.alpha)
+    return str(exporter.emit("LeakyRelu", [exporter.value(call.args[0])], alpha=alpha))
+
+
+_CONVERTERS: dict[str, Callable[[_Exporter, Any], Any]] = {
+    "astype": _cast,
+    "broadcast_to": _broadcast,
+    "clip": _clip,
+    "concat": _concat,
+    "expand_dims": _reshaped,
+    "flatten": _reshaped,
+    "max": _reduce("ReduceMax"),
+    "mean": _reduce("ReduceMean"),
+    "min": _reduce("ReduceMin"),
+    "nn.avg_pool2d": _pool("AveragePool"),
+    "nn.batch_norm": _batch_norm,
+    "nn.conv2d": _conv2d,
+    "nn.gelu": _gelu,
+    "nn.layer_norm": _layer_norm,
+    "nn.leakyrelu": _leaky_relu,
+    "nn.log_softmax": _with_axis("LogSoftmax"),
+    "nn.max_pool2d": _pool("MaxPool"),
+    "nn.silu": _silu,
+    "nn.softmax": _with_axis("Softmax"),
+    "permute_dims": _transpose,
+    "reshape": _reshaped,
+    "split": _split,
+    "squeeze": _reshaped,
+    "sum": _reduce("ReduceSum", axes_are_input=True),
+}
