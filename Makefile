@@ -19,7 +19,7 @@ TARGET =
 THREADS = 1
 export MODEL TARGET
 
-.PHONY: help demo test lint format bench clean c-compiler
+.PHONY: help demo test fuzz lint format bench clean c-compiler
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' Makefile
@@ -28,7 +28,10 @@ demo: c-compiler $(INSTALLED) ## import, partition, build, run, export: MODEL=pa
 	@$(BIN)/python scripts/demo.py $${MODEL:+"$$MODEL"} $${TARGET:+--target "$$TARGET"}
 
 test: c-compiler $(INSTALLED) ## run the tests
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest -q -n auto --dist loadfile
+
+fuzz: $(INSTALLED) ## read 100,000 damaged symbol and parameter files
+	@$(BIN)/python -m tests.compiler.symbol.test_damage 100000
 
 lint: $(INSTALLED) ## check style, format and types
 	$(BIN)/ruff check .

@@ -83,6 +83,11 @@ class DispatchContext:
         """This context's records of Ansor's for operands of these extents, the best first."""
         return iter(())
 
+    @property
+    def has_ansor(self) -> bool:
+        """Whether there is any record of Ansor's in this context."""
+        return False
+
     def may_have(self, target: LogTarget, dims: tuple[int, ...]) -> bool:
         """Whether it is worth asking for records of Ansor's for operands of these extents."""
         return False
@@ -161,6 +166,10 @@ class ApplyHistoryBest(DispatchContext):
 
     def find_by_shapes(self, target: LogTarget, dims: tuple[int, ...]) -> Iterator[AnsorRecord]:
         return self.records.of_shapes(target, dims)
+
+    @property
+    def has_ansor(self) -> bool:
+        return self.records.has_ansor
 
     def may_have(self, target: LogTarget, dims: tuple[int, ...]) -> bool:
         if self.include_compatible:

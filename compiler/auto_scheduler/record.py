@@ -257,9 +257,12 @@ def _glance(text: str, source: str) -> Glance:
         cost = sum(costs) / len(costs) if costs and head[4] == "0" else math.inf
         return Glance(source, head[1], head[2], cost, text, False)
     record = parse_line(text, source)
-    is_ansor = isinstance(record, ansor.AnsorRecord)
-    target = record.target_text if is_ansor else json.dumps(record.target)
-    return Glance(source, record.workload_key, target, record.cost, text, is_ansor)
+    if isinstance(record, ansor.AnsorRecord):
+        return Glance(
+            source, record.workload_key, record.target_text, record.cost, text, is_ansor=True
+        )
+    target = json.dumps(record.target)
+    return Glance(source, record.workload_key, target, record.cost, text, is_ansor=False)
 
 
 def _scan(

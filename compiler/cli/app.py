@@ -9,6 +9,8 @@ from typing import Annotated
 
 import typer
 
+from compiler.errors import InputError
+
 from . import arguments
 from .console import Steps, failures, show_json
 from .models import find_model
@@ -473,6 +475,7 @@ class TunerEngine(str, enum.Enum):
     """Whose tasks and records `baton tune` makes."""
 
     autotvm = "autotvm"
+    auto_scheduler = "auto_scheduler"
 
 
 @app.command("tune")
@@ -520,6 +523,13 @@ def tune_command(
         str | None,
         typer.Option(metavar="HOST:PORT/KEY", help="Measure on devices of this RPC tracker."),
     ] = None,
+    scheduler: Annotated[
+        str | None,
+        typer.Option(
+            metavar="tcp://HOST:PORT",
+            help="Build and measure on the workers of this Dask scheduler (auto_scheduler).",
+        ),
+    ] = None,
     rounds: Rounds = 7,
     threads: Threads = 1,
     target: Target = "llvm",
@@ -552,8 +562,45 @@ def tune_command(
     )
     build = BuildOptions(target=target, shapes=arguments.shapes(shape))
     with failures(debug):
+        if tuner is TunerEngine.auto_scheduler:
+            from .tune_auto_scheduler import search_model, show_searched
+
+            searched = search_model(find_model(str(model)), build, options, scheduler, Steps())
+            show_json(searched.to_json()) if as_json else show_searched(searched)
+            return
+        if scheduler is not None:
+            raise InputError("--scheduler goes with --tuner auto_scheduler")
         tuned = tune_model(find_model(str(model)), build, options, Steps())
         show_json(tuned.to_json()) if as_json else show_tuned(tuned, options)
+
+
+@app.command("extract-tasks")
+def extract_tasks_command(
+    *,
+    model: Model,
+    target: Target = "llvm",
+    shape: Shape,
+    include_simple: Annotated[
+        bool, typer.Option("--include-simple", help="Also kernels that reduce nothing.")
+    ] = False,
+    folder: Annotated[Path | None, typer.Option(help="One TIR file per task goes there.")] = None,
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> None:
+    """List the kernels of a model that a search would tune."""
+    from .compile import BuildOptions
+    from .extract_tasks import extract_model_tasks, show_extracted
+
+    build = BuildOptions(target=target, shapes=arguments.shapes(shape))
+    with failures(debug):
+        extracted = extract_model_tasks(
+            find_model(str(model)),
+            build,
+            include_simple=include_simple,
+            folder=folder,
+            steps=Steps(),
+        )
+        show_json(extracted.to_json()) if as_json else show_extracted(extracted)
 
 
 @app.command("convert-log")

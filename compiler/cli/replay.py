@@ -188,8 +188,7 @@ def show_checked(checked: Checked) -> None:
     ran = Counter(o.task for o in checked.outcomes if o.built and o.right is not None)
     right = Counter(outcome.task for outcome in checked.outcomes if outcome.right)
     rows = [
-        (task, count, built[task], ran[task], right[task])
-        for task, count in sorted(tasks.items())
+        (task, count, built[task], ran[task], right[task]) for task, count in sorted(tasks.items())
     ]
     show(table(("task", "records", "built", "run", "right"), rows, numbers=4))
     wrong = [outcome for outcome in checked.outcomes if not outcome.built or outcome.right is False]

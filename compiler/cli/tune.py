@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -274,6 +273,8 @@ def _prune(
     shows that.
     """
 
+    from compiler.autotvm.confirm import undisturbed
+
     def library(kept: Sequence[str]) -> Any:
         _write_best(options.best, kept)
         logs = (*build.logs, str(options.best)) if kept else build.logs
@@ -285,7 +286,7 @@ def _prune(
     def faster(one: Any, other: Any) -> float:
         """How much faster the first is than the second, as a share of the second's time."""
         (first, second), _ = time_in_turn([one, other], inputs, options.rounds)
-        return 1 - statistics.median(first) / statistics.median(second)
+        return 1 - undisturbed(first) / undisturbed(second)
 
     kept = list(lines)
     current = library(kept) if kept else without
@@ -315,6 +316,8 @@ class _Silent(Steps):
 
 def show_tuned(tuned: Tuned, options: TuneOptions) -> None:
     """Print a line for each operator, then the network's latencies."""
+    from compiler.autotvm.confirm import undisturbed
+
     rows = []
     for contest in tuned.contests:
         task = contest.tasks[0]
@@ -337,6 +340,5 @@ def show_tuned(tuned: Tuned, options: TuneOptions) -> None:
     if tuned.dropped:
         show(f"{tuned.dropped} more beat it alone and slow the network; they are left out")
     if tuned.milliseconds:
-        after = statistics.median(tuned.milliseconds)
-        before = statistics.median(tuned.milliseconds_without)
+        after, before = undisturbed(tuned.milliseconds), undisturbed(tuned.milliseconds_without)
         show(f"the network takes {after:.3f} ms, {before:.3f} ms before ({before / after:.2f}x)")

@@ -12,18 +12,20 @@ the same operators could be another form of it:
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from tvm import te, tirx
 
-from ...errors import RecordError
 from .access import coefficient, index_of, offset
 from .dag import ComputeDag, Operation
 from .emit import Rebuilt, Replacement, compute, rebuild, translate, unchanged
 from .packing import Packing
 from .winograd import KERNEL, WinogradForm
+
+logger = logging.getLogger("baton.auto_scheduler")
 
 _WINOGRAD_TILES = (4, 2)
 
@@ -72,10 +74,12 @@ def candidates(dag: ComputeDag, known: frozenset[int]) -> Iterator[Candidate]:
                 continue
             try:
                 rebuilt = rebuild(dag, form.replaced, ranks)
-            except RecordError:
+                made = Candidate(rebuilt.dag, rebuilt.operands, form.texts)
+                forms = list(_with_constant_stages(made))
+            except Exception as error:  # tensor expressions refuse in many of TVM's ways
+                logger.debug("a form of a kernel that can't be built: %s", error)
                 continue
-            made = Candidate(rebuilt.dag, rebuilt.operands, form.texts)
-            yield from _with_constant_stages(made)
+            yield from forms
 
 
 def _with_constant_stages(candidate: Candidate) -> Iterator[Candidate]:

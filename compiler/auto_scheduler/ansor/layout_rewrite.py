@@ -94,16 +94,18 @@ def _pieces(stage: Stage, replayed: Replayed) -> list[_Piece] | None:
         elif not isinstance(index, tirx.IntImm):
             return None
     outer = _loops_around(stage)
-    own = [
-        (loop, extent)
-        for loop, (_, extent, _) in zip(stage.loops, replayed.loops[stage.name], strict=True)
-    ]
-    if outer is None or any(len(loop.made_from()) != 1 or not extent for loop, extent in own):
+    own: list[tuple[model.Iterator, int | None]] = []
+    for loop, (_, length, _) in zip(stage.loops, replayed.loops[stage.name], strict=True):
+        parts = _parts(stage, loop)
+        own += [(loop, length)] if len(parts) == 1 else [(part, part.extent) for part in parts]
+    if outer is None or any(len(loop.made_from()) != 1 for loop, _ in own):
         return None
     pieces = [_Piece(dim_of[axis], extent) for axis, extent in outer if axis in dim_of]
     for loop, extent in own:
         axis = stage.axes.index(next(iter(loop.made_from())))
         if axis in dim_of:
+            if not extent:
+                return None
             pieces.append(_Piece(dim_of[axis], extent))
     pieces = [piece for piece in pieces if piece.extent > 1]
     for dim, extent in enumerate(weight.shape):

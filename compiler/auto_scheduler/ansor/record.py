@@ -218,8 +218,9 @@ def _read(row: Any, source: str) -> AnsorRecord:
     if not 2 <= len(task) <= 6:
         raise RecordError(f"its task has {len(task)} items, where Ansor wrote 2 to 6")
     key, target = task[:2]
+    given: list[Any] = list(task)[2:]
     absent: list[Any] = [(), "", 0, ()]
-    hardware, host, option, names = [*task[2:], *absent[len(task) - 2 :]]
+    hardware, host, option, names = given + absent[len(given) :]
     stages, rows = state
     if stages:
         raise RecordError("its state has stages, where Ansor wrote steps alone")

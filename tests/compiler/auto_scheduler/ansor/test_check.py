@@ -21,7 +21,10 @@ def transposed_and_scaled(factor):
     return te.create_prim_func([x, te.compute((8, 4), lambda i, j: x[j, i] * factor)])
 
 
-def question(scheduled, packing=Packing(), target=None):
+AS_IT_IS = Packing()
+
+
+def question(scheduled, packing=AS_IT_IS, target=None):
     return Question(scaled(2.0), scheduled, ((0, packing),), 1, target or {"kind": "llvm"})
 
 
