@@ -614,13 +614,25 @@ def convert_log_command(
     drop_failed: Annotated[
         bool, typer.Option("--drop-failed", help="Leave out failed measurements.")
     ] = False,
+    metaschedule: Annotated[
+        bool,
+        typer.Option(
+            "--metaschedule",
+            help="From a MetaSchedule database folder to an auto_scheduler log, or back.",
+        ),
+    ] = False,
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
     """Rewrite old tuning logs in the current form, and say what was dropped and why."""
-    from .convert_log import convert_logs, show_converted
+    from .console import show
+    from .convert_log import convert_database, convert_logs, show_converted
 
     with failures(debug):
+        if metaschedule:
+            written = sum(convert_database(log, output) for log in logs)
+            show(f"{written} records in {output}")
+            return
         converted = convert_logs(logs, output, best, drop_failed)
         show_json(converted.to_json()) if as_json else show_converted(converted, output)
 

@@ -90,6 +90,36 @@ def convert_logs(
     return done
 
 
+def convert_database(source: Path, output: Path) -> int:
+    """Turn a MetaSchedule database folder into an auto_scheduler log, or a log into a folder.
+
+    Parameters
+    ----------
+    source : Path
+        What is a folder becomes a log, what is a log becomes a folder.
+    output : Path
+        A log is appended to, and so is a folder.
+
+    Returns
+    -------
+    Number of records written.
+
+    Raises
+    ------
+    RecordError
+        The source can't be read.
+    """
+    from compiler.auto_scheduler import metaschedule
+    from compiler.auto_scheduler.record import Record, load_records, save_records
+
+    if source.is_dir():
+        records = metaschedule.read_database(source)
+        save_records(output, records)
+        return len(records)
+    own = [record for record in load_records(source) if isinstance(record, Record)]
+    return metaschedule.write_database(output, own)
+
+
 def _drop(done: Converted, name: str, reason: str, line: int) -> None:
     done.dropped[name, reason] += 1
     done.first.setdefault((name, reason), line)

@@ -1,0 +1,146 @@
+"""MetaSchedule's database folders, read as records and written from them.
+
+A folder holds `database_workload.json` (one line per workload: hash and module) and
+`database_tuning_record.json` (one line per measured schedule: the workload's number, its trace, its
+times, target and arguments), as TVM's `JSONDatabase` keeps them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from ..errors import RecordError
+from .record import Record
+from .workload import ENTRY, canonical, workload_key
+
+WORKLOADS, RECORDS = "database_workload.json", "database_tuning_record.json"
+
+
+def is_database(path: str | os.PathLike) -> bool:
+    """Whether a path is such a folder."""
+    return (Path(path) / WORKLOADS).is_file() and (Path(path) / RECORDS).is_file()
+
+
+def read_database(folder: str | os.PathLike) -> list[Record]:
+    """Records of a database folder, in its order; measurements that failed included.
+
+    The traces are replayed and kept under the names that Baton's records use.
+
+    Raises
+    ------
+    RecordError
+        It is no such folder, or TVM can't read it.
+    """
+    import tvm
+    from tvm.s_tir import meta_schedule as ms
+
+    if not is_database(folder):
+        raise RecordError(f"{os.fspath(folder)} has no {WORKLOADS} and {RECORDS}")
+    try:
+        database = ms.database.JSONDatabase(
+            str(Path(folder) / WORKLOADS), str(Path(folder) / RECORDS), allow_missing=False
+        )
+        found = list(database.get_all_tuning_records())
+    except Exception as error:  # TVM's reader raises what it likes on damaged lines
+        reason = str(error).strip().splitlines()[-1:] or [type(error).__name__]
+        raise RecordError(f"{os.fspath(folder)}: TVM can't read it: {reason[0]}") from error
+    records = []
+    for index, each in enumerate(found):
+        mod = each.workload.mod
+        funcs = [func for _, func in mod.functions_items()]
+        if len(funcs) != 1 or not isinstance(funcs[0], tvm.tirx.PrimFunc):
+            raise RecordError(f"{os.fspath(folder)}: workload {index} is not one TIR function")
+        records.append(_record(each, funcs[0], index))
+    return records
+
+
+def _record(each: Any, func: Any, index: int) -> Record:
+    from .search.engine import logged_target
+
+    costs = tuple(float(seconds) for seconds in each.run_secs or ())
+    names = _block_names(func)
+    trace = json.loads(json.dumps(each.trace.as_json(), default=lambda number: number.value))
+    return Record(
+        workload_key(func),
+        logged_target(each.target),
+        _renamed(trace, names),
+        costs,
+        0 if costs else 8,
+        source=f"auto_scheduler:<database>:{index + 1}",
+    ).with_tir(canonical(func))
+
+
+def _block_names(func: Any) -> dict[str, str]:
+    """Name of each block, and the name that it has in the canonical function."""
+    import tvm_ffi
+    from tvm.s_tir import SBlock
+
+    names: list[str] = []
+    tvm_ffi.structural_walk(func.body, (SBlock, lambda block: names.append(str(block.name_hint))))
+    inner = [name for name in names if name != "root"]
+    canonical_names: list[str] = []
+    tvm_ffi.structural_walk(
+        canonical(func).body, (SBlock, lambda block: canonical_names.append(str(block.name_hint)))
+    )
+    return dict(zip(inner, [name for name in canonical_names if name != "root"], strict=True))
+
+
+def _renamed(trace: list[Any], names: dict[str, str]) -> list[Any]:
+    """The trace with the blocks that it gets by name under their canonical names."""
+    instructions, decisions = trace
+    renamed = []
+    for name, inputs, attrs, outputs in instructions:
+        if name == "GetSBlock" and attrs and attrs[0] in names:
+            attrs = [names[attrs[0]], ENTRY, *attrs[2:]]
+        renamed.append([name, inputs, attrs, outputs])
+    return [renamed, decisions]
+
+
+def write_database(folder: str | os.PathLike, records: Iterable[Record]) -> int:
+    """Add records to a database folder, which is made if missing.
+
+    Returns
+    -------
+    How many were written: those that hold a schedule, and whose log has the unscheduled function.
+
+    Raises
+    ------
+    RecordError
+        A record's trace does not fit its function.
+    """
+    import tvm
+    from tvm.s_tir import Schedule
+    from tvm.s_tir import meta_schedule as ms
+    from tvm.s_tir.schedule import Trace
+
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    database = ms.database.JSONDatabase(
+        str(Path(folder) / WORKLOADS), str(Path(folder) / RECORDS), allow_missing=True
+    )
+    functions: dict[str, Any] = {}
+    written = 0
+    for record in records:
+        if record.tir is not None:
+            functions[record.workload_key] = canonical(record.unscheduled())
+        func = functions.get(record.workload_key)
+        if func is None or record.untuned or record.error:
+            continue
+        mod = tvm.IRModule({ENTRY: func})
+        target = tvm.target.Target(record.target)
+        try:
+            with target:
+                schedule = Schedule(mod, error_render_level="fast")
+                Trace.apply_json_to_schedule(record.trace, schedule)
+        except Exception as error:
+            raise RecordError(f"{record.source}: its trace does not apply: {error}") from error
+        workload = database.commit_workload(mod)
+        args = ms.arg_info.ArgInfo.from_entry_func(mod)
+        database.commit_tuning_record(
+            ms.database.TuningRecord(schedule.trace, workload, list(record.costs), target, args)
+        )
+        written += 1
+    return written
