@@ -69,7 +69,13 @@ def open_log(path: pathlib.Path, records: int) -> dict[str, float]:
     found = [history.query(target, each) for each in asked]
     looked = (time.perf_counter() - start) / LOOKUPS
     assert all(config is not None for config in found), "a workload of the log was not found"
-    return {"open_s": opened, "open_cpu_s": busy, "gib": _peak(), "gib_before": before, "lookup_us": looked * 1e6}
+    return {
+        "open_s": opened,
+        "open_cpu_s": busy,
+        "gib": _peak(),
+        "gib_before": before,
+        "lookup_us": looked * 1e6,
+    }
 
 
 def _peak() -> float:
@@ -94,8 +100,8 @@ def main() -> None:
         command += ["--records", str(args.records)]
         found = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
     print(
-        f"{args.records} records: opened in {found['open_s']:.2f} s ({found['open_cpu_s']:.2f} s of "
-        f"one core), {found['gib']:.2f} GiB in all "
+        f"{args.records} records: opened in {found['open_s']:.2f} s "
+        f"({found['open_cpu_s']:.2f} s of one core), {found['gib']:.2f} GiB in all "
         f"({found['gib_before']:.2f} GiB before), {found['lookup_us']:.0f} us a look-up"
     )
 

@@ -1,7 +1,7 @@
 """Writes docs/relay_operators.md: every Relay operator, and what it becomes in Relax.
 
-    python scripts/relay_operators.py            # writes the file
-    python scripts/relay_operators.py --check    # fails if the file is not up to date
+python scripts/relay_operators.py            # writes the file
+python scripts/relay_operators.py --check    # fails if the file is not up to date
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ HOW = {
 INTRODUCTION = """# Relay operators
 
 `relay.nn.conv2d(...)` makes a call of the Relay operator `nn.conv2d`; Relay text and saved modules
-hold the same calls. `relay.build`, `relay.create_executor` and `relay.vm.compile` replace each call by
-what it is in Relax. Operands that are not known before a program runs, such as the shape of
+hold the same calls. `relay.build`, `relay.create_executor` and `relay.vm.compile` replace each call
+by what it is in Relax. Operands that are not known before a program runs, such as the shape of
 `dyn.reshape`, become symbolic dimensions.
 
     from compiler import relay

@@ -72,7 +72,8 @@ def _loader(oracle: pathlib.Path) -> Any:
 def _run_all(options: argparse.Namespace, ids: list[str]) -> Iterator[tuple[str, str]]:
     """Outcome and reason of each program, in order; a dead worker is replaced."""
     context = multiprocessing.get_context("spawn")
-    worker = link = None
+    worker: Any = None
+    link: Any = None
     for name in ids:
         if worker is None:
             link, far = context.Pipe()
@@ -198,8 +199,8 @@ def _report(results: list[dict[str, Any]]) -> None:
                 failed[op][result["outcome"]] += 1
     print("operators in programs that fail (failed of all):")
     for op, counts in sorted(failed.items(), key=lambda item: -sum(item[1].values())):
-        causes = ", ".join(f"{n} {what}" for what, n in counts.items())
-        print(f"  {op:40} {sum(counts.values()):4} of {used[op]:4}  {causes}")
+        how = ", ".join(f"{n} {what}" for what, n in counts.items())
+        print(f"  {op:40} {sum(counts.values()):4} of {used[op]:4}  {how}")
     causes = collections.Counter(
         result["why"].split(":")[0][:60] for result in results if result["outcome"] != "pass"
     )

@@ -9,7 +9,8 @@ Format: one JSON object per line, self-contained,
 `workload.key` is `workload.workload_key` of the unscheduled function; `workload.tir`, which may
 be missing, is that function as `tvm.ir.save_json` writes it; `trace` is the `as_json` of a
 `tvm.s_tir` Trace on the canonical function; `"untuned": true` beside an empty trace marks the times
-of the schedule that the kernel has without records. `error` is 0, or a number of TVM's `MeasureErrorNo`.
+of the schedule that the kernel has without records. `error` is 0, or a number of TVM's
+`MeasureErrorNo`.
 Lines are appended by a single write each, so that several processes may share a log.
 The same file may hold records of TVM's old auto_scheduler, Ansor ({"i": ..., "r": ...}); they are
 read as `ansor.record.AnsorRecord`.

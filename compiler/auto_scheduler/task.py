@@ -359,7 +359,9 @@ def has_reduction(func: PrimFunc) -> bool:
 
 
 def _describe(kernel: ExtractedKernel) -> str:
-    shapes = ["x".join(str(int(dim)) for dim in param.shape) or "scalar" for param in kernel.func.params]
+    shapes = [
+        "x".join(str(int(dim)) for dim in param.shape) or "scalar" for param in kernel.func.params
+    ]
     return f"{'_'.join(kernel.operators)} ({', '.join(shapes[:-1])}) -> {shapes[-1]}"
 
 

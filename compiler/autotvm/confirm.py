@@ -6,7 +6,6 @@ of its rate to luck. So the best few of each operator are measured again, in tur
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -38,7 +37,7 @@ class Contest:
         What a build takes without records; None where that can't be measured.
     finalists : list of TaskCandidate
     seconds : list of float
-        Median time of the fallback, if there is one, then of each finalist.
+        Time of the fallback, if there is one, then of each finalist; see `undisturbed`.
     """
 
     tasks: list[Task]
@@ -176,7 +175,12 @@ def run_contests(
         times: list[list[float]] = [[] for _ in candidates]
         for _ in range(rounds):
             for taken, result in zip(times, option["runner"].run(candidates, builds)):
-                taken.append(statistics.median(result.costs))
+                taken.append(min(result.costs))
         release(builds)
-        contest.seconds = [statistics.median(taken) for taken in times]
+        contest.seconds = [undisturbed(taken) for taken in times]
         done(contest)
+
+
+def undisturbed(times: Sequence[float]) -> float:
+    """The lower quartile of times: other work on the machine only ever adds to them."""
+    return sorted(times)[len(times) // 4]

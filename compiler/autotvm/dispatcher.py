@@ -24,6 +24,7 @@ from ..errors import RecordError
 from . import tophub
 from .history import BestRecords
 from .log_target import LogTarget, log_target
+from .ranking import rank_line
 from .record import MeasureInput, MeasureResult, load_from_file, read_lines, scan
 from .workload import digest
 
@@ -132,7 +133,7 @@ class ApplyHistoryBest(DispatchContext):
             if isinstance(item, (str, os.PathLike)):
                 name = Path(item).name
                 lines = read_lines(item, "AutoTVM log")
-                self._best.add_log(name, scan(lines, name, strict))
+                self._best.add_log(name, scan(lines, name, strict, rank_line))
             elif isinstance(item, tuple) and len(item) == 2:
                 self._best.add_pair(*item)
             else:

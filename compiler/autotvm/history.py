@@ -14,7 +14,8 @@ from typing import Any
 from schedules.config import ConfigEntity
 
 from .log_target import UNKNOWN_MODEL, LogTarget, log_target
-from .record import MeasureInput, MeasureResult, RawRecord
+from .ranking import Ranked
+from .record import MeasureInput, MeasureResult
 from .workload import digest
 
 
@@ -41,13 +42,12 @@ class BestRecords:
     def __len__(self) -> int:
         return len(self._entities)
 
-    def add_log(self, name: str, records: Iterable[RawRecord]) -> None:
+    def add_log(self, name: str, records: Iterable[Ranked]) -> None:
         """Add the records of the log `name`; failed ones are passed over."""
         log = self._log(name)
-        for raw in records:
-            if raw.error_no == 0:
-                cost = sum(raw.costs) / len(raw.costs)
-                self._add(raw.input.target, raw.input.digest, cost, log, raw.line, raw.entity)
+        for line, target, workload, cost, error_no, entity in records:
+            if error_no == 0:
+                self._add(target, workload, cost, log, line, entity)
 
     def add_pair(self, inp: MeasureInput, result: MeasureResult) -> None:
         """Add one record that is already decoded."""

@@ -19,18 +19,18 @@ import logging
 import math
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from schedules.config import ConfigEntity
 
 from ..errors import RecordError
 from ..lazy import lazy_attributes
-from .legacy import changes_spelling, current_spelling, translate_version_0_1
+from .legacy import current_spelling, translate_version_0_1
 from .log_target import LogTarget, log_target
-from .workload import digest_of_json, digest_of_text, is_normal_text, normalize, to_tuple
+from .workload import digest_of_json, normalize, to_tuple
 
 logger = logging.getLogger("baton.autotvm")
 
@@ -134,7 +134,7 @@ _KNOB = (
 _ENTITY = re.compile(rf"\[(?:{_KNOB}(?:, {_KNOB})*)?\]")
 _INDEX, _CODE_HASH = '{"index": ', ', "code_hash": null, "entity": '
 _MOST_KNOWN = 1 << 16
-_RESULT = re.compile(
+RESULT = re.compile(
     rf"\[\[({_NUMBER}(?:, {_NUMBER})*)\], (\d+), ({_NUMBER}), ({_NUMBER})\], "
     r'"version": 0\.2, "tvm_version": "[^"\\]*"}'
 )
@@ -153,7 +153,7 @@ def parse_line(text: str, line: int = 1) -> RawRecord:
     text = text.strip()
     head, _, rest = text.partition(', "config": ')
     config, _, result = rest.rpartition(', "result": ')
-    matched = _RESULT.fullmatch(result)
+    matched = RESULT.fullmatch(result)
     index, _, entity = config[len(_INDEX) : -1].partition(_CODE_HASH)
     if (
         matched
@@ -162,12 +162,12 @@ def parse_line(text: str, line: int = 1) -> RawRecord:
         and config.endswith("]}")
         and index.removeprefix("-").isdigit()
         and text.isascii()
-        and _is_entity(entity)
+        and known_entity(entity)
     ):
         costs, error_no, all_cost, timestamp = matched.groups()
         return RawRecord(
-            line, _known_input_key(head[len(_INPUT) :]), _costs(costs), int(error_no),
-            float(all_cost), float(timestamp), int(index), _entities[entity],
+            line, _input_key(head[len(_INPUT) :]), _costs(costs), int(error_no),
+            float(all_cost), float(timestamp), int(index), entity,
         )  # fmt: skip
     return _parse_any_layout(text, line)
 
@@ -176,15 +176,14 @@ def parse_line(text: str, line: int = 1) -> RawRecord:
 _entities: dict[str, str] = {}
 
 
-def _is_entity(text: str) -> bool:
-    if text in _entities:
-        return True
-    if _ENTITY.fullmatch(text) is None:
-        return False
-    if len(_entities) >= _MOST_KNOWN:
-        _entities.clear()
-    _entities[text] = text
-    return True
+def known_entity(text: str) -> str | None:
+    """The text itself if it is an entity list as TVM's writer lays it out; equal ones are one."""
+    found = _entities.get(text)
+    if found is None and _ENTITY.fullmatch(text) is not None:
+        if len(_entities) >= _MOST_KNOWN:
+            _entities.clear()
+        found = _entities[text] = text
+    return found
 
 
 def _costs(text: str) -> tuple[float, ...]:
@@ -230,37 +229,6 @@ def _checked_costs(costs: tuple) -> tuple[float, ...]:
 
 
 @functools.lru_cache(maxsize=1 << 13)  # most logs measure a workload many times
-def _known_input_key(text: str) -> InputKey:
-    """The same as `_input_key`, which it leaves what is not in the normal form.
-
-    The digest is made from the text itself: writing a list as JSON takes longest of all.
-    """
-    target_end = text.find('", "')
-    task_end = text.find('", [', target_end + 4)
-    target, task, args = text[2:target_end], text[target_end + 4 : task_end], text[task_end + 3 :]
-    if (
-        task_end < 0
-        or not args.endswith(", {}]")
-        or not text.startswith('["')
-        or "\\" in text
-        or '"' in target + task
-        or changes_spelling(task)
-    ):
-        return _input_key(text)
-    args = args[: -len(", {}]")]
-    compact = args.replace(", ", ",")
-    if " " in compact or "\t" in compact or not is_normal_text(compact) or not _is_list(args):
-        return _input_key(text)
-    return InputKey(log_target(target), task, args, digest_of_text(f'["{task}",{compact[1:]}'))
-
-
-def _is_list(text: str) -> bool:
-    try:
-        return bool(json.loads(text))
-    except ValueError:
-        return False
-
-
 def _input_key(text: str) -> InputKey:
     try:
         target, task, args, _ = json.loads(text)
@@ -312,7 +280,15 @@ def read_lines(path: PathLike, what: str = "tuning log") -> Iterator[str]:
         raise RecordError(f"{what} {str(path)!r} can't be read: {error.strerror}") from error
 
 
-def scan(lines: Iterable[str], name: str, strict: bool = False) -> Iterator[RawRecord]:
+Parsed = TypeVar("Parsed")
+
+
+def scan(
+    lines: Iterable[str],
+    name: str,
+    strict: bool,
+    parse: Callable[[str, int], Parsed],
+) -> Iterator[Parsed]:
     """Records of a log, failed measurements included, in the order of the lines.
 
     Parameters
@@ -323,6 +299,8 @@ def scan(lines: Iterable[str], name: str, strict: bool = False) -> Iterator[RawR
         The log's name for messages.
     strict : bool
         Raise at the first bad line instead of warning once at the end.
+    parse : (line, its number) -> record
+        Raises RecordError where the line is no record.
 
     Raises
     ------
@@ -335,7 +313,7 @@ def scan(lines: Iterable[str], name: str, strict: bool = False) -> Iterator[RawR
         if not bare or bare.startswith("#"):
             continue
         try:
-            record = parse_line(bare, number)
+            record = parse(bare, number)
         except RecordError as error:
             if strict:
                 raise RecordError(f"{name}:{number}: {error}") from error
@@ -361,7 +339,7 @@ def load_from_file(
         The file can't be read, holds no record, or, with `strict`, has a bad line.
     """
     name = Path(path).name
-    for raw in scan(read_lines(path, "AutoTVM log"), name, strict):
+    for raw in scan(read_lines(path, "AutoTVM log"), name, strict, parse_line):
         yield _measured(raw, f"topi:{name}:{raw.line}")
 
 
@@ -369,7 +347,7 @@ def load_from_buffer(
     file: Iterable[str], strict: bool = False
 ) -> Iterator[tuple[MeasureInput, MeasureResult]]:
     """Read the records of an open text file, as `load_from_file` does."""
-    for raw in scan(file, "<buffer>", strict):
+    for raw in scan(file, "<buffer>", strict, parse_line):
         yield _measured(raw, f"topi:<buffer>:{raw.line}")
 
 

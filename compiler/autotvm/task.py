@@ -19,8 +19,6 @@ A template is an implementation of the schedule library, or a function of the us
 from __future__ import annotations
 
 import logging
-import math
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -32,9 +30,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from schedules.config import ConfigEntity, InstantiationError
-from schedules.space import ConfigSpace, has_space, space_of
+from schedules.space import ConfigSpace, space_of
 
 from ..errors import RecordError
+from ..lazy import lazy_attributes
 from ..measure.candidate import ArgInfo, Lowered, Reference
 from .record import LoggedTask
 from .workload import normalize, to_tuple
@@ -50,8 +49,6 @@ __all__ = [
     "args_to_workload",
     "create",
     "deserialize_args",
-    "extract_from_multiple_program",
-    "extract_from_program",
     "get_config",
     "register_topi_compute",
     "register_topi_schedule",
@@ -461,125 +458,8 @@ def args_to_workload(args: Sequence[Any], task_name: str | None = None) -> tuple
     return serialized if task_name is None else (task_name, *serialized)
 
 
-# --- extraction --------------------------------------------------------------------------
-
-
-def extract_from_program(
-    mod: Any,
-    params: Mapping[str, Any] | None = None,
-    target: Any = "llvm",
-    target_host: Any | None = None,
-    ops: Sequence[Any] | None = None,
-) -> list[Task]:
-    """The tasks of a program: for every operator, all implementations that can be tuned.
-
-    Parameters
-    ----------
-    mod : IRModule or relax.Function
-    params : dict of str to array, optional
-    target, target_host : str, dict or Target
-    ops : sequence, optional
-        Operators, or their names ("nn.conv2d", "nn.dense", "nn.batch_matmul", "nn.conv3d"), to
-        which the tasks are restricted. By default all, but for the products inside an attention
-        that the library has one kernel for: tuned alone, they would take its place.
-
-    Returns
-    -------
-    In the order of their first appearance; `weight` says how often each appears.
-    """
-    return extract_from_multiple_program([mod], [params], target, target_host, ops)
-
-
-def extract_from_multiple_program(
-    mods: Sequence[Any],
-    params: Sequence[Mapping[str, Any] | None],
-    target: Any = "llvm",
-    target_host: Any | None = None,
-    ops: Sequence[Any] | None = None,
-) -> list[Task]:
-    """The tasks of several programs, each once; see `extract_from_program`."""
-    from .. import target as targets
-    from . import operators  # noqa: F401  (registers the library's knobs)
-
-    parsed = targets.parse(target, target_host)
-    found: Counter[tuple] = Counter()
-    wanted = None if ops is None else {_operator_name(op) for op in ops}
-    for mod, values in zip(mods, params, strict=True):
-        found.update(_queried(mod, values, parsed, wanted))
-    tasks = []
-    for (name, *args), weight in found.items():
-        if not has_space(name) and name not in TEMPLATES:
-            continue
-        task = Task(name, args, parsed, weight)
-        try:
-            if wanted is not None and task.tunable.operator.name not in wanted:
-                continue
-            task.config_space  # noqa: B018 (collects the knobs)
-        except (InstantiationError, IndexError) as error:
-            logger.warning("%s is no task: %s", task, error)
-            continue
-        tasks.append(task)
-    return tasks
-
-
-def _operator_name(op: Any) -> str:
-    name = str(getattr(op, "name", op)).removeprefix("relax.").removeprefix("relay.")
-    return "nn.dense" if name == "matmul" else name
-
-
-def _queried(
-    mod: Any, params: Mapping[str, Any] | None, target: Target, wanted: set[str] | None
-) -> Counter[tuple]:
-    """Workloads that a build of the module asks records for, with the number of times."""
-    import tvm
-
-    from ..lowering.bind import bind_params
-    from ..lowering.build import ATTENTION_PASS, enabled, simplify
-    from ..lowering.ops.attention import find_attention
-    from ..lowering.select import select_implementations
-    from ..lowering.subgraphs import function_targets
-
-    asked: Counter[tuple] = Counter()
-    inside_attention: set[tuple[int, ...]] = set()
-
-    def query(_: Target, workload: tuple) -> None:
-        asked[to_tuple(normalize(workload))] += 1
-
-    whole = mod if isinstance(mod, tvm.IRModule) else tvm.IRModule({"main": mod})
-    bound, _ = bind_params(whole, params or {})
-    # Layouts as they come: tasks are those of plain operators, as TVM 0.18 extracted them.
-    with tvm.transform.PassContext(opt_level=3):
-        simplified = simplify(bound)
-        fuse_attention = enabled(ATTENTION_PASS, 3) and "nn.batch_matmul" not in (wanted or ())
-        for name, own_target in function_targets(simplified, target).items():
-            if str(own_target) != str(target):
-                continue
-            select_implementations(simplified, name, target, query, fuse_attention=fuse_attention)
-            if fuse_attention:
-                for attention in find_attention(simplified[name]).values():
-                    inside_attention |= _products(attention.workload)
-    return Counter(
-        {
-            workload: count
-            for workload, count in asked.items()
-            if not inside_attention or _extents(workload) not in inside_attention
-        }
-    )
-
-
-def _products(attention: Any) -> set[tuple[int, ...]]:
-    """(batch, m, n, k) of the two products of an attention."""
-    batch = math.prod(attention.batch)
-    s, t, d, c = attention.s, attention.t, attention.d, attention.c
-    return {(batch, s, t, d), (batch, s, c, t)}
-
-
-def _extents(workload: tuple) -> tuple[int, ...]:
-    """(batch, m, n, k) of a product of stacks of matrices; () for other workloads."""
-    from .operators import OPERATORS
-
-    name, *args = workload
-    if not name.startswith("batch_matmul"):
-        return ()
-    w = OPERATORS["nn.batch_matmul"].workload(tuple(args))
-    return (math.prod(w.batch), w.m, w.n, w.k)
+# Finding the tasks of a program needs the build driver; scripts look for it here.
+__getattr__ = lazy_attributes(
+    __package__ or "",
+    {name: ".extraction" for name in ("extract_from_multiple_program", "extract_from_program")},
+)

@@ -15,6 +15,7 @@ import os
 from ..errors import TargetError
 from .history import BestRecords
 from .log_target import LogTarget
+from .ranking import rank_line
 from .record import scan
 
 # Highest level first; an instruction set stands for the level that brought it.
@@ -52,5 +53,5 @@ def _read(name: str) -> BestRecords:
     log = importlib.resources.files("tuning_logs") / name
     if log.is_file():
         with log.open(encoding="utf-8") as lines:
-            best.add_log(name, scan(lines, name, strict=True))
+            best.add_log(name, scan(lines, name, strict=True, parse=rank_line))
     return best

@@ -39,7 +39,7 @@ def as_array(value: Any) -> ndarray:
         dtype = "int64" if isinstance(value, (int, np.integer)) else _FLOAT
         return from_host(np.asarray(value, dtype))
     if isinstance(value, (list, tuple, np.ndarray)):
-        from .np import array
+        from .creation import array
 
         return array(value)
     raise ArrayTypeError(f"{call_site()}: {type(value).__name__} is no operand of arithmetic")

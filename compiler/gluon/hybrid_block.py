@@ -27,6 +27,9 @@ from .program import Flags
 from .structure import ARRAY, NOTHING, arrays_in, flatten, regroup, trimmed
 from .value import Trace, Variable, call_site, current_trace
 
+_BUILDING = threading.RLock()
+"""Blocks are traced one at a time."""
+
 
 class HybridBlock(Block):
     """A block that can be compiled.
@@ -41,8 +44,11 @@ class HybridBlock(Block):
         self._active = False
         self._flags = Flags()
         self._shapes_ready = False
-        self._building = threading.RLock()
         self._clear_cache()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What copies and pickles hold: all but compiled code."""
+        return {**self.__dict__, "_cached_op": None}
 
     @property
     def is_active(self) -> bool:
@@ -258,7 +264,7 @@ class HybridBlock(Block):
 
     def _call_compiled(self, args: tuple[Any, ...]) -> Any:
         if self._cached_op is None:
-            with self._building:
+            with _BUILDING:
                 if self._cached_op is None:
                     self._prepare_shapes(args)
                     self._trace(args)

@@ -12,13 +12,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from .invoke import invoke
+from .creation import arange, array, full, linspace, ones, zeros
+from .invoke import invoke, spell
 from .ndarray import ndarray
-from .np import arange, array, full, linspace, ones, zeros
 
-contrib: Any
 _ALIASES = {
-    "contrib_": "_contrib_",
     "dropout": "Dropout",
     "flatten": "Flatten",
     "identity": "_copy",
@@ -26,7 +24,21 @@ _ALIASES = {
 }
 
 
+class _Contrib:
+    """Operators whose names start with `_contrib_`."""
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        return _operator(f"_contrib_{name}")
+
+
+contrib = _Contrib()
+
+
 def __getattr__(name: str) -> Callable[..., Any]:
+    return _operator(name)
+
+
+def _operator(name: str) -> Callable[..., Any]:
     from compiler.relay.frontend.mxnet_ops import CONVERTERS
 
     op = _ALIASES.get(name, name)
@@ -36,8 +48,6 @@ def __getattr__(name: str) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         from compiler.symbol.graph import Node
         from compiler.symbol.operators import input_names
-
-        from .invoke import spell
 
         label = kwargs.pop("name", "") or ""
         inputs = [arg for arg in args if isinstance(arg, ndarray)]
@@ -59,4 +69,4 @@ def __getattr__(name: str) -> Callable[..., Any]:
     return call
 
 
-__all__ = ["arange", "array", "full", "linspace", "ones", "zeros"]
+__all__ = ["arange", "array", "contrib", "full", "linspace", "ones", "zeros"]

@@ -141,11 +141,11 @@ class ndarray:
         return np.array(self._host())
 
     def _host(self) -> np.ndarray:
-        """The elements, in the array's own memory where numpy can see it; not to be changed."""
+        """The elements, in the array's own memory where numpy can see it, not to be written."""
         tensor = tensor_of(self._value)
-        if not self.device.is_cpu:
-            return tensor.numpy()
-        return np.from_dlpack(tensor)
+        view = np.from_dlpack(tensor) if self.device.is_cpu else tensor.numpy()
+        view.flags.writeable = False  # other arrays may name the same value
+        return view
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         host = self._host()

@@ -82,6 +82,11 @@ class Parameter:
         self._deferred: tuple[Any, list[Device]] | None = None
         self._variable = Variable(name)
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        for array in self._arrays.values():
+            array._value.variable = self._variable
+
     def __repr__(self) -> str:
         return f"Parameter {self._name} (shape={self._shape}, dtype={self._dtype})"
 

@@ -37,6 +37,7 @@ def link(mod: tvm.IRModule, target: Target) -> relax.VMExecutable:
             relax.transform.CallTIRRewrite(),
             *plan,
             *([static_allocation.StaticAllocation()] if static_allocation.wanted() else []),
+            *([relax.transform.RewriteCUDAGraph()] if plan and _wants_cuda_graph(target) else []),
             relax.transform.LowerAllocTensor(),
             relax.transform.KillAfterLastUse(),
             relax.transform.LowerRuntimeBuiltin(),
@@ -59,3 +60,9 @@ def link(mod: tvm.IRModule, target: Target) -> relax.VMExecutable:
         raise
     except Exception as error:
         raise BuildError(f"TVM could not generate code for {target.kind.name}: {error}") from error
+
+
+def _wants_cuda_graph(target: Target) -> bool:
+    """Whether TVM's own option asks for it: kernels are then captured once and replayed."""
+    config = tvm.transform.PassContext.current().config
+    return target.kind.name == "cuda" and bool(config.get("relax.backend.use_cuda_graph", False))

@@ -20,11 +20,13 @@ from ..auto_scheduler.ansor.match import Match
 from ..auto_scheduler.record import Record, replay
 from ..auto_scheduler.workload import workload_key
 from ..errors import RecordError
+from ..graph.fold_scale_forward import ForwardFoldScaleAxis
 from ..partition import contract
 from .extract import PlainKernel, plain_kernels
 from .replayed import ReplayedKernels, install
 from .report import Kernel
 from .schedule_source import ScheduleSource
+from .unique_names import unique_names
 
 logger = logging.getLogger("baton.lowering")
 
@@ -45,9 +47,13 @@ def set_aside(
 
     records: dict[str, Any] = {}
     made: dict[int, Any] = {}
+    if source.has_ansor_records:
+        # Its kernels are those that TVM's graph passes left.
+        mod = tvm.transform.Sequential([ForwardFoldScaleAxis()])(mod)
     with Checker() as checker:
         replayed = ReplayedKernels(source, checker)
         for name, target in chosen_targets.items():
+            mod = unique_names(mod, name)
             found = []
             for kernel in plain_kernels(mod, name, target):
                 record = _replayable_record(kernel, target, source, replayed)

@@ -10,7 +10,7 @@ its weights packed. So the function that holds the kernel's operators gets a new
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import tvm
@@ -65,9 +65,7 @@ class ReplayedKernels:
         return self._found[place]
 
     def _search(self, kernel: PlainKernel, target: Target) -> Match | None:
-        from ..auto_scheduler.ansor.match import matches
-
-        for match in matches(kernel.func, kernel.constants, target, self.source.record_contexts):
+        for match in self._matches(kernel, target):
             name = f"{' '.join(kernel.operators)}: {match.record.source.partition(':')[2]}"
             reason = self._fault(kernel, match, target)
             if not reason:
@@ -75,6 +73,15 @@ class ReplayedKernels:
                 return match
             logger.warning("%s: %s; the record is not used", name, reason)
         return None
+
+    def _matches(self, kernel: PlainKernel, target: Target) -> Iterator[Match]:
+        """Matches until there are no more; a kernel that the search can't handle has none."""
+        from ..auto_scheduler.ansor.match import matches
+
+        try:
+            yield from matches(kernel.func, kernel.constants, target, self.source.record_contexts)
+        except Exception as error:  # a log must not break the build of a kernel it can't serve
+            logger.warning("%s: no record is looked for: %s", " ".join(kernel.operators), error)
 
     def _fault(self, kernel: PlainKernel, match: Match, target: Target) -> str:
         """Why the replayed kernel can't be used; empty if it can."""

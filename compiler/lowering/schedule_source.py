@@ -78,6 +78,11 @@ class ScheduleSource:
         """The auto_scheduler contexts, innermost first; none while tasks are extracted."""
         return () if self.extracting else self._auto_scheduler
 
+    @property
+    def has_ansor_records(self) -> bool:
+        """Whether a log of TVM's old auto_scheduler is among the contexts."""
+        return any(context.has_ansor for context in self.record_contexts)
+
     @staticmethod
     def from_contexts() -> ScheduleSource:
         """The source that the calling thread's contexts make."""

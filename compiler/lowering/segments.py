@@ -7,7 +7,6 @@ call, with the memory of its intermediate results planned within it.
 from __future__ import annotations
 
 import tvm
-from tvm import relax
 
 _PREFIX = "BulkSize="
 
@@ -27,17 +26,17 @@ def wanted() -> int | None:
 
 def split(mod: tvm.IRModule, size: int) -> tvm.IRModule:
     """Outline the kernel calls of `main`, `size` at a time, as `segment_0`, `segment_1`, ..."""
-    from ..partition.driver import contract
+    from ..partition.outline import Group, outline
+    from ..partition.relax_function import OPERATION, RelaxFunction
 
+    main = RelaxFunction(mod)
     calls = [
-        binding.var.name
-        for block in mod["main"].body.blocks
-        if isinstance(block, relax.DataflowBlock)
-        for binding in block.bindings
-        if isinstance(binding.value, tvm.ir.Call)
+        index
+        for index, kind in enumerate(main.kinds)
+        if kind == OPERATION and main.is_dataflow[main.blocks[index]]
     ]
-    groups = [calls[start : start + size] for start in range(0, len(calls), size)]
-    if len(groups) < 2:
-        return mod
-    names = [f"segment_{number}" for number in range(len(groups))]
-    return contract(mod, groups, [{}] * len(groups), names=names)
+    groups = [
+        Group(calls[start : start + size], f"segment_{number}", {})
+        for number, start in enumerate(range(0, len(calls), size))
+    ]
+    return outline(main, groups) if len(groups) > 1 else mod

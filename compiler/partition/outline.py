@@ -40,6 +40,7 @@ from tvm.relax.expr import _update_type
 from compiler.errors import PartitionError
 
 from .graph import Names
+from .identity_map import IdentityMap
 from .relax_function import PROJECTION, TRANSPARENT, RelaxFunction, variables
 
 INPUT_NAMES = "baton.input_names"
@@ -201,7 +202,7 @@ class _Outlined:
         self._main = main
         self._lift_constants = lift_constants
         self._members = members
-        self._inner: dict[Any, Any] = {}  # variable of main -> expression inside the function
+        self._inner: IdentityMap[Any] = IdentityMap()  # by variable of main: what it is inside
         self._parameter_of: dict[Any, Any] = {}  # entry -> parameter of the function
         self._parameters: list[Any] = []
         self._sizes: list[Any] = []  # symbolic sizes that no parameter's shape gives
@@ -261,7 +262,7 @@ class _Outlined:
             if expr in self._inner:
                 return self._inner[expr]
             source = self._main.resolve(expr)
-            if not source.same_as(expr):
+            if source is not expr and not source.same_as(expr):
                 return self._inside(source)
             if expr not in self._main.index_of and expr not in self._main.parameters:
                 return expr  # a symbolic size

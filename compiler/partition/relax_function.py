@@ -19,6 +19,10 @@ from tvm.ir import Call, Op, Tuple, TupleGetItem, Var
 
 from compiler.errors import PartitionError
 
+from .identity_map import IdentityMap
+
+_VARIABLES = frozenset([Var, relax.DataflowVar])
+
 OPERATION, PROJECTION, TRANSPARENT = "operation", "projection", "transparent"
 
 
@@ -45,9 +49,9 @@ class RelaxFunction:
     domains : list of int
         Per binding the stretch of bindings that it may be moved in: a block, cut further where
         a `match_cast` defines symbolic sizes.
-    index_of : dict of Var to int
+    index_of : mapping of Var to int
         The binding that defines a variable.
-    parameters : dict of Var to int
+    parameters : mapping of Var to int
         Position of each parameter.
 
     Raises
@@ -69,8 +73,10 @@ class RelaxFunction:
         self.blocks: list[int] = []
         self.is_dataflow: list[bool] = []
         self.domains: list[int] = []
-        self.index_of: dict[Any, int] = {}
-        self.parameters = {parameter: i for i, parameter in enumerate(self.function.params)}
+        self.index_of: IdentityMap[int] = IdentityMap()
+        self.parameters: IdentityMap[int] = IdentityMap()
+        for position, parameter in enumerate(self.function.params):
+            self.parameters[parameter] = position
         self._read()
 
     def _read(self) -> None:
@@ -104,7 +110,7 @@ class RelaxFunction:
     def resolve(self, expr: Any) -> Any:
         """The expression behind transparent bindings: a variable, constant, tuple or shape."""
         while True:
-            if isinstance(expr, Var):
+            if type(expr) in _VARIABLES:
                 index = self.index_of.get(expr)
                 if index is None or self.kinds[index] != TRANSPARENT:
                     return expr
@@ -125,7 +131,7 @@ class RelaxFunction:
         """Variables that an expression reads, transparent bindings seen through."""
         for variable in variables(expr):
             found = self.resolve(variable)
-            if found.same_as(variable):
+            if found is variable or found.same_as(variable):
                 yield variable
             else:
                 yield from self.sources(found)
@@ -159,7 +165,7 @@ class RelaxFunction:
 
 def variables(expr: Any) -> Iterator[Any]:
     """Relax variables that an expression reads, in order, repetitions included."""
-    if isinstance(expr, Var):
+    if type(expr) in _VARIABLES:  # first, and much faster than isinstance
         yield expr
     elif isinstance(expr, Call):
         if isinstance(expr.op, Var):

@@ -8,16 +8,19 @@ one node; an accepted subgraph has the operator name its strategy gave it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 from tvm import relax, runtime
 from tvm.ir import Call, GenericConst, GlobalVar, Op, StringImm, Tuple, Var
+from tvm.tirx import IntImm
 
 from compiler.errors import PartitionError
 
 from .graph import VARIABLE, Entry, Graph, Names, Node
+from .identity_map import IdentityMap
 from .relax_function import OPERATION, PROJECTION, RelaxFunction
 
 _ARGUMENT_NAMES = {"relax.strided_slice": ("x", "axes", "begin", "end", "strides")}
@@ -49,7 +52,7 @@ class RelaxGraph:
         self._main = main
         self._names = Names(variable.name for variable in (*main.parameters, *main.index_of))
         self._used: set[str] = set()
-        self._entries: dict[Any, list[Entry]] = {}
+        self._entries: IdentityMap[list[Entry]] = IdentityMap()
         self._constants: dict[int, int] = {}
         self._read_parameters(params or {})
         for index, kind in enumerate(main.kinds):
@@ -123,13 +126,16 @@ class RelaxGraph:
             op, inputs = "match_cast", self.entries(binding.value)
         elif isinstance(binding.value, Call):
             op, attrs = self._operator(binding.value)
-            names = _argument_names(binding.value)
-            for name, argument in zip(names, binding.value.args, strict=False):
+            for position, argument in enumerate(binding.value.args):
+                known = self._entries.get(argument)
+                if known:  # a parameter or what an operation yields, not seen through anything
+                    inputs += known
+                    continue
                 found = self.entries(argument)
                 inputs += found
                 resolved = self._main.resolve(argument)
                 if not found and not (isinstance(resolved, Tuple) and not resolved.fields):
-                    attrs[name] = _text(resolved)
+                    attrs[_argument_names(binding.value)[position]] = _text(resolved)
         else:
             op = "if" if isinstance(binding.value, relax.If) else "function"
             for variable in self._main.reads(index):
@@ -164,16 +170,23 @@ def _describe(ty: Any) -> tuple[str, str]:
     """Shape as text and dtype of one output; "" for what is unknown."""
     if not isinstance(ty, relax.TensorType):
         return "", ""
-    shape = _text(ty.shape) if isinstance(ty.shape, relax.ShapeExpr) else ""
-    return shape, str(ty.dtype) if ty.dtype is not None else ""
+    shape = ty.shape
+    text = ""
+    if isinstance(shape, relax.ShapeExpr):
+        sizes = (size.value if type(size) is IntImm else size for size in shape.values)
+        text = f"[{', '.join(map(str, sizes))}]"
+    return text, str(ty.dtype) if ty.dtype is not None else ""
 
 
 def _argument_names(call: Any) -> list[str]:
-    names: list[str] = []
-    if isinstance(call.op, Op):
-        declared = tuple(argument.name for argument in call.op.arguments or ())
-        names = list(_ARGUMENT_NAMES.get(call.op.name, declared))
+    names = list(_declared_names(call.op.name)) if isinstance(call.op, Op) else []
     return names + [f"arg{position}" for position in range(len(names), len(call.args))]
+
+
+@cache
+def _declared_names(op: str) -> tuple[str, ...]:
+    declared = tuple(argument.name for argument in Op.get(op).arguments or ())
+    return _ARGUMENT_NAMES.get(op, declared)
 
 
 def _parameters(attrs: Any) -> dict[str, str]:

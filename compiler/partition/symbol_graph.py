@@ -350,9 +350,10 @@ def _json(graph: SymbolGraph) -> str:
     pending = [data]
     while pending:
         for node in pending.pop()["nodes"]:
-            pending += node.get("subgraphs", ())
-            if "subgraphs" in node and "attrs" in node:  # no other node has a claim to hide
-                node["attrs"] = visible(node["attrs"])
+            attrs = node.setdefault("attrs", {})
+            if "subgraphs" in node:
+                pending += node["subgraphs"]
+                node["attrs"] = visible(attrs)  # no other node has a claim to hide
     return json.dumps(data)
 
 

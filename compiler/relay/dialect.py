@@ -106,10 +106,11 @@ class _Types:
     """Result types by operator, operand types and attributes.
 
     Inferring a type takes making what the operator becomes in Relax; networks repeat their layers.
-    Types that constants decide are not kept.
+    Types that constants decide, or with extents that are not numbers, are not kept.
     """
 
     _known: dict[Any, tuple[Any, ...]] = {}  # noqa: RUF012
+    _same: dict[Any, Any] = {}  # noqa: RUF012
 
     @classmethod
     def of(
@@ -125,12 +126,31 @@ class _Types:
         if keep and key in cls._known:
             return cls._known[key][0]
         missing = any(ty.is_missing() for ty in types)
-        ty = registry.call(name, args, attrs, type_args).ty
-        if keep and not missing:
+        ty = cls.one(registry.call(name, args, attrs, type_args).ty)
+        if keep and not missing and _static_key(ty) is not None:
             if len(cls._known) > 20_000:
                 cls._known.clear()
             cls._known[key] = (ty, *types)  # a handle names a type only while the type lives
         return ty
+
+    @classmethod
+    def one(cls, ty: Any) -> Any:
+        """One object for all equal static types, so that they are found by their handles."""
+        key = _static_key(ty)
+        return ty if key is None else cls._same.setdefault(key, ty)
+
+
+def _static_key(ty: Any) -> Any:
+    """Equal for equal types whose extents are all numbers; None for others."""
+    if isinstance(ty, relax.TupleType):
+        keys = tuple(_static_key(field) for field in ty.fields)
+        return None if None in keys else keys
+    if not isinstance(ty, relax.TensorType) or ty.shape is None:
+        return None
+    extents = list(ty.shape.values)
+    if not all(isinstance(extent, tvm.tirx.IntImm) for extent in extents):
+        return None
+    return str(ty.dtype), *(int(extent) for extent in extents)
 
 
 def _decides(arg: relax.Expr) -> bool:
@@ -141,7 +161,7 @@ def _decides(arg: relax.Expr) -> bool:
 
 
 def _infer(call: relax.Call, _builder: relax.BlockBuilder) -> Any:
-    return registry.call(str(call.op.name), list(call.args), attributes(call)).ty
+    return _Types.of(str(call.op.name), list(call.args), attributes(call), ())
 
 
 def plain(value: Any) -> Any:

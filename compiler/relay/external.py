@@ -26,7 +26,7 @@ def as_subgraphs(mod: tvm.IRModule) -> tvm.IRModule:
     if not external:
         return mod
     inputs = _inputs(mod, set(external))
-    functions = {}
+    functions: dict[Any, Any] = {}
     for gvar, function in mod.functions_items():
         name = str(gvar.name_hint)
         if name in external:

@@ -56,8 +56,9 @@ def type_of(expr: Any) -> str:
 
 def known(expr: relax.Expr) -> relax.Expr:
     """`expr` with a shape: extents that only its value tells become new symbolic dimensions."""
-    ty = _with_extents(expr.ty)
-    if ty is expr.ty:
+    declared = expr.ty  # each access makes another Python object
+    ty = _with_extents(declared)
+    if ty is declared:
         return expr
     variable = relax.Var("known", ty)
     sequence = relax.SeqExpr([relax.BindingBlock([relax.MatchCast(variable, expr, ty)])], variable)
@@ -68,8 +69,9 @@ def known(expr: relax.Expr) -> relax.Expr:
 def _with_extents(ty: Any) -> Any:
     """A type with a symbolic dimension for each extent that it lacks; itself if it lacks none."""
     if isinstance(ty, relax.TupleType):
-        fields = [_with_extents(field) for field in ty.fields]
-        same = all(new is old for new, old in zip(fields, ty.fields))
+        given = list(ty.fields)
+        fields = [_with_extents(field) for field in given]
+        same = all(new is old for new, old in zip(fields, given))
         return ty if same else relax.TupleType(fields)
     if isinstance(ty, relax.TensorType) and ty.shape is None and ty.ndim >= 0:
         return relax.TensorType([fresh("known") for _ in range(ty.ndim)], ty.dtype)

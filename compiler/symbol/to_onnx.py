@@ -144,7 +144,10 @@ class _Exporter:
             self.nodes.append(helper.make_node("Identity", [head], [title]))
             outputs.append(helper.make_tensor_value_info(title, code, shape))
         inputs = []
+        read = {name for node in self.nodes for name in node.input}
         for name in dict.fromkeys(self.symbol.list_inputs()):
+            if name not in read:
+                continue
             if name in self.params:
                 array = np.asarray(self.params[name])
                 self.constants.append(numpy_helper.from_array(array, name))

@@ -143,7 +143,7 @@ class DirectConv2d(s_tir.dlight.ScheduleRule):
         names = sblocks(sch)
         pad = names.get("data_pad")
 
-        n, oc, oh, ow, lane = sch.get_loops(out)
+        n, oc, oh, ow, lane = blocked_loops(sch, out)
         macs = _macs(sch, anchor)
         ow_outer, ow_inner = sch.split(ow, [None, tile_ow])
         oc_outer, oc_inner = sch.split(oc, [None, oc_chunks])
@@ -175,6 +175,15 @@ class DirectConv2d(s_tir.dlight.ScheduleRule):
         if pad is not None:
             _schedule_pad(sch, pad, row, outer, macs >= PARALLEL_MACS)
         return sch
+
+
+def blocked_loops(sch: Any, out: Any) -> list[Any]:
+    """Loops n, channel block, h, w, lane of a block; a plain one has channel blocks of 1."""
+    loops = list(sch.get_loops(out))
+    if len(loops) == 4:
+        loops[1], lane = sch.split(loops[1], [None, 1])
+        loops.append(lane)
+    return loops
 
 
 def _schedule_pad(sch: Any, pad: Any, row: Any, in_front: bool, parallel: bool) -> None:

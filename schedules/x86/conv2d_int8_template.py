@@ -12,7 +12,8 @@ from ..config import ConfigEntity, Knob, option, split
 from ..conv2d import Conv2dWorkload, pad_data
 from ..rules import register_anchor_rule
 from ..strategy import Implementation, anchor_attrs, register
-from .conv2d_template import MOST_PIXELS, blocked_loops, few_pixels, largest_divisor
+from .conv2d import blocked_loops
+from .conv2d_template import MOST_PIXELS, few_pixels, largest_divisor
 from .int8_dot import BYTES, accumulate
 
 NAME = "conv2d_NCHWc_int8.x86"

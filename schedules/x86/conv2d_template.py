@@ -12,7 +12,7 @@ from ..config import ConfigEntity, Knob, option, split
 from ..conv2d import Conv2dWorkload
 from ..rules import register_anchor_rule
 from ..strategy import Implementation, register
-from .conv2d import compute, pack_weight
+from .conv2d import blocked_loops, compute, pack_weight
 from .machine import Machine
 
 NAME = "conv2d_NCHWc.x86"
@@ -106,15 +106,6 @@ class Conv2dTemplate(s_tir.dlight.ScheduleRule):
         sch.unroll(ow_inner)
         sch.unroll(oh_inner)
         sch.decompose_reduction(anchor, ic_chunk)
-
-
-def blocked_loops(sch: Any, out: Any) -> list[Any]:
-    """Loops n, channel block, h, w, lane of a block; a plain one has channel blocks of 1."""
-    loops = list(sch.get_loops(out))
-    if len(loops) == 4:
-        loops[1], lane = sch.split(loops[1], [None, 1])
-        loops.append(lane)
-    return loops
 
 
 def fallback(w: Conv2dWorkload, target: Target) -> ConfigEntity:

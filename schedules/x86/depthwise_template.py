@@ -13,8 +13,8 @@ from ..conv2d import Conv2dWorkload, pad_data
 from ..rules import register_anchor_rule
 from ..strategy import Implementation, anchor_attrs, register
 from . import depthwise
-from .conv2d import oc_block_of
-from .conv2d_template import MOST_PIXELS, blocked_loops, largest_divisor
+from .conv2d import blocked_loops, oc_block_of
+from .conv2d_template import MOST_PIXELS, largest_divisor
 from .machine import Machine
 
 NAME = "depthwise_conv2d_NCHWc.x86"

@@ -91,7 +91,7 @@ def _padded_product(
         if k % lanes == 0:
             return lhs(b, row, step)
         value = lhs(b, row, te.min(step, k - 1))
-        return tirx.if_then_else(step < k, value, tirx.const(0, value.dtype))
+        return tirx.if_then_else(step < k, value, tirx.const(0, out_dtype))
 
     def right(b: Any, step: Any, column: Any) -> Any:
         step = step if k % lanes == 0 else te.min(step, k - 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from compiler.partition import (
     unregister,
 )
 from compiler.runtime import graph_executor
+from compiler.symbol import Symbol
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "partitioner"
 
@@ -243,3 +245,18 @@ def test_a_library_cut_short_is_refused(hostile: Path, tmp_path: Path) -> None:
         path.write_bytes(data[:keep])
         with pytest.raises(PartitionError, match="no complete shared library"):
             library.load(path)
+
+
+def test_a_library_partitions_a_symbol_as_it_does_a_module(examples: Path) -> None:
+    nodes = [
+        {"op": "null", "name": "x", "inputs": []},
+        {"op": "exp", "name": "e", "inputs": [[0, 0, 0]]},
+        {"op": "log", "name": "l", "inputs": [[1, 0, 0]]},
+        {"op": "sin", "name": "s", "inputs": [[2, 0, 0]]},
+    ]
+    text = json.dumps({"nodes": nodes, "arg_nodes": [0], "heads": [[3, 0, 0]]})
+    library.load(examples / "libexp_log.so")
+    result = Symbol.loads(text).optimize_for("exp_log", {"x": X})
+    (node,) = (node for node in result.graph.nodes if node.subgraphs)
+    assert [inner.op for inner in node.subgraphs[0].nodes] == ["null", "exp", "log"]
+    np.testing.assert_allclose(result.eval(x=X)[0], np.sin(X), rtol=1e-5, atol=1e-6)

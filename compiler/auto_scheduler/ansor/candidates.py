@@ -72,14 +72,22 @@ def candidates(dag: ComputeDag, known: frozenset[int]) -> Iterator[Candidate]:
         for ranks in [{}, shapes] if shapes else [{}]:
             if not form.replaced and not ranks:
                 continue
-            try:
-                rebuilt = rebuild(dag, form.replaced, ranks)
+            rebuilt = _rebuilt(dag, form.replaced, ranks)
+            if rebuilt is not None:
                 made = Candidate(rebuilt.dag, rebuilt.operands, form.texts)
-                forms = list(_with_constant_stages(made))
-            except Exception as error:  # tensor expressions refuse in many of TVM's ways
-                logger.debug("a form of a kernel that can't be built: %s", error)
-                continue
-            yield from forms
+                yield from _with_constant_stages(made)
+
+
+def _rebuilt(
+    dag: ComputeDag,
+    replaced: Mapping[Operation, Replacement],
+    shapes: Mapping[Operation, tuple[int, ...]],
+) -> Rebuilt | None:
+    try:
+        return rebuild(dag, replaced, shapes)
+    except Exception as error:  # tensor expressions refuse in many of TVM's ways
+        logger.debug("a form of a kernel that can't be built: %s", error)
+        return None
 
 
 def _with_constant_stages(candidate: Candidate) -> Iterator[Candidate]:
@@ -91,8 +99,8 @@ def _with_constant_stages(candidate: Candidate) -> Iterator[Candidate]:
             replacement = _constant_as_stage(op)
             if replacement is not None:
                 replaced[op] = replacement
-    if replaced:
-        rebuilt = rebuild(candidate.dag, replaced, {})
+    rebuilt = _rebuilt(candidate.dag, replaced, {}) if replaced else None
+    if rebuilt is not None:
         yield Candidate(rebuilt.dag, _composed(candidate, rebuilt), candidate.texts)
 
 

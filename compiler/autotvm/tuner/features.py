@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import tvm
 import tvm_ffi
-from tvm import tirx
+from tvm import sym, tirx
 from tvm.ir import TensorLoad
 
 from schedules.config import (
@@ -117,17 +117,21 @@ def _note_access(nest: list[_Loop], buffer: Any, indices: list[Any]) -> None:
     flat: Any = 0
     for index, dim in zip(indices, shape):
         flat = flat * dim + index
-    analyzer = tvm.arith.Analyzer()
-    zero = {loop.var: tirx.const(0, loop.var.dtype) for loop in nest}
-    base = analyzer.simplify(tirx.stmt_functor.substitute(flat, zero)) if nest else flat
+    linear = sym.detect_linear_equation(flat, [loop.var for loop in nest])
     touched = 1
-    for loop in reversed(nest):
-        moved = {**zero, loop.var: tirx.const(1, loop.var.dtype)}
-        step = analyzer.simplify(tirx.stmt_functor.substitute(flat, moved) - base)
-        stride = abs(int(step.value)) if hasattr(step, "value") else 1
+    for place in reversed(range(len(nest))):
+        loop = nest[place]
+        stride = _stride(linear, place)
         if stride:
             touched *= loop.extent
         loop.touches[str(buffer.name)] = [float(stride), float(touched)]
+
+
+def _stride(linear: Any, place: int) -> int:
+    """Coefficient of a loop variable; 1 where the index is no linear expression of it."""
+    if not linear:
+        return 1
+    return abs(int(getattr(linear[place], "value", 1)))
 
 
 def itervar_features(task: Task, config: ConfigEntity) -> np.ndarray:

@@ -30,6 +30,12 @@ def ints(values: Any) -> Any:
     return tuple(int(value) for value in values)
 
 
+def operand_types(call: relax.Call) -> tuple[str, str]:
+    """Element types of two operands, the second empty where it is the first."""
+    first, second = (str(arg.ty.dtype) for arg in call.args[:2])
+    return first, "" if second == first else second
+
+
 def describe(call: relax.Call) -> Conv2dWorkload | None:
     """The workload of a conv2d call; None for forms that no implementation takes."""
     attrs = call.attrs
@@ -37,8 +43,11 @@ def describe(call: relax.Call) -> Conv2dWorkload | None:
     layouts = (attrs.data_layout, attrs.kernel_layout, attrs.out_layout or "NCHW")
     if data is None or weight is None or layouts != ("NCHW", "OIHW", "NCHW"):
         return None
+    if 0 in data:  # nothing to compute
+        return None
 
     batch, channels, height, width = data
+    dtype, weight_dtype = operand_types(call)
     return Conv2dWorkload(
         batch,
         channels,
@@ -50,10 +59,10 @@ def describe(call: relax.Call) -> Conv2dWorkload | None:
         ints(attrs.padding),
         ints(attrs.dilation),
         int(attrs.groups),
-        str(call.args[0].ty.dtype),
+        dtype,
         str(call.ty.dtype),
         isinstance(call.args[1], tvm.ir.GenericConst),
-        str(call.args[1].ty.dtype),
+        weight_dtype,
     )
 
 

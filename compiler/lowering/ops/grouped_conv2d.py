@@ -20,12 +20,12 @@ import numpy as np
 from tvm.target import Target
 
 from schedules.conv2d import Conv2dWorkload
-from schedules.x86.conv2d import channel_block
+from schedules.x86.conv2d import channel_block, fewest_vectors
 from schedules.x86.machine import Machine
 
 
 def groups_to_merge(workload: Conv2dWorkload, target: Target) -> int:
-    """How many groups to make one of: 1 where a group fills a vector, or merging would cost more.
+    """How many groups to make one of: 1 where groups fill vectors, or merging would cost more.
 
     Only CPU targets that TVM's LLVM code generator serves gain from it.
     """
@@ -34,16 +34,17 @@ def groups_to_merge(workload: Conv2dWorkload, target: Target) -> int:
     if target.kind.name != "llvm" or workload.dtype != workload.out_dtype:
         return 1
     lanes = Machine.from_target(target).lanes(workload.dtype)
+    per_group = workload.in_channels // workload.groups
     channels = workload.out_channels // workload.groups
-    most = lanes // channel_block(channels, lanes)
-    return next(
-        (
-            count
-            for count in range(2, most + 1)
-            if workload.groups % count == 0 and channels * count % lanes == 0
-        ),
-        1,
-    )
+
+    def cost(count: int) -> tuple[int, int, int]:
+        """Multiply-adds of vectors for each pixel, then narrow blocks, then more weights."""
+        groups, together = workload.groups // count, channels * count
+        width = fewest_vectors if groups == 1 else channel_block
+        block = width(together, lanes)
+        return groups * -(-together // block) * per_group * count, -block, count
+
+    return min((n for n in range(1, workload.groups + 1) if workload.groups % n == 0), key=cost)
 
 
 def merge_groups(

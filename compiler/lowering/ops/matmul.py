@@ -18,6 +18,7 @@ from schedules.matmul import BatchMatmulWorkload, DenseWorkload, Operand
 
 from ..layout import static_shape
 from ..packing import pack
+from .conv2d import operand_types
 
 # TVM's OpPatternKind for an operator whose elementwise consumers may be fused into its kernel.
 OUT_ELEMENTWISE_FUSABLE = 4
@@ -118,7 +119,7 @@ def describe(builder: relax.BlockBuilder, call: relax.Call) -> Described | None:
         return None
     if min(len(left_shape), len(right_shape)) < 2 or 0 in left_shape + right_shape:
         return None
-    dtype, rhs_dtype = (str(arg.ty.dtype) for arg in call.args)
+    dtype, rhs_dtype = operand_types(call)
     out_dtype = str(call.ty.dtype)
     lhs, rhs = call.args
     right, axes = _permuted(builder, rhs)
@@ -156,7 +157,7 @@ def _recorded_stack(
         return None
     if isinstance(call.args[1], GenericConst):
         return None
-    dtype, rhs_dtype = (str(arg.ty.dtype) for arg in call.args)
+    dtype, rhs_dtype = operand_types(call)
     left, left_operand = _readable(call.args[0], *_permuted(builder, call.args[0]))
     right, operand = _readable(call.args[1], *_permuted(builder, call.args[1]))
     out_dtype = str(call.ty.dtype)

@@ -101,20 +101,29 @@ class SymbolImporter:
         """
         self._read_all = True
         scope = Scope(self.graph)
-        with self.builder.function("main"):
-            with self.builder.dataflow():
-                for index, node in enumerate(self.graph.nodes):
-                    if node.is_variable:
-                        self._value(scope, Entry(index), lambda: None)
-                        continue
-                    try:
-                        results = self._convert_node(node, scope)
-                    except (UnknownShapeError, UnsupportedOperatorError):
-                        continue
-                    scope.values.update({(index, k): value for k, value in enumerate(results)})
-                bound = self.builder.emit_output(relax.const(0))
-            self.builder.emit_func_output(bound, params=list(self._variables.values()))
+        try:
+            with self.builder.function("main"):
+                with self.builder.dataflow():
+                    for index in range(len(self.graph.nodes)):
+                        self._try_node(index, scope)
+                    bound = self.builder.emit_output(relax.const(0))
+                self.builder.emit_func_output(bound, params=list(self._variables.values()))
+        except Exception:
+            self.builder._end_block()  # else the builder prints a warning when it goes
+            raise
         return [self._types_of(index, scope) for index in range(len(self.graph.nodes))]
+
+    def _try_node(self, index: int, scope: Scope) -> None:
+        """Convert one node, unless something it needs is not known."""
+        node = self.graph.nodes[index]
+        if node.is_variable:
+            self._value(scope, Entry(index), lambda: None)
+            return
+        try:
+            results = self._convert_node(node, scope)
+        except (UnknownShapeError, UnsupportedOperatorError):
+            return
+        scope.values.update({(index, k): value for k, value in enumerate(results)})
 
     def _types_of(self, index: int, scope: Scope) -> list[OutputType]:
         node = self.graph.nodes[index]

@@ -135,6 +135,7 @@ class GraphImporter:
         if graph.sparse_initializer:
             name = graph.sparse_initializer[0].values.name
             raise FrontendError(f"the weight {name!r} is sparse; store it as a dense initializer")
+        read_now = _read_while_importing(graph)
         for tensor in graph.initializer:
             array = self.model.array(tensor)
             if str(array.dtype) in SUB_BYTE_DTYPES:
@@ -142,7 +143,7 @@ class GraphImporter:
                     f"initializer {tensor.name!r} is of dtype {array.dtype}, which has no tensors"
                 )
             value = to_tensor(array)
-            if as_parameters and _is_weight(array):
+            if as_parameters and _is_weight(array) and tensor.name not in read_now:
                 ty = relax.TensorType(array.shape, str(array.dtype))
                 variable = relax.Var(tensor.name, ty)
                 self.parameters[tensor.name] = (variable, value)
@@ -297,6 +298,16 @@ def _is_small_constant(value: relax.Expr | None) -> bool:
 
 def _is_weight(array: np.ndarray) -> bool:
     return array.size > 1 and array.dtype not in (np.int64, np.int32, np.bool_)
+
+
+def _read_while_importing(graph: onnx.GraphProto) -> set[str]:
+    """Names of floating-point operands that decide shapes: the scales of Resize and Upsample."""
+    return {
+        name
+        for node in _all_nodes(graph)
+        if node.op_type in ("Resize", "Upsample")
+        for name in node.input[1:]
+    }
 
 
 def _attributes(proto: onnx.NodeProto) -> dict[str, Any]:

@@ -25,10 +25,10 @@ _FUNCTIONS = {
         zeros ones zeros_like ones_like full full_like arange meshgrid one_hot shape_of
         ndarray_size tile""",
     "transform": """
-        cast cast_like reinterpret expand_dims transpose squeeze reshape reverse_reshape
-        reshape_like broadcast_to broadcast_to_like collapse_sum_like collapse_sum_to concatenate
-        stack split repeat reverse reverse_sequence layout_transform sliding_window
-        matrix_set_diag trilu einsum""",
+        cast cast_like reinterpret expand_dims transpose squeeze broadcast_to broadcast_to_like
+        collapse_sum_like collapse_sum_to concatenate stack split repeat reverse reverse_sequence
+        layout_transform sliding_window matrix_set_diag trilu einsum""",
+    "reshaping": "reshape reverse_reshape reshape_like",
     "indexing": """
         take gather gather_nd adv_index where scatter_elements scatter_nd segment_sum argwhere
         unravel_index""",

@@ -28,7 +28,7 @@ op = relax.op
 
 
 def require_integers(expr: relax.Expr, what: str) -> relax.Expr:
-    """`expr`, if it holds integers.
+    """`expr`, if it holds integers; as int32 or int64, which hold every extent.
 
     Raises
     ------
@@ -37,7 +37,9 @@ def require_integers(expr: relax.Expr, what: str) -> relax.Expr:
     """
     if is_float(dtype(expr)):
         raise RelayTypeError(f"argument {what} must hold integers, it has the type {type_of(expr)}")
-    return expr
+    if dtype(expr) in ("int32", "int64"):
+        return expr
+    return cast_to(expr, "int64" if dtype(expr) in ("uint32", "uint64") else "int32")
 
 
 _take_batched = kernel(
@@ -57,7 +59,7 @@ def take(
     """Slices along an axis, or elements of the flat tensor; modes "clip", "wrap" and "fast"."""
     if mode not in ("clip", "wrap", "fast"):
         raise RelayTypeError(f"mode must be 'clip', 'wrap' or 'fast', not {mode!r}")
-    require_integers(indices, "indices")
+    indices = require_integers(indices, "indices")
     if axis is None:
         return op.take(typed(op.reshape(data, [-1])), indices, 0, mode=mode)
     where = axis_of(axis, rank(data))
@@ -71,7 +73,7 @@ def take(
 @operator("gather", ["data", "indices"], how="direct")
 def gather(data: relax.Expr, axis: int, indices: relax.Expr) -> relax.Expr:
     """Elements whose place along `axis` is given, in numpy's take_along_axis."""
-    require_integers(indices, "indices")
+    indices = require_integers(indices, "indices")
     return _gather(data, indices, axis=axis_of(axis, rank(data)))
 
 
@@ -100,7 +102,7 @@ def gather_nd(
     data: relax.Expr, indices: relax.Expr, batch_dims: int = 0, index_rank: int | None = None
 ) -> relax.Expr:
     """Slices at positions that the first axis of `indices` runs through."""
-    require_integers(indices, "indices")
+    indices = require_integers(indices, "indices")
     depth = extents(indices)[0]
     if not isinstance(depth, int):
         if index_rank is None:
@@ -163,7 +165,7 @@ def scatter_elements(
     """A copy of data with updates put, or combined, at given places along an axis."""
     if reduction not in ("update", "mean", *_UPDATES):
         raise RelayTypeError(f"reduction {reduction!r} is unknown")
-    require_integers(indices, "indices")
+    indices = require_integers(indices, "indices")
     where = axis_of(axis, rank(data))
     shapes = [extents(indices), extents(updates)]
     if all(map(same_extent, *shapes)):
@@ -187,7 +189,7 @@ def scatter_nd(
     """A copy of data with updates put, or combined, at the positions of `gather_nd`."""
     if mode not in ("update", *_UPDATES):
         raise RelayTypeError(f"mode {mode!r} is unknown")
-    require_integers(indices, "indices")
+    indices = require_integers(indices, "indices")
     return _scatter_nd(data, indices, updates, mode=mode)
 
 

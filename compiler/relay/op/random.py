@@ -1,3 +1,262 @@
-"""`relay.random`: random numbers from explicit keys."""
+"""`relay.random`: random numbers from explicit keys, each of which is used once.
+
+The generator is Threefry-4x64 with 20 rounds (Salmon, Moraes, Dror and Shaw, "Parallel Random
+Numbers: As Easy as 1, 2, 3", 2011). A key is ten words: four of the cipher's key, four of its
+counter, a bit that marks the depth of splitting, and one that is free.
+"""
 
 from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from tvm import relax, te, tirx, topi
+from tvm.script.ir_builder import IRBuilder
+from tvm.script.ir_builder import tirx as T
+
+from ...errors import RelayTypeError
+from ..infer import type_of, typed
+from .kernel import kernel
+from .registry import operator
+from .shapes import dtype, extents, integers
+from .transform import cast_to
+
+op = relax.op
+
+_ROTATIONS = ((14, 16), (52, 57), (23, 40), (5, 37), (25, 33), (46, 12), (58, 22), (32, 32))
+_PARITY = 0x1BD11BDAA9FC1A22
+_ROUNDS = 20
+KEY_WORDS = 10
+_TOP_BIT = 63
+
+
+def _word(value: int) -> Any:
+    return tirx.const(value, "uint64")
+
+
+def _sequence() -> Any:
+    """What the statements of a kernel stand in: a builder takes only one at its top."""
+    return T.serial(0, 1)
+
+
+def _local(count: int) -> Any:
+    return T.buffer_proxy(T.alloc_buffer((count,), "uint64", scope="local"))
+
+
+def _encrypt(key: Sequence[Any], state: Any, schedule: Any) -> None:
+    """Encrypt the four words of `state` in place; `schedule` is room for five words."""
+    parity: Any = _word(_PARITY)
+    for index, word in enumerate(key):
+        schedule[index] = word
+        parity = parity ^ word
+    schedule[4] = parity
+    for index in range(4):
+        state[index] = state[index] + schedule[index]
+    order = [0, 1, 2, 3]
+    for step in range(_ROUNDS):
+        for half, bits in enumerate(_ROTATIONS[step % 8]):
+            left, right = order[2 * half], order[2 * half + 1]
+            state[left] = state[left] + state[right]
+            turned = (state[right] << _word(bits)) | (state[right] >> _word(64 - bits))
+            state[right] = turned ^ state[left]
+        order = [order[0], order[3], order[2], order[1]]
+        if step % 4 == 3:
+            number = (step + 1) // 4
+            for index in range(4):
+                added = schedule[(number + index) % 5]
+                if index == 3:
+                    added = added + _word(number)
+                state[order[index]] = state[order[index]] + added
+    if order != [0, 1, 2, 3]:
+        raise AssertionError("an even number of rounds leaves the words in order")
+
+
+def _generate_compute(key: te.Tensor, count: int) -> list[te.Tensor]:
+    """The key with its counter moved on, and `count` blocks of four random words."""
+
+    def build(ins: Any, outs: Any) -> Any:
+        with IRBuilder() as builder:
+            with _sequence():
+                given = T.buffer_proxy(ins[0])
+                moved, words = (T.buffer_proxy(each) for each in outs)
+                with T.serial(0, KEY_WORDS) as index:
+                    moved[index] = given[index]
+                moved[7] = moved[7] + _word(count)
+                state, schedule = _local(4), _local(5)
+                with T.serial(0, count) as block:
+                    for index in range(4):
+                        state[index] = given[4 + index]
+                    state[3] = state[3] + tirx.Cast("uint64", block)
+                    _encrypt([given[index] for index in range(4)], state, schedule)
+                    for index in range(4):
+                        words[block * 4 + index] = state[index]
+            return builder.get()
+
+    return te.extern(
+        [(KEY_WORDS,), (4 * count,)],
+        [key],
+        build,
+        dtype=["uint64", "uint64"],
+        name="threefry_generate",
+    )
+
+
+def _split_compute(key: te.Tensor) -> list[te.Tensor]:
+    """Two keys: the counter's first word tells them apart, bit by bit, until it is used up."""
+
+    def build(ins: Any, outs: Any) -> Any:
+        with IRBuilder() as builder:
+            with _sequence():
+                given = T.buffer_proxy(ins[0])
+                sides = [T.buffer_proxy(each) for each in outs]
+                state, schedule = _local(4), _local(5)
+                for side, made in enumerate(sides):
+                    with T.serial(0, KEY_WORDS) as index:
+                        made[index] = given[index]
+                    if side:
+                        made[4] = made[4] | given[8]
+                    made[8] = given[8] >> _word(1)
+                    with T.If(made[8] == _word(0)), T.Then():
+                        for index in range(4):
+                            state[index] = made[4 + index]
+                        _encrypt([given[index] for index in range(4)], state, schedule)
+                        for index in range(4):
+                            made[index] = state[index]
+                            made[4 + index] = _word(0)
+                        made[8] = _word(1) << _word(_TOP_BIT)
+            return builder.get()
+
+    shapes = [(KEY_WORDS,), (KEY_WORDS,)]
+    return te.extern(shapes, [key], build, dtype=["uint64", "uint64"], name="threefry_split")
+
+
+_generate_kernel = kernel("random.threefry_generate", _generate_compute)
+_split_kernel = kernel("random.threefry_split", _split_compute)
+
+
+def _fractions_compute(words: te.Tensor, dtype: str) -> te.Tensor:
+    """Floats from 0 up to 1, without it, from the highest bits of words."""
+    bits = {"float64": 52, "float16": 10}.get(dtype, 23)
+    wide = "float64" if dtype == "float64" else "float32"
+    scale = tirx.const(2.0**-bits, wide)
+    return te.compute(
+        words.shape,
+        lambda i: ((words(i) >> _word(64 - bits)).astype(wide) * scale).astype(dtype),
+        name="fractions",
+        tag=topi.tag.ELEMWISE,
+    )
+
+
+_fractions_kernel = kernel("random.fractions", _fractions_compute)
+
+
+def threefry_key(seed: int) -> relax.Expr:
+    """A key from a seed of up to 256 bits."""
+    words = np.zeros(KEY_WORDS, "uint64")
+    for index in range(4):
+        words[index] = (int(seed) >> (64 * index)) & (2**64 - 1)
+    words[8] = 1 << _TOP_BIT
+    return relax.const(words, "uint64")
+
+
+def _checked_key(key: relax.Expr) -> relax.Expr:
+    if dtype(key) != "uint64" or extents(key) != [KEY_WORDS]:
+        raise RelayTypeError(f"argument key of type {type_of(key)} must be uint64[{KEY_WORDS}]")
+    return key
+
+
+def _words(key: relax.Expr, count: int) -> tuple[relax.Expr, relax.Expr]:
+    """The next key, and `count` random words."""
+    blocks = max(-(-count // 4), 1)
+    made = typed(_generate_kernel(_checked_key(key), count=blocks))
+    following, words = (typed(relax.TupleGetItem(made, index)) for index in range(2))
+    return following, typed(op.strided_slice(words, [0], [0], [count], [1]))
+
+
+def _fractions(
+    key: relax.Expr, count: int, name: str, shape: Sequence[int]
+) -> tuple[relax.Expr, relax.Expr]:
+    following, words = _words(key, count)
+    values = typed(_fractions_kernel(words, dtype=name))
+    return following, typed(op.reshape(values, list(shape)))
+
+
+@operator("random.threefry_generate", wraps=True, renamed={"out_shape": "shape"}, how="TE")
+def threefry_generate(key: relax.Expr, shape: Any) -> relax.Expr:
+    """The next key, and random words of 64 bits."""
+    size = integers(shape)
+    following, words = _words(key, math.prod(size))
+    return relax.Tuple([following, typed(op.reshape(words, size))])
+
+
+@operator("random.threefry_split", wraps=True, how="TE")
+def threefry_split(key: relax.Expr) -> relax.Expr:
+    """Two keys whose streams have nothing in common with each other's."""
+    return _split_kernel(_checked_key(key))
+
+
+def _number(value: Any, name: str) -> relax.Expr:
+    return cast_to(value, name) if isinstance(value, relax.Expr) else relax.const(value, name)
+
+
+_RENAMED = {"out_shape": "shape", "out_dtype": "dtype"}
+
+
+@operator("random.uniform", ["key", "low", "high"], wraps=True, renamed=_RENAMED, how="TE")
+def uniform(
+    key: relax.Expr, shape: Any, dtype: str = "float32", low: Any = 0.0, high: Any = 1.0
+) -> relax.Expr:
+    """The next key, and numbers from `low` up to `high`, all equally likely."""
+    size, name = integers(shape), dtype or "float32"
+    following, values = _fractions(key, math.prod(size), name, size)
+    bounds = [_number(bound, name) for bound in (low, high)]
+    span = typed(op.subtract(bounds[1], bounds[0]))
+    scaled = typed(op.multiply(values, span))
+    return relax.Tuple([following, typed(op.add(scaled, bounds[0]))])
+
+
+@operator("random.normal", ["key", "mean", "scale"], wraps=True, renamed=_RENAMED, how="TE")
+def normal(
+    key: relax.Expr, shape: Any, dtype: str = "float32", mean: Any = 0.0, scale: Any = 1.0
+) -> relax.Expr:
+    """The next key, and numbers of a normal distribution (Box and Muller, 1958)."""
+    size, name = integers(shape), dtype or "float32"
+    following, values = _fractions(key, 2 * math.prod(size), name, [2, *size])
+    first, second = (
+        typed(op.squeeze(typed(op.strided_slice(values, [0], [at], [at + 1], [1])), [0]))
+        for at in range(2)
+    )
+    rest = typed(op.subtract(relax.const(1.0, name), first))
+    radius = typed(op.sqrt(typed(op.multiply(typed(op.log(rest)), relax.const(-2.0, name)))))
+    angle = typed(op.multiply(second, relax.const(2 * math.pi, name)))
+    standard = typed(op.multiply(radius, typed(op.cos(angle))))
+    scaled = typed(op.multiply(standard, _number(scale, name)))
+    return relax.Tuple([following, typed(op.add(scaled, _number(mean, name)))])
+
+
+def _choose_compute(shares: te.Tensor, fractions: te.Tensor) -> te.Tensor:
+    """How many running sums of probabilities each fraction of their total reaches."""
+    classes = shares.shape[-1]
+    at = te.reduce_axis((0, classes), "at")
+
+    def value(*where: Any) -> Any:
+        row = where[:-1]
+        reached = shares(*row, at) <= fractions(*where) * shares(*row, classes - 1)
+        return te.sum(reached.astype("int32"), axis=at)
+
+    return te.compute(fractions.shape, value, name="choose")
+
+
+_choose_kernel = kernel("random.choose", _choose_compute)
+
+
+@operator("random.multinomial", 2, wraps=True, defaults={"num_samples": 1}, how="TE")
+def multinomial(key: relax.Expr, probs: relax.Expr, num_samples: int) -> relax.Expr:
+    """The next key, and classes drawn with the given probabilities along the last axis."""
+    lead = extents(probs)[:-1]
+    size = [*lead, int(num_samples)]
+    following, fractions = _fractions(key, math.prod(size), "float32", size)
+    shares = typed(op.cumsum(cast_to(probs, "float32"), len(lead)))
+    return relax.Tuple([following, typed(_choose_kernel(shares, fractions))])

@@ -21,6 +21,7 @@ from ..infer import known, type_of, typed
 FAMILIES = (
     "tensor",
     "transform",
+    "reshaping",
     "indexing",
     "slicing",
     "creation",

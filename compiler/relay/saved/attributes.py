@@ -196,7 +196,10 @@ def read_attributes(graph: Graph, index: int) -> dict[str, Any]:
     if kind == "":
         return {}
     if kind == "DictAttrs":
-        return dict(graph.value(index))
+        held = graph.value(index)
+        if not isinstance(held, dict):
+            raise graph.error(index, "its `__dict__` is no Map")
+        return held
     fields = classes().get(kind.removeprefix(_PREFIX))
     if fields is None or not kind.startswith(_PREFIX):
         raise SavedModuleError(

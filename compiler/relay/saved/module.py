@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -16,6 +17,7 @@ _LEAVES = frozenset(
      "relay.Constructor"}
 )  # fmt: skip
 _NAMED = (syntax.Var, syntax.Constant, syntax.Global, syntax.Op, syntax.Constructor)
+_DTYPE = re.compile(r"(?:bool|bfloat16|(?:u?int|float)(?:1|4|8|16|32|64))\Z")
 _MAX_NESTING = 100
 
 
@@ -319,7 +321,10 @@ class _Reader:
             raise graph.error(index, "types are nested too deep")
         if kind in ("relay.TensorType", "TensorType"):
             shape = tuple(self._extent(each) for each in self._list(index, "shape"))
-            return syntax.TensorType(shape, graph.text(index, "dtype"))
+            dtype = graph.text(index, "dtype")
+            if not _DTYPE.match(dtype):
+                raise graph.error(index, f"there is no data type {dtype!r:.40}")
+            return syntax.TensorType(shape, dtype)
         if kind == "TupleType":
             fields = self._list(index, "fields")
             return syntax.TupleType(tuple(self.type(each, depth + 1) for each in fields))

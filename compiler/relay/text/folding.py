@@ -38,8 +38,9 @@ def fold(name: str, operands: Sequence[relax.Expr], attributes: dict[str, Any]) 
     """The constant that a call is, if it is one of few integers; else None."""
     if name == "shape_of":
         return _shape(operands[0], attributes) if len(operands) == 1 else None
-    arrays = [array_of(operand) for operand in operands]
-    if not arrays or any(array is None for array in arrays):
+    found = [array_of(operand) for operand in operands]
+    arrays = [array for array in found if array is not None]
+    if not arrays or len(arrays) != len(found):
         return None
     if any(array.dtype.kind not in "iub" or array.size > _LARGEST for array in arrays):
         return None

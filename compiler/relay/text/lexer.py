@@ -24,12 +24,12 @@ _TOKEN = re.compile(
     | @(?P<global>{_WORD}(?:\.{_WORD})*)
     | (?P<string>"(?:[^"\\\n]|\\.)*")
     | (?P<header>\#\[version\s*=\s*"[^"\n]*"\])
-    | (?P<mark>->|=>|==|!=|<=|>=|[-+*/<>=?()\[\]{{}}.,;:])
+    | (?P<mark>->|=>|==|!=|<=|>=|/(?!\*)|[-+*<>=?()\[\]{{}}.,;:])
     | (?P<end>\Z)
     )""",
     re.VERBOSE,
 )
-_METADATA = re.compile(r"^\s*#\[metadata\]", re.MULTILINE)
+_METADATA = "#[metadata]"
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r"}
 
 
@@ -71,10 +71,12 @@ def located(source: str, text: str, position: int, message: str) -> str:
 
 def split_metadata(text: str) -> tuple[str, str | None]:
     """The program, and the JSON of its metadata section if it has one."""
-    found = _METADATA.search(text)
-    if found is None:
+    at = text.find(_METADATA)
+    while at > 0 and text[text.rfind("\n", 0, at) + 1 : at].strip():
+        at = text.find(_METADATA, at + 1)  # in a string or a comment of the program
+    if at < 0:
         return text, None
-    return text[: found.start()], text[found.end() :]
+    return text[:at], text[at + len(_METADATA) :]
 
 
 def tokenize(text: str, source: str) -> Tokens:
@@ -98,7 +100,7 @@ def tokenize(text: str, source: str) -> Tokens:
         position = found.end()
         kinds.append(kind)
         values.append(value if kind != "string" else _unquoted(value))
-        positions.append(position - len(value))
+        positions.append(position - len(value) - (kind in ("local", "global")))
         if kind == "end":
             return tokens
 

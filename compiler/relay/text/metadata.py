@@ -35,7 +35,7 @@ class Metadata:
         self._graph: Graph | None = None
         self._table: dict[str, list[int]] = {}
         self._decoded: dict[tuple[str, int], Any] = {}
-        if text is not None and text.strip():
+        if text is not None and not text.isspace():
             graph = self._graph = Graph(text, f"{source}: metadata")
             self._table = {
                 key: graph.items(index) for key, index in graph.named(graph.root).items()
@@ -81,7 +81,7 @@ class Metadata:
 def _from_outside(value: Any) -> Any:
     """An object of `init_meta_table`: constants, tensors and arrays become constants."""
     data = getattr(value, "value", getattr(value, "data", None))
-    if hasattr(data, "numpy"):
+    if data is not None and hasattr(data, "numpy"):
         return syntax.Constant(data.numpy())
     if hasattr(value, "numpy"):
         return syntax.Constant(value.numpy())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -11,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from ...errors import RelaySyntaxError, SavedModuleError
-from ..saved.arrays import bfloat16
 from . import syntax
-from .lexer import Tokens, split_metadata, tokenize
+from .lexer import split_metadata, tokenize
 from .metadata import AttributesObject, Metadata
+from .token_reader import SPECIAL, SUFFIX, TokenReader, special_value
 
 VERSION = "0.0.5"
 
@@ -30,12 +29,6 @@ _INFIX = {
     "==": (7, "equal"),
     "!=": (7, "not_equal"),
 }
-_SCALARS = re.compile(r"(?:bool|bfloat16|(?:u?int|float)(?:1|4|8|16|32|64))(?:x\d+)?\Z")
-_SUFFIX = re.compile(r"(bf16|f(?:16|32|64)?|[iu](?:1|8|16|32|64))\Z")
-_SPECIAL = re.compile(r"(inf|nan)(f(?:16|32|64)?)?\Z")
-_EXTENT = re.compile(r"\d{1,18}(?:i(?:32|64))?\Z")
-_MAX_DEPTH = 400
-_MAX_FUNCTIONS_FRAMES = 40
 
 
 def parse_module(
@@ -81,7 +74,7 @@ def parse_expression(
         return block
 
 
-class _Parser:
+class _Parser(TokenReader):
     def __init__(
         self,
         text: str,
@@ -90,10 +83,7 @@ class _Parser:
         meta_table: Mapping[str, Any] | None,
     ) -> None:
         program, section = split_metadata(text)
-        self.tokens: Tokens = tokenize(program, source)
-        self.kinds, self.values = self.tokens.kinds, self.tokens.values
-        self.at = 0
-        self.depth = 0
+        super().__init__(tokenize(program, source))
         try:
             self.metadata = Metadata(section, source, meta_table)
         except SavedModuleError as error:
@@ -105,69 +95,6 @@ class _Parser:
         }
         self.scopes: list[dict[str, syntax.Var]] = []
         self.graph: dict[str, syntax.Var] = {}
-
-    # Errors and single tokens.
-
-    @contextmanager
-    def reporting(self) -> Iterator[None]:
-        """Deep nesting needs Python frames; what the metadata lacks is said with a position."""
-        limit = sys.getrecursionlimit()
-        sys.setrecursionlimit(max(limit, _MAX_DEPTH * _MAX_FUNCTIONS_FRAMES))
-        try:
-            yield
-        except SavedModuleError as error:
-            raise self.error(str(error), max(self.at - 1, 0)) from None
-        finally:
-            sys.setrecursionlimit(limit)
-
-    def error(self, message: str, at: int | None = None) -> RelaySyntaxError:
-        index = self.at if at is None else at
-        return self.tokens.error(self.tokens.positions[index], message)
-
-    def shown(self) -> str:
-        return (
-            "the end of the text" if self.kinds[self.at] == "end" else f"`{self.values[self.at]}`"
-        )
-
-    def is_mark(self, mark: str) -> bool:
-        return self.values[self.at] == mark and self.kinds[self.at] == "mark"
-
-    def accept(self, mark: str) -> bool:
-        if self.values[self.at] == mark and self.kinds[self.at] == "mark":
-            self.at += 1
-            return True
-        return False
-
-    def expect(self, mark: str, where: str) -> None:
-        if not self.accept(mark):
-            raise self.error(f"expected `{mark}` {where}, found {self.shown()}")
-
-    def accept_word(self, word: str) -> bool:
-        if self.values[self.at] == word and self.kinds[self.at] == "word":
-            self.at += 1
-            return True
-        return False
-
-    def take(self, kind: str, what: str) -> str:
-        if self.kinds[self.at] != kind:
-            raise self.error(f"expected {what}, found {self.shown()}")
-        self.at += 1
-        return self.values[self.at - 1]
-
-    def expect_end(self) -> None:
-        if self.kinds[self.at] != "end":
-            raise self.error(f"expected the end of the text, found {self.shown()}")
-
-    def deeper(self) -> None:
-        self.depth += 1
-        if self.depth > _MAX_DEPTH:
-            raise self.error(f"expressions are nested more than {_MAX_DEPTH} deep")
-
-    @contextmanager
-    def nested(self) -> Iterator[None]:
-        self.deeper()
-        yield
-        self.depth -= 1
 
     # Scopes.
 
@@ -240,15 +167,6 @@ class _Parser:
             self.constructors.add(constructor)
             if not self.is_mark("}"):
                 self.expect(",", "between constructors")
-
-    def type_params(self) -> tuple[str, ...]:
-        names = []
-        if self.accept("["):
-            while not self.accept("]"):
-                names.append(self.take("word", "a type variable"))
-                if not self.is_mark("]"):
-                    self.expect(",", "between type variables")
-        return tuple(names)
 
     # Functions and blocks.
 
@@ -377,10 +295,10 @@ class _Parser:
         if kind == "mark" and value == "(":
             return self.parenthesis()
         if kind == "mark" and value == "-" and self.kinds[self.at] == "word":
-            special = _SPECIAL.match(self.values[self.at])
+            special = SPECIAL.match(self.values[self.at])
             if special is not None:
                 self.at += 1
-                return syntax.Constant(-_special_value(special))
+                return syntax.Constant(-special_value(special))
         self.at = at
         raise self.error(f"expected an expression, found {self.shown()}")
 
@@ -397,9 +315,9 @@ class _Parser:
             return self.match()
         if value in ("ref", "ref_read", "ref_write") and self.is_mark("("):
             return self.reference(value)
-        special = _SPECIAL.match(value)
+        special = SPECIAL.match(value)
         if special is not None and not self.is_mark("("):
-            return syntax.Constant(_special_value(special))
+            return syntax.Constant(special_value(special))
         if value in ("let", "def", "else", "type", "extern", "free_var"):
             raise self.error(f"`{value}` can't stand here", at)
         return syntax.Op(value)
@@ -512,22 +430,6 @@ class _Parser:
             return syntax.RefRead(operands[0])
         return syntax.RefWrite(operands[0], operands[1])
 
-    def scalar(self, literal: str, at: int) -> Any:
-        """A scalar constant: `3`, `1f`, `2e-05f`, `-1i8`, `1.5f64`."""
-        suffix = _SUFFIX.search(literal)
-        digits = literal[: suffix.start()] if suffix else literal
-        kind = suffix.group() if suffix else ""
-        if not kind and not re.fullmatch(r"-?\d+", digits):
-            raise self.error(f"{literal} needs a suffix, e.g. {literal}f", at)
-        try:
-            if kind in ("", "i32") or kind[0] in "iu":
-                return _integer(digits, kind or "i32")
-            if kind == "bf16":
-                return np.asarray(float(digits), bfloat16())[()]
-            return np.dtype(f"float{kind[1:] or 32}").type(float(digits))
-        except (ValueError, OverflowError, TypeError) as error:
-            raise self.error(f"{literal} is no constant: {error}", at) from None
-
     # Metadata.
 
     def meta_reference(self, at: int) -> Any:
@@ -574,7 +476,7 @@ class _Parser:
                 return value == "True"
             if value == "None":
                 return None
-            special = _SPECIAL.match(value)
+            special = SPECIAL.match(value)
             return value if special is None else float(special[1])
         if kind == "meta":
             found = self.meta_reference(at)
@@ -584,7 +486,7 @@ class _Parser:
         if kind in ("graph", "local"):
             return self.resolve(value if kind == "graph" else "%" + value, at)
         if kind == "mark" and value == "-" and self.kinds[self.at] == "word":
-            special = _SPECIAL.match(self.values[self.at])
+            special = SPECIAL.match(self.values[self.at])
             if special is not None:
                 self.at += 1
                 return -float(special[1])
@@ -607,80 +509,4 @@ class _Parser:
         if np.issubdtype(value.dtype, np.integer):
             return int(value)
         # The text says more digits than float32 holds: 0.1f is the double 0.1.
-        return float(_SUFFIX.sub("", literal))
-
-    # Types.
-
-    def type(self) -> syntax.Type:
-        with self.nested():
-            at, kind, value = self.at, self.kinds[self.at], self.values[self.at]
-            self.at += 1
-            if kind == "tensor":
-                return self.tensor_type(value, at)
-            if kind == "meta":
-                return syntax.UnknownType()
-            if kind == "mark" and value == "(":
-                return syntax.TupleType(self.type_list(")"))
-            if kind == "word":
-                return self.named_type(value)
-            self.at = at
-            raise self.error(f"expected a type, found {self.shown()}")
-
-    def named_type(self, value: str) -> syntax.Type:
-        if value == "_":
-            return syntax.UnknownType()
-        if _SCALARS.match(value):
-            return syntax.TensorType((), value)
-        if value == "fn":
-            names = self.type_params()
-            self.expect("(", "before the types of the arguments")
-            arguments = self.type_list(")")
-            self.expect("->", "before the type of the result")
-            return syntax.FuncType(arguments, self.type(), names)
-        if value == "ref" and self.accept("("):
-            made = syntax.RefType(self.type())
-            self.expect(")", "after the type of a reference")
-            return made
-        if self.accept("["):
-            return syntax.NamedType(value, self.type_list("]"), True)
-        return syntax.NamedType(value)
-
-    def type_list(self, closer: str) -> tuple[syntax.Type, ...]:
-        types = []
-        while not self.accept(closer):
-            types.append(self.type())
-            if not self.is_mark(closer):
-                self.expect(",", f"or `{closer}` after a type")
-        return tuple(types)
-
-    def tensor_type(self, written: str, at: int) -> syntax.Type:
-        inside, _, dtype = written[written.index("(") + 1 :].rpartition(")")
-        dtype = dtype.strip(" ,]\n\t")
-        if not _SCALARS.match(dtype):
-            raise self.error(f"there is no data type {dtype}", at)
-        shape: list[int | None] = []
-        for part in inside.split(","):
-            dim = part.strip()
-            if _EXTENT.match(dim):
-                shape.append(int(dim.split("i")[0]))
-            elif dim == "?" or dim.startswith("meta"):
-                shape.append(None)
-            elif dim or part is not inside.split(",")[-1]:
-                raise self.error(f"{dim or 'nothing'} is no dimension", at)
-        return syntax.TensorType(tuple(shape), dtype)
-
-
-def _integer(digits: str, kind: str) -> Any:
-    bits = kind[1:]
-    if bits == "1":
-        return np.bool_(int(digits))
-    dtype = np.dtype(f"{'u' if kind[0] == 'u' else ''}int{bits}")
-    value = int(digits)
-    if not np.iinfo(dtype).min <= value <= np.iinfo(dtype).max:
-        raise ValueError(f"it does not fit {dtype}")
-    return dtype.type(value)
-
-
-def _special_value(special: re.Match[str]) -> Any:
-    width = (special[2] or "f")[1:] or "32"
-    return np.dtype(f"float{width}").type(float(special[1]))
+        return float(SUFFIX.sub("", literal))

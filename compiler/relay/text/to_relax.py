@@ -15,7 +15,7 @@ from typing import Any
 import tvm
 from tvm import relax
 
-from ...errors import BatonError, RelayError
+from ...errors import BatonError, RelayError, RelayTypeError
 from .. import dialect
 from ..expr import const
 from ..infer import set_type, type_of, typed
@@ -23,6 +23,7 @@ from ..ty import fresh
 from . import syntax
 from .folding import fold
 from .lexer import located
+from .traversal import calls_itself, free_variables, is_straight
 from .values import Closure, Data, Environment, Reference, is_plain, rebuild, structure
 
 _MAX_CALLS = 300
@@ -54,12 +55,13 @@ def to_relax(module: syntax.Module, known: tvm.IRModule | None = None) -> tvm.IR
 def expression(block: syntax.Block) -> relax.Expr:
     """One expression: a function, or a sequence of the bindings before it."""
     converter = _Converter(syntax.Module(), None)
+    converter.is_straight = False
     with _deep():
         if isinstance(block.result, syntax.Function) and not block.bindings:
             parameters = [converter._parameter("fn", var) for var in block.result.parameters]
             return converter._function(block.result, parameters, Environment())
         env = Environment()
-        for var in _free_variables(block):
+        for var in free_variables(block):
             env.bind(var, converter._parameter("the expression", var))
         made = converter.sequence(lambda: converter.block(block, env))
     return made if made.blocks else made.body
@@ -109,13 +111,16 @@ class _Converter:
             for each in module.types.values()
             for name, kinds in each.constructors.items()
         }
-        self.evaluates = bool(module.types) or any(map(_calls_itself, module.functions.items()))
+        self.is_straight = all(map(is_straight, module.functions.values()))
+        self.evaluates = bool(module.types) or any(map(calls_itself, module.functions.items()))
 
     def convert(self) -> tvm.IRModule:
         for name, function in self.module.functions.items():
             if name == "main" or (self._over_tensors(function) and not self.evaluates):
                 self.function_of(name)
         mod = tvm.IRModule(self.made)
+        if self.is_straight and self.known is None:
+            return mod
         if self.known is not None:
             for gvar, function in self.known.functions_items():
                 if gvar.name_hint not in self.module.functions:
@@ -182,7 +187,10 @@ class _Converter:
         env = outer.child()
         for var, value in zip(function.parameters, parameters):
             env.bind(var, value)
-        body = self.sequence(lambda: self.block(function.body, env))
+        if self.is_straight:
+            body = self.dataflow(lambda: self.block(function.body, env))
+        else:
+            body = self.sequence(lambda: self.block(function.body, env))
         for var in parameters:
             if var.ty.is_missing():
                 raise RelayError(
@@ -204,8 +212,18 @@ class _Converter:
         set_type(made, result.ty)
         return made
 
+    def dataflow(self, evaluate: Callable[[], Any]) -> relax.SeqExpr:
+        """A body without conditions and calls of functions: one dataflow block."""
+        result = self.plain(evaluate())
+        output = relax.Var("gv", result.ty)
+        block = relax.DataflowBlock([*self.bindings, relax.VarBinding(output, result)])
+        self.bindings = []
+        made = relax.SeqExpr([block], output)
+        set_type(made, output.ty)
+        return made
+
     def bind(self, value: relax.Expr, name: str = "lv") -> relax.Var:
-        var = relax.Var(name, value.ty)
+        var = (relax.DataflowVar if self.is_straight else relax.Var)(name, value.ty)
         self.bindings.append(relax.VarBinding(var, value))
         return var
 
@@ -236,7 +254,7 @@ class _Converter:
         found = self.value(value, env)
         last = self.bindings[-1] if self.bindings else None
         if var.number is None and last is not None and last.var is found:
-            named = relax.Var(var.name, found.ty)
+            named = (relax.DataflowVar if self.is_straight else relax.Var)(var.name, found.ty)
             self.bindings[-1] = relax.VarBinding(named, last.value)
             found = named
         env.bind(var, found)
@@ -319,11 +337,12 @@ class _Converter:
                 return folded
         try:
             return self.bind(dialect.call(name, operands, attributes))
-        except BatonError as error:
-            if expr.position < 0 or self.module.text is None:
-                raise
-            message = located(self.module.source, self.module.text, expr.position, str(error))
-            raise type(error)(message) from None
+        except (BatonError, TypeError) as error:
+            kind = type(error) if isinstance(error, BatonError) else RelayTypeError
+            message = f"{self.module.source}: {error}"
+            if expr.position >= 0 and self.module.text is not None:
+                message = located(self.module.source, self.module.text, expr.position, str(error))
+            raise kind(message) from None
 
     def apply(self, function: Any, arguments: list[Any]) -> Any:
         if isinstance(function, syntax.Global):
@@ -513,56 +532,3 @@ def _function_attributes(function: syntax.Function) -> dict[str, Any]:
         for key, value in function.attributes.items()
         if not isinstance(value, syntax.Var)
     }
-
-
-def _free_variables(block: syntax.Block) -> list[syntax.Var]:
-    """Variables that the text declares with `free_var`, in the order of their use."""
-    bound = {var for var, _ in block.bindings}
-    found: dict[syntax.Var, None] = {}
-    stack: list[Any] = [block]
-    while stack:
-        node = stack.pop()
-        if isinstance(node, syntax.Var):
-            if node not in bound and node.number is None:
-                found[node] = None
-            continue
-        if isinstance(node, syntax.Function):
-            bound.update(node.parameters)
-        stack += reversed(list(_children(node)))
-    return list(found)
-
-
-def _children(node: Any) -> list[Any]:
-    if isinstance(node, syntax.Block):
-        return [value for _, value in node.bindings] + [node.result]
-    if isinstance(node, syntax.Call):
-        return [node.function, *node.arguments]
-    if isinstance(node, syntax.If):
-        return [node.condition, node.then, node.otherwise]
-    if isinstance(node, syntax.Function):
-        return [node.body]
-    if isinstance(node, syntax.Tuple):
-        return list(node.fields)
-    if isinstance(node, syntax.Field):
-        return [node.tuple]
-    if isinstance(node, syntax.Match):
-        return [node.value, *(clause.body for clause in node.clauses)]
-    if isinstance(node, syntax.RefCreate):
-        return [node.value]
-    if isinstance(node, syntax.RefRead):
-        return [node.ref]
-    if isinstance(node, syntax.RefWrite):
-        return [node.ref, node.value]
-    return []
-
-
-def _calls_itself(item: tuple[str, syntax.Function]) -> bool:
-    """Whether a function's body mentions it; what calls it in a circle is found by evaluation."""
-    name, function = item
-    stack: list[Any] = [function.body]
-    while stack:
-        node = stack.pop()
-        if isinstance(node, syntax.Global) and node.name == name:
-            return True
-        stack += _children(node)
-    return False

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import tvm
 from tvm import relax
 
 from .. import dialect
@@ -61,8 +60,11 @@ def CombineParallelBatchMatmul(min_num_branches: int = 3) -> Any:
 
 def BatchingOps() -> Any:
     """CombineParallelDense and CombineParallelBatchMatmul, one after the other."""
-    passes = [CombineParallelDense(), CombineParallelBatchMatmul()]
-    return tvm.transform.Sequential(passes, name="BatchingOps")
+
+    def change(body: relax.Expr) -> relax.Expr:
+        return _combined(_batched_dense(body, 3), _BATCH_MATMUL, 3)
+
+    return body_wise("BatchingOps", 4, change)
 
 
 def _pass(name: str, kind: _Kind, least: int) -> Any:

@@ -170,7 +170,7 @@ class _Conversion:
             values = [self._broadcast(each, before, now) for each in operands(node)]
             if any(value is None for value in values):
                 return None
-            made = again(node, values)  # type: ignore[arg-type]
+            made = again(node, values)
         elif isinstance(node, relax.Tuple):
             made = tuple_of([self._in(each, before, now) for each in node.fields])
         elif name == "concatenate":

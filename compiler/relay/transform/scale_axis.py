@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import tvm
 from tvm import relax
 
 from .. import dialect
@@ -28,8 +27,7 @@ def ForwardFoldScaleAxis() -> Any:
 
 def FoldScaleAxis() -> Any:
     """BackwardFoldScaleAxis, then ForwardFoldScaleAxis."""
-    passes = [BackwardFoldScaleAxis(), ForwardFoldScaleAxis()]
-    return tvm.transform.Sequential(passes, name="FoldScaleAxis", opt_level=3)
+    return body_wise("FoldScaleAxis", 3, lambda body: rewrite(_backward(body), _forward))
 
 
 def _backward(body: relax.Expr) -> relax.Expr:
@@ -116,12 +114,12 @@ def _forward(_old: relax.Expr, new: relax.Expr) -> relax.Expr:
 
 def _per_channel(factor: np.ndarray, rank: int, axis: int) -> np.ndarray | None:
     """The factor as a vector along an axis; None if it varies along another."""
-    wide = (
-        factor.reshape((1,) * (rank - factor.ndim) + factor.shape) if factor.ndim <= rank else None
-    )
-    if wide is None or any(extent != 1 for i, extent in enumerate(wide.shape) if i != axis):
+    if factor.ndim > rank:
         return None
-    return wide.reshape(-1)
+    wide = (1,) * (rank - factor.ndim) + tuple(factor.shape)
+    if any(extent != 1 for i, extent in enumerate(wide) if i != axis):
+        return None
+    return factor.reshape(-1)
 
 
 def _broadcast(vector: np.ndarray, rank: int, axis: int) -> np.ndarray:

@@ -184,12 +184,12 @@ def function_pass(
     del required
 
     def make(decorated: Any) -> Any:
-        title = name or decorated.__name__
+        title = str(name or decorated.__name__)
         if not inspect.isclass(decorated):
             return _function_pass(decorated, opt_level or 0, title)
 
         def construct(*args: Any, **kwargs: Any) -> Any:
-            instance = decorated(*args, **kwargs)
+            instance: Any = decorated(*args, **kwargs)
             return _function_pass(instance.transform_function, opt_level or 0, title)
 
         construct.__name__ = title

@@ -49,9 +49,9 @@ def measured(monkeypatch):
 
 def kernel(prefer):
     program = program_of(RECORD[0].task, np.random.default_rng(0))
-    with autotvm.apply_history_best([RECORD], prefer=prefer):
-        with tvm.transform.PassContext(opt_level=3):
-            library = build(program.mod, HOST)
+    records = autotvm.apply_history_best([RECORD], prefer=prefer)
+    with records, tvm.transform.PassContext(opt_level=3):
+        library = build(program.mod, HOST)
     (found,) = library.report.kernels
     return found
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import json
+import pickle
 import threading
 import warnings
 
@@ -77,7 +79,9 @@ def test_every_way_of_running_gives_the_same_numbers(net, backends, tmp_path):
     results = [net(x)]
     net.hybridize()
     results.append(net(x))
-    net.optimize_for(x, backend="dense")
+    net.optimize_for(x, backend="llvm")
+    results.append(net(x))
+    net.optimize_for(x, backend="dense", clear=True)
     results.append(net(x))
     net.optimize_for(x, backend="act")  # chained
     results.append(net(x))
@@ -611,6 +615,21 @@ def test_a_symbol_block_in_a_traced_forward_is_refused(net):
     outer.hybridize()
     with pytest.raises(RuntimeError, match="SymbolBlock can't be called"):
         outer(x)
+
+
+def test_copies_and_pickles_are_blocks_of_their_own():
+    net = nn.HybridSequential(nn.Dense(4, activation="relu"), nn.Dense(2))
+    net.initialize()
+    net.hybridize()
+    x = data(2, 3)
+    wanted = net(x).asnumpy()
+    for other in (copy.deepcopy(net), pickle.loads(pickle.dumps(net))):
+        onp.testing.assert_allclose(other(x).asnumpy(), wanted, rtol=1e-6)
+        other[1].bias.set_data(onp.full(2, 100.0))
+        assert (other(x).asnumpy() > 50).all()
+        other.hybridize()
+        assert (other(x).asnumpy() > 50).all()
+        onp.testing.assert_allclose(net(x).asnumpy(), wanted, rtol=1e-6)
 
 
 def test_summary_prints_shapes_and_counts(net, capsys):

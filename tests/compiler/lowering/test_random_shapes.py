@@ -105,7 +105,7 @@ def convolutions(draw):
     return x, (groups * out_per_group, per_group, *kernel), strides, padding, dilation, groups
 
 
-@settings(sweep, max_examples=45)
+@settings(sweep, max_examples=30)
 @given(convolutions(), some_target, some_level, some_activation)
 def test_convolutions_are_right(convolved, target, level, activation):
     shape, kernel, strides, padding, dilation, groups = convolved
@@ -126,7 +126,7 @@ def test_convolutions_are_right(convolved, target, level, activation):
     assert largest_error(emit, [x], expected, target, level) < 2e-5
 
 
-@settings(sweep, max_examples=12)
+@settings(sweep, max_examples=8)
 @given(
     st.integers(1, 2),
     st.sampled_from([(16, 32), (32, 32), (64, 16), (48, 80)]),
@@ -145,7 +145,7 @@ def test_convolutions_that_may_be_winograd_are_right(batch, channels, size, padd
     assert largest_error(emit, [x], expected, target, 3) < 5e-5
 
 
-@settings(sweep, max_examples=25)
+@settings(sweep, max_examples=20)
 @given(
     st.sampled_from([(1,), (1,), (7,), (2, 13), (3, 1, 5), (33,)]),
     st.integers(1, 70),

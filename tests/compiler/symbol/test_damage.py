@@ -1,13 +1,19 @@
-"""Damaged symbol and parameter files: an error of Baton's, or a symbol that is consistent."""
+"""Damaged symbol and parameter files: an error of Baton's, or a symbol that is consistent.
+
+As a program it tries as many damaged files as it is told:
+`python -m tests.compiler.symbol.test_damage 100000`.
+"""
 
 from __future__ import annotations
 
 import json
 import pathlib
 import random
+import sys
 from typing import Any
 
-from compiler.errors import FrontendError
+from compiler.errors import BatonError, FrontendError
+from compiler.partition import Strategy, list_partitioners, register, unregister
 from compiler.symbol import Symbol, load_params
 
 COUNT = 1000
@@ -90,6 +96,32 @@ def damage_symbols(folder: pathlib.Path, seed: int, count: int) -> int:
     return readable
 
 
+def claim_all(graph_json: str, ids: list[int], options: dict[str, str]) -> None:
+    """Claim every node."""
+    ids[:] = [-1] * len(ids)
+
+
+def damage_imports(folder: pathlib.Path, seed: int, count: int) -> int:
+    """Import and partition what is readable of `count` damaged symbols; how many of it works."""
+    chance, originals = random.Random(seed), symbols(folder)
+    register("damaged", Strategy("all", claim_all), replace=True)
+    working = 0
+    try:
+        for _ in range(count):
+            text = json.dumps(change_value(chance.choice(originals), chance))
+            try:
+                symbol = Symbol.loads(text).optimize_for("damaged")
+                assert Symbol.loads(symbol.tojson()).tojson() == symbol.tojson()
+                symbol.infer_shape(data=(1, 3, 16, 16))
+                working += 1
+            except BatonError as error:
+                assert str(error)
+    finally:
+        if "damaged" in list_partitioners():
+            unregister("damaged")
+    return working
+
+
 def damage_params(folder: pathlib.Path, seed: int, count: int) -> int:
     """Read `count` damaged parameter files; returns how many could be read."""
     chance = random.Random(seed)
@@ -110,3 +142,23 @@ def test_a_damaged_symbol_is_refused_or_consistent(oracle):
 
 def test_a_damaged_parameter_file_is_refused_or_read(oracle):
     assert 0 < damage_params(oracle, 1, 2 * COUNT) < 2 * COUNT
+
+
+def test_what_is_left_of_a_damaged_symbol_is_imported_or_refused(oracle):
+    assert damage_imports(oracle, 1, COUNT // 5) < COUNT // 5
+
+
+def main(count: int) -> None:
+    """Try `count` damaged files, two thirds of them symbols."""
+    folder = pathlib.Path(__file__).parents[2] / "oracle" / "mxnet"
+    seed = random.SystemRandom().randrange(2**32)
+    print(f"seed {seed}")
+    third = count // 3
+    print(f"{damage_symbols(folder, seed, third)} of {third} damaged symbols could be read")
+    print(f"{damage_params(folder, seed, third)} of {third} damaged parameter files could be read")
+    rest = count - 2 * third
+    print(f"{damage_imports(folder, seed, rest)} of {rest} damaged symbols could be imported")
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 100_000)

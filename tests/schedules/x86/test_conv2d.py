@@ -12,6 +12,7 @@ from tvm import te, topi
 from schedules import rules, strategy
 from schedules.conv2d import Conv2dWorkload
 from schedules.x86 import conv2d, conv2d_template, depthwise, winograd
+from schedules.x86.machine import Machine
 
 TARGETS = [
     tvm.target.Target({"kind": "llvm", "mcpu": mcpu})
@@ -184,6 +185,24 @@ def test_few_tiles_prefer_the_small_winograd_transform():
         1, 512, 7, 7, 512, (3, 3), (1, 1), (1, 1, 1, 1), (1, 1), constant_weight=True
     )
     assert winograd.fallback(w, TARGETS[0]).val("m") == 2
+
+
+def test_winograd_groups_are_even_where_reading_the_weights_again_is_cheap():
+    machine = replace(Machine.from_target(TARGETS[0]), num_cores=2, l2_bytes=1 << 20)
+    sizes = range(1, 4)
+    assert winograd.balanced_group(14, sizes, 10**6, 10**5, machine) == 1  # 7 + 7 rows
+    assert winograd.balanced_group(14, sizes, 10**6, 10**7, machine) == 3  # few groups
+    assert winograd.balanced_group(12, sizes, 10**6, 10**5, machine) == 3  # 6 + 6 rows
+
+
+def test_winograd_reads_weights_once_that_are_larger_than_the_caches():
+    w = Conv2dWorkload(
+        1, 256, 14, 14, 256, (3, 3), (1, 1), (1, 1, 1, 1), (1, 1), constant_weight=True
+    )
+    target = tvm.target.Target({"kind": "llvm", "mcpu": "skylake-avx512"})
+    assert winograd.fallback(w, target).val("channels_outer")
+    few = replace(w, in_channels=64, out_channels=64, height=56, width=56)
+    assert not winograd.fallback(few, target).val("channels_outer")
 
 
 @pytest.mark.parametrize(

@@ -98,3 +98,20 @@ def test_float64_is_left_alone():
     x = te.placeholder((8,), "float64", name="x")
     func = te.create_prim_func([x, te.compute((8,), lambda i: tirx.exp(x[i]))])
     assert fast_math.approximate(func).same_as(func)
+
+
+@pytest.mark.parametrize("divisor", [6.0, -3.0, 1e-30, 1e30])
+def test_division_by_a_constant_stays_within_one_ulp(divisor):
+    x = np.random.default_rng(0).normal(size=SIZE).astype("float32")
+    func = fast_math.approximate(vectorized(lambda v: v / tirx.const(divisor, "float32"), 16))
+    assert "/" not in func.script().partition("def main")[2]
+    out = tvm.runtime.tensor(np.empty_like(x))
+    compiled(func, HOST)["main"](tvm.runtime.tensor(x), out)
+    exact = (x.astype("f8") / np.float32(divisor)).astype("float32")
+    assert np.all(np.abs(out.numpy() - exact) <= np.spacing(np.abs(exact)))
+
+
+@pytest.mark.parametrize("divisor", [1e-42, math.inf])
+def test_division_by_what_has_no_normal_reciprocal_is_left_alone(divisor):
+    func = vectorized(lambda v: v / tirx.const(divisor, "float32"), 16)
+    assert fast_math.approximate(func).same_as(func)

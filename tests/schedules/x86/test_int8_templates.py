@@ -52,9 +52,7 @@ def test_cpus_without_the_instruction_compute_exactly(mcpu):
     assert outcome.right, outcome.reason
 
 
-@pytest.mark.parametrize(
-    ("mcpu", "lanes"), [("znver4", 16), ("cascadelake", 16), ("alderlake", 8)]
-)
+@pytest.mark.parametrize(("mcpu", "lanes"), [("znver4", 16), ("cascadelake", 16), ("alderlake", 8)])
 def test_cpus_with_the_instruction_use_it(mcpu, lanes):
     target = parse(f"llvm -mcpu={mcpu}")
     assert vnni_lanes(target) == lanes

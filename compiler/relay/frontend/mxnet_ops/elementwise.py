@@ -29,11 +29,12 @@ def _true_divide(a: relax.Expr, b: relax.Expr) -> relax.Expr:
     return op.divide(*wide)
 
 
-def _binary(function: Callable[..., Any]) -> Converter:
+def binary(function: Callable[..., Any]) -> Converter:
+    """A function of the first two inputs."""
     return lambda node: function(node[0], node[1])
 
 
-def _scalar(function: Callable[..., Any], reverse: bool = False) -> Converter:
+def scalar(function: Callable[..., Any], reverse: bool = False) -> Converter:
     """`x op scalar`, or `scalar op x`, with the scalar in x's dtype."""
 
     def convert(node: SymbolNode) -> relax.Expr:
@@ -233,33 +234,33 @@ _IDENTITIES = (
 """Operators that do nothing at inference."""
 
 CONVERTERS: dict[str, Converter] = {
-    **{f"broadcast_{name}": _binary(function) for name, function in _BINARY.items()},
-    **{f"_npi_{name}": _binary(_BINARY[key]) for name, key in _NUMPY_NAMES.items()},
-    **{f"_npi_{name}_scalar": _scalar(_BINARY[key]) for name, key in _NUMPY_NAMES.items()},
-    **{f"_{name}": _binary(_BINARY[name]) for name in ("mod", "power", "maximum", "minimum")},
-    **{f"_{name}_scalar": _scalar(function) for name, function in _BINARY.items()},
-    **{f"__{name}_scalar__": _scalar(_BINARY[name]) for name in ("add", "sub", "mul", "div")},
-    **{f"elemwise_{name}": _binary(_BINARY[name]) for name in ("add", "sub", "mul", "div")},
-    **{f"_{name}": _binary(_BINARY[name]) for name in ("add", "sub", "mul", "div")},
-    **{f"_{name}": _binary(op.add) for name in ("plus", "Plus")},
-    **{f"_{name}": _binary(op.subtract) for name in ("minus", "Minus")},
-    "_Mul": _binary(op.multiply),
-    "_Div": _binary(op.divide),
-    "broadcast_plus": _binary(op.add),
-    "broadcast_minus": _binary(op.subtract),
-    "_plus_scalar": _scalar(op.add),
-    "_minus_scalar": _scalar(op.subtract),
-    "__pow_scalar__": _scalar(op.power),
-    **{f"_{name}_scalar": _scalar(op.subtract, True) for name in ("rminus", "npi_rsubtract")},
-    **{f"_{name}_scalar": _scalar(op.divide, True) for name in ("rdiv",)},
-    **{f"_{name}_scalar": _scalar(op.power, True) for name in ("rpower", "npi_rpower")},
-    **{f"_{name}_scalar": _scalar(_floor_mod, True) for name in ("rmod", "npi_rmod")},
-    "__rsub_scalar__": _scalar(op.subtract, True),
-    "__rdiv_scalar__": _scalar(op.divide, True),
-    "__rpow_scalar__": _scalar(op.power, True),
-    "_npi_true_divide": _binary(_true_divide),
-    "_npi_true_divide_scalar": _scalar(_true_divide),
-    "_npi_rtrue_divide_scalar": _scalar(_true_divide, True),
+    **{f"broadcast_{name}": binary(function) for name, function in _BINARY.items()},
+    **{f"_npi_{name}": binary(_BINARY[key]) for name, key in _NUMPY_NAMES.items()},
+    **{f"_npi_{name}_scalar": scalar(_BINARY[key]) for name, key in _NUMPY_NAMES.items()},
+    **{f"_{name}": binary(_BINARY[name]) for name in ("mod", "power", "maximum", "minimum")},
+    **{f"_{name}_scalar": scalar(function) for name, function in _BINARY.items()},
+    **{f"__{name}_scalar__": scalar(_BINARY[name]) for name in ("add", "sub", "mul", "div")},
+    **{f"elemwise_{name}": binary(_BINARY[name]) for name in ("add", "sub", "mul", "div")},
+    **{f"_{name}": binary(_BINARY[name]) for name in ("add", "sub", "mul", "div")},
+    **{f"_{name}": binary(op.add) for name in ("plus", "Plus")},
+    **{f"_{name}": binary(op.subtract) for name in ("minus", "Minus")},
+    "_Mul": binary(op.multiply),
+    "_Div": binary(op.divide),
+    "broadcast_plus": binary(op.add),
+    "broadcast_minus": binary(op.subtract),
+    "_plus_scalar": scalar(op.add),
+    "_minus_scalar": scalar(op.subtract),
+    "__pow_scalar__": scalar(op.power),
+    **{f"_{name}_scalar": scalar(op.subtract, True) for name in ("rminus", "npi_rsubtract")},
+    **{f"_{name}_scalar": scalar(op.divide, True) for name in ("rdiv",)},
+    **{f"_{name}_scalar": scalar(op.power, True) for name in ("rpower", "npi_rpower")},
+    **{f"_{name}_scalar": scalar(_floor_mod, True) for name in ("rmod", "npi_rmod")},
+    "__rsub_scalar__": scalar(op.subtract, True),
+    "__rdiv_scalar__": scalar(op.divide, True),
+    "__rpow_scalar__": scalar(op.power, True),
+    "_npi_true_divide": binary(_true_divide),
+    "_npi_true_divide_scalar": scalar(_true_divide),
+    "_npi_rtrue_divide_scalar": scalar(_true_divide, True),
     **{f"broadcast_{name}": _comparison(function) for name, function in _COMPARISONS.items()},
     **{f"_{name}": _comparison(function) for name, function in _COMPARISONS.items()},
     **{f"_{name}_scalar": _comparison(function) for name, function in _COMPARISONS.items()},

@@ -194,7 +194,7 @@ CONVERTERS: dict[str, Converter] = {
     "_npi_isinf": _always(False, op.isinf),
     "_npi_isfinite": _always(True, op.isfinite),
     **{
-        f"_npi_{name}": elementwise._binary(function)
+        f"_npi_{name}": elementwise.binary(function)
         for name, function in (
             ("floor_divide", _floor_divide),
             ("arctan2", _arctan2),
@@ -202,7 +202,7 @@ CONVERTERS: dict[str, Converter] = {
         )
     },
     **{
-        f"_npi_{name}_scalar": elementwise._scalar(function, reverse)
+        f"_npi_{name}_scalar": elementwise.scalar(function, reverse)
         for name, function, reverse in (
             ("floor_divide", _floor_divide, False),
             ("rfloor_divide", _floor_divide, True),

@@ -9,6 +9,7 @@ from tvm import relax
 from ....errors import RelayTypeError
 from ...infer import type_of, typed
 from ..registry import operator
+from ..reshaping import reshaped
 from ..shapes import (
     Extent,
     assign_type,
@@ -21,7 +22,7 @@ from ..shapes import (
     same_extent,
 )
 from ..tensor import broadcasting
-from ..transform import cast_to, reshaped
+from ..transform import cast_to
 from .layouts import spread
 
 op = relax.op

@@ -10,9 +10,9 @@ from tvm import relax
 from ....errors import RelayTypeError
 from ...infer import typed
 from ..registry import operator
+from ..reshaping import reshaped
 from ..shapes import Extent, extents, integers, rank
 from ..slicing import strided_slice
-from ..transform import reshaped
 from .padding import pad
 
 op = relax.op

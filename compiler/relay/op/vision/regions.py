@@ -115,4 +115,6 @@ def roi_pool(
     return convert(typed(result), "NCHW", layout)
 
 
-proposal = unavailable("vision.proposal", "region proposals of Faster R-CNN are not written yet")
+proposal = unavailable(
+    "vision.proposal", "region proposals of Faster R-CNN have no implementation in Baton"
+)

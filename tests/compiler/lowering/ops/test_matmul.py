@@ -239,12 +239,12 @@ def test_a_record_sets_the_implementation_and_packs_the_weight_its_way():
 @pytest.mark.parametrize(
     "x, y",
     [
-        (var("x", 4, 6, dtype="int32"), var("y", 6, 5, dtype="int32")),
+        (var("x", 4, 6, dtype="int64"), var("y", 6, 5, dtype="int64")),
         (var("x", 6), var("y", 6, 5)),
         (var("x", 4, 6), var("y", 6)),
         (var("x", tvm.tirx.Var("n", "int64"), 6), var("y", 6, 5)),
     ],
-    ids=["integers", "vector times matrix", "matrix times vector", "dynamic shape"],
+    ids=["wide integers", "vector times matrix", "matrix times vector", "dynamic shape"],
 )
 def test_other_products_are_left_to_the_generic_rules(x, y):
     mod = module(lambda emit, x, y: relax.op.matmul(x, y), x, y)

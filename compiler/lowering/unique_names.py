@@ -1,0 +1,52 @@
+"""Gives every variable of a Relax function a name of its own.
+
+Relax tells variables apart by identity, and importers may call many of them "lv". Records and
+groups of operators refer to them by name.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import tvm
+from tvm import relax
+from tvm.relax.expr_functor import PyExprMutator, mutator
+
+
+def unique_names(mod: tvm.IRModule, name: str) -> tvm.IRModule:
+    """Rename variables of function `name` that share a name with one before them."""
+    function = mod[name]
+    counts = Counter(var.name for var in function.params)
+    for block in function.body.blocks:
+        counts.update(binding.var.name for binding in block.bindings)
+    if max(counts.values(), default=1) == 1:
+        return mod
+    changed = mod.clone()
+    changed[mod.get_global_var(name)] = _Renamer(set(counts)).visit_expr(function)
+    return changed
+
+
+@mutator
+class _Renamer(PyExprMutator):
+    def __init__(self, taken: set[str]) -> None:
+        super().__init__()
+        self.taken = taken
+        self.seen: set[str] = set()
+
+    def visit_var_binding_(self, binding: relax.VarBinding) -> None:
+        value = self.builder_.normalize(self.visit_expr(binding.value))
+        old, new = binding.var, binding.var
+        if old.name in self.seen:
+            new = type(old)(self._fresh(old.name), old.ty)
+        elif not value.same_as(binding.value):
+            new = type(old)(old.name, old.ty)
+        self.seen.add(new.name)
+        self.set_var_remap(old, new)
+        self.builder_.emit_normalized(relax.VarBinding(new, value))
+
+    def _fresh(self, name: str) -> str:
+        number = 1
+        while f"{name}_{number}" in self.taken:
+            number += 1
+        self.taken.add(f"{name}_{number}")
+        return f"{name}_{number}"

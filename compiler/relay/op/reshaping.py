@@ -1,0 +1,223 @@
+"""`reshape` and its codes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from tvm import relax, te, tirx
+
+from ...errors import RelayTypeError
+from ..infer import type_of, typed
+from .kernel import kernel
+from .registry import dynamic_form, operator
+from .shapes import Extent, extents, integers, same_extent, shape_values, with_shape
+
+op = relax.op
+
+
+def resolve_reshape(
+    shape: Sequence[Extent], codes: Sequence[int], allowzero: bool = False
+) -> list[Extent]:
+    """The shape that Relay's codes of `reshape` stand for.
+
+    0 keeps the extent at its place, -1 is what is left, -2 keeps all further extents, -3 joins
+    the next two, -4 splits the next one into the two numbers that follow it.
+
+    Raises
+    ------
+    RelayTypeError
+        The codes do not fit the shape.
+    """
+    result: list[Extent] = []
+    source, position, inferred = 0, 0, -1
+    codes = list(codes)
+
+    def take() -> Extent:
+        nonlocal source
+        if source >= len(shape):
+            raise RelayTypeError(f"newshape {codes} asks for more than {len(shape)} dimensions")
+        source += 1
+        return shape[source - 1]
+
+    while position < len(codes):
+        code = codes[position]
+        position += 1
+        if not isinstance(code, int) or code > 0 or (code == 0 and allowzero):
+            result.append(code)
+            source += 1
+        elif code == 0:
+            result.append(take())
+        elif code == -1:
+            if inferred >= 0:
+                raise RelayTypeError(f"newshape {codes} has more than one -1")
+            inferred = len(result)
+            result.append(1)
+            source += 1
+        elif code == -2:
+            while source < len(shape):
+                result.append(take())
+        elif code == -3:
+            result.append(take() * take())
+        elif code == -4:
+            whole = take()
+            if position + 2 > len(codes):
+                raise RelayTypeError(f"newshape {codes}: two numbers must follow -4")
+            first, second = codes[position : position + 2]
+            position += 2
+            if first == -1:
+                first = _quotient([whole], [second])
+            elif second == -1:
+                second = _quotient([whole], [first])
+            result += [first, second]
+        else:
+            raise RelayTypeError(f"newshape {codes} has the unknown code {code}")
+    if inferred >= 0:
+        others = result[:inferred] + result[inferred + 1 :]
+        result[inferred] = _quotient(list(shape), others)
+    return result
+
+
+def _quotient(numerator: list[Extent], denominator: list[Extent]) -> Extent:
+    """Product over product, with equal factors cancelled first."""
+    for factor in list(denominator):
+        for other in numerator:
+            if same_extent(factor, other):
+                numerator.remove(other)
+                denominator.remove(factor)
+                break
+    fixed = [math.prod(v for v in each if isinstance(v, int)) for each in (numerator, denominator)]
+    symbolic = [[v for v in each if not isinstance(v, int)] for each in (numerator, denominator)]
+    if not symbolic[0] and not symbolic[1]:
+        if fixed[1] == 0:
+            return 0
+        if fixed[0] % fixed[1]:
+            raise RelayTypeError(f"{fixed[0]} elements do not divide into rows of {fixed[1]}")
+        return fixed[0] // fixed[1]
+    above, below = (_product(values) for values in symbolic)
+    common = math.gcd(*fixed)
+    above, below = above * (fixed[0] // common), below * (fixed[1] // common)
+    if isinstance(below, int) and below == 1:
+        return above
+    return tirx.floordiv(above, below)
+
+
+def _product(values: Sequence[Extent]) -> Extent:
+    result: Extent = 1
+    for value in values:
+        result = value if isinstance(result, int) and result == 1 else result * value
+    return result
+
+
+def _reshape_codes(data: te.Tensor, codes: te.Tensor, allowzero: bool) -> te.Tensor:
+    """The shape that a tensor of codes stands for: 0 keeps an extent, -1 is what is left."""
+    count = int(codes.shape[0])
+
+    def kept(index: int) -> Any:
+        code = codes(index).astype("int64")
+        own = data.shape[index] if index < len(data.shape) else 1
+        zero = tirx.const(0, "int64") if allowzero else tirx.Cast("int64", own)
+        result = tirx.Select(code == 0, zero, code)
+        return tirx.Select(code < 0, tirx.const(1, "int64"), result)
+
+    total: Any = tirx.const(1, "int64")
+    for size in data.shape:
+        total = total * size
+    others: Any = tirx.const(1, "int64")
+    for index in range(count):
+        others = others * kept(index)
+
+    def value(at: Any) -> Any:
+        result: Any = tirx.const(0, "int64")
+        for index in range(count):
+            left = tirx.floordiv(total, tirx.max(others, tirx.const(1, "int64")))
+            own = tirx.Select(codes(index) == -1, left, kept(index))
+            result = tirx.Select(at == index, own, result)
+        return result
+
+    return te.compute((count,), value, name="reshape_codes")
+
+
+_reshape_codes_kernel = kernel("reshape_codes", _reshape_codes)
+
+
+@operator("reshape", how="direct")
+def reshape(data: relax.Expr, newshape: Any, allowzero: bool = False) -> relax.Expr:
+    """The same elements in another shape, which may contain Relay's codes."""
+    codes = shape_values(newshape)
+    if isinstance(codes, relax.Expr):
+        resolved = typed(_reshape_codes_kernel(data, codes, allowzero=bool(allowzero)))
+        return with_shape(resolved, lambda dims: op.reshape(data, dims))
+    shape = resolve_reshape(extents(data), codes, bool(allowzero))
+    return reshaped(data, shape)
+
+
+dynamic_form("reshape", reshape, ["data", "newshape"])
+
+
+_empty_kernel = kernel(
+    "empty_reshaped",
+    lambda data, shape: te.compute(shape, lambda *_: tirx.const(0, data.dtype), name="empty"),
+)
+
+
+def reshaped(data: relax.Expr, shape: Sequence[Extent]) -> relax.Expr:
+    """`data` in another shape.
+
+    Raises
+    ------
+    RelayTypeError
+        The shape is known to have another number of elements.
+    """
+    known = [all(isinstance(v, int) for v in each) for each in (extents(data), shape)]
+    if all(known) and math.prod(extents(data)) != math.prod(shape):
+        raise RelayTypeError(
+            f"argument data of type {type_of(data)} has {math.prod(extents(data))} elements, the "
+            f"shape {tuple(shape)} has {math.prod(shape)}"
+        )
+    if all(known) and math.prod(shape) == 0:
+        return typed(_empty_kernel(data, relax.ShapeExpr(list(shape))))  # Relax takes 0 for a code
+    return typed(op.reshape(data, list(shape)))
+
+
+@operator("contrib_reverse_reshape", defaults={"allowzero": False})
+def reverse_reshape(data: relax.Expr, newshape: Any, allowzero: bool = False) -> relax.Expr:
+    """`reshape` with codes that are read from the right."""
+    codes = _reversed_codes(integers(newshape))
+    shape = resolve_reshape(extents(data)[::-1], codes, bool(allowzero))
+    return reshaped(data, shape[::-1])
+
+
+def _reversed_codes(codes: list[int]) -> list[int]:
+    """Codes in reverse order; the three numbers of a split stay together, in reading order."""
+    groups: list[list[int]] = []
+    position = 0
+    while position < len(codes):
+        size = 3 if codes[position] == -4 else 1
+        group = codes[position : position + size]
+        groups.append([-4, *group[:0:-1]] if size == 3 else group)
+        position += size
+    return [code for group in reversed(groups) for code in group]
+
+
+@operator("reshape_like", 2)
+def reshape_like(
+    data: relax.Expr,
+    shape_like: relax.Expr,
+    lhs_begin: int = 0,
+    lhs_end: int | None = None,
+    rhs_begin: int = 0,
+    rhs_end: int | None = None,
+) -> relax.Expr:
+    """Dimensions from lhs_begin to lhs_end take the extents of the other's from rhs_begin on."""
+    own, other = extents(data), extents(shape_like)
+    left = _range(lhs_begin, lhs_end, len(own))
+    right = _range(rhs_begin, rhs_end, len(other))
+    return reshaped(data, own[: left.start] + other[right] + own[left.stop :])
+
+
+def _range(begin: Any, end: Any, ndim: int) -> slice:
+    first = int(begin)
+    last = ndim if end is None else int(end)
+    return slice(first + ndim * (first < 0), last + ndim * (last < 0))

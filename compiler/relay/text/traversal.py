@@ -1,0 +1,77 @@
+"""Looking through a program as its file holds it, without evaluating it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from . import syntax
+
+
+def is_straight(function: syntax.Function) -> bool:
+    """Whether a body only calls operators: no conditions, functions, data or references."""
+    stack: list[Any] = [function.body]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, _BRANCHING):
+            return False
+        stack += children(node)
+    return True
+
+
+_BRANCHING = (
+    *(syntax.If, syntax.Function, syntax.Global, syntax.Match, syntax.Constructor),
+    *(syntax.RefCreate, syntax.RefRead, syntax.RefWrite),
+)
+
+
+def free_variables(block: syntax.Block) -> list[syntax.Var]:
+    """Variables that the text declares with `free_var`, in the order of their use."""
+    bound = {var for var, _ in block.bindings}
+    found: dict[syntax.Var, None] = {}
+    stack: list[Any] = [block]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, syntax.Var):
+            if node not in bound and node.number is None:
+                found[node] = None
+            continue
+        if isinstance(node, syntax.Function):
+            bound.update(node.parameters)
+        stack += reversed(list(children(node)))
+    return list(found)
+
+
+def children(node: Any) -> list[Any]:
+    if isinstance(node, syntax.Block):
+        return [value for _, value in node.bindings] + [node.result]
+    if isinstance(node, syntax.Call):
+        return [node.function, *node.arguments]
+    if isinstance(node, syntax.If):
+        return [node.condition, node.then, node.otherwise]
+    if isinstance(node, syntax.Function):
+        return [node.body]
+    if isinstance(node, syntax.Tuple):
+        return list(node.fields)
+    if isinstance(node, syntax.Field):
+        return [node.tuple]
+    if isinstance(node, syntax.Match):
+        return [node.value, *(clause.body for clause in node.clauses)]
+    if isinstance(node, syntax.RefCreate):
+        return [node.value]
+    if isinstance(node, syntax.RefRead):
+        return [node.ref]
+    if isinstance(node, syntax.RefWrite):
+        return [node.ref, node.value]
+    return []
+
+
+def calls_itself(item: tuple[str, syntax.Function]) -> bool:
+    """Whether a function's body mentions it; what calls it in a circle is found by evaluation."""
+    name, function = item
+    stack: list[Any] = [function.body]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, syntax.Global) and node.name == name:
+            return True
+        stack += children(node)
+    return False

@@ -1,0 +1,73 @@
+"""SymbolBlocks of models that MXNet 1.9 wrote."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as onp
+import pytest
+
+from compiler import np
+from compiler.errors import ArrayError, BlockArgumentError, FrontendError
+from compiler.gluon import HybridBlock, SymbolBlock, deferred_compute, get_symbol, set_variable
+from compiler.symbol import var
+
+DATA = Path(__file__).parents[2] / "oracle" / "mxnet"
+MODELS = ["b01_convnet", "b02_mlp", "b06_branches", "b07_embedding_scalars"]
+
+
+def load(name):
+    meta = json.loads((DATA / f"{name}.meta.json").read_text())
+    arrays = onp.load(DATA / f"{name}_io.npz")
+    inputs = {key[3:]: arrays[key] for key in arrays if key.startswith("in:")}
+    outputs = [arrays[f"out:{i}"] for i in range(sum(k.startswith("out:") for k in arrays))]
+    block = SymbolBlock.imports(
+        DATA / f"{name}-symbol.json", list(inputs), DATA / f"{name}-0000.params"
+    )
+    return meta, block, [np.array(value) for value in inputs.values()], outputs
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_models_of_mxnet_are_imported_and_compute_its_numbers(name):
+    _, block, inputs, outputs = load(name)
+    result = block(*inputs)
+    results = result if isinstance(result, list) else [result]
+    for found, wanted in zip(results, outputs, strict=True):
+        onp.testing.assert_allclose(found.asnumpy(), wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_hybridising_keeps_the_symbol_and_changes_only_how_it_runs():
+    _, block, inputs, outputs = load("b02_mlp")
+    for flags in ({"static_alloc": True}, {"active": False}, {"forward_bulk_size": 2}):
+        block.hybridize(**flags)
+        onp.testing.assert_allclose(block(*inputs).asnumpy(), outputs[0], rtol=1e-4, atol=1e-5)
+
+
+def test_inputs_that_do_not_fit_are_errors():
+    _, block, inputs, _ = load("b02_mlp")
+    with pytest.raises(BlockArgumentError, match="at least one array"):
+        block(None)
+    with pytest.raises(BlockArgumentError, match="structure"):
+        block(inputs[0], inputs[0])
+    block(*inputs)
+    with pytest.raises(ArrayError, match="can't be compiled"):
+        block(np.ones((1, 1)))
+    with pytest.raises(FrontendError):
+        SymbolBlock.imports(DATA / "nothing-symbol.json", "data")
+
+
+def test_a_block_is_made_of_symbols():
+    x = np.ones((2, 3))
+    set_variable(x, var("x"))
+    with deferred_compute():
+        y = np.exp(x)
+        z = y * 2
+    block = SymbolBlock([get_symbol(y), get_symbol(z)], var("x"))
+    assert isinstance(block, HybridBlock)
+    data = onp.full((2, 3), 0.5, "float32")
+    first, second = block(np.array(data))
+    onp.testing.assert_allclose(first.asnumpy(), onp.exp(data), rtol=1e-6)
+    onp.testing.assert_allclose(second.asnumpy(), 2 * onp.exp(data), rtol=1e-6)
+    with pytest.raises(BlockArgumentError, match="variables"):
+        SymbolBlock(get_symbol(z), get_symbol(y))

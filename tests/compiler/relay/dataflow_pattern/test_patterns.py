@@ -1,0 +1,110 @@
+import pytest
+
+from compiler import relay
+from compiler.relay.dataflow_pattern import (
+    DFPatternCallback,
+    dominates,
+    is_constant,
+    is_op,
+    is_tuple,
+    is_tuple_get_item,
+    is_var,
+    rewrite,
+    wildcard,
+)
+from compiler.relay.nest import nested
+
+
+def body(text, parameters="%x: Tensor[(2, 3), float32], %y: Tensor[(2, 3), float32]"):
+    mod = relay.fromtext(f'#[version = "0.0.5"]\ndef @main({parameters}) {{ {text} }}')
+    return nested(mod["main"])
+
+
+def test_operators_match_by_name_operands_and_attributes():
+    expr = body("nn.softmax(nn.relu(%x), axis=1)")
+    assert is_op("nn.softmax")(is_op("nn.relu")(is_var("x"))).match(expr)
+    assert not is_op("nn.softmax")(is_op("nn.relu")(is_var("y"))).match(expr)
+    assert is_op("nn.softmax")(wildcard()).has_attr({"axis": 1}).match(expr)
+    assert not is_op("nn.softmax")(wildcard()).has_attr({"axis": 0}).match(expr)
+
+
+def test_defaults_of_attributes_count():
+    expr = body("nn.softmax(%x)")
+    assert is_op("nn.softmax")(wildcard()).has_attr({"axis": -1}).match(expr)
+
+
+def test_sums_match_in_both_orders_and_differences_do_not():
+    for name, commutes in (("add", True), ("multiply", True), ("subtract", False)):
+        expr = body(f"{name}(nn.relu(%x), tanh(%y))")
+        pattern = is_op(name)(is_op("tanh")(wildcard()), is_op("nn.relu")(wildcard()))
+        assert pattern.match(expr) is commutes
+
+
+def test_one_pattern_twice_is_one_expression_twice():
+    part = wildcard()
+    pattern = is_op("add")(part, part)
+    assert pattern.match(body("add(%x, %x)"))
+    assert not pattern.match(body("add(%x, %y)"))
+
+
+def test_alternatives_options_types_and_tuples():
+    either = is_op("exp")(wildcard()) | is_op("tanh")(wildcard())
+    assert either.match(body("exp(%x)"))
+    assert not either.match(body("log(%x)"))
+    maybe = is_op("exp")(wildcard()).optional(lambda x: is_op("nn.relu")(x))
+    assert maybe.match(body("exp(%x)"))
+    assert maybe.match(body("nn.relu(exp(%x))"))
+    assert wildcard().has_shape([2, 3]).has_dtype("float32").match(body("exp(%x)"))
+    assert not wildcard().has_shape([3, 2]).match(body("exp(%x)"))
+    split = is_tuple_get_item(is_op("split")(wildcard()), 0)
+    assert split.match(body("%0 = split(%x, indices_or_sections=3, axis=1); %0.0"))
+    assert is_op("concatenate")(is_tuple([is_var("x"), is_var("y")])).match(
+        body("concatenate((%x, %y))")
+    )
+    assert (is_constant() + is_var("x")).match(body("add(%x, 1f)"))
+
+
+def test_a_child_is_dominated_by_its_parent():
+    pattern = dominates(
+        is_op("tanh")(wildcard()),
+        is_op("exp")(wildcard()) | is_op("nn.relu")(wildcard()),
+        is_op("add")(wildcard(), wildcard()),
+    )
+    assert pattern.match(body("%0 = tanh(%x); add(exp(%0), nn.relu(%0))"))
+    assert not pattern.match(body("%0 = tanh(%x); add(exp(%0), log(%0))"))
+
+
+def test_rewriting_goes_on_until_nothing_matches():
+    class DropRelu(DFPatternCallback):
+        def __init__(self):
+            super().__init__()
+            self.data = wildcard()
+            self.pattern = is_op("nn.relu")(is_op("nn.relu")(self.data))
+
+        def callback(self, pre, post, node_map):
+            return relay.nn.relu(node_map[self.data][0])
+
+    expr = rewrite(DropRelu(), body("nn.relu(nn.relu(nn.relu(nn.relu(exp(%x)))))"))
+    assert is_op("nn.relu")(is_op("exp")(wildcard())).match(expr)
+
+
+def test_partition_makes_a_function_of_each_match_and_embeds_constants():
+    pattern = is_op("nn.relu")(is_op("add")(wildcard(), is_constant()))
+    expr = pattern.partition(body("exp(nn.relu(add(tanh(%x), 1f)))"), {"Composite": "c.add_relu"})
+    function = expr.args[0].op
+    assert function.attrs["Composite"] == "c.add_relu"
+    assert function.attrs["PartitionedFromPattern"] == "add_nn.relu_"
+    assert len(function.params) == 1
+    assert expr.args[0].args[0].op.name == "tanh"
+
+
+def test_a_match_whose_inner_value_is_read_elsewhere_is_left_alone():
+    pattern = is_op("nn.relu")(is_op("tanh")(wildcard()))
+    expr = body("%0 = tanh(%x); add(nn.relu(%0), %0)")
+    assert pattern.partition(expr).same_as(expr)
+    assert pattern.partition(expr, check=lambda _: False).same_as(expr)
+
+
+def test_unknown_operators_are_errors():
+    with pytest.raises(NotImplementedError, match=r"nn\.conv9d"):
+        is_op("nn.conv9d")

@@ -1,0 +1,109 @@
+import numpy as np
+import pytest
+from tests_relay_oracle import assert_same, flat, programs, run
+
+from compiler import relay
+from compiler.errors import RelayError, RelayTypeError
+
+HEADER = '#[version = "0.0.5"]\n'
+
+
+def evaluate(text, *inputs):
+    return run(relay.fromtext(HEADER + text), list(inputs))
+
+
+def test_every_program_of_the_sample_is_written_and_read_back_unchanged():
+    for case in programs():
+        once = relay.astext(relay.fromtext(case["text"], case["id"]))
+        assert relay.astext(relay.fromtext(once, case["id"])) == once, case["id"]
+
+
+@pytest.mark.parametrize("case", programs()[::14], ids=lambda case: case["id"])
+def test_programs_compute_what_relay_computed(case):
+    mod = relay.fromtext(case["text"], case["id"])
+    written = relay.fromtext(relay.astext(mod), case["id"])
+    got = flat(relay.create_executor("vm", written).evaluate()(*case["inputs"]))
+    assert_same(case, got)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [case for case in programs() if case["level"] == "language"][::4],
+    ids=lambda case: case["id"],
+)
+def test_data_types_references_and_functions_are_evaluated_while_reading(case):
+    got = flat(
+        relay.create_executor("debug", relay.fromtext(case["text"])).evaluate()(*case["inputs"])
+    )
+    assert_same(case, got)
+
+
+def test_a_condition_known_at_run_time_stays_one():
+    text = "def @main(%c: bool, %x: Tensor[(2), float32]) { if (%c) { %x } else { negative(%x) } }"
+    x = np.array([1, 2], "float32")
+    mod = relay.fromtext(HEADER + text)
+    run_it = relay.create_executor("vm", mod).evaluate()
+    np.testing.assert_array_equal(run_it(np.bool_(True), x).numpy(), x)
+    np.testing.assert_array_equal(run_it(np.bool_(False), x).numpy(), -x)
+
+
+def test_global_functions_stay_functions_of_the_module():
+    text = """
+    def @double(%a: Tensor[(2), float32]) -> Tensor[(2), float32] { add(%a, %a) }
+    def @main(%x: Tensor[(2), float32]) { multiply(@double(%x), @double(negative(%x))) }
+    """
+    mod = relay.fromtext(HEADER + text)
+    assert sorted(gvar.name_hint for gvar in mod.get_global_vars()) == ["double", "main"]
+    x = np.array([1, 3], "float32")
+    np.testing.assert_array_equal(run(mod, [x])[0], -4 * x * x)
+
+
+def test_weights_without_a_type_get_the_one_their_operator_demands():
+    text = "def @main(%x: Tensor[(1, 4), float32], %w) { nn.dense(%x, %w, units=3) }"
+    weight = relay.fromtext(HEADER + text)["main"].params[1]
+    assert [int(extent) for extent in weight.ty.shape.values] == [3, 4]
+
+
+def test_type_errors_name_operator_types_and_place():
+    text = "def @main(%x: Tensor[(2, 3), float32], %y: Tensor[(4), float32]) {\n  add(%x, %y)\n}"
+    with pytest.raises(RelayTypeError) as raised:
+        relay.fromtext(HEADER + text, "file")
+    message = str(raised.value)
+    assert message.startswith("file:3:3: ")
+    assert "add" in message
+    assert "Tensor[(2, 3), float32]" in message
+    assert "Tensor[(4), float32]" in message
+
+
+def test_a_recursion_over_data_that_does_not_end_is_an_error():
+    text = """
+    type List[A] { Cons(A, List[A]), Nil, }
+    def @loop(%n: List[float32]) -> List[float32] { @loop(Cons(1f, %n)) }
+    def @main() { let %r = @loop(Nil); 1f }
+    """
+    with pytest.raises(RelayError, match="recursion"):
+        relay.fromtext(HEADER + text)
+
+
+def test_extents_left_open_are_those_of_the_arguments():
+    text = "def @main(%x: Tensor[(?, 2), float32]) { sum(%x, axis=[0]) }"
+    for rows in (1, 5):
+        x = np.ones((rows, 2), "float32")
+        np.testing.assert_array_equal(evaluate(text, x)[0], [rows, rows])
+
+
+def test_functions_given_beforehand_can_be_called():
+    known = relay.fromtext(
+        HEADER + "def @helper(%a: Tensor[(2), float32]) -> Tensor[(2), float32] { negative(%a) }"
+    )
+    mod = relay.parse(
+        HEADER + "def @main(%x: Tensor[(2), float32]) { @helper(%x) }", init_module=known
+    )
+    np.testing.assert_array_equal(run(mod, [np.ones(2, "float32")])[0], [-1, -1])
+
+
+def test_constants_can_be_given_beside_the_text():
+    text = HEADER + "def @main(%x: Tensor[(2), float32]) { add(%x, meta[relay.Constant][0]) }"
+    table = {"relay.Constant": [np.array([1, 2], "float32")]}
+    mod = relay.parse(text, init_meta_table=table)
+    np.testing.assert_array_equal(run(mod, [np.zeros(2, "float32")])[0], [1, 2])

@@ -1,0 +1,94 @@
+import json
+import re
+
+import numpy as np
+import pytest
+import tvm
+from tests_relay_oracle import read, run
+
+from compiler import relay
+from compiler.lowering.bind import bind_params
+from compiler.partition import subgraphs
+from compiler.relay import dialect, transform
+from compiler.relay.dataflow_pattern import is_constant, is_op, wildcard
+from compiler.relay.flatten import lower
+from compiler.relay.nest import function_of, nested
+from compiler.runtime import graph_executor
+
+CASES = json.loads(read("byoc.json.gz"))
+
+
+def pattern_of(form):
+    if form == "*":
+        return wildcard()
+    if form == "const":
+        return is_constant()
+    return is_op(form["op"])(*map(pattern_of, form["args"]))
+
+
+def check_of(form):
+    def check(root):
+        while dialect.relay_name(root) != form["on_op"]:
+            root = root.args[0]
+        return all(root.attrs[key] == value for key, value in form["attr_equals"].items())
+
+    return [] if form is None else [check]
+
+
+def canonical(mod):
+    """Text with bindings in the order of their use, without types, comments and names."""
+    functions = {
+        gvar.name_hint: function_of(function.params, nested(function), function.attrs)
+        for gvar, function in mod.functions_items()
+    }
+    text = re.sub(r"/\*.*?\*/", "", relay.astext(tvm.IRModule(functions), False))
+    text = re.sub(r"meta\[relay.Constant\]\[\d+\]", "CONSTANT", re.sub(r"\s+", " ", text))
+    names = {}
+    return re.sub(r"%\w+", lambda found: names.setdefault(found[0], f"%v{len(names)}"), text)
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
+def test_every_pass_leaves_what_relays_pass_left(case):
+    mod = relay.fromtext(case["input"])
+    for compiler, operators in case["compilers"].items():
+        for name in operators:
+            tvm.ir.register_op_attr(
+                dialect.operator(name).name, f"target.{compiler}", lambda _: True
+            )
+    for number, (name, arguments) in enumerate(case["passes"]):
+        if name == "bind_params":
+            values = {
+                each: np.array(case["inputs"][each], "float32") for each in arguments["params"]
+            }
+            mod, _ = bind_params(mod, values)
+        elif name == "MergeComposite":
+            table = [
+                (row[0], pattern_of(row[1]), *check_of(row[2])) for row in arguments["patterns"]
+            ]
+            mod = transform.MergeComposite(table)(mod)
+        else:
+            mod = getattr(transform, name)(**arguments)(mod)
+        step = [text for key, text in case["steps"].items() if key.startswith(f"{number}_")]
+        if step and name != "PartitionGraph":
+            assert canonical(mod) == canonical(relay.fromtext(step[0])), name
+    assert canonical(mod) == canonical(relay.fromtext(case["result"]))
+
+    regions = subgraphs(lower(mod))
+    assert {region.backend for region in regions} == set(case["compilers"])
+    values = [np.array(case["inputs"][str(var.name)], "float32") for var in mod["main"].params]
+    for got, wanted in zip(run(mod, values), case["outputs"]):
+        np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_the_library_of_a_partitioned_module_knows_its_subgraphs():
+    (case,) = [case for case in CASES if case["name"] == "multi_output"]
+    mod = relay.fromtext(case["result"])
+    library = relay.build(mod, "llvm")
+    assert set(library.partition_info()) == {
+        "tvmgen_default_terra_main_0",
+        "tvmgen_default_terra_main_2",
+    }
+    module = graph_executor.GraphModule(library["default"](tvm.cpu()))
+    module.run(**{name: np.array(value, "float32") for name, value in case["inputs"].items()})
+    for index, wanted in enumerate(case["outputs"]):
+        np.testing.assert_allclose(module.get_output(index).numpy(), wanted, rtol=1e-4, atol=1e-5)
