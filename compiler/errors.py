@@ -87,6 +87,10 @@ class LoadError(BatonError, RuntimeError):
     """A file that is no library of Baton's, or can't be loaded."""
 
 
+class ForeignLibraryError(LoadError):
+    """A library that Baton did not export."""
+
+
 class IncompatibleDeviceError(LoadError):
     """A library built for CPU features or a device that this machine lacks."""
 

@@ -16,7 +16,7 @@ from ..autotvm.log_target import UNKNOWN_MODEL, LogTarget, log_target
 from ..errors import RecordError
 from .ansor.record import AnsorRecord, WorkloadKey, decode_key
 from .ansor.record import distance as ansor_distance
-from .record import AnyRecord, Glance, matched_target
+from .record import AnyRecord, Glance, Record, matched_target
 from .workload import distance
 
 logger = logging.getLogger("baton.auto_scheduler")

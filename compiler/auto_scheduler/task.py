@@ -296,10 +296,10 @@ def extract_tasks(
         A target that is not understood.
     """
     from ..lowering.extract import kernels
+    from ..relay.build_module import as_module
 
     build_target = targets.parse(target, target_host)
     others = [targets.parse(other, target_host) for other in other_targets or ()]
-    whole = tvm.IRModule({"main": mod}) if isinstance(mod, relax.Function) else mod
     outer = tvm.transform.PassContext.current()
     passes = tvm.transform.PassContext(
         opt_level=opt_level,
@@ -308,7 +308,7 @@ def extract_tasks(
         config=dict(outer.config),
     )
     with extracting(), passes:
-        found = kernels(whole, params, build_target)
+        found = kernels(as_module(mod), params, build_target)
     tasks = tasks_of_kernels(found, hardware_params, include_simple_tasks, others)
     if dump_workload_to_dag_log is not None:
         texts = {task.workload_key: task.func.script() for task in tasks}

@@ -94,6 +94,7 @@ def _queried(
     from ..lowering.ops.attention import find_attention
     from ..lowering.select import select_implementations
     from ..lowering.subgraphs import function_targets
+    from ..relay.build_module import as_module
 
     asked: Counter[tuple] = Counter()
     inside_attention: set[tuple[int, ...]] = set()
@@ -101,8 +102,7 @@ def _queried(
     def query(_: Target, workload: tuple) -> None:
         asked[to_tuple(normalize(workload))] += 1
 
-    whole = mod if isinstance(mod, tvm.IRModule) else tvm.IRModule({"main": mod})
-    bound, _ = bind_params(whole, params or {})
+    bound, _ = bind_params(as_module(mod), params or {})
     # Layouts as they come: tasks are those of plain operators, as TVM 0.18 extracted them.
     with tvm.transform.PassContext(opt_level=3):
         simplified = simplify(bound)

@@ -11,6 +11,7 @@ import tvm
 import tvm.contrib
 import tvm.runtime
 
+from ..errors import ForeignLibraryError
 from . import nd, pass_context, relax_names, targets, tir
 from .finder import Finder, forget, today
 from .patches import Patches
@@ -89,10 +90,13 @@ def _rename_functions() -> None:
     }.items():
         _patches.set(tvm, old, value)
     _patches.set(tvm.runtime, "device", _device)
+    _patches.set(tvm.runtime, "load_module", _load_module)
+    _patches.set(tvm.runtime.module, "load_module", _load_module)
     _patches.add(tvm.error, "TVMError", RuntimeError)
 
 
 _new_device = tvm.device
+_new_load_module = tvm.runtime.load_module
 _DEVICE_OF_KIND = {"llvm": "cpu", "c": "cpu", "nvptx": "cuda", "cl": "opencl", "mtl": "metal"}
 
 
@@ -104,3 +108,13 @@ def _device(dev_type: Any, dev_id: int = 0) -> Any:
         kind = dev_type.split()[0]
         dev_type = _DEVICE_OF_KIND.get(kind, "cuda" if kind == "gpu" else kind)
     return _new_device(dev_type, dev_id)
+
+
+def _load_module(path: Any, fmt: str = "") -> Any:
+    """A library that was exported by `lib.export_library`, or any other of TVM's."""
+    from ..runtime.load import load_module
+
+    try:
+        return load_module(path)
+    except ForeignLibraryError:
+        return _new_load_module(path)

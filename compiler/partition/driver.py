@@ -89,6 +89,9 @@ def partition_with_report(
     limits = Limits.from_options(texts)
     for each in chain:
         check_options(each, texts, limits.callback_timeout)
+    from ..relay.flatten import lower
+
+    mod = lower(mod)
     module = mod.clone()
     graph: Graph | None = None
     candidates: list[Candidate] = []

@@ -71,7 +71,7 @@ def build(
         if pools is not None:
             raise BuildError(f"{name} belonged to microTVM, which is gone; pass None")
     return driver.build(
-        _as_module(ir_mod), targets.parse(_only_target(target), target_host), params, mod_name
+        as_module(ir_mod), targets.parse(_only_target(target), target_host), params, mod_name
     )
 
 
@@ -89,11 +89,23 @@ def optimize(
     """
     if target is not None:
         targets.parse(_only_target(target))
-    bound, _ = bind.bind_params(_as_module(mod), params or {})
+    bound, _ = bind.bind_params(as_module(mod), params or {})
     return driver.simplify(bound), {}
 
 
-def _as_module(mod: Any) -> tvm.IRModule:
+def as_module(mod: Any) -> tvm.IRModule:
+    """What a build takes: a module at Relax's operator level, with one flat result of main.
+
+    Parameters
+    ----------
+    mod : tvm.IRModule or relax.Function
+        With Relay's operators or Relax's.
+
+    Raises
+    ------
+    BuildError
+        It is neither.
+    """
     if isinstance(mod, relax.Function):
         mod = tvm.IRModule({"main": mod.without_attr("global_symbol")})
     if not isinstance(mod, tvm.IRModule):

@@ -135,10 +135,35 @@ class Compiled:
 
     def _build(self, values: list[Any]) -> Callable[..., Any]:
         mod = lower(specialize(self.mod, values, self.name))
-        with self.target:
+        with self.target, _without_planning(mod):
             executable = tvm.compile(mod, target=self.target)
         machine = relax.VirtualMachine(executable, self.device)
         return machine[self.name]
+
+
+def _without_planning(mod: tvm.IRModule) -> tvm.transform.PassContext:
+    """A context for modules with conditions: planned memory of nested branches is freed too early.
+
+    Other modules get the context that is active.
+    """
+    context = tvm.transform.PassContext.current()
+    found = False
+
+    def look(expr: Any) -> None:
+        nonlocal found
+        found = found or isinstance(expr, relax.If)
+
+    for _, function in mod.functions_items():
+        if isinstance(function, relax.Function):
+            relax.analysis.post_order_visit(function, look)
+    if not found:
+        return context
+    return tvm.transform.PassContext(
+        opt_level=context.opt_level,
+        required_pass=list(context.required_pass),
+        disabled_pass=[*context.disabled_pass, "StaticPlanBlockMemory"],
+        config=dict(context.config),
+    )
 
 
 def _as_argument(value: Any) -> Any:

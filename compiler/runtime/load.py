@@ -19,7 +19,7 @@ from typing import Any, BinaryIO
 
 import tvm_ffi
 
-from compiler.errors import LoadError
+from compiler.errors import ForeignLibraryError, LoadError
 from compiler.runtime import container, elf
 from compiler.runtime.factory import FactoryModule
 from compiler.runtime.host import require_cpu_features
@@ -165,8 +165,8 @@ def _require_intact_weights(file: BinaryIO, opened: _Opened, origin: Path) -> No
         )
 
 
-def _not_ours(origin: Path) -> LoadError:
-    return LoadError(
+def _not_ours(origin: Path) -> ForeignLibraryError:
+    return ForeignLibraryError(
         f"{str(origin)!r} holds no metadata of Baton's: it was not written by "
         "FactoryModule.export_library, or it is truncated. Libraries that TVM exported itself are "
         "loaded with tvm.runtime.load_module"

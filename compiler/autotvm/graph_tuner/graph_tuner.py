@@ -13,6 +13,7 @@ import tvm
 from ... import target as targets
 from ...errors import RecordError
 from ...measure.log_file import append_lines
+from ...relay.build_module import as_module
 from ..measure import measure_option
 from ..record import MeasureInput, encode, load_from_file
 from ..workload import digest
@@ -70,7 +71,7 @@ class BaseGraphTuner:
         self.dtype = dtype
         self._logger = logging.getLogger("baton.autotvm")
         self._level = logging.INFO if verbose else logging.DEBUG
-        mod = graph if isinstance(graph, tvm.IRModule) else tvm.IRModule({"main": graph})
+        mod = as_module(graph)
         _check_inputs(mod, input_shapes)
         names = {str(getattr(op, "name", op)).removeprefix("relax.") for op in target_ops}
         self.network: Network = network_of(mod, self.target, names)

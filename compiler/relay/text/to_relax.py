@@ -442,8 +442,15 @@ class _Converter:
 
             return evaluate
 
-        then = self.sequence(branch(expr.then))
-        otherwise = self.sequence(branch(expr.otherwise))
+        # A branch that can only end in a `match` without a fitting clause is one that no run takes.
+        try:
+            then = self.sequence(branch(expr.then))
+        except _NoClause:
+            return self._only(expr.otherwise, env, before)
+        try:
+            otherwise = self.sequence(branch(expr.otherwise))
+        except _NoClause:
+            return self._only(expr.then, env, before)
         if shapes[0] != shapes[1]:
             raise RelayError(
                 f"{self.module.source}: the branches of an `if` on a value that is known only at "
@@ -457,6 +464,11 @@ class _Converter:
             cell.value = value
         return state[0]
 
+    def _only(self, block: syntax.Block, env: Environment, cells: list[Any]) -> Any:
+        for cell, value in zip(self.cells, cells):
+            cell.value = value
+        return self.block(block, env.child())
+
     def _fields_of(self, bound: relax.Var, count: int) -> list[relax.Expr]:
         if count == 1:
             return [bound]
@@ -468,7 +480,7 @@ class _Converter:
             inner = env.child()
             if self._matches(clause.pattern, value, inner):
                 return self.block(clause.body, inner)
-        raise RelayError(
+        raise _NoClause(
             f"{self.module.source}: no clause of a `match` fits "
             f"{value.constructor if isinstance(value, Data) else 'the value'}"
         )
@@ -510,6 +522,10 @@ class _Converter:
             return cell.value
         cell.value = self.value(expr.value, env)
         return []
+
+
+class _NoClause(RelayError):
+    """A `match` that has no clause for the value it gets."""
 
 
 class _Endless(RelayError):
