@@ -106,8 +106,11 @@ def _is_normal(args: str) -> bool:
     if "e" in form or " " in compact or "\t" in compact or not is_normal_text(compact):
         return False
     try:
-        if not isinstance(json.loads(args), list) or len(args) <= len("[]"):
+        parsed = json.loads(args)
+        if not isinstance(parsed, list) or not parsed:
             return False
+        if json.dumps(parsed, separators=(",", ":")) != compact:
+            return False  # a string holds what separates elements elsewhere
     except ValueError:
         return False
     if len(_forms) >= _MOST_FORMS:

@@ -176,7 +176,7 @@ class Observer(ms.measure_callback.PyMeasureCallback):
                 continue
             message = built.error_msg if built.error_msg is not None else run.error_msg
             costs = tuple(float(seconds) for seconds in run.run_secs or ())
-            trace = json.loads(json.dumps(candidate.sch.trace.as_json(), default=_plain_number))
+            trace = trace_of(candidate.sch)
             task = self.tasks[task_id]
             error = error_number(message)
             records.append(
@@ -190,6 +190,11 @@ def logged_target(target: Target) -> dict[str, Any]:
     config = config_of_object(target)
     config.pop("host", None)
     return config
+
+
+def trace_of(schedule: Schedule) -> list[Any]:
+    """The trace of a schedule as a record holds it."""
+    return json.loads(json.dumps(schedule.trace.as_json(), default=_plain_number))
 
 
 def _plain_number(number: Any) -> Any:
@@ -256,11 +261,25 @@ def context(task: SearchTask, parameters: Mapping[str, Any], seed: int | None) -
         Of a search policy, by Ansor's names; those that MetaSchedule has none for are left out.
     """
     given = {_PARAMETERS[name]: parameters[name] for name in _PARAMETERS if name in parameters}
+    return _context(task, ms.search_strategy.EvolutionarySearch(**given), seed)
+
+
+def samples(task: SearchTask, count: int, seed: int) -> list[Schedule]:
+    """Random valid schedules of a task, at most so many; none where MetaSchedule finds none."""
+    sampling = _context(task, ms.search_strategy.ReplayTrace(), seed)
+    sampling.pre_tuning(max_trials=count, num_trials_per_iter=count)
+    try:
+        return [each.sch for each in sampling.generate_measure_candidates() or ()]
+    finally:
+        sampling.post_tuning()
+
+
+def _context(task: SearchTask, strategy: Any, seed: int | None) -> Any:
     return ms.TuneContext(
         mod=canonical(task.func),
         target=with_num_cores(task.target),
         space_generator="post-order-apply",
-        search_strategy=ms.search_strategy.EvolutionarySearch(**given),
+        search_strategy=strategy,
         task_name=task.desc,
         rand_state=-1 if seed is None else seed,
         num_threads=len(os.sched_getaffinity(0)),

@@ -147,7 +147,7 @@ class TaskScheduler:
             An unknown policy, too few trials, or a package that tuning needs is not installed.
         """
         cost_model = _cost_model(search_policy)
-        _check_installed("cloudpickle", "psutil", *(["xgboost"] if cost_model == "xgb" else []))
+        check_installed("cloudpickle", "psutil", *(["xgboost"] if cost_model == "xgb" else []))
         trials = tune_option.num_measure_trials
         per_round = min(tune_option.num_measures_per_round, trials // len(self.tasks))
         if per_round < 1:
@@ -271,7 +271,8 @@ class _quiet:
         self.logger.setLevel(self.level)
 
 
-def _check_installed(*packages: str) -> None:
+def check_installed(*packages: str) -> None:
+    """Raise RecordError if a package that tuning needs is missing."""
     missing = [name for name in packages if importlib.util.find_spec(name) is None]
     if missing:
         raise RecordError(
