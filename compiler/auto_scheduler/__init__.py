@@ -11,6 +11,7 @@ from ..lazy import lazy_attributes
 
 _MEMBERS = {
     "ApplyHistoryBest": ".dispatcher",
+    "ApplyHistoryBestOrSample": ".dispatcher",
     "DispatchContext": ".dispatcher",
     "FallbackContext": ".dispatcher",
     "HardwareParams": ".task",

@@ -18,13 +18,17 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..autotvm.log_target import LogTarget, log_target
 from ..errors import RecordError
 from .ansor.record import AnsorRecord, WorkloadKey
 from .history import BestRecords
 from .record import AnyRecord, Record, glance_over
+
+if TYPE_CHECKING:
+    from tvm.target import Target
+    from tvm.tirx import PrimFunc
 
 logger = logging.getLogger("baton.auto_scheduler")
 
@@ -82,6 +86,10 @@ class DispatchContext:
     def find_by_shapes(self, target: LogTarget, dims: tuple[int, ...]) -> Iterator[AnsorRecord]:
         """This context's records of Ansor's for operands of these extents, the best first."""
         return iter(())
+
+    def sample(self, target: Target, func: PrimFunc) -> Record | None:
+        """A schedule that this context makes up for an unscheduled kernel without a record."""
+        return None
 
     @property
     def has_ansor(self) -> bool:
@@ -175,6 +183,69 @@ class ApplyHistoryBest(DispatchContext):
         if self.include_compatible:
             return self.records.has_ansor
         return self.records.has_shapes(target, dims)
+
+
+class ApplyHistoryBestOrSample(ApplyHistoryBest):
+    """Build kernels from the best records of logs, and those without one from random schedules.
+
+    A kernel is sampled once; its source is "auto_scheduler:<sample>:1", "...:2" and so on. Records
+    of smaller shapes serve their multiples.
+
+    Parameters
+    ----------
+    records : path, iterable of paths and Records, or None
+    sample_simple_workloads : bool
+        Sample kernels without a reduction too.
+    cost_model_file : None
+        Only measuring tells candidates apart.
+    num_measure : int
+        Candidates of each kernel that are measured, of which the fastest is kept; by default none
+        is, and any valid one is taken.
+
+    Raises
+    ------
+    RecordError
+        A file that can't be read or has no record at all, a cost model, or a package that tuning
+        needs is not installed.
+    """
+
+    def __init__(
+        self,
+        records: Records | None,
+        sample_simple_workloads: bool = False,
+        cost_model_file: str | os.PathLike | None = None,
+        num_measure: int = -1,
+    ) -> None:
+        from .search.scheduler import check_installed
+
+        if cost_model_file is not None:
+            raise RecordError(
+                "cost_model_file is not supported; give num_measure, and the fastest of so many "
+                "candidates is kept"
+            )
+        check_installed("cloudpickle", "psutil")
+        super().__init__([] if records is None else records, include_compatible=True)
+        self.sample_simple_workloads = sample_simple_workloads
+        self.num_measure = num_measure
+        self._samples: dict[tuple[LogTarget, str], Record | None] = {}
+
+    def find(self, target: LogTarget, workload_key: str) -> Record | None:
+        found = super().find(target, workload_key)
+        return self._samples.get((target, workload_key)) if found is None else found
+
+    def sample(self, target: Target, func: PrimFunc) -> Record | None:
+        """A random schedule; None for a kernel without a reduction, or if none is valid."""
+        from .search.sample import sample
+        from .task import SearchTask, has_reduction
+
+        if not self.sample_simple_workloads and not has_reduction(func):
+            return None
+        task = SearchTask(func, target=target)
+        place = (log_target(target), task.workload_key)
+        if place not in self._samples:
+            source = f"auto_scheduler:<sample>:{len(self._samples) + 1}"
+            self._samples[place] = sample(task, self.num_measure, source)
+        return self._samples[place]
 
 
 _ROOT = FallbackContext()

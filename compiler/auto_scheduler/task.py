@@ -28,6 +28,8 @@ from .workload import workload_key as key_of
 from .workload_registry import make_workload_key, tensors_of
 
 if TYPE_CHECKING:
+    from .ansor.record import AnsorRecord
+    from .record import AnyRecord
     from .search.options import TuningOptions
 
 logger = logging.getLogger("baton.auto_scheduler")
@@ -93,6 +95,8 @@ class SearchTask:
     func : PrimFunc
     workload_key : str
         Under which records of it are kept.
+    registered_key : str or None
+        Name and arguments of the registered workload, under which Ansor kept records.
     target : Target
     flop_ct : float
         Floating-point operations of one call; 0 when TVM can't tell.
@@ -125,9 +129,14 @@ class SearchTask:
         weight: int = 1,
         origin: Origin | None = None,
     ) -> None:
-        self.func = func if isinstance(func, PrimFunc) else _compute(
-            func, args, compute_dag, workload_key
-        )  # fmt: skip
+        self.registered_key: str | None = None
+        if isinstance(func, PrimFunc):
+            self.func = func
+        else:
+            if compute_dag is None:
+                self.registered_key = _registered(func, args, workload_key)
+                compute_dag = tensors_of(self.registered_key)
+            self.func = tvm.te.create_prim_func(list(compute_dag))
         self.workload_key = key_of(self.func)
         self.target = targets.parse(target, target_host)
         if hardware_params is not None:
@@ -183,10 +192,14 @@ class SearchTask:
         RecordError
             The log has no schedule of this task.
         """
-        from .record import replay
+        from .record import Record, replay
 
-        scheduled = replay(self._best(log_file, include_compatible), self.func, self.target)
-        return tvm.s_tir.Schedule(scheduled), list(scheduled.params)
+        record = self._best(log_file, include_compatible)
+        if isinstance(record, Record):
+            schedule = tvm.s_tir.Schedule(replay(record, self.func, self.target))
+        else:
+            schedule = self._replay_ansor(record)
+        return schedule, list(schedule.mod[ENTRY].params)
 
     def print_best(self, log_file: str | os.PathLike, print_mode: str = "schedule") -> str:
         """The best schedule in a log as text.
@@ -198,6 +211,8 @@ class SearchTask:
         """
         from tvm.s_tir.schedule import Trace
 
+        from .record import Record
+
         if print_mode not in ("schedule", "cuda"):
             raise RecordError(f"print_mode {print_mode!r} is neither 'schedule' nor 'cuda'")
         if print_mode == "cuda":
@@ -206,33 +221,56 @@ class SearchTask:
                 built = tvm.tirx.build(schedule.mod, self.target)
             return str(built.mod.imports[0].inspect_source())
         record = self._best(log_file, False)
+        if not isinstance(record, Record):
+            return str(self._replay_ansor(record).trace)
         schedule = tvm.s_tir.Schedule(tvm.IRModule({ENTRY: canonical(self.func)}))
         with self.target:
             Trace.apply_json_to_schedule(record.trace, schedule)
         return str(schedule.trace)
 
-    def _best(self, log_file: str | os.PathLike, include_compatible: bool) -> Any:
-        from .record import Record, load_best_record
+    def _best(self, log_file: str | os.PathLike, include_compatible: bool) -> AnyRecord:
+        """Baton's record or Ansor's, whichever is faster."""
+        from .record import load_best_record
 
-        record = load_best_record(
-            log_file, self.workload_key, self.target, include_compatible, tuned=True
-        )
-        if not isinstance(record, Record):
+        keys = [self.workload_key]
+        if self.registered_key is not None:
+            keys.append(self.registered_key)
+        found = [
+            record
+            for key in keys
+            if (record := load_best_record(
+                log_file, key, self.target, include_compatible, tuned=True
+            )) is not None
+        ]  # fmt: skip
+        if not found:
             raise RecordError(f"{os.fspath(log_file)} has no schedule of {self}")
-        return record
+        return min(found, key=lambda record: record.cost)
+
+    def _replay_ansor(self, record: AnsorRecord) -> tvm.s_tir.Schedule:
+        """The task's function as a record of TVM's old auto_scheduler schedules it.
+
+        Raises
+        ------
+        RecordError
+            A step does not fit the function.
+        """
+        from .ansor.dag import read_dag
+        from .ansor.replay import replay
+
+        try:
+            return replay(read_dag(self.func), record.steps, same_extents=False).schedule
+        except RecordError as error:
+            name = record.source.partition(":")[2]
+            raise RecordError(f"{name}: can't be replayed: {error}") from error
 
 
-def _compute(
-    func: Any, args: Sequence[Any] | None, tensors: Sequence[Any] | None, key: str | None
-) -> PrimFunc:
-    """The unscheduled function of a workload."""
-    if tensors is None:
-        if key is None:
-            if func is None:
-                raise RecordError("a task needs a function with its arguments, or a workload key")
-            key = make_workload_key(func, args or ())
-        tensors = tensors_of(key)
-    return tvm.te.create_prim_func(list(tensors))
+def _registered(func: Any, args: Sequence[Any] | None, key: str | None) -> str:
+    """Key of a registered workload."""
+    if key is not None:
+        return key
+    if func is None:
+        raise RecordError("a task needs a function with its arguments, or a workload key")
+    return make_workload_key(func, args or ())
 
 
 def with_attributes(target: Target, attributes: Mapping[str, Any]) -> Target:

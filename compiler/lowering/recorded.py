@@ -90,7 +90,10 @@ def _replayable_record(
         match = replayed.find(kernel, key, target)
         if match is not None:
             source.auto_scheduler_queries.note(key, match.record.source)
-        return match
+            return match
+        record = source.auto_scheduler_sample(target, kernel.func, key)
+        if record is None:
+            return None
     if record.untuned:  # nothing that was tried is faster than what the kernel gets anyway
         return None
     try:

@@ -4,6 +4,7 @@
     none                               True    TOPI; config shipped with Baton, or fallback values
     autotvm.apply_history_best         True    TOPI; config from the log, else as above
     auto_scheduler.ApplyHistoryBest    False   its record; without one its TOPI schedule
+    auto_scheduler....OrSample         False   its record; without one a random schedule
     both                               False   its record, then TOPI with the AutoTVM config
     inside extract_tasks               False   none
 
@@ -14,6 +15,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any
+
+from tvm.target import Target
+from tvm.tirx import PrimFunc
 
 from schedules.config import ConfigEntity
 
@@ -44,6 +48,7 @@ class QueryCount:
             self.missing.add(workload)
         else:
             self.found[workload] = source
+            self.missing.discard(workload)
 
 
 @dataclass(frozen=True)
@@ -120,3 +125,14 @@ class ScheduleSource:
         record = auto_scheduler.query_contexts(self._auto_scheduler, target, workload_key)
         self.auto_scheduler_queries.note(workload_key, None if record is None else record.source)
         return record
+
+    def auto_scheduler_sample(
+        self, target: Target, func: PrimFunc, workload_key: str
+    ) -> Record | None:
+        """What a context makes up for the unscheduled kernel, which has no record, or None."""
+        for context in self.record_contexts:
+            record = context.sample(target, func)
+            if record is not None:
+                self.auto_scheduler_queries.note(workload_key, record.source)
+                return record
+        return None

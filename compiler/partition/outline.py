@@ -269,11 +269,11 @@ class _Outlined:
             self._inner[expr] = self._input(expr, (), expr.ty)
             return self._inner[expr]
         if isinstance(expr, Call):
-            arguments = [self._inside(argument) for argument in expr.args]
+            arguments = [self._inside(argument) for argument in expr.args[:]]
             callee = self._inside(expr.op) if isinstance(expr.op, Var) else expr.op
             return Call(callee, arguments, expr.attrs, expr.ty_args, expr.span, expr.ty)
         if isinstance(expr, Tuple):
-            return Tuple([self._inside(part) for part in expr.fields])
+            return Tuple([self._inside(part) for part in expr.fields[:]])
         if isinstance(expr, TupleGetItem):
             return TupleGetItem(self._inside(expr.tuple_value), expr.index)
         if self._lift_constants and isinstance(expr, GenericConst):

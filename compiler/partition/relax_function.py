@@ -125,7 +125,7 @@ class RelaxFunction:
 
     def reads(self, index: int) -> list[Any]:
         """Variables that a binding reads, repetitions included."""
-        return list(variables(self.bindings[index].value))
+        return variables(self.bindings[index].value)
 
     def sources(self, expr: Any) -> Iterator[Any]:
         """Variables that an expression reads, transparent bindings seen through."""
@@ -163,19 +163,27 @@ class RelaxFunction:
         return self.index_of.get(self.entry(self.bindings[index].var)[0])
 
 
-def variables(expr: Any) -> Iterator[Any]:
+def variables(expr: Any) -> list[Any]:
     """Relax variables that an expression reads, in order, repetitions included."""
     if type(expr) in _VARIABLES:  # first, and much faster than isinstance
-        yield expr
-    elif isinstance(expr, Call):
+        return [expr]
+    if isinstance(expr, Call):
+        # A slice makes a list in one step; iterating over TVM's arrays checks every index.
+        operands = expr.args[:]
         if isinstance(expr.op, Var):
-            yield expr.op
-        for argument in expr.args:
-            yield from variables(argument)
+            operands.insert(0, expr.op)
     elif isinstance(expr, Tuple):
-        for field in expr.fields:
-            yield from variables(field)
+        operands = expr.fields[:]
     elif isinstance(expr, TupleGetItem):
-        yield from variables(expr.tuple_value)
+        return variables(expr.tuple_value)
     elif isinstance(expr, (relax.If, relax.Function, relax.SeqExpr)):
-        yield from relax.analysis.free_vars(expr)
+        return list(relax.analysis.free_vars(expr))
+    else:
+        return []
+    found: list[Any] = []
+    for operand in operands:
+        if type(operand) in _VARIABLES:
+            found.append(operand)
+        else:
+            found += variables(operand)
+    return found

@@ -126,7 +126,7 @@ class RelaxGraph:
             op, inputs = "match_cast", self.entries(binding.value)
         elif isinstance(binding.value, Call):
             op, attrs = self._operator(binding.value)
-            for position, argument in enumerate(binding.value.args):
+            for position, argument in enumerate(binding.value.args[:]):
                 known = self._entries.get(argument)
                 if known:  # a parameter or what an operation yields, not seen through anything
                     inputs += known
@@ -173,7 +173,7 @@ def _describe(ty: Any) -> tuple[str, str]:
     shape = ty.shape
     text = ""
     if isinstance(shape, relax.ShapeExpr):
-        sizes = (size.value if type(size) is IntImm else size for size in shape.values)
+        sizes = (size.value if type(size) is IntImm else size for size in shape.values[:])
         text = f"[{', '.join(map(str, sizes))}]"
     return text, str(ty.dtype) if ty.dtype is not None else ""
 

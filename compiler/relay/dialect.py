@@ -46,6 +46,11 @@ def operator(name: str) -> tvm.ir.Op:
 _REGISTERED: set[str] = set()
 
 
+def in_use() -> bool:
+    """Whether this process has made a call of any Relay operator: costs nothing to ask."""
+    return bool(_REGISTERED)
+
+
 def is_relay(expr: Any) -> bool:
     """Whether an expression is a call of a Relay operator."""
     return isinstance(expr, relax.Call) and relay_name(expr) != ""

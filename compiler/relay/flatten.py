@@ -57,6 +57,8 @@ def _with_public_main(mod: tvm.IRModule) -> tvm.IRModule:
 
 def _has_relay(function: relax.Function) -> bool:
     found = False
+    if not dialect.in_use():
+        return found
 
     def look(expr: Any) -> None:
         nonlocal found

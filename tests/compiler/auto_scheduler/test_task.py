@@ -11,10 +11,22 @@ import tvm
 from tvm import relax, te, topi
 from tvm.target import Target
 
-from compiler.auto_scheduler import dispatcher, extract_tasks
+from compiler.auto_scheduler import (
+    dispatcher,
+    extract_tasks,
+    make_workload_key,
+    register_workload,
+    save_records,
+)
+from compiler.auto_scheduler.ansor.record import AnsorRecord
 from compiler.auto_scheduler.record import workload_key
-from compiler.auto_scheduler.task import HardwareParams, has_reduction, tasks_of_kernels
-from compiler.errors import TargetError
+from compiler.auto_scheduler.task import (
+    HardwareParams,
+    SearchTask,
+    has_reduction,
+    tasks_of_kernels,
+)
+from compiler.errors import RecordError, TargetError
 
 CPU = Target({"kind": "llvm", "mcpu": "x86-64-v3"})
 
@@ -147,3 +159,64 @@ def test_unknown_target_is_a_target_error(module):
         extract_tasks(module, None, "toaster")
     with pytest.raises(TargetError):
         extract_tasks(module, None, "llvm", other_targets=["toaster"])
+
+
+@register_workload("test_task.product", override=True)
+def product(shape, columns):
+    x, w = te.placeholder(shape, name="x"), te.placeholder((shape[1], columns), name="w")
+    k = te.reduce_axis((0, shape[1]), name="k")
+    out = te.compute(
+        (shape[0], columns), lambda i, j: te.sum(x[i, k] * w[k, j], axis=k), name="out"
+    )
+    return [x, w, out]
+
+
+# Rows and columns in tiles of 4 and 8; rows' tiles in parallel, columns of a tile in a vector.
+TILED = [
+    ["SP", 2, 0, 16, [4], 1], ["SP", 2, 2, 32, [8], 1], ["RE", 2, [0, 2, 4, 1, 3]],
+    ["AN", 2, 0, 3], ["AN", 2, 4, 2],
+]  # fmt: skip
+
+
+def ansor_record(key, seconds, steps=TILED):
+    return AnsorRecord(key, "llvm -keys=cpu", steps, (seconds,))
+
+
+def test_a_log_of_the_old_auto_scheduler_schedules_a_registered_workload(tmp_path):
+    log = tmp_path / "ansor.json"
+    key = '["test_task.product", [16, 8], 32]'
+    assert make_workload_key("test_task.product", ((16, 8), 32)) == key
+    other_tile = [["SP", 2, 0, 16, [2], 1], *TILED[1:]]
+    save_records(log, [
+        ansor_record(key, 2e-6, other_tile), ansor_record(key, 1e-6),
+        ansor_record('["test_task.product", [16, 8], 64]', 1e-9, []),
+        ansor_record('["test_task.other", [16, 8], 32]', 1e-9, []),
+    ])  # fmt: skip
+    task = SearchTask("test_task.product", args=((16, 8), 32), target=CPU)
+    schedule, args = task.apply_best(log)
+    assert [str(arg.name) for arg in args] == ["x", "w", "out"]
+    kinds = [
+        (int(schedule.get(loop).extent), schedule.get(loop).kind)
+        for loop in schedule.get_loops(schedule.get_sblock("out_update"))
+    ]
+    parallel, vectorized = tvm.tirx.ForKind.PARALLEL, tvm.tirx.ForKind.VECTORIZED
+    assert kinds == [(4, parallel), (4, 0), (8, 0), (4, 0), (8, vectorized)]
+
+    x, w = (np.random.rand(*shape).astype("float32") for shape in ((16, 8), (8, 32)))
+    out = tvm.runtime.empty((16, 32), "float32")
+    tvm.compile(schedule.mod, CPU)(tvm.runtime.tensor(x), tvm.runtime.tensor(w), out)
+    np.testing.assert_allclose(out.numpy(), x @ w, rtol=1e-5)
+    assert "sch.vectorize" in task.print_best(log)
+
+    with pytest.raises(RecordError, match="has no schedule of"):
+        SearchTask("test_task.product", ((16, 8), 16), target=CPU).apply_best(log)
+    with pytest.raises(RecordError, match="has no schedule of"):
+        SearchTask("test_task.product", ((16, 8), 32), target="cuda -arch=sm_90").apply_best(log)
+
+
+def test_a_record_of_another_compute_under_the_workloads_name_is_named(tmp_path):
+    log = tmp_path / "ansor.json"
+    save_records(log, [ansor_record('["test_task.product", [16, 8], 32]', 1e-6, [["CI", 7]])])
+    task = SearchTask("test_task.product", ((16, 8), 32), target=CPU)
+    with pytest.raises(RecordError, match=r"ansor\.json:1: can't be replayed: .*7"):
+        task.apply_best(log)

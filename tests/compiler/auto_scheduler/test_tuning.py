@@ -19,8 +19,9 @@ from compiler.auto_scheduler.record import Record, load_best_record, replay
 from compiler.auto_scheduler.search.callbacks import LogEstimatedLatency
 from compiler.auto_scheduler.search.scheduler import TaskScheduler
 from compiler.auto_scheduler.task import SearchTask
-from compiler.auto_scheduler.workload import workload_key
+from compiler.auto_scheduler.workload import canonical, workload_key
 from compiler.errors import RecordError
+from compiler.runtime import graph_executor
 
 needs_tune = pytest.mark.skipif(
     not all(map(importlib.util.find_spec, ("cloudpickle", "psutil", "xgboost"))),
@@ -175,3 +176,85 @@ def test_missing_package_is_named_before_anything_starts(tmp_path, monkeypatch):
     task = SearchTask("test_tuning.matmul", (4, 8, 16), target=CPU)
     with pytest.raises(RecordError, match=r"xgboost.*baton-tvm\[tune\]"):
         task.tune(options(tmp_path / "log.json", 2))
+
+
+def build_and_compare(mod, context):
+    """The build's kernels with a product, after its numbers were compared."""
+    with context:
+        library = relay.build(mod, CPU)
+    x = np.linspace(-1, 1, 64, dtype="float32").reshape(4, 16)
+    weight = np.arange(512, dtype="float32").reshape(16, 32) / 512
+    module = graph_executor.GraphModule(library["default"](tvm.cpu()))
+    module.run(x=x)
+    expected = np.maximum(x @ weight, 0)
+    np.testing.assert_allclose(module.get_output(0).numpy(), expected, rtol=1e-4, atol=1e-6)
+    return [kernel for kernel in library.report.kernels if "matmul" in kernel.operators]
+
+
+@needs_tune
+def test_a_kernel_without_a_record_is_sampled_once_and_its_source_says_so(monkeypatch):
+    from compiler.auto_scheduler.search import sample as sampling
+
+    drawn, draw = [], sampling.samples
+    monkeypatch.setattr(
+        sampling, "samples", lambda task, *more: drawn.append(task) or draw(task, *more)
+    )
+    context = auto_scheduler.ApplyHistoryBestOrSample(None)
+    for _ in range(2):
+        (kernel,) = build_and_compare(dense_module(), context)
+        assert kernel.source == "auto_scheduler:<sample>:1"
+    assert len(drawn) == 1
+    sampled = context.query(CPU, drawn[0].workload_key)
+    assert sampled.costs == () and "SamplePerfectTile" in str(sampled.trace)
+
+
+@needs_tune
+def test_a_record_goes_before_a_sample_and_simple_kernels_are_sampled_when_asked():
+    task = SearchTask("test_tuning.matmul", (4, 8, 16), target=CPU)
+    known = Record(task.workload_key, {"kind": "llvm"}, [[], []], (1.0,))
+    context = auto_scheduler.ApplyHistoryBestOrSample([known])
+    assert context.query(CPU, task.workload_key) is known
+
+    x = te.placeholder((64,), name="x")
+    simple = te.create_prim_func([x, te.compute((64,), lambda i: x[i] + 1, name="out")])
+    assert context.sample(CPU, simple) is None
+    asked = auto_scheduler.ApplyHistoryBestOrSample(None, sample_simple_workloads=True)
+    assert asked.sample(CPU, simple).source == "auto_scheduler:<sample>:1"
+
+
+@needs_tune
+def test_the_fastest_of_the_measured_samples_is_kept(monkeypatch):
+    from compiler.auto_scheduler.search import sample as sampling
+    from compiler.measure.candidate import MeasureErrorNo
+
+    measured = []
+
+    class Runner(auto_scheduler.LocalRunner):
+        """Measures once; the last candidate is called the fastest, the first one failed."""
+
+        def __init__(self, min_repeat_ms):
+            super().__init__(timeout=60, number=1, min_repeat_ms=0)
+
+        def run(self, candidates, builds):
+            results = super().run(candidates, builds)
+            assert all(result.is_right for result in results)
+            costs = [(1.0 / (1 + index),) for index in range(len(results))]
+            measured.extend(candidates)
+            failed = results[0]._replace(costs=(0.0,), error_no=MeasureErrorNo.RUNTIME_DEVICE)
+            return [failed] + [r._replace(costs=c) for r, c in zip(results[1:], costs[1:])]
+
+    monkeypatch.setattr(sampling, "LocalRunner", Runner)
+    context = auto_scheduler.ApplyHistoryBestOrSample(None, num_measure=3)
+    task = SearchTask("test_tuning.matmul", (4, 8, 16), target=CPU)
+    best = context.sample(CPU, task.func)
+    assert len(measured) == 3 and best.costs == (1 / 3,)
+    expected = tvm.ir.load_json(measured[-1].text)["main"]
+    tvm.ir.assert_structural_equal(canonical(replay(best, task.func, CPU)), canonical(expected))
+
+
+def test_sampling_refuses_a_cost_model_and_names_a_missing_package(monkeypatch):
+    with pytest.raises(RecordError, match="num_measure"):
+        auto_scheduler.ApplyHistoryBestOrSample(None, cost_model_file="model.bin")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(RecordError, match=r"psutil.*baton-tvm\[tune\]"):
+        auto_scheduler.ApplyHistoryBestOrSample(None)
