@@ -20,7 +20,7 @@ __getattr__ = lazy_attributes(
                 "autotvm",
                 "gluon",
                 "legacy",
-            "partition",
+                "partition",
                 "relay",
                 "runtime",
                 "symbol",
