@@ -69,6 +69,25 @@ class HardwareParams:
         return with_attributes(target, given)
 
 
+@dataclass(frozen=True)
+class ComputeDAG:
+    """What a task computes, for those who print it.
+
+    Attributes
+    ----------
+    func : PrimFunc
+        The unscheduled compute.
+    flop_ct : float
+        Floating-point operations of one call.
+    """
+
+    func: PrimFunc
+    flop_ct: float
+
+    def __str__(self) -> str:
+        return str(self.func.script())
+
+
 class SearchTask:
     """One kernel to tune.
 
@@ -150,6 +169,11 @@ class SearchTask:
     def flop_ct(self) -> float:
         """Floating-point operations of one call; 0 when TVM can't tell."""
         return _flops(self.func)
+
+    @property
+    def compute_dag(self) -> ComputeDAG:
+        """The compute, as scripts print it."""
+        return ComputeDAG(self.func, self.flop_ct)
 
     def __str__(self) -> str:
         return f"{self.desc or self.workload_key} on {targets.to_cli(self.target)}"

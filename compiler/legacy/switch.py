@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import sys
 from types import ModuleType
 from typing import Any
@@ -105,7 +106,8 @@ def _device(dev_type: Any, dev_id: int = 0) -> Any:
     if isinstance(dev_type, tvm.target.Target):
         dev_type = str(dev_type.kind.name)
     if isinstance(dev_type, str):
-        kind = dev_type.split()[0]
+        is_json = dev_type.startswith("{")  # what str(target) is today
+        kind = json.loads(dev_type)["kind"] if is_json else dev_type.split()[0]
         dev_type = _DEVICE_OF_KIND.get(kind, "cuda" if kind == "gpu" else kind)
     return _new_device(dev_type, dev_id)
 

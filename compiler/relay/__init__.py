@@ -8,7 +8,18 @@ _EXPRESSIONS = (
     *("Expr", "Var", "Constant", "GlobalVar"),
 )
 _TYPES = ["Any", "TensorType", "TupleType", "FuncType", "Type", "scalar_type"]
-_PACKAGES = ["analysis", "build_module", "expr", "function", "op", "qnn", "testing", "ty", "vm"]
+_PACKAGES = [
+    "analysis",
+    "build_module",
+    "data_dep_optimization",
+    "expr",
+    "function",
+    "op",
+    "qnn",
+    "testing",
+    "ty",
+    "vm",
+]
 
 __getattr__ = lazy_attributes(
     __name__,

@@ -80,7 +80,8 @@ def test_a_registered_workload_is_a_task_by_name_by_function_and_by_key():
     by_name = SearchTask("test_tuning.matmul", (4, 8, 16), target=CPU)
     by_key = SearchTask(workload_key=key, target=CPU)
     assert by_name.workload_key == by_key.workload_key == workload_key(by_name.func)
-    assert by_name.flop_ct == 2 * 4 * 8 * 16
+    assert by_name.flop_ct == by_name.compute_dag.flop_ct == 2 * 4 * 8 * 16
+    assert "T.grid(4, 8, 16)" in str(by_name.compute_dag)
 
 
 def test_workloads_that_are_unknown_or_registered_twice_are_refused():

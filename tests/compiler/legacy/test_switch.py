@@ -91,6 +91,8 @@ def test_arrays_have_their_old_methods(old_names):
 )
 def test_a_device_may_be_named_by_a_target(old_names, text, device):
     assert tvm.device(text, 0) == getattr(tvm, device)(0)
+    if device == "cpu":
+        assert tvm.device(str(tvm.target.Target(text)), 0) == tvm.cpu(0)
 
 
 def test_target_strings_with_options_are_read(old_names):
