@@ -241,6 +241,11 @@ def with_num_cores(target: Target) -> Target:
     return with_attributes(target, {"num-cores": len(os.sched_getaffinity(0))})
 
 
+def random_state(seed: int | None) -> int:
+    """A seed as MetaSchedule takes it; -1 for a different one each time."""
+    return -1 if seed is None else seed
+
+
 # Ansor's parameters of the evolutionary search, and MetaSchedule's.
 _PARAMETERS = {
     "eps_greedy": "eps_greedy",
@@ -281,6 +286,6 @@ def _context(task: SearchTask, strategy: Any, seed: int | None) -> Any:
         space_generator="post-order-apply",
         search_strategy=strategy,
         task_name=task.desc,
-        rand_state=-1 if seed is None else seed,
+        rand_state=random_state(seed),
         num_threads=len(os.sched_getaffinity(0)),
     ).clone()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
+import logging
 import math
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -189,7 +191,9 @@ class TaskScheduler:
         observer = engine.Observer(self.tasks, self._after_round)
         strategy = (
             ms.task_scheduler.GradientBased(
-                alpha=self.alpha, window_size=self.backward_window_size, seed=_seed(seed)
+                alpha=self.alpha,
+                window_size=self.backward_window_size,
+                seed=engine.random_state(seed),
             )
             if self.strategy == "gradient"
             else ms.task_scheduler.RoundRobin()
@@ -253,22 +257,16 @@ def _cost_model(policy: str | Sequence[SketchPolicy]) -> str:
     return "random" if "random" in kinds else "xgb"
 
 
-def _seed(seed: int | None) -> int:
-    return -1 if seed is None else seed
-
-
-class _quiet:
+@contextmanager
+def _quiet() -> Iterator[None]:
     """MetaSchedule prints its own tables to its logger; this package prints one."""
-
-    def __enter__(self) -> None:
-        import logging
-
-        self.logger = logging.getLogger("tvm.s_tir.meta_schedule")
-        self.level = self.logger.level
-        self.logger.setLevel(logging.WARNING)
-
-    def __exit__(self, *_: object) -> None:
-        self.logger.setLevel(self.level)
+    logger = logging.getLogger("tvm.s_tir.meta_schedule")
+    level = logger.level
+    logger.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 def check_installed(*packages: str) -> None:

@@ -67,7 +67,10 @@ def symbols(folder: pathlib.Path) -> list[Any]:
     found = [json.loads(path.read_text()) for path in sorted(folder.glob("*-symbol.json"))]
     for path in sorted(folder.glob("a*.json")):
         found.append(json.loads(path.read_text())["runs"]["plain"]["partitioned_symbol"])
-    return [*found, json.loads((folder / "c18_block_foreach.json").read_text())["symbol"]]
+    return [
+        *found,
+        json.loads((folder / "c_deferred" / "c18_block_foreach.json").read_text())["symbol"],
+    ]
 
 
 def use_symbol(text: str | bytes) -> bool:

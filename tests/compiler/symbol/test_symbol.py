@@ -56,7 +56,7 @@ def test_a_partitioned_symbol_keeps_its_subgraphs_and_lists(case, run, oracle):
 
 
 def test_a_control_flow_node_keeps_its_body(oracle):
-    record = json.loads((oracle / "c18_block_foreach.json").read_text())["symbol"]
+    record = json.loads((oracle / "c_deferred" / "c18_block_foreach.json").read_text())["symbol"]
     assert json.loads(Symbol.loads(json.dumps(record)).tojson())["nodes"] == record["nodes"]
 
 

@@ -67,8 +67,8 @@ def test_foreach_puts_data_states_and_the_rest_where_the_locations_say() -> None
 
 
 def test_foreach_of_mxnet_2_goes_by_the_names_of_its_variables() -> None:
-    record = json.loads((FOLDER / "c18_block_foreach.json").read_text())
-    with np.load(FOLDER / "c18_block_foreach.npz") as values:
+    record = json.loads((FOLDER / "c_deferred" / "c18_block_foreach.json").read_text())
+    with np.load(FOLDER / "c_deferred" / "c18_block_foreach.npz") as values:
         inputs = {key[3:]: values[key] for key in values if key.startswith("in:")}
         expected = [values[f"out:{i}"] for i in range(2)]
     symbol = Symbol.loads(json.dumps(record["symbol"]))
