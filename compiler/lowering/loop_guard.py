@@ -24,6 +24,8 @@ import tvm_ffi
 from tvm import tirx
 from tvm.ir import Call, Op, TensorLoad
 
+from .prefetch import insert_prefetches
+
 PIPELINE = "baton"
 """Name under which this module registers TVM's TIR pipeline with the pass in it."""
 
@@ -36,7 +38,7 @@ def _pipeline() -> tuple[Any, Any, Any]:
     lower, finalize_host, finalize_device = tirx.get_tir_pipeline("default")
 
     def guard_and_finalize_host() -> tvm.transform.Pass:
-        return tvm.transform.Sequential([guard_loops(), finalize_host()])
+        return tvm.transform.Sequential([guard_loops(), insert_prefetches(), finalize_host()])
 
     return lower, guard_and_finalize_host, finalize_device
 

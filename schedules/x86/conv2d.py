@@ -7,9 +7,11 @@ against the packed weights.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from typing import Any
 
-from tvm import s_tir, te, tirx
+from tvm import DataType, s_tir, te, tirx
 from tvm.target import Target
 
 from ..anchor import anchor_config, find_anchor, inline_around, sblocks
@@ -18,11 +20,14 @@ from ..conv2d import Conv2dWorkload, pad_data
 from ..rules import register_anchor_rule
 from ..strategy import Implementation, anchor_attrs, register
 from .machine import Machine
+from .prefetch import stream_panels
 
 DIRECT = "conv2d_direct.x86"
 
 # Registers that a tile leaves free besides one for each vector of packed weights.
 SPARE_REGISTERS = 2
+# Cycles from a multiply-add to one that needs its result.
+FMA_LATENCY = 4
 # Narrowest channel block: a quarter of an AVX-512 register, the whole of an SSE one.
 MIN_BLOCK = 4
 # Below this many multiply-adds a kernel runs on one thread: waking the pool costs more.
@@ -44,19 +49,11 @@ def pack_weight(ops: Any, weight: Any, config: ConfigEntity, ic_block: int) -> A
     return ops.transpose(ops.reshape(weight, shape), (0, 2, 4, 5, 3, 1))
 
 
-def compute(
-    w: Conv2dWorkload, config: ConfigEntity, rule: str, data: Any, weight: Any, tile_ow: int = 1
-) -> Any:
-    """data (N, IC/ib, H, W, ib) or (N, IC, H, W), weight as packed -> (N, OC/ob, OH, OW, ob).
-
-    Rows are computed in whole tiles of `tile_ow` pixels: a guard in the inner loop would cost
-    more than the pixels beyond the row, which read zeros and are cropped.
-    """
+def compute(w: Conv2dWorkload, config: ConfigEntity, rule: str, data: Any, weight: Any) -> Any:
+    """data (N, IC/ib, H, W, ib) or (N, IC, H, W), weight as packed -> (N, OC/ob, OH, OW, ob)."""
     ic_block, oc_block = int(weight.shape[4]), int(weight.shape[5])
     in_per_group, out_per_group = w.in_channels // w.groups, w.out_channels // w.groups
-    beyond = -w.out_width % tile_ow
-    top, left, bottom, right = w.padding
-    padded = pad_data(data, (top, left, bottom, right + beyond * w.strides[1]))
+    padded = pad_data(data, w.padding)
     (sh, sw), (dh, dw) = w.strides, w.dilation
     ic = te.reduce_axis((0, int(weight.shape[1]) * ic_block), "ic")
     kh = te.reduce_axis((0, w.kernel[0]), "kh")
@@ -68,9 +65,8 @@ def compute(
             return padded[n, first + ic, y, x]
         return padded[n, first // ic_block + ic // ic_block, y, x, ic % ic_block]
 
-    chunks = weight.shape[0]
-    conv = te.compute(
-        (w.batch, chunks, w.out_height, w.out_width + beyond, oc_block),
+    return te.compute(
+        (w.batch, weight.shape[0], w.out_height, w.out_width, oc_block),
         lambda n, oc, oh, ow, o: te.sum(
             read(n, oc, oh * sh + kh * dh, ow * sw + kw * dw).astype(w.out_dtype)
             * weight[oc, ic // ic_block, kh, kw, ic % ic_block, o].astype(w.out_dtype),
@@ -78,13 +74,6 @@ def compute(
         ),
         name="conv2d_NCHWc",
         attrs=anchor_attrs(rule, config),
-    )
-    if not beyond:
-        return conv
-    return te.compute(
-        (w.batch, chunks, w.out_height, w.out_width, oc_block),
-        lambda n, oc, oh, ow, o: conv[n, oc, oh, ow, o],
-        name="conv2d_crop",
     )
 
 
@@ -129,6 +118,9 @@ class DirectConv2d(s_tir.dlight.ScheduleRule):
             ic_chunk, kh, kw, ic
               unrolled oc_chunks, tile_ow; vector lanes: fma
             epilogue of the tile
+
+    A last tile that is narrower has code of its own: guards in the reduction would keep the tile
+    out of registers, and whole tiles would compute pixels that nobody reads.
     """
 
     def apply(self, func: tirx.PrimFunc, target: Target, tunable: bool) -> s_tir.Schedule | None:
@@ -144,8 +136,12 @@ class DirectConv2d(s_tir.dlight.ScheduleRule):
         pad = names.get("data_pad")
 
         n, oc, oh, ow, lane = blocked_loops(sch, out)
-        macs = _macs(sch, anchor)
+        macs = _extent(sch, sch.get_loops(anchor))
+        out_rows = int(sch.get(oh).extent)
+        is_ragged = int(sch.get(ow).extent) % tile_ow > 0
         ow_outer, ow_inner = sch.split(ow, [None, tile_ow])
+        if is_ragged:
+            sch.annotate(ow_outer, "pragma_loop_partition_hint", 1)
         oc_outer, oc_inner = sch.split(oc, [None, oc_chunks])
         if outer:
             sch.reorder(n, oc_outer, oh, ow_outer, oc_inner, ow_inner, lane)
@@ -171,6 +167,12 @@ class DirectConv2d(s_tir.dlight.ScheduleRule):
         sch.vectorize(lane)
         sch.unroll(ow_inner)
         sch.unroll(oc_inner)
+        weights = sch.get(anchor).reads[1].source
+        if outer and _bytes(weights) > Machine.from_target(target).l2_bytes // 2:
+            rows = [(row, out_rows), (ow_outer, int(sch.get(ow_outer).extent))]
+            chunk = _bytes(weights) // int(weights.shape[0])
+            stride = chunk // _extent(sch, reduction)
+            stream_panels(sch, rows, reduction, oc_chunks * chunk, stride)
         sch.decompose_reduction(anchor, reduction[0])
         if pad is not None:
             _schedule_pad(sch, pad, row, outer, macs >= PARALLEL_MACS)
@@ -201,11 +203,12 @@ def _ic_block(sch: Any, anchor: Any) -> int:
     return int(sch.get(anchor).reads[1].source.shape[4])
 
 
-def _macs(sch: Any, anchor: Any) -> int:
-    total = 1
-    for loop in sch.get_loops(anchor):
-        total *= int(sch.get(loop).extent)
-    return total
+def _extent(sch: Any, loops: Iterable[Any]) -> int:
+    return math.prod(int(sch.get(loop).extent) for loop in loops)
+
+
+def _bytes(buffer: Any) -> int:
+    return math.prod(map(int, buffer.shape)) * DataType(str(buffer.dtype)).itemsize
 
 
 # --- fallback ----------------------------------------------------------------------------
@@ -225,9 +228,10 @@ def direct_fallback(w: Conv2dWorkload, target: Target) -> ConfigEntity:
         chunks = max(w.out_channels // w.groups // oc_block, 1)
     tile_ow, oc_chunks = max(
         (
-            (best_tile(w.out_width, tile_pixels(machine, count)), count)
+            (pixels, count)
             for count in (1, 2, 3, 4)
             if chunks % count == 0
+            for pixels in range(min(tile_pixels(machine, count), w.out_width), 0, -1)
         ),
         key=lambda tile: _tile_score(w.out_width, *tile),
     )
@@ -248,14 +252,22 @@ def tile_pixels(machine: Machine, vectors: int) -> int:
 
 
 def _tile_score(out_width: int, tile_ow: int, oc_chunks: int) -> float:
-    """Share of the peak that a register tile can reach.
+    """Multiply-adds per cycle on a row, the last tile of which may be narrower."""
+    whole, rest = divmod(out_width, tile_ow)
+    cycles = whole * _step_cycles(tile_ow, oc_chunks)
+    if rest:
+        cycles += _step_cycles(rest, oc_chunks)
+    return out_width * oc_chunks / cycles
 
-    A core issues two multiply-adds and two loads a cycle; one step of the reduction loads
-    `tile_ow` inputs and `oc_chunks` vectors of weights, and spends about a cycle on the loop.
+
+def _step_cycles(pixels: int, vectors: int) -> float:
+    """Cycles of one step of the reduction on a register tile.
+
+    A core issues two multiply-adds and two loads a cycle and has the result of a multiply-add
+    four cycles later; a step loads `pixels` inputs and `vectors` vectors of weights, and spends
+    about a cycle on the loop.
     """
-    fmas, loads = tile_ow * oc_chunks, tile_ow + oc_chunks
-    useful = out_width / (-(-out_width // tile_ow) * tile_ow)
-    return useful * (fmas / 2) / (max(fmas, loads) / 2 + 1)
+    return max(pixels * vectors / 2, (pixels + vectors) / 2, FMA_LATENCY) + 1
 
 
 def oc_block_of(config: ConfigEntity) -> int:
@@ -283,9 +295,7 @@ register(
         15,
         is_float_conv,
         direct_fallback,
-        lambda w, config, data, weight: compute(
-            w, config, DIRECT, data, weight, config.val("tile_ow")
-        ),
+        lambda w, config, data, weight: compute(w, config, DIRECT, data, weight),
         Conv2dWorkload.autotvm_args,
         pack_weight,
     ),

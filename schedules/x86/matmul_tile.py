@@ -22,6 +22,7 @@ from ..epilogue import Surroundings, inline_epilogue
 from ..matmul import Operand
 from ..strategy import anchor_attrs
 from .machine import Machine
+from .prefetch import stream_panels
 
 PANEL = "matmul_panel"
 
@@ -350,7 +351,11 @@ class TiledMatmul(s_tir.dlight.ScheduleRule):
             sch.compute_at(block, tile_loop, preserve_unit_loops=True)
             _vectorize_last(sch, block, lanes)
         sch.compute_at(anchor, at, preserve_unit_loops=True)
-        _accumulate(sch, anchor, config, lanes)
+        rows, steps = _accumulate(sch, anchor, config, lanes)
+        if "copy_panel" not in config and e.k * e.n * e.item > machine.l2_bytes // 2:
+            stride = config.val("tile_n") * e.item
+            loops = [(loop, int(sch.get(loop).extent)) for loop in (tile_loop, rows)]
+            stream_panels(sch, loops, [steps], block_k * stride, stride)
         for block in parts.before:
             if str(sch.get(block).name_hint) == PANEL:
                 sch.compute_at(block, panel_loop, preserve_unit_loops=True)
@@ -425,7 +430,8 @@ def flatten_rows(sch: Any, parts: Surroundings) -> None:
         sch.transform_block_layout(block, index_map)
 
 
-def _accumulate(sch: Any, anchor: Any, config: ConfigEntity, lanes: int) -> None:
+def _accumulate(sch: Any, anchor: Any, config: ConfigEntity, lanes: int) -> tuple[Any, Any]:
+    """Returns the loop over row tiles and the innermost one of the reduction."""
     i, j, k = sch.get_loops(anchor)[-3:]
     row_tile, ii = sch.split(i, [None, config.val("tile_m")])
     vector, lane = sch.split(j, [None, lanes])
@@ -435,11 +441,12 @@ def _accumulate(sch: Any, anchor: Any, config: ConfigEntity, lanes: int) -> None
         first = k_block
     else:
         sch.reorder(row_tile, k, ii, vector, lane)
-        first = k
+        first = ki = k
     sch.unroll(ii)
     sch.unroll(vector)
     sch.vectorize(lane)
     sch.decompose_reduction(anchor, first)
+    return row_tile, ki
 
 
 def _copy(sch: Any, block: Any, lanes: int) -> None:

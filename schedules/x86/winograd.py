@@ -26,6 +26,7 @@ from ..strategy import Implementation, anchor_attrs, register
 from ..winograd import combine, select
 from .conv2d import best_tile, tile_pixels
 from .machine import Machine
+from .prefetch import stream_panels
 
 NAME = "conv2d_winograd.x86"
 
@@ -70,6 +71,7 @@ _G: dict[int, list[list[float]]] = {
         [0, 0, 1],
     ],
 }
+_ITEM_BYTES = 4  # float32 alone
 STAGES = ("data_pad", "winograd_rows", "winograd_V", "winograd_M", "winograd_columns", "winograd_O")
 
 
@@ -91,6 +93,8 @@ def compute(w: Conv2dWorkload, config: ConfigEntity, data: Any, weight: Any) -> 
     m, block = config.val("m"), int(data.shape[4])
     alpha, oc_tile = m + 2, int(weight.shape[3])
     rows, columns = -(-w.out_height // m), -(-w.out_width // m)
+    # Whole register tiles, since a guard in the inner loop would cost more than their zeros.
+    columns += -columns % config.val("tile_columns")
     top, left, _, _ = w.padding
     n, ic_chunks = w.batch, w.in_channels // block
     oc_chunks = w.out_channels // block
@@ -159,7 +163,7 @@ class Winograd(s_tir.dlight.ScheduleRule):
 
     rows outside (few channels):           channels outside (many):
 
-        parallel n, row_group                  parallel n, ic_chunk, row: V of each tile
+        parallel n, row_group, column_group    parallel n, ic_chunk, row: V of each tile
           pad the rows of the group            parallel n, oc_group
           V of the group                         M of the group's channels
           M of the group                         O and epilogue, tile by tile
@@ -219,8 +223,13 @@ class Winograd(s_tir.dlight.ScheduleRule):
             group = sch.fuse(n, oc_group)
         else:
             row_group, row = sch.split(row, [None, config.val("rows")])
-            sch.reorder(n, row_group, row, tile, c, y, x, lane)
-            group = sch.fuse(n, row_group)
+            if splits_columns(config):
+                column_group, tile = sch.split(tile, [None, config.val("tile_columns")])
+                sch.reorder(n, row_group, column_group, row, tile, c, y, x, lane)
+                group = sch.fuse(n, row_group, column_group)
+            else:
+                sch.reorder(n, row_group, row, tile, c, y, x, lane)
+                group = sch.fuse(n, row_group)
         sch.parallel(group)
         sch.vectorize(lane)
         sch.unroll(x)
@@ -246,6 +255,9 @@ class Winograd(s_tir.dlight.ScheduleRule):
         for loop in (row_inner, tile_inner, vector):
             sch.unroll(loop)
         sch.vectorize(lane)
+        rows = [(loop, int(sch.get(loop).extent)) for loop in (row, tile)]
+        stride = config.val("oc_tile") * _ITEM_BYTES
+        stream_panels(sch, rows, [k], int(sch.get(k).extent) * stride, stride)
         sch.decompose_reduction(product, k)
 
 
@@ -270,9 +282,15 @@ def fallback(w: Conv2dWorkload, target: Target) -> ConfigEntity:
     if tile_columns == columns:
         tile_rows = max(r for r in range(1, rows + 1) if rows % r == 0 and r * columns <= pixels)
 
+    is_ragged = columns % tile_columns > 0
+    columns += -columns % tile_columns
     per_pair = 2 * (m + 2) ** 2  # operations for a tile and a pair of channels
     weight_bytes = 4 * (m + 2) ** 2 * w.in_channels * w.out_channels
     row_bytes = 4 * (m + 2) ** 2 * columns * (w.in_channels + w.out_channels)
+    # Groups of one register tile: where V and M of a row fill more than half of L2, unless the
+    # weights would then come from L3 for each group; and where the last tile of a row is not
+    # whole, since the guard that a longer group needs in the inner loop costs more.
+    is_wide = row_bytes > machine.l2_bytes // 2 and weight_bytes <= machine.l2_bytes
     most = min(max(machine.l2_bytes // 2 // row_bytes, tile_rows), rows)
     group = balanced_group(
         rows,
@@ -299,8 +317,14 @@ def fallback(w: Conv2dWorkload, target: Target) -> ConfigEntity:
             "tile_columns": option(tile_columns),
             "oc_group": option(oc_group),
             "channels_outer": option(weight_bytes > ROWS_OUTSIDE_L2S * machine.l2_bytes),
+            "split_columns": option(is_wide or is_ragged),
         }
     )
+
+
+def splits_columns(config: ConfigEntity) -> bool:
+    """Whether a group is one register tile wide; older records have no such knob."""
+    return "split_columns" in config and bool(config.val("split_columns"))
 
 
 def balanced_group(

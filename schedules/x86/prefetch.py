@@ -1,0 +1,54 @@
+"""Marks on the loops of a product whose weights are streamed from memory.
+
+The weights of one register tile's columns are a panel, contiguous in memory; panels follow each
+other. All row tiles pass over one panel before the next one is needed:
+
+    panel                                      weights + panel * panel_bytes
+      rows                                     row tiles that use the panel
+        steps                                  of the reduction: stride_bytes further each
+          fma
+
+The pass `compiler.lowering.prefetch` lets each step ask for its share of the next panel, so that
+memory is read evenly all the time, not only while the first row tile waits for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+ROWS = "pragma_prefetch_rows"
+STEPS = "pragma_prefetch_steps"
+STRIDE = "pragma_prefetch_stride"
+PANEL = "pragma_prefetch_panel"
+KEYS = (ROWS, STEPS, STRIDE, PANEL)
+
+
+def stream_panels(
+    sch: Any,
+    rows: Sequence[tuple[Any, int]],
+    steps: Sequence[Any],
+    panel_bytes: int,
+    stride_bytes: int,
+) -> None:
+    """Have a product's panels prefetched.
+
+    Parameters
+    ----------
+    sch : tvm.s_tir.Schedule
+    rows : sequence of (loop, extent)
+        Loops over the row tiles of a panel, outermost first. A loop that was fused with outer ones
+        has a larger extent than is given here; its row is the remainder.
+    steps : sequence of loops
+        The reduction, outermost first; the last one has no other loop inside but unrolled ones.
+    panel_bytes : int
+        From one panel to the next.
+    stride_bytes : int
+        From one step to the next.
+    """
+    for loop, extent in rows:
+        sch.annotate(loop, ROWS, extent)
+    for loop in steps[:-1]:
+        sch.annotate(loop, STEPS, int(sch.get(loop).extent))
+    sch.annotate(steps[0], STRIDE, stride_bytes)
+    sch.annotate(steps[-1], PANEL, panel_bytes)
