@@ -36,6 +36,10 @@ class RelayTypeError(RelayError, TypeError):
     """Operands or attributes that do not fit a Relay operator; names it and the types."""
 
 
+class UntypedVariableError(RelayTypeError):
+    """A type is needed that follows from that of a variable, which has none yet."""
+
+
 class UnsupportedRelayOperatorError(RelayError, NotImplementedError):
     """A Relay operator that does not exist or does not apply; names it."""
 
@@ -69,6 +73,10 @@ class PartitionCallbackError(PartitionError):
 
 class BuildError(BatonError, RuntimeError):
     """A module that can't be built: a wrong parameter, or a kernel that does not compile."""
+
+
+class ScheduleError(BuildError, ValueError):
+    """A primitive of a TE schedule that does not fit its stage; names both."""
 
 
 class RecordError(BatonError, ValueError):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,32 +11,61 @@ from .matmul import Operand, broadcast
 
 
 @dataclass(frozen=True)
+class Entry:
+    """One entry along an axis of a tensor: (1, S, 3, H, D)[:, :, index] for q, k or v."""
+
+    axis: int
+    index: int
+    extent: int
+
+
+@dataclass(frozen=True)
 class Heads:
-    """A stack of matrices read in place; the tensor may keep its last two axes as one.
+    """A stack of matrices read in place; the tensor may keep its last axes as one.
 
     Attributes
     ----------
     operand : Operand
         How the matrices lie in the tensor after a reshape that splits its last axis.
-    joined : bool
-        Whether the tensor itself has those two axes as one: (B, S, H * D) for (B, S, H, D).
+    joined : int
+        How many of those axes the tensor itself has as one: 2 for (B, S, H * D) read as
+        (B, S, H, D), 0 for a tensor that is not reshaped.
+    entry : Entry, optional
+        What the matrices are of a tensor with one axis more.
     """
 
     operand: Operand
-    joined: bool = False
+    joined: int = 0
+    entry: Entry | None = None
+
+    @property
+    def split_shape(self) -> tuple[int, ...]:
+        """Shape of the tensor after the reshape."""
+        return self._with_entry(self.operand.stored, lambda entry: entry.extent)
 
     @property
     def tensor_shape(self) -> tuple[int, ...]:
         """Shape of the tensor in memory."""
-        stored = self.operand.stored
-        return (*stored[:-2], stored[-2] * stored[-1]) if self.joined else stored
+        shape = self.split_shape
+        if not self.joined:
+            return shape
+        return (*shape[: -self.joined], math.prod(shape[-self.joined :]))
 
     def index(self, batch: Sequence[Any], row: Any, column: Any) -> tuple[Any, ...]:
         """Index into the tensor; `batch` as in `Operand.index`."""
         stored = self.operand.index(batch, row, column)
+        index = self._with_entry(stored, lambda entry: entry.index)
         if not self.joined:
-            return stored
-        return (*stored[:-2], stored[-2] * self.operand.stored[-1] + stored[-1])
+            return index
+        shape, position = self.split_shape, index[-self.joined]
+        for axis in range(1 - self.joined, 0):
+            position = position * shape[axis] + index[axis]
+        return (*index[: -self.joined], position)
+
+    def _with_entry(self, parts: tuple[Any, ...], own: Callable[[Entry], int]) -> tuple[Any, ...]:
+        if self.entry is None:
+            return parts
+        return (*parts[: self.entry.axis], own(self.entry), *parts[self.entry.axis :])
 
 
 @dataclass(frozen=True)

@@ -26,14 +26,24 @@ class SplitEntity:
 
     size: tuple[int, ...]
 
-    def apply(self, sch: Any, loop: Any) -> list[Any]:
-        """Split a loop of a `tvm.s_tir.Schedule`; the loops that result, outermost first.
+    def apply(self, sch: Any, *place: Any) -> list[Any]:
+        """Split a loop; the loops that result, outermost first.
+
+        `apply(sch, loop)` splits a loop of a `tvm.s_tir.Schedule`, `apply(s, op, axis)` one of a
+        TE schedule.
 
         The first factor is never used. As in AutoTVM, the remaining loop is split by the product
         of the other factors, by that of all but the first of these, and so on; one that does not
         divide makes a guarded tail, and one beyond the extent is the extent.
         """
         loops = []
+        *op, loop = place
+        if op:
+            stage = sch[op[0]]
+            for position in range(1, len(self.size)):
+                outer, loop = stage.split(loop, math.prod(self.size[position:]))
+                loops.append(outer)
+            return [*loops, loop]
         for position in range(1, len(self.size)):
             extent = sch.get(loop).extent
             factor = math.prod(self.size[position:])
@@ -50,13 +60,15 @@ class ReorderEntity:
 
     perm: tuple[int, ...]
 
-    def apply(self, sch: Any, loops: Sequence[Any]) -> list[Any]:
-        """Reorder loops of a `tvm.s_tir.Schedule`; they come back in their new order.
+    def apply(self, sch: Any, *place: Any) -> list[Any]:
+        """Reorder loops; they come back in their new order.
 
+        `apply(sch, loops)` is for a `tvm.s_tir.Schedule`, `apply(s, op, axes)` for a TE schedule.
         Entries of the permutation beyond the loops handed in are passed over.
         """
+        *op, loops = place
         order = [loops[axis] for axis in self.perm if axis < len(loops)]
-        sch.reorder(*order)
+        (sch[op[0]] if op else sch).reorder(*order)
         return order
 
 
@@ -66,14 +78,13 @@ class AnnotateEntity:
 
     anns: tuple[str, ...]
 
-    def apply(
-        self,
-        sch: Any,
-        loops: Sequence[Any],
-        max_unroll: int | None = None,
-        vec_size: Sequence[int] | None = None,
-    ) -> list[Any]:
-        """Annotate loops of a `tvm.s_tir.Schedule`; the loops after fusion.
+    def apply(self, sch: Any, *place: Any, **options: Any) -> list[Any]:
+        """Annotate loops; the loops after fusion.
+
+        `apply(sch, loops, max_unroll=None, vec_size=None)` is for a `tvm.s_tir.Schedule`;
+        `apply(s, op, axes, axis_lens=None, max_unroll=None, vec_size=None, cfg=None,
+        source=None)` for a TE schedule, where lists of tensors in `source` are computed at the
+        axes that this annotation names by their numbers.
 
         Raises
         ------
@@ -81,6 +92,55 @@ class AnnotateEntity:
             A loop to unroll is longer than `max_unroll`, or one to vectorize is of a length that
             `vec_size` lacks.
         """
+        if isinstance(place[0], (list, tuple)):
+            return self._apply(sch, *place, **options)
+        return self._apply_te(sch, *place, **options)
+
+    def _apply_te(
+        self,
+        sch: Any,
+        op: Any,
+        axes: Sequence[Any],
+        axis_lens: Sequence[int] | None = None,
+        max_unroll: int | None = None,
+        vec_size: Sequence[int] | None = None,
+        cfg: Any = None,
+        source: Sequence[Sequence[Any]] | None = None,
+    ) -> list[Any]:
+        from tvm import te
+
+        stage, axes = sch[op], list(axes)
+        if source is not None:
+            for tensors, axis in zip(source, self.anns):
+                for tensor in tensors:
+                    sch[tensor].compute_at(stage, axes[int(axis)])
+            return axes
+        lengths = list(axis_lens or [])
+        for index, annotation in enumerate(self.anns):
+            loop = axes[index]
+            if annotation == "fuse":
+                axes[index + 1] = stage.fuse(loop, axes[index + 1])
+            elif annotation == "unroll":
+                if max_unroll and lengths and lengths[index] > max_unroll:
+                    raise InstantiationError(f"too large unroll: {lengths[index]} > {max_unroll}")
+                stage.unroll(loop)
+            elif annotation == "vec":
+                if vec_size and lengths and lengths[index] not in vec_size:
+                    raise InstantiationError(
+                        f"wrong vector length {lengths[index]}, not of {vec_size}"
+                    )
+                stage.vectorize(loop)
+            elif annotation != "none":
+                stage.bind(loop, te.thread_axis(annotation))
+        return axes
+
+    def _apply(
+        self,
+        sch: Any,
+        loops: Sequence[Any],
+        max_unroll: int | None = None,
+        vec_size: Sequence[int] | None = None,
+    ) -> list[Any]:
         done: list[Any] = []
         fused: Any = None
         for annotation, loop in zip(self.anns, loops):

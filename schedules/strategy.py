@@ -65,6 +65,11 @@ def register(op: str, target_key: str, implementation: Implementation) -> Implem
     return implementation
 
 
+def all_registered() -> list[tuple[Implementation, ...]]:
+    """The implementations of every operator and target key."""
+    return [tuple(known) for known in _STRATEGIES.values()]
+
+
 def registered(op: str, target: Target) -> Sequence[Implementation]:
     """Implementations of `op` for the first key of the target that has any."""
     for key in target.keys:

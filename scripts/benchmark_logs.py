@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Measure how fast and how large a big AutoTVM log opens, and how long a look-up takes.
+"""Measure how fast and how large a big tuning log opens, and how long a look-up takes.
 
-    scripts/benchmark_logs.py --records 1000000
+    scripts/benchmark_logs.py --records 1000000 --kind ansor
 
 writes a log in which every record has a workload of its own, opens it in a fresh process, and
-looks workloads up.
+looks workloads up. Kinds are "autotvm", "ansor" (TVM's old auto_scheduler) and "auto_scheduler"
+(Baton's own).
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ sys.path.insert(0, str(ROOT))
 
 LOOKUPS = 2000
 TARGET = "llvm -keys=cpu -mcpu=skylake-avx512"
+ANSOR_TARGET = "llvm -keys=cpu -mcpu=znver4 -num-cores=2"
 
 
 def workload(number: int) -> list[object]:
@@ -34,8 +36,51 @@ def workload(number: int) -> list[object]:
     return [data, weight, [1, 1], [1, 1, 1, 1], [1, 1], "NCHW", "NCHW", "float32"]
 
 
+def ansor_key(number: int) -> tuple[str, tuple[int, ...]]:
+    """Hash and extents of the `number`-th task of Ansor's; all are different."""
+    size, channels = 8 + number % 97, 16 + number // 97
+    return f"{number:032x}", (1, size, size, channels, 3, 3, channels, 64, 1, size, size, 64)
+
+
+def write_ansor_log(path: pathlib.Path, records: int) -> None:
+    """Write a log of so many records, as TVM 0.18's auto_scheduler lays them out."""
+    rng = random.Random(0)
+    steps = [["CHW", 3, "local"]]
+    steps += [["SP", 3, axis * 4, 64, [rng.choice((1, 2, 4)), 1, 8], 1] for axis in range(4)]
+    steps += [["RE", 3, list(range(16))], ["AN", 3, 0, 3], ["PR", 3, 0, "auto_unroll_max_step$64"]]
+    with path.open("w") as log:
+        for number in range(records):
+            name, dims = ansor_key(number)
+            shapes = [list(dims[:4]), list(dims[4:8]), list(dims[8:])]
+            hardware = [1, 64, 64, 0, 0, 0, 0, 0]
+            task = [json.dumps([name, *shapes]), ANSOR_TARGET, hardware, "", 2, []]
+            result = [[rng.uniform(1e-5, 1e-2)], 0, 1.5, 1600000000 + number]
+            log.write(json.dumps({"i": [task, [[], steps]], "r": result, "v": "v0.6"}) + "\n")
+
+
+def own_key(number: int) -> str:
+    """Key of the `number`-th workload in Baton's form; all are different."""
+    return f"{number % 50:016x}.{number:016x}.1x64x56x56,64x64x3x3,1x64x56x56"
+
+
+def write_own_log(path: pathlib.Path, records: int) -> None:
+    """Write a log of so many records of Baton's auto_scheduler."""
+    rng = random.Random(0)
+    instructions = [["SamplePerfectTile", ["l1"], [4, 16], [f"v{at}"]] for at in range(12)]
+    decisions = [[at, [1, 2, 4, 8]] for at in range(12)]
+    target = {"kind": "llvm", "mcpu": "znver5", "keys": ["cpu"]}
+    with path.open("w") as log:
+        for number in range(records):
+            row = {
+                "v": 1, "kind": "auto_scheduler", "workload": {"key": own_key(number)},
+                "target": target, "costs": [rng.uniform(1e-5, 1e-2)], "error": 0,
+                "timestamp": 1.7e9 + number, "trace": [instructions, decisions],
+            }  # fmt: skip
+            log.write(json.dumps(row, separators=(",", ":")) + "\n")
+
+
 def write_log(path: pathlib.Path, records: int) -> None:
-    """Write a log of so many records, as TVM 0.18 lays them out."""
+    """Write a log of so many records, as TVM 0.18's AutoTVM lays them out."""
     rng = random.Random(0)
     with path.open("w") as log:
         for number in range(records):
@@ -53,22 +98,30 @@ def write_log(path: pathlib.Path, records: int) -> None:
             log.write(json.dumps(row) + "\n")
 
 
-def open_log(path: pathlib.Path, records: int) -> dict[str, float]:
+def open_log(path: pathlib.Path, records: int, kind: str) -> dict[str, float]:
     """Seconds and GiB of opening the log in this process, and seconds of one look-up."""
-    from compiler.autotvm.dispatcher import ApplyHistoryBest
+    from compiler import auto_scheduler, autotvm
+    from compiler.auto_scheduler.ansor.record import WorkloadKey
     from compiler.autotvm.log_target import log_target
 
+    context = autotvm if kind == "autotvm" else auto_scheduler
     target = log_target(TARGET)
     before = _peak()
     start, cpu = time.perf_counter(), time.process_time()
-    history = ApplyHistoryBest(path)
+    history = context.ApplyHistoryBest(path)
     opened, busy = time.perf_counter() - start, time.process_time() - cpu
     rng = random.Random(1)
-    asked = [("conv2d_NCHWc.x86", *workload(rng.randrange(records))) for _ in range(LOOKUPS)]
+    asked = [rng.randrange(records) for _ in range(LOOKUPS)]
     start = time.perf_counter()
-    found = [history.query(target, each) for each in asked]
+    if kind == "autotvm":
+        found = [history.query(target, ("conv2d_NCHWc.x86", *workload(each))) for each in asked]
+    elif kind == "ansor":
+        keys = [WorkloadKey(*ansor_key(each)) for each in asked]
+        found = [next(history.find_ansor(target, key), None) for key in keys]
+    else:
+        found = [history.query(target, own_key(each)) for each in asked]
     looked = (time.perf_counter() - start) / LOOKUPS
-    assert all(config is not None for config in found), "a workload of the log was not found"
+    assert all(each is not None for each in found), "a workload of the log was not found"
     return {
         "open_s": opened,
         "open_cpu_s": busy,
@@ -82,22 +135,26 @@ def _peak() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
 
 
+WRITERS = {"autotvm": write_log, "ansor": write_ansor_log, "auto_scheduler": write_own_log}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--records", type=int, default=1_000_000)
+    parser.add_argument("--kind", choices=WRITERS, default="autotvm")
     parser.add_argument("--log", type=pathlib.Path, help="a log that an earlier run wrote")
     parser.add_argument("--keep", type=pathlib.Path, help="where to leave the log")
     parser.add_argument("--in-this-process", action="store_true", help="open --log here")
     args = parser.parse_args()
     if args.in_this_process:
-        print(json.dumps(open_log(args.log, args.records)))
+        print(json.dumps(open_log(args.log, args.records, args.kind)))
         return
     with tempfile.TemporaryDirectory() as folder:
         log = args.log or args.keep or pathlib.Path(folder) / "million.log"
         if args.log is None:
-            write_log(log, args.records)
+            WRITERS[args.kind](log, args.records)
         command = [sys.executable, __file__, "--in-this-process", "--log", str(log)]
-        command += ["--records", str(args.records)]
+        command += ["--records", str(args.records), "--kind", args.kind]
         found = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
     print(
         f"{args.records} records: opened in {found['open_s']:.2f} s "

@@ -26,6 +26,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 from compiler.partition import Strategy, register
 
 VARIABLES = 10
+Work = tuple[Callable[[], Any], Callable[[Any], int]]
+"""What is timed, and how many subgraphs its result has."""
 SIZES = (1_000, 3_000, 10_000, 30_000, 100_000, 300_000, 1_000_000)
 
 
@@ -46,15 +48,15 @@ def last_nodes(predecessors: list[list[int]]) -> list[int]:
     return [node for node in range(len(predecessors)) if node not in read]
 
 
-def regions(predecessors: list[list[int]], claimed: list[bool]) -> Callable[[], int]:
+def regions(predecessors: list[list[int]], claimed: list[bool]) -> Work:
     """Forming the regions alone."""
     from compiler.partition.regions import ANY, UNMARKED, find_regions
 
     marks = [ANY if wanted else UNMARKED for wanted in claimed]
-    return lambda: len(find_regions(predecessors, marks))
+    return lambda: find_regions(predecessors, marks), len
 
 
-def symbol(predecessors: list[list[int]], claimed: list[bool]) -> Callable[[], int]:
+def symbol(predecessors: list[list[int]], claimed: list[bool]) -> Work:
     """`Symbol.optimize_for`; claimed nodes are called c<i>, others n<i>."""
     from compiler.symbol import Entry, Graph, Node, Symbol
 
@@ -69,10 +71,13 @@ def symbol(predecessors: list[list[int]], claimed: list[bool]) -> Callable[[], i
         for node, sources in enumerate(predecessors)
     ]
     made = Symbol(Graph(nodes, [Entry(node) for node in last_nodes(predecessors)]))
-    return lambda: sum(bool(n.subgraphs) for n in made.optimize_for("half").graph.nodes)
+    return (
+        lambda: made.optimize_for("half"),
+        lambda found: sum(bool(node.subgraphs) for node in found.graph.nodes),
+    )
 
 
-def relax_module(predecessors: list[list[int]], claimed: list[bool]) -> Callable[[], int]:
+def relax_module(predecessors: list[list[int]], claimed: list[bool]) -> Work:
     """`partition` of a Relax module."""
     import tvm
     from tvm import relax
@@ -95,7 +100,10 @@ def relax_module(predecessors: list[list[int]], claimed: list[bool]) -> Callable
     body = relax.SeqExpr([relax.DataflowBlock(bindings)], result)
     function = relax.Function(variables[:VARIABLES], body, result.ty, True)
     mod = tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
-    return lambda: len(partition_with_report(mod, "half").candidates)
+    return (
+        lambda: partition_with_report(mod, "half"),
+        lambda found: sum(candidate.accepted for candidate in found.candidates),
+    )
 
 
 KINDS = {"regions": regions, "symbol": symbol, "relax": relax_module}
@@ -121,13 +129,14 @@ def main() -> None:
         predecessors, claimed = random_graph(size, given.reach)
         cells, found = [], 0
         for kind in given.what:
-            work = KINDS[kind](predecessors, claimed)
+            work, count = KINDS[kind](predecessors, claimed)
             gc.collect()
             wall, processor = time.perf_counter(), time.process_time()
-            found = work()
+            result = work()
             processor, wall = time.process_time() - processor, time.perf_counter() - wall
             cells.append(f"{processor:8.2f} ({wall:7.2f})")
-            del work
+            found = count(result)
+            del work, result
         print(f"{size:9}  {found:9}  " + "  ".join(f"{cell:>18}" for cell in cells), flush=True)
 
 

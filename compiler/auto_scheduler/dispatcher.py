@@ -10,27 +10,25 @@ one thread is not seen by another, and an exception leaves none behind.
 
 from __future__ import annotations
 
-import logging
 import math
 import os
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from ..autotvm.dispatcher import checked_preference
 from ..autotvm.log_target import LogTarget, log_target
 from ..errors import RecordError
 from .ansor.record import AnsorRecord, WorkloadKey
+from .glance import LogFile
 from .history import BestRecords
-from .record import AnyRecord, Record, glance_over
+from .record import AnyRecord, Record
 
 if TYPE_CHECKING:
     from tvm.target import Target
     from tvm.tirx import PrimFunc
-
-logger = logging.getLogger("baton.auto_scheduler")
 
 Records = str | os.PathLike | Iterable[str | os.PathLike | AnyRecord | None]
 
@@ -46,6 +44,7 @@ class DispatchContext:
     """Base of the contexts: nesting, and the way from the inner context to the outer ones."""
 
     current = _CurrentContext()
+    prefer = "log"
 
     def __enter__(self) -> DispatchContext:
         _ENTERED.set((self, *_ENTERED.get()))
@@ -91,6 +90,10 @@ class DispatchContext:
         """A schedule that this context makes up for an unscheduled kernel without a record."""
         return None
 
+    def content_digest(self) -> str | None:
+        """Changes with what this context may answer; None where nothing can say so."""
+        return None
+
     @property
     def has_ansor(self) -> bool:
         """Whether there is any record of Ansor's in this context."""
@@ -107,6 +110,9 @@ class FallbackContext(DispatchContext):
     def find(self, target: LogTarget, workload_key: str) -> Record | None:
         return None
 
+    def content_digest(self) -> str | None:
+        return ""
+
 
 class ApplyHistoryBest(DispatchContext):
     """Build kernels from the best records of auto_scheduler logs.
@@ -119,11 +125,15 @@ class ApplyHistoryBest(DispatchContext):
     include_compatible : bool
         Let a record of smaller shapes serve a workload whose extents are multiples of its own,
         when that workload has none.
+    prefer : str
+        "log": a record is always used. "fastest": the first build that finds a record measures
+        the kernel with it and without the log, and the faster is used from then on; see
+        `compiler.auto_scheduler.contest`.
 
     Raises
     ------
     RecordError
-        A file that can't be read or has no record at all.
+        A file that can't be read or has no record at all, or another value of `prefer`.
     """
 
     def __init__(
@@ -131,7 +141,9 @@ class ApplyHistoryBest(DispatchContext):
         records: Records,
         n_lines: int | None = None,
         include_compatible: bool = False,
+        prefer: str = "log",
     ) -> None:
+        self.prefer = checked_preference(prefer)
         self.include_compatible = include_compatible
         self.records = BestRecords()
         self.load(records, n_lines)
@@ -155,16 +167,7 @@ class ApplyHistoryBest(DispatchContext):
                 )
 
     def _load_log(self, path: str | os.PathLike, n_lines: int | None) -> int:
-        count, foreign = 0, Counter[str]()
-        for glance in glance_over(path, n_lines):
-            count += 1
-            try:
-                self.records.add(glance)
-            except RecordError as error:
-                foreign[str(error)] += 1
-        for reason, times in foreign.items():
-            logger.warning("%s: %d record(s) are not used: %s", path, times, reason)
-        return count
+        return self.records.add_log(LogFile(path), n_lines)
 
     def find(self, target: LogTarget, workload_key: str) -> Record | None:
         return self.records.find(target, workload_key, self.include_compatible)
@@ -183,6 +186,12 @@ class ApplyHistoryBest(DispatchContext):
         if self.include_compatible:
             return self.records.has_ansor
         return self.records.has_shapes(target, dims)
+
+    def content_digest(self) -> str | None:
+        if self.prefer != "log":  # then a measurement decides
+            return None
+        digest = self.records.content_digest()
+        return None if digest is None else f"{digest} {self.include_compatible}"
 
 
 class ApplyHistoryBestOrSample(ApplyHistoryBest):
@@ -232,6 +241,9 @@ class ApplyHistoryBestOrSample(ApplyHistoryBest):
     def find(self, target: LogTarget, workload_key: str) -> Record | None:
         found = super().find(target, workload_key)
         return self._samples.get((target, workload_key)) if found is None else found
+
+    def content_digest(self) -> str | None:
+        return None  # samples are random
 
     def sample(self, target: Target, func: PrimFunc) -> Record | None:
         """A random schedule; None for a kernel without a reduction, or if none is valid."""

@@ -1,46 +1,53 @@
-"""The best records of every workload in any number of auto_scheduler logs.
+"""The best records of every workload in any number of auto_scheduler logs, small in memory.
 
-A record is kept as the line of its log, and read when a kernel wants it. Of Ansor's records the
-cheapest few of each workload are kept: the first may turn out not to replay.
+A record of a log is kept as the place of its line, and read when a kernel wants it. Of Ansor's
+records the cheapest few of each workload are kept: the first may turn out not to replay.
 """
 
 from __future__ import annotations
 
-import bisect
+import hashlib
 import logging
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+from array import array
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 
+from ..autotvm.history import no_collection
 from ..autotvm.log_target import UNKNOWN_MODEL, LogTarget, log_target
 from ..errors import RecordError
 from .ansor.record import AnsorRecord, WorkloadKey, decode_key
 from .ansor.record import distance as ansor_distance
-from .record import AnyRecord, Glance, Record, matched_target
+from .glance import LogFile
+from .record import AnyRecord, Record, matched_target
 from .workload import distance
 
 logger = logging.getLogger("baton.auto_scheduler")
 
 # Kept of each of Ansor's workloads.
 _SPARE = 3
+_NONE = -1
+_BRACKETS = b'[]" '
+_HASH_DIGITS, _HEX = 32, frozenset("0123456789abcdef")
 
 
-@dataclass(frozen=True)
-class Entry:
-    """A record, or the line that holds it, with its cost in seconds."""
+@dataclass
+class _Group:
+    """Slots of the records of one device.
 
-    cost: float
-    record: AnyRecord | Glance
+    Attributes
+    ----------
+    own : dict
+        Workload key to slot, for records of Baton's.
+    ansor : dict
+        Hash of a workload key to the first of its slots.
+    of_dims : dict
+        Hash of the operands' extents to the first slot of a workload with such operands.
+    """
 
-    def read(self) -> AnyRecord:
-        """The record.
-
-        Raises
-        ------
-        RecordError
-            Its line is damaged; names file and line.
-        """
-        return self.record.read() if isinstance(self.record, Glance) else self.record
+    own: dict[str, int] = field(default_factory=dict)
+    ansor: dict[int, int] = field(default_factory=dict)
+    of_dims: dict[int, int] = field(default_factory=dict)
 
 
 class BestRecords:
@@ -52,19 +59,34 @@ class BestRecords:
     """
 
     def __init__(self) -> None:
-        # ("model" or "key", its name) -> family of workloads -> workload key -> best record
-        self._own: dict[tuple[str, str], dict[str, dict[str, Entry]]] = {}
-        # ... -> name in the key -> arguments in the key -> best records
-        self._ansor: dict[tuple[str, str], dict[str, dict[tuple, list[Entry]]]] = {}
-        # The same entries by the arguments, for DAG keys alone.
-        self._by_shape: dict[tuple[str, str], dict[tuple, list[list[Entry]]]] = {}
+        self._groups: dict[tuple[tuple[str, ...], str], _Group] = {}
+        self._logs: list[LogFile] = []
+        self._given: dict[int, AnyRecord] = {}  # records that no log holds, by slot
+        self._costs = array("d")
+        self._order = array("q")  # place among all that were added
+        self._log_of = array("l")
+        self._lines = array("q")
+        self._offsets = array("q")
+        self._lengths = array("q")
+        self._next = array("q")  # slot of another record of the same workload of Ansor's
+        self._next_of_dims = array("q")  # slot of another workload with the same extents
+        self._added = 0
 
     @property
     def has_ansor(self) -> bool:
         """Whether there is any record of Ansor's."""
-        return bool(self._ansor)
+        return any(group.ansor for group in self._groups.values())
 
-    def add(self, found: AnyRecord | Glance) -> None:
+    def content_digest(self) -> str | None:
+        """Hash of all that may be found here; None for records that no log's line holds."""
+        if self._given:
+            return None
+        texts = "".join(log.digest for log in self._logs)
+        return hashlib.blake2b(f"{texts} {self._added}".encode()).hexdigest()
+
+    # --- adding ----------------------------------------------------------------------------
+
+    def add(self, record: AnyRecord) -> None:
         """Keep a record if it is among the best; failed ones are passed over.
 
         Raises
@@ -72,54 +94,116 @@ class BestRecords:
         RecordError
             Its target is not understood.
         """
-        if not math.isfinite(found.cost):
+        if not math.isfinite(record.cost):
             return
-        is_ansor = found.is_ansor if isinstance(found, Glance) else isinstance(found, AnsorRecord)
-        target = log_target(found.target) if isinstance(found, Glance) else matched_target(found)
-        places = [("key", key) for key in target.keys]
-        if target.model != UNKNOWN_MODEL:
-            places.append(("model", target.model))
-        for place in places:
-            if is_ansor:
-                self._add_ansor(place, decode_key(found.workload_key), found)
+        self._added += 1
+        group = self._group(matched_target(record))
+        slot = self._slot(group, record.workload_key, record.cost, isinstance(record, AnsorRecord))
+        if slot is not None:
+            self._place(slot, _NONE, 0, 0, 0)
+            self._given[slot] = record
+
+    def add_log(self, log: LogFile, n_lines: int | None = None) -> int:
+        """Add the records of a log; those whose target is not understood are named in warnings.
+
+        Returns
+        -------
+        How many it has.
+
+        Raises
+        ------
+        RecordError
+            The log can't be read or has no record.
+        """
+        position, count, foreign = len(self._logs), 0, dict[str, int]()
+        groups: dict[str, _Group | None] = {}
+        self._logs.append(log)
+        with no_collection():
+            for line, offset, length, key, target, cost, is_ansor in log.glances(n_lines):
+                count += 1
+                if cost == math.inf:
+                    continue
+                group = groups.get(target)
+                if group is None:
+                    try:
+                        group = groups[target] = self._group(log_target(target))
+                    except RecordError as error:
+                        foreign[str(error)] = foreign.get(str(error), 0) + 1
+                        continue
+                self._added += 1
+                slot = self._slot(group, key, cost, is_ansor)
+                if slot is not None:
+                    self._place(slot, position, line, offset, length)
+        for reason, times in foreign.items():
+            logger.warning("%s: %d record(s) are not used: %s", log.name, times, reason)
+        return count
+
+    def _group(self, target: LogTarget) -> _Group:
+        return self._groups.setdefault((target.keys, target.model), _Group())
+
+    def _slot(self, group: _Group, key: str, cost: float, is_ansor: bool) -> int | None:
+        """Where a record goes; None if it is not among the best of its workload."""
+        if is_ansor:
+            return self._slot_of_ansor(group, key, cost)
+        slot = group.own.get(key)
+        if slot is None:
+            group.own[key] = slot = self._new_slot()
+        elif cost >= self._costs[slot]:
+            return None
+        self._costs[slot] = cost
+        return slot
+
+    def _slot_of_ansor(self, group: _Group, key: str, cost: float) -> int | None:
+        place, dims = _hashes(key)
+        first = group.ansor.get(place)
+        if first is None:
+            slot = group.ansor[place] = self._new_slot()
+            if dims is not None:
+                self._next_of_dims[slot] = group.of_dims.get(dims, _NONE)
+                group.of_dims[dims] = slot
+        else:
+            held = list(self._same_workload(first))
+            if len(held) < _SPARE:
+                slot = self._new_slot()
+                self._next[slot], self._next[first] = self._next[first], slot
             else:
-                self._add_own(place, found)
+                slot = max(held, key=lambda s: (self._costs[s], self._order[s]))
+                if cost >= self._costs[slot]:
+                    return None
+        self._costs[slot] = cost
+        return slot
 
-    def _add_own(self, place: tuple[str, str], found: AnyRecord | Glance) -> None:
-        family = self._own.setdefault(place, {}).setdefault(_family(found.workload_key), {})
-        held = family.get(found.workload_key)
-        if held is None or found.cost < held.cost:
-            family[found.workload_key] = Entry(found.cost, found)
+    def _new_slot(self) -> int:
+        for column in (self._order, self._log_of, self._lines, self._offsets, self._lengths):
+            column.append(0)
+        self._costs.append(math.inf)
+        self._next.append(_NONE)
+        self._next_of_dims.append(_NONE)
+        return len(self._costs) - 1
 
-    def _add_ansor(
-        self, place: tuple[str, str], key: WorkloadKey, found: AnyRecord | Glance
-    ) -> None:
-        of_name = self._ansor.setdefault(place, {}).setdefault(key.name, {})
-        entries = of_name.setdefault(key.args, [])
-        if not entries and key.is_hash:
-            self._by_shape.setdefault(place, {}).setdefault(key.args, []).append(entries)
-        if len(entries) == _SPARE and found.cost >= entries[-1].cost:
-            return
-        bisect.insort(entries, Entry(found.cost, found), key=lambda entry: entry.cost)
-        del entries[_SPARE:]
+    def _place(self, slot: int, log: int, line: int, offset: int, length: int) -> None:
+        self._given.pop(slot, None)
+        self._order[slot] = self._added
+        self._log_of[slot], self._lines[slot] = log, line
+        self._offsets[slot], self._lengths[slot] = offset, length
+
+    # --- finding ---------------------------------------------------------------------------
 
     def find(self, target: LogTarget, workload_key: str, include_compatible: bool) -> Record | None:
         """Best record of Baton's own for a workload."""
-        for place in _places(target):
-            family = self._own.get(place, {}).get(_family(workload_key), {})
-            entry = family.get(workload_key)
-            if entry is None and include_compatible:
-                entry = min(
-                    (
-                        Entry(held.cost * factor, held.record)
-                        for key, held in family.items()
-                        if math.isfinite(factor := distance(workload_key, key))
-                    ),
-                    key=lambda each: each.cost,
-                    default=None,
-                )
-            if entry is not None:
-                record = entry.read()
+        for groups in self._places(target):
+            found = [(1.0, g.own[workload_key]) for g in groups if workload_key in g.own]
+            if not found and include_compatible:
+                family = workload_key.partition(".")[0] + "."
+                found = [
+                    (factor, slot)
+                    for group in groups
+                    for key, slot in group.own.items()
+                    if key.startswith(family)
+                    and math.isfinite(factor := distance(workload_key, key))
+                ]
+            for _, slot in self._ranked(found):
+                record = self._read(slot)
                 assert isinstance(record, Record)
                 return record
         return None
@@ -128,47 +212,106 @@ class BestRecords:
         self, target: LogTarget, key: WorkloadKey, include_compatible: bool
     ) -> Iterator[AnsorRecord]:
         """Records of a task of Ansor's, the best first."""
-        for place in _places(target):
-            of_name = self._ansor.get(place, {}).get(key.name, {})
-            entries = of_name.get(key.args, [])
-            if not entries and include_compatible:
-                entries = sorted(
-                    (
-                        Entry(held.cost * factor, held.record)
-                        for args, several in of_name.items()
-                        if math.isfinite(factor := ansor_distance(key, WorkloadKey(key.name, args)))
-                        for held in several
-                    ),
-                    key=lambda each: each.cost,
-                )
-            yield from _read_all(entries)
+        place = _place_of(key)
+        for groups in self._places(target):
+            found = [
+                (1.0, slot)
+                for group in groups
+                if place in group.ansor
+                for slot in self._same_workload(group.ansor[place])
+            ]
+            if not found and include_compatible:
+                found = [pair for group in groups for pair in self._compatible(group, key)]
+            yield from self._read_all(found)
 
     def of_shapes(self, target: LogTarget, dims: tuple[int, ...]) -> Iterator[AnsorRecord]:
         """Ansor's records of any DAG with operands of these extents, the best first."""
-        for place in _places(target):
-            several = self._by_shape.get(place, {}).get(dims, [])
-            entries = [entry for entries in several for entry in entries]
-            yield from _read_all(sorted(entries, key=lambda each: each.cost))
+        wanted = _hash_of_dims(dims)
+        for groups in self._places(target):
+            found = []
+            for group in groups:
+                first = group.of_dims.get(wanted, _NONE)
+                while first != _NONE:
+                    found += [(1.0, slot) for slot in self._same_workload(first)]
+                    first = self._next_of_dims[first]
+            yield from self._read_all(found)
 
     def has_shapes(self, target: LogTarget, dims: tuple[int, ...]) -> bool:
         """Whether Ansor tuned any DAG with operands of these extents."""
-        return any(dims in self._by_shape.get(place, {}) for place in _places(target))
+        wanted = _hash_of_dims(dims)
+        return any(wanted in g.of_dims for groups in self._places(target) for g in groups)
+
+    def _places(self, target: LogTarget) -> Iterator[list[_Group]]:
+        """The groups of the target's model, then those of each of its keys."""
+        if target.model != UNKNOWN_MODEL:
+            yield [group for (_, model), group in self._groups.items() if model == target.model]
+        for key in target.keys:
+            yield [group for (keys, _), group in self._groups.items() if key in keys]
+
+    def _same_workload(self, slot: int) -> Iterator[int]:
+        while slot != _NONE:
+            yield slot
+            slot = self._next[slot]
+
+    def _compatible(self, group: _Group, key: WorkloadKey) -> Iterator[tuple[float, int]]:
+        """Slots of smaller shapes, and how many times their work the wanted one is."""
+        for first in group.ansor.values():
+            try:
+                record = self._read(first)
+            except RecordError:
+                continue  # said when the record itself is wanted
+            factor = ansor_distance(key, decode_key(record.workload_key))
+            if math.isfinite(factor):
+                yield from ((factor, slot) for slot in self._same_workload(first))
+
+    def _ranked(self, found: Iterable[tuple[float, int]]) -> list[tuple[float, int]]:
+        """Factor and slot, the cheapest first, and of equal ones the first that was added."""
+        return sorted(found, key=lambda pair: (
+            self._costs[pair[1]] * pair[0], self._order[pair[1]]
+        ))  # fmt: skip
+
+    def _read(self, slot: int) -> AnyRecord:
+        given = self._given.get(slot)
+        if given is not None:
+            return given
+        log = self._logs[self._log_of[slot]]
+        return log.read(self._lines[slot], self._offsets[slot], self._lengths[slot])
+
+    def _read_all(self, found: Iterable[tuple[float, int]]) -> Iterator[AnsorRecord]:
+        for _, slot in self._ranked(found):
+            try:
+                record = self._read(slot)
+            except RecordError as error:
+                logger.warning("%s; the record is passed over", error)
+                continue
+            assert isinstance(record, AnsorRecord)
+            yield record
 
 
-def _read_all(entries: list[Entry]) -> Iterator[AnsorRecord]:
-    for entry in entries:
-        try:
-            record = entry.read()
-        except RecordError as error:
-            logger.warning("%s; the record is passed over", error)
-            continue
-        assert isinstance(record, AnsorRecord)
-        yield record
+def _hashes(key: str) -> tuple[int, int | None]:
+    """Hashes of one of Ansor's keys and, if it names a DAG, of the extents of its operands.
+
+    Nested and flat lists of extents are the same. A DAG's key is cut up without a parser.
+    """
+    name = key[2 : 2 + _HASH_DIGITS]
+    if (
+        key.startswith('["')
+        and key[2 + _HASH_DIGITS : 3 + _HASH_DIGITS] == '"'
+        and _HEX.issuperset(name)
+    ):
+        dims = key[3 + _HASH_DIGITS :].encode().translate(None, _BRACKETS)
+        return hash((name, dims)), hash(dims)
+    return hash(decode_key(key)), None
 
 
-def _places(target: LogTarget) -> list[tuple[str, str]]:
-    return [("model", target.model), *(("key", key) for key in target.keys)]
+def _place_of(key: WorkloadKey) -> int:
+    return hash((key.name, _dims_text(key.args))) if key.is_hash else hash(key)
 
 
-def _family(workload_key: str) -> str:
-    return workload_key.partition(".")[0]
+def _hash_of_dims(dims: tuple[int, ...]) -> int:
+    return hash(_dims_text(dims))
+
+
+def _dims_text(dims: tuple[int, ...]) -> bytes:
+    """As `_hashes` cuts them out: a comma before each."""
+    return "".join(f",{dim}" for dim in dims).encode()

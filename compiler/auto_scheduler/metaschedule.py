@@ -127,7 +127,7 @@ def write_database(folder: str | os.PathLike, records: Iterable[Record]) -> int:
         if record.tir is not None:
             functions[record.workload_key] = canonical(record.unscheduled())
         func = functions.get(record.workload_key)
-        if func is None or record.untuned or record.error:
+        if func is None or not record.has_trace or record.error:
             continue
         mod = tvm.IRModule({ENTRY: func})
         target = tvm.target.Target(record.target)

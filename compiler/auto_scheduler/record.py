@@ -8,9 +8,10 @@ Format: one JSON object per line, self-contained,
 
 `workload.key` is `workload.workload_key` of the unscheduled function; `workload.tir`, which may
 be missing, is that function as `tvm.ir.save_json` writes it; `trace` is the `as_json` of a
-`tvm.s_tir` Trace on the canonical function; `"untuned": true` beside an empty trace marks the times
-of the schedule that the kernel has without records. `error` is 0, or a number of TVM's
-`MeasureErrorNo`.
+`tvm.s_tir` Trace on the canonical function. Beside an empty trace, `"untuned": true` marks the
+times of the schedule that the kernel has without records, and
+`"template": {"task": name, "args": [...], "entity": [[knob, kind, value], ...]}` is a config of a
+template of the schedule library. `error` is 0, or a number of TVM's `MeasureErrorNo`.
 Lines are appended by a single write each, so that several processes may share a log.
 The same file may hold records of TVM's old auto_scheduler, Ansor ({"i": ..., "r": ...}); they are
 read as `ansor.record.AnsorRecord`.
@@ -22,18 +23,18 @@ import json
 import logging
 import math
 import os
-import re
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from ..autotvm.log_target import LogTarget, log_target
 from ..autotvm.record import SkippedLines, read_lines
 from ..errors import RecordError
 from ..measure.log_file import append_lines
 from .ansor import record as ansor
+from .template import Template
 from .workload import ENTRY, canonical, distance, workload_key
 
 if TYPE_CHECKING:
@@ -49,7 +50,6 @@ logger = logging.getLogger("baton.auto_scheduler")
 VERSION = 1
 KIND = "auto_scheduler"
 PathLike = str | os.PathLike
-_Read = TypeVar("_Read")
 
 
 @dataclass(frozen=True)
@@ -76,6 +76,8 @@ class Record:
     untuned : bool
         These are the times of the schedule that a build without records gives the kernel; where
         nothing faster was found, it keeps that. The trace is empty.
+    template : Template, optional
+        What schedules the kernel instead of the trace, which is empty.
     """
 
     workload_key: str
@@ -87,6 +89,12 @@ class Record:
     tir: str | None = None
     source: str = "auto_scheduler:<record>:1"
     untuned: bool = False
+    template: Template | None = None
+
+    @property
+    def has_trace(self) -> bool:
+        """Whether it holds a schedule of the plain compute."""
+        return not self.untuned and self.template is None
 
     @property
     def cost(self) -> float:
@@ -128,57 +136,14 @@ class Record:
         row = {
             "v": VERSION, "kind": KIND, "workload": workload, "target": self.target,
             "costs": list(self.costs), "error": self.error, "timestamp": self.timestamp,
-            **({"untuned": True} if self.untuned else {}), "trace": self.trace,
+            **({"untuned": True} if self.untuned else {}),
+            **({} if self.template is None else {"template": self.template.to_json()}),
+            "trace": self.trace,
         }  # fmt: skip
         return json.dumps(row, separators=(",", ":"))
 
 
 AnyRecord = Record | ansor.AnsorRecord
-
-# A line as `Record.to_line` lays it out; the trace is not looked at.
-_HEAD = re.compile(
-    r'\{"v":1,"kind":"auto_scheduler","workload":\{"key":"([^"\\]*)"(?:,"tir":"(?:[^"\\]|\\.)*")?\},'
-    r'"target":(\{[^\\]*?\}),"costs":\[([-+.eE\d,]*)\],"error":(\d+),"timestamp":[-+.eE\d]+,'
-    r'"trace":\['
-)
-
-
-class Glance(NamedTuple):
-    """What of a line decides whether it is worth reading.
-
-    Attributes
-    ----------
-    source : str
-        "auto_scheduler:<log>:<line>".
-    workload_key : str
-    target : str
-        As JSON or as text.
-    cost : float
-        Mean seconds; infinity for a failed measurement.
-    text : str
-        The line.
-    is_ansor : bool
-    """
-
-    source: str
-    workload_key: str
-    target: str
-    cost: float
-    text: str
-    is_ansor: bool
-
-    def read(self) -> AnyRecord:
-        """The whole record.
-
-        Raises
-        ------
-        RecordError
-            What the glance did not look at is damaged; names file and line.
-        """
-        try:
-            return parse_line(self.text, self.source)
-        except RecordError as error:
-            raise RecordError(f"{self.source.partition(':')[2]}: {error}") from error
 
 
 def parse_line(text: str, source: str = "auto_scheduler:<line>:1") -> AnyRecord:
@@ -209,11 +174,12 @@ def parse_line(text: str, source: str = "auto_scheduler:<line>:1") -> AnyRecord:
         if not all(map(math.isfinite, costs)) or not (costs or error):
             raise ValueError("costs are not seconds")
         log_target(row["target"])
-        tir = row["workload"].get("tir")
+        tir, template = row["workload"].get("tir"), row.get("template")
         return Record(
             str(row["workload"]["key"]), dict(row["target"]), row["trace"], costs, error,
             float(row["timestamp"]), tir if tir is None else str(tir), source,
             row.get("untuned") is True,
+            None if template is None else Template.from_json(template),
         )  # fmt: skip
     except RecordError:
         raise
@@ -236,49 +202,16 @@ def scan(path: PathLike, strict: bool = False, n_lines: int | None = None) -> It
     RecordError
         The file can't be read or no line of it is a record; with `strict` a bad line.
     """
-    return _scan(path, strict, n_lines, parse_line)
-
-
-def glance_over(path: PathLike, n_lines: int | None = None) -> Iterator[Glance]:
-    """What `scan` gives without reading what is long, at about a hundred thousand lines a second.
-
-    Raises
-    ------
-    RecordError
-        The file can't be read or no line of it is a record.
-    """
-    return _scan(path, False, n_lines, _glance)
-
-
-def _glance(text: str, source: str) -> Glance:
-    if seen := ansor.glance(text):
-        return Glance(source, *seen, text, True)
-    if (head := _HEAD.match(text)) and text.endswith("]}"):
-        costs = [float(cost) for cost in head[3].split(",") if cost]
-        cost = sum(costs) / len(costs) if costs and head[4] == "0" else math.inf
-        return Glance(source, head[1], head[2], cost, text, False)
-    record = parse_line(text, source)
-    if isinstance(record, ansor.AnsorRecord):
-        return Glance(
-            source, record.workload_key, record.target_text, record.cost, text, is_ansor=True
-        )
-    target = json.dumps(record.target)
-    return Glance(source, record.workload_key, target, record.cost, text, is_ansor=False)
-
-
-def _scan(
-    path: PathLike, strict: bool, n_lines: int | None, read: Callable[[str, str], _Read]
-) -> Iterator[_Read]:
     name = Path(path).name
     skipped, count, text = SkippedLines(name), 0, "\n"
     for number, text in enumerate(read_lines(path, "auto_scheduler log"), 1):
         bare = text.strip()
         if not bare or bare.startswith("#"):
             continue
-        if n_lines is not None and count >= n_lines:
+        if count == n_lines:
             break
         try:
-            record = read(bare, f"auto_scheduler:{name}:{number}")
+            record = parse_line(bare, f"auto_scheduler:{name}:{number}")
         except RecordError as error:
             if strict:
                 raise RecordError(f"{name}:{number}: {error}") from error
@@ -286,11 +219,7 @@ def _scan(
             continue
         count += 1
         yield record
-    if skipped:
-        only_cut_off = len(skipped) == 1 and not text.endswith("\n")
-        if not count and not only_cut_off:
-            raise RecordError(f"{name} has no auto_scheduler record. {skipped}")
-        logger.warning("%s", skipped)
+    skipped.report(count, text.endswith("\n"), "auto_scheduler record")
 
 
 def load_records(path: PathLike, strict: bool = False) -> list[AnyRecord]:
@@ -316,14 +245,15 @@ def load_best_record(
     include_compatible : bool
         Also records of smaller shapes that divide those of the workload.
     tuned : bool
-        Only records that hold a schedule, not times of the untuned one.
+        Only records that hold a schedule of the plain compute: no times of the untuned one, no
+        templates.
     """
     kind = None if target is None else log_target(target).kind
     best, best_cost = None, math.inf
     for record in scan(path):
         if kind is not None and matched_target(record).kind != kind:
             continue
-        if tuned and isinstance(record, Record) and record.untuned:
+        if tuned and isinstance(record, Record) and not record.has_trace:
             continue
         factor = 1.0
         if workload_key is not None and record.workload_key != workload_key:

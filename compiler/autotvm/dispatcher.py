@@ -34,6 +34,13 @@ Record = tuple[MeasureInput, MeasureResult]
 Records = str | os.PathLike | Iterable[str | os.PathLike | Record]
 
 
+def checked_preference(prefer: str) -> str:
+    """The value itself if it says whether logs or measurements decide; else RecordError."""
+    if prefer not in PREFERENCES:
+        raise RecordError(f"prefer={prefer!r}: choose one of {', '.join(PREFERENCES)}")
+    return prefer
+
+
 class _CurrentContext:
     """`DispatchContext.current`: the innermost context of the calling thread."""
 
@@ -87,6 +94,10 @@ class DispatchContext:
     def begin_build(self) -> None:
         """A build that asks this context starts."""
 
+    def content_digest(self) -> str | None:
+        """Changes with what `find` may answer; None where nothing can say so."""
+        return None
+
 
 class FallbackContext(DispatchContext):
     """The bottom of every thread: the shipped logs only.
@@ -96,6 +107,9 @@ class FallbackContext(DispatchContext):
 
     def find(self, target: LogTarget, workload: bytes) -> ConfigEntity | None:
         return _find_best(tophub.shipped_records(target), target, workload)
+
+    def content_digest(self) -> str | None:
+        return f"shipped logs {'off' if tophub.switched_off() else 'on'}"
 
 
 class ApplyHistoryBest(DispatchContext):
@@ -118,9 +132,7 @@ class ApplyHistoryBest(DispatchContext):
     """
 
     def __init__(self, records: Records, strict: bool = False, prefer: str = "log") -> None:
-        if prefer not in PREFERENCES:
-            raise RecordError(f"prefer={prefer!r}: choose one of {', '.join(PREFERENCES)}")
-        self.prefer = prefer
+        self.prefer = checked_preference(prefer)
         self._best = BestRecords()
         self._set_by_user: dict[tuple[str, bytes], ConfigEntity] = {}
         self.load(records, strict)
@@ -150,6 +162,12 @@ class ApplyHistoryBest(DispatchContext):
 
     def find(self, target: LogTarget, workload: bytes) -> ConfigEntity | None:
         return _find_best(self._best, target, workload, self._set_by_user)
+
+    def content_digest(self) -> str | None:
+        if self.prefer != "log":  # then a measurement decides
+            return None
+        set_by_user = repr(sorted(self._set_by_user.items(), key=lambda item: item[0]))
+        return f"{self._best.content_digest()} {set_by_user}"
 
 
 apply_history_best = ApplyHistoryBest
@@ -198,6 +216,9 @@ class ApplyGraphBest(DispatchContext):
         position = self._taken.get(workload, 0)
         self._taken[workload] = position + 1
         return fitting[min(position, len(fitting) - 1)]
+
+    def content_digest(self) -> str | None:
+        return repr(list(self._of_workload.items()))
 
 
 apply_graph_best = ApplyGraphBest

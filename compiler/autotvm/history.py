@@ -6,9 +6,12 @@ a config as the JSON text of its log line.
 
 from __future__ import annotations
 
+import gc
+import hashlib
 import json
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from schedules.config import ConfigEntity
@@ -17,6 +20,18 @@ from .log_target import UNKNOWN_MODEL, LogTarget, log_target
 from .ranking import Ranked
 from .record import MeasureInput, MeasureResult
 from .workload import digest
+
+
+@contextmanager
+def no_collection() -> Iterator[None]:
+    """Without Python's cyclic garbage collector, which goes over all that was read, many times."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 class BestRecords:
@@ -45,9 +60,10 @@ class BestRecords:
     def add_log(self, name: str, records: Iterable[Ranked]) -> None:
         """Add the records of the log `name`; failed ones are passed over."""
         log = self._log(name)
-        for line, target, workload, cost, error_no, entity in records:
-            if error_no == 0:
-                self._add(target, workload, cost, log, line, entity)
+        with no_collection():
+            for line, target, workload, cost, error_no, entity in records:
+                if error_no == 0:
+                    self._add(target, workload, cost, log, line, entity)
 
     def add_pair(self, inp: MeasureInput, result: MeasureResult) -> None:
         """Add one record that is already decoded."""
@@ -84,6 +100,19 @@ class BestRecords:
         elif cost < self._costs[slot]:
             self._costs[slot], self._places[slot] = cost, self._added
             self._lines[slot], self._logs[slot], self._entities[slot] = line, log, entity
+
+    def content_digest(self) -> str:
+        """Hash of all that is found here, and of where it comes from."""
+        digest_ = hashlib.sha256(repr(self._log_names).encode())
+        for column in (self._costs, self._places, self._lines, self._logs):
+            digest_.update(column.tobytes())
+        for entity in self._entities:
+            digest_.update(entity.encode() + b"\0")
+        for group, slots in self._groups.items():
+            digest_.update(repr((group, len(slots))).encode())
+            for workload, slot in slots.items():
+                digest_.update(workload + slot.to_bytes(8, "little"))
+        return digest_.hexdigest()
 
     def best_of_model(self, model: str, workload: bytes) -> ConfigEntity | None:
         """Best record tuned for the device `model`; the model "unknown" has none."""

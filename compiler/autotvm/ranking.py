@@ -15,7 +15,7 @@ from ..errors import RecordError
 from .legacy import changes_spelling
 from .log_target import LogTarget, log_target
 from .record import RESULT, RawRecord, known_entity, parse_line
-from .workload import digest_of_text, is_normal_text
+from .workload import digest_of_bytes, is_normal_text
 
 
 class Ranked(NamedTuple):
@@ -41,10 +41,13 @@ _START = '{"input": ["'
 _CONFIG = ', {}], "config": {"index": '
 _ENTITY = ', "code_hash": null, "entity": '
 _RESULT = '}, "result": '
-_NO_DIGITS = dict.fromkeys(map(ord, "0123456789"))
+_DIGITS = b"0123456789"
 # Argument lists without their digits that were found right; one for each form of a workload.
-_forms: set[str] = set()
+_forms: set[bytes] = set()
 _MOST_FORMS = 1 << 12
+# Most logs measure a workload many times.
+_keys: dict[str, tuple[LogTarget, bytes]] = {}
+_MOST_KEYS = 1 << 13
 
 
 def rank_line(text: str, line: int = 1) -> Ranked:
@@ -75,35 +78,47 @@ def ranked(raw: RawRecord) -> Ranked:
     return Ranked(raw.line, raw.input.target, raw.input.digest, cost, raw.error_no, raw.entity)
 
 
-@functools.lru_cache(maxsize=1 << 13)  # most logs measure a workload many times
 def _key(text: str) -> tuple[LogTarget, bytes] | None:
     """Target and digest of `target", "task", [arguments]`; None where a parser must look.
 
     The digest is made from the text itself: reading and writing a list takes longest of all.
     """
-    target_end = text.find('", "')
-    task_end = text.find('", [', target_end + 4)
-    target, task, args = text[:target_end], text[target_end + 4 : task_end], text[task_end + 3 :]
-    if target_end < 0 or task_end < 0 or "\\" in text or '"' in target or '"' in task:
+    known = _keys.get(text)
+    if known is not None:
+        return known
+    end = text.find('", [')
+    head = _head(text[:end])
+    args = text[end + 3 :].encode()
+    if end < 0 or head is None or not _is_normal(args):
         return None
-    if changes_spelling(task) or not _is_normal(args):
+    target, start = head
+    found = target, digest_of_bytes(start + args[1:].replace(b", ", b","))
+    if len(_keys) < _MOST_KEYS:
+        _keys[text] = found
+    return found
+
+
+@functools.lru_cache(maxsize=1 << 10)
+def _head(text: str) -> tuple[LogTarget, bytes] | None:
+    """Target of `target", "task`, and how the normal form of a workload of the task begins."""
+    target, separator, task = text.partition('", "')
+    if not separator or "\\" in text or '"' in target or '"' in task or changes_spelling(task):
         return None
-    compact = args.replace(", ", ",")
     try:
-        return log_target(target), digest_of_text(f'["{task}",{compact[1:]}')
+        return log_target(target), f'["{task}",'.encode()
     except RecordError:
         return None
 
 
-def _is_normal(args: str) -> bool:
+def _is_normal(args: bytes) -> bool:
     """Whether the text is a JSON list in the normal form, with ", " between elements only."""
-    if "-" in args or "[," in args or ", ," in args or ", ]" in args:
+    if b"-" in args or b"[," in args or b", ," in args or b", ]" in args or b"\\" in args:
         return False  # what a form can't tell apart
-    form = args.translate(_NO_DIGITS)
+    form = args.translate(None, _DIGITS)
     if form in _forms:
         return True
-    compact = args.replace(", ", ",")
-    if "e" in form or " " in compact or "\t" in compact or not is_normal_text(compact):
+    compact = args.decode().replace(", ", ",")
+    if b"e" in form or " " in compact or "\t" in compact or not is_normal_text(compact):
         return False
     try:
         parsed = json.loads(args)

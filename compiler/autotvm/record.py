@@ -256,6 +256,29 @@ class SkippedLines:
     def __len__(self) -> int:
         return sum(map(len, self.lines.values()))
 
+    def report(self, records: int, ends: bool, what: str) -> None:
+        """Warn of the lines, once the whole file is read.
+
+        Parameters
+        ----------
+        records : int
+            That the file has.
+        ends : bool
+            Whether its last line has an end; a writer that was killed leaves one without.
+        what : str
+            Kind of records.
+
+        Raises
+        ------
+        RecordError
+            There are no records, and more than one line that was cut off.
+        """
+        if not self:
+            return
+        if not records and (len(self) > 1 or ends):
+            raise RecordError(f"{self.name} has no {what}. {self}")
+        logger.warning("%s", self)
+
     def __str__(self) -> str:
         parts = []
         for reason, lines in self.lines.items():
@@ -321,11 +344,7 @@ def scan(
             continue
         count += 1
         yield record
-    if skipped:
-        only_cut_off = len(skipped) == 1 and not text.endswith("\n")
-        if not count and not only_cut_off:
-            raise RecordError(f"{name} has no AutoTVM record. {skipped}")
-        logger.warning("%s", skipped)
+    skipped.report(count, text.endswith("\n"), "AutoTVM record")
 
 
 def load_from_file(

@@ -18,11 +18,13 @@ A template is an implementation of the schedule library, or a function of the us
 
 from __future__ import annotations
 
+import functools
 import logging
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -132,8 +134,10 @@ def template(
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Decorator: the function is the template `task_name`.
 
-    It gets a task's arguments and returns a `tvm.s_tir.Schedule` (or PrimFunc, or IRModule) and
-    the list of its tensors, inputs first.
+    It gets a task's arguments and returns a schedule and the list of its tensors, inputs first. The
+    schedule is a `tvm.s_tir.Schedule`, a PrimFunc, an IRModule, or a TE schedule (`compiler.te`).
+    Called outside of a task, it uses the config that the dispatch contexts have for the arguments
+    on the current target, and without one the first of its space.
 
     Parameters
     ----------
@@ -142,10 +146,34 @@ def template(
     """
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
-        TEMPLATES[task_name] = UserTemplate(task_name, function, reference=reference)
-        return function
+        registered = TEMPLATES[task_name] = UserTemplate(task_name, function, reference=reference)
+
+        @functools.wraps(function)
+        def call(*args: Any) -> Any:
+            if _CONFIG.get() is not None:
+                return function(*args)
+            return registered.instantiate(_config_in_context(registered, args), args)
+
+        return call
 
     return register
+
+
+def _config_in_context(template: UserTemplate, args: tuple) -> Any:
+    """The config for arguments from the dispatch contexts of this thread, or the first one."""
+    from tvm.target import Target
+
+    from .dispatcher import DispatchContext
+
+    target = Target.current()
+    if target is not None:
+        workload = (template.name, *serialize_args(args))
+        found = DispatchContext.current.query(target, workload)
+        if found is not None:
+            return found
+    space = ConfigSpace()
+    template.instantiate(space, args)
+    return space.get(0)
 
 
 def register_topi_compute(task_name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -280,8 +308,8 @@ class Task:
             return self.config_space.flop
         from ..lowering.schedule import count_flops
 
-        made, _ = self._template.instantiate(ConfigSpace(), self.args)
-        return float(count_flops(_function(made)))
+        made, tensors = self._template.instantiate(ConfigSpace(), self.args)
+        return float(count_flops(_function(made, tensors)))
 
     @property
     def fallback(self) -> ConfigEntity | None:
@@ -321,12 +349,25 @@ class Task:
         return scheduled.func, tensors
 
 
+def _old_names_are_on() -> bool:
+    """Whether templates of this process may use the names of an old TVM."""
+    switch = sys.modules.get("compiler.legacy.switch")
+    return switch is not None and switch.installed()
+
+
 @dataclass(frozen=True)
 class TaskCandidate:
-    """One config of a task, to be measured; a `measure.Candidate`."""
+    """One config of a task, to be measured; a `measure.Candidate`.
+
+    Attributes
+    ----------
+    old_names : bool
+        Whether the worker process needs `compiler.legacy`, as this one has it.
+    """
 
     task: Task
     config: ConfigEntity
+    old_names: bool = field(default_factory=_old_names_are_on)
 
     @property
     def modules(self) -> tuple[str, ...]:
@@ -345,10 +386,15 @@ class TaskCandidate:
         """Instantiate the template."""
         import tvm
 
+        if self.old_names:
+            from .. import legacy
+
+            legacy.install()
+
         from ..lowering.index_guard import guard_indices
 
         made, tensors = self.task.instantiate(self.config)
-        func = guard_indices(_function(made)).with_attr("global_symbol", "main")
+        func = guard_indices(_function(made, tensors)).with_attr("global_symbol", "main")
         args = tuple(_arg_info(tensor) for tensor in tensors)
         return Lowered(tvm.IRModule({"main": func}), self.task.target, args)
 
@@ -396,10 +442,14 @@ def _arg_info(tensor: Any) -> ArgInfo:
     return ArgInfo(tuple(int(dim) for dim in tensor.shape), str(tensor.dtype))
 
 
-def _function(made: Any) -> tvm.tirx.PrimFunc:
+def _function(made: Any, tensors: Sequence[Any]) -> tvm.tirx.PrimFunc:
     """The one function of a schedule, a module or a function."""
     import tvm
 
+    if not hasattr(made, "mod") and hasattr(made, "stages"):
+        from ..te.lowering import schedule_to_function
+
+        return schedule_to_function(made, tensors)
     mod = getattr(made, "mod", made)
     if isinstance(mod, tvm.tirx.PrimFunc):
         return mod

@@ -24,8 +24,13 @@ _LEVELS = (("avx512f", "x86-64-v4"), ("avx2", "x86-64-v3"))
 
 def shipped_records(target: LogTarget) -> BestRecords:
     """Best records of the file for a target, read at the first call; none for others."""
-    name = None if os.environ.get("TOPHUB_LOCATION") == "NONE" else file_for(target)
+    name = None if switched_off() else file_for(target)
     return _read(name) if name else _NONE
+
+
+def switched_off() -> bool:
+    """Whether the environment says that no shipped log is to be used."""
+    return os.environ.get("TOPHUB_LOCATION") == "NONE"
 
 
 def file_for(target: LogTarget) -> str | None:

@@ -60,7 +60,12 @@ def is_normal_text(text: str) -> bool:
 
 def digest_of_text(text: str) -> bytes:
     """The same for the normal form as JSON text without spaces."""
-    return hashlib.blake2b(text.encode(), digest_size=16).digest()
+    return digest_of_bytes(text.encode())
+
+
+def digest_of_bytes(text: bytes) -> bytes:
+    """The same for encoded text."""
+    return hashlib.blake2b(text, digest_size=16).digest()
 
 
 _NOT_NORMAL = re.compile(r"true|false|\d[.eE]")  # a boolean or a float, or a string like them

@@ -50,11 +50,15 @@ def show_usage(usage: Usage) -> None:
     """Print the folder, what it holds, and the limit."""
     limit = f"at most {usage.limit / 1e6:.0f} MB" if usage.limit else "off"
     show(
-        f"{usage.folder}: {usage.kernels} kernels, {usage.bytes / 1e6:.1f} MB "
+        f"{usage.folder}: {_content(usage)} "
         f"({limit}; {LIMIT_VARIABLE} sets the limit in bytes, 0 turns the cache off)"
     )
 
 
 def show_cleared(usage: Usage) -> None:
     """Print what is gone."""
-    show(f"{usage.folder}: dropped {usage.kernels} kernels, {usage.bytes / 1e6:.1f} MB")
+    show(f"{usage.folder}: dropped {_content(usage)}")
+
+
+def _content(usage: Usage) -> str:
+    return f"{usage.kernels} kernels, {usage.libraries} libraries, {usage.bytes / 1e6:.1f} MB"

@@ -1,4 +1,4 @@
-"""`baton compile`: from an ONNX file to a library and the report on its kernels."""
+"""`baton compile`: from a model file to a library and the report on its kernels."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class Compiled:
 def compile_model(
     model: Path, options: BuildOptions, output: Path | None = None, steps: Steps | None = None
 ) -> Compiled:
-    """Import an ONNX file, partition it if backends are given, build it and export the library.
+    """Import a model file, partition it if backends are given, build it and export the library.
 
     Parameters
     ----------
@@ -127,12 +127,12 @@ def compile_model(
 def import_model(
     model: Path, options: BuildOptions, steps: Steps
 ) -> tuple[tvm.IRModule, dict[str, Any]]:
-    """Load the plugins; then the Relax module of an ONNX file, and its weights by ONNX name."""
-    from compiler import relay
+    """Load the plugins; then the Relax module of a model file, and its weights by name."""
+    from .model_files import read_model
 
     load_plugins(Path(plugin) for plugin in options.plugins)
     with steps.step("import", str(model)):
-        return relay.frontend.from_onnx(str(model), shape=options.shapes, freeze_params=False)
+        return read_model(model, options.shapes)
 
 
 def partition_module(

@@ -8,7 +8,12 @@ from typing import Annotated
 import typer
 
 Model = Annotated[
-    Path, typer.Argument(help="An ONNX file, or a bundled model's name.", show_default=False)
+    Path,
+    typer.Argument(
+        help="An ONNX file, NAME-symbol.json of MXNet, Relay text or saved JSON of TVM to 0.18, "
+        "or a bundled model's name.",
+        show_default=False,
+    ),
 ]
 Target = Annotated[str, typer.Option(help='Such as "llvm -mcpu=x86-64-v3" or "cuda -arch=sm_90".')]
 TargetHost = Annotated[str | None, typer.Option(help="Of a GPU target; this machine if left out.")]

@@ -1,4 +1,4 @@
-"""`baton partition`: what backends claim of an ONNX model."""
+"""`baton partition`: what backends claim of a model."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def partition_model(
     html: Path | None = None,
     svg: Path | None = None,
 ) -> Partitioned:
-    """Import an ONNX file, let the backends of the options claim subgraphs, write the module.
+    """Import a model file, let the backends of the options claim subgraphs, write the module.
 
     Parameters
     ----------

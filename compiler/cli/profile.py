@@ -90,7 +90,7 @@ class Profile:
 def profile_model(
     model: Path, repeats: int, seed: int, options: BuildOptions, steps: Steps
 ) -> Profile:
-    """Load a library or build an ONNX file, and measure its kernels on random inputs.
+    """Load a library or build a model file, and measure its kernels on random inputs.
 
     Raises
     ------

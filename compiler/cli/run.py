@@ -56,12 +56,12 @@ def run_model(
     options: BuildOptions | None = None,
     steps: Steps | None = None,
 ) -> Ran:
-    """Load a library, or build an ONNX file, and run it.
+    """Load a library, or build a model file, and run it.
 
     Parameters
     ----------
     model : Path
-        A `.so` or `.tar` that `export_library` wrote; anything else is read as ONNX.
+        A `.so` or `.tar` that `export_library` wrote; anything else is a model file.
     inputs : dict of str to Path
         `.npy` files.
     fill_random : bool
@@ -72,7 +72,7 @@ def run_model(
     save : Path, optional
         An `.npz` that gets the outputs.
     options : BuildOptions, optional
-        For an ONNX file.
+        For a model file.
     steps : Steps, optional
         Shows the progress.
 
@@ -119,7 +119,7 @@ def run_library(
 
 
 def open_library(model: Path, options: BuildOptions, steps: Steps) -> FactoryModule:
-    """Load a `.so` or `.tar`; build anything else as an ONNX file."""
+    """Load a `.so` or `.tar`; build anything else as a model file."""
     if model.suffix not in (".so", ".tar"):
         return compile_model(model, options, steps=steps).library
     from compiler.runtime import load_module

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+import math
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -55,6 +58,8 @@ class TuneOptions:
         Of the comparisons at the end.
     limit : int or None
         Tune only the tasks with the most work.
+    seconds : float or None
+        Measure no more than so long, each task for its share; the comparisons come on top.
     """
 
     log: Path
@@ -73,6 +78,7 @@ class TuneOptions:
     tracker: tuple[str, int, str] | None = None
     rounds: int = 7
     limit: int | None = None
+    seconds: float | None = None
 
 
 @dataclass(frozen=True)
@@ -156,7 +162,13 @@ def tune_model(
         _write_best(options.best, lines)
         return Tuned(found, _sources(options.best, lines), 0, [], [])
     with steps.step("measure the network"):
-        kept, times, without = _prune(mod, params, build, options, lines, steps)
+
+        def library(kept: Sequence[str]) -> Any:
+            _write_best(options.best, kept)
+            logs = (*build.logs, str(options.best)) if kept else build.logs
+            return build_module(mod, params, replace(build, logs=logs), Silent())
+
+        kept, times, without = prune(library, lines, options.rounds, steps)
     return Tuned(found, _sources(options.best, kept), len(lines) - len(kept), times, without)
 
 
@@ -169,24 +181,43 @@ def measure_tasks(
 
     records = list(load_from_file(options.log)) if options.log.exists() else []
     planned = [min(options.trials, len(task.config_space)) for task in tasks]
+    end = math.inf if options.seconds is None else time.monotonic() + options.seconds
     with Progress(sum(planned)) as progress:
-        for task, most in zip(tasks, planned):
+        for position, (task, most) in enumerate(zip(tasks, planned)):
             tuner = make_tuner(options.algorithm, task)
             tuner.load_history(records)
             known = len(tuner.visited)
             best = tuner.best_flops / 1e9
             progress.start(_title(task), [best] if best else [], min(known, most))
             before = len(progress.trials[-1].gflops)
-            if known < most:
-                tuner.tune(
-                    most - known,
-                    option,
-                    early_stopping=options.early_stopping,
-                    callbacks=[callback.log_to_file(options.log), progress],
-                )
+            now = time.monotonic()
+            if known < most and now < end:
+                deadline = _Deadline(now + (end - now) / (len(tasks) - position))
+                with contextlib.suppress(_TimeIsUp):
+                    tuner.tune(
+                        most - known,
+                        option,
+                        early_stopping=options.early_stopping,
+                        callbacks=[callback.log_to_file(options.log), progress, deadline],
+                    )
             measured = len(progress.trials[-1].gflops) - before
             progress.finish(max(most - known - measured, 0))
     return progress.trials
+
+
+class _TimeIsUp(Exception):
+    """Ends a tuner's loop."""
+
+
+class _Deadline:
+    """A tuner's callback that ends its loop after a moment, once all is logged."""
+
+    def __init__(self, moment: float) -> None:
+        self.moment = moment
+
+    def __call__(self, *_: Any) -> None:
+        if time.monotonic() >= self.moment:
+            raise _TimeIsUp
 
 
 def _heaviest(tasks: Sequence[Task], limit: int | None) -> list[Task]:
@@ -259,33 +290,28 @@ def _sources(path: Path, lines: Sequence[str]) -> list[str]:
     return [f"topi:{path.name}:{number}" for number, _ in enumerate(lines, 1)]
 
 
-def _prune(
-    mod: Any,
-    params: Any,
-    build: BuildOptions,
-    options: TuneOptions,
-    lines: list[str],
-    steps: Steps,
+def prune(
+    library: Callable[[Sequence[str]], Any], lines: list[str], rounds: int, steps: Steps
 ) -> tuple[list[str], list[float], list[float]]:
     """Drop records without which the network is faster, one by one; both latencies at the end.
 
     A record sets layouts, which its neighbours may have to convert to and from; only the network
     shows that.
+
+    Parameters
+    ----------
+    library : callable
+        Writes the log of the best with some of the lines, and builds the network under it; under
+        no log without lines.
     """
-
     from compiler.autotvm.confirm import undisturbed
-
-    def library(kept: Sequence[str]) -> Any:
-        _write_best(options.best, kept)
-        logs = (*build.logs, str(options.best)) if kept else build.logs
-        return build_module(mod, params, replace(build, logs=logs), _Silent())
 
     without = library(())
     inputs = random_inputs(without.metadata.inputs)
 
     def faster(one: Any, other: Any) -> float:
         """How much faster the first is than the second, as a share of the second's time."""
-        (first, second), _ = time_in_turn([one, other], inputs, options.rounds)
+        (first, second), _ = time_in_turn([one, other], inputs, rounds)
         return 1 - undisturbed(first) / undisturbed(second)
 
     kept = list(lines)
@@ -298,12 +324,12 @@ def _prune(
     if kept and faster(current, without) <= 0:
         steps.note("the network is not faster with any set of records; none is kept")
         kept, current = [], without
-    _write_best(options.best, kept)
-    (times, base), _ = time_in_turn([current, without], inputs, options.rounds)
+    library(kept)
+    (times, base), _ = time_in_turn([current, without], inputs, rounds)
     return kept, times, base
 
 
-class _Silent(Steps):
+class Silent(Steps):
     """Shows nothing: the builds of a comparison."""
 
     def __init__(self) -> None:

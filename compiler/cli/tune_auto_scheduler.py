@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import math
-import statistics
+import sys
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .compile import BuildOptions, build_module, import_model
 from .console import Steps, show, table
-from .models import random_inputs
-from .replay import time_in_turn
-from .tune import TuneOptions
+from .files import write_text
+from .tune import Silent, TuneOptions, prune
+from .tuning_progress import Trials, write_picture
 
 if TYPE_CHECKING:
+    from compiler.auto_scheduler.record import Record
+    from compiler.auto_scheduler.search.confirm import Contest
+    from compiler.auto_scheduler.search.scheduler import TaskScheduler
     from compiler.auto_scheduler.task import SearchTask
+
+# Trials of a task before the search learns from them.
+_PER_ROUND = 32
 
 
 @dataclass(frozen=True)
@@ -24,17 +32,19 @@ class Searched:
 
     Attributes
     ----------
-    tasks : list of SearchTask
-    untuned, best : list of float
-        Seconds of each task's kernel without records, and of the best schedule; infinity if there
-        is none.
+    contests : list of Contest
+        For each task the untuned kernel and the best records, timed in turn.
+    kept : int
+        Records in the log of the best.
+    dropped : int
+        Records that beat the untuned kernel alone and slowed the network.
     milliseconds, milliseconds_without : list of float
-        Of the network, in turn, under the log and without.
+        Of the network, in turn, under the log of the best and without; empty on other machines.
     """
 
-    tasks: list[SearchTask]
-    untuned: list[float]
-    best: list[float]
+    contests: list[Contest]
+    kept: int
+    dropped: int
     milliseconds: list[float]
     milliseconds_without: list[float]
 
@@ -47,13 +57,16 @@ class Searched:
         return {
             "tasks": [
                 {
-                    "description": task.desc,
-                    "calls": task.weight,
-                    "untuned_seconds": plain(untuned),
-                    "seconds": plain(best),
+                    "description": contest.task.desc,
+                    "calls": contest.task.weight,
+                    "fastest": contest.kind,
+                    "untuned_seconds": plain(contest.untuned_seconds),
+                    "seconds": plain(contest.best_seconds),
                 }
-                for task, untuned, best in zip(self.tasks, self.untuned, self.best)
+                for contest in self.contests
             ],
+            "records": self.kept,
+            "dropped": self.dropped,
             "milliseconds": self.milliseconds,
             "milliseconds_without": self.milliseconds_without,
         }
@@ -66,7 +79,9 @@ def search_model(
     scheduler: str | None = None,
     steps: Steps | None = None,
 ) -> Searched:
-    """Search schedules for a model's kernels, and time the network with and without them.
+    """Search schedules for a model's kernels, and keep those that make the network faster.
+
+    A run that was interrupted is continued by the same call.
 
     Parameters
     ----------
@@ -82,6 +97,7 @@ def search_model(
         Of the step that failed.
     """
     from compiler import auto_scheduler
+    from compiler.auto_scheduler.search.confirm import run_contest
 
     steps = steps or Steps()
     mod, params = import_model(model, build, steps)
@@ -91,26 +107,96 @@ def search_model(
         chosen = sorted(heaviest[: options.limit])
         tasks, weights = [tasks[i] for i in chosen], [weights[i] for i in chosen]
     builder, runner = _measuring(options, scheduler)
-    tuner = auto_scheduler.TaskScheduler(tasks, weights, load_log_file=options.log)
-    with steps.step("search", f"{len(tasks)} tasks, {options.trials} trials each"):
-        tuner.tune(
-            auto_scheduler.TuningOptions(
-                num_measure_trials=options.trials * len(tasks),
-                early_stopping=options.early_stopping,
-                num_measures_per_round=min(options.trials, 64),
-                builder=builder,
-                runner=runner,
-                measure_callbacks=[auto_scheduler.RecordToFile(options.log)],
+    tuner = auto_scheduler.TaskScheduler(
+        tasks, weights, load_log_file=options.log, callbacks=[_Progress()]
+    )
+    trials = options.trials * len(tasks) - sum(tuner.task_cts)
+    if trials >= len(tasks):
+        with steps.step("search", f"{len(tasks)} tasks, {options.trials} trials each"):
+            tuner.tune(
+                auto_scheduler.TuningOptions(
+                    num_measure_trials=trials,
+                    early_stopping=options.early_stopping,
+                    num_measures_per_round=min(options.trials, _PER_ROUND),
+                    verbose=0,
+                    builder=builder,
+                    runner=runner,
+                    measure_callbacks=[auto_scheduler.RecordToFile(options.log)],
+                    max_seconds=options.seconds,
+                )
             )
-        )
-    untuned = _untuned(tasks, options.log)
+    records = _records(tasks, options.log)
+    if options.picture is not None:
+        trials_of = [_trials(task, found) for task, found in zip(tasks, records)]
+        write_picture(trials_of, f"{model.name}: best so far", options.picture)
+    with steps.step("compare with the untuned kernels", f"{options.rounds} rounds"):
+        contests = [
+            run_contest(task, found, builder, runner, options.rounds)
+            for task, found in zip(tasks, records)
+        ]
+    for part in (builder, runner):
+        part.close()
+    lines = [contest.winner.to_line() for contest in contests if contest.winner is not None]
+    if scheduler is not None or options.tracker is not None:
+        _write_best(options.best, contests, lines)
+        return Searched(contests, len(lines), 0, [], [])
+
+    def library(kept: Sequence[str]) -> Any:
+        _write_best(options.best, contests, kept)
+        logs = (*build.auto_scheduler_logs, str(options.best))
+        own = replace(build, auto_scheduler_logs=logs if kept else build.auto_scheduler_logs)
+        return build_module(mod, params, own, Silent())
+
     with steps.step("measure the network"):
-        without = build_module(mod, params, build, steps)
-        log = (*build.auto_scheduler_logs, str(options.log))
-        tuned = build_module(mod, params, replace(build, auto_scheduler_logs=log), steps)
-        inputs = random_inputs(without.metadata.inputs)
-        (times, base), _ = time_in_turn([tuned, without], inputs, options.rounds)
-    return Searched(tasks, untuned, list(tuner.best_costs), times, base)
+        kept, times, base = prune(library, lines, options.rounds, steps)
+    return Searched(contests, len(kept), len(lines) - len(kept), times, base)
+
+
+class _Progress:
+    """Says after each round of a task what was found."""
+
+    def pre_tune(self, scheduler: TaskScheduler, task_id: int) -> None:
+        """Nothing."""
+
+    def post_tune(self, scheduler: TaskScheduler, task_id: int) -> None:
+        best, task = scheduler.best_costs[task_id], scheduler.tasks[task_id]
+        seconds = time.time() - scheduler.start_time
+        sys.stderr.write(
+            f"  {task.desc[:60]}: best {best * 1e6:.1f} us in {scheduler.task_cts[task_id]} "
+            f"trials; {sum(scheduler.task_cts)} trials in all, {seconds:.0f} s\n"
+        )
+
+
+def _records(tasks: Sequence[SearchTask], log: Path) -> list[list[Record]]:
+    """What the log holds of each task."""
+    from compiler.auto_scheduler.record import Record, scan
+
+    of_key: dict[str, list[Record]] = {task.workload_key: [] for task in tasks}
+    for record in scan(log) if log.exists() else ():
+        if isinstance(record, Record) and record.workload_key in of_key:
+            of_key[record.workload_key].append(record)
+    return [of_key[task.workload_key] for task in tasks]
+
+
+def _trials(task: SearchTask, records: Sequence[Record]) -> Trials:
+    """GFLOP/s of each trial, and of the untuned kernel."""
+
+    def rate(record: Record) -> float:
+        return task.flop_ct / record.cost / 1e9 if math.isfinite(record.cost) else 0.0
+
+    untuned = [rate(record) for record in records if record.untuned]
+    tried = [rate(record) for record in records if not record.untuned]
+    return Trials(task.desc, tried, untuned[0] if untuned else 0.0)
+
+
+def _write_best(path: Path, contests: Sequence[Contest], kept: Sequence[str]) -> None:
+    """The records that pay; the other kernels' untuned times, which say to leave them alone."""
+    lines = list(kept)
+    for contest in contests:
+        winner = contest.winner
+        if contest.untuned is not None and (winner is None or winner.to_line() not in kept):
+            lines.append(contest.untuned.to_line())
+    write_text(path, "".join(line + "\n" for line in lines))
 
 
 def _measuring(options: TuneOptions, scheduler: str | None) -> tuple[Any, Any]:
@@ -135,29 +221,34 @@ def _measuring(options: TuneOptions, scheduler: str | None) -> tuple[Any, Any]:
     return auto_scheduler.LocalBuilder(options.timeout), auto_scheduler.LocalRunner(**timing)
 
 
-def _untuned(tasks: list[SearchTask], log: Path) -> list[float]:
-    """Seconds of each task's kernel without records, from the log."""
-    from compiler.auto_scheduler import load_records
-    from compiler.auto_scheduler.record import Record
-
-    costs: dict[str, float] = {}
-    for record in load_records(log):
-        if isinstance(record, Record) and record.untuned:
-            costs[record.workload_key] = record.cost
-    return [costs.get(task.workload_key, math.inf) for task in tasks]
-
-
-def show_searched(searched: Searched) -> None:
+def show_searched(searched: Searched, options: TuneOptions) -> None:
     """Print a line for each task, then the network's latencies."""
+    from compiler.autotvm.confirm import undisturbed
 
     def shown(seconds: float) -> str:
         return f"{seconds * 1e6:.1f}" if math.isfinite(seconds) else "-"
 
-    rows = [
-        (task.desc, str(task.weight), shown(untuned), shown(best))
-        for task, untuned, best in zip(searched.tasks, searched.untuned, searched.best)
-    ]
-    show(table(("kernel", "calls", "untuned us", "best us"), rows, numbers=3))
-    with_log = statistics.median(searched.milliseconds)
-    without = statistics.median(searched.milliseconds_without)
-    show(f"the network: {without:.3f} ms without the log, {with_log:.3f} ms with it")
+    rows = []
+    for contest in searched.contests:
+        best = contest.best_seconds
+        gain = contest.untuned_seconds / best
+        rows.append(
+            (
+                contest.task.desc,
+                str(contest.task.weight),
+                contest.kind,
+                shown(contest.untuned_seconds),
+                shown(best),
+                f"{contest.task.flop_ct / best / 1e9:.1f}" if math.isfinite(best) else "-",
+                f"{gain:.2f}x" if math.isfinite(gain) else "-",
+            )
+        )
+    header = ("kernel", "calls", "fastest", "untuned us", "best us", "GFLOP/s", "gain")
+    show(table(header, rows, numbers=4))
+    show(f"{searched.kept} records beat the untuned kernels: {options.best}")
+    if searched.dropped:
+        show(f"{searched.dropped} more beat them alone and slow the network; they are left out")
+    if searched.milliseconds:
+        after = undisturbed(searched.milliseconds)
+        before = undisturbed(searched.milliseconds_without)
+        show(f"the network takes {after:.3f} ms, {before:.3f} ms before ({before / after:.2f}x)")

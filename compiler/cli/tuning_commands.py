@@ -115,7 +115,9 @@ def tune_command(
         str,
         typer.Option(help="xgb_knob, xgb_itervar, xgb_curve, xgb_rank, ga, random, gridsearch."),
     ] = "xgb_knob",
-    trials: Annotated[int, typer.Option(min=1, help="Measurements of each task.")] = 64,
+    trials: Annotated[
+        int, typer.Option("--trials", "--trials-per-task", min=1, help="Measurements of each task.")
+    ] = 64,
     early_stopping: Annotated[
         int | None, typer.Option(min=1, help="Stop a task after so many without a better one.")
     ] = None,
@@ -130,6 +132,10 @@ def tune_command(
     ],
     limit: Annotated[
         int | None, typer.Option(min=1, help="Tune only so many operators, those with most work.")
+    ] = None,
+    seconds: Annotated[
+        float | None,
+        typer.Option(min=1, help="Measure no longer than this; comparisons at the end are extra."),
     ] = None,
     svg: Annotated[
         Path | None, typer.Option(help="Picture of the best so far against trials.")
@@ -180,6 +186,7 @@ def tune_command(
         tracker=arguments.tracker(tracker),
         rounds=rounds,
         limit=limit,
+        seconds=seconds,
     )
     build = BuildOptions(target=target, shapes=arguments.shapes(shape))
     with failures(debug):
@@ -187,7 +194,7 @@ def tune_command(
             from .tune_auto_scheduler import search_model, show_searched
 
             searched = search_model(find_model(str(model)), build, options, scheduler, Steps())
-            show_json(searched.to_json()) if as_json else show_searched(searched)
+            show_json(searched.to_json()) if as_json else show_searched(searched, options)
             return
         if scheduler is not None:
             raise InputError("--scheduler goes with --tuner auto_scheduler")

@@ -63,6 +63,7 @@ def dtype_of(expr: Any) -> str:
 
 def integers(values: Any) -> tuple[int, ...] | None:
     """A sequence of integers and integer immediates as a tuple; None if one is symbolic."""
-    if all(isinstance(value, (int, tvm.tirx.IntImm)) for value in values):
-        return tuple(int(value) for value in values)
+    found = values[:]  # iterating over one of TVM's arrays checks every index
+    if all(isinstance(value, (int, tvm.tirx.IntImm)) for value in found):
+        return tuple(int(value) for value in found)
     return None

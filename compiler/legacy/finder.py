@@ -12,7 +12,9 @@ from types import ModuleType
 from typing import Any
 
 from ..errors import LegacyImportError
-from .names import GONE, MOVED
+from .absent import AbsentModule
+from .names import ABSENT, EXTENDED, GONE, MOVED
+from .patches import Patches
 
 
 def today(name: str) -> str | None:
@@ -27,14 +29,27 @@ def today(name: str) -> str | None:
 
 
 class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finds the old names of `names.MOVED`; says of those in `names.GONE` what to use instead."""
+    """Finds the old names of `names.MOVED`; says of those in `names.GONE` what to use instead.
+
+    Modules of `names.EXTENDED` are TVM's own, with the old names added once they are imported.
+    """
+
+    def __init__(self, patches: Patches) -> None:
+        self._patches = patches
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: Any = None
     ) -> importlib.machinery.ModuleSpec | None:
+        old = f"tvm.{fullname.partition('.')[2]}"
+        if fullname.startswith("compiler.relay.") and (old in MOVED or _absent(old)):
+            fullname = old  # `from tvm.relay import prelude` asks the package by its own name
         if not fullname.startswith(("tvm.", "vta")):
             return None
         self._refuse_what_is_gone(fullname)
+        if fullname in EXTENDED:
+            return self._extended(fullname, path)
+        if _absent(fullname):
+            return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
         module = today(fullname)
         if module is None:
             return None
@@ -47,6 +62,9 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return importlib.machinery.ModuleSpec(fullname, self, origin=module, is_package=True)
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
+        instead = _absent(spec.name)
+        if instead:
+            return AbsentModule(spec.name, instead)
         module = importlib.import_module(spec.origin or "")
         spec.loader_state = module.__spec__
         return module
@@ -54,8 +72,26 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def exec_module(self, module: ModuleType) -> None:
         """The module is complete already; it keeps the spec of its own name."""
         spec = module.__spec__
-        if spec is not None and spec.loader is self:
+        if spec is not None and spec.loader is self and spec.loader_state is not None:
             module.__spec__ = spec.loader_state
+
+    def extend(self, name: str) -> None:
+        """Add the old names to a module of TVM that is imported."""
+        importlib.import_module(EXTENDED[name]).patch(self._patches)
+
+    def _extended(
+        self, fullname: str, path: Sequence[str] | None
+    ) -> importlib.machinery.ModuleSpec | None:
+        spec = importlib.machinery.PathFinder.find_spec(fullname, path)
+        if spec is not None and spec.loader is not None:
+            run = spec.loader.exec_module
+
+            def exec_module(module: ModuleType) -> None:
+                run(module)
+                self.extend(fullname)
+
+            spec.loader.exec_module = exec_module  # type: ignore[method-assign]
+        return spec
 
     @staticmethod
     def _refuse_what_is_gone(fullname: str) -> None:
@@ -67,13 +103,25 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
                 )
 
 
+def _absent(name: str) -> str:
+    """What to use instead of a module of `names.ABSENT`, or of one below; "" for all others."""
+    while name:
+        if name in ABSENT:
+            return ABSENT[name]
+        name = name.rpartition(".")[0]
+    return ""
+
+
 def forget() -> None:
     """Drop the old names from the modules that Python has loaded, and from their packages."""
-    for name in [name for name in sys.modules if today(name) is not None]:
+    for name in [name for name in sys.modules if today(name) is not None or _absent(name)]:
         module = sys.modules.pop(name)
         package, _, last = name.rpartition(".")
-        if name in MOVED and vars(sys.modules[package]).get(last) is module:
-            delattr(sys.modules[package], last)
+        owner = sys.modules.get(package)
+        if owner is None or vars(owner).get(last) is not module:
+            continue
+        if owner.__name__.startswith("tvm") or isinstance(module, AbsentModule):
+            delattr(owner, last)
 
 
 def _exists(module: str) -> bool:

@@ -8,14 +8,18 @@ MOVED = {
     "tvm.arith": "tvm.sym",
     "tvm.auto_scheduler": "compiler.auto_scheduler",
     "tvm.autotvm": "compiler.autotvm",
+    "tvm.container": "tvm_ffi.container",
     "tvm.contrib.cc": "tvm.support.cc",
     "tvm.contrib.clang": "tvm.support.clang",
+    "tvm.contrib.debugger": "compiler.runtime.debugger",
+    "tvm.contrib.debugger.debug_runtime": "compiler.runtime.debugger.debug_executor",
     "tvm.contrib.emcc": "tvm.support.emcc",
     "tvm.contrib.graph_executor": "compiler.runtime.graph_executor",
     "tvm.contrib.graph_runtime": "compiler.runtime.graph_executor",
     "tvm.contrib.ndk": "tvm.support.ndk",
     "tvm.contrib.nvcc": "tvm.support.nvcc",
     "tvm.contrib.popen_pool": "tvm.support.popen_pool",
+    "tvm.contrib.relay_viz": "compiler.relay.viz",
     "tvm.contrib.rocm": "tvm.support.rocm",
     "tvm.contrib.tar": "tvm.support.tar",
     "tvm.contrib.utils": "tvm.support.utils",
@@ -25,9 +29,24 @@ MOVED = {
     "tvm.nd": "compiler.legacy.nd",
     "tvm.parser": "compiler.legacy.parser",
     "tvm.relay": "compiler.relay",
+    "tvm.relay.backend.executor": "compiler.relay.backend.options",
+    "tvm.relay.backend.runtime": "compiler.relay.backend.options",
+    "tvm.relay.backend.vm": "compiler.relay.vm",
+    "tvm.relay.frontend.common": "compiler.relay.frontend.inference",
+    "tvm.relay.qnn.op": "compiler.relay.op.qnn",
+    "tvm.relay.qnn.transform": "compiler.relay.transform.qnn",
     "tvm.runtime.ndarray": "compiler.legacy.nd",
+    "tvm.te.schedule": "compiler.te.schedule",
+    "tvm.relay.transform.mixed_precision": "compiler.relay.transform.precision",
+    "tvm.script.tir": "tvm.script.tirx",
+    "tvm.testing.plugin": "compiler.legacy.testing_plugin",
     "tvm.tir": "compiler.legacy.tir",
+    "tvm.tir.ir_builder": "compiler.legacy.ir_builder",
+    "tvm.tir.stmt_functor": "compiler.legacy.stmt_functor",
 }
+
+# TVM's own modules that lost names, and the modules whose `patch` brings these back.
+EXTENDED = {"tvm.testing": "compiler.legacy.testing"}
 
 # Gone for good, with the way to go.
 GONE = {
@@ -37,20 +56,34 @@ GONE = {
     "tvm.contrib.pipeline_executor_build": (
         "build each part with relay.build and call the libraries in turn"
     ),
-    "tvm.contrib.relay_viz": (
-        "`baton partition MODEL --html out.html` draws a model with its subgraphs"
-    ),
     "tvm.contrib.micro": "microTVM has no successor; build with target 'c' for its source",
     "tvm.driver.tvmc": "the commands of `baton` do its work: baton compile, run, tune",
     "tvm.micro": "microTVM has no successor; build with target 'c' for its source",
+    "tvm.relay.collage": "claim operators with compiler.partition's backends instead",
+    "tvm.relay.op.contrib.ethosu": "no backend for Arm Ethos is left; the CPU runs the model",
+    "vta": "the VTA accelerator has no successor in TVM",
+}
+
+# Gone as well, but imported by scripts that need nothing of them: their names refuse when used.
+ABSENT = {
+    "tvm.ir.diagnostics": "wrong programs raise errors of compiler.errors, which say where",
+    "tvm.relay.adt": "a module that was written as text is evaluated when relay.parse reads it",
+    "tvm.relay.backend.graph_executor_codegen": "relay.build makes the code and the executor",
+    "tvm.relay.loops": "write the loop in Python around the compiled body",
+    "tvm.relay.prelude": (
+        "Relax has no algebraic data types; relay.parse evaluates those of a text"
+    ),
+    "tvm.relay.qnn.op.canonicalizations": "relay.qnn.transform.CanonicalizeOps does that work",
+    "tvm.relay.qnn.op.legalizations": "relay.qnn.transform.CanonicalizeOps does that work",
     "tvm.relay.quantize": (
         "quantise before import, for example with onnxruntime, and build the quantised model"
     ),
-    "tvm.relay.collage": "claim operators with compiler.partition's backends instead",
-    "tvm.relay.op.contrib.ethosu": "no backend for Arm Ethos is left; the CPU runs the model",
+    "tvm.relay.testing.byoc": "relay.transform.AnnotateTarget marks what a compiler takes",
+    "tvm.relay.transform.infer_layout_utils": (
+        "relay.transform.ConvertLayout knows which operators take which layouts"
+    ),
     "tvm.topi.cuda": "schedules.cuda holds the CUDA schedules, chosen by relay.build",
     "tvm.topi.generic": "schedules.generic holds the generic schedules, chosen by relay.build",
     "tvm.topi.x86": "schedules.x86 holds the x86 schedules, chosen by relay.build",
     "tvm.topi.arm_cpu": "relay.build schedules Arm kernels by the generic rules",
-    "vta": "the VTA accelerator has no successor in TVM",
 }

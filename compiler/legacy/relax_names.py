@@ -6,10 +6,18 @@ import json
 from typing import Any
 
 import tvm
+import tvm_ffi
 from tvm import relax
 
 from .patches import Patches
 
+_new_dtype = relax.TensorType.dtype
+_new_from_expr = tvm.IRModule.from_expr
+_new_init_module = tvm.IRModule.__init__
+_new_get = tvm.ir.Op.get
+_new_get_attr = tvm.ir.Op.get_attr
+_new_register_op_attr = tvm.ir.register_op_attr
+_new_make_node = tvm.ir.make_node
 _new_load_json = tvm.ir.load_json
 
 
@@ -22,9 +30,107 @@ def patch(patches: Patches) -> None:
     patches.add(tvm.ir.GenericConst, "data", property(lambda self: self.value))
     patches.add(tvm.ir.TupleGetItem, "tuple_value", property(lambda self: self.tuple))
     patches.add(relax.TensorType, "concrete_shape", property(_concrete_shape))
+    patches.add(tvm.ir.Call, "type_args", property(lambda self: [each.ty for each in self.args]))
+    patches.set(relax.TensorType, "dtype", property(_dtype))
+    patches.set(relax.SeqExpr, "__getattr__", _of_value)
+    patches.set(tvm.IRModule, "from_expr", staticmethod(_from_expr))
+    patches.set(tvm.IRModule, "__init__", _init_module)
+    patches.set(tvm.ir.Op, "get", staticmethod(_operator))
+    patches.set(tvm.ir.Op, "get_attr", _attribute)
+    for owner in (tvm.ir, tvm.ir.op):
+        patches.set(owner, "register_op_attr", _register_op_attr)
     for owner in (tvm.IRModule, tvm.ir.Expr):
         patches.add(owner, "astext", _astext)
     patches.set(tvm.ir, "load_json", _load_json)
+    patches.set(tvm.ir, "make_node", _make_node)
+
+
+class DType(tvm_ffi.dtype):
+    """A dtype that is text, as numpy and old scripts take it, and a type as TVM's code does."""
+
+    @property
+    def dtype(self) -> DType:
+        """Itself."""
+        return self
+
+    def matches_code(self, *codes: Any) -> bool:
+        """Whether it is of one of these kinds: of integers, of floating-point numbers..."""
+        return tvm.ir.PrimType(str(self)).matches_code(*codes)
+
+    def matches_element_type(self, code: Any, bits: int) -> bool:
+        """Whether it is of this kind and width."""
+        return tvm.ir.PrimType(str(self)).matches_element_type(code, bits)
+
+    def is_scalar(self) -> bool:
+        """Whether it has one lane."""
+        return bool(self.lanes == 1)
+
+
+def _dtype(self: Any) -> DType | None:
+    found = _new_dtype.__get__(self)
+    return None if found is None else DType(str(found))
+
+
+def _of_value(self: Any, name: str) -> Any:
+    """An attribute of what a sequence of bindings computes: `function.body.op`, `.args`..."""
+    from ..relay.expr import value_of
+
+    value = None if name.startswith("_") else value_of(self)
+    if value is None or isinstance(value, relax.SeqExpr):
+        raise AttributeError(f"'SeqExpr' object has no attribute {name!r}")
+    return getattr(value, name)
+
+
+def _init_module(self: tvm.IRModule, functions: Any = None, *rest: Any, **kwargs: Any) -> None:
+    """Functions of variables without types may be in a module, to be shown."""
+    from ..relay.function import OpenFunction
+
+    if functions is not None:
+        functions = {
+            gvar: each.untyped() if isinstance(each, OpenFunction) else each
+            for gvar, each in functions.items()
+        }
+    _new_init_module(self, functions, *rest, **kwargs)
+
+
+def _from_expr(expr: Any, functions: Any = None, type_defs: Any = None) -> tvm.IRModule:
+    """A module whose `main` is a function, or takes the free variables of an expression."""
+    from ..relay.analysis import free_vars
+    from ..relay.expr import as_expr
+    from ..relay.function import Function, OpenFunction
+
+    del type_defs
+    expr = as_expr(expr)
+    if isinstance(expr, OpenFunction):
+        expr = expr.of()
+    if not isinstance(expr, tvm.ir.BaseFunc):
+        expr = Function(free_vars(expr), expr)
+    return _new_from_expr(expr, functions)
+
+
+def _operator(op_name: str) -> tvm.ir.Op:
+    """An operator by name, Relay's as well."""
+    _register(op_name)
+    return _new_get(op_name)
+
+
+def _attribute(self: tvm.ir.Op, attr_name: str) -> Any:
+    """An attribute of an operator; None if it has none of that name."""
+    return _new_get_attr(self, attr_name) if self.has_attr(attr_name) else None
+
+
+def _register_op_attr(op_name: str, attr_key: str, value: Any = None, level: int = 10) -> Any:
+    _register(op_name)
+    return _new_register_op_attr(op_name, attr_key, value, level)
+
+
+def _register(op_name: str) -> None:
+    """Make one of Relay's operators known to TVM before it is asked for, or given attributes."""
+    from ..relay import dialect
+    from ..relay.op.registry import is_available
+
+    if is_available(op_name):
+        dialect.operator(op_name)
 
 
 def _known_type(expr: Any) -> Any:
@@ -43,6 +149,13 @@ def _astext(self: Any, show_meta_data: bool = True, annotate: Any = None) -> str
     from ..relay.text import astext
 
     return astext(self, show_meta_data=show_meta_data)
+
+
+def _make_node(type_key: str, **kwargs: Any) -> Any:
+    """A node by its type's name; attributes of Relay's operators are plain ones today."""
+    if type_key == "DictAttrs" or type_key.startswith(("relay.attrs.", "attrs.")):
+        type_key = "ir.DictAttrs"
+    return _new_make_node(type_key, **kwargs)
 
 
 def _load_json(json_str: str) -> Any:

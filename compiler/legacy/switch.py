@@ -13,12 +13,13 @@ import tvm.contrib
 import tvm.runtime
 
 from ..errors import ForeignLibraryError
-from . import nd, pass_context, relax_names, targets, tir
+from . import arithmetic, nd, pass_context, relax_names, structural, targets, te, tir
 from .finder import Finder, forget, today
+from .names import EXTENDED
 from .patches import Patches
 
 _patches = Patches()
-_finder = Finder()
+_finder = Finder(_patches)
 
 
 def installed() -> bool:
@@ -44,13 +45,19 @@ def install() -> None:
     if installed():
         return
     sys.meta_path.insert(0, _finder)
+    for name in EXTENDED:
+        if name in sys.modules:
+            _finder.extend(name)
     for package in (tvm, tvm.contrib, tvm.runtime):
         _patches.set(package, "__getattr__", _old_submodules(package))
     nd.patch(_patches)
     targets.patch(_patches)
     pass_context.patch(_patches)
     relax_names.patch(_patches)
+    structural.patch(_patches)
+    arithmetic.patch(_patches)
     tir.patch(_patches)
+    te.patch(_patches)
     _rename_functions()
 
 

@@ -57,7 +57,7 @@ _ATTRIBUTES: dict[str, Any] = {
     "arch": "",
     "libs": [],
     "mattr": "",
-    "max_function_args": -1,
+    "max_function_args": 0,
     "max_num_threads": 0,
     "max_shared_memory_per_block": 0,
     "mcpu": "",
@@ -87,6 +87,7 @@ def patch(patches: Patches) -> None:
     for name, unlike in (("micro", "c"), ("stm32", "c"), ("riscv_cpu", "llvm"), ("vta", "ext_dev")):
         patches.add(tvm.target, name, _gone(name, unlike))
     patches.add(tvm.target, "target_to_text", to_cli)
+    patches.add(tvm.target, "VirtualDevice", virtual_device)
 
 
 def _config(target: Any) -> Any:
@@ -115,6 +116,15 @@ def _options(options: str | Sequence[str] | None) -> list[str]:
 
 def _target(kind: str, *options: str) -> Target:
     return Target(" ".join([kind, *options]))
+
+
+def virtual_device(device: Any = None, target: Any = None, memory_scope: str = "global") -> Any:
+    """`tvm.target.VirtualDevice(device, target)`: what Relax calls a VDevice."""
+    from tvm import relax
+
+    kind = str(device.type) if device else "cpu"
+    chosen = target or ("llvm" if kind == "cpu" else kind)
+    return relax.VDevice(Target(chosen), device.index if device else 0, memory_scope or "global")
 
 
 def create(target: Any) -> Target:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+import importlib
+import typing
 
 import tvm
 from tvm import s_tir, sym, tirx
@@ -15,7 +16,13 @@ __path__ = tirx.__path__
 _RENAMED = {"Block": "SBlock", "BlockRealize": "SBlockRealize", "BlockScope": "SBlockScope"}
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> typing.Any:
+    if name in ("ir_builder", "stmt_functor"):
+        return importlib.import_module(f"compiler.legacy.{name}")
+    if name == "Any":  # an extent; today's module has typing's
+        from ..relay.ty import Any as extent
+
+        return extent
     for module in (tirx, s_tir, sym):
         found = getattr(module, _RENAMED.get(name, name), None)
         if found is not None:
@@ -25,6 +32,16 @@ def __getattr__(name: str) -> Any:
     )
 
 
+def call_intrin(dtype: typing.Any, func_name: typing.Any, *args: typing.Any) -> typing.Any:
+    """A call of an intrinsic by its name, also by that of 0.18 ("tir.tvm_mma_sync")."""
+    if isinstance(func_name, str) and func_name.startswith("tir."):
+        func_name = f"tirx.{func_name[4:]}"
+    return tirx.call_intrin(dtype, func_name, *args)
+
+
 def patch(patches: Patches) -> None:
-    """Names of expressions' arithmetic that moved to the top level."""
-    patches.add(tvm.te, "size_var", lambda name, dtype="int32": tirx.Var(name, dtype))
+    """Names of expressions' arithmetic that moved to the top level.
+
+    An extent is int64, as the extents of Relax's shapes are.
+    """
+    patches.add(tvm.te, "size_var", lambda name, dtype="int64": tirx.Var(name, dtype))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,7 +12,9 @@ from tvm import relax
 
 from ..errors import BuildError
 from ..graph.constants import to_tensor
+from ..runtime.metadata import ALIGNMENT
 from .layout import static_shape
+from .lift_constants import MIN_ELEMENTS
 
 
 def bind_params(
@@ -22,7 +25,8 @@ def bind_params(
     Parameters
     ----------
     params : dict of str to numpy array or tvm tensor
-        Names that `main` does not have are ignored, as Relay did.
+        Names that `main` does not have are ignored, as Relay did. Large tensors of TVM's on the
+        CPU become constants themselves, without a copy: see `without_aliases`.
 
     Returns
     -------
@@ -40,7 +44,8 @@ def bind_params(
     for var in mod[name].params:
         if var.name not in params:
             continue
-        array = _as_array(params[var.name])
+        value = params[var.name]
+        array = _as_array(value)
         expected = static_shape(var)
         if expected is not None and tuple(array.shape) != expected:
             raise BuildError(
@@ -50,10 +55,39 @@ def bind_params(
             raise BuildError(
                 f"parameter {var.name!r} has dtype {array.dtype}, main expects {var.ty.dtype}"
             )
-        values[var.name] = to_tensor(array)
+        values[var.name] = value if _is_shared(value) else to_tensor(array)
     if values:
         mod = relax.transform.BindParams(name, values)(mod)
     return mod, sorted(values)
+
+
+def without_aliases(
+    weights: list[tuple[str, Any]], params: Mapping[str, Any]
+) -> dict[str, tvm.runtime.Tensor]:
+    """The weights of a finished library, those that still are a caller's tensor copied.
+
+    Parameters
+    ----------
+    weights : list of (str, tvm.runtime.Tensor)
+    params : dict of str to numpy array or tvm tensor
+        What was bound.
+    """
+    shared = {value.data_ptr() for value in params.values() if _is_shared(value)}
+    return {
+        name: to_tensor(_as_array(tensor)) if tensor.data_ptr() in shared else tensor
+        for name, tensor in weights
+    }
+
+
+def _is_shared(value: Any) -> bool:
+    """Whether a value becomes a constant as it is. Small ones may end up in the executable."""
+    return (
+        isinstance(value, tvm.runtime.Tensor)
+        and value.device.type == "cpu"
+        and value.is_contiguous()
+        and value.data_ptr() % ALIGNMENT == 0
+        and math.prod(value.shape) > MIN_ELEMENTS
+    )
 
 
 def _as_array(value: Any) -> np.ndarray:

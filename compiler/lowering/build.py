@@ -1,7 +1,8 @@
 """The build driver: from a Relax module to a library, step by step.
 
-    bind -> simplify -> set aside recorded kernels -> select implementations and layouts
-         -> legalise and fuse -> schedule -> lift weights -> place on devices -> link
+    bind -> in the cache? -> simplify -> set aside recorded kernels
+         -> select implementations and layouts -> legalise and fuse -> schedule
+         -> lift weights -> place on devices -> link
 
 Whether kernels come from TOPI schedules or from auto_scheduler records is read from the dispatch
 contexts that are active in the calling thread (`schedule_source`), never from an argument.
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import tvm
@@ -24,13 +26,13 @@ from .. import target as targets
 from ..errors import BuildError
 from ..runtime.factory import FactoryModule
 from ..runtime.metadata import UNKNOWN, Metadata, ParamInfo, TensorInfo
-from . import devices, recorded
-from .bind import bind_params
+from . import devices, library_cache, library_key, recorded
+from .bind import bind_params, without_aliases
 from .compile_errors import build_or_retreat
 from .foreign import attach, compile_foreign
 from .fuse import fuse
 from .lift_constants import lift_constants
-from .link import link
+from .link import Linked, link
 from .report import Kernel, Report
 from .schedule import schedule_kernels
 from .schedule_source import ScheduleSource
@@ -78,41 +80,88 @@ def build(
     """
 
     def attempt(mod: tvm.IRModule, target: Target, params: Any, notes: list[str]) -> FactoryModule:
-        return _build(mod, target, params or {}, mod_name, notes)
+        request = _Request(target, mod_name, tuple(notes), ScheduleSource.from_contexts())
+        return _build(mod, params or {}, request)
 
     return build_or_retreat(mod, target, params or {}, attempt)
 
 
-def _build(
-    mod: tvm.IRModule,
-    target: Target,
-    params: Mapping[str, Any],
-    mod_name: str,
-    notes: Sequence[str],
-) -> FactoryModule:
-    """One attempt at a build; `notes` come first in its report."""
-    watch = _Stopwatch()
-    context = tvm.transform.PassContext.current()
-    source = ScheduleSource.from_contexts()
-    report = Report(targets.to_cli(target), source.use_topi_schedule, int(context.opt_level))
-    report.notes += notes
+@dataclass(frozen=True)
+class _Request:
+    """What a build is asked for beside the module.
 
+    Attributes
+    ----------
+    target : Target
+        Of `main`.
+    mod_name : str
+    notes : tuple of str
+        Come first in the report.
+    source : ScheduleSource
+    """
+
+    target: Target
+    mod_name: str
+    notes: tuple[str, ...]
+    source: ScheduleSource
+
+
+def _build(mod: tvm.IRModule, params: Mapping[str, Any], request: _Request) -> FactoryModule:
+    """One attempt at a build: put together again from the cache, or made and kept there."""
+    watch = _Stopwatch()
+    target, source = request.target, request.source
+    obstacle = library_key.obstacle(mod, target, source)
     compiled, foreign_modules = compile_foreign(mod, target, params)
     bound, bound_names = bind_params(compiled, params)
+    watch.lap("bind")
+    slot = None
+    if not obstacle:
+        others = (request.mod_name, bound_names, request.notes)
+        slot = library_cache.Slot.of(bound, target, source, others)
+        restored = slot.restore(mod, watch.laps) if slot else None
+        watch.lap("restore")
+        if restored is not None:
+            return restored
+    with library_cache.recorded_warnings() as messages:
+        linked, metadata, weights, report = _compile(bound, foreign_modules, request, watch)
+    report.cache = f"{linked.kernels.found} of {len(linked.kernels.code)} kernels"
+    if obstacle:
+        report.cache += f"; not the library, because {obstacle}"
+    metadata = replace(metadata, bound_params=tuple(bound_names), report=report.to_json())
+    own_weights = without_aliases(weights, params)
+    library = FactoryModule(linked.executable, metadata, own_weights, report, mod, target)
+    if slot is not None:
+        slot.keep(library, linked, messages)
+        watch.lap("keep")
+    return library
+
+
+def _compile(
+    bound: tvm.IRModule, foreign_modules: list[Any], request: _Request, watch: _Stopwatch
+) -> tuple[Linked, Metadata, list[tuple[str, Any]], Report]:
+    """The steps of a build after its parameters are bound."""
+    target, source = request.target, request.source
+    report = Report(
+        targets.to_cli(target),
+        source.use_topi_schedule,
+        int(tvm.transform.PassContext.current().opt_level),
+        notes=list(request.notes),
+        seconds=watch.laps,
+    )
     simplified = simplify(bind_constant_arguments(bound))
     watch.lap("simplify")
 
     chosen_targets = function_targets(simplified, target)
     for each in {str(t): t for t in chosen_targets.values()}.values():
         targets.check_buildable(each)
-    records: dict[str, Any] = {}
+    found = recorded.Recorded(simplified)
     if not source.use_topi_schedule:
-        simplified, records, remarks = recorded.set_aside(simplified, chosen_targets, source)
-        report.notes += remarks
+        found = recorded.set_aside(simplified, chosen_targets, source)
+        report.notes += found.notes
+        simplified = found.mod
         chosen_targets = function_targets(simplified, target)
-    scheduled, report.kernels = scheduled_kernels(
-        simplified, chosen_targets, target, source, records, watch.lap
-    )
+    watch.lap("records")
+    scheduled, report.kernels = scheduled_kernels(found, chosen_targets, target, source, watch.lap)
     for kernel in report.kernels:
         kernel.remark = source.slower.get(kernel.source, "")
     if not source.use_topi_schedule:
@@ -120,54 +169,41 @@ def _build(
 
     lifted, weights = lift_constants(inline_subgraphs(scheduled))
     placed = devices.place(lifted, target, chosen_targets)
-    executable = link(attach(placed, foreign_modules), target)
+    linked = link(attach(placed, foreign_modules), target)
     watch.lap("link")
-    report.seconds = watch.laps
-
-    return FactoryModule(
-        executable,
-        Metadata(
-            mod_name=mod_name,
-            inputs=tuple(_inputs(simplified)),
-            outputs=tuple(_outputs(simplified)),
-            params=tuple(_weights(weights, placed, chosen_targets)),
-            devices=devices.kinds(chosen_targets),
-            target=targets.to_cli(target),
-            cpu_features=_cpu_features(chosen_targets),
-            report=report.to_json(),
-            partition=partition_info(
-                simplified, chosen_targets, subgraph_flops(scheduled, report.kernels)
-            ),
-            bound_params=tuple(bound_names),
-            tvm_version=tvm.__version__,
+    metadata = Metadata(
+        mod_name=request.mod_name,
+        inputs=tuple(_inputs(simplified)),
+        outputs=tuple(_outputs(simplified)),
+        params=tuple(_weights(weights, placed, chosen_targets)),
+        devices=devices.kinds(chosen_targets),
+        target=targets.to_cli(target),
+        cpu_features=_cpu_features(chosen_targets),
+        partition=partition_info(
+            simplified, chosen_targets, subgraph_flops(scheduled, report.kernels)
         ),
-        dict(weights),
-        report=report,
-        ir_mod=mod,
-        target=target,
+        tvm_version=tvm.__version__,
     )
+    return linked, metadata, weights, report
 
 
 def scheduled_kernels(
-    simplified: tvm.IRModule,
+    found: recorded.Recorded,
     chosen_targets: Mapping[str, Target],
     target: Target,
     source: ScheduleSource,
-    records: Mapping[str, Any],
     lap: Callable[[str], None] = lambda _: None,
 ) -> tuple[tvm.IRModule, list[Kernel]]:
     """Choose implementations and layouts, fuse, and schedule every kernel.
 
     Parameters
     ----------
-    simplified : tvm.IRModule
-        After `simplify`.
+    found : Recorded
+        The module after `simplify`, and the auto_scheduler records of its kernels.
     chosen_targets
         Target of each Relax function.
     target : Target
         Of `main`.
-    records
-        Auto_scheduler record of each Relax function that `recorded.set_aside` made.
     lap
         Told the name of each step when it is over.
 
@@ -175,9 +211,9 @@ def scheduled_kernels(
     -------
     The module with scheduled TIR functions, and one report entry for each.
     """
-    lowered = simplified
+    lowered = found.mod
     for name, own_target in chosen_targets.items():
-        if name not in records:
+        if name not in found.records:
             lowered = select_implementations(
                 lowered,
                 name,
@@ -186,12 +222,13 @@ def scheduled_kernels(
                 keep_layouts=not enabled(LAYOUT_PASS, 3),
                 fuse_attention=enabled(ATTENTION_PASS, 3),
                 disabled=() if enabled(WINOGRAD_PASS, 3) else (WINOGRAD,),
+                own_queries=found.templates.get(name),
             )
     lap("select")
     fused, operators = fuse(devices.dispatch_sorts(lowered, chosen_targets), target)
     lap("fuse")
     scheduled = schedule_kernels(
-        fused, chosen_targets, operators, records, fast_math=enabled(FAST_MATH_PASS, 3)
+        fused, chosen_targets, operators, found.records, fast_math=enabled(FAST_MATH_PASS, 3)
     )
     lap("schedule")
     return scheduled

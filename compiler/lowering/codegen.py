@@ -16,6 +16,7 @@ import os
 import tempfile
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from tvm.support import cc
 from tvm.target import Target
 from tvm.tirx.build import codegen_build
 
-from . import loop_guard
+from . import loop_guard, prefetch
 from .devices import device_kind
 from .kernel_cache import KernelCache
 
@@ -37,8 +38,28 @@ def has_linker() -> bool:
     return cc.get_cc() is not None
 
 
-def compile_cpu_kernels(mod: tvm.IRModule, target: Target, cache: KernelCache) -> tvm.IRModule:
-    """Replace the CPU kernels of a module by object code.
+@dataclass(frozen=True)
+class CompiledKernels:
+    """Object code of a module's CPU kernels, by symbol.
+
+    Attributes
+    ----------
+    code : dict of str to bytes
+    keys : dict of str to str
+        What each is kept under in the cache.
+    found : int
+        How many came from there.
+    """
+
+    code: dict[str, bytes]
+    keys: dict[str, str]
+    found: int
+
+
+def compile_cpu_kernels(
+    mod: tvm.IRModule, target: Target, cache: KernelCache
+) -> tuple[tvm.IRModule, CompiledKernels]:
+    """Take the CPU kernels out of a module and compile them.
 
     Parameters
     ----------
@@ -52,7 +73,7 @@ def compile_cpu_kernels(mod: tvm.IRModule, target: Target, cache: KernelCache) -
 
     Returns
     -------
-    The module without its CPU kernels; its attribute `external_mods` has their object code.
+    The module without its CPU kernels, for `with_object_code`, and what became of them.
     """
     kernels = {
         gvar: func
@@ -60,16 +81,30 @@ def compile_cpu_kernels(mod: tvm.IRModule, target: Target, cache: KernelCache) -
         if isinstance(func, tvm.tirx.PrimFunc) and _is_cpu(_target_of(func, target))
     }
     if not kernels:
-        return mod
-    objects = _objects(list(kernels.values()), target, cache)
+        return mod, CompiledKernels({}, {}, 0)
+    compiled = _objects(list(kernels.values()), target, cache)
     cache.trim()
     host = target if _is_cpu(target) else target.host
     kept = {gvar: func for gvar, func in mod.functions_items() if gvar not in kernels}
     if not any(isinstance(func, tvm.tirx.PrimFunc) for func in kept.values()):
         kept[tvm.ir.GlobalVar(_MARKER)] = _target_marker(host)
-    attrs = dict(mod.attrs or {})
-    attrs["external_mods"] = [*attrs.get("external_mods", []), *_static_libraries(objects)]
-    return tvm.IRModule(kept, global_infos=mod.global_infos).with_attrs(attrs)
+    return tvm.IRModule(kept, attrs=mod.attrs, global_infos=mod.global_infos), compiled
+
+
+def with_object_code(mod: tvm.IRModule, code: Mapping[str, bytes]) -> tvm.IRModule:
+    """The module with object code by symbol in its attribute `external_mods`."""
+    if not code:
+        return mod
+    before = dict(mod.attrs or {}).get("external_mods", [])
+    return mod.with_attr("external_mods", [*before, *_static_libraries(code)])
+
+
+def has_kernels(mod: tvm.IRModule) -> bool:
+    """Whether kernels are left in a module that `compile_cpu_kernels` returned."""
+    return any(
+        isinstance(func, tvm.tirx.PrimFunc) and gvar.name_hint != _MARKER
+        for gvar, func in mod.functions_items()
+    )
 
 
 def kernel_key(func: tvm.tirx.PrimFunc, target: Target) -> str:
@@ -97,18 +132,19 @@ def kernel_key(func: tvm.tirx.PrimFunc, target: Target) -> str:
 @functools.cache
 def _code_version() -> str:
     """Changes with the files that decide how a scheduled kernel is lowered."""
-    sources = [Path(__file__), Path(loop_guard.__file__)]
+    sources = [Path(__file__), Path(loop_guard.__file__), Path(prefetch.__file__)]
     return hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()
 
 
 def _objects(
     kernels: list[tvm.tirx.PrimFunc], target: Target, cache: KernelCache
-) -> dict[str, bytes]:
-    """Object code of each kernel, by symbol."""
+) -> CompiledKernels:
     found: dict[str, bytes] = {}
+    keys: dict[str, str] = {}
     missing: dict[str, tuple[str, tvm.tirx.PrimFunc]] = {}
     for func in kernels:
         symbol, key = str(func.attrs["global_symbol"]), kernel_key(func, target)
+        keys[symbol] = key
         code = cache.get(key)
         if code is None:
             missing[symbol] = (key, func)
@@ -117,7 +153,8 @@ def _objects(
     for symbol, code in _compile_all(missing, target).items():
         cache.put(missing[symbol][0], code)
         found[symbol] = code
-    return {symbol: found[symbol] for symbol in sorted(found)}
+    in_order = {symbol: found[symbol] for symbol in sorted(found)}
+    return CompiledKernels(in_order, keys, len(kernels) - len(missing))
 
 
 def _compile_all(

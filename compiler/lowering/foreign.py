@@ -23,7 +23,15 @@ from ..errors import BuildError
 from ..partition.outline import COMPILE_OPTIONS
 from ..runtime import foreign
 from .schedule import count_flops
-from .subgraphs import BACKEND, FLOPS, INPUT_NAMES, OPERATORS, RUNTIME, operators_of
+from .subgraphs import (
+    BACKEND,
+    FLOPS,
+    INPUT_NAMES,
+    OPERATORS,
+    RELAY_FUNCTION,
+    RUNTIME,
+    operators_of,
+)
 
 
 def compile_foreign(
@@ -82,6 +90,8 @@ def _compiled(
 ) -> tuple[relax.Function, Any]:
     """The function with a call as its body, and the TVM module that the call needs, if any."""
     where = f"subgraph {name} of backend {str(function.attrs[BACKEND])!r}"
+    if RELAY_FUNCTION in function.attrs:
+        params = {}  # such code takes all parameters of its function
     originals = json.loads(str(function.attrs[INPUT_NAMES]))
     values = {
         var.name: params[original]
@@ -120,6 +130,7 @@ def _compiled(
     }
     if targets.is_gpu(target) and "target" not in attrs:
         attrs["target"] = targets.to_cli(target.host)
+    attrs.pop(RELAY_FUNCTION, None)
     return builder.get()["main"].with_attrs(attrs).without_attr("global_symbol"), module
 
 
@@ -128,6 +139,8 @@ def _call_backend(
 ) -> Any:
     from ..partition.registry import list_partitioners, partitioner
 
+    if RELAY_FUNCTION in function.attrs:
+        return _call_code_generator(where, function)
     backend = str(function.attrs[BACKEND])
     compile_ = partitioner(backend).compile if backend in list_partitioners() else None
     if compile_ is None:
@@ -148,6 +161,18 @@ def _call_backend(
     raise BuildError(
         f"{where}: compile returned {code!r}, neither a callable nor ForeignCode nor a TVM module"
     )
+
+
+def _call_code_generator(where: str, function: relax.Function) -> Any:
+    """What `relay.ext.<backend>` makes of the function as Relay wrote it."""
+    name = f"relay.ext.{function.attrs[BACKEND]}"
+    try:
+        code = tvm.get_global_func(name)(function.attrs[RELAY_FUNCTION])
+    except Exception as error:
+        raise BuildError(f"{where}: {name} raised {type(error).__name__}: {error}") from error
+    if not isinstance(code, tvm.runtime.Module):
+        raise BuildError(f"{where}: {name} returned {code!r}, not a runtime module")
+    return code
 
 
 def _flops(function: relax.Function, target: Target) -> int:

@@ -1,9 +1,10 @@
-"""Keeps compiled CPU kernels on disk, so that a build compiles only kernels it never saw.
+"""Keeps compiled CPU kernels and whole libraries on disk, for builds that come later.
 
 One file per kernel, named by the hash of everything that decides its machine code; the file is
-a header, the SHA-256 of the object code, and the object code. A file appears by one rename, so a
-reader sees all of it or nothing, also when builds run side by side or are killed. What the check
-sum rejects is compiled again.
+a header, the SHA-256 of the object code, and the object code. One file per library, which
+`library_cache` writes and reads. A file appears by one rename, so a reader sees all of it or
+nothing, also when builds run side by side or are killed. What the check sum rejects is compiled
+again.
 
 Object code is executed later: the folder is made for its owner alone, and a folder or file that
 somebody else owns or can write is not used.
@@ -17,15 +18,18 @@ import os
 import stat
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
-logger = logging.getLogger("baton.lowering")
+logger = logging.getLogger("baton.lowering.kernel_cache")
 
 LIMIT_VARIABLE = "BATON_KERNEL_CACHE_BYTES"
-DEFAULT_LIMIT = 10**9
+DEFAULT_LIMIT = 4 * 10**9
 _MAGIC = b"baton kernel 1\n"
 _SUFFIX = ".kernel"
+_LIBRARY_SUFFIX = ".library"
 _DRAFT = ".draft-"
 # A draft this old belongs to a build that was killed.
 _ABANDONED_SECONDS = 3600.0
@@ -40,21 +44,22 @@ class Usage:
     Attributes
     ----------
     folder : Path
-    kernels : int
+    kernels, libraries : int
     bytes : int
-        Of all kernels together.
+        Of all of them together.
     limit : int
         The most that `trim` leaves; 0 where the cache is off.
     """
 
     folder: Path
     kernels: int
+    libraries: int
     bytes: int
     limit: int
 
 
 class KernelCache:
-    """Object code by key in one folder.
+    """Object code and libraries by key in one folder.
 
     Parameters
     ----------
@@ -70,32 +75,53 @@ class KernelCache:
 
     def get(self, key: str) -> bytes | None:
         """The object code kept under a key; None if there is none, or it is damaged."""
+        path = self.folder / (key + _SUFFIX)
+        file = self._open(path)
+        if file is None:
+            return None
+        with file:
+            content = file.read()
+        digest, code = content[len(_MAGIC) :][:32], content[len(_MAGIC) + 32 :]
+        if not content.startswith(_MAGIC) or hashlib.sha256(code).digest() != digest:
+            logger.warning("kernel cache: %s is damaged; its kernel is compiled again", path)
+            return None
+        return code
+
+    def put(self, key: str, code: bytes) -> None:
+        """Keep object code; a folder that can't be written is logged, not an error."""
+        content = _MAGIC + hashlib.sha256(code).digest() + code
+        self._write(self.folder / (key + _SUFFIX), lambda file: file.write(content))
+
+    def open_library(self, key: str) -> BinaryIO | None:
+        """The file of the library kept under a key, for the caller to check and close."""
+        return self._open(self.folder / (key + _LIBRARY_SUFFIX))
+
+    def put_library(self, key: str, write: Callable[[BinaryIO], object]) -> None:
+        """Keep what `write` writes; a folder that can't be written is logged, not an error."""
+        self._write(self.folder / (key + _LIBRARY_SUFFIX), write)
+
+    def _open(self, path: Path) -> BinaryIO | None:
+        """A file that only this user can have written, marked as used now."""
         if not self.limit or not self._is_safe():
             return None
-        path = self._path(key)
         try:
-            with open(path, "rb") as file:
-                if not _is_ours(os.fstat(file.fileno())):
-                    logger.warning("kernel cache: %s is not only its user's; not used", path)
-                    return None
-                content = file.read()
+            file = open(path, "rb")  # noqa: SIM115 (the caller closes it)
         except FileNotFoundError:
             return None
         except OSError as error:
             logger.warning("kernel cache: can't read %s: %s", path, error.strerror)
             return None
-        digest, code = content[len(_MAGIC) :][:32], content[len(_MAGIC) + 32 :]
-        if not content.startswith(_MAGIC) or hashlib.sha256(code).digest() != digest:
-            logger.warning("kernel cache: %s is damaged; its kernel is compiled again", path)
+        if not _is_ours(os.fstat(file.fileno())):
+            logger.warning("kernel cache: %s is not only its user's; not used", path)
+            file.close()
             return None
         try:
             os.utime(path)  # the time of last use is what `trim` goes by
         except OSError:
             logger.debug("kernel cache: %s was evicted while it was read", path)
-        return code
+        return file
 
-    def put(self, key: str, code: bytes) -> None:
-        """Keep object code; a folder that can't be written is logged, not an error."""
+    def _write(self, path: Path, write: Callable[[BinaryIO], object]) -> None:
         if not self.limit:
             return
         try:
@@ -105,8 +131,8 @@ class KernelCache:
             descriptor, draft = tempfile.mkstemp(prefix=_DRAFT, dir=self.folder)
             try:
                 with open(descriptor, "wb") as file:
-                    file.write(_MAGIC + hashlib.sha256(code).digest() + code)
-                os.replace(draft, self._path(key))
+                    write(file)
+                os.replace(draft, path)
             except BaseException:
                 os.unlink(draft)
                 raise
@@ -114,7 +140,7 @@ class KernelCache:
             logger.warning("kernel cache: can't write to %s: %s", self.folder, error.strerror)
 
     def trim(self) -> None:
-        """Drop the least recently used kernels above the limit, and what killed builds left."""
+        """Drop the least recently used files above the limit, and what killed builds left."""
         if not self.limit or not self._is_safe():
             return
         entries = self._entries()
@@ -131,7 +157,7 @@ class KernelCache:
                 path.unlink(missing_ok=True)
 
     def clear(self) -> Usage:
-        """Drop every kernel; returns what there was.
+        """Drop every kernel and library; returns what there was.
 
         Raises
         ------
@@ -145,14 +171,13 @@ class KernelCache:
 
     def usage(self) -> Usage:
         """What is kept now."""
-        sizes = [status.st_size for _, status in self._entries()]
-        return Usage(self.folder, len(sizes), sum(sizes), self.limit)
-
-    def _path(self, key: str) -> Path:
-        return self.folder / (key + _SUFFIX)
+        kernels = [status.st_size for _, status in self._files("", _SUFFIX)]
+        libraries = [status.st_size for _, status in self._files("", _LIBRARY_SUFFIX)]
+        total = sum(kernels) + sum(libraries)
+        return Usage(self.folder, len(kernels), len(libraries), total, self.limit)
 
     def _entries(self) -> list[tuple[Path, os.stat_result]]:
-        return self._files("", _SUFFIX)
+        return self._files("", _SUFFIX) + self._files("", _LIBRARY_SUFFIX)
 
     def _files(self, prefix: str, suffix: str) -> list[tuple[Path, os.stat_result]]:
         """Files of the folder with their status; other builds may remove some meanwhile."""
@@ -188,7 +213,7 @@ class KernelCache:
 def user_cache() -> KernelCache:
     """The cache of this user, $XDG_CACHE_HOME/baton/kernels, with its limit.
 
-    The environment variable BATON_KERNEL_CACHE_BYTES sets the limit (1 GB without it); 0 turns
+    The environment variable BATON_KERNEL_CACHE_BYTES sets the limit (4 GB without it); 0 turns
     the cache off. Anything but a number is logged and ignored.
     """
     root = os.environ.get("XDG_CACHE_HOME")

@@ -20,10 +20,12 @@ from tvm.ir import GenericConst
 from compiler.errors import BuildError
 
 _FINGERPRINT_BYTES = 4096
+MIN_ELEMENTS = 64
+"""The largest number of elements with which a constant stays in the executable."""
 
 
 def lift_constants(
-    mod: tvm.IRModule, min_elements: int = 64
+    mod: tvm.IRModule, min_elements: int = MIN_ELEMENTS
 ) -> tuple[tvm.IRModule, list[tuple[str, Any]]]:
     """Lift every tensor constant of `main` with more than `min_elements` elements.
 
@@ -133,7 +135,7 @@ class _Lifter(relax.expr_functor.PyExprMutator):
     def visit_generic_const_(self, constant: GenericConst) -> Any:
         if not _is_large(constant, self._min_elements):
             return constant
-        data = _bytes_of(constant.value)
+        data = bytes_of(constant.value)
         candidates = self._by_fingerprint.setdefault(_fingerprint(constant, data), [])
         for var, other in candidates:
             if data.ctypes.data == other.ctypes.data or np.array_equal(data, other):
@@ -152,7 +154,7 @@ class _Lifter(relax.expr_functor.PyExprMutator):
         return name
 
 
-def _bytes_of(value: Any) -> np.ndarray:
+def bytes_of(value: Any) -> np.ndarray:
     """The bytes of a tensor in host memory, without a copy where it lies there already."""
     if value.device.type != "cpu":
         value = value.copyto(tvm.cpu())

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+
 import tvm
 from tvm import relax
 from tvm.target import Target
@@ -12,7 +15,24 @@ from . import codegen, devices, loop_guard, segments, static_allocation
 from .kernel_cache import user_cache
 
 
-def link(mod: tvm.IRModule, target: Target) -> relax.VMExecutable:
+@dataclass(frozen=True)
+class Linked:
+    """An executable, and what `assemble` makes it of again.
+
+    Attributes
+    ----------
+    executable : relax.VMExecutable
+    lowered : tvm.IRModule
+        Lowered Relax functions, and the kernels that are no object code yet.
+    kernels : CompiledKernels
+    """
+
+    executable: relax.VMExecutable
+    lowered: tvm.IRModule
+    kernels: codegen.CompiledKernels
+
+
+def link(mod: tvm.IRModule, target: Target) -> Linked:
     """Plan memory, generate code and link.
 
     CPU kernels become object code, each on its own (see `codegen`). Where no C++ compiler could
@@ -48,18 +68,28 @@ def link(mod: tvm.IRModule, target: Target) -> relax.VMExecutable:
     )
     try:
         with target, device_code():
-            lowered = lower(mod)
+            lowered, kernels = lower(mod), codegen.CompiledKernels({}, {}, 0)
             if codegen.has_linker():
-                lowered = codegen.compile_cpu_kernels(lowered, target, user_cache())
+                lowered, kernels = codegen.compile_cpu_kernels(lowered, target, user_cache())
             else:
                 lowered = devices.separate_cpus(target)(lowered)
-            return relax.build(
-                lowered, target, relax_pipeline=None, tir_pipeline=loop_guard.PIPELINE
-            )
+            return Linked(assemble(lowered, kernels.code, target), lowered, kernels)
     except BatonError:
         raise
     except Exception as error:
         raise BuildError(f"TVM could not generate code for {target.kind.name}: {error}") from error
+
+
+def assemble(
+    lowered: tvm.IRModule, code: Mapping[str, bytes], target: Target
+) -> relax.VMExecutable:
+    """Generate the virtual machine's code, and that of the kernels that are no object code yet."""
+    return relax.build(
+        codegen.with_object_code(lowered, code),
+        target,
+        relax_pipeline=None,
+        tir_pipeline=loop_guard.PIPELINE,
+    )
 
 
 def _wants_cuda_graph(target: Target) -> bool:

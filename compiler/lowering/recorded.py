@@ -5,16 +5,22 @@ so its operators leave `main` for a function of their own before layouts are cho
 
     main: conv2d -> add -> relu -> softmax            the log has conv2d+add+relu
     main: fused_recorded(...) -> softmax              fused_recorded: conv2d -> add -> relu
+
+A record that names a template of the schedule library leaves them where they are, so that blocked
+layouts pass from kernel to kernel: the selection of implementations asks it for its config.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import tvm
 from tvm.target import Target
+
+from schedules.strategy import Query
 
 from ..auto_scheduler.ansor.match import Match
 from ..auto_scheduler.record import Record, replay
@@ -33,19 +39,36 @@ logger = logging.getLogger("baton.lowering")
 RECORD = "baton.auto_scheduler_record"
 
 
+@dataclass
+class Recorded:
+    """A module, and what the auto_scheduler records in use say of its kernels.
+
+    Attributes
+    ----------
+    mod : tvm.IRModule
+    records : dict
+        For each function that was made for a recorded kernel, the record that schedules it.
+    templates : dict
+        For each function, by the variables that operators' results are bound to, the config of
+        the template that a record chose.
+    notes : list of str
+        Remarks on records that could not be followed to the letter, for the report.
+    """
+
+    mod: tvm.IRModule
+    records: dict[str, Any] = field(default_factory=dict)
+    templates: dict[str, dict[str, Query]] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+
 def set_aside(
     mod: tvm.IRModule, chosen_targets: Mapping[str, Target], source: ScheduleSource
-) -> tuple[tvm.IRModule, dict[str, Any], list[str]]:
-    """Move the operators of every recorded kernel to a function of their own.
-
-    Returns
-    -------
-    The module; for each new function the record that schedules its one kernel; and remarks on
-    records that could not be followed to the letter, for the report.
-    """
+) -> Recorded:
+    """Move the operators of every recorded kernel to a function of their own."""
     from ..auto_scheduler.ansor.check import Checker
 
     records: dict[str, Any] = {}
+    templates: dict[str, dict[str, Query]] = {}
     made: dict[int, Any] = {}
     if source.has_ansor_records:
         # Its kernels are those that TVM's graph passes left.
@@ -57,7 +80,12 @@ def set_aside(
             found = []
             for kernel in plain_kernels(mod, name, target):
                 record = _replayable_record(kernel, target, source, replayed)
-                if record is not None:
+                if record is not None and not _stands(kernel, record, target, source):
+                    continue
+                if isinstance(record, Record) and record.template is not None:
+                    query = record.template.query(record.source, record.cost)
+                    templates.setdefault(name, {}).update(dict.fromkeys(kernel.bindings, query))
+                elif record is not None:
                     found.append((kernel, record))
             if not found:
                 continue
@@ -75,7 +103,24 @@ def set_aside(
                         continue
                     mod = changed
                 records[gvar.name_hint] = chosen.record if isinstance(chosen, Match) else chosen
-    return mod, records, replayed.notes
+    return Recorded(mod, records, templates, replayed.notes)
+
+
+def _stands(
+    kernel: PlainKernel, chosen: Record | Match, target: Target, source: ScheduleSource
+) -> bool:
+    """Whether a record is to be used; a slower one is not, if the user wants the fastest."""
+    from ..auto_scheduler import contest
+
+    record = chosen.record if isinstance(chosen, Match) else chosen
+    key = workload_key(kernel.func)
+    if source.prefers_fastest and kernel.origin is not None:
+        found = contest.verdict(target, key, record, kernel.origin)
+        return found is None or found.log_wins
+    found = contest.known(target, key, record)
+    if found is not None and not found.log_wins:
+        source.slower[record.source] = str(found)
+    return True
 
 
 def _replayable_record(
@@ -96,6 +141,8 @@ def _replayable_record(
             return None
     if record.untuned:  # nothing that was tried is faster than what the kernel gets anyway
         return None
+    if record.template is not None:
+        return record
     try:
         replay(record, kernel.func, target)
     except RecordError as error:

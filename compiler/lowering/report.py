@@ -51,13 +51,28 @@ def _origin(kernel: Kernel) -> str:
 
 @dataclass
 class Report:
-    """The kernels of one library and how the schedules of all of them were chosen."""
+    """The kernels of one library and how the schedules of all of them were chosen.
+
+    Attributes
+    ----------
+    target : str
+    use_topi_schedule : bool
+    opt_level : int
+    kernels : list of Kernel
+    seconds : dict of str to float
+        Wall time of each step of the build.
+    cache : str
+        What was found on disk: "the library", or how many of its kernels.
+    notes : list of str
+        Remarks, one line each.
+    """
 
     target: str
     use_topi_schedule: bool
     opt_level: int
     kernels: list[Kernel] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
+    cache: str = ""
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -98,4 +113,5 @@ class Report:
             ).rstrip()
             for row in rows
         ]
-        return "\n".join([lines[0], "-" * len(lines[0]), *lines[1:], *self.notes])
+        found = [f"found in the cache: {self.cache}"] if self.cache else []
+        return "\n".join([lines[0], "-" * len(lines[0]), *lines[1:], *found, *self.notes])

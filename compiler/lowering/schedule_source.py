@@ -84,9 +84,22 @@ class ScheduleSource:
         return () if self.extracting else self._auto_scheduler
 
     @property
+    def prefers_fastest(self) -> bool:
+        """Whether an auto_scheduler record gives way to what is faster without it."""
+        return any(context.prefer == "fastest" for context in self.record_contexts)
+
+    @property
     def has_ansor_records(self) -> bool:
         """Whether a log of TVM's old auto_scheduler is among the contexts."""
         return any(context.has_ansor for context in self.record_contexts)
+
+    def content_digest(self) -> str | None:
+        """Changes with what the contexts may answer; None where nothing can say so."""
+        digests = [each.content_digest() for each in self._autotvm]
+        digests += [each.content_digest() for each in self._auto_scheduler]
+        if self.extracting or None in digests:
+            return None
+        return repr((digests, self.use_topi_schedule, contest.content_digest()))
 
     @staticmethod
     def from_contexts() -> ScheduleSource:

@@ -11,7 +11,7 @@ reader needs it, at most once per layout.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 import tvm
 from tvm import relax
@@ -52,10 +52,12 @@ class _Selector(PyExprMutator):
         keep_layouts: bool,
         fuse_attention: bool,
         disabled: Collection[str],
+        own_queries: Mapping[str, strategy.Query],
     ) -> None:
         super().__init__(mod)
         self.target = target
         self.query = query
+        self.own_queries = own_queries
         self.keep_layouts = keep_layouts
         self.disabled = disabled
         self.layouts = LayoutMap(self.builder_, self.visit_expr)
@@ -72,7 +74,7 @@ class _Selector(PyExprMutator):
         if binding.var in self.attentions:
             lowered = self._fuse_attention(binding.var)
         if lowered is None and isinstance(call, relax.Call) and isinstance(call.op, tvm.ir.Op):
-            lowered = self._lower(call)
+            lowered = self._lower(call, self.own_queries.get(binding.var.name, self.query))
         if lowered is None:
             super().visit_var_binding_(binding)
             return
@@ -98,29 +100,31 @@ class _Selector(PyExprMutator):
         )
         return None if kernel is None else (PLAIN, self.builder_.emit(kernel))
 
-    def _lower(self, call: relax.Call) -> tuple[int, relax.Expr] | None:
+    def _lower(
+        self, call: relax.Call, query: strategy.Query | None
+    ) -> tuple[int, relax.Expr] | None:
         """Channel block and new expression of a call; None to leave it to legalisation."""
         name = call.op.name
         if is_gpu(self.target) and name in _ANCHORS_ON_GPU:
             plain = self._on_plain_tensors(call)
-            conv = lower_recorded(self.builder_, plain, self.target, self.query, self.disabled)
+            conv = lower_recorded(self.builder_, plain, self.target, query, self.disabled)
             return None if conv is None else (PLAIN, conv)
         if name in _ON_IMAGES:
             return _ON_IMAGES[name](
-                self.builder_, call, self.layouts, self.target, self.query, self.disabled
+                self.builder_, call, self.layouts, self.target, query, self.disabled
             )
         if name in _ON_SIGNALS:
             signal = _ON_SIGNALS[name](
-                self.builder_, call, self.layouts, self.target, self.query, self.disabled
+                self.builder_, call, self.layouts, self.target, query, self.disabled
             )
             return None if signal is None else (PLAIN, signal)
         if name == "relax.matmul":
             plain = self._on_plain_tensors(call)
-            product = lower_matmul(self.builder_, plain, self.target, self.query, self.disabled)
+            product = lower_matmul(self.builder_, plain, self.target, query, self.disabled)
             return None if product is None else (PLAIN, self.builder_.emit(product))
         if name == "relax.nn.conv3d":
             plain = self._on_plain_tensors(call)
-            conv = lower_conv3d(self.builder_, plain, self.target, self.query, self.disabled)
+            conv = lower_conv3d(self.builder_, plain, self.target, query, self.disabled)
             return None if conv is None else (PLAIN, conv)
         rule = RULES.get(name)
         if rule is None or self.keep_layouts or static_shape(call) is None:
@@ -140,6 +144,7 @@ def select_implementations(
     keep_layouts: bool = False,
     fuse_attention: bool = True,
     disabled: Collection[str] = (),
+    own_queries: Mapping[str, strategy.Query] | None = None,
 ) -> tvm.IRModule:
     """Rewrite function `name` of the module.
 
@@ -153,8 +158,12 @@ def select_implementations(
         Attention becomes one kernel where the library has one for it.
     disabled
         Implementations that must not be chosen.
+    own_queries
+        By the variable that an operator's result is bound to, what is asked instead of `query`.
     """
-    selector = _Selector(mod, mod[name], target, query, keep_layouts, fuse_attention, disabled)
+    selector = _Selector(
+        mod, mod[name], target, query, keep_layouts, fuse_attention, disabled, own_queries or {}
+    )
     gvar = mod.get_global_var(name)
     function = selector.visit_expr(mod[name])
     selector.builder_.update_func(gvar, function)

@@ -15,6 +15,7 @@ from .. import target as targets
 from .report import Kernel
 
 BACKEND = "baton.backend"
+RELAY_FUNCTION = "baton.relay_function"  # what `relay.ext.<backend>` compiles
 INPUT_NAMES = "baton.input_names"
 OPERATORS = "baton.operators"
 """Attribute of a function whose backend compiled it: JSON list of the operators it had."""

@@ -1,22 +1,46 @@
-"""Single kernels as a build without records would schedule them: what tuning has to beat."""
+"""Single kernels as the schedule library makes them: without records, or with a chosen config."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import tvm
 from tvm.target import Target
 from tvm.tirx import PrimFunc
 
+from schedules.strategy import Query
+
 from ..auto_scheduler import dispatcher as auto_scheduler
 from ..partition import contract
+from .recorded import Recorded
 from .schedule_source import ScheduleSource
 from .subgraphs import function_targets
 
 _ALONE = "baton.alone"
 
 # Changes of layout are left out of the account: a network makes them once, at its edges.
-_LAYOUT_OPERATORS = frozenset({"layout_transform", "reshape", "transpose", "pad"})
+_LAYOUT_OPERATORS = frozenset(
+    {"_block", "layout_unblock", "layout_transform", "reshape", "transpose", "pad"}
+)
+
+
+@dataclass(frozen=True)
+class LibraryKernel:
+    """A kernel of the schedule library.
+
+    Attributes
+    ----------
+    func : PrimFunc
+        Scheduled.
+    calls : int
+    source : str
+        Of its schedule, as the build's report names it.
+    """
+
+    func: PrimFunc
+    calls: int
+    source: str
 
 
 def alone(mod: tvm.IRModule, name: str, bindings: Sequence[str]) -> tvm.IRModule:
@@ -40,24 +64,31 @@ def alone(mod: tvm.IRModule, name: str, bindings: Sequence[str]) -> tvm.IRModule
     raise AssertionError("contract made no function")
 
 
-def untuned_kernels(mod: tvm.IRModule, target: Target) -> list[tuple[PrimFunc, int]]:
-    """The scheduled kernels of a module, with the number of their calls.
+def library_kernels(
+    mod: tvm.IRModule, target: Target, query: Query | None = None
+) -> list[LibraryKernel]:
+    """The scheduled kernels of a module whose main is one kernel's operators, at opt_level 3.
 
     Kernels that only change layouts are left out.
+
+    Parameters
+    ----------
+    query
+        Says which config an implementation takes; without it, that of a build without records.
     """
     from .build import scheduled_kernels, simplify
 
-    with auto_scheduler.FallbackContext():
-        simplified = simplify(mod)
+    with auto_scheduler.FallbackContext(), tvm.transform.PassContext(opt_level=3):
+        found = Recorded(simplify(mod))
+        if query is not None:
+            variables = [b.var.name for block in found.mod["main"].body.blocks
+                         for b in block.bindings]  # fmt: skip
+            found.templates["main"] = dict.fromkeys(variables, query)
         scheduled, kernels = scheduled_kernels(
-            simplified,
-            function_targets(simplified, target),
-            target,
-            ScheduleSource.from_contexts(),
-            {},
+            found, function_targets(found.mod, target), target, ScheduleSource.from_contexts()
         )
     return [
-        (scheduled[kernel.name], kernel.calls)
+        LibraryKernel(scheduled[kernel.name], kernel.calls, kernel.source)
         for kernel in kernels
         if not _LAYOUT_OPERATORS.issuperset(kernel.operators)
     ]

@@ -101,6 +101,8 @@ def claim_nodes(
         raise PartitionCallbackError(
             f"{where} left {len(marks)} ids for {size} nodes; there must be one per node"
         )
+    if set(map(type, marks)) == {int}:
+        return marks
     return [_mark(where, node, mark) for node, mark in enumerate(marks)]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from .graph import VARIABLE, Graph
@@ -47,28 +47,29 @@ class Candidate:
 
     @classmethod
     def of(
-        cls, graph: Graph, members: Sequence[int], backend: str, strategy: str, number: int
+        cls,
+        graph: Graph,
+        members: Sequence[int],
+        backend: str,
+        strategy: str,
+        number: int,
+        decision: Mapping[str, str] | str,
     ) -> Candidate:
-        """The candidate of some nodes of a graph, not decided yet."""
+        """The candidate of some nodes of a graph: accepted with attributes, or why rejected."""
         nodes = [graph.nodes[member] for member in members]
-        read = dict.fromkeys(producer for node in nodes for producer, _ in node.inputs)
+        read = dict.fromkeys([producer for node in nodes for producer, _ in node.inputs])
+        variables = [node for node in map(graph.nodes.__getitem__, read) if node.op == VARIABLE]
         return cls(
             backend,
             strategy,
             number,
-            tuple(node.name for node in nodes),
-            tuple(node.op for node in nodes),
-            tuple(
-                graph.nodes[producer].name
-                for producer in read
-                if graph.nodes[producer].op == VARIABLE
-                and graph.nodes[producer].attrs.get("param") == "True"
-            ),
+            tuple([node.name for node in nodes]),
+            tuple([node.op for node in nodes]),
+            tuple([node.name for node in variables if node.attrs.get("param") == "True"]),
+            not isinstance(decision, str),
+            decision if isinstance(decision, str) else "",
+            {} if isinstance(decision, str) else decision,
         )
-
-    def decided(self, attrs: Mapping[str, str] | None, reason: str) -> Candidate:
-        """Accepted with attributes, or, without any, rejected for a reason."""
-        return replace(self, accepted=attrs is not None, reason=reason, attrs=attrs or {})
 
 
 @dataclass(frozen=True)

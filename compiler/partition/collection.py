@@ -16,7 +16,8 @@ _was_enabled = False
 def paused_collection() -> Iterator[None]:
     """Pause the collector, unless it is off anyway; contexts nest and may overlap in threads.
 
-    Its passes over everything alive take half of the time of partitioning a large graph.
+    Its passes over everything alive take half of the time of partitioning a large graph. What was
+    made meanwhile counts as old afterwards, so that the next pass over young objects skips it.
     """
     global _depth, _was_enabled
     with _lock:
@@ -30,4 +31,7 @@ def paused_collection() -> Iterator[None]:
         with _lock:
             _depth -= 1
             if _depth == 0 and _was_enabled:
+                if gc.get_freeze_count() == 0:  # else a program keeps frozen objects of its own
+                    gc.freeze()
+                    gc.unfreeze()
                 gc.enable()

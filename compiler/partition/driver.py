@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -130,7 +129,7 @@ class _RelaxAdapter:
         self.aux: Mapping[str, Any] = MappingProxyType({})
         self.domains = [
             self._main.domains[binding]
-            if binding is not None and self._main.is_claimable(binding)
+            if binding is not None and self._main.claimable[binding]
             else None
             for binding in self._source.binding_of
         ]
@@ -216,41 +215,42 @@ def contract(
     if len(attrs) != len(groups) or (names is not None and len(names) != len(groups)):
         raise PartitionError(f"{len(groups)} groups need as many attribute maps and names")
     main = RelaxFunction(mod, function)
-    found = Counter(variable.name for variable in main.index_of)
-    index_of = {variable.name: index for variable, index in main.index_of.items()}
+    names_of = [variable.name for variable in main.variables]
     owner: dict[int, int] = {}
     result: list[Group] = []
     for number, group in enumerate(groups):
-        members = _members(main, group, found, index_of)
+        members = _members(main, group, names_of)
         for index in members:
             if owner.setdefault(index, number) != number:
-                name = main.bindings[index].var.name
+                name = names_of[index]
                 raise PartitionError(f"binding {name!r} is in groups {owner[index]} and {number}")
         title = names[number] if names is not None else f"group_{number}"
         result.append(Group(members, title, attrs[number]))
     return outline(main, result) if result else mod.clone()
 
 
-def _members(
-    main: RelaxFunction, group: Sequence[str], found: Counter[str], index_of: Mapping[str, int]
-) -> list[int]:
+def _members(main: RelaxFunction, group: Sequence[str], names_of: Sequence[str]) -> list[int]:
     if not group:
         raise PartitionError("a group to contract is empty")
-    for name in group:
-        if found[name] != 1:
-            problem = "binds no variable" if not found[name] else f"binds {found[name]} variables"
+    places: dict[str, list[int]] = {name: [] for name in group}
+    for index, name in enumerate(names_of):
+        if name in places:
+            places[name].append(index)
+    for name, found in places.items():
+        if len(found) != 1:
+            problem = "binds no variable" if not found else f"binds {len(found)} variables"
             raise PartitionError(
                 f"the function {problem} named {name!r}; a group needs unique names"
             )
-    indices = {index_of[name] for name in group}
+    indices = {index for found in places.values() for index in found}
     members = {index for index in indices if main.kinds[index] != PROJECTION}
     for index in sorted(indices):
-        name = main.bindings[index].var.name
-        if index in members and not main.is_claimable(index):
+        name = names_of[index]
+        if index in members and not main.claimable[index]:
             raise PartitionError(
                 f"binding {name!r} is no operator call in a dataflow block and can't be outlined"
             )
-        if index not in members and main.owner(index) not in members:
+        if index not in members and main.entry(index)[0] not in members:
             raise PartitionError(f"binding {name!r} is an output of a call outside its group")
     if len({main.domains[index] for index in members}) > 1:
         raise PartitionError(f"the bindings {', '.join(sorted(group))} are in different blocks")

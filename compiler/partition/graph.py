@@ -23,8 +23,9 @@ Variables have the operator name "null". Attributes are strings throughout:
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 VARIABLE = "null"
 """Operator name of a node that computes nothing: a parameter, a constant, an input."""
@@ -32,8 +33,11 @@ VARIABLE = "null"
 Entry = tuple[int, int]
 """One output of a node: (node id, output index)."""
 
+OutputType = tuple[str, str]
+"""Shape as text, "[1, 3]", and dtype of one output; "" where unknown."""
 
-@dataclass
+
+@dataclass(slots=True)
 class Node:
     """One operator or variable.
 
@@ -55,11 +59,11 @@ class Node:
     name: str
     inputs: list[Entry] = field(default_factory=list)
     attrs: dict[str, str] = field(default_factory=dict)
-    types: list[tuple[str, str]] = field(default_factory=list)
+    types: list[OutputType] = field(default_factory=list)
 
     def all_attrs(self) -> dict[str, str]:
         """Attributes with shape and dtype of the outputs."""
-        return {**_annotations(self.types), **self.attrs}
+        return _annotations(self.types) | self.attrs
 
 
 @dataclass
@@ -106,11 +110,16 @@ class SubgraphExtractor:
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
-        self._readers: dict[Entry, set[int]] = {}
-        for index, node in enumerate(graph.nodes):
-            for entry in node.inputs:
-                self._readers.setdefault(entry, set()).add(index)
         self._heads = set(graph.heads)
+
+    @cached_property
+    def _readers(self) -> dict[Entry, set[int]]:
+        """The nodes that read each entry; made when the first subgraph is asked for."""
+        readers: dict[Entry, set[int]] = {}
+        for index, node in enumerate(self._graph.nodes):
+            for entry in node.inputs:
+                readers.setdefault(entry, set()).add(index)
+        return readers
 
     def extract(self, members: Iterable[int]) -> Graph:
         """The subgraph of some operator nodes, as the accept callback sees it.
@@ -180,10 +189,15 @@ class Names:
         return name
 
 
-def _annotations(types: list[tuple[str, str]]) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for position, key in enumerate(("shape", "dtype")):
-        texts = [pair[position] for pair in types]
-        if texts and all(texts):
-            found[key] = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
-    return found
+def _annotations(types: list[OutputType]) -> dict[str, str]:
+    if not types:
+        return {}
+    shapes, dtypes = zip(*types)
+    found = {"shape": _listed(shapes), "dtype": _listed(dtypes)}
+    return {key: text for key, text in found.items() if text}
+
+
+def _listed(texts: Sequence[str]) -> str:
+    if not all(texts):
+        return ""
+    return texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"

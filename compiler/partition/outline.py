@@ -27,21 +27,23 @@ from typing import Any
 
 import tvm_ffi
 from tvm import IRModule, relax
-from tvm.ir import (
-    Call,
-    GenericConst,
-    GlobalVar,
-    Tuple,
-    TupleGetItem,
-    Var,
-)
+from tvm.ir import Call, GenericConst, GlobalVar, Tuple, TupleGetItem, Var, make_node
 from tvm.relax.expr import _update_type
 
 from compiler.errors import PartitionError
 
 from .graph import Names
-from .identity_map import IdentityMap
-from .relax_function import PROJECTION, TRANSPARENT, RelaxFunction, variables
+from .relax_function import PROJECTION, TRANSPARENT, RelaxFunction, items, variables
+
+# What the classes of those names call, without the conversions of arguments before it, which take
+# most of the time.
+_new_var = tvm_ffi.get_global_func("ir.Var")
+_new_dataflow_var = tvm_ffi.get_global_func("relax.DataflowVar")
+_new_call = tvm_ffi.get_global_func("ir.Call")
+_new_binding = tvm_ffi.get_global_func("relax.VarBinding")
+
+_Entry = tuple[int, tuple[int, ...]]
+"""Number of an operation or parameter, and the output indices to a part of what it yields."""
 
 INPUT_NAMES = "baton.input_names"
 """Attribute of an outlined function: JSON list with the parameter of `main` behind each input."""
@@ -96,24 +98,25 @@ def outline(main: RelaxFunction, groups: Sequence[Group], *, share: bool = False
     PartitionError
         The groups, each contracted to one call, would feed each other in a circle.
     """
-    group_of = {index: number for number, group in enumerate(groups) for index in group.members}
+    group_of: list[int | None] = [None] * len(main.bindings)
+    for number, group in enumerate(groups):
+        for index in group.members:
+            group_of[index] = number
     for index, kind in enumerate(main.kinds):
-        if kind == PROJECTION:
-            owner = main.owner(index)
-            if owner is not None and owner in group_of:
-                group_of[index] = group_of[owner]
+        owner = main.entry(index)[0] if kind is PROJECTION else -1
+        if owner >= 0 and group_of[owner] is not None:
+            group_of[index] = group_of[owner]
     members: list[list[int]] = [[] for _ in groups]
-    for index in sorted(group_of):
-        members[group_of[index]].append(index)
+    for index, own in enumerate(group_of):
+        if own is not None:
+            members[own].append(index)
     escaping = _escaping(main, group_of)
-
-    module = main.module.clone()
-    names = Names(variable.name_hint for variable in module.get_global_vars())
+    has_sizes = bool(_symbolic_sizes(main.function))
 
     def body(number: int, lift_constants: bool) -> _Outlined:
         inside = members[number]
         outputs = [i for i in inside if i in escaping] or inside[-1:]
-        return _Outlined(main, groups[number], inside, outputs, lift_constants)
+        return _Outlined(main, groups[number], inside, outputs, lift_constants, has_sizes)
 
     outlined = [body(number, False) for number in range(len(groups))]
     classes = [[number] for number in range(len(groups))]
@@ -124,15 +127,25 @@ def outline(main: RelaxFunction, groups: Sequence[Group], *, share: bool = False
             if len(_identical([outlined[number].function for number in same])) > 1:
                 for number in same:
                     outlined[number] = lifted[number]
+    functions = {variable: function for variable, function in main.module.functions_items()}
+    names = Names(variable.name_hint for variable in functions)
     for same in sorted(classes):
         function = _common([outlined[number].function for number in same])
         callee = GlobalVar(names.unique(groups[same[0]].name))
         _update_type(callee, function.ty)
-        module[callee] = function
+        functions[callee] = function
         for number in same:
             outlined[number].callee = callee
-    module[main.variable] = _rebuild(main, group_of, outlined, groups)
-    return module
+    functions[main.variable] = _rebuild(main, group_of, outlined, groups)
+    old = main.module
+    return IRModule(functions, attrs=old.attrs, global_infos=old.global_infos)
+
+
+def _symbolic_sizes(function: relax.Function) -> list[Any]:
+    return [
+        *relax.analysis.defined_symbolic_vars(function),
+        *relax.analysis.free_symbolic_vars(function),
+    ]
 
 
 def _identical(functions: Sequence[Any]) -> list[list[int]]:
@@ -165,21 +178,16 @@ def _common(functions: Sequence[Any]) -> Any:
     return first.with_attr(INPUT_NAMES, json.dumps(common))
 
 
-def _escaping(main: RelaxFunction, group_of: Mapping[int, int]) -> set[int]:
+def _escaping(main: RelaxFunction, group_of: Sequence[int | None]) -> set[int]:
     """Bindings of a group that something outside the group reads."""
-    found: set[int] = set()
-
-    def read(expr: Any, reader: int | None) -> None:
-        for variable in main.sources(expr):
-            index = main.index_of.get(variable)
-            if index is not None and group_of.get(index, reader) != reader:
-                found.add(index)
-
+    found = {number for number in main.sources_of(main.function.body.body) if number >= 0}
     for index, kind in enumerate(main.kinds):
-        if kind != TRANSPARENT:
-            read(main.bindings[index].value, group_of.get(index))
-    read(main.function.body.body, None)
-    return found
+        if kind is not TRANSPARENT:
+            reader = group_of[index]
+            for number in main.sources[index]:
+                if number >= 0 and group_of[number] != reader:
+                    found.add(number)
+    return {number for number in found if group_of[number] is not None}
 
 
 class _Outlined:
@@ -198,107 +206,127 @@ class _Outlined:
         members: list[int],
         escaping: list[int],
         lift_constants: bool,
+        has_sizes: bool,
     ) -> None:
         self._main = main
         self._lift_constants = lift_constants
+        self._has_sizes = has_sizes
         self._members = members
-        self._inner: IdentityMap[Any] = IdentityMap()  # by variable of main: what it is inside
-        self._parameter_of: dict[Any, Any] = {}  # entry -> parameter of the function
+        self._inner: dict[int, Any] = {}  # by number in main: what it is inside
+        self._lifted: dict[int, Any] = {}  # by address of a constant: the parameter for it
+        self._parameter_of: dict[_Entry, Any] = {}
         self._parameters: list[Any] = []
         self._sizes: list[Any] = []  # symbolic sizes that no parameter's shape gives
-        self.inputs: list[tuple[Any, tuple[int, ...]]] = []  # (variable or constant, part of it)
-        self._outputs: dict[tuple[int, tuple[int, ...]], Any] = {}  # entry -> variable of main
-        self._aliases: list[tuple[Any, Any, tuple[int, ...]]] = []  # variable, output, part of it
+        self.inputs: list[tuple[int | None, Any, tuple[int, ...]]] = []
+        """Per input the number of a variable, that variable or a constant, and the part of it."""
+        self._outputs: dict[_Entry, int] = {}
+        self._aliases: list[tuple[int, int, tuple[int, ...]]] = []  # number, output, part of it
         self._order_outputs(escaping)
         self._results = set(self._outputs.values())
         self.function = self._function(group)
 
     def _order_outputs(self, escaping: list[int]) -> None:
-        found = []
-        for index in escaping:
-            variable = self._main.bindings[index].var
-            root, path = self._main.entry(variable)
-            found.append((self._main.index_of[root], path, index, variable))
-        for root, path, _, variable in sorted(found, key=lambda entry: entry[:3]):
+        for root, path, number in sorted((*self._main.entry(n), n) for n in escaping):
             known = [n for n in range(len(path) + 1) if (root, path[:n]) in self._outputs]
             if known:
                 whole = self._outputs[root, path[: known[0]]]
-                self._aliases.append((variable, whole, path[known[0] :]))
+                self._aliases.append((number, whole, path[known[0] :]))
             else:
-                self._outputs[root, path] = variable
+                self._outputs[root, path] = number
 
     def _function(self, group: Group) -> relax.Function:
         """The function, and with it `inputs`."""
         bindings = [self._moved(index) for index in self._members]
-        results = [self._inner[variable] for variable in self._outputs.values()]
+        results = [self._inner[number] for number in self._outputs.values()]
         result = results[0] if len(results) == 1 else Tuple(results)
         body = _sequence([relax.DataflowBlock(bindings)], result)
-        function = relax.Function(self._parameters, body, result.ty, True)
-        self._sizes = list(relax.analysis.free_symbolic_vars(function))
+        ty = result.ty
+        if self._has_sizes:
+            function = relax.Function(self._parameters, body, ty, True)
+            self._sizes = list(relax.analysis.free_symbolic_vars(function))
         if self._sizes:
             self._parameters.append(Var("sizes", relax.ShapeType(self._sizes)))
-            function = relax.Function(self._parameters, body, result.ty, True)
-        if relax.analysis.defined_symbolic_vars(function):
-            function = relax.utils.copy_with_new_vars(function)
         attrs = dict(group.attrs)
         if group.record_inputs:
             names = [
-                variable.name if variable in self._main.parameters and not part else ""
-                for variable, part in self.inputs
+                variable.name if number is not None and number < 0 and not part else ""
+                for number, variable, part in self.inputs
             ]
             attrs[INPUT_NAMES] = json.dumps(names + [""] * bool(self._sizes))
-        return function.with_attrs(attrs) if attrs else function
+        function = relax.Function(
+            self._parameters, body, ty, True, make_node("ir.DictAttrs", **attrs) if attrs else None
+        )
+        if self._has_sizes and relax.analysis.defined_symbolic_vars(function):
+            return relax.utils.copy_with_new_vars(function)
+        return function
 
     def _moved(self, index: int) -> Any:
-        variable = self._main.bindings[index].var
-        value = self._inside(self._main.bindings[index].value)
-        kind = Var if variable in self._results else relax.DataflowVar
-        self._inner[variable] = kind(variable.name, variable.ty)
-        return relax.VarBinding(self._inner[variable], value)
+        variable, value = self._main.variables[index], self._value(index)
+        if index in self._results:
+            variable = _new_var(variable.name, variable.ty, None)
+        elif type(variable) is not relax.DataflowVar:
+            variable = _new_dataflow_var(variable.name, variable.ty, None)
+        self._inner[index] = variable  # main keeps no variable that is read only in here
+        return _new_binding(variable, value, None)
+
+    def _value(self, index: int) -> Any:
+        """The right-hand side of a binding in terms of the function's own variables."""
+        main = self._main
+        value = main.values[index]
+        if main.callees[index] is None or main.operands[index] is not None:
+            return self._inside(value)
+        arguments = [self._variable(number) for number in main.reads[index]]
+        return _new_call(
+            value.ty, main.callees[index], arguments, value.attrs, value.ty_args, value.span
+        )
+
+    def _variable(self, number: int) -> Any:
+        """What a variable of main, not a transparent one, is inside."""
+        if number not in self._inner:
+            variable = self._main.variable_of(number)
+            self._inner[number] = self._input(number, variable, (), variable.ty)
+        return self._inner[number]
 
     def _inside(self, expr: Any) -> Any:
         """The expression in terms of the function's own variables."""
+        expr = self._main.resolve(expr)
         if isinstance(expr, Var):
-            if expr in self._inner:
-                return self._inner[expr]
-            source = self._main.resolve(expr)
-            if source is not expr and not source.same_as(expr):
-                return self._inside(source)
-            if expr not in self._main.index_of and expr not in self._main.parameters:
-                return expr  # a symbolic size
-            self._inner[expr] = self._input(expr, (), expr.ty)
-            return self._inner[expr]
+            number = self._main.number(expr)
+            return expr if number is None else self._variable(number)  # None: a symbolic size
         if isinstance(expr, Call):
-            arguments = [self._inside(argument) for argument in expr.args[:]]
+            arguments = [self._inside(argument) for argument in items(expr.args)]
             callee = self._inside(expr.op) if isinstance(expr.op, Var) else expr.op
             return Call(callee, arguments, expr.attrs, expr.ty_args, expr.span, expr.ty)
         if isinstance(expr, Tuple):
-            return Tuple([self._inside(part) for part in expr.fields[:]])
+            return Tuple([self._inside(part) for part in items(expr.fields)])
         if isinstance(expr, TupleGetItem):
             return TupleGetItem(self._inside(expr.tuple_value), expr.index)
         if self._lift_constants and isinstance(expr, GenericConst):
-            return self._lifted(expr)
+            return self._lift(expr)
         return expr
 
-    def _lifted(self, constant: Any) -> Any:
+    def _lift(self, constant: Any) -> Any:
         """The parameter for a constant; several uses of one constant share it."""
-        if constant not in self._inner:
-            self._inner[constant] = Var(f"constant_{len(self._parameters)}", constant.ty)
-            self._parameters.append(self._inner[constant])
-            self.inputs.append((constant, ()))
-        return self._inner[constant]
+        address = hash(constant)
+        if address not in self._lifted:
+            self._lifted[address] = Var(f"constant_{len(self._parameters)}", constant.ty)
+            self._parameters.append(self._lifted[address])
+            self.inputs.append((None, constant, ()))
+        return self._lifted[address]
 
-    def _input(self, variable: Any, part: tuple[int, ...], ty: Any) -> Any:
+    def _input(self, number: int, variable: Any, part: tuple[int, ...], ty: Any) -> Any:
         """The parameter for a variable of main; a tuple of them for a tuple."""
         if isinstance(ty, relax.TupleType):
-            return Tuple([self._input(variable, (*part, i), t) for i, t in enumerate(ty.fields)])
-        root, path = self._main.entry(variable)
+            return Tuple(
+                [self._input(number, variable, (*part, i), t) for i, t in enumerate(ty.fields)]
+            )
+        root, path = self._main.entry(number)
         entry = (root, path + part)
         if entry not in self._parameter_of:
             name = "_".join([variable.name, *map(str, part)])
-            self._parameter_of[entry] = Var(name, ty)
+            self._parameter_of[entry] = _new_var(name, ty, None)
             self._parameters.append(self._parameter_of[entry])
-            self.inputs.append((variable, part))
+            self.inputs.append((number, variable, part))
         return self._parameter_of[entry]
 
     def call(self) -> list[Any]:
@@ -306,8 +334,9 @@ class _Outlined:
         bindings: list[Any] = []
 
         def bind(name: str, value: Any, ty: Any) -> Any:
-            bindings.append(relax.VarBinding(relax.DataflowVar(name, ty), value))
-            return bindings[-1].var
+            variable = _new_dataflow_var(name, ty, None)
+            bindings.append(_new_binding(variable, value, None))
+            return variable
 
         def select(variable: Any, part: tuple[int, ...]) -> Any:
             for i in part:
@@ -315,20 +344,22 @@ class _Outlined:
                 variable = bind(f"{variable.name}_{i}", value, value.ty)
             return variable
 
-        arguments = [select(variable, part) for variable, part in self.inputs]
+        arguments = [select(variable, part) for _, variable, part in self.inputs]
         if self._sizes:
             arguments.append(relax.ShapeExpr(self._sizes))
-        outputs = list(self._outputs.values())
+        outputs = [self._main.variables[number] for number in self._outputs.values()]
         if len(outputs) == 1:
-            value = Call(self.callee, arguments, ret_ty=outputs[0].ty)
-            bindings.append(relax.VarBinding(outputs[0], value))
+            value = _new_call(outputs[0].ty, self.callee, arguments, None, [], None)
+            bindings.append(_new_binding(outputs[0], value, None))
         else:
             ty = relax.TupleType([output.ty for output in outputs])
-            result = bind(self.callee.name_hint, Call(self.callee, arguments, ret_ty=ty), ty)
+            value = _new_call(ty, self.callee, arguments, None, [], None)
+            result = bind(self.callee.name_hint, value, ty)
             for i, output in enumerate(outputs):
-                bindings.append(relax.VarBinding(output, TupleGetItem(result, i)))
-        for variable, output, part in self._aliases:
-            bindings.append(relax.VarBinding(variable, select(output, part)))
+                bindings.append(_new_binding(output, TupleGetItem(result, i), None))
+        for number, whole, part in self._aliases:
+            value = select(self._main.variables[whole], part)
+            bindings.append(_new_binding(self._main.variables[number], value, None))
         return bindings
 
 
@@ -340,7 +371,7 @@ def _sequence(blocks: list[Any], body: Any) -> relax.SeqExpr:
 
 def _rebuild(
     main: RelaxFunction,
-    group_of: Mapping[int, int],
+    group_of: Sequence[int | None],
     outlined: Sequence[_Outlined],
     groups: Sequence[Group],
 ) -> relax.Function:
@@ -349,41 +380,38 @@ def _rebuild(
     A call stands, in the order of bindings, where the last member of its group stood, unless
     something that reads its outputs comes before; then that moves behind the call.
     """
-    last: dict[int, int] = {}  # group -> the binding its call stands for
-    for index, number in sorted(group_of.items()):
-        last[number] = index
-    call_of = {index: number for number, index in last.items()}
-    unit_of = {index: index for index in _remaining(main, group_of)}
-    unit_of.update((index, last[number]) for index, number in group_of.items())
+    last = [0] * len(groups)  # the binding that each group's call stands for
+    for index, number in enumerate(group_of):
+        if number is not None:
+            last[number] = index
+    call_of = {index: outlined[number] for number, index in enumerate(last)}
+    units = sorted((*_remaining(main, group_of), *last))
 
-    readers: dict[int, list[int]] = {unit: [] for unit in unit_of.values()}
-    missing = dict.fromkeys(readers, 0)
-    for unit in readers:
-        if unit in call_of:
-            reads = [variable for variable, _ in outlined[call_of[unit]].inputs]
-        else:
-            reads = main.reads(unit)
-        for variable in reads:
-            source = main.index_of.get(variable)
-            if source is not None:
-                readers[unit_of[source]].append(unit)
+    readers: list[list[int]] = [[] for _ in group_of]
+    missing = [0] * len(group_of)
+    for unit in units:
+        call = call_of.get(unit)
+        reads = main.reads[unit] if call is None else [number for number, *_ in call.inputs]
+        for source in reads:
+            if source is not None and source >= 0:
+                number = group_of[source]
+                readers[source if number is None else last[number]].append(unit)
                 missing[unit] += 1
 
     blocks: list[list[Any]] = [[] for _ in main.is_dataflow]
-    ready = [(main.domains[unit], unit) for unit, count in missing.items() if count == 0]
-    heapq.heapify(ready)
+    ready = [unit for unit in units if missing[unit] == 0]  # ascending, hence a heap
     emitted = 0
     while ready:
-        _, unit = heapq.heappop(ready)
+        unit = heapq.heappop(ready)
         emitted += 1
-        new = outlined[call_of[unit]].call() if unit in call_of else [main.bindings[unit]]
-        blocks[main.blocks[unit]] += new
+        call = call_of.get(unit)
+        blocks[main.blocks[unit]] += [main.bindings[unit]] if call is None else call.call()
         for reader in readers[unit]:
             missing[reader] -= 1
             if missing[reader] == 0:
-                heapq.heappush(ready, (main.domains[reader], reader))
-    if emitted != len(missing):
-        stuck = sorted(groups[number].name for unit, number in call_of.items() if missing[unit] > 0)
+                heapq.heappush(ready, reader)
+    if emitted != len(units):
+        stuck = sorted(group.name for group, unit in zip(groups, last) if missing[unit] > 0)
         raise PartitionError(
             f"contracting {', '.join(stuck)} would make {main.variable.name_hint!r} cyclic: "
             "a value leaves a group and comes back into it, or two groups feed each other; "
@@ -401,13 +429,12 @@ def _rebuild(
     return relax.Function(old.params, sequence, old.ret_ty, old.is_pure, old.attrs, old.span)
 
 
-def _remaining(main: RelaxFunction, group_of: Mapping[int, int]) -> list[int]:
+def _remaining(main: RelaxFunction, group_of: Sequence[int | None]) -> list[int]:
     """Bindings that stay in `main`; transparent ones only if something there reads them."""
-    needed = set(variables(main.function.body.body))
+    needed = {main.number(variable) for variable in variables(main.function.body.body)}
     kept: list[int] = []
     for index in reversed(range(len(main.bindings))):
-        unread = main.kinds[index] == TRANSPARENT and main.bindings[index].var not in needed
-        if index not in group_of and not unread:
+        if group_of[index] is None and (main.kinds[index] is not TRANSPARENT or index in needed):
             kept.append(index)
-            needed.update(main.reads(index))
-    return kept[::-1]
+            needed.update(main.reads[index])
+    return kept

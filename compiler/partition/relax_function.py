@@ -7,21 +7,24 @@ A binding is one of
   operation goes;
 * transparent: a tuple, another name of something, a constant, a shape; whoever reads it reads
   through it, so that it never ties two regions together.
+
+Everything is read from TVM once and numbered, since every look into a TVM object costs as much as
+a hundred operations on numbers: bindings count from 0 in order, parameters are -1, -2, ...
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
+import tvm_ffi
 from tvm import IRModule, relax
 from tvm.ir import Call, Op, Tuple, TupleGetItem, Var
 
 from compiler.errors import PartitionError
 
-from .identity_map import IdentityMap
-
 _VARIABLES = frozenset([Var, relax.DataflowVar])
+_size = tvm_ffi.get_global_func("ffi.ArraySize")
+_item = tvm_ffi.get_global_func("ffi.ArrayGetItem")
 
 OPERATION, PROJECTION, TRANSPARENT = "operation", "projection", "transparent"
 
@@ -39,9 +42,23 @@ class RelaxFunction:
         The function.
     variable : GlobalVar
         Its name in the module.
+    parameters : list of Var
     bindings : list of relax.Binding
+    variables, values : list of Var, list of Expr
+        Both sides of each binding.
+    callees : list of Expr or None
+        What each binding that is a call calls: an `Op`, a `GlobalVar`, ...
+    operands : list of list of Expr, or None
+        Arguments of each binding that is a call; None if they are variables which stand for
+        themselves: then they are those that it reads.
+    reads : list of list of int
+        Numbers of the variables in each binding's value, repetitions included.
+    sources : list of list of int
+        The same with transparent bindings seen through.
     kinds : list of str
         Per binding OPERATION, PROJECTION or TRANSPARENT.
+    claimable : list of bool
+        Per binding whether it may move into a subgraph: an operator call in a dataflow block.
     blocks : list of int
         Per binding the block that holds it.
     is_dataflow : list of bool
@@ -49,10 +66,6 @@ class RelaxFunction:
     domains : list of int
         Per binding the stretch of bindings that it may be moved in: a block, cut further where
         a `match_cast` defines symbolic sizes.
-    index_of : mapping of Var to int
-        The binding that defines a variable.
-    parameters : mapping of Var to int
-        Position of each parameter.
 
     Raises
     ------
@@ -68,53 +81,94 @@ class RelaxFunction:
         self.module = relax.transform.Normalize()(mod)
         self.variable = self.module.get_global_var(name)
         self.function = self.module[self.variable]
+        self.parameters: list[Any] = items(self.function.params)
         self.bindings: list[Any] = []
+        self.variables: list[Any] = []
+        self.values: list[Any] = []
+        self.callees: list[Any] = []
+        self.operands: list[list[Any] | None] = []
+        self.reads: list[list[int]] = []
+        self.sources: list[list[int]] = []
         self.kinds: list[str] = []
+        self.claimable: list[bool] = []
         self.blocks: list[int] = []
         self.is_dataflow: list[bool] = []
         self.domains: list[int] = []
-        self.index_of: IdentityMap[int] = IdentityMap()
-        self.parameters: IdentityMap[int] = IdentityMap()
-        for position, parameter in enumerate(self.function.params):
-            self.parameters[parameter] = position
+        # By address, which is the hash of a variable: two references to one TVM object are
+        # different Python objects, and `==` of expressions takes longer than the look-up.
+        self._numbers = {hash(each): -1 - p for p, each in enumerate(self.parameters)}
         self._read()
+
+    def number(self, expr: Any) -> int | None:
+        """The number of a variable; None for a symbolic size and for all other expressions."""
+        return self._numbers.get(hash(expr)) if type(expr) in _VARIABLES else None
+
+    def variable_of(self, number: int) -> Any:
+        """The variable of a number."""
+        return self.variables[number] if number >= 0 else self.parameters[-1 - number]
 
     def _read(self) -> None:
         domain = 0
+        numbers, transparent = self._numbers, set[int]()
         for block in self.function.body.blocks:
             dataflow = isinstance(block, relax.DataflowBlock)
             if not (self.is_dataflow and dataflow and self.is_dataflow[-1]):
                 self.is_dataflow.append(dataflow)
                 domain += 1
-            for binding in block.bindings:
-                is_cast = isinstance(binding, relax.MatchCast)
+            for binding in items(block.bindings):
+                index = len(self.bindings)
+                variable, value = binding.var, binding.value
+                is_cast = type(binding) is relax.MatchCast
+                callee = value.op if type(value) is Call else None
+                operands = items(value.args) if callee is not None else None
+                is_plain = operands is not None and _VARIABLES.issuperset(map(type, operands))
+                read = operands if is_plain and type(callee) is Op else variables(value)
+                reads = [numbers[key] for key in map(hash, read or ()) if key in numbers]
+                is_clear = transparent.isdisjoint(reads)
+                kind = OPERATION if is_cast or callee is not None else self._kind(value)
+                if kind is TRANSPARENT:
+                    transparent.add(index)
                 domain += is_cast
-                self.index_of[binding.var] = len(self.bindings)
+                numbers[hash(variable)] = index
                 self.bindings.append(binding)
-                self.kinds.append(self._kind(binding))
+                self.variables.append(variable)
+                self.values.append(value)
+                self.callees.append(callee)
+                self.reads.append(reads)
+                self.sources.append(reads if is_clear else self.sources_of(value))
+                is_plain = is_plain and is_clear and len(reads) == len(operands or ())
+                self.operands.append(None if is_plain else operands)
+                self.kinds.append(kind)
+                self.claimable.append(dataflow and type(callee) is Op and not is_cast)
                 self.blocks.append(len(self.is_dataflow) - 1)
                 self.domains.append(domain)
                 domain += is_cast
 
-    def _kind(self, binding: Any) -> str:
-        value = binding.value
-        if isinstance(binding, relax.MatchCast):
-            return OPERATION
+    def _kind(self, value: Any) -> str:
         if isinstance(value, TupleGetItem):
             base = self.resolve(value.tuple_value)
             return TRANSPARENT if isinstance(base, Tuple) else PROJECTION
-        if isinstance(value, (Call, relax.If, relax.Function)):
-            return OPERATION
-        return TRANSPARENT
+        return OPERATION if isinstance(value, (relax.If, relax.Function)) else TRANSPARENT
+
+    def sources_of(self, expr: Any) -> list[int]:
+        """Numbers of the variables in an expression, transparent bindings seen through."""
+        found = []
+        for variable in variables(self.resolve(expr)):
+            number = self.number(variable)
+            if number is None:
+                continue
+            is_transparent = number >= 0 and self.kinds[number] is TRANSPARENT
+            found += self.sources[number] if is_transparent else [number]
+        return found
 
     def resolve(self, expr: Any) -> Any:
         """The expression behind transparent bindings: a variable, constant, tuple or shape."""
         while True:
             if type(expr) in _VARIABLES:
-                index = self.index_of.get(expr)
-                if index is None or self.kinds[index] != TRANSPARENT:
+                number = self.number(expr)
+                if number is None or number < 0 or self.kinds[number] != TRANSPARENT:
                     return expr
-                expr = self.bindings[index].value
+                expr = self.values[number]
             elif isinstance(expr, TupleGetItem):
                 base = self.resolve(expr.tuple_value)
                 if not isinstance(base, Tuple):
@@ -123,44 +177,21 @@ class RelaxFunction:
             else:
                 return expr
 
-    def reads(self, index: int) -> list[Any]:
-        """Variables that a binding reads, repetitions included."""
-        return variables(self.bindings[index].value)
-
-    def sources(self, expr: Any) -> Iterator[Any]:
-        """Variables that an expression reads, transparent bindings seen through."""
-        for variable in variables(expr):
-            found = self.resolve(variable)
-            if found is variable or found.same_as(variable):
-                yield variable
-            else:
-                yield from self.sources(found)
-
-    def is_claimable(self, index: int) -> bool:
-        """Whether a binding may move into a subgraph: an operator call in a dataflow block."""
-        binding = self.bindings[index]
-        return (
-            self.kinds[index] == OPERATION
-            and self.is_dataflow[self.blocks[index]]
-            and not isinstance(binding, relax.MatchCast)
-            and isinstance(binding.value, Call)
-            and isinstance(binding.value.op, Op)
-        )
-
-    def entry(self, variable: Any) -> tuple[Any, tuple[int, ...]]:
+    def entry(self, number: int) -> tuple[int, tuple[int, ...]]:
         """The operation or parameter that a variable is part of, and the output indices to it."""
         path: tuple[int, ...] = ()
-        index = self.index_of.get(variable)
-        while index is not None and self.kinds[index] == PROJECTION:
-            value = self.bindings[index].value
+        while number >= 0 and self.kinds[number] is PROJECTION:
+            value = self.values[number]
             path = (int(value.index), *path)
-            variable = self.resolve(value.tuple_value)
-            index = self.index_of.get(variable)
-        return variable, path
+            base = self.number(self.resolve(value.tuple_value))
+            assert base is not None, "a projection is of a variable"
+            number = base
+        return number, path
 
-    def owner(self, index: int) -> int | None:
-        """The operation a projection belongs to; None for one of a parameter."""
-        return self.index_of.get(self.entry(self.bindings[index].var)[0])
+
+def items(array: Any) -> list[Any]:
+    """The items of a TVM array; iterating over it or slicing it takes several times longer."""
+    return [_item(array, position) for position in range(_size(array))]
 
 
 def variables(expr: Any) -> list[Any]:
@@ -168,12 +199,11 @@ def variables(expr: Any) -> list[Any]:
     if type(expr) in _VARIABLES:  # first, and much faster than isinstance
         return [expr]
     if isinstance(expr, Call):
-        # A slice makes a list in one step; iterating over TVM's arrays checks every index.
-        operands = expr.args[:]
+        operands = items(expr.args)
         if isinstance(expr.op, Var):
             operands.insert(0, expr.op)
     elif isinstance(expr, Tuple):
-        operands = expr.fields[:]
+        operands = items(expr.fields)
     elif isinstance(expr, TupleGetItem):
         return variables(expr.tuple_value)
     elif isinstance(expr, (relax.If, relax.Function, relax.SeqExpr)):

@@ -14,14 +14,13 @@ from typing import Any
 
 import numpy as np
 from tvm import relax, runtime
-from tvm.ir import Call, GenericConst, GlobalVar, Op, StringImm, Tuple, Var
+from tvm.ir import GenericConst, GlobalVar, Op, StringImm, Tuple
 from tvm.tirx import IntImm
 
 from compiler.errors import PartitionError
 
-from .graph import VARIABLE, Entry, Graph, Names, Node
-from .identity_map import IdentityMap
-from .relax_function import OPERATION, PROJECTION, RelaxFunction
+from .graph import VARIABLE, Entry, Graph, Names, Node, OutputType
+from .relax_function import OPERATION, RelaxFunction
 
 _ARGUMENT_NAMES = {"relax.strided_slice": ("x", "axes", "begin", "end", "strides")}
 """Argument names that Relax does not declare itself."""
@@ -50,13 +49,15 @@ class RelaxGraph:
         self.binding_of: list[int | None] = []
         self._values: dict[str, np.ndarray] = {}
         self._main = main
-        self._names = Names(variable.name for variable in (*main.parameters, *main.index_of))
+        self._own_names = [variable.name for variable in (*main.parameters, *main.variables)]
+        self._names = Names(self._own_names)
         self._used: set[str] = set()
-        self._entries: IdentityMap[list[Entry]] = IdentityMap()
+        self._entries: dict[int, list[Entry]] = {}  # by number of the variable
         self._constants: dict[int, int] = {}
+        self._described: dict[int, list[OutputType]] = {}  # by address of the type
         self._read_parameters(params or {})
         for index, kind in enumerate(main.kinds):
-            if kind == OPERATION:
+            if kind is OPERATION:
                 self._read_operation(index)
         self.graph.heads = self.entries(main.function.body.body)
         self.values: Mapping[str, np.ndarray] = MappingProxyType(self._values)
@@ -68,43 +69,48 @@ class RelaxGraph:
             return [entry for field in expr.fields for entry in self.entries(field)]
         if isinstance(expr, GenericConst):
             return [(self._constant(expr), 0)]
-        if not isinstance(expr, Var):
-            return []
-        if expr not in self._entries:
-            index = self._main.index_of.get(expr)
-            if index is None or self._main.kinds[index] != PROJECTION:
-                return []  # a symbolic size
-            self._entries[expr] = self._projected(self._main.bindings[index].value)
-        return self._entries[expr]
+        number = self._main.number(expr)
+        return [] if number is None else self._entries_of(number)
 
-    def _projected(self, value: Any) -> list[Entry]:
-        fields = value.tuple_value.ty.fields
-        start = sum(len(list(_leaves(field))) for field in fields[: value.index])
-        stop = start + len(list(_leaves(fields[value.index])))
-        return self.entries(value.tuple_value)[start:stop]
+    def _entries_of(self, number: int) -> list[Entry]:
+        """The entries behind a parameter, an operation or a projection."""
+        if number not in self._entries:
+            value = self._main.values[number]
+            fields = value.tuple_value.ty.fields
+            start = sum(len(list(_leaves(field))) for field in fields[: value.index])
+            stop = start + len(list(_leaves(fields[value.index])))
+            self._entries[number] = self.entries(value.tuple_value)[start:stop]
+        return self._entries[number]
 
     def _add(self, node: Node, binding: int | None) -> int:
         self.graph.nodes.append(node)
         self.binding_of.append(binding)
         return len(self.graph.nodes) - 1
 
-    def _name(self, variable: Any) -> str:
+    def _types(self, ty: Any) -> list[OutputType]:
+        """Shape and dtype of each output of a type; the module keeps the types alive."""
+        address = ty.__chandle__()
+        if address not in self._described:
+            self._described[address] = [_describe(leaf) for leaf in _leaves(ty)]
+        return self._described[address]
+
+    def _name(self, name: str) -> str:
         """The variable's own name; only a second variable of that name gets a new one."""
-        if variable.name not in self._used:
-            self._used.add(variable.name)
-            return variable.name
-        return self._names.unique(variable.name)
+        if name not in self._used:
+            self._used.add(name)
+            return name
+        return self._names.unique(name)
 
     def _read_parameters(self, params: Mapping[str, Any]) -> None:
         attrs = self._main.function.attrs
         inputs = int(attrs["num_input"]) if attrs and "num_input" in attrs else None
-        for position, parameter in enumerate(self._main.function.params):
+        for position, parameter in enumerate(self._main.parameters):
             value = params.get(parameter.name)
             known = value is not None or (inputs is not None and position >= inputs)
-            name = self._name(parameter)
-            types = [_describe(leaf) for leaf in _leaves(parameter.ty)]
+            name = self._name(parameter.name)
+            types = self._types(parameter.ty)
             node = self._add(Node(VARIABLE, name, [], {"param": str(known)}, types), None)
-            self._entries[parameter] = [(node, output) for output in range(len(types))]
+            self._entries[-1 - position] = [(node, output) for output in range(len(types))]
             if value is not None:
                 self._values[name] = _checked(name, parameter.ty, value)
 
@@ -112,42 +118,41 @@ class RelaxGraph:
         key = hash(constant)  # its address; the module keeps it alive
         if key not in self._constants:
             name = self._names.unique(f"const_{len(self._constants)}")
-            node = Node(VARIABLE, name, [], {"param": "True"}, [_describe(constant.ty)])
+            node = Node(VARIABLE, name, [], {"param": "True"}, self._types(constant.ty))
             self._constants[key] = self._add(node, None)
             if isinstance(constant.value, runtime.Tensor):
                 self._values[name] = _view(constant.value)
         return self._constants[key]
 
     def _read_operation(self, index: int) -> None:
-        binding = self._main.bindings[index]
-        inputs: list[Entry] = []
+        main, inputs = self._main, list[Entry]()
+        binding, value, operands = main.bindings[index], main.values[index], main.operands[index]
         attrs: dict[str, str] = {}
-        if isinstance(binding, relax.MatchCast):
-            op, inputs = "match_cast", self.entries(binding.value)
-        elif isinstance(binding.value, Call):
-            op, attrs = self._operator(binding.value)
-            for position, argument in enumerate(binding.value.args[:]):
-                known = self._entries.get(argument)
-                if known:  # a parameter or what an operation yields, not seen through anything
-                    inputs += known
-                    continue
+        if type(binding) is relax.MatchCast:
+            op, inputs = "match_cast", self.entries(value)
+        elif main.callees[index] is not None:
+            op, attrs = self._operator(value, main.callees[index])
+            if operands is None:
+                for number in main.reads[index]:
+                    inputs += self._entries_of(number)
+            for position, argument in enumerate(operands or ()):
                 found = self.entries(argument)
                 inputs += found
-                resolved = self._main.resolve(argument)
+                resolved = argument if found else main.resolve(argument)
                 if not found and not (isinstance(resolved, Tuple) and not resolved.fields):
-                    attrs[_argument_names(binding.value)[position]] = _text(resolved)
+                    attrs[_argument_names(value)[position]] = _text(resolved)
         else:
-            op = "if" if isinstance(binding.value, relax.If) else "function"
-            for variable in self._main.reads(index):
-                inputs += self.entries(variable)
-        types = [_describe(leaf) for leaf in _leaves(binding.var.ty)]
-        node = self._add(Node(op, self._name(binding.var), inputs, attrs, types), index)
-        self._entries[binding.var] = [(node, output) for output in range(len(types))]
+            op = "if" if isinstance(value, relax.If) else "function"
+            for number in main.sources[index]:
+                inputs += self._entries_of(number)
+        types = self._types(main.variables[index].ty)
+        name = self._name(self._own_names[len(main.parameters) + index])
+        node = self._add(Node(op, name, inputs, attrs, types), index)
+        self._entries[index] = [(node, output) for output in range(len(types))]
 
-    def _operator(self, call: Any) -> tuple[str, dict[str, str]]:
+    def _operator(self, call: Any, callee: Any) -> tuple[str, dict[str, str]]:
         """Operator name and parameters of a call, its arguments left aside."""
-        callee = call.op
-        if isinstance(callee, Op):
+        if type(callee) is Op:
             return callee.name.removeprefix("relax."), _parameters(call.attrs)
         if isinstance(callee, GlobalVar):
             function = self._main.module[callee]
@@ -166,7 +171,7 @@ def _leaves(ty: Any) -> Iterator[Any]:
         yield ty
 
 
-def _describe(ty: Any) -> tuple[str, str]:
+def _describe(ty: Any) -> OutputType:
     """Shape as text and dtype of one output; "" for what is unknown."""
     if not isinstance(ty, relax.TensorType):
         return "", ""
@@ -200,8 +205,10 @@ def _parameters(attrs: Any) -> dict[str, str]:
 
 def _text(value: Any) -> str:
     """A parameter as a string, the way Python prints it: "1", "[1, 1]", "None", "NCHW"."""
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return f"[{', '.join(_text(item) for item in value)}]"
+    if isinstance(value, (str, int, float)):
+        return str(value)
+    if isinstance(value, Sequence):  # of TVM's arrays a slice is several times faster to iterate
+        return f"[{', '.join([_text(item) for item in value[:]])}]"
     if isinstance(value, relax.ShapeExpr):
         return _text(list(value.values))
     if isinstance(value, Tuple):

@@ -81,12 +81,9 @@ def run_strategy(
             adapter.aux,
             limits.callback_timeout,
         )
-        attrs = None if isinstance(decision, str) else decision
-        reason = decision if isinstance(decision, str) else ""
-        candidate = Candidate.of(graph, members, backend, strategy.name, number)
-        candidates.append(candidate.decided(attrs, reason))
-        if attrs is not None:
-            adapter.accept(members, number, attrs)
+        candidates.append(Candidate.of(graph, members, backend, strategy.name, number, decision))
+        if not isinstance(decision, str):
+            adapter.accept(members, number, decision)
     return candidates
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -37,7 +38,7 @@ Slot = tuple[int, int]
 """(node, position of the input); `_HEADS` instead of a node for outputs of the graph."""
 
 _HEADS = -1
-_SHAPE, _DTYPE = "__ext_shape__", "__ext_dtype__"
+_SHAPE, _DTYPE = _TYPES = "__ext_shape__", "__ext_dtype__"
 
 
 class SymbolAdapter:
@@ -167,7 +168,8 @@ class SymbolAdapter:
 
     def _free_name(self, wanted: str, members: Sequence[int]) -> str:
         """A name for the node that takes the members' place; theirs are free."""
-        self._names.subtract(self._nodes[member].name for member in members)
+        for member in members:
+            self._names[self._nodes[member].name] -= 1
         name, count = wanted, 0
         while self._names[name] > 0:
             count += 1
@@ -190,8 +192,8 @@ class SymbolAdapter:
         slots = [
             (member, position)
             for member in inside
-            for position, entry in enumerate(self._nodes[member].inputs)
-            if entry.node not in inside
+            for position, (producer, _, _) in enumerate(self._nodes[member].inputs)
+            if producer not in inside
         ]
         return sorted(slots, key=self._order.__getitem__)
 
@@ -320,7 +322,7 @@ def _neutral(
     parameters = _parameters(source)
     for index, node in enumerate(source.nodes):
         known = types[index] if types is not None else [(None, None)] * outputs_of(node).total
-        attrs = {k: v for k, v in visible(node.attrs).items() if k not in (_SHAPE, _DTYPE)}
+        attrs = {k: v for k, v in visible(node.attrs).items() if k not in _TYPES}
         if node.is_variable:
             attrs["param"] = str(node.name in values or index in parameters)
         nodes.append(
@@ -374,10 +376,15 @@ def _annotations(types: Sequence[OutputType]) -> dict[str, str]:
 
 def _lists(node: Node, output: int) -> tuple[str, str] | None:
     """Shape and dtype code of one output from the attributes of its node; None if missing."""
+    shapes, codes = node.attrs.get(_SHAPE), node.attrs.get(_DTYPE)
+    return None if shapes is None or codes is None else _item(shapes, codes, output)
+
+
+@lru_cache(maxsize=4096)  # most nodes have one of few shapes
+def _item(shapes: str, codes: str, output: int) -> tuple[str, str] | None:
     try:
-        shapes = json.loads(node.attrs[_SHAPE].replace("None", "null"))
-        codes = json.loads(node.attrs[_DTYPE])
-        shape, code = shapes[output], codes[output]
+        shape = json.loads(shapes.replace("None", "null"))[output]
+        code = json.loads(codes)[output]
     except (KeyError, ValueError, IndexError, TypeError):
         return None
     text = json.dumps(shape, separators=(",", ":")).replace("null", "None")

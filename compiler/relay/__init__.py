@@ -7,9 +7,19 @@ _EXPRESSIONS = (
     *("var", "const", "TupleWrapper", "Tuple", "TupleGetItem", "Let", "If", "Call"),
     *("Expr", "Var", "Constant", "GlobalVar"),
 )
-_TYPES = ["Any", "TensorType", "TupleType", "FuncType", "Type", "scalar_type"]
+_TYPES = [
+    "Any",
+    "IncompleteType",
+    "TypeKind",
+    "TensorType",
+    "TupleType",
+    "FuncType",
+    "Type",
+    "scalar_type",
+]
 _PACKAGES = [
     "analysis",
+    "backend",
     "build_module",
     "data_dep_optimization",
     "expr",
@@ -36,6 +46,8 @@ __getattr__ = lazy_attributes(
         "frontend": ".frontend",
         "create_executor": ".executor",
         "transform": ".transform",
+        "viz": ".viz",
+        "build_config": ".transform",
         "dataflow_pattern": ".dataflow_pattern",
         **dict.fromkeys(("ExprFunctor", "ExprVisitor", "ExprMutator"), ".expr_functor"),
         "parse": ".text",
@@ -45,5 +57,7 @@ __getattr__ = lazy_attributes(
         "save_param_dict": ".saved",
         "load_param_dict": ".saved",
         "load_json": ".saved",
+        "ScopeBuilder": ".scope_builder",
+        **dict.fromkeys(("SequentialSpan", "SourceName", "Span"), ".expr"),
     },
 )

@@ -13,7 +13,9 @@ from ..errors import BuildError
 from ..lowering import bind
 from ..lowering import build as driver
 from ..runtime.factory import FactoryModule
+from .executor import create_executor as create_executor
 from .flatten import lower
+from .function import OpenFunction
 from .function import bind_params_by_name as bind_params_by_name
 from .infer import typed
 from .nest import function_of, nested
@@ -106,6 +108,8 @@ def as_module(mod: Any) -> tvm.IRModule:
     BuildError
         It is neither.
     """
+    if isinstance(mod, OpenFunction):
+        mod = mod.of()
     if isinstance(mod, relax.Function):
         mod = tvm.IRModule({"main": mod.without_attr("global_symbol")})
     if not isinstance(mod, tvm.IRModule):

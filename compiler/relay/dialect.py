@@ -17,6 +17,7 @@ import tvm_ffi
 from tvm import relax
 from tvm.ir import _ffi_api
 
+from ..errors import RelayTypeError, UntypedVariableError
 from .infer import set_type
 from .op import registry
 
@@ -35,10 +36,12 @@ def operator(name: str) -> tvm.ir.Op:
     found = registry.lookup(name)
     if found.why_not:
         found.function()
-    _ffi_api.RegisterOp(name, f"Relay operator {name}")
-    tvm.ir.register_op_attr(name, "FInferType", _infer)
-    tvm.ir.register_op_attr(name, "FPurity", True)
-    made = tvm.ir.Op.get(name)
+    if name not in tvm.ir.Op.list_op_names():
+        _ffi_api.RegisterOp(name, f"Relay operator {name}")
+    _ffi_api.RegisterOpAttr(name, "FInferType", _infer, 10)
+    _ffi_api.RegisterOpAttr(name, "FPurity", True, 10)
+    made = _ffi_api.GetOp(name)
+    made.set_num_inputs(len(found.operands))
     _REGISTERED.add(name)
     return made
 
@@ -90,16 +93,46 @@ def call(
     op = operator(name)
     found = registry.lookup(name)
     given = {key: value for key, value in (attrs or {}).items() if key not in found.ignored}
-    ty = _Types.of(name, args, given, type_args)
+    try:
+        ty = result(name, args, given, type_args)
+    except UntypedVariableError:
+        ty = tvm.ir.Type.missing()
     held = {key: given.get(key, default) for key, default in found.attributes.items()}
     node = relax.Call(op, list(args), tvm.ir.make_node("ir.DictAttrs", **held))
-    set_type(node, ty)
+    if not ty.is_missing():
+        set_type(node, ty)
     return node
+
+
+def result(name: str, args: Sequence[relax.Expr], attrs: dict[str, Any], type_args: Any) -> Any:
+    """The result type of an operator.
+
+    Raises
+    ------
+    UntypedVariableError
+        It depends on an operand that has no type, and the operator does not say what it must be.
+    """
+    try:
+        return _Types.of(name, args, attrs, type_args)
+    except RelayTypeError as error:
+        if any(arg.ty.is_missing() for arg in args):
+            raise UntypedVariableError(str(error)) from error
+        raise
+
+
+def result_type(call: relax.Call) -> Any:
+    """The type of a call of a Relay operator."""
+    return result(relay_name(call), list(call.args), attributes(call), ())
 
 
 def attributes(call: relax.Call) -> dict[str, Any]:
     """The attributes of a call as plain Python values."""
-    return {} if call.attrs is None else {str(k): plain(v) for k, v in call.attrs.items()}
+    return attribute_values(call.attrs)
+
+
+def attribute_values(attrs: Any) -> dict[str, Any]:
+    """What `attrs` of a call holds, as plain Python values."""
+    return {} if attrs is None else {str(k): plain(v) for k, v in attrs.items()}
 
 
 def expand(call: relax.Call) -> relax.Expr:
@@ -166,7 +199,7 @@ def _decides(arg: relax.Expr) -> bool:
 
 
 def _infer(call: relax.Call, _builder: relax.BlockBuilder) -> Any:
-    return _Types.of(str(call.op.name), list(call.args), attributes(call), ())
+    return result_type(call)
 
 
 def plain(value: Any) -> Any:

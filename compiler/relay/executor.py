@@ -17,6 +17,7 @@ from .. import target as targets
 from ..errors import BuildError, InputError
 from ..lowering import bind
 from .flatten import lower
+from .function import Function, OpenFunction
 from .specialize import specialize
 
 KINDS = ("graph", "vm", "debug", "aot")
@@ -72,7 +73,7 @@ class Executor:
         mod, name = self._module(expr, binds or {})
         function = mod[name]
         run = Compiled(mod, name, self.target, self.device, self.params)
-        if expr is not None and not isinstance(expr, (relax.Function, tvm.ir.GlobalVar)):
+        if expr is not None and not isinstance(expr, (Function, tvm.ir.GlobalVar)):
             return run()
         del function
         return run
@@ -82,11 +83,10 @@ class Executor:
             if self.mod is None:
                 raise BuildError("there is no module to evaluate; give create_executor mod=")
             return self.mod, "main" if expr is None else str(expr.name_hint)
-        if isinstance(expr, relax.Function):
-            function = expr
+        if isinstance(expr, (relax.Function, OpenFunction)):
+            function = expr if isinstance(expr, relax.Function) else expr.of()
         else:
-            free = relax.analysis.free_vars(expr)
-            function = relax.Function(free, relax.SeqExpr([], expr), expr.ty)
+            function = OpenFunction(relax.analysis.free_vars(expr), expr).of()
         mod = tvm.IRModule(dict(self.mod.functions_items()) if self.mod is not None else {})
         mod["main"] = function.without_attr("global_symbol")
         values = {str(getattr(key, "name", key)): value for key, value in binds.items()}
@@ -116,7 +116,8 @@ class Compiled:
         return [str(var.name) for var in self.mod[self.name].params]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        values = [_as_argument(value) for value in self._ordered(args, kwargs)]
+        types = [var.ty for var in self.mod[self.name].params]
+        values = [_as_argument(*each) for each in zip(self._ordered(args, kwargs), types)]
         key = tuple(map(_signature, values))
         if key not in self._built:
             self._built[key] = self._build(values)
@@ -166,14 +167,16 @@ def _without_planning(mod: tvm.IRModule) -> tvm.transform.PassContext:
     )
 
 
-def _as_argument(value: Any) -> Any:
-    if isinstance(value, (list, tuple)) and not np.isscalar(value):
-        return tuple(map(_as_argument, value))
+def _as_argument(value: Any, ty: Any) -> Any:
+    """A value as a tensor or tuple of tensors; arrays are copied into a parameter's dtype."""
+    if isinstance(value, (list, tuple)) and not isinstance(ty, relax.TensorType):
+        types = ty.fields if isinstance(ty, relax.TupleType) else [ty] * len(value)
+        return tuple(map(_as_argument, value, types))
     if isinstance(value, tvm.runtime.Tensor):
         return value
     array = np.asarray(value)
-    if array.dtype == np.float64 and not isinstance(value, (np.ndarray, np.generic)):
-        array = array.astype("float32")
+    if isinstance(ty, relax.TensorType) and ty.dtype is not None:
+        array = array.astype(str(ty.dtype), copy=False)
     return np.ascontiguousarray(array).reshape(array.shape)
 
 

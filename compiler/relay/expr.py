@@ -10,13 +10,15 @@ import tvm
 from tvm import relax
 
 from ..errors import RelayTypeError
-from .infer import set_type, typed
-from .ty import TensorType
+from .infer import set_type, settled, typed
+from .ty import IncompleteType, TensorType
 
 Expr = relax.Expr
 Var = relax.Var
-Constant = tvm.ir.GenericConst
 GlobalVar = tvm.ir.GlobalVar
+SequentialSpan = tvm.ir.SequentialSpan
+SourceName = tvm.ir.SourceName
+Span = tvm.ir.Span
 
 
 def var(
@@ -44,6 +46,8 @@ def var(
         type_annotation = TensorType(shape, dtype)
     elif isinstance(type_annotation, str):
         type_annotation = TensorType((), type_annotation)
+    elif isinstance(type_annotation, IncompleteType):
+        type_annotation = None
     return relax.Var(name_hint, type_annotation, span)
 
 
@@ -97,8 +101,24 @@ class TupleWrapper:
 
 
 def as_expr(value: Any) -> Any:
-    """A `TupleWrapper`'s tuple; anything else as it is."""
-    return value.tuple_value if isinstance(value, TupleWrapper) else value
+    """A `TupleWrapper`'s tuple, what the body of a function computes; anything else as it is."""
+    if isinstance(value, TupleWrapper):
+        return value.tuple_value
+    if isinstance(value, relax.SeqExpr) and not _matches(value):
+        return value_of(value)
+    return value
+
+
+def _matches(body: relax.SeqExpr) -> bool:
+    """Whether a sequence names extents that only running tells: it stays what it is."""
+    return any(isinstance(each, relax.MatchCast) for b in body.blocks for each in b.bindings)
+
+
+def value_of(body: relax.SeqExpr) -> relax.Expr:
+    """What a sequence of bindings computes, as one nested expression."""
+    from .nest import nested
+
+    return nested(relax.Function([], body, body.ty, is_pure=False))
 
 
 class Node(type):
@@ -107,7 +127,19 @@ class Node(type):
     node: Any
 
     def __instancecheck__(cls, instance: Any) -> bool:
+        if isinstance(instance, relax.SeqExpr) and cls.node is not relax.SeqExpr:
+            instance = value_of(instance)  # the body of a function is what it computes
         return isinstance(instance, cls.node)
+
+
+class Constant(metaclass=Node):
+    """`relay.Constant(data)`: a constant tensor of the dtype of `data`."""
+
+    node = tvm.ir.GenericConst
+
+    def __new__(cls, data: Any, span: Any = None) -> Any:
+        array = data if hasattr(data, "dtype") else np.asarray(data)
+        return const(array, str(array.dtype))
 
 
 class Tuple(metaclass=Node):
@@ -116,7 +148,7 @@ class Tuple(metaclass=Node):
     node = relax.Tuple
 
     def __new__(cls, fields: Sequence[Any], span: Any = None) -> Any:
-        return typed(relax.Tuple([typed(as_expr(field)) for field in fields], span))
+        return settled(relax.Tuple([settled(as_expr(field)) for field in fields], span))
 
 
 class TupleGetItem(metaclass=Node):
@@ -125,8 +157,8 @@ class TupleGetItem(metaclass=Node):
     node = relax.TupleGetItem
 
     def __new__(cls, tuple_value: Any, index: int, span: Any = None) -> Any:
-        whole = typed(as_expr(tuple_value))
-        return typed(relax.TupleGetItem(whole, index, span))
+        whole = settled(as_expr(tuple_value))
+        return settled(relax.TupleGetItem(whole, index, span))
 
 
 class Let(metaclass=Node):
@@ -135,9 +167,10 @@ class Let(metaclass=Node):
     node = relax.SeqExpr
 
     def __new__(cls, variable: relax.Var, value: Any, body: Any, span: Any = None) -> Any:
-        value, body = typed(as_expr(value)), typed(as_expr(body))
+        value = typed(as_expr(value))
         if variable.ty.is_missing():
             set_type(variable, value.ty)
+        body = typed(as_expr(body))
         block = relax.BindingBlock([relax.VarBinding(variable, value)])
         sequence = relax.SeqExpr([block], body, span)
         set_type(sequence, body.ty)
@@ -176,7 +209,7 @@ class Call(metaclass=Node):
         cls,
         op: Any,
         args: Sequence[Any],
-        attrs: Mapping[str, Any] | None = None,
+        attrs: Any = None,
         type_args: Sequence[Any] | None = None,
         span: Any = None,
     ) -> Any:
@@ -184,5 +217,13 @@ class Call(metaclass=Node):
 
         if isinstance(op, registry.Operator):
             return registry.call(op.name, args, attrs or {}, type_args or ())
-        operands = [typed(as_expr(argument)) for argument in args]
-        return typed(relax.Call(op, operands, span=span))
+        operands = [settled(as_expr(argument)) for argument in args]
+        if hasattr(op, "of"):  # a function that takes the types of its arguments
+            op = op.of(operands)
+        if isinstance(op, tvm.ir.Op) and registry.is_available(str(op.name)):
+            from . import dialect
+
+            return dialect.call(str(op.name), operands, dialect.attribute_values(attrs))
+        if isinstance(attrs, Mapping):
+            attrs = tvm.ir.make_node("ir.DictAttrs", **attrs)
+        return settled(relax.Call(op, operands, attrs, span=span))

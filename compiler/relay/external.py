@@ -8,9 +8,31 @@ from typing import Any
 import tvm
 from tvm import relax
 
-from ..lowering.subgraphs import BACKEND, INPUT_NAMES
+from ..lowering.subgraphs import BACKEND, INPUT_NAMES, RELAY_FUNCTION
+from ..partition.outline import COMPILE_OPTIONS
 
 _RELAYS_OWN = ("Compiler", "Primitive", "Inline", "global_symbol")
+
+
+def with_code_generators(mod: tvm.IRModule) -> tvm.IRModule:
+    """The module with each function that `relay.ext.<compiler>` compiles as its attribute.
+
+    The code generator is a global function of TVM and gets the function as Relay wrote it, with
+    the attributes `Compiler` and `global_symbol`.
+    """
+    from .nest import nested_function  # which needs flatten, which needs this module
+
+    for gvar, function in mod.functions_items():
+        if not isinstance(function, relax.Function) or "Compiler" not in (function.attrs or {}):
+            continue
+        if tvm.get_global_func(f"relay.ext.{function.attrs['Compiler']}", allow_missing=True):
+            whole = nested_function(function).with_attr("global_symbol", str(gvar.name_hint))
+            mod = tvm.IRModule(
+                {**dict(mod.functions_items()), gvar: function.with_attr(RELAY_FUNCTION, whole)},
+                attrs=mod.attrs,
+                global_infos=mod.global_infos,
+            )
+    return mod
 
 
 def as_subgraphs(mod: tvm.IRModule) -> tvm.IRModule:
@@ -40,6 +62,8 @@ def _subgraph(function: relax.Function, name: str, number: int, names: list[str]
     compiler = str(function.attrs["Compiler"])
     for attribute in _RELAYS_OWN:
         function = function.without_attr(attribute)
+    if RELAY_FUNCTION in function.attrs:
+        function = function.with_attr(COMPILE_OPTIONS, "{}")
     return function.with_attrs(
         {
             BACKEND: compiler,

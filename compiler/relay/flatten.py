@@ -10,7 +10,7 @@ import tvm_ffi
 from tvm import relax
 
 from . import dialect
-from .external import as_subgraphs
+from .external import as_subgraphs, with_code_generators
 from .infer import set_type, typed
 
 _handle = tvm_ffi.Object.__hash__
@@ -30,7 +30,7 @@ def lower(mod: tvm.IRModule) -> tvm.IRModule:
     UnsupportedRelayOperatorError, RelayTypeError
         A call does not apply, or does not fit its operands.
     """
-    mod = _with_public_main(mod)
+    mod = with_code_generators(_with_public_main(mod))
     changed = {
         gvar: _lowered(function)
         for gvar, function in mod.functions_items()

@@ -5,23 +5,74 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import tvm
 from tvm import relax
 
-from ..errors import RelayTypeError
-from .expr import Node, as_expr, const
-from .infer import set_type, type_of, typed
-from .nest import function_of, nested
+from ..errors import RelayTypeError, UntypedVariableError
+from .expr import Call, Node, as_expr, const
+from .infer import set_type, settled, type_of, typed
+from .nest import function_of, nested, post_order
+
+
+class OpenFunction:
+    """A function of parameters that have no types yet; a call gives them those of its arguments.
+
+    Scripts write patterns and bodies of composite functions so.
+    """
+
+    def __init__(self, params: Sequence[relax.Var], body: relax.Expr, attrs: Any = None) -> None:
+        self.params = list(params)
+        self.body = body
+        self.attrs = dict(attrs.items()) if attrs is not None else {}
+
+    def with_attr(self, attr_key_or_dict: Any, attr_value: Any = None) -> OpenFunction:
+        """The function with further attributes."""
+        given = attr_key_or_dict
+        more = given if isinstance(given, Mapping) else {str(given): attr_value}
+        return OpenFunction(self.params, self.body, {**self.attrs, **more})
+
+    def of(self, arguments: Sequence[relax.Expr] = ()) -> relax.Function:
+        """The function for arguments of these types.
+
+        Raises
+        ------
+        UntypedVariableError
+            An argument has no type either, or a parameter without one has no argument.
+        """
+        for parameter, argument in zip(self.params, arguments):
+            if parameter.ty.is_missing():
+                set_type(parameter, typed(argument).ty)
+        for parameter in self.params:
+            if parameter.ty.is_missing():
+                raise UntypedVariableError(
+                    f"parameter {parameter.name} has no type, and no operator says what it must be"
+                )
+        return function_of(self.params, typed(self.body), self.attrs or None)
+
+    def untyped(self) -> relax.Function:
+        """The function over values of any type: to be shown and walked over, not to be built."""
+        body = self.body
+        for node in [*self.params, *post_order(body)]:
+            if node.ty.is_missing():
+                set_type(node, relax.AnyType())
+        sequence = relax.SeqExpr([], body)
+        set_type(sequence, body.ty)
+        return relax.Function(self.params, sequence, relax.AnyType())
+
+    def __call__(self, *arguments: Any) -> relax.Expr:
+        return Call(self, arguments)
 
 
 class Function(metaclass=Node):
     """`relay.Function(params, body, ret_type, type_params, attrs)` makes a `relax.Function`.
 
     The body's expressions become bindings in the order in which their operands are ready, one
-    that is used several times is bound once.
+    that is used several times is bound once. While a parameter has no type, and no operator says
+    what it must be, it is an `OpenFunction`.
     """
 
-    node = relax.Function
+    node = (relax.Function, OpenFunction)
 
     def __new__(
         cls,
@@ -34,12 +85,9 @@ class Function(metaclass=Node):
     ) -> Any:
         if type_params:
             raise RelayTypeError("type_params: polymorphic functions have no form in Relax")
-        value = typed(as_expr(body))
-        for parameter in params:
-            if parameter.ty.is_missing():
-                raise RelayTypeError(
-                    f"parameter {parameter.name} has no type, and no operator says what it must be"
-                )
+        value = settled(as_expr(body))
+        if any(each.ty.is_missing() for each in (*params, value)):
+            return OpenFunction(params, value, attrs)
         made = function_of(params, value, attrs)
         if ret_type is not None and _differ(ret_type, made.ret_ty):
             raise RelayTypeError(
@@ -105,12 +153,21 @@ def bind_params_by_name(func: relax.Function, params: Mapping[str, Any]) -> rela
             continue
         if names.count(name) > 1:
             raise RelayTypeError(f"several parameters are called {name!r}")
-        value = params[name]
-        array = value.numpy() if hasattr(value, "numpy") else value
-        made = const(value, str(array.dtype))
+        made = _constant(params[name], var)
         if _differ(var.ty, made.ty):
             raise RelayTypeError(
                 f"parameter {name!r} is {type_of(var)}, the value is {type_of(made)}"
             )
         values[var] = made
     return bind(func, values)
+
+
+def _constant(value: Any, var: relax.Var) -> relax.Expr:
+    """A value as a constant: of its own dtype if that is the parameter's, else as `const` does."""
+    if hasattr(value, "numpy"):
+        return const(value, str(value.dtype))
+    wanted = str(var.ty.dtype) if isinstance(var.ty, relax.TensorType) else ""
+    if not isinstance(value, (np.ndarray, np.generic)):
+        return const(np.asarray(value, wanted or None), wanted or None)
+    array = np.asarray(value)
+    return const(array, str(array.dtype)) if str(array.dtype) == wanted else const(value)

@@ -12,7 +12,7 @@ from typing import Any
 import tvm
 from tvm import relax
 
-from ..errors import RelayTypeError
+from ..errors import RelayTypeError, UntypedVariableError
 from .ty import fresh
 
 
@@ -35,8 +35,23 @@ def typed(expr: relax.Expr) -> relax.Expr:
             _infer(node)
             continue
         stack.append((node, True))
-        stack.extend((operand, False) for operand in _operands(node) if operand.ty.is_missing())
+        stack.extend(
+            (operand, False)
+            for operand in _operands(node)
+            if operand.ty.is_missing() and not isinstance(operand, relax.Var)
+        )
     return expr
+
+
+def settled(expr: relax.Expr) -> relax.Expr:
+    """`typed(expr)`; or `expr` as it is, while a variable in it has no type.
+
+    Patterns are matched on such expressions, and a function's signature may come later.
+    """
+    try:
+        return typed(expr)
+    except UntypedVariableError:
+        return expr
 
 
 def type_of(expr: Any) -> str:
@@ -108,11 +123,12 @@ def _operands(node: relax.Expr) -> list[relax.Expr]:
 
 
 def _infer(node: relax.Expr) -> None:
-    if isinstance(node, relax.Var):
-        raise RelayTypeError(
-            f"variable {node.name} has no type; give relay.var a shape or a type_annotation"
-        )
+    if isinstance(node, (relax.Var, tvm.ir.Op)):
+        raise _untyped(node)
     if isinstance(node, relax.Tuple):
+        for field in node.fields:
+            if field.ty.is_missing():
+                raise _untyped(field)
         ty: Any = relax.TupleType([field.ty for field in node.fields])
     elif isinstance(node, relax.TupleGetItem):
         ty = _field(node)
@@ -123,8 +139,18 @@ def _infer(node: relax.Expr) -> None:
     set_type(node, ty)
 
 
+def _untyped(expr: relax.Expr) -> UntypedVariableError:
+    if not isinstance(expr, relax.Var):
+        return UntypedVariableError(f"an expression has no type: {expr}")
+    return UntypedVariableError(
+        f"variable {expr.name} has no type; give relay.var a shape or a type_annotation"
+    )
+
+
 def _field(node: relax.TupleGetItem) -> Any:
     whole = node.tuple_value.ty
+    if whole.is_missing():
+        raise _untyped(node.tuple_value)
     if not isinstance(whole, relax.TupleType):
         raise RelayTypeError(f"field {node.index} of a value that is no tuple: {type_of(whole)}")
     if not 0 <= node.index < len(whole.fields):
@@ -133,6 +159,13 @@ def _field(node: relax.TupleGetItem) -> Any:
 
 
 def _call_type(node: relax.Call) -> Any:
+    from . import dialect
+
+    if dialect.is_relay(node):
+        return dialect.result_type(node)
+    for operand in (node.op, *node.args):
+        if isinstance(operand, relax.Var) and operand.ty.is_missing():
+            raise _untyped(operand)
     if isinstance(node.op, tvm.ir.Op):
         infer = _inference(node.op.name)
         if infer is None:

@@ -13,7 +13,7 @@ import tvm_ffi
 from tvm import relax
 
 from .flatten import Flattener
-from .infer import set_type, typed
+from .infer import set_type, settled
 
 handle = tvm_ffi.Object.__hash__
 
@@ -33,7 +33,7 @@ def function_of(
 ) -> relax.Function:
     """A function in bindings, from parameters and a nested body."""
     sequence = Flattener().sequence(body)
-    return relax.Function(list(parameters), sequence, sequence.ty, attrs=attrs)
+    return relax.Function(list(parameters), sequence, sequence.ty, attrs=_dict_attrs(attrs))
 
 
 def local_function(
@@ -58,11 +58,11 @@ def with_operands(expr: relax.Expr, new: Sequence[relax.Expr]) -> relax.Expr:
     if all(a.same_as(b) for a, b in zip(old, new)):
         return expr
     if isinstance(expr, relax.Tuple):
-        return typed(relax.Tuple(list(new), expr.span))
+        return settled(relax.Tuple(list(new), expr.span))
     if isinstance(expr, relax.TupleGetItem):
         if isinstance(new[0], relax.Tuple):
             return new[0].fields[expr.index]
-        return typed(relax.TupleGetItem(new[0], expr.index, expr.span))
+        return settled(relax.TupleGetItem(new[0], expr.index, expr.span))
     if isinstance(expr, relax.If):
         made: relax.Expr = relax.If(new[0], expr.true_branch, expr.false_branch, expr.span)
         set_type(made, expr.ty)
@@ -74,7 +74,7 @@ def with_operands(expr: relax.Expr, new: Sequence[relax.Expr]) -> relax.Expr:
     if same and not expr.ty.is_missing():
         set_type(made, expr.ty)
         return made
-    return typed(made)
+    return settled(made)
 
 
 def operands(expr: relax.Expr) -> list[relax.Expr]:

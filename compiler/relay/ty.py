@@ -13,7 +13,6 @@ from ..errors import RelayTypeError
 
 Type = tvm.ir.Type
 TupleType = relax.TupleType
-FuncType = relax.FuncType
 
 
 class Any:
@@ -23,13 +22,61 @@ class Any:
         return "?"
 
 
-class _TensorTypeName(type):
+def is_any(value: AnyValue) -> bool:
+    """Whether an extent is `Any()`, or computed from one, so that only running tells it."""
+    if not isinstance(value, tvm.ir.Expr):
+        return isinstance(value, Any)
+    unknown = tvm.tirx.analysis.undefined_vars(value)
+    return any(str(each.name) in _UNKNOWN for each in unknown)
+
+
+# Names of the extents that `fresh` makes for what is not known: of a type, and of a result.
+_UNKNOWN = ("any", "known")
+
+
+class IncompleteType:
+    """The type of a variable that says nothing about it; the first operator does."""
+
+    def __init__(self, kind: AnyValue = None) -> None:
+        self.kind = kind
+
+
+class TypeKind:
+    """What a type variable stands for; only types are left."""
+
+    Type, ShapeVar, BaseType, Shape, Constraint, AdtHandle, TypeData = range(7)
+
+
+class _Name(type):
+    """Relay's name of a type: calling it makes Relax's, `isinstance` knows Relax's."""
+
+    node: AnyValue
+
     def __instancecheck__(cls, instance: AnyValue) -> bool:
-        return isinstance(instance, relax.TensorType)
+        return isinstance(instance, cls.node)
 
 
-class TensorType(metaclass=_TensorTypeName):
+class FuncType(metaclass=_Name):
+    """`relay.FuncType(arg_types, ret_type)` makes a `relax.FuncType`."""
+
+    node = relax.FuncType
+
+    def __new__(
+        cls,
+        arg_types: Sequence[AnyValue],
+        ret_type: AnyValue,
+        type_params: Sequence[AnyValue] | None = None,
+        type_constraints: Sequence[AnyValue] | None = None,
+    ) -> AnyValue:
+        if type_params or type_constraints:
+            raise RelayTypeError("type_params: polymorphic functions have no form in Relax")
+        return relax.FuncType(list(arg_types), ret_type)
+
+
+class TensorType(metaclass=_Name):
     """`relay.TensorType(shape, dtype)` makes a `relax.TensorType`."""
+
+    node = relax.TensorType
 
     def __new__(cls, shape: Sequence[AnyValue], dtype: str = "float32") -> AnyValue:
         return relax.TensorType([extent(value) for value in shape], dtype)

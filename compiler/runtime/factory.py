@@ -116,8 +116,9 @@ class FactoryModule:
         ----------
         name : str
             `libmod_name` ("default" unless the build said otherwise) makes an executor from one
-            or several devices; "get_graph_json", "get_graph_params" and "remove_params" are the
-            methods; any other name is one of the executable's own functions.
+            or several devices, "debug_create" from that name and devices; "get_graph_json",
+            "get_graph_params" and "remove_params" are the methods; any other name is one of the
+            executable's own functions.
 
         Raises
         ------
@@ -126,6 +127,8 @@ class FactoryModule:
         """
         if name == self.libmod_name:
             return self._make_executor
+        if name == "debug_create":
+            return lambda mod_name, *devices: self[mod_name](*devices)
         if name in _FUNCTIONS:
             return getattr(self, _FUNCTIONS[name])
         code = self._code()

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from tvm.runtime import Executable
 from tvm.runtime.module import BenchmarkResult
 
 from compiler.errors import InputError
@@ -36,7 +37,8 @@ def create(graph_json: str, lib: Any, device: Any) -> GraphModule:
     """
     metadata = metadata_of(graph_json)
     if not isinstance(lib, FactoryModule):
-        lib = FactoryModule(lib, metadata, {})
+        # Its kernels may be object code that is still to be linked.
+        lib = FactoryModule(Executable(lib), metadata, {})
     devices = device if isinstance(device, (list, tuple)) else [device]
     return GraphModule(lib[metadata.mod_name](*devices))
 
@@ -90,6 +92,13 @@ class GraphModule:
     def get_output(self, index: int, out: Any = None) -> Any:
         """The result of the last run, as a tensor that no later run changes."""
         return self.module.get_output(index, out)
+
+    def debug_get_output(self, node: str | int, out: Any = None) -> Any:
+        """Raises InputError: only a debug executor keeps what kernels write."""
+        raise InputError(
+            f"debug_get_output({node!r}): this executor keeps no intermediate tensors; make one "
+            "with compiler.runtime.debugger.debug_executor.create"
+        )
 
     def get_input(self, index: str | int, out: Any = None) -> Any:
         """The tensor bound to an input or weight, None if not set; copied into `out` if given."""

@@ -123,9 +123,11 @@ def outputs_of(node: Node) -> Outputs:
 
     An operator that is not known here has as many as the file states, else one.
     """
+    if node.op not in _SEVERAL and not node.subgraphs and node.num_outputs is None:
+        return _ONE  # of a large graph nearly every node
+    op = canonical(node.op)
     if node.is_variable:
         return _ONE
-    op = canonical(node.op)
     if node.subgraphs and is_call(node):
         count = len(node.subgraphs[0].heads)
         return Outputs(count, count)
@@ -172,6 +174,9 @@ _COUNTED: dict[str, Callable[[Node], int]] = {
     "_npx_foreach": lambda node: parse_int(node.attrs["num_outputs"]),
     "_while_loop": lambda node: parse_int(node.attrs["num_outputs"]),
 }
+
+_SEVERAL = frozenset([*_HIDDEN, *_COUNTED, *_ALIASES])
+"""Operators that may have several outputs without the node's saying so."""
 
 MOST_OUTPUTS = 65536
 """More outputs of one node than this are taken for damage."""

@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
+import tvm
 from tvm import DataType, s_tir, te, tirx
 from tvm.target import Target
 
@@ -26,6 +27,8 @@ DIRECT = "conv2d_direct.x86"
 
 # Registers that a tile leaves free besides one for each vector of packed weights.
 SPARE_REGISTERS = 2
+# Tensors up to this size, and what is padded of them, have indices of 32 bits.
+MOST_ELEMENTS = 2**30
 # Cycles from a multiply-add to one that needs its result.
 FMA_LATENCY = 4
 # Narrowest channel block: a quarter of an AVX-512 register, the whole of an SSE one.
@@ -124,7 +127,7 @@ class DirectConv2d(s_tir.dlight.ScheduleRule):
     """
 
     def apply(self, func: tirx.PrimFunc, target: Target, tunable: bool) -> s_tir.Schedule | None:
-        sch = s_tir.Schedule(func)
+        sch = s_tir.Schedule(with_narrow_indices(func))
         anchor = find_anchor(sch)
         if anchor is None:
             return None
@@ -177,6 +180,18 @@ class DirectConv2d(s_tir.dlight.ScheduleRule):
         if pad is not None:
             _schedule_pad(sch, pad, row, outer, macs >= PARALLEL_MACS)
         return sch
+
+
+def with_narrow_indices(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """The function with indices of 32 bits, where all tensors are small enough for them.
+
+    TVM partitions loops before it narrows the 64-bit indices that Relax has, and finds no
+    partition of a 64-bit loop.
+    """
+    if any(math.prod(map(int, buffer.shape)) > MOST_ELEMENTS for buffer in func.params):
+        return func
+    mod = tirx.transform.ForceNarrowIndexToInt32()(tvm.IRModule({"main": func}))
+    return mod["main"]
 
 
 def blocked_loops(sch: Any, out: Any) -> list[Any]:

@@ -164,6 +164,7 @@ def _winograd(cfg: ConfigSpace, w: Conv2dWorkload, target: Target) -> None:
     cfg.define_knob("tile_columns", _around(base.val("tile_columns"), min(columns, 28)))
     cfg.define_knob("oc_group", _choices(base.val("oc_group"), divisors(chunks)))
     cfg.define_knob("channels_outer", _choices(base.val("channels_outer"), [False, True]))
+    cfg.define_knob("split_columns", _choices(base.val("split_columns"), [False, True]))
 
     def fits(config: ConfigEntity) -> bool:
         m, vectors = config.val("m"), config.val("oc_tile") // block

@@ -25,6 +25,7 @@ from .layout_rewrite import rewrite_layouts
 from .packing import Packing
 from .record import AnsorRecord, WorkloadKey
 from .replay import replay
+from .unrolled import vectorize_unrolled
 
 if TYPE_CHECKING:
     from ..dispatcher import DispatchContext
@@ -141,6 +142,8 @@ def _replayed(
         refused.append(f"{record.source.partition(':')[2]}: can't be replayed: {error}")
         return None
     func, packings = rewrite_layouts(candidate, replayed, known)
+    if record.log_target.kind == "llvm":
+        func = vectorize_unrolled(func)
     operands = tuple(
         (index, packing.then(*packings.get(position, Packing()).steps))
         for position, (index, packing) in enumerate(candidate.operands)

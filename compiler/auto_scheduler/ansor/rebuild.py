@@ -22,6 +22,7 @@ from .packing import Packing
 from .record import AnsorRecord
 from .replay import Replayed, replay
 from .steps import kind_of
+from .unrolled import vectorize_unrolled
 
 # The oldest architecture that today's CUDA compiles for.
 _OLDEST_ARCH = 75
@@ -124,7 +125,8 @@ class Rebuilder:
         func, packings = rewrite_layouts(plain, replayed, frozenset(range(count)))
         operands = tuple((i, packings.get(i, Packing())) for i in range(count))
         results = len(compute.dag.outputs)
-        question = Question(compute.dag.func, guard_indices(func), operands, results, self.config)
+        scheduled = guard_indices(vectorize_unrolled(func))
+        question = Question(compute.dag.func, scheduled, operands, results, self.config)
         return self.checker.check(question).reason
 
     def compute(self, key: str) -> Candidate | None:

@@ -30,9 +30,10 @@ _KEYS = {"i", "r", "v"}
 _DEEPEST = 16
 
 _NUMBER = r"-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?"
-_HEAD = re.compile(r'\{"i": \[\["(\[[^"\\]*(?:\\["\\][^"\\]*)*\])", "([^"\\]+)"[,\]]')
+_HEAD = re.compile(rb'\{"i": \[\["(\[[^"\\]*(?:\\["\\][^"\\]*)*\])", "([^"\\]+)"[,\]]')
 _RESULT = re.compile(
-    rf'"r": \[\[({_NUMBER}(?:, {_NUMBER})*)\], (\d+), {_NUMBER}, {_NUMBER}\], "v": "[^"\\]*"\}}'
+    rf'"r": \[\[({_NUMBER}(?:, {_NUMBER})*)\], (\d+), {_NUMBER}, {_NUMBER}\], '
+    r'"v": "[^"\\]*"\}'.encode()
 )
 
 
@@ -175,22 +176,27 @@ def looks_like(row: Any) -> bool:
     return isinstance(row, dict) and "i" in row and "r" in row
 
 
-def glance(text: str) -> tuple[str, str, float] | None:
+def glance(text: bytes) -> tuple[str, str, float] | None:
     """Key, target and cost of a line as Ansor's writer lays it out, without its steps.
 
     Much faster than `read`. None if the line is laid out in another way, which says nothing of
     whether it is a record.
     """
     head = _HEAD.match(text)
-    tail = text.rfind('"r": [[')
+    tail = text.rfind(b'"r": [[')
     result = _RESULT.fullmatch(text, tail) if tail > 0 else None
     if head is None or result is None:
         return None
-    key = head[1].replace('\\"', '"').replace("\\\\", "\\")
-    if result[2] != "0":
-        return key, head[2], math.inf
-    costs = list(map(float, result[1].split(", ")))
-    return key, head[2], sum(costs) / len(costs)
+    key = _unescaped(head[1])
+    target = head[2].decode()
+    if result[2] != b"0":
+        return key, target, math.inf
+    costs = list(map(float, result[1].split(b", ")))
+    return key, target, sum(costs) / len(costs)
+
+
+def _unescaped(key: bytes) -> str:
+    return key.replace(b'\\"', b'"').replace(b"\\\\", b"\\").decode()
 
 
 def read(row: Any, source: str) -> AnsorRecord:

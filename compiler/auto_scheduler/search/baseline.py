@@ -7,8 +7,9 @@ from typing import Any
 
 import tvm
 
+from ...autotvm.measure import measure
 from ...errors import BatonError
-from ...lowering.untuned import alone, untuned_kernels
+from ...lowering.untuned import alone, library_kernels
 from ..record import Record
 from ..task import SearchTask
 from ..workload import ENTRY
@@ -32,17 +33,17 @@ def measure_untuned(task: SearchTask, builder: Any, runner: Any) -> Record | Non
         return None
     mod, function, bindings = task.origin
     try:
-        kernels = untuned_kernels(alone(mod, function, bindings), task.target)
+        kernels = library_kernels(alone(mod, function, bindings), task.target)
     except BatonError as error:
         logger.warning("%s has no schedule to compare with: %s", task.desc, error)
         return None
     candidates = [
         ScheduledModule.of(
-            tvm.IRModule({ENTRY: func.with_attr("global_symbol", ENTRY)}), task.target
+            tvm.IRModule({ENTRY: kernel.func.with_attr("global_symbol", ENTRY)}), task.target
         )
-        for func, _ in kernels
+        for kernel in kernels
     ]
-    results = runner.run(candidates, builder.build(candidates))
+    results = measure({"builder": builder, "runner": runner}, candidates)
     wrong = next((result for result in results if not result.is_right), None)
     if wrong is not None or not results:
         reason = "no kernel" if wrong is None else wrong.message
@@ -50,7 +51,7 @@ def measure_untuned(task: SearchTask, builder: Any, runner: Any) -> Record | Non
         return None
     repeats = min(len(result.costs) for result in results)
     costs = tuple(
-        sum(result.costs[i] * calls for result, (_, calls) in zip(results, kernels, strict=True))
+        sum(r.costs[i] * kernel.calls for r, kernel in zip(results, kernels, strict=True))
         for i in range(repeats)
     )
     return Record(task.workload_key, logged_target(task.target), [[], []], costs, untuned=True)

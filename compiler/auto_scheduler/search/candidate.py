@@ -39,12 +39,8 @@ class ScheduledModule:
         """The candidate that a module with one function is."""
         import tvm
 
-        config = config_of_object(target)
-        host = config.get("host")
-        if host is not None and not isinstance(host, dict):
-            config["host"] = config_of_object(host)
-        kind = str(target.kind.name)
-        return ScheduledModule(str(tvm.ir.save_json(mod)), config, _DEVICES.get(kind, kind))
+        config = plain_config(target)
+        return ScheduledModule(str(tvm.ir.save_json(mod)), config, device_kind(target))
 
     def lower(self) -> Lowered:
         """The module, with the blocks removed that only describe a weight's layout."""
@@ -64,3 +60,18 @@ class ScheduledModule:
 
 
 _DEVICES = {"llvm": "cpu", "c": "cpu", "nvptx": "cuda"}
+
+
+def device_kind(target: Target) -> str:
+    """Kind of device that a target's kernels run on: "cpu", "cuda", ..."""
+    kind = str(target.kind.name)
+    return _DEVICES.get(kind, kind)
+
+
+def plain_config(target: Target) -> dict[str, Any]:
+    """The target's configuration, its host's too, without objects of TVM."""
+    config = config_of_object(target)
+    host = config.get("host")
+    if host is not None and not isinstance(host, dict):
+        config["host"] = config_of_object(host)
+    return config

@@ -26,6 +26,7 @@ from ..record import Record
 from ..task import SearchTask, with_attributes
 from ..workload import ENTRY, canonical
 from .candidate import ScheduledModule
+from .intrinsics import import_intrinsics
 
 _KNOWN = "known:"
 
@@ -57,15 +58,23 @@ def _hash(mod: tvm.IRModule) -> int:
 
 @derived_object
 class Builder(ms.builder.PyBuilder):
-    """Builds MetaSchedule's candidates with a builder of `compiler.measure`."""
+    """Builds MetaSchedule's candidates with a builder of `compiler.measure`.
+
+    Attributes
+    ----------
+    received : int
+        Candidates that MetaSchedule handed out.
+    """
 
     def __init__(self, builder: Any, known: Known) -> None:
         super().__init__()
         self.builder = builder
         self.known = known
         self.built: dict[str, tuple[ScheduledModule, BuildResult]] = {}
+        self.received = 0
 
     def build(self, build_inputs: Sequence[Any]) -> list[Any]:
+        self.received += len(build_inputs)
         keys = [self.known.key(each.mod) for each in build_inputs]
         new = [
             ScheduledModule.of(each.mod, each.target)
@@ -216,7 +225,7 @@ def preload(
     workload = database.commit_workload(plain)
     taken = []
     for record in records:
-        if record.untuned:
+        if not record.has_trace:
             continue
         try:
             with target:
@@ -257,15 +266,30 @@ _PARAMETERS = {
 }
 
 
-def context(task: SearchTask, parameters: Mapping[str, Any], seed: int | None) -> Any:
+# Candidates that the evolution looks at for each one that is measured, and that it starts from:
+# MetaSchedule takes 5 ms for each, its own defaults half a minute for a round of any size.
+_PER_MEASURED, _SAMPLED_PER_MEASURED, _ITERATIONS = 4, 2, 3
+_MOST_POPULATION, _MOST_SAMPLED = 512, 50
+
+
+def context(
+    task: SearchTask, parameters: Mapping[str, Any], seed: int | None, per_round: int
+) -> Any:
     """MetaSchedule's view of a task.
 
     Parameters
     ----------
     parameters : mapping of str
         Of a search policy, by Ansor's names; those that MetaSchedule has none for are left out.
+    per_round : int
+        Candidates that are measured before the cost model learns from them.
     """
-    given = {_PARAMETERS[name]: parameters[name] for name in _PARAMETERS if name in parameters}
+    given = {
+        "population_size": min(_PER_MEASURED * per_round, _MOST_POPULATION),
+        "init_min_unmeasured": min(_SAMPLED_PER_MEASURED * per_round, _MOST_SAMPLED),
+        "genetic_num_iters": _ITERATIONS,
+    }
+    given |= {_PARAMETERS[name]: parameters[name] for name in _PARAMETERS if name in parameters}
     return _context(task, ms.search_strategy.EvolutionarySearch(**given), seed)
 
 
@@ -280,6 +304,7 @@ def samples(task: SearchTask, count: int, seed: int) -> list[Schedule]:
 
 
 def _context(task: SearchTask, strategy: Any, seed: int | None) -> Any:
+    import_intrinsics(task.target)
     return ms.TuneContext(
         mod=canonical(task.func),
         target=with_num_cores(task.target),

@@ -143,6 +143,8 @@ class TuningOptions:
         Candidates to measure, of all tasks together.
     early_stopping : int or None
         Stop after so many trials without a better one.
+    max_seconds : float or None
+        Begin no more rounds of measurements after so much time.
     num_measures_per_round : int
         Candidates that are measured before the cost model learns from them.
     verbose : int
@@ -164,6 +166,7 @@ class TuningOptions:
     builder: Any = "local"
     runner: Any = "local"
     measure_callbacks: Sequence[Callable[[list[Any]], None]] | None = None
+    max_seconds: float | None = None
 
     def __post_init__(self) -> None:
         for name, make in (("builder", LocalBuilder), ("runner", LocalRunner)):

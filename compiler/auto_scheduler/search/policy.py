@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from ...errors import RecordError
 from ..record import PathLike
 
 if TYPE_CHECKING:
@@ -34,6 +35,20 @@ class XGBModel:
         adaptive_training: bool = False,
     ) -> None:
         self.seed = seed
+        self.log_file: PathLike | None = None
+
+    def update_from_file(self, file_name: PathLike, n_lines: int | None = None) -> None:
+        """Learn from a log: the search starts from its measurements, as with
+        `PreloadMeasuredStates`.
+
+        Raises
+        ------
+        RecordError
+            `n_lines` is given: the log counts as a whole.
+        """
+        if n_lines is not None:
+            raise RecordError(f"{file_name}: n_lines={n_lines}; cut the log to the lines you want")
+        self.log_file = file_name
 
 
 class PreloadMeasuredStates:
@@ -68,8 +83,11 @@ class SketchPolicy:
         init_search_callbacks: Sequence[PreloadMeasuredStates] | None = None,
     ) -> None:
         self.task = task
-        self.cost_model = (program_cost_model or XGBModel()).kind
+        model = program_cost_model or XGBModel()
+        self.cost_model = model.kind
         self.seed = seed
         self.params = dict(params or {})
         self.verbose = verbose
-        self.log_file = next((each.filename for each in init_search_callbacks or ()), None)
+        learnt = [model.log_file] if isinstance(model, XGBModel) and model.log_file else []
+        preloaded = [each.filename for each in init_search_callbacks or ()]
+        self.log_file = next(iter([*preloaded, *learnt]), None)

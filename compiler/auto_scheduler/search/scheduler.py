@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import RecordError
+from ...measure.runner import LocalRunner
 from ..record import PathLike, Record, scan
 from ..task import SearchTask
 from .callbacks import LogEstimatedLatency, PrintTableInfo, TaskSchedulerCallback
@@ -20,11 +21,16 @@ from .options import TuningOptions
 from .policy import SketchPolicy
 
 _COST_MODELS = {"default": "xgb", "sketch.xgb": "xgb", "sketch.random": "random"}
+# A task's rules get no more trials when their best is so many times slower than another schedule.
+_HOPELESS = 3.0
 _STRATEGIES = ("gradient", "round-robin")
 
 
 class TaskScheduler:
     """Divides trials among tasks so that their weighted sum of times falls fastest.
+
+    Half of the trials of a task that was extracted from a model go to the templates of the
+    schedule library, where it has any for the task's operators.
 
     Parameters
     ----------
@@ -161,10 +167,15 @@ class TaskScheduler:
             self.callbacks = [c for c in self.callbacks if not isinstance(c, PrintTableInfo)]
         self.round_size, self.start_time = per_round, time.time()
         self._options, self._patience = tune_option, per_task_early_stopping
+        parameters = search_policy_params or {}
+        self._checker = LocalRunner(number=1, repeat=1, check_correctness=True)
         try:
             self._measure_untuned()
-            self._search(cost_model, search_policy_params or {})
+            self._open_templates(cost_model, parameters.get("seed"))
+            self._search(cost_model, parameters)
+            self._spend_the_rest()
         finally:
+            self._checker.close()
             tune_option.close()
 
     def _measure_untuned(self) -> None:
@@ -178,6 +189,20 @@ class TaskScheduler:
             if record is not None:
                 self._note(index, [record])
 
+    def _open_templates(self, cost_model: str, seed: int | None) -> None:
+        """Decide how many trials go to the templates of the schedule library."""
+        from .templates import TemplateSearch
+
+        algorithm = "xgb_knob" if cost_model == "xgb" else "random"
+        self._templates = [
+            TemplateSearch(task, known, algorithm, seed)
+            for task, known in zip(self.tasks, self._known, strict=True)
+        ]
+        with_templates = sum(search.has_next for search in self._templates)
+        share = with_templates * (self.round_size // 2) / (len(self.tasks) * self.round_size)
+        self._template_trials = int(self._options.num_measure_trials * share)
+        self._template_round = self.round_size // 2 if with_templates else 0
+
     def _search(self, cost_model: str, parameters: Mapping[str, Any]) -> None:
         from tvm.s_tir import meta_schedule as ms
 
@@ -187,7 +212,8 @@ class TaskScheduler:
         seed = parameters.get("seed")
         for index, task in enumerate(self.tasks):
             engine.preload(database, task, self._known[index], known)
-        builder = engine.Builder(self._options.builder, known)
+        self._builder = builder = engine.Builder(self._options.builder, known)
+        self._rule_trials = self._options.num_measure_trials - self._template_trials
         observer = engine.Observer(self.tasks, self._after_round)
         strategy = (
             ms.task_scheduler.GradientBased(
@@ -198,15 +224,16 @@ class TaskScheduler:
             if self.strategy == "gradient"
             else ms.task_scheduler.RoundRobin()
         )
+        of_rules = self.round_size - self._template_round
         for callback in self.callbacks:
             callback.pre_tune(self, 0)
         with tempfile.TemporaryDirectory() as work_dir, _quiet():
             ms.tune_tasks(
-                tasks=[engine.context(task, parameters, seed) for task in self.tasks],
+                tasks=[engine.context(task, parameters, seed, of_rules) for task in self.tasks],
                 task_weights=self.task_weights,
                 work_dir=work_dir,
-                max_trials_global=self._options.num_measure_trials,
-                num_trials_per_iter=self.round_size,
+                max_trials_global=self._rule_trials,
+                num_trials_per_iter=of_rules,
                 builder=builder,
                 runner=engine.Runner(self._options.runner, builder, known),
                 database=database,
@@ -220,19 +247,75 @@ class TaskScheduler:
             )
 
     def _after_round(self, task_id: int, records: list[Record], scheduler: Any) -> None:
-        self.ct += len(records)
-        self.task_cts[task_id] += len(records)
-        self._note(task_id, records)
+        self._count(task_id, records)
+        self._try_templates(task_id)
         for callback in self.callbacks:
             callback.post_tune(self, task_id)
         since = self.task_cts[task_id] - self.task_best_cts[task_id]
+        ended = set(range(len(self.tasks))) if self._is_over else set()
         if self._patience is not None and since >= self._patience:
-            scheduler.terminate_task(task_id)
+            ended.add(task_id)
+        if self._rules_are_hopeless(task_id):
+            ended.add(task_id)
+        for index in ended:
+            record = scheduler.tasks_[index]
+            # MetaSchedule ends a task itself after its last round, and refuses to do so twice; the
+            # results of a task that is being measured would be lost.
+            is_free = (
+                not self._is_last_round if index == task_id else record.measure_candidates is None
+            )
+            if is_free and not record.is_terminated:
+                scheduler.terminate_task(index)
+
+    def _count(self, task_id: int, records: list[Record]) -> None:
+        self.ct += len(records)
+        self.task_cts[task_id] += len(records)
+        self._note(task_id, records)
+
+    def _try_templates(self, task_id: int) -> int:
+        """Measure configs of a task's templates; how many."""
+        count = min(self._template_round, self._template_trials)
+        search = self._templates[task_id]
+        if not count or not search.has_next:
+            return 0
+        options = self._options
+        records = search.round(count, options.builder, options.runner, self._checker)
+        self._template_trials -= len(records)
+        self._count(task_id, records)
+        return len(records)
+
+    @property
+    def _is_last_round(self) -> bool:
+        """Whether MetaSchedule has handed out all its trials."""
+        return self._builder.received >= self._rule_trials
+
+    def _rules_are_hopeless(self, task_id: int) -> bool:
+        """Whether MetaSchedule's rules are so far behind the templates that trials are wasted."""
+        if not self._templates[task_id].has_next:
+            return False
+        costs = (record.cost for record in self._known[task_id] if record.has_trace)
+        return min(costs, default=math.inf) > _HOPELESS * self.best_costs[task_id]
+
+    def _spend_the_rest(self) -> None:
+        """Give the trials that the search left to templates of the tasks that take longest."""
+        self._template_trials = max(self._options.num_measure_trials - self.ct, 0)
+        left = list(range(len(self.tasks)))
+        while left and self._template_trials and not self._is_over:
+            longest = max(left, key=lambda i: self.best_costs[i] * self.task_weights[i])
+            if not self._try_templates(longest):
+                left.remove(longest)
+            for callback in self.callbacks:
+                callback.post_tune(self, longest)
+
+    @property
+    def _is_over(self) -> bool:
+        """Whether time is up, or too many trials in a row found nothing better."""
+        limit = self._options.max_seconds
+        if limit is not None and time.time() - self.start_time >= limit:
+            return True
         patience = self._options.early_stopping
         stalled = patience is not None and self.ct - self.best_ct >= patience
-        if stalled and math.isfinite(self.cur_score):
-            for index in range(len(self.tasks)):
-                scheduler.terminate_task(index)
+        return stalled and math.isfinite(self.cur_score)
 
     def _note(self, task_id: int, records: list[Record]) -> None:
         """Log records, the first of a task with its unscheduled function, and keep the best."""

@@ -120,7 +120,7 @@ class Tuner:
                 worked = worked or result.is_right
                 if not result.is_right:
                     messages[f"{result.error_no.name}: {result.message}"] += 1
-                self._note(inp, result, trial)
+                self.note(inp, result, trial)
             self._log(trial, n_trial, results, errors, si_prefix)
             self.update(inputs, results)
             for callback in callbacks:
@@ -132,7 +132,8 @@ class Tuner:
             common = "; ".join(f"{text} ({count})" for text, count in messages.most_common(3))
             logger.warning("%s: no config worked. %s", self.task, common)
 
-    def _note(self, inp: MeasureInput, result: MeasureResult, trial: int) -> None:
+    def note(self, inp: MeasureInput, result: MeasureResult, trial: int = 0) -> None:
+        """Keep a measurement if it is the best so far; `trial` is what made it."""
         flops = self.task.flop / float(np.mean(result.costs)) if result.is_right else 0.0
         if flops > self.best_flops:
             self.best_flops, self.best_config = flops, inp.config
@@ -184,7 +185,7 @@ class Tuner:
                 continue
             self.visited.add(index)
             known = MeasureInput(inp.target, inp.task, self.space.get(index), index)
-            self._note(known, as_measured(result), 0)
+            self.note(known, as_measured(result), 0)
         self.learn(mine, pairs, min_seed_records)
 
     def learn(

@@ -74,10 +74,10 @@ class _Loop:
 def loops_of(task: Task, config: ConfigEntity) -> list[_Loop]:
     """Loops of a config's kernel, outer before inner, with what is touched in them."""
     try:
-        made, _ = task.instantiate(config)
+        made, tensors = task.instantiate(config)
     except Exception as error:  # whatever a user's template raises is its refusal of the config
         raise InstantiationError(str(error)) from error
-    mod = tvm.IRModule({"main": _function(made)})
+    mod = tvm.IRModule({"main": _function(made, tensors)})
     flat = tvm.transform.Sequential(
         [
             tvm.s_tir.transform.LowerInitBlock(),

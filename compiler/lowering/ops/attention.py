@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tvm import relax
@@ -20,7 +20,7 @@ from tvm.target import Target
 
 import schedules.x86  # noqa: F401  (registers its implementations)
 from schedules import strategy
-from schedules.attention import AttentionWorkload, Heads
+from schedules.attention import AttentionWorkload, Entry, Heads
 from schedules.matmul import BatchMatmulWorkload, Operand, broadcast
 
 from ...graph.constants import scalar_of
@@ -205,23 +205,63 @@ def _fits(mask: tuple[int, ...], shape: tuple[int, ...]) -> bool:
 
 
 def _heads(bodies: Bindings, tensor: Any) -> tuple[Any, Heads]:
-    """The tensor behind permutations and the reshape that splits heads off, and how to read it."""
+    """The tensor behind permutations, the choice of an entry (of stacked q, k and v), and the
+    reshape that splits heads off; and how to read it."""
     shape = static_shape(tensor)
     assert shape is not None
-    axes = tuple(range(len(shape)))
+    axes, tensor = _unpermuted(bodies, tensor, tuple(range(len(shape))))
+    stacked = _of_stack(bodies, tensor, axes)
+    if stacked is not None:
+        tensor, heads = stacked
+    else:
+        stored = static_shape(tensor)
+        assert stored is not None
+        heads = Heads(Operand(stored, axes))
+    split = bodies.call(tensor, "reshape", only_reader=False)
+    if split is not None:
+        for joined in (2, 3):
+            reshaped = replace(heads, joined=joined)
+            if reshaped.tensor_shape == static_shape(split.args[0]):
+                return split.args[0], reshaped
+    return tensor, heads
+
+
+def _of_stack(bodies: Bindings, tensor: Any, axes: tuple[int, ...]) -> tuple[Any, Heads] | None:
+    """What a tensor, whose axes are permuted, is an entry of, and how to read it there."""
+    entry = _entry(bodies, tensor)
+    if entry is None:
+        return None
+    others = [axis for axis in range(len(axes) + 1) if axis != entry.axis]
+    wanted = (entry.axis, *(others[axis] for axis in axes))
+    (at, *rest), stack = _unpermuted(bodies, bodies.values[tensor].args[0], wanted)
+    stored = static_shape(stack)
+    if stored is None or at == len(axes):  # entries of the last axis are no vectors
+        return None
+    operand = Operand((*stored[:at], *stored[at + 1 :]), tuple(a - (a > at) for a in rest))
+    return stack, Heads(operand, entry=replace(entry, axis=at))
+
+
+def _unpermuted(
+    bodies: Bindings, tensor: Any, axes: tuple[int, ...]
+) -> tuple[tuple[int, ...], Any]:
+    """The axes of a tensor as axes of the one behind its permutations, and that one."""
     while (call := bodies.call(tensor, "permute_dims", only_reader=False)) is not None:
         order = call.attrs.axes
         inner = tuple(reversed(range(len(axes)))) if order is None else tuple(map(int, order))
         axes, tensor = tuple(inner[axis] for axis in axes), call.args[0]
-    stored = static_shape(tensor)
-    assert stored is not None
-    operand = Operand(stored, axes)
-    split = bodies.call(tensor, "reshape", only_reader=False)
-    if split is not None:
-        before = static_shape(split.args[0])
-        if before == (*stored[:-2], stored[-2] * stored[-1]):
-            return split.args[0], Heads(operand, joined=True)
-    return tensor, Heads(operand)
+    return axes, tensor
+
+
+def _entry(bodies: Bindings, tensor: Any) -> Entry | None:
+    """What `take` with one number for an index reads."""
+    taken = bodies.call(tensor, "take", only_reader=False)
+    if taken is None or taken.attrs.axis is None or static_shape(taken.args[1]) != ():
+        return None
+    shape, index = static_shape(taken.args[0]), scalar_of(taken.args[1])
+    if shape is None or index is None:
+        return None
+    axis = int(taken.attrs.axis) % len(shape)
+    return Entry(axis, int(index), shape[axis]) if 0 <= index < shape[axis] else None
 
 
 def _join_heads(

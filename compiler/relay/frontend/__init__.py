@@ -4,4 +4,18 @@ from __future__ import annotations
 
 from ...lazy import lazy_attributes
 
-__getattr__ = lazy_attributes(__name__, {"from_mxnet": ".mxnet", "from_onnx": ".onnx"})
+_GONE = (
+    "from_caffe from_caffe2 from_coreml from_darknet from_keras from_oneflow from_paddle "
+    "from_tensorflow"
+)
+
+__getattr__ = lazy_attributes(
+    __name__,
+    {
+        "from_mxnet": ".mxnet",
+        "from_onnx": ".onnx",
+        "from_pytorch": ".pytorch",
+        "from_tflite": ".tflite",
+        **dict.fromkeys(_GONE.split(), ".gone"),
+    },
+)

@@ -51,7 +51,7 @@ class ClaimedBindings:
         from compiler.partition.relax_function import OPERATION, RelaxFunction
 
         main = RelaxFunction(mod)
-        position = {variable.name: index for variable, index in main.index_of.items()}
+        position = {variable.name: index for index, variable in enumerate(main.variables)}
         groups = []
         for node, claim, first, last in self._bodies:
             window = range(position[first.name], position[last.name])

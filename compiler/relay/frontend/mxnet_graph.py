@@ -85,6 +85,15 @@ class SymbolImporter:
         self._read_all = True
         outputs = self._build()
         shapes = {name: static_shape(var) or () for name, var in self._variables.items()}
+        for node in self.graph.variables():
+            if node.name not in shapes:  # given to a subgraph whose outputs do not need it
+                shape = self.shapes.get(node.name, self._shape_hint(node))
+                if shape is None:
+                    raise UnknownShapeError(
+                        f"give the shape of {node.name!r} too: no operator that the outputs need "
+                        "reads it"
+                    )
+                shapes[node.name] = shape
         return shapes, [static_shape(value) or () for value in outputs]
 
     def output_types(self) -> list[tuple[Shape, str]]:

@@ -11,6 +11,8 @@ import tvm
 if TYPE_CHECKING:
     import onnx
 
+    from .onnx_graph import Converter
+
 
 def from_onnx(
     model: onnx.ModelProto | str | os.PathLike[str] | bytes,
@@ -64,6 +66,18 @@ def from_onnx(
     UnknownShapeError
         An input has a dimension that neither the model nor `shape` gives.
     """
+    return import_model(model, shape or {}, dtype, opset, freeze_params, {})
+
+
+def import_model(
+    model: onnx.ModelProto | str | os.PathLike[str] | bytes,
+    shape: Mapping[str, tuple[int, ...]],
+    dtype: str | Mapping[str, str],
+    opset: int | None,
+    freeze_params: bool,
+    converters: Mapping[tuple[str, str], Converter],
+) -> tuple[tvm.IRModule, dict[str, tvm.runtime.Tensor]]:
+    """`from_onnx` with converters for operators of the caller's own, by domain and type."""
     from compiler.errors import BatonError, FrontendError
     from compiler.graph.fold_constants import FoldConstant
     from compiler.graph.recognize_gelu import RecognizeGelu
@@ -75,8 +89,8 @@ def from_onnx(
 
     try:
         loaded, opsets = resolve_opsets(load_model(model), opset)
-        inputs = resolve_inputs(loaded.proto.graph, shape or {}, dtype)
-        module, params = GraphImporter(loaded, opsets, freeze_params).run(inputs)
+        inputs = resolve_inputs(loaded.proto.graph, shape, dtype)
+        module, params = GraphImporter(loaded, opsets, freeze_params, converters).run(inputs)
     except BatonError:
         raise
     except Exception as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -49,8 +49,9 @@ class GraphImporter:
     """One import of one model.
 
     A node is converted by the first of these that has it: numpy if all its inputs are constants,
-    the model's own function, the converters of `onnx_ops` (one that returns None leaves the node
-    to the rest), TVM's own converters, the function that ONNX defines the operator by.
+    the caller's own converters, the model's own function, the converters of `onnx_ops` (one that
+    returns None leaves the node to the rest), TVM's own converters, the function that ONNX
+    defines the operator by.
 
     Parameters
     ----------
@@ -60,9 +61,17 @@ class GraphImporter:
         Operator set versions by domain; "" is ONNX's own.
     freeze_params : bool
         Whether weights become constants instead of parameters of `main`.
+    converters : dict of (str, str) to Converter, optional
+        Converters of this import alone, by domain and operator type.
     """
 
-    def __init__(self, model: Model, opsets: dict[str, int], freeze_params: bool):
+    def __init__(
+        self,
+        model: Model,
+        opsets: dict[str, int],
+        freeze_params: bool,
+        converters: Mapping[tuple[str, str], Converter] | None = None,
+    ):
         self.model = model
         self.opsets = opsets
         self.freeze_params = freeze_params
@@ -70,6 +79,7 @@ class GraphImporter:
         self.functions = {(fn.domain, fn.name): fn for fn in model.proto.functions}
         self.parameters: dict[str, tuple[relax.Var, tvm.runtime.Tensor]] = {}
         self._stock = _get_convert_map()
+        self._own = dict(converters or {})
 
     def run(
         self, inputs: Sequence[InputType]
@@ -166,7 +176,8 @@ class GraphImporter:
     def _is_known(self, node: onnx.NodeProto) -> bool:
         domain = _domain(node)
         return (
-            (domain, node.op_type) in self.functions
+            (domain, node.op_type) in self._own
+            or (domain, node.op_type) in self.functions
             or (domain, node.op_type) in CONVERTERS
             or (domain == "" and node.op_type in self._stock)
             or (domain, node.op_type) in STOCK_CONTRIB
@@ -202,6 +213,8 @@ class GraphImporter:
         if folded is not None:
             return [constant(array) for array in folded]
         key = (domain, node.proto.op_type)
+        if key in self._own:
+            return self._bind(node, self._own[key](node))
         if key in self.functions:
             return self._call_function(node, self.functions[key])
         if key in CONVERTERS:

@@ -44,12 +44,22 @@ _FUNCTIONS = {
 FUNCTIONS = {name: family for family, names in _FUNCTIONS.items() for name in names.split()}
 """Operator functions at the top of `relay` to the module of this package that defines them."""
 
+_REGISTRATION = (
+    *("OpPattern", "register", "register_alter_op_layout", "register_convert_op_layout"),
+    *("register_external_compiler", "register_fake_quantization_to_integer", "register_gradient"),
+    *("register_infer_correct_layout", "register_legalize", "register_mixed_precision_conversion"),
+    *("register_optional_fake_quantization_to_integer", "register_pattern", "register_stateful"),
+)
+
 __getattr__ = lazy_attributes(
     __name__,
     {
         **{name: f".{family}" for name, family in FUNCTIONS.items()},
         **{family: f".{family}" for family in FAMILIES},
+        **dict.fromkeys(_REGISTRATION, ".op"),
+        "const": "..expr",
         "get": ".registry",
+        "op": ".op",
         "registry": ".registry",
     },
 )

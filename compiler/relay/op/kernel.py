@@ -18,6 +18,9 @@ from ..ty import fresh
 
 Compute = Callable[..., Any]
 
+COMPUTES: dict[str, Compute] = {}
+"""The TE function of every operator that `kernel` made, by the operator's full name."""
+
 
 def kernel(name: str, compute: Compute) -> Callable[..., relax.Call]:
     """Make "relay.<name>", which computes what the TE function does.
@@ -34,12 +37,13 @@ def kernel(name: str, compute: Compute) -> Callable[..., relax.Call]:
     booleans, None and lists of these.
     """
     full_name = f"relay.{name}"
+    COMPUTES[full_name] = compute
     _ffi_api.RegisterOp(full_name, compute.__doc__ or name)
     attributes = _attributes_of(full_name, compute)
-    tvm.ir.register_op_attr(full_name, "FInferType", attributes.infer)
-    tvm.ir.register_op_attr(full_name, "FLegalize", attributes.legalize)
-    tvm.ir.register_op_attr(full_name, "FPurity", True)
-    op = tvm.ir.Op.get(full_name)
+    op = _ffi_api.GetOp(full_name)
+    op.set_attr("FInferType", attributes.infer)
+    op.set_attr("FLegalize", attributes.legalize)
+    op.set_attr("FPurity", True)
 
     def make(*operands: Any, **attrs: Any) -> relax.Call:
         return relax.Call(op, list(operands), tvm.ir.make_node("ir.DictAttrs", **attrs))

@@ -10,6 +10,7 @@ from typing import Any
 from tvm import relax, tirx, topi
 
 from ...errors import RelayTypeError
+from ..expr import TupleWrapper, as_expr
 from ..infer import typed
 from .kernel import kernel
 from .registry import operator
@@ -186,15 +187,15 @@ def mean_variance(
     keepdims: bool = False,
     exclude: bool = False,
     unbiased: bool = False,
-) -> relax.Expr:
-    """Mean and variance, as a tuple."""
+) -> TupleWrapper:
+    """Mean and variance."""
     return _with_mean(data, axis, keepdims, exclude, unbiased, lambda value: value)
 
 
 def mean_std(
     data: relax.Expr, axis: Axes = None, keepdims: bool = False, exclude: bool = False
-) -> relax.Expr:
-    """Mean and standard deviation, as a tuple."""
+) -> TupleWrapper:
+    """Mean and standard deviation."""
     return _with_mean(data, axis, keepdims, exclude, False, op.sqrt)
 
 
@@ -205,18 +206,21 @@ def _with_mean(
     exclude: bool,
     unbiased: bool,
     finish: Callable[[relax.Expr], relax.Expr],
-) -> relax.Expr:
+) -> TupleWrapper:
     about = mean(data, axis, True, exclude)
     spread = typed(finish(variance_about(data, about, axis, keepdims, exclude, unbiased)))
     if not keepdims:
         about = typed(op.squeeze(about, reduced_axes(data, axis, exclude)))
-    return typed(relax.Tuple([about, spread]))
+    return TupleWrapper(typed(relax.Tuple([about, spread])), 2)
 
 
 def logsumexp(data: relax.Expr, axis: Axes = None, keepdims: bool = False) -> relax.Expr:
     """Logarithm of the sum of exponentials, without overflow."""
-    axes = reduced_axes(data, axis, False)
-    largest = typed(op.max(data, axes, True))
-    total = typed(op.sum(typed(op.exp(typed(op.subtract(data, largest)))), axes, True))
-    result = typed(op.add(typed(op.log(total)), largest))
-    return result if keepdims else typed(op.squeeze(result, axes))
+    from .tensor import add, exp, log, subtract
+    from .transform import squeeze
+
+    axes = reduced_axes(typed(as_expr(data)), axis, False)
+    largest = max(data, axes, True)
+    total = sum(exp(subtract(data, largest)), axes, True)
+    result = add(log(total), largest)
+    return result if keepdims else squeeze(result, axes)

@@ -14,9 +14,15 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from ...errors import BatonError, RelayError, RelayTypeError, UnsupportedRelayOperatorError
+from ...errors import (
+    BatonError,
+    RelayError,
+    RelayTypeError,
+    UnsupportedRelayOperatorError,
+    UntypedVariableError,
+)
 from ..expr import TupleWrapper, as_expr
-from ..infer import known, type_of, typed
+from ..infer import known, settled, type_of, typed
 
 FAMILIES = (
     "tensor",
@@ -225,9 +231,23 @@ def _caller(
         from .. import dialect
 
         result = dialect.call(target.name, operands, attrs)
-        return TupleWrapper(result, len(result.ty.fields)) if wraps else result
+        return TupleWrapper(result, _number_of_results(result)) if wraps else result
 
     return make
+
+
+def _number_of_results(call: relax.Call) -> int:
+    """How many fields the result of an operator has that a script unpacks."""
+    if not call.ty.is_missing():
+        return len(call.ty.fields)
+    name = str(call.op.name)
+    if name not in _RESULTS:
+        raise UntypedVariableError(f"Relay operator {name}: an operand has no type")
+    return _RESULTS[name]
+
+
+# What a call gives whatever its operands are.
+_RESULTS = {"nn.batch_norm": 3, "nn.dropout": 2}
 
 
 def _is_tensor(value: Any) -> bool:
@@ -301,14 +321,14 @@ def _operand(operator_name: str, name: str, value: Any) -> Any:
     if isinstance(value, (list, tuple)) and any(
         isinstance(item, (relax.Expr, TupleWrapper)) for item in value
     ):
-        value = relax.Tuple([typed(as_expr(item)) for item in value])
+        value = relax.Tuple([settled(as_expr(item)) for item in value])
     value = as_expr(value)
     if not isinstance(value, relax.Expr):
         return value
     if isinstance(value, relax.Var):
         return value  # the operator may be the one that says what its type is
     try:
-        return typed(value)
+        return settled(value)
     except BatonError as error:
         raise RelayTypeError(f"Relay operator {operator_name}, argument {name}: {error}") from error
 
@@ -350,6 +370,12 @@ def names() -> list[str]:
     """The registered names of all operators, in alphabetical order."""
     _load()
     return sorted(_OPERATORS)
+
+
+def is_available(name: str) -> bool:
+    """Whether there is an operator of that name, and it applies."""
+    _load()
+    return name in _OPERATORS and not _OPERATORS[name].why_not
 
 
 def lookup(name: str) -> Operator:

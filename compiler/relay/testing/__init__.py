@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ...lazy import lazy_attributes
@@ -17,6 +17,7 @@ __getattr__ = lazy_attributes(
     {
         **{name: f".{name}" for name in _NETWORKS},
         "init": ".init",
+        "temp_op_attr": ".temp_op_attr",
         "layers": ".layers",
         "create_workload": ".init",
     },
@@ -33,6 +34,66 @@ def run_opt_pass(expr: Any, opt_pass: Any, import_prelude: bool = False) -> Any:
     mod = expr if isinstance(expr, tvm.IRModule) else tvm.IRModule.from_expr(expr)
     entry = passes(mod)["main"]
     return entry if isinstance(expr, relax.Function) else entry.body
+
+
+def check_grad(
+    func: Any,
+    inputs: Sequence[Any] | None = None,
+    test_inputs: Sequence[Any] | None = None,
+    eps: float = 1e-6,
+    atol: float = 1e-5,
+    rtol: float = 1e-3,
+    scale: float | None = None,
+    mean: float = 0,
+    mode: str = "higher_order",
+    target_devices: Any = None,
+    executor_kind: str = "debug",
+) -> None:
+    """Compare a function's gradient with differences of its values on both sides of each input.
+
+    Parameters
+    ----------
+    func : relax.Function
+        Its parameters have dtype float64, or one that `eps` can be added to.
+    inputs : list of numpy.ndarray, optional
+        Where to look; normally distributed by default, with `scale` (10 `eps`) and `mean`.
+    test_inputs : list of numpy.ndarray, optional
+        Those of `inputs` whose gradients are compared; all by default.
+
+    Raises
+    ------
+    AssertionError
+        They differ by more than `atol` and `rtol`.
+    """
+    import numpy as np
+
+    from ..executor import create_executor
+    from ..transform import gradient
+
+    if inputs is None:
+        scale = 10 * eps if scale is None else scale
+        shapes = [[int(extent) for extent in var.ty.shape] for var in func.params]
+        inputs = [
+            np.asarray(mean + scale * np.random.randn(*shape)).astype(str(var.ty.dtype))
+            for var, shape in zip(func.params, shapes)
+        ]
+    tested = inputs if test_inputs is None else test_inputs
+    for target, device in target_devices or enabled_targets():
+        executor = create_executor(executor_kind, device=device, target=target)
+        forward, backward = executor.evaluate(func), executor.evaluate(gradient(func, mode=mode))
+        _, gradients = backward(*inputs)
+        for array, found in zip(inputs, gradients):
+            if not any(array is each for each in tested):
+                continue
+            expected = np.zeros(array.shape)
+            for index in np.ndindex(*array.shape):
+                kept, values = array[index], []
+                for moved in (kept + eps, kept - eps):
+                    array[index] = moved
+                    values.append(forward(*inputs).numpy().astype("float64"))
+                array[index] = kept
+                expected[index] = np.sum((values[0] - values[1]) / (2 * eps))
+            np.testing.assert_allclose(found.numpy(), expected, atol=atol, rtol=rtol)
 
 
 def run_infer_type(expr: Any, prelude: Any = None) -> Any:

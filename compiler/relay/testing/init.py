@@ -11,6 +11,8 @@ from tvm import relax
 
 from ...errors import RelayError
 from ...graph.constants import static_shape
+from ..analysis import free_vars
+from ..function import Function
 
 
 class Initializer:
@@ -78,17 +80,21 @@ class Constant(Initializer):
 
 
 def create_workload(
-    net: relax.Function, initializer: Initializer | None = None, seed: int = 0
+    net: relax.Function | relax.Expr, initializer: Initializer | None = None, seed: int = 0
 ) -> tuple[tvm.IRModule, dict[str, Any]]:
     """A module of a network, and values for all parameters but `data`.
 
     Parameters
     ----------
+    net : relax.Function or expression
+        The network; the free variables of an expression are its parameters.
     initializer
         How parameters are filled; `Xavier()` by default.
     seed : int
         Seed of numpy's global generator: equal seeds give the weights that Relay made.
     """
+    if not isinstance(net, relax.Function):
+        net = Function(free_vars(net), net)
     initializer = initializer or Xavier()
     np.random.seed(seed)
     params = {}

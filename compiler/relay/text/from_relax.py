@@ -135,7 +135,7 @@ class _Converter:
             name, attributes = dialect.relay_name(call), dialect.attributes(call)
             operands = list(call.args)
         elif isinstance(call.op, tvm.ir.Op):
-            name, operands, attributes = raised(call)
+            return self._made(raised(call))
         else:
             function = self.expression(call.op)
             return syntax.Call(function, [self.expression(arg) for arg in call.args])

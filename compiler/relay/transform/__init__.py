@@ -10,25 +10,42 @@ from ...lazy import lazy_attributes
 _WHERE = {
     "byoc": "AnnotateTarget MergeCompilerRegions MergeComposite PartitionGraph",
     "combine": "BatchingOps CombineParallelBatchMatmul CombineParallelConv2D CombineParallelDense",
+    "derivative": "FirstOrderGradient LazyGradientInit gradient",
     "inference": "SimplifyInference",
     "layout": "ConvertLayout",
+    "padding": "FlattenAtrousConv FoldExplicitPadding",
+    "parameters": "ChangeBatch SimplifyFCTranspose SplitArgs",
     "precision": "ToMixedPrecision register_mixed_precision_conversion",
     "scale_axis": "BackwardFoldScaleAxis FoldScaleAxis ForwardFoldScaleAxis",
     "simplify": "CanonicalizeOps DefuseOps DivToMul DynamicToStatic EliminateCommonSubexpr "
     "FastMath FoldConstant FoldConstantExpr SimplifyExpr",
     "structure": "AlterOpLayout DeadCodeElimination FuseOps InferType InferTypeLocal Inline "
-    "LambdaLift Legalize RemoveUnusedFunctions ToANormalForm ToBasicBlockNormalForm "
-    "ToGraphNormalForm function_pass lower_qnn",
+    "LambdaLift Legalize RemoveUnusedFunctions ToANormalForm ToANormalFormExpr "
+    "ToBasicBlockNormalForm ToGraphNormalForm build_config function_pass",
 }
 
 _MISSING = {
-    "gradient": "Relax differentiates dataflow functions: tvm.relax.transform.Gradient",
-    "FirstOrderGradient": "Relax differentiates dataflow functions: tvm.relax.transform.Gradient",
     "PlanDevices": "partitioned functions carry their own target; the build copies between devices",
+    "AnnotateSpans": "Relax expressions keep the spans they were made with",
+    "CapturePostDfsIndexInSpans": "Relax expressions keep the spans they were made with",
+    "CollagePartition": "claim operators with compiler.partition's backends",
+    "Conv2dToSparse": "build the dense model",
+    "Conv2dToSparse2": "build the dense model",
     "Defunctionalization": "functions as values are evaluated when a program is read",
+    "DenseToSparse": "call relay.nn.sparse_dense with the weight's parts, or build the dense model",
     "EtaExpand": "functions as values are evaluated when a program is read",
+    "FunctionPass": "make passes with relay.transform.function_pass",
+    "InlineCompilerFunctionsBoundTo": "functions of other compilers are called, never inlined",
+    "LayoutConfig": "set the attribute of a single operator to the layout it shall keep",
+    "ManifestLifetimes": "the build plans memory itself: tvm.relax.transform.StaticPlanBlockMemory",
+    "MarkCompilerFunctionsAsExtern": "relay.build compiles functions of other compilers in place",
+    "OutlineCompilerFunctionsWithExistingGlobalSymbols": (
+        "relay.transform.PartitionGraph outlines the regions of other compilers"
+    ),
     "PartialEvaluate": "functions as values are evaluated when a program is read",
     "ToCPS": "Relax has no continuation-passing form",
+    "to_cps": "Relax has no continuation-passing form",
+    "un_cps": "Relax has no continuation-passing form",
     "FakeQuantizationToInteger": "quantized regions are built as they are written",
     "CanonicalizeCast": "fusion puts casts into the kernels that read them",
 }

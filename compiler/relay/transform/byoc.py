@@ -253,7 +253,7 @@ def _partitioned(mod: tvm.IRModule, name: str, mod_name: str) -> tvm.IRModule:
     made = relax.Function(function.params, sequence, result.ty, attrs=function.attrs)
     mod = with_functions(mod, {mod.get_global_var(name): made})
     main = RelaxFunction(mod, name)
-    index_of = {str(var.name): index for var, index in main.index_of.items()}
+    index_of = {str(var.name): index for index, var in enumerate(main.variables)}
     groups = []
     for region in regions.all():
         names = {

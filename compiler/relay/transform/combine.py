@@ -13,6 +13,7 @@ from typing import Any
 from tvm import relax
 
 from .. import dialect
+from ..infer import typed
 from ..nest import handle, operands, post_order, with_operands
 from .base import body_wise
 from .build import again, is_op, op, shape, tuple_of
@@ -81,7 +82,7 @@ def _combined(body: relax.Expr, kind: _Kind, least: int) -> relax.Expr:
         axis = kind.output_axis(first)
         weights = op("concatenate", tuple_of(rights), axis=kind.weight_axis(first))
         extents = [int(member.ty.shape.values[axis]) for member in members]
-        changes = {kind.size: sum(extents)} if kind.size and first.attrs[kind.size] else {}
+        changes = {kind.size: sum(extents)} if kind.size else {}
         whole = again(first, [data, weights], **changes)
         parts, start = [], 0
         for extent in extents:
@@ -89,10 +90,10 @@ def _combined(body: relax.Expr, kind: _Kind, least: int) -> relax.Expr:
                 op(
                     "strided_slice",
                     whole,
-                    begin=[start],
-                    end=[start + extent],
-                    strides=[1],
-                    axes=[axis],
+                    begin=[0] * axis + [start],
+                    end=[-1] * axis + [extent],
+                    strides=[1] * (axis + 1),
+                    slice_mode="size",
                 )
             )
             start += extent
@@ -116,9 +117,10 @@ def _batched_dense(body: relax.Expr, least: int) -> relax.Expr:
         whole = op(
             "nn.batch_matmul", lefts, weights, out_dtype=out, transpose_a=False, transpose_b=True
         )
+        parts = op("split", whole, indices_or_sections=count, axis=0)
         return [
-            op("squeeze", op("strided_slice", whole, begin=[i], end=[i + 1], axes=[0]), axis=[0])
-            for i in range(count)
+            op("squeeze", typed(relax.TupleGetItem(parts, place)), axis=[0])
+            for place in range(count)
         ]
 
     return _joined(body, groups, join) if groups else body

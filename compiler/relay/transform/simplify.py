@@ -15,8 +15,10 @@ from .. import dialect
 from ..expr import const
 from ..nest import function_of, handle, nested, operands, post_order, rewrite
 from ..op import registry
+from ..op.transform import collapse_sum_to
 from .base import body_wise
 from .build import again, array, constant, dtype, is_op, op, shape
+from .rearrange import relaid, transposed
 
 _FAST = {
     "exp": "fast_exp",
@@ -31,10 +33,12 @@ _ALIKE: dict[str, Callable[[relax.Call], relax.Expr | None]] = {
     "cast_like": lambda new: op("cast", new.args[0], dtype=dtype(new.args[1])),
     "reshape_like": lambda new: _to_shape("reshape", "newshape", new),
     "broadcast_to_like": lambda new: _to_shape("broadcast_to", "shape", new),
-    "collapse_sum_like": lambda new: _to_shape("collapse_sum_to", "shape", new),
+    "collapse_sum_like": lambda new: _summed_to_shape(new),
 }
 _MONOTONIC_READERS = ("argmax", "argmin", "argsort")
+_ELEMENTWISE = ("add", "subtract", "multiply", "divide")
 _SWEEPS = 20
+_NEVER_FOLDED = ("annotation.", "random.", "on_device", "nn.dropout")
 
 
 def FastMath() -> Any:
@@ -141,16 +145,33 @@ def _folded(body: relax.Expr, fold_qnn: bool) -> relax.Expr:
         elif isinstance(node, (relax.Tuple, relax.TupleGetItem)):
             closed[handle(node)] = all(closed[handle(each)] for each in below)
         else:
-            foldable = name != "" and not name.startswith(("annotation.", "random.", "on_device"))
+            foldable = name != "" and not name.startswith(_NEVER_FOLDED)
             foldable = foldable and (fold_qnn or not name.startswith("qnn."))
             closed[handle(node)] = foldable and all(closed[handle(each)] for each in below)
 
+        if _known_of_type(node) is not None:
+            closed[handle(node)] = True
+
     def change(old: relax.Expr, new: relax.Expr) -> relax.Expr:
+        known = _known_of_type(new)
+        if known is not None:
+            return known
         if isinstance(old, relax.Call) and closed[handle(old)]:
             return _computed(new)
         return new
 
     return rewrite(body, change)
+
+
+def _known_of_type(call: relax.Expr) -> relax.Expr | None:
+    """A shape or a number of elements that the type of the operand tells already."""
+    if not is_op(call, "shape_of", "vm.shape_of", "ndarray_size"):
+        return None
+    extents = shape(call.args[0])
+    if extents is None:
+        return None
+    value = np.prod(extents, dtype="int64") if is_op(call, "ndarray_size") else np.array(extents)
+    return constant(value, dtype(call))
 
 
 def _computed(call: relax.Call) -> relax.Expr:
@@ -191,7 +212,7 @@ def EliminateCommonSubexpr(fskip: Callable[[relax.Expr], bool] | None = None) ->
 
 def _key(expr: relax.Expr) -> Any:
     """Equal for expressions that compute the same from the same operands; None for no such."""
-    below = tuple(handle(each) for each in operands(expr))
+    below = tuple(_identity(each) for each in operands(expr))
     if isinstance(expr, relax.TupleGetItem):
         return "field", int(expr.index), below
     if isinstance(expr, relax.Call) and isinstance(expr.op, tvm.ir.Op):
@@ -199,6 +220,14 @@ def _key(expr: relax.Expr) -> Any:
             return None
         return str(expr.op.name), str(expr.attrs), below, len(expr.args)
     return None
+
+
+def _identity(expr: relax.Expr) -> Any:
+    """A node itself; scalars are the same if they are equal."""
+    value = array(expr)
+    if value is None or value.ndim:
+        return handle(expr)
+    return str(value.dtype), value.tobytes()
 
 
 def DefuseOps() -> Any:
@@ -240,7 +269,32 @@ def _simpler(expr: relax.Expr) -> relax.Expr:
         return expr
     rule = _RULES.get(name)
     made = None if rule is None else rule(expr)
+    if made is None and name in _ELEMENTWISE:
+        made = _with_scalar(expr)
     return expr if made is None else made
+
+
+def _with_scalar(call: relax.Call) -> relax.Expr | None:
+    """One number in place of an operand that is full of it and has the shape of the other."""
+    left, right = call.args
+    if shape(left) is None or shape(left) != shape(right):
+        return None
+    for place, operand in enumerate(call.args):
+        value = _filling(operand)
+        if value is not None:
+            scalar = constant(value, dtype(operand))
+            return op(
+                dialect.relay_name(call), *((scalar, right) if place == 0 else (left, scalar))
+            )
+    return None
+
+
+def _filling(expr: relax.Expr) -> Any:
+    """The number that fills a tensor made of one; None for any other expression."""
+    if is_op(expr, "zeros", "ones"):
+        return 1 if is_op(expr, "ones") else 0
+    value = array(expr.args[0]) if is_op(expr, "full") else None
+    return value.item() if value is not None and value.size == 1 else None
 
 
 def _filled(call: relax.Call, value: int) -> relax.Expr | None:
@@ -262,11 +316,16 @@ def _to_shape(name: str, attribute: str, call: relax.Call) -> relax.Expr | None:
     return None if wanted is None else op(name, call.args[0], **{attribute: wanted})
 
 
+def _summed_to_shape(call: relax.Call) -> relax.Expr | None:
+    wanted = shape(call)
+    return None if wanted is None else collapse_sum_to(call.args[0], wanted)
+
+
 def _is_all(expr: relax.Expr, value: int) -> bool:
     found = array(expr)
     if found is not None:
         return bool(found.size) and bool((found == value).all())
-    return is_op(expr, "zeros" if value == 0 else "ones")
+    return _filling(expr) == value
 
 
 def _unchanged(call: relax.Call, kept: relax.Expr) -> relax.Expr | None:
@@ -328,28 +387,21 @@ def _reshape(call: relax.Call) -> relax.Expr | None:
     return None
 
 
-def _transpose(call: relax.Call) -> relax.Expr | None:
-    axes = _axes(call)
-    if axes == sorted(axes):
-        return call.args[0]
-    inner = call.args[0]
-    if is_op(inner, "transpose"):
-        before = _axes(inner)
-        joined = [before[axis] for axis in axes]
-        if joined == sorted(joined):
-            return inner.args[0]
-        return op("transpose", inner.args[0], axes=joined)
+def _cast(call: relax.Call) -> relax.Expr | None:
+    data = call.args[0]
+    if dtype(data) == dtype(call):
+        return data
+    if is_op(data, "cast") and _holds_all(dtype(data), dtype(data.args[0])):
+        return op("cast", data.args[0], dtype=dtype(call))
     return None
 
 
-def _axes(call: relax.Call) -> list[int]:
-    rank = call.ty.ndim
-    axes = dialect.attributes(call)["axes"] or range(rank)[::-1]
-    return [axis % rank for axis in axes]
-
-
-def _cast(call: relax.Call) -> relax.Expr | None:
-    return call.args[0] if dtype(call.args[0]) == dtype(call) else None
+def _holds_all(wide: str, narrow: str) -> bool:
+    """Whether a dtype of the same kind has at least as many bits."""
+    kind = wide.rstrip("0123456789")
+    sizes = [each[len(kind) :] for each in (wide, narrow)]
+    same = kind == narrow.rstrip("0123456789") and all(each.isdigit() for each in sizes)
+    return same and int(sizes[0]) >= int(sizes[1])
 
 
 def _clip(call: relax.Call) -> relax.Expr | None:
@@ -377,7 +429,9 @@ _RULES: dict[str, Callable[[relax.Call], relax.Expr | None]] = {
     "multiply": _multiply,
     "divide": _divide,
     "reshape": _reshape,
-    "transpose": _transpose,
+    "contrib_reverse_reshape": _reshape,
+    "transpose": transposed,
+    "layout_transform": relaid,
     "cast": _cast,
     "clip": _clip,
     **dict.fromkeys(_MONOTONIC_READERS, _of_quantized),

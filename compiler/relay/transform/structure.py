@@ -34,6 +34,11 @@ def ToANormalForm() -> Any:
     return module_pass("ToANormalForm", 1, relax.transform.Normalize())
 
 
+def ToANormalFormExpr(e: relax.Expr) -> relax.Expr:
+    """Bindings of single operators for one expression."""
+    return Flattener().sequence(e)
+
+
 def ToBasicBlockNormalForm() -> Any:
     """Each expression bound once, where all its uses see it: the form of Relax modules."""
     return module_pass("ToBasicBlockNormalForm", 1, relax.transform.Normalize())
@@ -131,6 +136,8 @@ def Legalize(legalize_map_attr_name: str = "FTVMLegalize") -> Any:
         if not dialect.is_relay(new) or not new.op.has_attr(legalize_map_attr_name):
             return new
         function = new.op.get_attr(legalize_map_attr_name)
+        if function is None:  # it was set, and taken back
+            return new
         types = [arg.ty for arg in new.args] + [old.ty]
         made = function(new.attrs, list(new.args), types)
         return new if made is None else made
@@ -138,28 +145,17 @@ def Legalize(legalize_map_attr_name: str = "FTVMLegalize") -> Any:
     return body_wise("Legalize", 1, lambda body: rewrite(body, change))
 
 
-def lower_qnn(name: str) -> Any:
-    """A pass that turns quantized operators into the integer arithmetic that they stand for."""
-
-    def change(function: relax.Function, _mod: tvm.IRModule) -> relax.Function:
-        def expansion(call: relax.Call) -> relax.Expr:
-            return dialect.expand(call)
-
-        return _QnnFlattener(expansion).function(function)
-
-    return module_pass(name, 1, lambda mod: map_functions(mod, change))
-
-
-class _QnnFlattener(Flattener):
-    """Expands the operators of the qnn dialect, no others."""
-
-    def _call(self, node: relax.Call) -> relax.Expr:
-        if dialect.relay_name(node).startswith("qnn."):
-            return super()._call(node)
-        kept, self.expansion = self.expansion, None
-        result = super()._call(node)
-        self.expansion = kept
-        return result
+def build_config(
+    opt_level: int = 2,
+    required_pass: Sequence[str] | None = None,
+    disabled_pass: Sequence[str] | None = None,
+    trace: Any = None,
+) -> tvm.transform.PassContext:
+    """`tvm.transform.PassContext` under its name of TVM 0.6."""
+    del trace
+    return tvm.transform.PassContext(
+        opt_level=opt_level, required_pass=required_pass, disabled_pass=disabled_pass
+    )
 
 
 def function_pass(

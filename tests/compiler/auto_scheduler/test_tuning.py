@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import math
-import sys
-import types
 
 import numpy as np
 import pytest
@@ -53,13 +51,6 @@ def options(log, trials, **more):
         measure_callbacks=[auto_scheduler.RecordToFile(log)],
         **more,
     )
-
-
-@pytest.fixture(autouse=True)
-def no_tensor_intrinsics(monkeypatch):
-    # MetaSchedule parses every tensor intrinsic of every device first, which takes longer than all
-    # of these tests; a float matmul on a CPU uses none of them.
-    monkeypatch.setitem(sys.modules, "tvm.s_tir.tensor_intrin", types.ModuleType("none"))
 
 
 def dense_module():

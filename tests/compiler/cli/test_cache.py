@@ -21,6 +21,7 @@ def test_info_counts_what_a_build_kept_and_clear_drops_it(cli, model):
     before = json.loads(result.stdout)
     assert before["folder"] == str(user_cache().folder)
     assert before["kernels"] == len(list(user_cache().folder.glob("*.kernel"))) > 0
+    assert before["libraries"] == len(list(user_cache().folder.glob("*.library"))) == 1
     assert before["limit"] == 1000000
     assert json.loads(cli.invoke(app, ["cache", "clear", "--json"]).stdout) == before
     assert "0 kernels" in cli.invoke(app, ["cache", "info"]).stdout
@@ -29,7 +30,7 @@ def test_info_counts_what_a_build_kept_and_clear_drops_it(cli, model):
 def test_info_on_an_empty_cache_is_no_error(cli):
     result = cli.invoke(app, ["cache", "info"])
     assert result.exit_code == 0
-    assert "0 kernels, 0.0 MB (at most 1 MB" in result.stdout
+    assert "0 kernels, 0 libraries, 0.0 MB (at most 1 MB" in result.stdout
     assert "dropped 0 kernels" in cli.invoke(app, ["cache", "clear"]).stdout
 
 

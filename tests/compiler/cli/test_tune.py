@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import xml.etree.ElementTree as ET
 
+from compiler.auto_scheduler import load_records
 from compiler.autotvm import load_from_file
 from compiler.cli.app import app
 from compiler.cli.tuning_progress import Trials, picture
@@ -37,6 +38,27 @@ def test_a_model_is_tuned_and_a_second_run_measures_nothing_again(cli, model, tm
     assert len(kept) == len(found["records"])
     for _, result in kept:
         assert result.costs[0] < found["operators"][0]["fallback_seconds"]
+    assert ET.parse(svg).getroot().tag.endswith("svg")
+
+    second = cli.invoke(app, words)
+    assert second.exit_code == 0, second.stderr
+    assert log.read_text() == measured
+
+
+def test_a_model_is_searched_and_a_second_run_measures_nothing_again(cli, model, tmp_path):
+    log, svg = tmp_path / "tuned.json", tmp_path / "tuned.svg"
+    words = ["tune", str(model), "--tuner", "auto_scheduler", "--log", str(log), "--json"]
+    words += ["--trials", "2", "--limit", "1", "--timeout", "60", "--rounds", "2"]
+    first = cli.invoke(app, [*words, "--svg", str(svg)])
+    assert first.exit_code == 0, first.stderr
+    found = json.loads(first.stdout)
+    assert found["tasks"][0]["untuned_seconds"] > 0
+    assert len(found["milliseconds"]) == len(found["milliseconds_without"]) == 2
+    measured = log.read_text()
+    assert measured.count("\n") == 3  # without tuning, by MetaSchedule's rules, by a template
+    assert '"untuned":true' in measured and '"template":' in measured
+    best = load_records(f"{log}.best", strict=True)
+    assert [record.untuned for record in best] == [found["records"] == 0]
     assert ET.parse(svg).getroot().tag.endswith("svg")
 
     second = cli.invoke(app, words)

@@ -57,11 +57,22 @@ def test_installing_twice_is_installing_once():
     assert not hasattr(tvm, "nd")
 
 
-@pytest.mark.parametrize("name", ["tvm.micro", "tvm.driver.tvmc", "tvm.topi.x86.conv2d"])
+@pytest.mark.parametrize("name", ["tvm.micro", "tvm.driver.tvmc", "tvm.relay.collage"])
 def test_what_is_gone_is_named_with_what_to_use_instead(old_names, name):
     with pytest.raises(LegacyImportError, match=name.split(".")[1]) as error:
         __import__(name)
     assert "nothing stands for it: " in str(error.value)
+
+
+def test_names_of_absent_modules_refuse_when_they_are_used(old_names):
+    scope: dict = {}
+    exec("from tvm.topi.x86.conv2d import schedule_conv2d_nchw", scope)
+    exec("from tvm.relay.prelude import Prelude", scope)
+    exec("from tvm.relay import prelude\nfrom tvm.relay.transform import mixed_precision", scope)
+    assert scope["mixed_precision"].register_mixed_precision_conversion
+    for use in (scope["schedule_conv2d_nchw"], scope["prelude"].Prelude, scope["Prelude"]):
+        with pytest.raises(LegacyImportError, match=r"tvm\.(topi|relay)\..* is gone from TVM"):
+            use()
 
 
 def test_a_module_that_never_was_is_named(old_names):

@@ -100,8 +100,31 @@ def test_a_variable_takes_a_type_or_a_shape_not_both():
 
 
 def test_an_untyped_parameter_is_named():
+    function = relay.Function([relay.var("w")], relay.const(1.0))
     with pytest.raises(RelayTypeError, match="parameter w"):
-        relay.Function([relay.var("w")], relay.const(1.0))
+        relay.build(function, "llvm")
+
+
+def test_a_call_types_the_parameters_of_a_function():
+    w = relay.var("w")
+    function = relay.Function([w], relay.nn.relu(w)).with_attr("Composite", "mine.relu")
+    x = relay.var("x", shape=(2, 3))
+    call = function(x)
+    assert [int(extent) for extent in call.ty.shape] == [2, 3]
+    assert call.op.attrs["Composite"] == "mine.relu"
+    run = relay.create_executor("graph").evaluate(relay.Function([x], call))
+    np.testing.assert_array_equal(run(-np.ones((2, 3), "float32")).numpy(), np.zeros((2, 3)))
+
+
+def test_expressions_over_untyped_variables_get_types_with_their_variable():
+    free = relay.var("free")
+    log = relay.log(free)
+    with pytest.raises(RelayTypeError, match="parameter free has no type"):
+        relay.create_executor("graph").evaluate(relay.add(log, log))
+    x = relay.var("x", shape=(4,))
+    bound = relay.Let(free, x, relay.add(log, log))
+    run = relay.create_executor("graph").evaluate(relay.Function([x], bound))
+    np.testing.assert_allclose(run(np.full(4, np.e, "float32")).numpy(), np.full(4, 2), rtol=1e-6)
 
 
 def test_parameters_are_bound_by_name_and_checked():

@@ -1,15 +1,16 @@
 """Damaged symbol and parameter files: an error of Baton's, or a symbol that is consistent.
 
 As a program it tries as many damaged files as it is told:
-`python -m tests.compiler.symbol.test_damage 100000`.
+`python -m tests.compiler.symbol.test_damage 100000`. Each slice of them has a seed of its own, so
+that a run can be taken up where another one ended.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import pathlib
 import random
-import sys
 from typing import Any
 
 from compiler.errors import BatonError, FrontendError
@@ -18,6 +19,9 @@ from compiler.symbol import Symbol, load_params
 
 COUNT = 1000
 """Mutations per test; each took about a millisecond when this was written."""
+
+SLICE = 500
+"""Files after which the program says how far it is."""
 
 
 def change_bytes(data: bytes, chance: random.Random) -> bytes:
@@ -151,17 +155,33 @@ def test_what_is_left_of_a_damaged_symbol_is_imported_or_refused(oracle):
     assert damage_imports(oracle, 1, COUNT // 5) < COUNT // 5
 
 
-def main(count: int) -> None:
-    """Try `count` damaged files, two thirds of them symbols."""
+KINDS = {
+    "symbols": (damage_symbols, "symbols could be read"),
+    "params": (damage_params, "parameter files could be read"),
+    "imports": (damage_imports, "symbols could be imported"),
+}
+
+
+def main() -> None:
+    """Try damaged files of every kind; says after each slice how to go on from there."""
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("count", type=int, nargs="?", default=100_000, help="files in all")
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**32))
+    parser.add_argument("--kind", choices=KINDS, help="only this third of them")
+    parser.add_argument("--skip", type=int, default=0, help="files of each kind to leave out")
+    given = parser.parse_args()
     folder = pathlib.Path(__file__).parents[2] / "oracle" / "mxnet"
-    seed = random.SystemRandom().randrange(2**32)
-    print(f"seed {seed}")
-    third = count // 3
-    print(f"{damage_symbols(folder, seed, third)} of {third} damaged symbols could be read")
-    print(f"{damage_params(folder, seed, third)} of {third} damaged parameter files could be read")
-    rest = count - 2 * third
-    print(f"{damage_imports(folder, seed, rest)} of {rest} damaged symbols could be imported")
+    for kind in [given.kind] if given.kind else KINDS:
+        damage, text = KINDS[kind]
+        for first in range(given.skip, given.count // 3, SLICE):
+            count = min(SLICE, given.count // 3 - first)
+            found = damage(folder, given.seed + first, count)
+            print(
+                f"{kind} from {first}: {found} of {count} damaged {text} "
+                f"(--seed {given.seed} --kind {kind} --skip {first + count} goes on)",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 100_000)
+    main()

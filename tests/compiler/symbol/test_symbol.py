@@ -165,3 +165,13 @@ def test_a_damaged_symbol_is_one_clear_error(text, message):
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(FrontendError, match=r"nothing\.json"):
         Symbol.load(tmp_path / "nothing.json")
+
+
+def test_a_variable_that_a_subgraph_takes_in_vain_needs_a_shape_of_its_own():
+    body = json.loads(graph_json([variable("a"), variable("b")], [[0, 0, 0]]))
+    call = {"op": "_CachedOp", "name": "call", "inputs": [[0, 0, 0], [1, 0, 0]]}
+    nodes = [variable("data"), variable("unread"), {**call, "subgraphs": [body]}]
+    symbol = Symbol.loads(graph_json(nodes, [[2, 0, 0]]))
+    with pytest.raises(UnknownShapeError, match="'unread'"):
+        symbol.infer_shape(data=(2, 3))
+    assert symbol.infer_shape(data=(2, 3), unread=(5,)) == ([(2, 3), (5,)], [(2, 3)], [])

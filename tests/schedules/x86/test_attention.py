@@ -20,9 +20,9 @@ RNG = np.random.default_rng(0)
 def joined(b, s, t, h, d, c, mask=None, scale=0.3):
     """Heads split off the last axis of (B, S, H * D), as transformers have them."""
     return AttentionWorkload(
-        Heads(Operand((b, s, h, d), (0, 2, 1, 3)), joined=True),
-        Heads(Operand((b, t, h, d), (0, 2, 3, 1)), joined=True),
-        Heads(Operand((b, t, h, c), (0, 2, 1, 3)), joined=True),
+        Heads(Operand((b, s, h, d), (0, 2, 1, 3)), joined=2),
+        Heads(Operand((b, t, h, d), (0, 2, 3, 1)), joined=2),
+        Heads(Operand((b, t, h, c), (0, 2, 1, 3)), joined=2),
         mask,
         scale,
         heads_last=True,

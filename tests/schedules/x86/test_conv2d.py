@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import tvm
+import tvm_ffi
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tvm import te, topi
@@ -144,10 +145,38 @@ def test_depthwise_convolution_takes_asymmetric_padding_and_odd_channels():
     check(w, depthwise.DIRECT)
 
 
+def test_last_tile_of_a_row_has_code_of_its_own_without_guards():
+    w = Conv2dWorkload(1, 16, 17, 17, 48, (1, 1), (1, 1), (0, 0, 0, 0), (1, 1))
+    config = conv2d.direct_fallback(w, TARGETS[0])
+    assert w.out_width % config.val("tile_ow")
+    shapes = ((1, 1, 17, 17, 16), (48 // config.val("oc_block"), 1, 1, 1, 16, 16))
+    data, weight = (te.placeholder(shape) for shape in shapes)
+    out = BY_NAME[conv2d.DIRECT].compute(w, config, data, weight)
+    # Relax has 64-bit indices, and TVM partitions no loop that has them.
+    func = te.create_prim_func([data, weight, out], index_dtype_override="int64")
+    scheduled = rules.schedule(func, TARGETS[0])
+    mod = tvm.IRModule({"main": scheduled.func.with_attr("global_symbol", "main")})
+    lower, _, _ = tvm.tirx.get_tir_pipeline("default")
+    lowered = lower(tvm.tirx.transform.BindTarget(TARGETS[0].with_host(TARGETS[0]))(mod))
+
+    guards = []
+
+    def in_loops(loop, _):
+        tvm_ffi.structural_walk(loop.body, (tvm.tirx.IfThenElse, guards.append))
+
+    for _, func in lowered.functions_items():
+        tvm_ffi.structural_visit(func.body, (tvm.tirx.For, in_loops))
+    assert not guards
+
+
 @pytest.mark.parametrize("target", TARGETS, ids=lambda t: str(t.attrs["mcpu"]))
 @pytest.mark.parametrize("m", [2, 4])
-@pytest.mark.parametrize("channels_outer", [False, True])
-def test_winograd_tiles_cover_outputs_that_they_do_not_divide(target, m, channels_outer):
+@pytest.mark.parametrize(
+    ("channels_outer", "split_columns"), [(False, False), (False, True), (True, False)]
+)
+def test_winograd_tiles_cover_outputs_that_they_do_not_divide(
+    target, m, channels_outer, split_columns
+):
     w = Conv2dWorkload(
         2, 64, 13, 10, 64, (3, 3), (1, 1), (1, 0, 0, 1), (1, 1), constant_weight=True
     )
@@ -159,6 +188,7 @@ def test_winograd_tiles_cover_outputs_that_they_do_not_divide(target, m, channel
         "tile_rows": winograd.option(tile_rows),
         "tile_columns": winograd.option(min(columns, 3)),
         "channels_outer": winograd.option(channels_outer),
+        "split_columns": winograd.option(split_columns),
     }
     check(w, winograd.NAME, target, config=winograd.ConfigEntity(knobs), tolerance=3e-5)
 

@@ -307,6 +307,19 @@ def deformable_conv2d(
     if weight.ty.is_missing():
         size = None if kernel_size is None else integers(kernel_size, 2)
         _infer_weight(weight, data, in_channels, int(groups), channels, size, kernel_layout)
+    if offset.ty.is_missing():
+        taps = permuted(extents(weight), kernel_layout, "OIHW")[2:]
+        batch, _, *image = permuted(extents(data), data_layout, "NCHW")
+        before_after = paddings(padding, 2)
+        result = [
+            (extent + before_after[i] + before_after[i + 2] - dilated * (taps[i] - 1) - 1) // step
+            + 1
+            for i, (extent, dilated, step) in enumerate(
+                zip(image, integers(dilation, 2), integers(strides, 2))
+            )
+        ]
+        moved = [batch, 2 * int(deformable_groups) * taps[0] * taps[1], *result]
+        assign_type(offset, permuted(moved, "NCHW", data_layout), dtype(data))
     if data_layout not in ("NCHW", "NHWC"):
         data, data_layout = convert(data, data_layout, "NCHW"), "NCHW"
     wanted = "OIHW" if data_layout == "NCHW" else "HWIO"

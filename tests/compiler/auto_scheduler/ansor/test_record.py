@@ -52,7 +52,7 @@ def test_a_record_is_written_as_it_was_read(text):
 @pytest.mark.parametrize("text", LINES)
 def test_a_glance_sees_what_reading_does(text):
     record = parse_line(text)
-    assert glance(text) == (record.workload_key, record.target_text, record.cost)
+    assert glance(text.encode()) == (record.workload_key, record.target_text, record.cost)
 
 
 @pytest.mark.parametrize(

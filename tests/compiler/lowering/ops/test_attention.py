@@ -74,6 +74,21 @@ def scale_only(emit, logits):
     return emit(op.multiply(number(SCALE), logits))
 
 
+def stacked(order, axis, split=(B, S, 3, H, D)):
+    """Attention on one tensor (B, S, 3 * H * D) of queries, keys and values."""
+
+    def build(emit, qkv):
+        stack = emit(op.permute_dims(emit(op.reshape(qkv, split)), order))
+        q, k, v = (
+            emit(op.take(stack, relax.const(i, "int64"), axis=axis, mode="clip")) for i in range(3)
+        )
+        logits = emit(op.matmul(q, emit(op.permute_dims(k, [0, 1, 3, 2]))))
+        out = emit(op.matmul(emit(op.nn.softmax(logits)), v))
+        return emit(op.reshape(emit(op.permute_dims(out, [0, 2, 1, 3])), (B, S, H * D)))
+
+    return build
+
+
 QKV = [(B, S, H * D)] * 3
 SPELLINGS = {
     "plain": (transformer(), QKV),
@@ -82,6 +97,10 @@ SPELLINGS = {
     "divided, causal": (transformer(divided), [*QKV, (S, S)]),
     "masked, unscaled": (transformer(unscaled), [*QKV, (B, H, S, S)]),
     "heads apart": (transformer(join=False), QKV),
+    "stacked": (stacked([2, 0, 3, 1, 4], 0), [(B, S, 3 * H * D)]),
+    "stacked in the middle": (stacked([0, 3, 2, 1, 4], 2), [(B, S, 3 * H * D)]),
+    "stacked in front of the last": (stacked([0, 3, 1, 2, 4], -2), [(B, S, 3 * H * D)]),
+    "stacked at the end": (stacked([0, 3, 1, 4, 2], 4), [(B, S, 3 * H * D)]),
     "axis counted from the front": (transformer(axis=3), QKV),
 }
 
@@ -106,6 +125,16 @@ def test_every_spelling_becomes_one_kernel_with_the_same_result(name):
     (separate,), others = run(mod, shapes, ["FuseAttention"])
     assert kernels == ["attention.x86"]
     assert "attention.x86" not in others and len(others) >= 3
+    assert np.abs(fused - separate).max() < 1e-5 * np.abs(separate).max()
+
+
+def test_entries_of_the_last_axis_are_copied_first():
+    shapes = [(B, S, 3 * H * D)]
+    mod = function(stacked([0, 2, 1, 3, 4], 4, (B, S, H, D, 3)), shapes)
+    assert all(found.q.ty.ndim == 4 for found in find_attention(mod["main"]).values())
+    (fused,), kernels = run(mod, shapes)
+    (separate,), _ = run(mod, shapes, ["FuseAttention"])
+    assert "attention.x86" in kernels and len(kernels) > 1
     assert np.abs(fused - separate).max() < 1e-5 * np.abs(separate).max()
 
 

@@ -84,7 +84,7 @@ def run(mod, target, *arrays):
         used.append(scheduled.rule)
         kernel = scheduled.func.with_attr("global_symbol", name)
         mod.update_func(mod.get_global_var(name), kernel)
-    machine = relax.VirtualMachine(link(mod, target), tvm.cpu())
+    machine = relax.VirtualMachine(link(mod, target).executable, tvm.cpu())
     return machine["main"](*map(tvm.runtime.tensor, arrays)).numpy(), used
 
 

@@ -1,0 +1,119 @@
+"""Which records of a task are faster than its untuned kernel, measured again in turn.
+
+The fastest looking of many measurements owes part of its rate to luck.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import tvm
+
+from ...autotvm.confirm import FINALISTS, LEAST_GAIN, undisturbed
+from ...autotvm.measure import release
+from ...errors import RecordError
+from ...lowering.untuned import alone, library_kernels
+from ..record import Record, replay
+from ..task import SearchTask
+from ..workload import ENTRY
+from .candidate import ScheduledModule, device_kind, plain_config
+from .templates import TemplateCandidate
+
+
+@dataclass(frozen=True)
+class Contest:
+    """A task's untuned kernel and its best records.
+
+    Attributes
+    ----------
+    task : SearchTask
+    untuned : Record or None
+        With the time that the contest found; None where it can't be measured.
+    finalists : tuple of Record
+        With such times.
+    """
+
+    task: SearchTask
+    untuned: Record | None
+    finalists: tuple[Record, ...]
+
+    @property
+    def untuned_seconds(self) -> float:
+        """Seconds of a call; infinite where that can't be measured."""
+        return math.inf if self.untuned is None else self.untuned.cost
+
+    @property
+    def winner(self) -> Record | None:
+        """The fastest record, if it clearly beats the untuned kernel."""
+        best = min(self.finalists, key=lambda record: record.cost, default=None)
+        if best is None or not best.cost < self.untuned_seconds * (1 - LEAST_GAIN):
+            return None
+        return best
+
+    @property
+    def best_seconds(self) -> float:
+        """Seconds of a call of what is used."""
+        return self.untuned_seconds if self.winner is None else self.winner.cost
+
+    @property
+    def kind(self) -> str:
+        """What is used: "untuned", a template's name, or "rules"."""
+        if self.winner is None:
+            return "untuned"
+        return "rules" if self.winner.template is None else self.winner.template.task
+
+
+def run_contest(
+    task: SearchTask, records: Sequence[Record], builder: Any, runner: Any, rounds: int
+) -> Contest:
+    """Measure a task's untuned kernel and its best records in turn, `rounds` times."""
+    untuned = next((record for record in records if record.untuned), None)
+    tried = sorted((r for r in records if not r.untuned), key=lambda record: record.cost)
+    finalists = [record for record in tried[:FINALISTS] if math.isfinite(record.cost)]
+    entrants = [*([untuned] if untuned else []), *finalists]
+    if untuned is None or not finalists:
+        return Contest(task, untuned, tuple(finalists))
+    groups = [_candidates(task, record) for record in entrants]
+    flat = [candidate for group in groups for candidate, _ in group]
+    calls = [count for group in groups for _, count in group]
+    builds = builder.build(flat)
+    times: list[list[float]] = [[] for _ in flat]
+    for _ in range(rounds):
+        for taken, result in zip(times, runner.run(flat, builds), strict=True):
+            taken.append(min(result.costs))
+    release(builds)
+    seconds = iter(undisturbed(taken) * count for taken, count in zip(times, calls, strict=True))
+    timed = [
+        replace(record, costs=(sum(next(seconds) for _ in group),), tir=None)
+        if group
+        else replace(record, costs=(), error=1)
+        for record, group in zip(entrants, groups, strict=True)
+    ]
+    return Contest(task, timed[0], tuple(timed[1:]))
+
+
+def _candidates(task: SearchTask, record: Record) -> list[tuple[Any, int]]:
+    """The kernels of a record with their calls; none where it does not apply any more."""
+    target = task.target
+    if record.untuned or record.template is not None:
+        assert task.origin is not None, "only extracted tasks have such records"
+        operators = alone(*task.origin)
+        if record.template is not None:
+            text = str(tvm.ir.save_json(operators))
+            config, device = plain_config(target), device_kind(target)
+            return [(TemplateCandidate(text, config, device, record.template), 1)]
+        return [
+            (_module(kernel.func, target), kernel.calls)
+            for kernel in library_kernels(operators, target)
+        ]
+    try:
+        return [(_module(replay(record, task.func, target), target), 1)]
+    except RecordError:
+        return []
+
+
+def _module(func: Any, target: Any) -> ScheduledModule:
+    return ScheduledModule.of(tvm.IRModule({ENTRY: func.with_attr("global_symbol", ENTRY)}), target)

@@ -1,0 +1,104 @@
+"""Reading a model file of any kind that Baton imports, with its weights."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from compiler.errors import FrontendError
+
+if TYPE_CHECKING:
+    import tvm
+
+_SYMBOL = "-symbol.json"
+
+
+def read_model(
+    path: Path, shapes: Mapping[str, tuple[int, ...]]
+) -> tuple[tvm.IRModule, dict[str, Any]]:
+    """The Relax module of a model file, and its weights by name.
+
+    Parameters
+    ----------
+    path : Path
+        * `NAME-symbol.json`: an MXNet symbol; its weights are `NAME-<epoch>.params` beside it.
+        * `NAME-<epoch>.params`: the same model with the weights of that epoch.
+        * `.relay` or `.txt`: Relay text; `.json`: a module that TVM 0.6 to 0.18 saved. Weights are
+          in a file of the same name with the ending `.params`, if there is one.
+        * anything else: ONNX.
+    shapes : mapping of str to tuple of int
+        Of inputs, where the file leaves them open.
+
+    Raises
+    ------
+    FrontendError
+        A file is missing, damaged or of another kind, or can't be imported.
+    """
+    from compiler import relay
+
+    if path.name.endswith(_SYMBOL) or path.suffix == ".params":
+        return _read_mxnet(path, shapes)
+    if path.suffix not in (".relay", ".txt", ".json"):
+        return relay.frontend.from_onnx(str(path), shape=shapes, freeze_params=False)
+    if shapes:
+        raise FrontendError(
+            f"{path} states the shapes of its inputs; leave out {', '.join(sorted(shapes))}"
+        )
+    text = _text(path)
+    mod = (
+        relay.load_json(text, str(path)) if path.suffix == ".json" else relay.parse(text, str(path))
+    )
+    if "main" not in [gvar.name_hint for gvar in getattr(mod, "get_global_vars", list)()]:
+        raise FrontendError(f"{path} holds no function main, so it is no model")
+    weights = path.with_suffix(".params")
+    return mod, relay.load_param_dict(_bytes(weights)) if weights.is_file() else {}
+
+
+def _read_mxnet(
+    path: Path, shapes: Mapping[str, tuple[int, ...]]
+) -> tuple[tvm.IRModule, dict[str, Any]]:
+    from compiler import relay
+    from compiler.symbol import Symbol, load_params
+    from compiler.symbol.params import split_prefixes
+
+    weights: Path | None = path
+    if path.suffix == ".params":
+        symbol = path.with_name(path.stem.rpartition("-")[0] + _SYMBOL)
+        if not symbol.is_file():
+            raise FrontendError(f"{path} needs the symbol that it belongs to, {symbol}")
+    else:
+        symbol = path
+        stem = path.name.removesuffix(_SYMBOL)
+        found = sorted(each for each in path.parent.iterdir() if _is_of(each, stem))
+        if len(found) > 1:
+            names = ", ".join(each.name for each in found)
+            raise FrontendError(f"{path} has weights of several epochs; name one of {names}")
+        weights = found[0] if found else None
+    values: Any = load_params(weights) if weights else {}
+    if not isinstance(values, Mapping):
+        raise FrontendError(f"{weights} has no names, so it holds no weights of a model")
+    arguments, states = split_prefixes(values)
+    return relay.frontend.from_mxnet(
+        Symbol.load(symbol), dict(shapes), arg_params=arguments, aux_params=states
+    )
+
+
+def _is_of(path: Path, stem: str) -> bool:
+    """Whether a file holds weights of the symbol of that stem: `<stem>-<epoch>.params`."""
+    before, _, epoch = path.stem.rpartition("-")
+    return path.suffix == ".params" and before == stem and epoch.isdecimal()
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise FrontendError(f"can't read {path}: {error.strerror}") from error
+
+
+def _text(path: Path) -> str:
+    try:
+        return _bytes(path).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise FrontendError(f"{path} is no text: byte {error.start} is not UTF-8") from error

@@ -1,0 +1,96 @@
+"""`tvm.ir.structural_equal` and its kin, as they compared Relay's nested expressions.
+
+Names of variables, the order of bindings that do not depend on each other, and dataflow blocks say
+nothing about what an expression computes; two expressions are compared in a form without them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import relax
+
+from ..errors import UntypedVariableError
+from .patches import Patches
+
+_assert_equal = tvm.ir.assert_structural_equal
+
+
+def comparable(node: Any) -> Any:
+    """A module, function or expression in the form in which equal ones are equal objects."""
+    from ..relay.expr import value_of
+    from ..relay.nest import function_of
+
+    if isinstance(node, tvm.IRModule):
+        functions = {
+            gvar: _function(each, str(gvar.name_hint)) if isinstance(each, relax.Function) else each
+            for gvar, each in node.functions_items()
+        }
+        return tvm.IRModule(functions, attrs=node.attrs, global_infos=node.global_infos)
+    if isinstance(node, relax.Function):
+        return _function(node, "main")
+    if isinstance(node, relax.SeqExpr):
+        node = value_of(node)
+    composite = (relax.Call, relax.Tuple, relax.TupleGetItem, relax.If, relax.SeqExpr)
+    if isinstance(node, composite):
+        try:
+            return function_of([], node)
+        except UntypedVariableError:
+            return node
+    return node
+
+
+def _function(function: relax.Function, name: str) -> relax.Function:
+    from ..relay.nest import function_of, nested
+
+    attrs = dict((function.attrs or {}).items())
+    if attrs.get("global_symbol") == name:  # Relay's functions did not hold their own name
+        del attrs["global_symbol"]
+    return function_of(function.params, nested(function), attrs or None)
+
+
+def structural_equal(lhs: Any, rhs: Any, map_free_vars: bool = False) -> bool:
+    """Whether two objects are the same but for the names of their variables."""
+    return bool(tvm_ffi.structural_equal(comparable(lhs), comparable(rhs), map_free_vars))
+
+
+def assert_structural_equal(lhs: Any, rhs: Any, map_free_vars: bool = False) -> None:
+    """Raises ValueError, which shows the first difference, unless `structural_equal`."""
+    _assert_equal(comparable(lhs), comparable(rhs), map_free_vars)
+
+
+def structural_hash(node: Any, map_free_vars: bool = False) -> int:
+    """A hash that is the same for objects that are `structural_equal`."""
+    return int(tvm_ffi.structural_hash(comparable(node), map_free_vars))
+
+
+def types_equal(lhs: Any, rhs: Any) -> bool:
+    """Whether two types are equal; extents that are only known at run time count as equal."""
+    if isinstance(lhs, relax.TupleType) and isinstance(rhs, relax.TupleType):
+        return len(lhs.fields) == len(rhs.fields) and all(map(types_equal, lhs.fields, rhs.fields))
+    if not isinstance(lhs, relax.TensorType) or not isinstance(rhs, relax.TensorType):
+        return bool(tvm_ffi.structural_equal(lhs, rhs))
+    if str(lhs.dtype) != str(rhs.dtype) or lhs.ndim != rhs.ndim:
+        return False
+    if lhs.shape is None or rhs.shape is None:
+        return lhs.shape is None and rhs.shape is None
+    return all(map(_extents_equal, lhs.shape.values, rhs.shape.values))
+
+
+def _extents_equal(lhs: Any, rhs: Any) -> bool:
+    from ..relay.ty import is_any
+
+    if is_any(lhs) or is_any(rhs):
+        return is_any(lhs) and is_any(rhs)
+    return bool(tvm.sym.Analyzer().can_prove_equal(lhs, rhs))
+
+
+def patch(patches: Patches) -> None:
+    """Let `tvm.ir` compare as it did."""
+    patches.set(tvm.ir, "assert_structural_equal", assert_structural_equal)
+    patches.set(tvm.ir, "structural_equal", structural_equal)
+    patches.set(tvm.ir, "structural_hash", structural_hash)
+    for owner in (tvm.ir.Type, relax.TensorType, relax.TupleType):
+        patches.set(owner, "__eq__", types_equal)

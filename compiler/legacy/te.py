@@ -1,0 +1,139 @@
+"""`tvm.te`, `tvm.lower` and `tvm.build` of TVM 0.18, where schedules of tensor expressions were."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tvm
+import tvm.driver.build_module
+from tvm import te
+
+from .patches import Patches
+from .relax_names import DType
+
+# What `tvm.te` had, and the module that has it now; loaded when a script first names it.
+_TE = {
+    "Schedule": "compiler.te",
+    "Stage": "compiler.te",
+    "TensorIntrin": "compiler.te",
+    "create_schedule": "compiler.te",
+    "decl_tensor_intrin": "compiler.te",
+    "schedule": "compiler.te",
+}
+_new_dtype = te.Tensor.dtype.fget
+_new_dtype_of_var = tvm.ir.Var.dtype.fget
+_DEVICE_CODE = "\n// baton device code: "
+_new_build = tvm.build
+_new_scan = te.scan
+
+
+def patch(patches: Patches) -> None:
+    """Let `tvm.te` have schedules, and `tvm.lower` and `tvm.build` take them."""
+    patches.set(te, "__getattr__", _of_te)
+    patches.set(te, "scan", _scan)
+    patches.add(tvm.driver.build_module, "schedule_to_module", _schedule_to_module)
+    for owner in (tvm, tvm.driver):
+        patches.set(owner, "build", build)
+        patches.add(owner, "lower", lower)
+    patches.set(te.Tensor, "dtype", property(lambda self: DType(str(_new_dtype(self)))))
+    patches.set(te.Tensor, "expr_ty", _new_dtype)
+    patches.add(tvm.ir.Expr, "dtype", property(_dtype_of_scalar))
+    patches.set(tvm.ir.Var, "dtype", property(_dtype_of_var))
+    patches.add(tvm.ir.Var, "name_hint", property(lambda self: str(self.name)))
+    module = tvm.runtime.Module
+    patches.add(module, "imported_modules", property(lambda self: list(self.imports)))
+    patches.add(module, "get_source", _source)
+    patches.add(module, "type_key", property(lambda self: self.kind))
+    patches.add(module, "save", lambda self, path, fmt="": self.write_to_file(path, fmt))
+
+
+def _of_te(name: str) -> Any:
+    if name not in _TE:
+        raise AttributeError(f"module 'tvm.te' has no attribute {name!r}")
+    return getattr(importlib.import_module(_TE[name]), name)
+
+
+def _scan(init: Any, update: Any, *args: Any, **kwargs: Any) -> Any:
+    """`te.scan`, where a number in the start's shape takes the type of the update's extent."""
+    last = update[0] if isinstance(update, (list, tuple)) else update
+    dtype = str(last.shape[0].ty.dtype)
+    if isinstance(init, (list, tuple)):
+        return _new_scan([_with_steps(t, dtype) for t in init], update, *args, **kwargs)
+    return _new_scan(_with_steps(init, dtype), update, *args, **kwargs)
+
+
+def _with_steps(tensor: Any, dtype: str) -> Any:
+    """A computation whose first axis has an extent of type `dtype`."""
+    from ..te.dataflow import compute_op, substitute
+
+    op = tensor.op
+    if not isinstance(op, te.ComputeOp) or str(op.axis[0].var.ty.dtype) == dtype:
+        return tensor
+    old = op.axis[0]
+    extent = tvm.tirx.const(int(old.dom.extent), dtype)
+    first = tvm.tirx.IterVar(tvm.ir.Range(tvm.tirx.const(0, dtype), extent), old.var.name, 0)
+    body = [substitute(value, {old.var: first.var}) for value in op.body]
+    new = compute_op(str(op.name), [first, *op.axis[1:]], body, op)
+    return new.output(int(tensor.value_index))
+
+
+def _schedule_to_module(
+    sch: Any,
+    args: Sequence[Any] | None = None,
+    name: str = "main",
+    binds: Mapping[Any, Any] | None = None,
+) -> Any:
+    """A module with the loops of a schedule, as they are before any pass."""
+    from ..te.lowering import schedule_to_function
+
+    return tvm.IRModule({name: schedule_to_function(sch, args or [], name, binds)})
+
+
+def _dtype_of_scalar(expr: Any) -> DType:
+    if not isinstance(expr.ty, tvm.ir.PrimType):
+        raise AttributeError(f"{type(expr).__name__!r} object has no attribute 'dtype'")
+    return DType(str(expr.ty.dtype))
+
+
+def _dtype_of_var(var: Any) -> Any:
+    is_scalar = isinstance(var.ty, tvm.ir.PrimType)
+    return _dtype_of_scalar(var) if is_scalar else _new_dtype_of_var(var)
+
+
+def _source(module: Any, fmt: str = "") -> str:
+    """The module's source, without the device code that Baton appends to it."""
+    return str(module.inspect_source(fmt)).partition(_DEVICE_CODE)[0]
+
+
+def lower(
+    inp: Any,
+    args: Sequence[Any] | None = None,
+    name: str = "main",
+    binds: Mapping[Any, Any] | None = None,
+    simple_mode: bool = False,
+) -> Any:
+    """`tvm.lower`: see `compiler.te.lower`."""
+    from ..te.driver import lower
+
+    return lower(inp, args, name, binds, simple_mode)
+
+
+def build(
+    inputs: Any = None,
+    args: Sequence[Any] | None = None,
+    target: Any = None,
+    target_host: Any = None,
+    runtime: Any = None,
+    name: str | None = "default_function",
+    binds: Mapping[Any, Any] | None = None,
+    **of_today: Any,
+) -> Any:
+    """`tvm.build`: see `compiler.te.build`; calls of today's form go to today's function."""
+    if of_today:
+        mod = of_today.pop("mod", inputs)
+        return _new_build(mod, target, **of_today)
+    from ..te.driver import build
+
+    return build(inputs, args, target, target_host, runtime, name, binds)

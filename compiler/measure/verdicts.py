@@ -1,0 +1,163 @@
+"""Which of two libraries of one operator is faster on this machine, measured once and kept.
+
+Both are built and timed in turn in a process of their own. Verdicts are kept in
+$XDG_CACHE_HOME/baton/contests.jsonl, one JSON object a line.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import statistics
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import RecordError
+from .log_file import append_lines
+
+logger = logging.getLogger("baton.measure")
+
+ROUNDS = 15  # each times both libraries once
+TIMEOUT_SECONDS = 300.0
+_ROOT = Path(__file__).resolve().parents[2]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Median seconds of one run of the operator, with the logged schedule and without the log."""
+
+    logged_seconds: float
+    own_seconds: float
+
+    @property
+    def log_wins(self) -> bool:
+        return self.logged_seconds <= self.own_seconds
+
+    def __str__(self) -> str:
+        return f"{self.logged_seconds * 1e6:.1f} us, {self.own_seconds * 1e6:.1f} us without"
+
+
+def key_of(*parts: str) -> str:
+    """Key of a verdict: of what was measured, the CPU, and the versions of Baton and TVM."""
+    import tvm
+    from tvm.target import codegen
+
+    from .. import __version__
+
+    machine = [str(codegen.llvm_get_system_cpu()), str(__version__), str(tvm.__version__)]
+    text = "\n".join([*parts, *machine])
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def kept(key: str) -> Verdict | None:
+    """The verdict that this machine keeps; None if it never measured it."""
+    return _read_kept().get(key) if _kept_file().exists() else None
+
+
+def keep(key: str, verdict: Verdict) -> None:
+    """Keep a verdict for later processes."""
+    try:
+        append_lines(_kept_file(), [json.dumps({"key": key, **asdict(verdict)})])
+    except RecordError as error:
+        logger.warning("%s; the operator will be measured again", error)
+
+
+def content_digest() -> str:
+    """Changes with what `kept` may answer."""
+    try:
+        return hashlib.sha256(_kept_file().read_bytes()).hexdigest()
+    except OSError:
+        return ""
+
+
+def measure_elsewhere(module: str, request: Mapping[str, Any], name: str) -> Verdict | None:
+    """Run a module in a new process, whose crash is no crash of the build.
+
+    Parameters
+    ----------
+    module : str
+        Reads a request from stdin, and prints a verdict; see `answer`.
+    request : mapping
+        Plain JSON.
+    name : str
+        Of the operator, for warnings.
+
+    Returns
+    -------
+    None where this machine can't run the operator.
+    """
+    path = os.pathsep.join([str(_ROOT), os.environ.get("PYTHONPATH", "")])
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", module],
+            input=json.dumps(request),
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_SECONDS,
+            env={**os.environ, "PYTHONPATH": path, "TOPHUB_LOCATION": "NONE"},
+        )
+    except subprocess.TimeoutExpired:
+        logger.warning("%s: not measured in %.0f s; the log's record stays", name, TIMEOUT_SECONDS)
+        return None
+    if done.returncode != 0:
+        reason = done.stderr.strip().splitlines()[-1:] or [f"exit status {done.returncode}"]
+        logger.warning("%s: not measured (%s); the log's record stays", name, reason[0])
+        return None
+    return Verdict(**json.loads(done.stdout.splitlines()[-1]))
+
+
+def answer(verdict: Verdict) -> None:
+    """Print a verdict as `measure_elsewhere` reads it."""
+    print(json.dumps(asdict(verdict)))
+
+
+def time_in_turn(libraries: Sequence[Any], inputs: Mapping[str, Any], kind: str) -> Verdict:
+    """Time two libraries of the same inputs, the logged one first.
+
+    Raises
+    ------
+    RecordError
+        There is no such device.
+    """
+    import tvm
+
+    from ..runtime import graph_executor
+
+    device = tvm.device("cuda" if kind == "cuda" else "cpu")
+    if not device.exist:
+        raise RecordError("this machine has no device to run it")
+    modules, seconds = [], [[], []]  # type: ignore[var-annotated]
+    for library in libraries:
+        module = graph_executor.GraphModule(library["default"](device))
+        module.set_input(inputs)
+        module.run()
+        modules.append(module)
+    for _ in range(ROUNDS):
+        for module, taken in zip(modules, seconds, strict=True):
+            timed = module.benchmark(device, repeat=3, number=1, min_repeat_ms=2)
+            taken.append(statistics.median(timed.results))
+    return Verdict(*(statistics.median(taken) for taken in seconds))
+
+
+def _kept_file() -> Path:
+    root = os.environ.get("XDG_CACHE_HOME")
+    return (Path(root) if root else Path.home() / ".cache") / "baton" / "contests.jsonl"
+
+
+def _read_kept() -> Mapping[str, Verdict]:
+    """Every readable line; what is damaged is measured again."""
+    found = {}
+    with open(_kept_file(), encoding="utf-8", errors="replace") as lines:
+        for line in lines:
+            try:
+                row = json.loads(line)
+                found[row["key"]] = Verdict(float(row["logged_seconds"]), float(row["own_seconds"]))
+            except (ValueError, KeyError, TypeError):
+                continue
+    return found

@@ -1,0 +1,345 @@
+"""`from_pytorch`: a TorchScript module or an exported program becomes a Relax module."""
+
+from __future__ import annotations
+
+import inspect
+import tempfile
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import tvm
+
+from compiler.errors import (
+    BatonError,
+    FrontendError,
+    UnknownShapeError,
+    UnsupportedOperatorError,
+)
+
+if TYPE_CHECKING:
+    import onnx
+    import torch
+
+_DTYPES = {
+    "byte": "uint8",
+    "char": "int8",
+    "short": "int16",
+    "int": "int32",
+    "long": "int64",
+    "half": "float16",
+    "float": "float32",
+    "double": "float64",
+}
+
+
+def from_pytorch(
+    script_module: Any,
+    input_infos: Sequence[tuple[str, Any]] | None = None,
+    custom_convert_map: Mapping[str, Callable[..., Any]] | None = None,
+    default_dtype: str = "float32",
+    use_parser_friendly_name: bool = False,
+    keep_quantized_weight: bool = False,
+    export_renamed_c_graph_path: str | None = None,
+    preserve_pytorch_scopes: bool = False,
+) -> tuple[tvm.IRModule, dict[str, tvm.runtime.Tensor]]:
+    """Import a PyTorch program as a Relax module.
+
+    The program is replayed operator by operator under PyTorch's ONNX exporter, and what that
+    records is imported as `from_onnx` does. Branches and loops that depend on shapes and
+    constants are decided while importing; one that depends on the values of tensors takes the
+    way it takes for zeros.
+
+    Parameters
+    ----------
+    script_module : torch.jit.ScriptModule, torch.jit.ScriptFunction or ExportedProgram
+        Traced, scripted, loaded with `torch.jit.load`, or of `torch.export.export`.
+    input_infos : list of (str, shape) or (str, (shape, dtype))
+        Names, shapes and dtypes of the inputs, in order. For an argument that is a tuple or a
+        list of tensors, a tuple or a list of shapes; its tensors are inputs `name_0`, `name_1`...
+        An exported program knows its own, so that it needs none.
+    custom_convert_map : dict of str to callable, optional
+        Operator name ("aten::relu", "my::operator") to a function of the operands, expressions
+        and Python values, and their dtypes, which returns an expression of Relay or Relax.
+    default_dtype : str
+        Of inputs that neither the program nor `input_infos` gives one.
+    use_parser_friendly_name : bool
+        Parameters are named "layer_weight" instead of "layer.weight".
+    keep_quantized_weight : bool
+        Accepted; quantised weights are imported as the exporter stores them either way.
+    export_renamed_c_graph_path : str, optional
+        File to write the TorchScript graph to, with all its calls inlined.
+    preserve_pytorch_scopes : bool
+        Accepted; expressions are named by their operators.
+
+    Returns
+    -------
+    mod : tvm.IRModule
+        One function, `main`: the inputs in their order, then the weights. Nested results are
+        one flat tuple.
+    params : dict of str to tvm.runtime.Tensor
+        The weights, by their names in the module's `state_dict`.
+
+    Raises
+    ------
+    FrontendError
+        PyTorch is missing, the inputs do not fit the program, or running it fails.
+    UnsupportedOperatorError
+        An operator can't be imported; it may be given in `custom_convert_map`.
+    """
+    try:
+        import torch
+    except ImportError as error:
+        raise FrontendError("from_pytorch needs PyTorch: pip install 'baton-tvm[torch]'") from error
+    from .onnx import import_model
+    from .pytorch_call import Caller
+
+    call = Caller(custom_convert_map or {})
+    if isinstance(script_module, (torch.jit.ScriptModule, torch.jit.ScriptFunction)):
+        replay, names, examples = _of_script(script_module, input_infos, call, default_dtype)
+        if export_renamed_c_graph_path is not None:
+            Path(export_renamed_c_graph_path).write_text(str(replay.run.graph))
+    elif isinstance(script_module, torch.export.ExportedProgram):
+        replay, names, examples = _of_program(script_module, input_infos, call)
+    else:
+        raise FrontendError(
+            f"from_pytorch takes a traced or scripted module or an exported program, not "
+            f"{type(script_module).__name__}; make one with torch.jit.trace(module, examples)"
+        )
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.onnx"
+        _export(replay, examples, names, path)
+        model = _with_own_names(path, "_" if use_parser_friendly_name else ".")
+    return import_model(model, {}, {}, None, False, call.converters())
+
+
+def _of_script(
+    script: Any, infos: Sequence[tuple[str, Any]] | None, call: Any, default_dtype: str
+) -> tuple[Any, list[str], list[torch.Tensor]]:
+    """A replay of TorchScript, and names and examples of its tensors."""
+    import torch
+    from torch.utils import _pytree
+
+    from .pytorch_replay import Replay, ScriptInterpreter
+
+    run = ScriptInterpreter(script, call)
+    given = infos or ()
+    left_out = run.declared[len(given) :]
+    if len(given) > len(run.arguments) or not all(
+        argument.has_default_value() for argument in left_out
+    ):
+        raise FrontendError(
+            f"the TorchScript program has {len(run.arguments)} inputs, but input_infos names "
+            f"{len(given)}; pass a list of (name, shape), one for each"
+        )
+    names: list[str] = []
+    arguments: list[Any] = []
+    for info, argument in zip(given, run.arguments):
+        name, shape, dtype = _read_info(info)
+        arguments.append(_example(name, shape, dtype, argument.type(), default_dtype, names))
+    arguments += [argument.default_value for argument in left_out]
+    leaves, structure = _pytree.tree_flatten(tuple(arguments))
+    holder = script if isinstance(script, torch.nn.Module) else torch.nn.Module()
+    return Replay(holder, run, structure), names, leaves
+
+
+def _of_program(
+    program: torch.export.ExportedProgram, infos: Sequence[tuple[str, Any]] | None, call: Any
+) -> tuple[Any, list[str], list[torch.Tensor]]:
+    """A replay of an exported program, and names and examples of its tensors."""
+    import torch
+    from torch.utils import _pytree
+
+    from .pytorch_replay import ProgramInterpreter, Replay
+
+    known = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
+    slots = [
+        (spec.arg, known.get(getattr(spec.arg, "name", "")))
+        for spec in program.graph_signature.input_specs
+        if spec.kind.name == "USER_INPUT"
+    ]
+    tensors = [
+        (str(argument.name), node.meta["val"])
+        for argument, node in slots
+        if node is not None and isinstance(node.meta.get("val"), torch.Tensor)
+    ]
+    if infos is not None and len(infos) != len(tensors):
+        raise FrontendError(
+            f"the exported program has {len(tensors)} inputs ({', '.join(n for n, _ in tensors)}), "
+            f"but input_infos has {len(infos)}"
+        )
+    names, examples = [], []
+    for index, (own_name, value) in enumerate(tensors):
+        name, shape, _ = _read_info(infos[index]) if infos else (own_name, None, None)
+        names.append(name)
+        examples.append(torch.zeros(_extents(name, value, shape), dtype=value.dtype))
+    module = program.module()
+    interpreter = ProgramInterpreter(module, call)
+    is_tensor = [node is not None and node.name in dict(tensors) for _, node in slots]
+    constants = [getattr(argument, "value", None) for argument, _ in slots]
+
+    def run(*leaves: torch.Tensor) -> Any:
+        rest = iter(leaves)
+        return interpreter.run(
+            *(next(rest) if tensor else value for tensor, value in zip(is_tensor, constants))
+        )
+
+    return Replay(module, run, _pytree.tree_flatten(tuple(examples))[1]), names, examples
+
+
+def _extents(name: str, value: torch.Tensor, given: Any) -> tuple[int, ...]:
+    """Extents of an input of an exported program, some of which only `given` may know."""
+    declared = [extent if isinstance(extent, int) else None for extent in value.shape]
+    if given is None:
+        if None in declared:
+            raise UnknownShapeError(
+                f"input {name!r} of shape {tuple(value.shape)} has dimensions that the exported "
+                "program leaves open; pass input_infos=[(name, shape), ...]"
+            )
+        return tuple(int(extent) for extent in value.shape)
+    shape = tuple(int(extent) for extent in given)
+    fits = len(shape) == len(declared) and all(
+        known in (None, extent) for known, extent in zip(declared, shape)
+    )
+    if not fits:
+        raise FrontendError(
+            f"input_infos gives input {name!r} the shape {shape}; it was exported for "
+            f"{tuple(value.shape)}"
+        )
+    return shape
+
+
+def _read_info(info: Any) -> tuple[str, Any, str | None]:
+    """Name, shape and dtype of one of `input_infos`."""
+    if not isinstance(info, (tuple, list)) or len(info) != 2 or not isinstance(info[0], str):
+        raise FrontendError(
+            f"input_infos has {info!r}; each is (name, shape) or (name, (shape, dtype))"
+        )
+    name, shape = info
+    last = shape[-1] if isinstance(shape, (tuple, list)) and len(shape) == 2 else None
+    if last is not None and (isinstance(last, str) or type(last).__name__ == "dtype"):
+        return name, shape[0], str(last)
+    return name, shape, None
+
+
+def _example(
+    name: str, shape: Any, dtype: str | None, declared: Any, default: str, names: list[str]
+) -> Any:
+    """Zeros for one argument, a tensor or a tuple or list of them; adds to `names`."""
+    import torch
+
+    if declared.kind() == "OptionalType":
+        declared = declared.getElementType()
+    if declared.kind() in ("TupleType", "ListType"):
+        types = declared.elements() if declared.kind() == "TupleType" else None
+        if not isinstance(shape, (tuple, list)) or (types and len(types) != len(shape)):
+            raise FrontendError(f"input {name!r} is {declared}; pass one shape for each tensor")
+        fields = [
+            _example(
+                f"{name}_{index}",
+                field,
+                dtype,
+                types[index] if types else declared.getElementType(),
+                default,
+                names,
+            )
+            for index, field in enumerate(shape)
+        ]
+        return tuple(fields) if types else fields
+    if declared.kind() != "TensorType":
+        raise UnsupportedOperatorError(
+            f"input {name!r} is {declared}; only tensors and tuples and lists of them are inputs"
+        )
+    try:
+        extents = tuple(int(extent) for extent in shape)
+    except (TypeError, ValueError) as error:
+        raise FrontendError(f"input {name!r}: {shape!r} is no shape of integers") from error
+    sizes = declared.sizes()
+    if (declared.dim() is not None and declared.dim() != len(extents)) or (
+        sizes is not None and tuple(sizes) != extents
+    ):
+        raise FrontendError(
+            f"input_infos gives input {name!r} the shape {extents}; it was traced for "
+            f"{tuple(sizes) if sizes is not None else f'{declared.dim()} dimensions'}"
+        )
+    names.append(name)
+    wanted = declared.scalarType() or dtype or default
+    return torch.zeros(extents, dtype=_torch_dtype(name, wanted))
+
+
+def _torch_dtype(name: str, dtype: str) -> torch.dtype:
+    import torch
+
+    plain = str(dtype).removeprefix("torch.").lower()
+    found = getattr(torch, _DTYPES.get(plain, plain), None)
+    if not isinstance(found, torch.dtype):
+        raise FrontendError(f"input {name!r} has the dtype {dtype!r}, which PyTorch does not know")
+    return found
+
+
+def _export(replay: Any, examples: list[torch.Tensor], names: list[str], path: Path) -> None:
+    import torch
+
+    from .pytorch_call import OPSET
+
+    # PyTorch 2.9 made another exporter the default, which takes no TorchScript.
+    parameters = inspect.signature(torch.onnx.export).parameters
+    exporter: dict[str, Any] = {"dynamo": False} if "dynamo" in parameters else {}
+    try:
+        with warnings.catch_warnings():
+            # Extents become constants, which is what a module of static shapes wants.
+            warnings.simplefilter("ignore")
+            torch.onnx.export(
+                replay,
+                tuple(examples),
+                str(path),
+                input_names=names,
+                opset_version=OPSET,
+                # Weights stay as they are, and batch norms operators.
+                do_constant_folding=False,
+                training=torch.onnx.TrainingMode.PRESERVE,
+                **exporter,
+            )
+    except BatonError:
+        raise
+    except torch.onnx.errors.OnnxExporterError as error:
+        raise UnsupportedOperatorError(
+            f"the PyTorch program can't be imported: {_first_line(error)}; an operator that is "
+            "unknown can be given in custom_convert_map"
+        ) from error
+    except Exception as error:
+        # Running a program for inputs that it was not made for fails in any of PyTorch's ways.
+        raise FrontendError(
+            f"the PyTorch program can't be replayed for {_shown(names, examples)}: "
+            f"{type(error).__name__}: {_first_line(error)}"
+        ) from error
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+def _shown(names: Sequence[str], examples: Sequence[torch.Tensor]) -> str:
+    return ", ".join(f"{name}: {tuple(value.shape)}" for name, value in zip(names, examples))
+
+
+def _with_own_names(path: Path, separator: str) -> onnx.ModelProto:
+    """The exported model, its weights named as in the program."""
+    import onnx
+
+    from .pytorch_replay import Replay
+
+    model = onnx.load(str(path))
+    names = {
+        tensor.name: tensor.name.removeprefix(Replay.PREFIX).replace(".", separator)
+        for tensor in model.graph.initializer
+        if tensor.name.startswith(Replay.PREFIX)
+    }
+    for tensor in model.graph.initializer:
+        tensor.name = names.get(tensor.name, tensor.name)
+    for node in model.graph.node:
+        for index, name in enumerate(node.input):
+            if name in names:
+                node.input[index] = names[name]
+    return model

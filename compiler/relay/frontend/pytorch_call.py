@@ -1,0 +1,242 @@
+"""Calls of PyTorch operators during an export: as they are, decomposed, or left to the caller."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch._decomp import decomposition_table
+from torch.utils import _pytree
+
+from compiler.errors import FrontendError
+
+from .onnx_node import Node
+
+OPSET = 17
+"""The operator set of the export: the first with LayerNormalization."""
+
+DOMAIN, CUSTOM = "baton.torch", "Custom"
+
+
+class Caller:
+    """Calls operators so that what the export records can be imported.
+
+    An operator of `custom` is recorded as one node, for the caller's converter. One that
+    PyTorch's ONNX exporter does not know is called as its decomposition into others that it
+    does; the rest is called as it is.
+
+    Parameters
+    ----------
+    custom : mapping of str to callable
+        Operator name, "aten::relu", to a converter `(inputs, input_types) -> expression`.
+    """
+
+    def __init__(self, custom: Mapping[str, Callable[..., Any]]) -> None:
+        self._custom = dict(custom)
+        self._calls: list[_CustomCall] = []
+        self._known = _known_to_exporter()
+
+    def __call__(self, op: torch._ops.OpOverload, args: Sequence[Any], kwargs: Any) -> Any:
+        name = op._schema.name
+        if name in self._custom:
+            call = _CustomCall(name, self._custom[name], op, args, kwargs)
+            self._calls.append(call)
+            return _RecordCustom.apply(call, len(self._calls) - 1, *call.tensors)
+        if name in _REWRITTEN:
+            return _REWRITTEN[name](op, args, kwargs)
+        if not self._known(name):
+            decomposed = op.decompose(*args, **kwargs)
+            if decomposed is not NotImplemented:
+                return decomposed
+            if op in decomposition_table:
+                return decomposition_table[op](*args, **kwargs)
+        return op(*args, **kwargs)
+
+    def converters(self) -> dict[tuple[str, str], Callable[[Node], Any]]:
+        """The converter of the nodes that stand for custom operators."""
+        if not self._calls:
+            return {}
+        return {(DOMAIN, CUSTOM): lambda node: self._calls[node.attr("index")].convert(node)}
+
+
+def _known_to_exporter() -> Callable[[str], bool]:
+    try:
+        from torch.onnx._internal.torchscript_exporter import registration
+    except ImportError:  # before PyTorch 2.9
+        from torch.onnx._internal import registration
+    return lambda name: (
+        "::" in name
+        and (
+            not name.startswith("aten::")
+            or registration.registry.is_registered_op(name.removesuffix("_"), OPSET)
+            or registration.registry.is_registered_op(name, OPSET)
+        )
+    )
+
+
+class _CustomCall:
+    """One call of an operator that has a converter of the caller's own."""
+
+    def __init__(
+        self, name: str, convert: Callable[..., Any], op: Any, args: Sequence[Any], kwargs: Any
+    ) -> None:
+        self.name = name
+        self._convert = convert
+        self._op = op
+        declared = op._schema.arguments
+        values = list(args) + [
+            kwargs.get(argument.name, argument.default_value) for argument in declared[len(args) :]
+        ]
+        self._leaves, self._structure = _pytree.tree_flatten((values, {}))
+        self._count = len(declared)
+        self._positional = [not argument.kwarg_only for argument in declared]
+        self._names = [argument.name for argument in declared]
+        self.tensors = [leaf for leaf in self._leaves if isinstance(leaf, torch.Tensor)]
+
+    def run(self, tensors: Sequence[torch.Tensor]) -> Any:
+        """The operator's own result."""
+        values = self._arguments(tensors)
+        split = self._positional.index(False) if False in self._positional else self._count
+        return self._op(*values[:split], **dict(zip(self._names[split:], values[split:])))
+
+    def convert(self, node: Node) -> Any:
+        """What the caller's converter makes of the operands."""
+        operands = self._arguments([node[i] for i in range(len(self.tensors))])
+        types = [_type_name(value) for value in self._arguments(self.tensors)]
+        result = self._convert(operands, types)
+        return result.astuple() if hasattr(result, "astuple") else result
+
+    def _arguments(self, tensors: Sequence[Any]) -> list[Any]:
+        rest = iter(tensors)
+        leaves = [next(rest) if isinstance(leaf, torch.Tensor) else leaf for leaf in self._leaves]
+        return _pytree.tree_unflatten(leaves, self._structure)[0]
+
+
+class _RecordCustom(torch.autograd.Function):
+    """Runs a custom call; the export sees one node."""
+
+    @staticmethod
+    def forward(ctx: Any, call: _CustomCall, index: int, *tensors: torch.Tensor) -> Any:
+        result = call.run(tensors)
+        if isinstance(result, (list, tuple)) and not all(
+            isinstance(item, torch.Tensor) for item in result
+        ):
+            raise FrontendError(f"the custom operator {call.name} returns more than tensors")
+        return tuple(result) if isinstance(result, list) else result
+
+    @staticmethod
+    def symbolic(g: Any, call: _CustomCall, index: int, *tensors: Any) -> Any:
+        result = call.run([torch.empty_like(tensor) for tensor in call.tensors])
+        results = [result] if isinstance(result, torch.Tensor) else list(result)
+        made = g.op(f"{DOMAIN}::{CUSTOM}", *tensors, index_i=index, outputs=len(results))
+        made = [made] if len(results) == 1 else list(made)
+        for value, example in zip(made, results):
+            value.setType(torch._C.TensorType.create_from_tensor(example))
+        return made[0] if isinstance(result, torch.Tensor) else tuple(made)
+
+
+def _type_name(value: Any) -> str:
+    if isinstance(value, torch.Tensor):
+        return str(value.dtype).removeprefix("torch.")
+    if isinstance(value, bool):
+        return "bool"
+    if isinstance(value, (int, float)):
+        return "int32" if isinstance(value, int) else "float32"
+    return "ListType" if isinstance(value, (list, tuple)) else "UnsupportedType"
+
+
+def _scatter(op: Any, args: Sequence[Any], kwargs: Any) -> Any:
+    """ONNX wants as many updates as indices; PyTorch uses the first of more."""
+    data, dim, index, source, *rest = args
+    if isinstance(source, torch.Tensor) and source.dim() == index.dim():
+        for axis, extent in enumerate(index.shape):
+            source = source.narrow(axis, 0, extent)
+    return op(data, dim, index, source, *rest, **kwargs)
+
+
+def _adaptive_average(op: Any, args: Sequence[Any], kwargs: Any) -> Any:
+    """Windows of different sizes, which ONNX has no pooling for, as products with the means."""
+    data, sizes = args
+    extents = data.shape[-len(sizes) :]
+    if all(extent % size == 0 for extent, size in zip(extents, sizes)):
+        return op(*args, **kwargs)
+    for offset, (extent, size) in enumerate(zip(extents, sizes)):
+        columns = []
+        for index in range(size):
+            start, stop = index * extent // size, -(-(index + 1) * extent // size)
+            inside = [1.0 / (stop - start)] * (stop - start)
+            columns.append([0.0] * start + inside + [0.0] * (extent - stop))
+        means = torch.tensor(columns, dtype=data.dtype).T
+        axis = offset - len(sizes)
+        data = torch.matmul(data.transpose(axis, -1), means).transpose(axis, -1)
+    return data
+
+
+def _floor_divide(op: Any, args: Sequence[Any], kwargs: Any) -> Any:
+    """The exporter truncates a quotient whose divisor is a number."""
+    data, divisor = args
+    floating = [
+        value.is_floating_point() if isinstance(value, torch.Tensor) else isinstance(value, float)
+        for value in args
+    ]
+    return torch.floor(data / divisor) if any(floating) else op(*args, **kwargs)
+
+
+def _channel_shuffle(_op: Any, args: Sequence[Any], _kwargs: Any) -> Any:
+    """Channels in groups, read across the groups."""
+    data, groups = args
+    batch, channels, *rest = data.shape
+    grouped = data.reshape(batch, groups, channels // groups, *rest)
+    return grouped.transpose(1, 2).reshape(batch, channels, *rest)
+
+
+def _batch_norm(_op: Any, args: Sequence[Any], _kwargs: Any) -> Any:
+    """Batch norm of inference; an exported program's also returns what training would keep."""
+    data, weight, bias, mean, variance, momentum, epsilon = args
+    result = torch.batch_norm(data, weight, bias, mean, variance, False, momentum, epsilon, False)
+    return result, torch.empty(0), torch.empty(0)
+
+
+def _copy_to(_op: Any, args: Sequence[Any], kwargs: Any) -> Any:
+    """A conversion of dtype; where and how it is stored does not matter here."""
+    dtype = kwargs.get("dtype")
+    return args[0].clone() if dtype is None else args[0].to(dtype)
+
+
+def _filled(_op: Any, args: Sequence[Any], _kwargs: Any) -> Any:
+    data, value = args[:2]
+    return torch.as_tensor(value).to(data.dtype).expand(data.shape).clone()
+
+
+def _slice_scatter(_op: Any, args: Sequence[Any], _kwargs: Any) -> Any:
+    data, source = args[:2]
+    dim, start, end, step = (list(args[2:]) + [0, None, None, 1][len(args) - 2 :])[:4]
+    result = data.clone()
+    result[(slice(None),) * (dim % data.dim()) + (slice(start, end, step),)] = source
+    return result
+
+
+def _select_scatter(_op: Any, args: Sequence[Any], _kwargs: Any) -> Any:
+    data, source, dim, index = args
+    result = data.clone()
+    result[(slice(None),) * (dim % data.dim()) + (index,)] = source
+    return result
+
+
+_REWRITTEN: dict[str, Callable[[Any, Sequence[Any], Any], Any]] = {
+    "aten::_native_batch_norm_legit_no_training": _batch_norm,
+    "aten::_to_copy": _copy_to,
+    **{f"aten::adaptive_avg_pool{rank}d": _adaptive_average for rank in (1, 2, 3)},
+    **{f"aten::_adaptive_avg_pool{rank}d": _adaptive_average for rank in (2, 3)},
+    "aten::channel_shuffle": _channel_shuffle,
+    "aten::copy": _filled,
+    "aten::fill": _filled,
+    "aten::floor_divide": _floor_divide,
+    "aten::lift_fresh_copy": _copy_to,
+    "aten::native_channel_shuffle": _channel_shuffle,
+    "aten::scatter": _scatter,
+    "aten::scatter_add": _scatter,
+    "aten::select_scatter": _select_scatter,
+    "aten::slice_scatter": _slice_scatter,
+}

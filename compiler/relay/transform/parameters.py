@@ -1,0 +1,134 @@
+"""Passes over parameters and arguments: ChangeBatch, SplitArgs, SimplifyFCTranspose."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tvm
+from tvm import relax
+
+from .. import dialect
+from ..nest import function_of, handle, nested, rewrite
+from .base import body_wise, function_wise
+from .build import again, is_op, op, tuple_of
+
+
+def ChangeBatch(data: Mapping[relax.Var, int], batch_size: int = 16) -> Any:
+    """Another batch size: types are inferred again from the changed parameters.
+
+    Parameters
+    ----------
+    data : dict of relax.Var to int
+        Parameters, and the axis of each that is the batch.
+    batch_size : int
+    """
+    axes = {handle(variable): int(axis) for variable, axis in data.items()}
+
+    def change(function: relax.Function, _mod: tvm.IRModule) -> relax.Function:
+        new: dict[int, relax.Var] = {}
+        for parameter in function.params:
+            if handle(parameter) in axes:
+                extents = list(parameter.ty.shape.values)
+                extents[axes[handle(parameter)]] = batch_size
+                ty = relax.TensorType(extents, parameter.ty.dtype)
+                new[handle(parameter)] = relax.Var(str(parameter.name), ty)
+        return _with_parameters(function, new)
+
+    return function_wise("ChangeBatch", 1, change)
+
+
+def SimplifyFCTranspose(target_weight_name: Sequence[str]) -> Any:
+    """dense(x, transpose(w)) as dense(x, w) for weights that are to be given transposed.
+
+    `relay.data_dep_optimization.simplify_fc_transpose.convert` transposes their values too.
+
+    Parameters
+    ----------
+    target_weight_name : list of str
+        Names of the weights w.
+    """
+    names = {str(name) for name in target_weight_name}
+
+    def change(function: relax.Function, _mod: tvm.IRModule) -> relax.Function:
+        new: dict[int, relax.Var] = {}
+        for parameter in function.params:
+            if str(parameter.name) in names:
+                extents = list(parameter.ty.shape.values)
+                ty = relax.TensorType(extents[::-1], parameter.ty.dtype)
+                new[handle(parameter)] = relax.Var(str(parameter.name), ty)
+
+        def turned(old: relax.Expr, made: relax.Expr) -> relax.Expr:
+            if is_op(old, "nn.dense") and is_transposed_weight(old.args[1], names):
+                return again(made, [made.args[0], new[handle(old.args[1].args[0])]])
+            return made
+
+        body = rewrite(nested(function), turned)
+        parameters = [new.get(handle(each), each) for each in function.params]
+        return function_of(parameters, body, function.attrs)
+
+    return function_wise("SimplifyFCTranspose", 0, change)
+
+
+def is_transposed_weight(expr: relax.Expr, names: set[str] | None = None) -> bool:
+    """Whether an expression is a matrix parameter, of these names if given, transposed."""
+    return (
+        is_op(expr, "transpose")
+        and isinstance(expr.args[0], relax.Var)
+        and expr.args[0].ty.ndim == 2
+        and dialect.attributes(expr).get("axes") in (None, [], [1, 0])
+        and (names is None or str(expr.args[0].name) in names)
+    )
+
+
+def SplitArgs(max_function_args: int) -> Any:
+    """Concatenations of more tensors than a kernel may take, as several one after the other.
+
+    Parameters
+    ----------
+    max_function_args : int
+        What a device's kernels take, the result included; 0 for any number.
+    """
+
+    def change(_old: relax.Expr, new: relax.Expr) -> relax.Expr:
+        if not is_op(new, "concatenate") or not isinstance(new.args[0], relax.Tuple):
+            return new
+        return _split(new, max_function_args)
+
+    return body_wise("SplitArgs", 1, lambda body: rewrite(body, change))
+
+
+def _split(concatenate: relax.Call, limit: int) -> relax.Expr:
+    fields = list(concatenate.args[0].fields)
+    limit -= 1  # the result is an argument as well
+    if limit < 1 or sum(map(_arguments, fields)) < limit:
+        return concatenate
+    attrs = dialect.attributes(concatenate)
+
+    def joined(parts: list[relax.Expr]) -> relax.Expr:
+        return op("concatenate", op("annotation.stop_fusion", tuple_of(parts)), **attrs)
+
+    parts: list[relax.Expr] = []
+    count = 0
+    for field in fields:
+        if count + _arguments(field) > limit:
+            parts = [joined(parts)]
+            count = _arguments(field)
+        count += _arguments(field)
+        parts.append(field)
+    return joined(parts)
+
+
+def _arguments(tensor: relax.Expr) -> int:
+    """Arguments that a kernel takes for a tensor: with open extents, shape and strides as well."""
+    extents = list(tensor.ty.shape.values)
+    open_extents = sum(not isinstance(extent, tvm.tirx.IntImm) for extent in extents)
+    return 1 + open_extents + (len(extents) if open_extents else 0)
+
+
+def _with_parameters(function: relax.Function, new: Mapping[int, relax.Var]) -> relax.Function:
+    if not new:
+        return function
+    body = rewrite(nested(function), lambda old, made: new.get(handle(old), made))
+    parameters = [new.get(handle(each), each) for each in function.params]
+    return function_of(parameters, body, function.attrs)

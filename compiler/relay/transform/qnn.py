@@ -1,0 +1,39 @@
+"""`relay.qnn.transform`: from quantized operators to integer arithmetic."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm
+from tvm import relax
+
+from .. import dialect
+from ..flatten import Flattener
+from .base import map_functions, module_pass
+from .structure import Legalize as _legalize
+
+
+def CanonicalizeOps() -> Any:
+    """Put in place of every quantized operator the integer arithmetic that it stands for."""
+
+    def change(function: relax.Function, _mod: tvm.IRModule) -> relax.Function:
+        return _QnnFlattener(dialect.expand).function(function)
+
+    return module_pass("qnn.CanonicalizeOps", 1, lambda mod: map_functions(mod, change))
+
+
+def Legalize() -> Any:
+    """Put in place of quantized operators what their attribute FTVMQnnLegalize says."""
+    return _legalize("FTVMQnnLegalize")
+
+
+class _QnnFlattener(Flattener):
+    """Expands the operators of the qnn dialect, no others."""
+
+    def _call(self, node: relax.Call) -> relax.Expr:
+        if dialect.relay_name(node).startswith("qnn."):
+            return super()._call(node)
+        kept, self.expansion = self.expansion, None
+        result = super()._call(node)
+        self.expansion = kept
+        return result

@@ -1,0 +1,112 @@
+"""Pictures of modules: `tvm.contrib.relay_viz`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import tvm
+from tvm import relax
+
+from ..nest import handle, nested_function, operands
+from .dot import DotPlotter, DotVizParser
+from .interface import Plotter, VizEdge, VizGraph, VizNode, VizParser
+from .terminal import TermPlotter, TermVizParser
+
+__all__ = [
+    "DotPlotter",
+    "DotVizParser",
+    "Plotter",
+    "RelayVisualizer",
+    "TermPlotter",
+    "TermVizParser",
+    "VizEdge",
+    "VizGraph",
+    "VizNode",
+    "VizParser",
+]
+
+
+class RelayVisualizer:
+    """Shows the functions of a module, `main` first.
+
+    Parameters
+    ----------
+    relay_mod : tvm.IRModule
+    relay_param : dict of str to array, optional
+        Parameters; variables of these names are shown as such.
+    plotter : Plotter, optional
+        `TermPlotter` by default.
+    parser : VizParser, optional
+        `TermVizParser` by default.
+    """
+
+    def __init__(
+        self,
+        relay_mod: tvm.IRModule,
+        relay_param: Mapping[str, Any] | None = None,
+        plotter: Plotter | None = None,
+        parser: VizParser | None = None,
+    ) -> None:
+        self._plotter = plotter or TermPlotter()
+        parser = parser or TermVizParser()
+        functions = {
+            str(gvar.name_hint): function
+            for gvar, function in relay_mod.functions_items()
+            if isinstance(function, relax.Function)
+        }
+        for name in sorted(functions, key=lambda each: (each != "main", each)):
+            graph = self._plotter.create_graph(name)
+            nodes = list(_walk(nested_function(functions[name])))
+            identities = Identities(nodes)
+            for node in nodes:
+                viz_node, edges = parser.get_node_edges(node, relay_param or {}, identities)
+                if viz_node is not None:
+                    graph.node(viz_node)
+                for edge in edges:
+                    graph.edge(edge)
+
+    def render(self, filename: str | None = None) -> None:
+        """Draw to a file; without one, to where the plotter draws by default."""
+        self._plotter.render(filename)
+
+
+class Identities(Mapping[Any, str]):
+    """Expressions, told apart as nodes of the graph, to numbers as text."""
+
+    def __init__(self, nodes: list[Any]) -> None:
+        self._nodes = nodes  # keeps them alive, and with that their handles theirs
+        self._numbers = {handle(node): str(number) for number, node in enumerate(nodes)}
+
+    def __getitem__(self, node: Any) -> str:
+        return self._numbers[handle(node)]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._nodes)
+
+    def __len__(self) -> int:
+        return len(self._nodes)
+
+
+def _walk(function: relax.Function) -> Iterator[Any]:
+    """All nodes, each once and after those that it reads; the function comes last."""
+    seen: set[int] = set()
+    stack: list[tuple[Any, bool]] = [(function, False)]
+    while stack:
+        node, ready = stack.pop()
+        if ready:
+            yield node
+        elif handle(node) not in seen:
+            seen.add(handle(node))
+            stack.append((node, True))
+            stack += [(each, False) for each in reversed(_below(node))]
+
+
+def _below(node: Any) -> list[Any]:
+    if isinstance(node, relax.Function):
+        return [*node.params, node.body.body]
+    if isinstance(node, relax.Call):
+        return [node.op, *(arg for arg in node.args if isinstance(arg, relax.Expr))]
+    if isinstance(node, (relax.Tuple, relax.TupleGetItem, relax.If)):
+        return list(operands(node))
+    return []

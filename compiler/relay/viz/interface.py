@@ -1,0 +1,143 @@
+"""`tvm.contrib.relay_viz.interface`: nodes and edges of a module, and what draws them."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import tvm
+from tvm import relax
+
+from .. import dialect
+
+UNKNOWN_TYPE = "unknown"
+
+
+@dataclass(frozen=True)
+class VizNode:
+    """One node: its identity in the graph, its type and details, a line each."""
+
+    identity: str
+    type_name: str
+    detail: str
+
+
+@dataclass(frozen=True)
+class VizEdge:
+    """An edge from the identity of one node to that of another."""
+
+    start: str
+    end: str
+
+
+class VizParser(abc.ABC):
+    """Makes a node and its edges of an expression."""
+
+    @abc.abstractmethod
+    def get_node_edges(
+        self, node: Any, relay_param: Mapping[str, Any], node_to_id: Mapping[Any, str]
+    ) -> tuple[VizNode | None, list[VizEdge]]:
+        """The node of an expression, None for one that is not to be seen, and its edges.
+
+        Parameters
+        ----------
+        node : relax.Expr or tvm.ir.Op
+        relay_param : mapping of str to array
+            The module's parameters.
+        node_to_id : mapping of expression to str
+            Identities of all expressions of the function.
+        """
+
+
+class VizGraph(abc.ABC):
+    """A graph under construction. Nodes come after those that they read."""
+
+    @abc.abstractmethod
+    def node(self, viz_node: VizNode) -> None:
+        """Add a node."""
+
+    @abc.abstractmethod
+    def edge(self, viz_edge: VizEdge) -> None:
+        """Add an edge."""
+
+
+class Plotter(abc.ABC):
+    """Draws the graphs of a module's functions."""
+
+    @abc.abstractmethod
+    def create_graph(self, name: str) -> VizGraph:
+        """A new graph for the function of that name."""
+
+    @abc.abstractmethod
+    def render(self, filename: str | None) -> None:
+        """Draw all graphs to a file."""
+
+
+class DefaultVizParser(VizParser):
+    """One node for each variable, constant, call, tuple and function."""
+
+    def get_node_edges(
+        self, node: Any, relay_param: Mapping[str, Any], node_to_id: Mapping[Any, str]
+    ) -> tuple[VizNode | None, list[VizEdge]]:
+        """See `VizParser.get_node_edges`; operators and global functions are not seen."""
+        if isinstance(node, (tvm.ir.GlobalVar, tvm.ir.Op)):
+            return None, []
+        type_name, details, read = self._described(node, relay_param)
+        identity = node_to_id[node]
+        edges = [VizEdge(node_to_id[each], identity) for each in read]
+        return VizNode(identity, type_name, "\n".join(details)), edges
+
+    @staticmethod
+    def _described(node: Any, params: Mapping[str, Any]) -> tuple[str, list[str], list[Any]]:
+        """Type, lines of detail, and the expressions that the node reads."""
+        if isinstance(node, relax.Function):
+            name = str((node.attrs or {}).get("Composite", ""))
+            return f"Func {name}", _attributes(node), [node.body.body]
+        if isinstance(node, relax.Call):
+            return *_call(node), list(node.args)
+        if isinstance(node, relax.Var):
+            kind = "Var(Param)" if str(node.name) in params else "Var(Input)"
+            return kind, [f"name_hint: {node.name}", *_type(node.ty)], []
+        if isinstance(node, relax.Tuple):
+            return "Tuple", [], list(node.fields)
+        if isinstance(node, relax.TupleGetItem):
+            return "TupleGetItem", [f"idx: {node.index}"], [node.tuple_value]
+        if isinstance(node, tvm.ir.GenericConst):
+            shape = tuple(int(extent) for extent in node.value.shape)
+            return "Const", [f"shape: {shape}, dtype: {node.value.dtype}"], []
+        if isinstance(node, relax.If):
+            return "If", [], [node.cond]
+        return UNKNOWN_TYPE, [f"don't know how to parse {type(node).__name__}"], []
+
+
+def _call(call: relax.Call) -> tuple[str, list[str]]:
+    if isinstance(call.op, tvm.ir.Op):
+        attributes = dialect.attributes(call)
+        return f"Call {call.op.name}", [f"{key}: {value}" for key, value in attributes.items()]
+    if isinstance(call.op, relax.Function):
+        name = str((call.op.attrs or {}).get("Composite", "Anonymous Func"))
+        return f"Call {name}", _attributes(call.op)
+    if isinstance(call.op, tvm.ir.GlobalVar):
+        return "Call GlobalVar", [f"GlobalVar.name_hint: {call.op.name_hint}"]
+    return f"Call {type(call.op).__name__}", []
+
+
+def _attributes(function: relax.Function) -> list[str]:
+    return [f"{key}: {value}" for key, value in (function.attrs or {}).items()]
+
+
+def _type(ty: Any) -> list[str]:
+    if ty is None or ty.is_missing():
+        return []
+    if isinstance(ty, relax.TensorType) and ty.shape is not None:
+        return [
+            f"shape: ({', '.join(str(_extent(each)) for each in ty.shape.values)})",
+            f"dtype: {ty.dtype}",
+        ]
+    return [f"type_annotation: {ty}"]
+
+
+def _extent(extent: Any) -> Any:
+    return int(extent) if isinstance(extent, tvm.tirx.IntImm) else extent

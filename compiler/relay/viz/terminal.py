@@ -1,0 +1,108 @@
+"""Modules as trees of text: `tvm.contrib.relay_viz.terminal`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import tvm
+from tvm import relax
+
+from .interface import DefaultVizParser, Plotter, VizEdge, VizGraph, VizNode, VizParser
+
+
+class TermVizParser(VizParser):
+    """As `DefaultVizParser`, with operators and global functions as nodes of their own."""
+
+    def __init__(self) -> None:
+        self._default = DefaultVizParser()
+
+    def get_node_edges(
+        self, node: Any, relay_param: Mapping[str, Any], node_to_id: Mapping[Any, str]
+    ) -> tuple[VizNode | None, list[VizEdge]]:
+        """See `VizParser.get_node_edges`."""
+        identity = node_to_id[node]
+        read: list[Any] = []
+        if isinstance(node, tvm.ir.Op):
+            made = VizNode(identity, str(node.name), "")
+        elif isinstance(node, tvm.ir.GlobalVar):
+            made = VizNode(identity, "GlobalVar", str(node.name_hint))
+        elif isinstance(node, relax.Call):
+            made, read = VizNode(identity, "Call", ""), [node.op, *node.args]
+        elif isinstance(node, relax.If):
+            made = VizNode(identity, "If", "(cond, true, false)")
+            read = [node.cond]
+        elif isinstance(node, relax.Function):
+            names = ", ".join(str(parameter.name) for parameter in node.params)
+            made, read = VizNode(identity, "Func", f"[{names}]"), [node.body.body]
+        else:
+            return self._default.get_node_edges(node, relay_param, node_to_id)
+        return made, [VizEdge(node_to_id[each], identity) for each in read]
+
+
+class TermGraph(VizGraph):
+    """A graph as a tree of text; what several nodes read is shown below each of them once."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._nodes: dict[str, VizNode] = {}
+        self._read: dict[str, list[str]] = {}
+        self._last = ""
+
+    def node(self, viz_node: VizNode) -> None:
+        """Add a node; the last one is the root."""
+        self._nodes[viz_node.identity] = viz_node
+        self._read.setdefault(viz_node.identity, [])
+        self._last = viz_node.identity
+
+    def edge(self, viz_edge: VizEdge) -> None:
+        """Add an edge."""
+        self._read.setdefault(viz_edge.end, []).append(viz_edge.start)
+
+    def render(self) -> str:
+        """The text."""
+        lines = [f"@{self._name}({_line(self._nodes[self._last].detail)})"]
+        seen: set[tuple[str, str]] = set()
+        # Expressions may be deeper than Python's stack.
+        stack = [("", self._last, "")]
+        while stack:
+            indent, identity, text = stack.pop()
+            if text:
+                lines.append(text)
+            if (indent, identity) in seen:
+                continue
+            seen.add((indent, identity))
+            shown = [each for each in self._read[identity] if each in self._nodes]
+            below = []
+            for number, each in enumerate(shown):
+                last = number == len(shown) - 1
+                node = self._nodes[each]
+                text = f"{indent}{'`--' if last else '|--'}{node.type_name} {_line(node.detail)}"
+                below.append((indent + ("   " if last else "|  "), each, text))
+            stack += reversed(below)
+        return "\n".join(lines)
+
+
+def _line(detail: str) -> str:
+    return detail.replace("\n", ", ")
+
+
+class TermPlotter(Plotter):
+    """Prints the functions' trees, or writes them to a text file."""
+
+    def __init__(self) -> None:
+        self._name_to_graph: dict[str, TermGraph] = {}
+
+    def create_graph(self, name: str) -> TermGraph:
+        """A new graph for the function of that name."""
+        self._name_to_graph[name] = TermGraph(name)
+        return self._name_to_graph[name]
+
+    def render(self, filename: str | None) -> None:
+        """Print without a file's name."""
+        text = "\n".join(graph.render() for graph in self._name_to_graph.values())
+        if filename is None:
+            print(text)
+        else:
+            Path(filename).write_text(text)

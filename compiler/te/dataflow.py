@@ -1,0 +1,106 @@
+"""Tensor expressions as trees that read tensors: finding the reads, and replacing them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import tvm_ffi
+from tvm import te, tirx
+from tvm.ir import Call, Op
+from tvm.te import _ffi_api
+
+LOAD = Op.get("te.tensor_load")
+
+
+def is_load(call: Call) -> bool:
+    """Whether a call reads an element of a tensor."""
+    return isinstance(call.op, Op) and call.op.same_as(LOAD)
+
+
+def loads(expr: Any) -> Iterator[tuple[Any, list[Any]]]:
+    """(tensor, indices) of everything that an expression reads."""
+    found: list[tuple[Any, list[Any]]] = []
+
+    def note(call: Call) -> None:
+        if is_load(call):
+            found.append((call.args[0], list(call.args[1:])))
+
+    tvm_ffi.structural_walk(expr, (Call, note))
+    return iter(found)
+
+
+def map_loads(expr: Any, replace: Callable[[Any, list[Any]], Any | None]) -> Any:
+    """An expression with reads replaced; `replace(tensor, indices)` gives None to keep one."""
+
+    def visit(call: Call) -> Any:
+        if is_load(call):
+            new = replace(call.args[0], list(call.args[1:]))
+            return call if new is None else new
+        return call
+
+    return tvm_ffi.structural_map(expr, (Call, visit))
+
+
+def substitute(node: Any, values: dict[Any, Any]) -> Any:
+    """`node` with variables replaced by the expressions that stand for them."""
+    if not values:
+        return node
+    return tvm_ffi.structural_map(node, (tirx.Var, lambda var: values.get(var, var)))
+
+
+def compute_op(name: str, axis: Sequence[Any], body: Sequence[Any], like: Any | None = None) -> Any:
+    """A compute operation, with the tag and attributes of another."""
+    tag, attrs = (str(like.tag), like.attrs) if like is not None else ("", {})
+    return _ffi_api.ComputeOp(name, tag, attrs, list(axis), list(body))
+
+
+def read_elsewhere(op: Any, replace: Callable[[Any], Any | None]) -> Any | None:
+    """The operation with other tensors read; None if it reads none of those replaced.
+
+    Parameters
+    ----------
+    replace
+        (tensor) -> the tensor to read instead, or None.
+    """
+    changed = False
+
+    def replace_tensor(tensor: Any) -> Any:
+        nonlocal changed
+        new = replace(tensor)
+        changed = changed or new is not None
+        return tensor if new is None else new
+
+    def replace_load(tensor: Any, indices: list[Any]) -> Any | None:
+        new = replace_tensor(tensor)
+        return None if new.same_as(tensor) else new(*indices)
+
+    if isinstance(op, te.ComputeOp):
+        if len(op.body) > 1 and isinstance(op.body[0], tirx.Reduce):
+            # Reductions of a tuple share their sources; the outputs must go on sharing them.
+            first = map_loads(op.body[0], replace_load)
+            body = [reduction_of_tuple(first, index) for index in range(len(op.body))]
+        else:
+            body = [map_loads(value, replace_load) for value in op.body]
+        new_op = compute_op(str(op.name), op.axis, body, op) if changed else None
+    elif isinstance(op, te.ExternOp):
+        inputs = [replace_tensor(tensor) for tensor in op.inputs]
+        new_op = _ffi_api.ExternOp(
+            op.name, op.tag, op.attrs, inputs, op.input_placeholders, op.output_placeholders,
+            op.body,
+        )  # fmt: skip
+    elif isinstance(op, te.ScanOp):
+        init, update = ([replace_tensor(t) for t in side] for side in (op.init, op.update))
+        new_op = _ffi_api.ScanOp(
+            op.name, op.tag, op.attrs, op.scan_axis, init, update, op.state_placeholder, op.inputs
+        )  # fmt: skip
+    else:
+        new_op = None
+    return new_op if changed else None
+
+
+def reduction_of_tuple(reduce: Any, index: int) -> Any:
+    """The `index`-th result of a reduction of several values."""
+    return tirx.Reduce(
+        reduce.combiner, reduce.source, reduce.axis, reduce.condition, index, reduce.init
+    )

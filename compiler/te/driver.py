@@ -1,0 +1,172 @@
+"""`lower` and `build` of TVM 0.18, for TE schedules and for what they lower to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from typing import Any
+
+import tvm
+from tvm import IRModule, s_tir, tirx
+from tvm.target import Target
+from tvm.tirx import PrimFunc
+
+from ..errors import ScheduleError
+from ..target import parse
+from .lowering import schedule_to_function
+from .schedule import Schedule
+
+
+def lower(
+    inp: Any,
+    args: Sequence[Any] | None = None,
+    name: str = "main",
+    binds: Mapping[Any, Any] | None = None,
+    simple_mode: bool = False,
+) -> IRModule:
+    """Lower a schedule to loops over flat buffers, as far as that needs no target.
+
+    Parameters
+    ----------
+    inp : Schedule, PrimFunc, IRModule or tvm.s_tir.Schedule
+    args : sequence of Tensor, Buffer or Var
+        Of a TE schedule: the function's parameters.
+    name : str
+        The function's.
+    binds : dict of Tensor to Buffer, optional
+    simple_mode : bool
+        Leave out what makes the loops hard to read: loops stay whole, buffers keep their shapes.
+
+    Returns
+    -------
+    A module of one function, or of the functions of the module that was given.
+
+    Raises
+    ------
+    ScheduleError
+        A primitive does not fit, or the arguments do not.
+    """
+    mod = _module(inp, args, name, binds)
+    passes = [
+        s_tir.transform.CanonicalizeLoop(),
+        s_tir.transform.LowerCrossThreadReduction(),
+        s_tir.transform.LowerInitBlock(),
+        s_tir.transform.PlanAndUpdateBufferAllocationLocation(),
+        s_tir.transform.ConvertBlocksToOpaque(),
+        s_tir.transform.CompactBufferAllocation(),
+        s_tir.transform.LowerMatchBuffer(),
+        s_tir.transform.LowerOpaqueBlock(),
+        tirx.transform.StmtSimplify(),
+    ]
+    if not simple_mode:
+        passes += [
+            tirx.transform.FlattenBuffer(),
+            tirx.transform.NarrowDataType(32),
+            s_tir.transform.LoopPartition(),
+            tirx.transform.VectorizeLoop(),
+            s_tir.transform.InjectVirtualThread(),
+            s_tir.transform.InjectDoubleBuffer(),
+            tirx.transform.StorageRewrite(),
+            tirx.transform.UnrollLoop(),
+            tirx.transform.StmtSimplify(),
+            tirx.transform.RemoveNoOp(),
+        ]
+    return tvm.transform.Sequential(passes)(mod)
+
+
+def _module(inp: Any, args: Any, name: str, binds: Mapping[Any, Any] | None) -> IRModule:
+    """A module of whatever can be lowered."""
+    if isinstance(inp, Schedule):
+        if args is None:
+            raise ScheduleError(
+                "the schedule's arguments are missing: give [inputs..., outputs...]"
+            )
+        return IRModule({name: schedule_to_function(inp, args, name, binds)})
+    if isinstance(inp, IRModule):
+        return inp
+    if isinstance(inp, PrimFunc):
+        symbol = str(inp.attrs["global_symbol"]) if "global_symbol" in inp.attrs else name
+        return IRModule({symbol: inp.with_attr("global_symbol", symbol)})
+    if isinstance(getattr(inp, "mod", None), IRModule):
+        return _named(inp.mod, name)
+    raise ScheduleError(
+        f"a {type(inp).__name__} can't be lowered: give a schedule, a PrimFunc or an IRModule"
+    )
+
+
+def _named(mod: IRModule, name: str) -> IRModule:
+    """A module of one function, which gets another name."""
+    functions = [function for _, function in mod.functions_items()]
+    if len(functions) != 1:
+        return mod
+    return IRModule({name: functions[0].with_attr("global_symbol", name)})
+
+
+def build(
+    inputs: Any,
+    args: Sequence[Any] | None = None,
+    target: Any = None,
+    target_host: Any = None,
+    runtime: Any = None,
+    name: str | None = "default_function",
+    binds: Mapping[Any, Any] | None = None,
+) -> tvm.runtime.Module:
+    """Compile a schedule, a function or a module of functions.
+
+    Parameters
+    ----------
+    inputs : Schedule, PrimFunc, IRModule, tvm.s_tir.Schedule, or dict of target to IRModule
+    args : sequence of Tensor, Buffer or Var
+        Of a TE schedule: the function's parameters.
+    target : optional
+        In any form that `compiler.target.parse` reads; by default that of the surrounding
+        `with Target(...)`, or else this machine's CPU.
+    target_host : optional
+        For the code around a GPU's kernels.
+    runtime
+        Ignored: there is one runtime today.
+    name : str
+        The function's; a module keeps its own names.
+    binds : dict of Tensor to Buffer, optional
+
+    Returns
+    -------
+    The compiled module. Calling it calls its only function.
+
+    Raises
+    ------
+    ScheduleError
+        A primitive does not fit, or the arguments do not.
+    TargetError, BuildError
+        The target, or code generation.
+    """
+    name = name or "default_function"
+    if isinstance(inputs, Mapping):
+        mod, chosen = _heterogeneous(inputs, target_host)
+    else:
+        mod = _module(inputs, args, name, binds)
+        chosen = _target(target, target_host)
+    from ..lowering import loop_guard
+    from ..target.nvcc import device_code
+
+    is_cuda = str(chosen.kind.name) == "cuda"
+    with device_code() if is_cuda else nullcontext():
+        return tirx.build(mod, chosen, pipeline=loop_guard.PIPELINE)
+
+
+def _target(target: Any, host: Any) -> Target:
+    if target is None and Target.current() is None:
+        target = "llvm"
+    return parse(target, host)
+
+
+def _heterogeneous(inputs: Mapping[Any, IRModule], host: Any) -> tuple[IRModule, Target]:
+    """Functions for several targets in one module, each marked with its own."""
+    functions: dict[str, Any] = {}
+    targets = []
+    for target, mod in inputs.items():
+        chosen = parse(target, host)
+        targets.append(chosen)
+        for variable, function in mod.functions_items():
+            functions[str(variable.name_hint)] = function.with_attr("target", chosen)
+    return IRModule(functions), targets[0]

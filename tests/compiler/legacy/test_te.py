@@ -1,0 +1,116 @@
+"""Scripts of TVM 0.18 that schedule tensor expressions run as they are."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+_ROOT = Path(__file__).resolve().parents[3]
+
+
+def run(folder, text):
+    """Run a script in a process of its own, which the old names need."""
+    script = folder / "script.py"
+    script.write_text(textwrap.dedent(text))
+    program = "import sys; from compiler.legacy import run_script; run_script(sys.argv[1])"
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(script)],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(_ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout
+
+
+def test_a_template_is_tuned_and_its_log_applied(tmp_path):
+    shown = run(
+        tmp_path,
+        """
+        import numpy as np
+        import tvm
+        from tvm import autotvm, te
+
+        @autotvm.template("tutorial/matmul")
+        def matmul(n, l, m, dtype):
+            a = te.placeholder((n, l), name="A", dtype=dtype)
+            b = te.placeholder((l, m), name="B", dtype=dtype)
+            k = te.reduce_axis((0, l), name="k")
+            c = te.compute((n, m), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="C")
+            s = te.create_schedule(c.op)
+            y, x = s[c].op.axis
+            k = s[c].op.reduce_axis[0]
+            cfg = autotvm.get_config()
+            cfg.define_split("tile_y", y, num_outputs=2)
+            cfg.define_split("tile_x", x, num_outputs=2)
+            cfg.define_annotate("ann", [y, x], policy="try_vec")
+            yo, yi = cfg["tile_y"].apply(s, c, y)
+            xo, xi = cfg["tile_x"].apply(s, c, x)
+            s[c].reorder(yo, xo, k, yi, xi)
+            cfg["ann"].apply(s, c, [yi, xi])
+            return s, [a, b, c]
+
+        if __name__ == "__main__":
+            args = (16, 16, 16, "float32")
+            task = autotvm.task.create("tutorial/matmul", args=args, target="llvm")
+            assert len(task.config_space) >= 25
+            option = autotvm.measure_option(builder="local", runner=autotvm.LocalRunner(number=1))
+            tuner = autotvm.tuner.RandomTuner(task)
+            log = [autotvm.callback.log_to_file("matmul.log")]
+            tuner.tune(n_trial=2, measure_option=option, callbacks=log)
+            with autotvm.apply_history_best("matmul.log"):
+                with tvm.target.Target("llvm"):
+                    s, args = matmul(16, 16, 16, "float32")
+                    func = tvm.build(s, args)
+            a, b = (np.random.rand(16, 16).astype(args[0].dtype) for _ in range(2))
+            out = tvm.nd.empty((16, 16))
+            func(tvm.nd.array(a), tvm.nd.array(b), out)
+            np.testing.assert_allclose(out.numpy(), a @ b, rtol=1e-4)
+            best = [res for _, res in autotvm.record.load_from_file("matmul.log")]
+            print("errors", sum(res.error_no != 0 for res in best), "of", len(best))
+        """,
+    )
+    assert "errors 0 of 2" in shown
+
+
+def test_lower_build_and_time_with_old_spellings(tmp_path):
+    shown = run(
+        tmp_path,
+        """
+        import numpy as np
+        import tvm
+        from tvm import te
+
+        n = te.var("n")
+        a = te.placeholder((n,), name="A")
+        c = te.compute(a.shape, lambda i: a[i] + 1.0, name="C")
+        s = te.create_schedule(c.op)
+        outer, inner = s[c].split(c.op.axis[0], factor=8)
+        s[c].vectorize(inner)
+        bounds = te.schedule.InferBound(s)
+        assert bounds[inner].extent.value == 8
+        print(tvm.lower(s, [a, c], simple_mode=True))
+        f = tvm.build(s, [a, c], tvm.target.Target("llvm -mcpu=x86-64-v3"), name="addone")
+        dev = tvm.cpu(0)
+        x = tvm.nd.array(np.zeros(20, dtype=c.dtype), dev)
+        y = tvm.nd.array(np.zeros(20, dtype=c.dtype), dev)
+        f(x, y)
+        assert (y.numpy() == 1).all()
+        assert f.time_evaluator(f.entry_name, dev, number=1)(x, y).mean > 0
+        assert "addone" in f.get_source() and f.imported_modules == []
+        """,
+    )
+    assert "T.vectorized(8)" in shown
+
+
+def test_installing_the_old_names_does_not_load_schedules():
+    program = (
+        "import sys, compiler.legacy; compiler.legacy.install(); "
+        "assert not [m for m in sys.modules if m.startswith('compiler.te')]"
+    )
+    subprocess.run([sys.executable, "-c", program], cwd=_ROOT, check=True, timeout=120)

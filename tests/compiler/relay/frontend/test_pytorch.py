@@ -1,0 +1,332 @@
+"""`from_pytorch` against PyTorch's own results."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import tvm
+
+from compiler import relay
+from compiler.errors import FrontendError, UnsupportedOperatorError
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed: the extra 'torch'")
+nn = torch.nn
+functional = torch.nn.functional
+
+
+class Apply(nn.Module):
+    """A function as a module."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *tensors: Any) -> Any:
+        return self.function(*tensors)
+
+
+class Residual(nn.Module):
+    def __init__(self, channels: int, stride: int) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(channels, channels, 3, stride, 1, bias=False)
+        self.norm = nn.BatchNorm2d(channels)
+        self.second = nn.Conv2d(channels, channels, 3, 1, 1)
+        self.shortcut = nn.Conv2d(channels, channels, 1, stride)
+
+    def forward(self, data: Any) -> Any:
+        inner = self.second(torch.relu(self.norm(self.first(data))))
+        return torch.relu(inner + self.shortcut(data))
+
+
+class Recurrent(nn.Module):
+    def __init__(self, kind: Any, **options: Any) -> None:
+        super().__init__()
+        self.cell = kind(4, 5, **options)
+
+    def forward(self, data: Any) -> Any:
+        return self.cell(data)[0]
+
+
+class Branching(nn.Module):
+    """Control flow over extents, a list that grows, a dict of results."""
+
+    def forward(self, data):  # type: ignore[no-untyped-def]
+        pieces = [data]
+        for i in range(data.size(0)):
+            pieces.append(data[i : i + 1] * float(i))
+        if data.size(1) > 100:
+            pieces = [data]
+        return {"all": torch.cat(pieces), "sum": data.sum()}
+
+
+def randn(*shape: int) -> Any:
+    return torch.from_numpy(np.random.default_rng(0).standard_normal(shape).astype("float32"))
+
+
+def assigned(data: Any) -> Any:
+    result = data.clone()
+    result[:, 0] = 1.0
+    result[1] = result[1] * 2
+    return result
+
+
+MODELS: dict[str, Callable[[], tuple[Any, tuple[Any, ...]]]] = {
+    "convolutional": lambda: (
+        nn.Sequential(
+            nn.Conv2d(3, 8, 3, padding=1),
+            nn.BatchNorm2d(8),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Conv2d(8, 8, 3, groups=8),
+            nn.Hardswish(),
+            nn.AdaptiveAvgPool2d(1),
+            nn.Flatten(),
+            nn.Dropout(0.5),
+            nn.Linear(8, 5),
+            nn.Softmax(-1),
+        ),
+        (randn(2, 3, 12, 12),),
+    ),
+    "residual": lambda: (nn.Sequential(Residual(4, 1), Residual(4, 2)), (randn(1, 4, 8, 8),)),
+    "transformer encoder": lambda: (
+        nn.TransformerEncoderLayer(8, 2, 16, batch_first=True),
+        (randn(2, 4, 8),),
+    ),
+    "lstm": lambda: (
+        Recurrent(nn.LSTM, bidirectional=True, batch_first=True),
+        (randn(2, 3, 4),),
+    ),
+    "gru": lambda: (Recurrent(nn.GRU), (randn(3, 2, 4),)),
+    "embedding": lambda: (
+        nn.Sequential(nn.Embedding(9, 4), nn.LayerNorm(4)),
+        (torch.tensor([[1, 8, 0]]),),
+    ),
+    "interpolation": lambda: (
+        Apply(
+            lambda x: (
+                functional.interpolate(x, scale_factor=2, mode="nearest"),
+                functional.interpolate(x, size=(7, 9), mode="bilinear", align_corners=True),
+                functional.interpolate(x, scale_factor=1.5, mode="bicubic"),
+            )
+        ),
+        (randn(1, 2, 4, 5),),
+    ),
+    "einsum and attention": lambda: (
+        Apply(
+            lambda q, k, v: (
+                torch.einsum("bhij,bhkj->bhik", q, k),
+                functional.scaled_dot_product_attention(q, k, v, is_causal=True),
+            )
+        ),
+        (randn(1, 2, 5, 4), randn(1, 2, 5, 4), randn(1, 2, 5, 4)),
+    ),
+    "indexing": lambda: (
+        Apply(lambda x: (x[:, 1:], x[..., ::2], x[0], x[:, -1], x[:, [0, 2]], assigned(x))),
+        (randn(3, 4, 6),),
+    ),
+    "padding": lambda: (
+        Apply(
+            lambda x: (
+                functional.pad(x, (1, 2, 0, 1)),
+                functional.pad(x, (1, 1, 1, 1), mode="reflect"),
+                functional.pad(x, (1, 1, 2, 1), mode="replicate"),
+            )
+        ),
+        (randn(1, 2, 5, 6),),
+    ),
+    "norms": lambda: (
+        nn.Sequential(nn.GroupNorm(2, 4), nn.InstanceNorm2d(4, affine=True), nn.LayerNorm([3, 5])),
+        (randn(2, 4, 3, 5),),
+    ),
+    "what the exporter lacks or gets wrong": lambda: (
+        Apply(
+            lambda x, i: (
+                x // 2,
+                nn.ChannelShuffle(2)(x),
+                x.scatter(1, i, x),
+                x.floor_divide(0.3),
+                functional.adaptive_avg_pool2d(torch.cat([x, x], 3), (2, 3)),
+            )
+        ),
+        (randn(2, 4, 2, 2), torch.tensor([[[[1, 0]]]])),
+    ),
+}
+
+
+def made(name: str) -> tuple[Any, tuple[Any, ...]]:
+    torch.manual_seed(0)
+    module, examples = MODELS[name]()
+    return module.eval(), examples
+
+
+def infos_of(examples: tuple[Any, ...]) -> list[tuple[str, tuple[int, ...]]]:
+    return [(f"x{index}", tuple(value.shape)) for index, value in enumerate(examples)]
+
+
+def traced(module: Any, examples: tuple[Any, ...]) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return torch.jit.trace(module, examples, check_trace=False)
+
+
+def flat(value: Any) -> list[Any]:
+    if isinstance(value, torch.Tensor):
+        return [value]
+    return [
+        leaf
+        for item in (value.values() if isinstance(value, dict) else value)
+        for leaf in flat(item)
+    ]
+
+
+def assert_same(mod: tvm.IRModule, params: Any, module: Any, examples: tuple[Any, ...]) -> None:
+    with torch.no_grad():
+        expected = [value.numpy() for value in flat(module(*examples))]
+    library = relay.build(mod, "llvm", params=params)
+    executor = library["default"](tvm.cpu())
+    for index, value in enumerate(examples):
+        executor.set_input(index, value.numpy())
+    executor.run()
+    assert executor.get_num_outputs() == len(expected)
+    for index, value in enumerate(expected):
+        actual = executor.get_output(index).numpy()
+        assert actual.shape == value.shape and actual.dtype == value.dtype
+        np.testing.assert_allclose(actual, value, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_traced_module_computes_what_pytorch_does(name: str) -> None:
+    module, examples = made(name)
+    mod, params = relay.frontend.from_pytorch(traced(module, examples), infos_of(examples))
+    assert_same(mod, params, module, examples)
+
+
+@pytest.mark.parametrize("name", ["convolutional", "indexing"])
+def test_an_exported_program_computes_what_pytorch_does(name: str) -> None:
+    module, examples = made(name)
+    mod, params = relay.frontend.from_pytorch(torch.export.export(module, examples))
+    assert_same(mod, params, module, examples)
+
+
+def test_control_flow_over_extents_is_decided_while_importing() -> None:
+    script = torch.jit.script(Branching())
+    mod, params = relay.frontend.from_pytorch(script, [("x", (3, 4))])
+    assert_same(mod, params, script, (randn(3, 4),))
+
+
+def test_parameters_follow_the_inputs_under_the_names_of_the_state_dict() -> None:
+    module, examples = made("residual")
+    trace = traced(module, examples)
+    mod, params = relay.frontend.from_pytorch(trace, [("image", (1, 4, 8, 8))])
+    names = [parameter.name for parameter in mod["main"].params]
+    assert names[0] == "image"
+    assert {name.replace(".", "_") for name in params} == {
+        name.replace(".", "_") for name in names[1:]
+    }
+    assert set(params) <= set(module.state_dict())
+    np.testing.assert_array_equal(
+        params["0.first.weight"].numpy(), module.state_dict()["0.first.weight"].numpy()
+    )
+    _, renamed = relay.frontend.from_pytorch(
+        trace, [("image", (1, 4, 8, 8))], use_parser_friendly_name=True
+    )
+    assert "0_first_weight" in renamed
+
+
+def test_a_loaded_script_is_imported_like_the_one_that_was_saved(tmp_path: Any) -> None:
+    module, examples = made("convolutional")
+    traced(module, examples).save(str(tmp_path / "model.pt"))
+    loaded = torch.jit.load(str(tmp_path / "model.pt"))
+    graph = tmp_path / "graph.txt"
+    mod, params = relay.frontend.from_pytorch(
+        loaded, infos_of(examples), export_renamed_c_graph_path=str(graph)
+    )
+    assert_same(mod, params, module, examples)
+    assert "aten::_convolution" in graph.read_text()
+
+
+def test_a_custom_converter_gets_operands_and_their_dtypes() -> None:
+    module = nn.Sequential(nn.Linear(4, 5), nn.Softshrink()).eval()
+    seen = []
+
+    def shrink(inputs: list[Any], types: list[str]) -> Any:
+        seen.append((inputs[1], types))
+        above = relay.nn.relu(inputs[0] - relay.const(inputs[1]))
+        below = relay.nn.relu(relay.negative(inputs[0]) - relay.const(inputs[1]))
+        return above - below
+
+    mod, params = relay.frontend.from_pytorch(
+        traced(module, (randn(3, 4),)),
+        [("x", (3, 4))],
+        custom_convert_map={"aten::softshrink": shrink},
+    )
+    assert seen == [(0.5, ["float32", "float32"])]
+    assert_same(mod, params, module, (randn(3, 4),))
+
+
+def test_lists_and_tuples_of_tensors_become_inputs_of_their_own() -> None:
+    class Mixed(nn.Module):
+        def forward(
+            self, xs: list[torch.Tensor], pair: tuple[torch.Tensor, torch.Tensor]
+        ) -> torch.Tensor:
+            return xs[0] + xs[1] * pair[0] - pair[1]
+
+    script = torch.jit.script(Mixed())
+    mod, _ = relay.frontend.from_pytorch(
+        script, [("xs", [(3, 4), (3, 4)]), ("pair", ((3, 4), (4,)))]
+    )
+    assert [parameter.name for parameter in mod["main"].params] == [
+        "xs_0",
+        "xs_1",
+        "pair_0",
+        "pair_1",
+    ]
+
+
+def test_a_quantised_module_computes_what_pytorch_does() -> None:
+    if "fbgemm" not in torch.backends.quantized.supported_engines:
+        pytest.skip("this PyTorch has no fbgemm to quantise with")
+    quantization = torch.ao.quantization
+    module = nn.Sequential(
+        quantization.QuantStub(), nn.Conv2d(3, 8, 3), nn.ReLU(), quantization.DeQuantStub()
+    ).eval()
+    module.qconfig = quantization.get_default_qconfig("fbgemm")
+    examples = (randn(1, 3, 6, 6),)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        module = quantization.prepare(module)
+        module(*examples)
+        module = quantization.convert(module)
+    mod, params = relay.frontend.from_pytorch(traced(module, examples), infos_of(examples))
+    step = float(module(*examples).abs().max()) / 127
+    library = relay.build(mod, "llvm", params=params)
+    executor = library["default"](tvm.cpu())
+    executor.set_input(0, examples[0].numpy())
+    executor.run()
+    np.testing.assert_allclose(
+        executor.get_output(0).numpy(), module(*examples).numpy(), atol=2 * step
+    )
+
+
+def test_wrong_inputs_are_refused_by_name() -> None:
+    module, examples = made("residual")
+    trace = traced(module, examples)
+    with pytest.raises(FrontendError, match=r"'x' the shape \(1, 4, 9, 9\); it was traced for"):
+        relay.frontend.from_pytorch(trace, [("x", (1, 4, 9, 9))])
+    with pytest.raises(FrontendError, match="has 1 inputs, but input_infos names 0"):
+        relay.frontend.from_pytorch(trace)
+    with pytest.raises(FrontendError, match=r"torch\.jit\.trace"):
+        relay.frontend.from_pytorch(module, [("x", (1, 4, 8, 8))])
+    program = torch.export.export(module, examples)
+    with pytest.raises(FrontendError, match="it was exported for"):
+        relay.frontend.from_pytorch(program, [("x", (1, 4, 9, 9))])
+
+
+def test_an_unknown_operator_is_named() -> None:
+    trace = traced(Apply(lambda x: torch.linalg.eigvalsh(x)), (randn(3, 3),))
+    with pytest.raises(UnsupportedOperatorError, match="linalg_eigh"):
+        relay.frontend.from_pytorch(trace, [("x", (3, 3))])
