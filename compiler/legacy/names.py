@@ -35,6 +35,7 @@ MOVED = {
     "tvm.relay.frontend.common": "compiler.relay.frontend.inference",
     "tvm.relay.qnn.op": "compiler.relay.op.qnn",
     "tvm.relay.qnn.transform": "compiler.relay.transform.qnn",
+    "tvm.runtime.container": "compiler.legacy.container",
     "tvm.runtime.ndarray": "compiler.legacy.nd",
     "tvm.te.schedule": "compiler.te.schedule",
     "tvm.relay.transform.mixed_precision": "compiler.relay.transform.precision",

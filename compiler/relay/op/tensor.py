@@ -179,7 +179,9 @@ def clip(a: relax.Expr, a_min: float, a_max: float) -> relax.Expr:
     """Each element limited to [a_min, a_max]; for integers the limits are those they can hold."""
     name = dtype(a)
     low, high = _number(a_min), _number(a_max)
-    if not is_float(name):
+    if is_float(name):
+        low, high = float(low), float(high)
+    else:
         info = tirx.min_value(name).value, tirx.max_value(name).value
         low, high = int(max(low, info[0])), int(min(high, info[1]))
     return op.clip(a, relax.prim_value(low, name), relax.prim_value(high, name))

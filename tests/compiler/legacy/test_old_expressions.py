@@ -119,8 +119,8 @@ def test_scopes_are_built_in_the_order_in_which_they_happen(relay):
 
 
 def test_importers_helpers_tell_types_shapes_and_values():
-    import tvm.relay.frontend.common as common
     from tvm import relay
+    from tvm.relay.frontend import common
 
     x = relay.var("x", shape=(2, 3))
     assert common.infer_shape(relay.transpose(x)) == (3, 2)
@@ -182,3 +182,9 @@ def test_a_deformable_convolution_types_its_offsets(relay):
         x, offset, weight, kernel_size=(3, 3), channels=6, strides=(2, 1), deformable_groups=2
     )
     assert [int(n) for n in offset.checked_type.shape] == [2, 36, 4, 6]
+
+
+def test_a_float_is_limited_by_whole_numbers(relay):
+    x = relay.var("x", shape=(3,))
+    run = relay.create_executor("graph").evaluate(relay.Function([x], relay.clip(x, 0, 6)))
+    np.testing.assert_array_equal(run(np.array([-1, 2.5, 9], "float32")).numpy(), [0, 2.5, 6])
