@@ -72,12 +72,15 @@ class Group:
         Attributes of the function.
     record_inputs : bool
         Also set `baton.input_names`.
+    lift_constants : bool
+        Constants become parameters of the function, not part of it.
     """
 
     members: list[int]
     name: str
     attrs: Mapping[str, Any] = field(default_factory=dict)
     record_inputs: bool = False
+    lift_constants: bool = False
 
 
 def outline(main: RelaxFunction, groups: Sequence[Group], *, share: bool = False) -> IRModule:
@@ -116,7 +119,9 @@ def outline(main: RelaxFunction, groups: Sequence[Group], *, share: bool = False
     def body(number: int, lift_constants: bool) -> _Outlined:
         inside = members[number]
         outputs = [i for i in inside if i in escaping] or inside[-1:]
-        return _Outlined(main, groups[number], inside, outputs, lift_constants, has_sizes)
+        group = groups[number]
+        lift = lift_constants or group.lift_constants
+        return _Outlined(main, group, inside, outputs, lift, has_sizes)
 
     outlined = [body(number, False) for number in range(len(groups))]
     classes = [[number] for number in range(len(groups))]

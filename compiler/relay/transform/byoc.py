@@ -83,13 +83,9 @@ def PartitionGraph(mod_name: str = "default", bind_constants: bool = True) -> An
     def change(mod: tvm.IRModule) -> tvm.IRModule:
         for gvar, function in mod.functions_items():
             if isinstance(function, relax.Function) and not _is_external(function):
-                mod = _partitioned(mod, str(gvar.name_hint), mod_name)
+                mod = _partitioned(mod, str(gvar.name_hint), mod_name, bind_constants)
         return mod
 
-    if not bind_constants:
-        raise RelayError(
-            "PartitionGraph(bind_constants=False) is not supported: constants move into functions"
-        )
     return module_pass("PartitionGraph", 0, change)
 
 
@@ -235,7 +231,9 @@ def _without_default(body: relax.Expr) -> relax.Expr:
     return rewrite(body, change)
 
 
-def _partitioned(mod: tvm.IRModule, name: str, mod_name: str) -> tvm.IRModule:
+def _partitioned(
+    mod: tvm.IRModule, name: str, mod_name: str, bind_constants: bool
+) -> tvm.IRModule:
     """The module with the regions of one function outlined."""
     function = mod[name]
     body = _without_default(nested(function))
@@ -274,7 +272,7 @@ def _partitioned(mod: tvm.IRModule, name: str, mod_name: str) -> tvm.IRModule:
             "global_symbol": title,
         }
         if members:
-            groups.append(Group(members, title, attrs))
+            groups.append(Group(members, title, attrs, lift_constants=not bind_constants))
     return outline(main, groups) if groups else mod
 
 

@@ -13,6 +13,7 @@ from compiler.relay import dialect, transform
 from compiler.relay.dataflow_pattern import is_constant, is_op, wildcard
 from compiler.relay.flatten import lower
 from compiler.relay.nest import function_of, nested
+from compiler.relay.transform.regions import begin, end
 from compiler.runtime import graph_executor
 
 CASES = json.loads(read("byoc.json.gz"))
@@ -92,3 +93,16 @@ def test_the_library_of_a_partitioned_module_knows_its_subgraphs():
     module.run(**{name: np.array(value, "float32") for name, value in case["inputs"].items()})
     for index, wanted in enumerate(case["outputs"]):
         np.testing.assert_allclose(module.get_output(index).numpy(), wanted, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("bind", [True, False])
+def test_constants_that_enter_a_region_are_bound_or_passed(bind):
+    x = relay.var("x", shape=(2, 3))
+    weight = np.arange(6, dtype="float32").reshape(2, 3)
+    product = relay.multiply(begin(x, "terra"), begin(relay.const(weight), "terra"))
+    mod = tvm.IRModule({"main": relay.Function([x], end(product, "terra"))})
+    mod = transform.PartitionGraph(bind_constants=bind)(mod)
+    (function,) = [f for v, f in mod.functions_items() if v.name_hint != "main"]
+    assert len(function.params) == (1 if bind else 2)
+    value = np.ones((2, 3), "float32")
+    np.testing.assert_array_equal(run(mod, [value])[0], weight)
