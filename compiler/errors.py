@@ -8,8 +8,11 @@ nothing of Baton can still catch it.
 from __future__ import annotations
 
 
-class BatonError(Exception):
-    """Base of every error that Baton raises on purpose."""
+class BatonError(RuntimeError):
+    """Base of every error that Baton raises on purpose.
+
+    A RuntimeError, as `tvm.TVMError` was: scripts that catch that one catch these.
+    """
 
 
 class TargetError(BatonError, ValueError):

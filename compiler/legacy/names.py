@@ -25,6 +25,7 @@ MOVED = {
     "tvm.contrib.utils": "tvm.support.utils",
     "tvm.contrib.xcode": "tvm.support.xcode",
     "tvm._ffi": "compiler.legacy.ffi",
+    "tvm._ffi.base": "compiler.legacy.ffi",
     "tvm.meta_schedule": "tvm.s_tir.meta_schedule",
     "tvm.nd": "compiler.legacy.nd",
     "tvm.parser": "compiler.legacy.parser",
