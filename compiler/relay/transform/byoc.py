@@ -231,9 +231,7 @@ def _without_default(body: relax.Expr) -> relax.Expr:
     return rewrite(body, change)
 
 
-def _partitioned(
-    mod: tvm.IRModule, name: str, mod_name: str, bind_constants: bool
-) -> tvm.IRModule:
+def _partitioned(mod: tvm.IRModule, name: str, mod_name: str, bind_constants: bool) -> tvm.IRModule:
     """The module with the regions of one function outlined."""
     function = mod[name]
     body = _without_default(nested(function))
