@@ -74,7 +74,7 @@ class PartitionCallbackError(PartitionError):
     """A partitioner callback raised or returned nonsense; names backend, strategy, subgraph."""
 
 
-class BuildError(BatonError, RuntimeError):
+class BuildError(BatonError):
     """A module that can't be built: a wrong parameter, or a kernel that does not compile."""
 
 
@@ -94,7 +94,7 @@ class ExportError(BatonError, OSError):
     """A library that can't be written; nothing half-written is left behind."""
 
 
-class LoadError(BatonError, RuntimeError):
+class LoadError(BatonError):
     """A file that is no library of Baton's, or can't be loaded."""
 
 
@@ -118,11 +118,11 @@ class ArrayIndexError(ArrayError, IndexError):
     """An index outside of an array."""
 
 
-class DeferredComputeError(BatonError, RuntimeError):
+class DeferredComputeError(BatonError):
     """Something that deferred compute can't record, or a value asked for while tracing."""
 
 
-class BlockError(BatonError, RuntimeError):
+class BlockError(BatonError):
     """A block or a parameter that is not ready for what was asked of it."""
 
 
@@ -138,5 +138,5 @@ class BlockTypeError(BlockArgumentError, TypeError):
     """An argument of a block of a type that it can't take."""
 
 
-class LegacyImportError(BatonError, ImportError):
+class LegacyImportError(ImportError, BatonError):
     """A module of an old TVM that nothing stands for; says what to use instead."""
