@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,6 +21,9 @@ from .mxnet_claims import ClaimedBindings
 from .mxnet_node import SymbolNode
 from .mxnet_ops import CONVERTERS
 from .mxnet_shapes import hidden_shapes, parameter_shape
+
+# TVM keeps one stack of block builders for the whole process, not one for each thread.
+_BUILDING = threading.RLock()
 
 Shape = tuple[int, ...]
 OutputType = tuple["Shape | None", "str | None"]
@@ -111,7 +115,7 @@ class SymbolImporter:
         self._read_all = True
         scope = Scope(self.graph)
         try:
-            with self.builder.function("main"):
+            with _BUILDING, self.builder.function("main"):
                 with self.builder.dataflow():
                     for index in range(len(self.graph.nodes)):
                         self._try_node(index, scope)
