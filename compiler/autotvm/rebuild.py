@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from ..block_builder import BlockBuilder
 from ..errors import BatonError, RecordError
 from .record import LoggedTask, MeasureInput, MeasureResult
 
@@ -169,7 +170,7 @@ def _module(
         relax.Var(name, relax.TensorType(value.shape, str(value.dtype)))
         for name, value in inputs.items()
     ]
-    builder = relax.BlockBuilder()
+    builder = BlockBuilder()
     with builder.function("main", variables):
         with builder.dataflow():
             call = emit(*variables, *(relax.const(weight) for weight in weights))

@@ -24,6 +24,7 @@ import tvm
 from tvm import relax
 from tvm.target import Target
 
+from ..block_builder import BlockBuilder
 from ..errors import BuildError
 from . import loop_guard
 
@@ -216,7 +217,7 @@ class _Placer:
         self.constants = constants
         self.kernels = kernels
         self.vdevices = vdevices
-        self.builder = relax.BlockBuilder()
+        self.builder = BlockBuilder()
         self.values: dict[Any, Any] = {}  # variable before -> variable after
         self.kind_of: dict[Any, str] = {}  # variable after -> where it is
         self.copies: dict[tuple[Any, str], Any] = {}  # within the block that is being built

@@ -11,6 +11,7 @@ from tvm import relax
 from tvm.target import Target
 from tvm.tirx import PrimFunc
 
+from ..block_builder import BlockBuilder
 from .bind import bind_params
 from .fuse import called_kernel, is_fused, operator_name
 from .subgraphs import function_targets
@@ -121,7 +122,7 @@ def _tag_bindings(mod: tvm.IRModule, name: str) -> tvm.IRModule:
     Fusion keeps the names of the kernels it fuses but renames variables; this is how a fused
     kernel is traced back to the operators it came from.
     """
-    builder = relax.BlockBuilder(mod)
+    builder = BlockBuilder(mod)
     tagger = _Tagger(builder, mod)
     gvar = mod.get_global_var(name)
     builder.update_func(gvar, tagger.visit_expr(mod[name]))
@@ -130,7 +131,7 @@ def _tag_bindings(mod: tvm.IRModule, name: str) -> tvm.IRModule:
 
 @relax.expr_functor.mutator
 class _Tagger(relax.expr_functor.PyExprMutator):
-    def __init__(self, functions: relax.BlockBuilder, mod: tvm.IRModule) -> None:
+    def __init__(self, functions: BlockBuilder, mod: tvm.IRModule) -> None:
         super().__init__()
         self.functions = functions
         self.mod = mod

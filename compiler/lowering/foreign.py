@@ -19,6 +19,7 @@ from tvm import relax
 from tvm.target import Target
 
 from .. import target as targets
+from ..block_builder import BlockBuilder
 from ..errors import BuildError
 from ..partition.outline import COMPILE_OPTIONS
 from ..runtime import foreign
@@ -114,7 +115,7 @@ def _compiled(
     renamed = {old: var for old, var in zip(function.params, new)}
     result = function.ret_ty
     fields = list(result.fields) if isinstance(result, relax.TupleType) else result
-    builder = relax.BlockBuilder()
+    builder = BlockBuilder()
     with builder.function("main", new):
         with builder.dataflow():
             call = relax.call_dps_packed(

@@ -17,6 +17,7 @@ import tvm
 from tvm import relax
 from tvm.target import Target
 
+from ..block_builder import BlockBuilder
 from ..target.config import config_of_object
 from .extract import PlainKernel, kernel_calls, plain_function
 from .fuse import OPERATORS
@@ -134,7 +135,7 @@ def install(
         })  # fmt: skip
         made[id(match)] = (match, _new_variable(mod, kernel, "_".join(operators)))
         functions[made[id(match)][1]] = kernel
-    builder = relax.BlockBuilder()
+    builder = BlockBuilder()
     with builder.function(name, list(plain.params), attrs=dict(old.attrs), private=True):
         with builder.dataflow():
             args = [

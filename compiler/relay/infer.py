@@ -12,6 +12,7 @@ from typing import Any
 import tvm
 from tvm import relax
 
+from ..block_builder import BlockBuilder
 from ..errors import RelayTypeError, UntypedVariableError
 from .ty import fresh
 
@@ -103,8 +104,8 @@ def set_type(expr: relax.Expr, ty: Any) -> None:
 
 
 @functools.lru_cache(maxsize=1)
-def _builder() -> relax.BlockBuilder:
-    return relax.BlockBuilder()
+def _builder() -> BlockBuilder:
+    return BlockBuilder()
 
 
 @functools.cache

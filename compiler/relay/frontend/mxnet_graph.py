@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,6 +10,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
+from compiler.block_builder import BlockBuilder
 from compiler.errors import BatonError, FrontendError, UnknownShapeError, UnsupportedOperatorError
 from compiler.graph.constants import dtype_of, static_shape, to_tensor
 from compiler.symbol.attributes import is_none, parse_dtype, parse_int_tuple
@@ -21,9 +21,6 @@ from .mxnet_claims import ClaimedBindings
 from .mxnet_node import SymbolNode
 from .mxnet_ops import CONVERTERS
 from .mxnet_shapes import hidden_shapes, parameter_shape
-
-# TVM keeps one stack of block builders for the whole process, not one for each thread.
-_BUILDING = threading.RLock()
 
 Shape = tuple[int, ...]
 OutputType = tuple["Shape | None", "str | None"]
@@ -68,7 +65,7 @@ class SymbolImporter:
         self.shapes = shapes
         self.dtype = dtype
         self.arrays = arrays
-        self.builder = relax.BlockBuilder()
+        self.builder = BlockBuilder()
         self.numpy_semantics = graph.attrs.get("is_np_shape", ("int", 0))[1] != 0
         self._variables: dict[str, relax.Var] = {}
         self._read_all = False
@@ -115,7 +112,7 @@ class SymbolImporter:
         self._read_all = True
         scope = Scope(self.graph)
         try:
-            with _BUILDING, self.builder.function("main"):
+            with self.builder.function("main"):
                 with self.builder.dataflow():
                     for index in range(len(self.graph.nodes)):
                         self._try_node(index, scope)

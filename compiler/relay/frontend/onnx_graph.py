@@ -14,6 +14,7 @@ from onnx import AttributeProto
 from tvm import relax
 from tvm.relax.frontend.onnx.onnx_frontend import _get_convert_map, onnx_input
 
+from compiler.block_builder import BlockBuilder
 from compiler.errors import BatonError, FrontendError, UnsupportedOperatorError
 from compiler.graph.constants import constant, static_shape, to_tensor
 
@@ -75,7 +76,7 @@ class GraphImporter:
         self.model = model
         self.opsets = opsets
         self.freeze_params = freeze_params
-        self.builder = relax.BlockBuilder()
+        self.builder = BlockBuilder()
         self.functions = {(fn.domain, fn.name): fn for fn in model.proto.functions}
         self.parameters: dict[str, tuple[relax.Var, tvm.runtime.Tensor]] = {}
         self._stock = _get_convert_map()
