@@ -37,12 +37,7 @@ def verdict(target: Target, workload_key: str, record: AnyRecord, origin: Origin
         The kernel's operators.
     """
     key = _key(target, workload_key, record)
-    found = verdicts.kept(key)
-    if found is None:
-        found = _measure_elsewhere(target, record, origin)
-        if found is not None:
-            verdicts.keep(key, found)
-    return found
+    return verdicts.settle(key, lambda: _measure_elsewhere(target, record, origin))
 
 
 def _key(target: Target, workload_key: str, record: AnyRecord) -> str:

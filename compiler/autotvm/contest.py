@@ -30,12 +30,7 @@ def known(target: Any, workload: Any, config: ConfigEntity) -> Verdict | None:
 def verdict(target: Any, workload: Any, config: ConfigEntity) -> Verdict | None:
     """The kept verdict, else a new one; None where this machine can't run the operator."""
     key = _key(target, workload, config)
-    found = verdicts.kept(key)
-    if found is None:
-        found = _measure_elsewhere(target, workload, config)
-        if found is not None:
-            verdicts.keep(key, found)
-    return found
+    return verdicts.settle(key, lambda: _measure_elsewhere(target, workload, config))
 
 
 def _key(target: Any, workload: Any, config: ConfigEntity) -> str:

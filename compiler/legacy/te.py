@@ -24,7 +24,6 @@ _TE = {
 }
 _new_dtype = te.Tensor.dtype.fget
 _new_dtype_of_var = tvm.ir.Var.dtype.fget
-_DEVICE_CODE = "\n// baton device code: "
 _new_build = tvm.build
 _new_scan = te.scan
 
@@ -104,7 +103,9 @@ def _dtype_of_var(var: Any) -> Any:
 
 def _source(module: Any, fmt: str = "") -> str:
     """The module's source, without the device code that Baton appends to it."""
-    return str(module.inspect_source(fmt)).partition(_DEVICE_CODE)[0]
+    from ..runtime.cuda_code import without_code
+
+    return without_code(str(module.inspect_source(fmt)))
 
 
 def lower(

@@ -107,21 +107,28 @@ def has_kernels(mod: tvm.IRModule) -> bool:
     )
 
 
+def compiler_state() -> list[str]:
+    """What decides object code beside the source: TVM, LLVM and the active pass context."""
+    context = tvm.transform.PassContext.current()
+    return [
+        f"tvm {tvm.__version__} ffi {tvm_ffi.__version__}",
+        f"llvm {tvm.target.codegen.llvm_version_major(allow_none=True)}",
+        f"opt_level {context.opt_level} disabled {sorted(map(str, context.disabled_pass))}",
+        f"required {sorted(map(str, context.required_pass))}",
+        f"config {sorted((str(name), str(value)) for name, value in context.config.items())}",
+    ]
+
+
 def kernel_key(func: tvm.tirx.PrimFunc, target: Target) -> str:
     """Hash of all that decides a kernel's object code, as hexadecimal digits.
 
     That is the scheduled function with its symbol and its own target, the target it is bound to
     otherwise, the pass context, the versions of TVM and LLVM, and the code below that lowers.
     """
-    context = tvm.transform.PassContext.current()
     digest = hashlib.sha256()
     for part in (
         f"baton {_code_version()}",
-        f"tvm {tvm.__version__} ffi {tvm_ffi.__version__}",
-        f"llvm {tvm.target.codegen.llvm_version_major(allow_none=True)}",
-        f"opt_level {context.opt_level} disabled {sorted(map(str, context.disabled_pass))}",
-        f"required {sorted(map(str, context.required_pass))}",
-        f"config {sorted((str(name), str(value)) for name, value in context.config.items())}",
+        *compiler_state(),
         f"target {target}",
         tvm.ir.save_json(func),
     ):

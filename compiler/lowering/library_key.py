@@ -27,6 +27,7 @@ from schedules.x86.machine import Machine
 
 from ..partition.outline import COMPILE_OPTIONS
 from ..relay.op.kernel import COMPUTES
+from .codegen import compiler_state
 from .devices import device_kind
 from .lift_constants import bytes_of
 from .schedule_source import ScheduleSource
@@ -82,7 +83,6 @@ def library_key(
     others
         What else the caller decides; their `repr` counts.
     """
-    context = tvm.transform.PassContext.current()
     constants: list[Any] = []
 
     def placeholder(constant: Any) -> Any:
@@ -97,11 +97,7 @@ def library_key(
     digest = hashlib.sha256()
     for part in (
         f"baton {_code_version()}",
-        f"tvm {tvm.__version__} ffi {tvm_ffi.__version__}",
-        f"llvm {tvm.target.codegen.llvm_version_major(allow_none=True)}",
-        f"opt_level {context.opt_level} disabled {sorted(map(str, context.disabled_pass))}",
-        f"required {sorted(map(str, context.required_pass))}",
-        f"config {sorted((str(name), str(value)) for name, value in context.config.items())}",
+        *compiler_state(),
         f"target {target} {[Machine.from_target(each) for each in _targets(mod, target)]}",
         f"records {source.content_digest()}",
         repr(others),

@@ -20,9 +20,10 @@ import tvm
 import tvm_ffi
 from tvm import tirx
 from tvm.ir import TensorLoad
-from tvm.target import codegen
 
 from schedules.x86 import prefetch as marks
+
+from ..target.cpu import system_triple
 
 _LINE_BYTES = 64
 _FUNCTION = "baton_prefetch"
@@ -54,7 +55,7 @@ def insert_prefetches() -> tvm.transform.Pass:
 
 def _is_x86(func: tirx.PrimFunc) -> bool:
     target = tvm.target.Target(func.attrs["target"])
-    triple = str(target.attrs.get("mtriple") or codegen.llvm_get_system_triple())
+    triple = str(target.attrs.get("mtriple") or system_triple())
     return triple.startswith(("x86_64", "i686", "i386"))
 
 

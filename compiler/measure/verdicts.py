@@ -13,7 +13,7 @@ import os
 import statistics
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -66,6 +66,16 @@ def keep(key: str, verdict: Verdict) -> None:
         append_lines(_kept_file(), [json.dumps({"key": key, **asdict(verdict)})])
     except RecordError as error:
         logger.warning("%s; the operator will be measured again", error)
+
+
+def settle(key: str, measure: Callable[[], Verdict | None]) -> Verdict | None:
+    """The kept verdict, else a new one, which is kept; None where it can't be measured."""
+    found = kept(key)
+    if found is None:
+        found = measure()
+        if found is not None:
+            keep(key, found)
+    return found
 
 
 def content_digest() -> str:

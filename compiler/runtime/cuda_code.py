@@ -24,6 +24,11 @@ def attach(source: str, code: bytes) -> str:
     return f"{source}{_MARK}{base64.b64encode(code).decode('ascii')}\n"
 
 
+def without_code(source: str) -> str:
+    """CUDA source without what `attach` appended."""
+    return source.partition(_MARK)[0]
+
+
 def extract(source: str) -> bytes | None:
     """The device code that `attach` appended; None when there is none.
 
