@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import inspect
 import os
 import tempfile
 from collections.abc import Mapping
@@ -26,7 +27,7 @@ from tvm.support import cc
 from tvm.target import Target
 from tvm.tirx.build import codegen_build
 
-from . import loop_guard, prefetch
+from . import loop_guard, prefetch, tir_pipeline
 from .devices import device_kind
 from .kernel_cache import KernelCache
 
@@ -139,8 +140,8 @@ def kernel_key(func: tvm.tirx.PrimFunc, target: Target) -> str:
 @functools.cache
 def _code_version() -> str:
     """Changes with the files that decide how a scheduled kernel is lowered."""
-    sources = [Path(__file__), Path(loop_guard.__file__), Path(prefetch.__file__)]
-    return hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()
+    sources = [__file__, *map(inspect.getfile, (loop_guard, prefetch, tir_pipeline))]
+    return hashlib.sha256(b"".join(Path(each).read_bytes() for each in sources)).hexdigest()
 
 
 def _objects(
@@ -191,7 +192,7 @@ def _compile_all(
 
 def _lower(func: tvm.tirx.PrimFunc, symbol: str, target: Target) -> tvm.IRModule:
     """The passes of a TVM build for one CPU function."""
-    pipeline, finalize_host, _ = tvm.tirx.get_tir_pipeline(loop_guard.PIPELINE)
+    pipeline, finalize_host, _ = tvm.tirx.get_tir_pipeline(tir_pipeline.PIPELINE)
     mod = tvm.IRModule({symbol: func})
     mod = tvm.tirx.transform.BindTarget(target.with_host(target))(mod)
     return finalize_host()(pipeline(mod))

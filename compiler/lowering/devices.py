@@ -26,7 +26,7 @@ from tvm.target import Target
 
 from ..block_builder import BlockBuilder
 from ..errors import BuildError
-from . import loop_guard
+from . import tir_pipeline
 
 MAIN = "main"
 HOST = "cpu"
@@ -168,7 +168,7 @@ def separate_cpus(target: Target) -> tvm.transform.Pass:
         if not groups:
             return mod
         libraries = [
-            tvm.tirx.build(tvm.IRModule(functions), target=own, pipeline=loop_guard.PIPELINE)
+            tvm.tirx.build(tvm.IRModule(functions), target=own, pipeline=tir_pipeline.PIPELINE)
             for own, functions in groups.values()
         ]
         attrs = dict(mod.attrs or {})

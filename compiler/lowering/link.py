@@ -11,7 +11,7 @@ from tvm.target import Target
 
 from ..errors import BatonError, BuildError
 from ..target.nvcc import device_code
-from . import codegen, devices, loop_guard, segments, static_allocation
+from . import codegen, devices, segments, static_allocation, tir_pipeline
 from .kernel_cache import user_cache
 
 
@@ -88,7 +88,7 @@ def assemble(
         codegen.with_object_code(lowered, code),
         target,
         relax_pipeline=None,
-        tir_pipeline=loop_guard.PIPELINE,
+        tir_pipeline=tir_pipeline.PIPELINE,
     )
 
 

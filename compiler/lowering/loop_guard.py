@@ -24,26 +24,10 @@ import tvm_ffi
 from tvm import tirx
 from tvm.ir import Call, Op, TensorLoad
 
-from .prefetch import insert_prefetches
-
-PIPELINE = "baton"
-"""Name under which this module registers TVM's TIR pipeline with the pass in it."""
+from ..tir import replace_loop
 
 _LOOPS = (tirx.ForKind.SERIAL, tirx.ForKind.PARALLEL)
 _IF_THEN_ELSE = "prim.if_then_else"
-
-
-def _pipeline() -> tuple[Any, Any, Any]:
-    """TVM's TIR pipeline with `guard_loops` in front of code generation for the CPU."""
-    lower, finalize_host, finalize_device = tirx.get_tir_pipeline("default")
-
-    def guard_and_finalize_host() -> tvm.transform.Pass:
-        return tvm.transform.Sequential([guard_loops(), insert_prefetches(), finalize_host()])
-
-    return lower, guard_and_finalize_host, finalize_device
-
-
-tirx.register_tir_pipeline(PIPELINE, _pipeline)
 
 
 def guard_loops() -> tvm.transform.Pass:
@@ -62,16 +46,8 @@ def _guarded(loop: tirx.For) -> tirx.For:
     buffers = _outer_buffers(loop)
     if not buffers:
         return loop
-    return tirx.For(
-        loop.loop_var,
-        loop.min,
-        loop.extent,
-        loop.kind,
-        tirx.SeqStmt([tirx.Evaluate(_prefetch(buffers[0])), loop.body]),
-        loop.thread_binding,
-        loop.annotations,
-        loop.step,
-    )
+    guard = tirx.Evaluate(_prefetch(buffers[0]))
+    return replace_loop(loop, body=tirx.SeqStmt([guard, loop.body]))
 
 
 def _is_miscompiled(loop: tirx.For) -> bool:

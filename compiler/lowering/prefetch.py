@@ -24,6 +24,7 @@ from tvm.ir import TensorLoad
 from schedules.x86 import prefetch as marks
 
 from ..target.cpu import system_triple
+from ..tir import replace_loop
 
 _LINE_BYTES = 64
 _FUNCTION = "baton_prefetch"
@@ -115,7 +116,7 @@ def _insert(statement: tirx.Stmt, nest: _Nest, found: Mapping[str, int]) -> tirx
         inside = nest.enter(statement, found)
         if marks.PANEL in found:
             return _with_prefetches(statement, inside, found[marks.PANEL])
-        return _with_body(statement, _insert(statement.body, inside, _NO_MARKS))
+        return replace_loop(statement, body=_insert(statement.body, inside, _NO_MARKS))
     return statement
 
 
@@ -139,7 +140,7 @@ def _with_prefetches(loop: tirx.For, nest: _Nest, panel_bytes: int) -> tirx.For:
         address = tirx.BufferLoad(weights.source, [next_panel + line * (_LINE_BYTES // item)])
         call = tirx.call_extern("void", _FUNCTION, tirx.address_of(address))
         fetches.append(tirx.Evaluate(call))
-    return _with_body(loop, tirx.SeqStmt([loop.body, *fetches]))
+    return replace_loop(loop, body=tirx.SeqStmt([loop.body, *fetches]))
 
 
 def _first_vector(body: tirx.Stmt) -> TensorLoad:
@@ -172,16 +173,3 @@ def _position(loops: tuple[tuple[Any, int], ...]) -> tuple[Any, int]:
         position = position * extent + value
         count *= extent
     return position, count
-
-
-def _with_body(loop: tirx.For, body: tirx.Stmt) -> tirx.For:
-    return tirx.For(
-        loop.loop_var,
-        loop.min,
-        loop.extent,
-        loop.kind,
-        body,
-        loop.thread_binding,
-        loop.annotations,
-        loop.step,
-    )

@@ -152,10 +152,10 @@ def shared_library(lowered: Lowered, path: str) -> str:
     """
     import tvm
 
-    from ..lowering import loop_guard
+    from ..lowering import tir_pipeline
     from ..target.nvcc import device_code
 
     with lowered.target, device_code():
-        built: Any = tvm.tirx.build(lowered.mod, lowered.target, pipeline=loop_guard.PIPELINE)
+        built: Any = tvm.tirx.build(lowered.mod, lowered.target, pipeline=tir_pipeline.PIPELINE)
     built.export_library(path + ".so")
     return path + ".so"

@@ -31,7 +31,7 @@ _PROGRAM = (
 _IMPORTABLE = ("compiler", "schedules", "tvm", "tvm_ffi", "numpy")
 
 PRELOAD = (
-    "compiler.lowering.loop_guard",
+    "compiler.lowering.tir_pipeline",
     "compiler.measure.builder",
     "compiler.measure.rpc",
     "compiler.measure.runner",

@@ -146,12 +146,12 @@ def build(
     else:
         mod = _module(inputs, args, name, binds)
         chosen = _target(target, target_host)
-    from ..lowering import loop_guard
+    from ..lowering import tir_pipeline
     from ..target.nvcc import device_code
 
     is_cuda = str(chosen.kind.name) == "cuda"
     with device_code() if is_cuda else nullcontext():
-        return tirx.build(mod, chosen, pipeline=loop_guard.PIPELINE)
+        return tirx.build(mod, chosen, pipeline=tir_pipeline.PIPELINE)
 
 
 def _target(target: Any, host: Any) -> Target:

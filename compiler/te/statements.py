@@ -19,6 +19,7 @@ from tvm.ir import Call, Range
 from tvm.tirx import IterVar
 
 from ..errors import ScheduleError
+from ..tir import replace_loop
 from .bounds import VIRTUAL_THREADS, Bounds
 from .dataflow import is_load, substitute
 from .relations import constant, like, roots_of
@@ -395,11 +396,7 @@ def _rename(statement: Any, names: dict[Any, Any]) -> Any:
 
     def loop(node: Any) -> Any:
         new = names.get(node.loop_var)
-        if new is None:
-            return node
-        return tirx.For(
-            new, node.min, node.extent, node.kind, node.body, node.thread_binding, node.annotations
-        )
+        return node if new is None else replace_loop(node, loop_var=new)
 
     return tvm_ffi.structural_map(substitute(statement, names), (tirx.For, loop))
 

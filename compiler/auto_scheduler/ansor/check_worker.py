@@ -98,7 +98,7 @@ def _random(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> np.
 def _run(func: Any, inputs: Sequence[np.ndarray], count: int, target: Any) -> list[np.ndarray]:
     import tvm
 
-    from compiler.lowering.loop_guard import PIPELINE
+    from compiler.lowering.tir_pipeline import PIPELINE
 
     built_for = tvm.target.Target(target)
     device = tvm.device(built_for.kind.name if built_for.kind.name != "llvm" else "cpu")

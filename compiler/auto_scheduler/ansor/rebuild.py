@@ -11,7 +11,7 @@ import tvm
 
 from ...errors import BatonError, RecordError
 from ...lowering.index_guard import guard_indices
-from ...lowering.loop_guard import PIPELINE
+from ...lowering.tir_pipeline import PIPELINE
 from ...target import parse
 from ...target.nvcc import device_code
 from .candidates import Candidate

@@ -19,6 +19,8 @@ from tvm.s_tir import SBlockRealize
 
 from schedules.generic.stages import substitute
 
+from ...tir import replace_loop
+
 _PRAGMA = "pragma_auto_unroll_max_step"
 _SPATIAL = 0  # tirx.IterVar.DataPar
 _EXTENTS = (4, 8, 16, 32, 64)
@@ -37,7 +39,7 @@ def vectorize_unrolled(func: tirx.PrimFunc) -> tirx.PrimFunc:
     def under_pragma(loop: tirx.For) -> tirx.For:
         if _PRAGMA not in loop.annotations:
             return loop
-        return _replaced(loop, body=tvm_ffi.structural_map(loop.body, (tirx.For, _vectorized)))
+        return replace_loop(loop, body=tvm_ffi.structural_map(loop.body, (tirx.For, _vectorized)))
 
     return func.with_body(tvm_ffi.structural_map(func.body, (tirx.For, under_pragma)))
 
@@ -45,20 +47,7 @@ def vectorize_unrolled(func: tirx.PrimFunc) -> tirx.PrimFunc:
 def _vectorized(loop: tirx.For) -> tirx.For:
     if loop.kind != tirx.ForKind.SERIAL or loop.annotations or not _stores_a_row(loop):
         return loop
-    return _replaced(loop, kind=tirx.ForKind.VECTORIZED)
-
-
-def _replaced(loop: tirx.For, body: Any = None, kind: Any = None) -> tirx.For:
-    return tirx.For(
-        loop.loop_var,
-        loop.min,
-        loop.extent,
-        loop.kind if kind is None else kind,
-        loop.body if body is None else body,
-        loop.thread_binding,
-        loop.annotations,
-        loop.step,
-    )
+    return replace_loop(loop, kind=tirx.ForKind.VECTORIZED)
 
 
 def _stores_a_row(loop: tirx.For) -> bool:

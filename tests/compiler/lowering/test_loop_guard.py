@@ -11,7 +11,7 @@ from tvm import tirx
 from tvm.script import tirx as T
 from tvm.target import Target
 
-from compiler.lowering import loop_guard
+from compiler.lowering import tir_pipeline
 
 TARGET = Target({"kind": "llvm", "mcpu": "znver5"})
 
@@ -67,7 +67,7 @@ def every_other_half(a: T.Buffer((4, 64), "float32"), b: T.Buffer((4, 64), "floa
 
 def guarded_loops(func):
     """Names of the guarded loops' variables."""
-    lower, finalize_host, _ = tvm.tirx.get_tir_pipeline(loop_guard.PIPELINE)
+    lower, finalize_host, _ = tvm.tirx.get_tir_pipeline(tir_pipeline.PIPELINE)
     mod = tvm.IRModule({"main": func.with_attr("global_symbol", "main")})
     mod = tvm.tirx.transform.BindTarget(TARGET.with_host(TARGET))(mod)
     found = []
@@ -104,4 +104,4 @@ def test_llvm_does_not_vectorize_a_guarded_loop():
         return re.search(r"<\d+ x float>", code) is not None
 
     assert has_vectors()
-    assert not has_vectors(pipeline=loop_guard.PIPELINE)
+    assert not has_vectors(pipeline=tir_pipeline.PIPELINE)

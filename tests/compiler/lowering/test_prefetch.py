@@ -12,7 +12,7 @@ from tvm.ir import Call
 from tvm.target import Target
 from tvm.tirx.build import codegen_build
 
-from compiler.lowering import loop_guard
+from compiler.lowering import tir_pipeline
 from schedules.x86.prefetch import stream_panels
 
 PANELS, STEPS, LANES = 3, 64, 16
@@ -42,7 +42,7 @@ def product(rows: int, target: Target, fused: bool = False) -> tirx.PrimFunc:
 
 
 def lowered(func: tirx.PrimFunc, target: Target) -> tvm.IRModule:
-    pipeline, finalize_host, _ = tirx.get_tir_pipeline(loop_guard.PIPELINE)
+    pipeline, finalize_host, _ = tirx.get_tir_pipeline(tir_pipeline.PIPELINE)
     mod = tirx.transform.BindTarget(target.with_host(target))(tvm.IRModule({"product": func}))
     return finalize_host()(pipeline(mod))
 

@@ -1,0 +1,27 @@
+"""The TIR pipeline of every kernel that Baton compiles: TVM's, with two passes more for the CPU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm
+from tvm import tirx
+
+from .loop_guard import guard_loops
+from .prefetch import insert_prefetches
+
+PIPELINE = "baton"
+"""Name under which TVM knows the pipeline."""
+
+
+def _pipeline() -> tuple[Any, Any, Any]:
+    """TVM's default pipeline with our passes in front of code generation for the CPU."""
+    lower, finalize_host, finalize_device = tirx.get_tir_pipeline("default")
+
+    def guard_prefetch_and_finalize_host() -> tvm.transform.Pass:
+        return tvm.transform.Sequential([guard_loops(), insert_prefetches(), finalize_host()])
+
+    return lower, guard_prefetch_and_finalize_host, finalize_device
+
+
+tirx.register_tir_pipeline(PIPELINE, _pipeline)

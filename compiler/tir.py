@@ -1,0 +1,23 @@
+"""Copies of TIR statements with some parts replaced."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import tirx
+
+
+def replace_loop(
+    loop: tirx.For, *, loop_var: Any = None, kind: Any = None, body: Any = None
+) -> tirx.For:
+    """The loop with another variable, kind or body; everything else stays, annotations too."""
+    return tirx.For(
+        loop.loop_var if loop_var is None else loop_var,
+        loop.min,
+        loop.extent,
+        loop.kind if kind is None else kind,
+        loop.body if body is None else body,
+        loop.thread_binding,
+        loop.annotations,
+        loop.step,
+    )
