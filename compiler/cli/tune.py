@@ -342,8 +342,6 @@ class Silent(Steps):
 
 def show_tuned(tuned: Tuned, options: TuneOptions) -> None:
     """Print a line for each operator, then the network's latencies."""
-    from compiler.autotvm.confirm import undisturbed
-
     rows = []
     for contest in tuned.contests:
         task = contest.tasks[0]
@@ -362,9 +360,25 @@ def show_tuned(tuned: Tuned, options: TuneOptions) -> None:
         )
     header = ("shapes", "calls", "fastest", "fallback us", "us", "GFLOP/s", "gain")
     show(table(header, rows, numbers=4))
-    show(f"{len(tuned.kept)} records beat the fallback: {options.best}")
-    if tuned.dropped:
-        show(f"{tuned.dropped} more beat it alone and slow the network; they are left out")
-    if tuned.milliseconds:
-        after, before = undisturbed(tuned.milliseconds), undisturbed(tuned.milliseconds_without)
+    show_network(tuned, len(tuned.kept), options, "the fallback")
+
+
+def show_network(found: Any, records: int, options: TuneOptions, bar: str) -> None:
+    """Print how many records are kept, and the network's latency with and without them.
+
+    Parameters
+    ----------
+    found : Tuned or Searched
+    records : int
+        How many are kept.
+    bar : str
+        What they had to beat.
+    """
+    from compiler.autotvm.confirm import undisturbed
+
+    show(f"{records} records beat {bar}: {options.best}")
+    if found.dropped:
+        show(f"{found.dropped} more beat it alone and slow the network; they are left out")
+    if found.milliseconds:
+        after, before = undisturbed(found.milliseconds), undisturbed(found.milliseconds_without)
         show(f"the network takes {after:.3f} ms, {before:.3f} ms before ({before / after:.2f}x)")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from .compile import BuildOptions, build_module, import_model
 from .console import Steps, show, table
 from .files import write_text
-from .tune import Silent, TuneOptions, prune
+from .tune import Silent, TuneOptions, prune, show_network
 from .tuning_progress import Trials, write_picture
 
 if TYPE_CHECKING:
@@ -223,7 +223,6 @@ def _measuring(options: TuneOptions, scheduler: str | None) -> tuple[Any, Any]:
 
 def show_searched(searched: Searched, options: TuneOptions) -> None:
     """Print a line for each task, then the network's latencies."""
-    from compiler.autotvm.confirm import undisturbed
 
     def shown(seconds: float) -> str:
         return f"{seconds * 1e6:.1f}" if math.isfinite(seconds) else "-"
@@ -245,10 +244,4 @@ def show_searched(searched: Searched, options: TuneOptions) -> None:
         )
     header = ("kernel", "calls", "fastest", "untuned us", "best us", "GFLOP/s", "gain")
     show(table(header, rows, numbers=4))
-    show(f"{searched.kept} records beat the untuned kernels: {options.best}")
-    if searched.dropped:
-        show(f"{searched.dropped} more beat them alone and slow the network; they are left out")
-    if searched.milliseconds:
-        after = undisturbed(searched.milliseconds)
-        before = undisturbed(searched.milliseconds_without)
-        show(f"the network takes {after:.3f} ms, {before:.3f} ms before ({before / after:.2f}x)")
+    show_network(searched, searched.kept, options, "the untuned kernels")
