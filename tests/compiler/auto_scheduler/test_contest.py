@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 import tvm
-from tvm import relax
 
 from compiler import auto_scheduler, relay
 from compiler import target as targets
@@ -13,20 +11,9 @@ from compiler.auto_scheduler import contest, extract_tasks
 from compiler.auto_scheduler.record import Record
 from compiler.errors import RecordError
 from compiler.measure.verdicts import Verdict
+from tests.compiler.auto_scheduler.networks import dense_module
 
 HOST = targets.parse("llvm")
-
-
-def dense_module():
-    builder = relax.BlockBuilder()
-    x = relax.Var("x", relax.TensorType((4, 16), "float32"))
-    weight = relax.const(np.arange(512, dtype="float32").reshape(16, 32) / 512)
-    with builder.function("main", [x]):
-        with builder.dataflow():
-            y = builder.emit(relax.op.nn.relu(builder.emit(relax.op.matmul(x, weight))))
-            out = builder.emit_output(y)
-        builder.emit_func_output(out)
-    return builder.get()
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 import tvm
-from tvm import relax, te
+from tvm import te
 
 from compiler import auto_scheduler, relay
 from compiler import target as targets
@@ -20,6 +20,7 @@ from compiler.auto_scheduler.task import SearchTask
 from compiler.auto_scheduler.workload import canonical, workload_key
 from compiler.errors import RecordError
 from compiler.runtime import graph_executor
+from tests.compiler.auto_scheduler.networks import dense_module
 
 needs_tune = pytest.mark.skipif(
     not all(map(importlib.util.find_spec, ("cloudpickle", "psutil", "xgboost"))),
@@ -51,18 +52,6 @@ def options(log, trials, **more):
         measure_callbacks=[auto_scheduler.RecordToFile(log)],
         **more,
     )
-
-
-def dense_module():
-    builder = relax.BlockBuilder()
-    x = relax.Var("x", relax.TensorType((4, 16), "float32"))
-    weight = relax.const(np.arange(512, dtype="float32").reshape(16, 32) / 512)
-    with builder.function("main", [x]):
-        with builder.dataflow():
-            y = builder.emit(relax.op.nn.relu(builder.emit(relax.op.matmul(x, weight))))
-            out = builder.emit_output(y)
-        builder.emit_func_output(out)
-    return builder.get()
 
 
 def test_a_registered_workload_is_a_task_by_name_by_function_and_by_key():
