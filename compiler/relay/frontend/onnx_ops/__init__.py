@@ -16,6 +16,7 @@ from . import (
     quantization,
     recurrent,
     resize,
+    shape,
 )
 
 CONVERTERS: dict[tuple[str, str], Callable[[Node], Any]] = {
@@ -30,6 +31,7 @@ CONVERTERS: dict[tuple[str, str], Callable[[Node], Any]] = {
         quantization,
         recurrent,
         resize,
+        shape,
     )
     for name, converter in family.CONVERTERS.items()
 }

@@ -53,6 +53,16 @@ def test_powers_agree_whatever_the_exponents_type(exponent, model, agrees):
     agrees(proto, {"x": np.array([0.5, 2, 3], "float32")})
 
 
+# ---------------------------------------------------------------- shapes
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2, 3, -1])
+@pytest.mark.parametrize("shape", [(2, 3, 4), (0, 3, 4), (2, 0, 4)])
+def test_flatten_agrees_also_where_nothing_is_in_the_tensor(shape, axis, model, agrees):
+    proto = model([NODE("Flatten", ["x"], ["y"], axis=axis)], {"x": shape}, ["y"])
+    agrees(proto, {"x": np.ones(shape, "float32")})
+
+
 # ---------------------------------------------------------------- indices
 
 

@@ -1,0 +1,28 @@
+"""Operators that only change a tensor's shape."""
+
+from __future__ import annotations
+
+import math
+
+from tvm import relax
+
+from compiler.graph.constants import static_shape
+
+from ..onnx_node import Node
+
+
+def flatten(node: Node) -> relax.Expr | None:
+    """The axes before `axis` as one, and the others as one; sizes of empty tensors too."""
+    shape = static_shape(node[0])
+    axis = node.attr("axis", 1)
+    if shape is None or not -len(shape) <= axis <= len(shape):
+        return None
+    if axis < 0:
+        axis += len(shape)
+    flat = (math.prod(shape[:axis]), math.prod(shape[axis:]))
+    if 0 in flat:  # to Relax's reshape, an extent of 0 is that of the operand's axis
+        return relax.op.zeros(flat, node.dtype(0))
+    return relax.op.reshape(node[0], flat)
+
+
+CONVERTERS = {"Flatten": flatten}
