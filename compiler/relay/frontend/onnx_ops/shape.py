@@ -20,8 +20,9 @@ def flatten(node: Node) -> relax.Expr | None:
     if axis < 0:
         axis += len(shape)
     flat = (math.prod(shape[:axis]), math.prod(shape[axis:]))
-    if 0 in flat:  # to Relax's reshape, an extent of 0 is that of the operand's axis
-        return relax.op.zeros(flat, node.dtype(0))
+    # to Relax's reshape, an extent of 0 is that of the operand's axis in the same place
+    if any(extent == 0 and shape[i : i + 1] != (0,) for i, extent in enumerate(flat)):
+        raise node.unsupported(f"an empty tensor of shape {shape} along axis {axis}")
     return relax.op.reshape(node[0], flat)
 
 
