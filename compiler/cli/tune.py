@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,16 +13,12 @@ from typing import TYPE_CHECKING, Any
 from .compile import BuildOptions, build_module, import_model
 from .console import Steps, show, table
 from .files import write_text
-from .models import random_inputs
-from .replay import time_in_turn
+from .tuned_network import Silent, prune, show_network
 from .tuning_progress import Progress, Trials, write_picture
 
 if TYPE_CHECKING:
     from compiler.autotvm.confirm import Contest
     from compiler.autotvm.task import Task
-
-# A record stays in the log of the best unless the network is faster without it by this share.
-NETWORK_MARGIN = 0.01
 
 
 @dataclass(frozen=True)
@@ -290,53 +286,6 @@ def _sources(path: Path, lines: Sequence[str]) -> list[str]:
     return [f"topi:{path.name}:{number}" for number, _ in enumerate(lines, 1)]
 
 
-def prune(
-    library: Callable[[Sequence[str]], Any], lines: list[str], rounds: int, steps: Steps
-) -> tuple[list[str], list[float], list[float]]:
-    """Drop records without which the network is faster, one by one; both latencies at the end.
-
-    A record sets layouts, which its neighbours may have to convert to and from; only the network
-    shows that.
-
-    Parameters
-    ----------
-    library : callable
-        Writes the log of the best with some of the lines, and builds the network under it; under
-        no log without lines.
-    """
-    from compiler.autotvm.confirm import undisturbed
-
-    without = library(())
-    inputs = random_inputs(without.metadata.inputs)
-
-    def faster(one: Any, other: Any) -> float:
-        """How much faster the first is than the second, as a share of the second's time."""
-        (first, second), _ = time_in_turn([one, other], inputs, rounds)
-        return 1 - undisturbed(first) / undisturbed(second)
-
-    kept = list(lines)
-    current = library(kept) if kept else without
-    for line in lines:
-        rest = [each for each in kept if each != line]
-        shorter = library(rest) if rest else without
-        if faster(shorter, current) > NETWORK_MARGIN:
-            kept, current = rest, shorter
-    if kept and faster(current, without) <= 0:
-        steps.note("the network is not faster with any set of records; none is kept")
-        kept, current = [], without
-    library(kept)
-    (times, base), _ = time_in_turn([current, without], inputs, rounds)
-    return kept, times, base
-
-
-class Silent(Steps):
-    """Shows nothing: the builds of a comparison."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._console.quiet = True
-
-
 # --- what is shown -----------------------------------------------------------------------
 
 
@@ -360,25 +309,4 @@ def show_tuned(tuned: Tuned, options: TuneOptions) -> None:
         )
     header = ("shapes", "calls", "fastest", "fallback us", "us", "GFLOP/s", "gain")
     show(table(header, rows, numbers=4))
-    show_network(tuned, len(tuned.kept), options, "the fallback")
-
-
-def show_network(found: Any, records: int, options: TuneOptions, bar: str) -> None:
-    """Print how many records are kept, and the network's latency with and without them.
-
-    Parameters
-    ----------
-    found : Tuned or Searched
-    records : int
-        How many are kept.
-    bar : str
-        What they had to beat.
-    """
-    from compiler.autotvm.confirm import undisturbed
-
-    show(f"{records} records beat {bar}: {options.best}")
-    if found.dropped:
-        show(f"{found.dropped} more beat it alone and slow the network; they are left out")
-    if found.milliseconds:
-        after, before = undisturbed(found.milliseconds), undisturbed(found.milliseconds_without)
-        show(f"the network takes {after:.3f} ms, {before:.3f} ms before ({before / after:.2f}x)")
+    show_network(tuned, len(tuned.kept), options.best, "the fallback")

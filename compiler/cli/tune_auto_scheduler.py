@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 from .compile import BuildOptions, build_module, import_model
 from .console import Steps, show, table
 from .files import write_text
-from .tune import Silent, TuneOptions, prune, show_network
+from .tune import TuneOptions
+from .tuned_network import Silent, prune, show_network
 from .tuning_progress import Trials, write_picture
 
 if TYPE_CHECKING:
@@ -244,4 +245,4 @@ def show_searched(searched: Searched, options: TuneOptions) -> None:
         )
     header = ("kernel", "calls", "fastest", "untuned us", "best us", "GFLOP/s", "gain")
     show(table(header, rows, numbers=4))
-    show_network(searched, searched.kept, options, "the untuned kernels")
+    show_network(searched, searched.kept, options.best, "the untuned kernels")
