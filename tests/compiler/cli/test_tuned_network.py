@@ -10,7 +10,6 @@ import pytest
 from compiler.cli import tuned_network
 from compiler.cli.console import Steps
 
-
 UNDISTURBED = itertools.repeat((1.0, 1.0))
 
 
