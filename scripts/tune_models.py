@@ -38,6 +38,8 @@ def tune(
         "--trials", str(args.trials_per_task), "--threads", str(args.threads),
         "--rounds", str(args.rounds), "--target", args.target,
     ]  # fmt: skip
+    if args.limit is not None:
+        command += ["--limit", str(args.limit)]
     if seconds is not None:
         command += ["--seconds", f"{max(seconds, 1):.0f}"]
     done = subprocess.run(command, stdout=subprocess.PIPE)
@@ -83,6 +85,7 @@ def main() -> None:
     parser.add_argument("--tuner", choices=("autotvm", "auto_scheduler"), default="auto_scheduler")
     parser.add_argument("--folder", type=pathlib.Path, default=pathlib.Path("tuned"))
     parser.add_argument("--trials-per-task", type=int, default=64)
+    parser.add_argument("--limit", type=int, help="only so many operators, the heaviest ones")
     parser.add_argument("--hours", type=float, help="for the measurements of all models together")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=7)
