@@ -12,6 +12,7 @@ program can see leaves them in registers.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -87,8 +88,25 @@ class _Nest:
         if marks.ROWS in found:
             nest = replace(nest, rows=(*nest.rows, _part(loop, found[marks.ROWS])))
         if marks.STEPS in found:
-            nest = replace(nest, steps=(*nest.steps, _part(loop, found[marks.STEPS])))
+            nest = nest.with_step(loop)
         return nest
+
+    def with_step(self, loop: tirx.For) -> _Nest:
+        """The nest inside one more loop of the reduction."""
+        return replace(self, steps=(*self.steps, _part(loop, int(loop.extent))))
+
+    def is_enough_for(self, panel_bytes: int) -> bool:
+        """Whether a line for each iteration asks for the whole panel: fewer instructions."""
+        iterations = math.prod(extent for _, extent in (*self.rows, *self.steps))
+        return iterations * _LINE_BYTES >= panel_bytes
+
+
+@dataclass(frozen=True)
+class _Steps:
+    """The loops of the reduction inside of the one whose iterations ask for a panel's lines."""
+
+    panel_bytes: int
+    loops: tuple[tirx.For, ...] = ()
 
 
 def _insert(statement: tirx.Stmt, nest: _Nest, found: Mapping[str, int]) -> tirx.Stmt:
@@ -115,32 +133,84 @@ def _insert(statement: tirx.Stmt, nest: _Nest, found: Mapping[str, int]) -> tirx
     if isinstance(statement, tirx.For):
         inside = nest.enter(statement, found)
         if marks.PANEL in found:
-            return _with_prefetches(statement, inside, found[marks.PANEL])
-        return replace_loop(statement, body=_insert(statement.body, inside, _NO_MARKS))
+            inside = inside.with_step(statement)
+            return _with_prefetches(statement, _Steps(found[marks.PANEL]), inside)
+        body = statement.body
+        steps = _steps_inside(body) if inside.steps else None
+        if steps is None or not inside.is_enough_for(steps.panel_bytes):
+            return replace_loop(statement, body=_insert(body, inside, _NO_MARKS))
+        return _with_prefetches(replace_loop(statement, body=_without_marks(body)), steps, inside)
     return statement
 
 
-def _with_prefetches(loop: tirx.For, nest: _Nest, panel_bytes: int) -> tirx.For:
-    """The innermost loop, each step of which asks for its share of the panel that comes next."""
-    weights = _first_vector(loop.body)
-    item = tvm.DataType(weights.source.dtype).itemsize
-    step, steps = _position((*nest.steps, _part(loop, int(loop.extent))))
-    row, rows = _position(nest.rows)
-    next_panel = weights.indices[0].base - (step * nest.stride_bytes - panel_bytes) // item
+def _steps_inside(body: tirx.Stmt) -> _Steps | None:
+    """The marked loops below, down to the innermost; None where other statements are between."""
+    loops: list[tirx.For] = []
+    panel_bytes = 0
+    while not panel_bytes or not isinstance(body, tirx.For):
+        if isinstance(body, tirx.AttrStmt):
+            panel_bytes = int(body.value) if body.attr_key == marks.PANEL else panel_bytes
+        elif isinstance(body, tirx.For):
+            loops.append(body)
+        else:
+            return None
+        body = body.body
+    return _Steps(panel_bytes, (*loops, body))
 
-    lines = -(-panel_bytes // _LINE_BYTES)
-    each = -(-lines // (rows * steps))
-    # lines / (rows * steps * each) as a factor and a shift: at most one line for each share
-    shift = 30 - lines.bit_length()
-    factor = (lines << shift) // (rows * steps * each)
-    shares = [(row * steps + step) * each + i for i in range(each)]
-    wanted = [share * factor >> shift for share in shares]
+
+def _without_marks(body: tirx.Stmt) -> tirx.Stmt:
+    """Marked loops without their marks."""
+    if isinstance(body, tirx.AttrStmt):
+        rest = _without_marks(body.body)
+        if body.attr_key in marks.KEYS:
+            return rest
+        return tirx.AttrStmt(body.node, body.attr_key, body.value, rest)
+    if isinstance(body, tirx.For):
+        return replace_loop(body, body=_without_marks(body.body))
+    return body
+
+
+def _with_prefetches(loop: tirx.For, inner: _Steps, nest: _Nest) -> tirx.For:
+    """A loop of the reduction, each iteration of which asks for its share of the next panel."""
+    weights = _first_vector(loop.body)
+    item, panel_bytes = tvm.DataType(weights.source.dtype).itemsize, inner.panel_bytes
+    step, steps = _position(nest.steps)
+    row, rows = _position(nest.rows)
+    base = _at_first_step(weights.indices[0].base, loop.body, inner.loops)
+    stride_bytes = nest.stride_bytes * math.prod(int(step.extent) for step in inner.loops)
+    next_panel = base - step * (stride_bytes // item) + panel_bytes // item
+
+    # Each row tile asks for its share, evenly: an address that grows by the same in every step
+    # costs one addition. What is rounded up goes a little beyond the panel.
+    share = -(-panel_bytes // item // rows)
+    growth = -(-share // steps)
+    first = next_panel + row * share + step * growth
+    line = _LINE_BYTES // item
+    wanted = [first + i * line for i in range(-(-growth // line))]
     fetches = []
-    for line in wanted:
-        address = tirx.BufferLoad(weights.source, [next_panel + line * (_LINE_BYTES // item)])
+    for index in wanted:
+        address = tirx.BufferLoad(weights.source, [index])
         call = tirx.call_extern("void", _FUNCTION, tirx.address_of(address))
         fetches.append(tirx.Evaluate(call))
-    return replace_loop(loop, body=tirx.SeqStmt([loop.body, *fetches]))
+    return replace_loop(loop, body=tirx.SeqStmt([*fetches, loop.body]))
+
+
+def _at_first_step(index: Any, body: tirx.Stmt, loops: tuple[tirx.For, ...]) -> Any:
+    """The index in the first iteration of these loops, without the variables that `body` binds."""
+    bound: dict[Any, Any] = {}
+
+    def bind(node: tirx.stmt.Bind) -> None:
+        bound[node.var] = node.value
+
+    def value(var: tirx.Var) -> Any:
+        if any(var.same_as(loop.loop_var) for loop in loops):
+            return tirx.const(0, var.ty.dtype)
+        if var in bound:
+            return tvm_ffi.structural_map(bound[var], (tirx.Var, value))
+        return var
+
+    tvm_ffi.structural_walk(body, (tirx.stmt.Bind, bind))
+    return tvm_ffi.structural_map(index, (tirx.Var, value))
 
 
 def _first_vector(body: tirx.Stmt) -> TensorLoad:

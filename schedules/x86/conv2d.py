@@ -25,14 +25,24 @@ from .prefetch import stream_panels
 
 DIRECT = "conv2d_direct.x86"
 
-# Registers that a tile leaves free besides one for each vector of packed weights.
+# Registers that a tile of one vector leaves free besides the one for packed weights.
 SPARE_REGISTERS = 2
 # Tensors up to this size, and what is padded of them, have indices of 32 bits.
 MOST_ELEMENTS = 2**30
 # Cycles from a multiply-add to one that needs its result.
 FMA_LATENCY = 4
+# Cycles that the loop around a step takes, and vectors or broadcasts loaded in a cycle: measured
+# with vectors of 512 bits (Zen 5), and of 256 (Zen 3).
+LOOP_CYCLES_512, LOADS_512 = 1.0, 2.0
+LOOP_CYCLES, LOADS = 0.2, 1.7
+# With 16 registers, longer tiles of one vector only wait longer for their loads.
+MOST_PIXELS_OF_ONE_VECTOR = 10
+# A register tile over all pixels of an image must be so much faster than one of a row's pixels.
+CLEARLY_FASTER = 1.03
 # Narrowest channel block: a quarter of an AVX-512 register, the whole of an SSE one.
 MIN_BLOCK = 4
+# Blocks of output channels that a core should have before no other loop is parallel.
+TASKS_PER_CORE = 4
 # Below this many multiply-adds a kernel runs on one thread: waking the pool costs more.
 PARALLEL_MACS = 1_000_000
 
@@ -55,9 +65,11 @@ def pack_weight(ops: Any, weight: Any, config: ConfigEntity, ic_block: int) -> A
 def compute(w: Conv2dWorkload, config: ConfigEntity, rule: str, data: Any, weight: Any) -> Any:
     """data (N, IC/ib, H, W, ib) or (N, IC, H, W), weight as packed -> (N, OC/ob, OH, OW, ob)."""
     ic_block, oc_block = int(weight.shape[4]), int(weight.shape[5])
+    if is_flat(config):
+        return _compute_flat(w, config, rule, data, weight)
     in_per_group, out_per_group = w.in_channels // w.groups, w.out_channels // w.groups
-    padded = pad_data(data, w.padding)
     (sh, sw), (dh, dw) = w.strides, w.dilation
+    padded = pad_data(data, w.padding)
     ic = te.reduce_axis((0, int(weight.shape[1]) * ic_block), "ic")
     kh = te.reduce_axis((0, w.kernel[0]), "kh")
     kw = te.reduce_axis((0, w.kernel[1]), "kw")
@@ -80,7 +92,51 @@ def compute(w: Conv2dWorkload, config: ConfigEntity, rule: str, data: Any, weigh
     )
 
 
+def _compute_flat(
+    w: Conv2dWorkload, config: ConfigEntity, rule: str, data: Any, weight: Any
+) -> Any:
+    """A pointwise convolution whose pixels are one axis; a strided one's are gathered first."""
+    ic_block, oc_block = int(weight.shape[4]), int(weight.shape[5])
+    height, width = w.out_height, w.out_width
+    (sh, sw), (n, c, _, _, *lanes) = w.strides, data.shape
+    if w.strides != (1, 1):
+        data = te.compute(
+            (n, c, height, width, *lanes),
+            lambda n, c, y, x, *lane: data(n, c, y * sh, x * sw, *lane),
+            name="data_pad",
+        )
+    ic = te.reduce_axis((0, int(weight.shape[1]) * ic_block), "ic")
+    kh, kw = te.reduce_axis((0, 1), "kh"), te.reduce_axis((0, 1), "kw")
+
+    def read(n: Any, pixel: Any) -> Any:
+        y, x = pixel // width, pixel % width
+        if not lanes:
+            return data[n, ic, y, x]
+        return data[n, ic // ic_block, y, x, ic % ic_block]
+
+    product = te.compute(
+        (w.batch, weight.shape[0], height * width, oc_block),
+        lambda n, oc, pixel, o: te.sum(
+            read(n, pixel).astype(w.out_dtype)
+            * weight[oc, ic // ic_block, kh, kw, ic % ic_block, o].astype(w.out_dtype),
+            axis=[ic, kh, kw],
+        ),
+        name="conv2d_pixels",
+        attrs=anchor_attrs(rule, config),
+    )
+    return te.compute(
+        (w.batch, weight.shape[0], height, width, oc_block),
+        lambda n, oc, y, x, o: product[n, oc, y * width + x, o],
+        name="conv2d_NCHWc",
+    )
+
+
 # --- knobs -------------------------------------------------------------------------------
+
+
+def is_flat(config: ConfigEntity) -> bool:
+    """Whether register tiles run on from row to row; older records have no such knob."""
+    return "flat" in config and bool(config.val("flat"))
 
 
 def best_tile(extent: int, most: int) -> int:
@@ -116,7 +172,7 @@ class DirectConv2d(s_tir.dlight.ScheduleRule):
 
         parallel n, oh          [channels_outer: parallel n, oc_chunk, oh; pad in a nest before]
           pad rows of this oh
-          oc_chunk, ow_tile
+          oc_chunk, ow_tile          [flat: tiles of all pixels of the image]
             registers[oc_chunks, tile_ow, lanes] = 0
             ic_chunk, kh, kw, ic
               unrolled oc_chunks, tile_ow; vector lanes: fma
@@ -141,12 +197,20 @@ class DirectConv2d(s_tir.dlight.ScheduleRule):
         n, oc, oh, ow, lane = blocked_loops(sch, out)
         macs = _extent(sch, sch.get_loops(anchor))
         out_rows = int(sch.get(oh).extent)
+        if is_flat(config):
+            n, oc, ow, lane = _with_one_axis_of_pixels(sch, out)
         is_ragged = int(sch.get(ow).extent) % tile_ow > 0
         ow_outer, ow_inner = sch.split(ow, [None, tile_ow])
         if is_ragged:
             sch.annotate(ow_outer, "pragma_loop_partition_hint", 1)
+        channels = int(sch.get(oc).extent)
         oc_outer, oc_inner = sch.split(oc, [None, oc_chunks])
-        if outer:
+        if is_flat(config):
+            sch.reorder(n, oc_outer, ow_outer, oc_inner, ow_inner, lane)
+            row = sch.fuse(n, oc_outer)
+            if channels % oc_chunks:
+                sch.annotate(row, "pragma_loop_partition_hint", 1)
+        elif outer:
             sch.reorder(n, oc_outer, oh, ow_outer, oc_inner, ow_inner, lane)
             row = sch.fuse(n, oc_outer, oh)
         else:
@@ -159,20 +223,24 @@ class DirectConv2d(s_tir.dlight.ScheduleRule):
         sch.unroll(oc_inner)
 
         sch.compute_at(anchor, ow_outer, preserve_unit_loops=True)
-        oc_inner, _, ow_inner, lane, ic, kh, kw = sch.get_loops(anchor)[-7:]
+        inside = sch.get_loops(anchor)[-6 if is_flat(config) else -7 :]
+        oc_inner, *_, ow_inner, lane, ic, kh, kw = inside
         ic_block = _ic_block(sch, anchor)
         ic_chunk, ic = sch.split(ic, [None, ic_block])
         # A plain input has its channels innermost instead: LLVM unrolls so short a loop, and of two
         # taps of a row it would keep the pixels that both read, for which no registers are left.
         reduction = [ic_chunk, kh, kw, ic] if ic_block > 1 else [kh, kw, ic_chunk, ic]
-        # Pixels outside channels: one broadcast is live at a time, and serves all channels.
-        sch.reorder(*reduction, ow_inner, oc_inner, lane)
+        # What is more stays outside: one of it is live at a time and meets all of the other.
+        unrolled = [ow_inner, oc_inner] if tile_ow >= oc_chunks else [oc_inner, ow_inner]
+        sch.reorder(*reduction, *unrolled, lane)
         sch.vectorize(lane)
         sch.unroll(ow_inner)
         sch.unroll(oc_inner)
         weights = sch.get(anchor).reads[1].source
         if outer and _bytes(weights) > Machine.from_target(target).l2_bytes // 2:
-            rows = [(row, out_rows), (ow_outer, int(sch.get(ow_outer).extent))]
+            rows = [(ow_outer, int(sch.get(ow_outer).extent))]
+            if not is_flat(config):
+                rows.insert(0, (row, out_rows))
             chunk = _bytes(weights) // int(weights.shape[0])
             stride = chunk // _extent(sch, reduction)
             stream_panels(sch, rows, reduction, oc_chunks * chunk, stride)
@@ -201,6 +269,13 @@ def blocked_loops(sch: Any, out: Any) -> list[Any]:
         loops[1], lane = sch.split(loops[1], [None, 1])
         loops.append(lane)
     return loops
+
+
+def _with_one_axis_of_pixels(sch: Any, out: Any) -> list[Any]:
+    """Loops n, channel block, pixel, lane of a block that had rows and columns."""
+    width = int(sch.get(sch.get_loops(out)[3]).extent)
+    sch.transform_block_layout(out, lambda n, oc, y, x, lane: (n, oc, y * width + x, lane))
+    return list(sch.get_loops(out))
 
 
 def _schedule_pad(sch: Any, pad: Any, row: Any, in_front: bool, parallel: bool) -> None:
@@ -241,48 +316,103 @@ def direct_fallback(w: Conv2dWorkload, target: Target) -> ConfigEntity:
     chunks = -(-w.out_channels // oc_block)
     if w.groups > 1:
         chunks = max(w.out_channels // w.groups // oc_block, 1)
-    tile_ow, oc_chunks = max(
-        (
-            (pixels, count)
-            for count in (1, 2, 3, 4)
-            if chunks % count == 0
-            for pixels in range(min(tile_pixels(machine, count), w.out_width), 0, -1)
-        ),
-        key=lambda tile: _tile_score(w.out_width, *tile),
-    )
     weight_bytes = 4 * w.out_channels * (w.in_channels // w.groups) * w.kernel[0] * w.kernel[1]
+    outer = weight_bytes > machine.l2_bytes // 2 or w.groups > 1
+    tile_ow, oc_chunks = register_tile(w.out_width, chunks, machine)
+    flat = False
+    if (
+        w.is_pointwise
+        and w.groups == 1
+        and outer
+        and machine.vector_registers <= 16  # of 32, a tile is as wide as most rows that are short
+        and chunks >= TASKS_PER_CORE * machine.num_cores
+    ):
+        pixels = w.out_height * w.out_width
+        tile = register_tile(pixels, chunks, machine, may_be_ragged=w.batch == 1)
+        by_row = macs_per_cycle(w.out_width, tile_ow, oc_chunks, machine)
+        flat = macs_per_cycle(pixels, *tile, machine) > CLEARLY_FASTER * by_row
+        tile_ow, oc_chunks = tile if flat else (tile_ow, oc_chunks)
     return ConfigEntity(
         {
             "oc_block": option(oc_block),
             "tile_ow": option(tile_ow),
             "oc_chunks": option(oc_chunks),
-            "channels_outer": option(weight_bytes > machine.l2_bytes // 2 or w.groups > 1),
+            "channels_outer": option(outer),
+            "flat": option(flat),
         }
     )
 
 
+def register_tile(
+    pixels: int,
+    chunks: int,
+    machine: Machine,
+    most_vectors: int = 5,
+    may_be_ragged: bool = False,
+) -> tuple[int, int]:
+    """Pixels and vectors of the tile with the most multiply-adds per cycle.
+
+    Parameters
+    ----------
+    pixels : int
+        Of a row, or of an image whose tiles run on from row to row.
+    chunks : int
+        Channel blocks, of one vector each.
+    may_be_ragged : bool
+        Whether the last tile may have fewer vectors.
+    """
+    # Of 32 registers, a tile of one vector keeps both units busy; of 16, it waits for its loads.
+    most = most_vectors if machine.vector_registers <= 16 else 4
+
+    def rate(tile: tuple[int, int]) -> float:
+        vectors = tile[1]
+        computed = -(-chunks // vectors) * vectors
+        return macs_per_cycle(pixels, *tile, machine) * chunks / computed
+
+    return max(
+        (
+            (tile, count)
+            for count in range(1, min(most, chunks) + 1)
+            if may_be_ragged or chunks % count == 0
+            for tile in range(min(tile_pixels(machine, count), pixels), 0, -1)
+        ),
+        key=rate,
+    )
+
+
 def tile_pixels(machine: Machine, vectors: int) -> int:
-    """Pixels of a register tile that is `vectors` wide."""
-    return (machine.vector_registers - SPARE_REGISTERS - vectors) // vectors
+    """Pixels of a register tile that is `vectors` wide.
+
+    Of what is less, pixels or vectors, each has a register beside the sums, and one the others in
+    turn.
+    """
+    registers = machine.vector_registers
+    if vectors == 1:
+        most_pixels = registers - SPARE_REGISTERS - 1
+        return most_pixels if registers > 16 else min(most_pixels, MOST_PIXELS_OF_ONE_VECTOR)
+    most = range(registers // vectors, 0, -1)
+    return next((p for p in most if p * vectors + min(p, vectors) + 1 <= registers), 1)
 
 
-def _tile_score(out_width: int, tile_ow: int, oc_chunks: int) -> float:
-    """Multiply-adds per cycle on a row, the last tile of which may be narrower."""
-    whole, rest = divmod(out_width, tile_ow)
-    cycles = whole * _step_cycles(tile_ow, oc_chunks)
+def macs_per_cycle(pixels: int, tile: int, vectors: int, machine: Machine) -> float:
+    """Vector multiply-adds per cycle on a row of pixels, the last tile of which may be narrower."""
+    whole, rest = divmod(pixels, tile)
+    cycles = whole * _step_cycles(tile, vectors, machine)
     if rest:
-        cycles += _step_cycles(rest, oc_chunks)
-    return out_width * oc_chunks / cycles
+        cycles += _step_cycles(rest, vectors, machine)
+    return pixels * vectors / cycles
 
 
-def _step_cycles(pixels: int, vectors: int) -> float:
+def _step_cycles(pixels: int, vectors: int, machine: Machine) -> float:
     """Cycles of one step of the reduction on a register tile.
 
-    A core issues two multiply-adds and two loads a cycle and has the result of a multiply-add
-    four cycles later; a step loads `pixels` inputs and `vectors` vectors of weights, and spends
-    about a cycle on the loop.
+    A core issues two multiply-adds a cycle and has the result of one four cycles later; a step
+    loads `pixels` inputs and `vectors` vectors of weights.
     """
-    return max(pixels * vectors / 2, (pixels + vectors) / 2, FMA_LATENCY) + 1
+    loads, loop = LOADS, LOOP_CYCLES
+    if machine.vector_bits == 512:
+        loads, loop = LOADS_512, LOOP_CYCLES_512
+    return max(pixels * vectors / 2, (pixels + vectors) / loads, FMA_LATENCY) + loop
 
 
 def oc_block_of(config: ConfigEntity) -> int:

@@ -106,7 +106,8 @@ def _conv2d_direct(cfg: ConfigSpace, w: Conv2dWorkload, target: Target) -> None:
     block = base.val("oc_block")
     blocks = [] if w.groups > 1 else [machine.lanes(w.dtype), machine.lanes(w.dtype) // 2]
     cfg.define_knob("oc_block", _choices(block, [b for b in blocks if b >= conv2d.MIN_BLOCK]))
-    cfg.define_knob("tile_ow", _around(base.val("tile_ow"), min(w.out_width, 28)))
+    pixels = w.out_height * w.out_width if w.is_pointwise else w.out_width
+    cfg.define_knob("tile_ow", _around(base.val("tile_ow"), min(pixels, 28)))
     chunks = -(-w.out_channels // block)
     if w.groups > 1:
         chunks = max(w.out_channels // w.groups // block, 1)
@@ -114,13 +115,20 @@ def _conv2d_direct(cfg: ConfigSpace, w: Conv2dWorkload, target: Target) -> None:
         "oc_chunks", _choices(base.val("oc_chunks"), [d for d in divisors(chunks) if d <= 8])
     )
     cfg.define_knob("channels_outer", _choices(base.val("channels_outer"), [False, True]))
+    can_be_flat = w.is_pointwise and w.groups == 1
+    cfg.define_knob("flat", _choices(base.val("flat"), [False, True] if can_be_flat else []))
 
     def fits(config: ConfigEntity) -> bool:
         channels = -(-w.out_channels // config.val("oc_block"))
         if w.groups > 1:
             channels = chunks
+        flat = conv2d.is_flat(config)
         registers = config.val("tile_ow") * config.val("oc_chunks")
-        return channels % config.val("oc_chunks") == 0 and registers <= 2 * _registers(machine)
+        return (
+            (channels % config.val("oc_chunks") == 0 or (flat and w.batch == 1))
+            and registers <= 2 * _registers(machine)
+            and (config.val("channels_outer") if flat else config.val("tile_ow") <= w.out_width)
+        )
 
     cfg.multi_filter(fits)
 
@@ -165,12 +173,24 @@ def _winograd(cfg: ConfigSpace, w: Conv2dWorkload, target: Target) -> None:
     cfg.define_knob("oc_group", _choices(base.val("oc_group"), divisors(chunks)))
     cfg.define_knob("channels_outer", _choices(base.val("channels_outer"), [False, True]))
     cfg.define_knob("split_columns", _choices(base.val("split_columns"), [False, True]))
+    cfg.define_knob("flat", _choices(base.val("flat"), [False, True]))
 
     def fits(config: ConfigEntity) -> bool:
         m, vectors = config.val("m"), config.val("oc_tile") // block
         tile_rows, tile_columns = config.val("tile_rows"), config.val("tile_columns")
         down, across = -(-w.out_height // m), -(-w.out_width // m)
         pixels = tile_rows * tile_columns
+        if winograd.is_flat(config):
+            in_group = across * (down if config.val("channels_outer") else config.val("rows"))
+            return (
+                config.val("oc_group") % vectors == 0
+                and config.val("rows") <= down
+                and down % config.val("rows") == 0
+                and tile_rows == 1
+                and not config.val("split_columns")
+                and tile_columns <= in_group
+                and pixels * vectors <= 2 * _registers(machine)
+            )
         return (
             config.val("oc_group") % vectors == 0
             and config.val("rows") <= down

@@ -24,14 +24,15 @@ from ..conv2d import Conv2dWorkload
 from ..rules import register_anchor_rule
 from ..strategy import Implementation, anchor_attrs, register
 from ..winograd import combine, select
-from .conv2d import best_tile, tile_pixels
+from .conv2d import best_tile, register_tile, tile_pixels, with_narrow_indices
 from .machine import Machine
 from .prefetch import stream_panels
 
 NAME = "conv2d_winograd.x86"
 
-# Cost rule: one byte of weights takes the time of so many flops (a network's weights do not stay
-# in cache from one inference to the next, and hardware prefetch hides part of the latency),
+# Cost rule, for vectors of 512 bits; with narrower ones a byte takes the time of fewer flops. One
+# byte of weights takes the time of so many flops (a network's weights do not stay in cache from one
+# inference to the next, and prefetch hides part of the latency),
 FLOPS_PER_BYTE = 8
 # one that is read again and again takes less, depending on the cache that has room for it,
 L2_FLOPS_PER_BYTE, L3_FLOPS_PER_BYTE = 1, 3
@@ -42,6 +43,8 @@ CLEARLY = 0.9
 # With rows outside the transformed weights are read again for each group of rows; that is cheaper
 # than V in memory while they fill no more than so many L2 caches.
 ROWS_OUTSIDE_L2S = 3
+# With 16 registers, V of an image goes through L3 while it fills no more than so many L2 caches.
+V_L2S = 2
 # V is read again for each group of output channels, so there are no more than needed.
 LEAST_OC_GROUPS = 4
 
@@ -93,8 +96,9 @@ def compute(w: Conv2dWorkload, config: ConfigEntity, data: Any, weight: Any) -> 
     m, block = config.val("m"), int(data.shape[4])
     alpha, oc_tile = m + 2, int(weight.shape[3])
     rows, columns = -(-w.out_height // m), -(-w.out_width // m)
-    # Whole register tiles, since a guard in the inner loop would cost more than their zeros.
-    columns += -columns % config.val("tile_columns")
+    if not is_flat(config):
+        # Whole register tiles, as a guard in the inner loop would cost more than their zeros.
+        columns += -columns % config.val("tile_columns")
     top, left, _, _ = w.padding
     n, ic_chunks = w.batch, w.in_channels // block
     oc_chunks = w.out_channels // block
@@ -176,6 +180,9 @@ class Winograd(s_tir.dlight.ScheduleRule):
         if anchor is None:
             return None
         config = anchor_config(sch, anchor)
+        if is_flat(config):
+            sch = s_tir.Schedule(with_narrow_indices(func))
+            anchor = find_anchor(sch)
         out = inline_around(sch, anchor, keep=STAGES)
         stages = [sblocks(sch)[name] for name in STAGES]
         pad, half, v, product, columns_done, tiles = stages
@@ -245,20 +252,41 @@ class Winograd(s_tir.dlight.ScheduleRule):
 
     @staticmethod
     def _product(sch: Any, product: Any, config: ConfigEntity) -> None:
-        """a, b, oc_tile, tiles: registers [tile_rows x tile_columns, oc_tile]."""
+        """a, b, oc_tile, tiles: registers [tile_rows x tile_columns, oc_tile].
+
+        Flat: [tile_columns, oc_tile], tiles in the order of memory; a last tile that is smaller
+        has code of its own.
+        """
         a, b, r, t, o, k = sch.get_loops(product)[-6:]
-        row, row_inner = sch.split(r, [None, config.val("tile_rows")])
-        tile, tile_inner = sch.split(t, [None, config.val("tile_columns")])
+        extent = int(sch.get(k).extent)
+        if is_flat(config):
+            flat = sch.fuse(r, t)
+            size = config.val("tile_columns")
+            is_ragged = int(sch.get(flat).extent) % size > 0
+            tile, tile_inner = sch.split(flat, [None, size])
+            if is_ragged:
+                sch.annotate(tile, "pragma_loop_partition_hint", 1)
+            outer, inner = [tile], [tile_inner]
+        else:
+            row, row_inner = sch.split(r, [None, config.val("tile_rows")])
+            tile, tile_inner = sch.split(t, [None, config.val("tile_columns")])
+            outer, inner = [row, tile], [row_inner, tile_inner]
         oc, oc_inner = sch.split(o, [None, config.val("oc_tile")])
         vector, lane = sch.split(oc_inner, [None, config.val("oc_block")])
-        sch.reorder(a, b, oc, row, tile, k, row_inner, tile_inner, vector, lane)
-        for loop in (row_inner, tile_inner, vector):
+        unrolled = [*inner, vector]
+        if is_flat(config) and config.val("oc_tile") // config.val("oc_block") > size:
+            unrolled = [vector, *inner]
+        steps = [k]
+        if is_flat(config):  # one prefetch for so many steps
+            steps = list(sch.split(k, [None, config.val("oc_block")]))
+        sch.reorder(a, b, oc, *outer, *steps, *unrolled, lane)
+        for loop in unrolled:
             sch.unroll(loop)
         sch.vectorize(lane)
-        rows = [(loop, int(sch.get(loop).extent)) for loop in (row, tile)]
+        rows = [(loop, int(sch.get(loop).extent)) for loop in outer]
         stride = config.val("oc_tile") * _ITEM_BYTES
-        stream_panels(sch, rows, [k], int(sch.get(k).extent) * stride, stride)
-        sch.decompose_reduction(product, k)
+        stream_panels(sch, rows, steps, extent * stride, stride)
+        sch.decompose_reduction(product, steps[0])
 
 
 # --- fallback ----------------------------------------------------------------------------
@@ -272,7 +300,9 @@ def fallback(w: Conv2dWorkload, target: Target) -> ConfigEntity:
     """
     machine = Machine.from_target(target)
     block = machine.lanes(w.dtype)
-    m = min((2, 4), key=lambda m: winograd_cost(w, m))
+    m = min((2, 4), key=lambda m: winograd_cost(w, m, machine))
+    if machine.vector_registers <= 16:
+        return flat_fallback(w, m, machine)
     rows, columns = -(-w.out_height // m), -(-w.out_width // m)
     chunks = w.out_channels // block
     vectors = 2 if chunks % 2 == 0 else 1
@@ -318,6 +348,44 @@ def fallback(w: Conv2dWorkload, target: Target) -> ConfigEntity:
             "oc_group": option(oc_group),
             "channels_outer": option(weight_bytes > ROWS_OUTSIDE_L2S * machine.l2_bytes),
             "split_columns": option(is_wide or is_ragged),
+            "flat": option(False),
+        }
+    )
+
+
+def flat_fallback(w: Conv2dWorkload, m: int, machine: Machine) -> ConfigEntity:
+    """Register tiles that run on from row to row: 16 registers hold six tiles, seldom a row.
+
+    A group is one row of tiles where V of the whole image is too large to go through L3: M and V
+    of a row stay near, and the weights, which each row reads again, are prefetched. Otherwise it
+    is so many output channels that M of all tiles fits L2.
+    """
+    block = machine.lanes(w.dtype)
+    chunks = w.out_channels // block
+    rows, columns = -(-w.out_height // m), -(-w.out_width // m)
+    tile_bytes = _ITEM_BYTES * (m + 2) ** 2
+    v_bytes = tile_bytes * rows * columns * w.in_channels
+    weight_bytes = tile_bytes * w.in_channels * w.out_channels
+    channels_outer = v_bytes < max(V_L2S * machine.l2_bytes, weight_bytes // 2)
+    tiles = rows * columns if channels_outer else columns
+    tile_columns, vectors = register_tile(tiles, chunks, machine, most_vectors=2)
+    m_bytes = tile_bytes * rows * columns * block
+    sizes = [n for n in range(vectors, chunks + 1, vectors) if chunks % n == 0]
+    small = [
+        n for n in sizes if n * m_bytes <= machine.l2_bytes and n * machine.num_cores <= chunks
+    ]
+    return ConfigEntity(
+        {
+            "m": option(m),
+            "oc_block": option(block),
+            "oc_tile": option(vectors * block),
+            "rows": option(1),
+            "tile_rows": option(1),
+            "tile_columns": option(tile_columns),
+            "oc_group": option(max(small, default=sizes[0])),
+            "channels_outer": option(channels_outer),
+            "split_columns": option(False),
+            "flat": option(True),
         }
     )
 
@@ -325,6 +393,12 @@ def fallback(w: Conv2dWorkload, target: Target) -> ConfigEntity:
 def splits_columns(config: ConfigEntity) -> bool:
     """Whether a group is one register tile wide; older records have no such knob."""
     return "split_columns" in config and bool(config.val("split_columns"))
+
+
+def is_flat(config: ConfigEntity) -> bool:
+    """Whether register tiles run on from one row of tiles to the next; older records have no
+    such knob."""
+    return "flat" in config and bool(config.val("flat"))
 
 
 def balanced_group(
@@ -351,7 +425,7 @@ def balanced_group(
     return min(sizes, key=lambda size: (busiest(size), -size))
 
 
-def winograd_cost(w: Conv2dWorkload, m: int) -> float:
+def winograd_cost(w: Conv2dWorkload, m: int, machine: Machine) -> float:
     """Estimated floating-point operations; what is read or transformed counts as operations.
 
     The products of all tiles, covered completely; the transformed weights, each read once; and the
@@ -362,19 +436,26 @@ def winograd_cost(w: Conv2dWorkload, m: int) -> float:
     channels = w.in_channels * w.out_channels
     products = 2 * tiles * alpha_squared * channels
     transforms = TRANSFORM_FLOPS * tiles * alpha_squared * (w.in_channels + w.out_channels)
-    return products + transforms + FLOPS_PER_BYTE * 4 * alpha_squared * channels
+    return products + transforms + _weights_cost(4 * alpha_squared * channels, machine)
 
 
-def direct_cost(w: Conv2dWorkload) -> float:
+def direct_cost(w: Conv2dWorkload, machine: Machine) -> float:
     """The same estimate for the direct convolution."""
     channels = w.in_channels * w.out_channels * 9
-    return 2 * w.batch * w.out_height * w.out_width * channels + FLOPS_PER_BYTE * 4 * channels
+    macs = w.batch * w.out_height * w.out_width * channels
+    return 2 * macs + _weights_cost(4 * channels, machine)
+
+
+def _weights_cost(size: int, machine: Machine) -> float:
+    """What reading so many bytes of weights from memory costs, in operations."""
+    return size * FLOPS_PER_BYTE * machine.vector_bits / 512
 
 
 def takes(w: Conv2dWorkload, target: Target) -> bool:
     """3x3, stride 1, float32, full convolutions on whole channel blocks, constant weights,
     where the estimate is clearly below the direct convolution's."""
-    lanes = Machine.from_target(target).lanes(w.dtype)
+    machine = Machine.from_target(target)
+    lanes = machine.lanes(w.dtype)
     return (
         w.constant_weight
         and w.is_float
@@ -384,7 +465,7 @@ def takes(w: Conv2dWorkload, target: Target) -> bool:
         and w.strides == w.dilation == (1, 1)
         and w.in_channels % lanes == 0
         and w.out_channels % lanes == 0
-        and min(winograd_cost(w, 2), winograd_cost(w, 4)) < CLEARLY * direct_cost(w)
+        and min(winograd_cost(w, m, machine) for m in (2, 4)) < CLEARLY * direct_cost(w, machine)
     )
 
 

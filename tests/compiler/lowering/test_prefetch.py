@@ -69,7 +69,9 @@ def test_the_rows_of_a_panel_ask_for_the_whole_next_panel(rows: int, fused: bool
     asked = prefetched(product(rows, AVX512, fused), rows, fused)
     lines = {offset // 64 for offset in asked}
     first = PANEL_BYTES // 64
-    assert lines == set(range(first, 2 * first))
+    assert lines >= set(range(first, 2 * first))
+    # What each row's share is rounded up by may go a little beyond.
+    assert first <= min(lines) and max(lines) < 2 * first + first // 8
 
 
 def prefetched(func: tirx.PrimFunc, rows: int, fused: bool) -> list[int]:

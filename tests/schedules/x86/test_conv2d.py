@@ -193,6 +193,58 @@ def test_winograd_tiles_cover_outputs_that_they_do_not_divide(
     check(w, winograd.NAME, target, config=winograd.ConfigEntity(knobs), tolerance=3e-5)
 
 
+@pytest.mark.parametrize("target", TARGETS[1:], ids=lambda t: str(t.attrs["mcpu"]))
+@pytest.mark.parametrize(("m", "vectors"), [(2, 1), (4, 2)])
+@pytest.mark.parametrize("channels_outer", [False, True])
+def test_flat_winograd_tiles_run_on_from_row_to_row(target, m, channels_outer, vectors):
+    w = Conv2dWorkload(
+        2, 32, 13, 10, 64, (3, 3), (1, 1), (1, 0, 0, 1), (1, 1), constant_weight=True
+    )
+    lanes = Machine.from_target(target).lanes("float32")
+    rows = -(-w.out_height // m)
+    knobs = dict(winograd.fallback(w, target).knobs) | {
+        "m": winograd.option(m),
+        "oc_tile": winograd.option(vectors * lanes),
+        "rows": winograd.option(3 if rows % 3 == 0 else 1),
+        "tile_rows": winograd.option(1),
+        "tile_columns": winograd.option(2 if vectors == 1 else 5),
+        "oc_group": winograd.option(vectors),
+        "channels_outer": winograd.option(channels_outer),
+        "split_columns": winograd.option(False),
+        "flat": winograd.option(True),
+    }
+    check(w, winograd.NAME, target, config=winograd.ConfigEntity(knobs), tolerance=3e-5)
+
+
+@pytest.mark.parametrize("target", TARGETS[1:], ids=lambda t: str(t.attrs["mcpu"]))
+@pytest.mark.parametrize(("stride", "ic_block"), [(1, 1), (2, 8)])
+@pytest.mark.parametrize(("batch", "oc_chunks"), [(1, 2), (1, 3), (2, 2)])
+def test_flat_register_tiles_run_on_from_row_to_row(target, stride, ic_block, batch, oc_chunks):
+    lanes = Machine.from_target(target).lanes("float32")
+    channels = (4 if batch > 1 else 5) * lanes  # of a batch, tiles divide the channels
+    w = Conv2dWorkload(batch, 16, 9, 7, channels, (1, 1), (stride,) * 2, (0, 0, 0, 0), (1, 1))
+    config = conv2d.ConfigEntity(
+        {
+            "oc_block": conv2d.option(lanes),
+            "tile_ow": conv2d.option(4),
+            "oc_chunks": conv2d.option(oc_chunks),
+            "channels_outer": conv2d.option(True),
+            "flat": conv2d.option(True),
+        }
+    )
+    check(w, conv2d.DIRECT, target, ic_block=ic_block, config=config)
+
+
+def test_sixteen_registers_run_pointwise_tiles_on_over_short_rows():
+    w = Conv2dWorkload(1, 512, 7, 7, 2048, (1, 1), (1, 1), (0, 0, 0, 0), (1, 1))
+    config = conv2d.direct_fallback(w, TARGETS[1])
+    assert conv2d.is_flat(config)
+    tile, vectors = config.val("tile_ow"), config.val("oc_chunks")
+    assert tile * vectors + min(tile, vectors) + 1 <= 16
+    long_rows = replace(w, in_channels=64, out_channels=256, height=56, width=56)
+    assert not conv2d.is_flat(conv2d.direct_fallback(long_rows, TARGETS[1]))
+
+
 def test_winograd_is_not_taken_where_it_does_not_apply():
     right = Conv2dWorkload(
         1, 64, 56, 56, 64, (3, 3), (1, 1), (1, 1, 1, 1), (1, 1), constant_weight=True
