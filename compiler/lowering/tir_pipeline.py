@@ -1,4 +1,4 @@
-"""The TIR pipeline of every kernel that Baton compiles: TVM's, with two passes more for the CPU."""
+"""The TIR pipeline of every kernel that Baton compiles: TVM's, with three passes for the CPU."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import tvm
 from tvm import tirx
 
 from .loop_guard import guard_loops
+from .microkernel import outline_microkernels
 from .prefetch import insert_prefetches
 
 PIPELINE = "baton"
@@ -18,10 +19,12 @@ def _pipeline() -> tuple[Any, Any, Any]:
     """TVM's default pipeline with our passes in front of code generation for the CPU."""
     lower, finalize_host, finalize_device = tirx.get_tir_pipeline("default")
 
-    def guard_prefetch_and_finalize_host() -> tvm.transform.Pass:
-        return tvm.transform.Sequential([guard_loops(), insert_prefetches(), finalize_host()])
+    def with_our_passes() -> tvm.transform.Pass:
+        return tvm.transform.Sequential(
+            [guard_loops(), insert_prefetches(), outline_microkernels(), finalize_host()]
+        )
 
-    return lower, guard_prefetch_and_finalize_host, finalize_device
+    return lower, with_our_passes, finalize_device
 
 
 tirx.register_tir_pipeline(PIPELINE, _pipeline)

@@ -26,6 +26,7 @@ from ..attention import AttentionWorkload
 from ..config import ConfigEntity, option
 from ..rules import register_anchor_rule
 from ..strategy import Implementation, anchor_attrs, register
+from . import microkernel
 from .machine import Machine
 from .matmul_tile import GOOD_BALANCE, RAGGED_ROWS_PENALTY, ROWS_PER_COPY, balance, unravel
 
@@ -183,6 +184,7 @@ class Attention(s_tir.dlight.ScheduleRule):
             return None
         config = anchor_config(sch, anchor)
         lanes = config.val("lanes")
+        machine = Machine.from_target(target)
         block = sblocks(sch)
         sch.compute_inline(block["attention_logits"])
 
@@ -199,7 +201,7 @@ class Attention(s_tir.dlight.ScheduleRule):
         for name, columns in rows_at:
             sch.compute_at(block[name], tile, preserve_unit_loops=True)
             if columns is not None:
-                self._multiply(sch, block[name], config.val(columns), lanes)
+                self._multiply(sch, block[name], config.val(columns), lanes, machine)
             elif "lane" in name:
                 _, lane, chunk = sch.get_loops(block[name])[-3:]
                 sch.reorder(chunk, lane)
@@ -235,13 +237,20 @@ class Attention(s_tir.dlight.ScheduleRule):
         return task, tile
 
     @staticmethod
-    def _multiply(sch: Any, product: Any, columns: int, lanes: int) -> None:
+    def _multiply(sch: Any, product: Any, columns: int, lanes: int, machine: Machine) -> None:
         """Register tiles of all rows of the tile and `columns` columns."""
         i, j, k = sch.get_loops(product)[-3:]
         tile, vector, lane = sch.split(j, [None, columns // lanes, lanes])
-        sch.reorder(tile, k, i, vector, lane)
-        sch.unroll(i)
-        sch.unroll(vector)
+        steps = int(sch.get(k).extent)
+        together = microkernel.steps_together(steps, machine)
+        unrolled = [i, vector]
+        if together > 1:
+            k, step = sch.split(k, [None, together])
+            unrolled.insert(0, step)
+        sch.reorder(tile, k, *unrolled, lane)
+        microkernel.mark(sch, tile, steps, machine)
+        for loop in unrolled:
+            sch.unroll(loop)
         sch.vectorize(lane)
         sch.decompose_reduction(product, k)
 

@@ -21,6 +21,7 @@ from ..config import ConfigEntity, Knob, option
 from ..epilogue import Surroundings, inline_epilogue
 from ..matmul import Operand
 from ..strategy import anchor_attrs
+from . import microkernel
 from .machine import Machine
 from .prefetch import stream_panels
 
@@ -230,8 +231,9 @@ def plan(e: Extents, target: Target, dtype: str, rhs: Operand | None) -> ConfigE
     """Knobs of the tiled product.
 
     tile_m, tile_n: the register tile, by `choose_tile`.
-    block_k: all of k, unless several row tiles use a panel that is larger than L2; then the
-    largest divisor of k with which it takes half of L2.
+    block_k: all of k, unless several row tiles use a panel that is larger than its share of L2;
+    then the largest divisor of k with which it takes half of that, if all tasks can have the
+    same number of rows or it is larger than all of L2.
     copy_panel (where the right operand is no constant): a panel is read in place if a single
     row tile uses it and its rows are contiguous and of whole tiles.
     task_order and task_rows (row tiles per task):
@@ -260,6 +262,12 @@ def plan(e: Extents, target: Target, dtype: str, rhs: Operand | None) -> ConfigE
         row_tiles, column_tiles = -(-e.m // tile_m), -(-e.n // tile_n)
     block_k = _block_k(e, machine, tile_n) if row_tiles > 1 else e.k
     resident = max(machine.l2_bytes // 2 // (tile_m * block_k * e.item), 1)
+    # A task with fewer rows than others has a guard, which within blocks of k is in the reduction,
+    # whose accumulators are then in memory.
+    even = 2 * _divisor(row_tiles, resident) >= min(row_tiles, resident)
+    if block_k < e.k and not even and e.k * tile_n * e.item <= machine.l2_bytes:
+        block_k = e.k
+        resident = max(machine.l2_bytes // 2 // (tile_m * block_k * e.item), 1)
     parallel = e.cycles(machine, lanes) >= PARALLEL_CYCLES
     columns_in_one_task = row_tiles > 1 or e.batch >= machine.num_cores or not parallel
     if e.n % lanes and columns_in_one_task:
@@ -271,6 +279,8 @@ def plan(e: Extents, target: Target, dtype: str, rhs: Operand | None) -> ConfigE
     if parallel:
         least = 1 if rhs is None else min(row_tiles, -(-ROWS_PER_COPY // tile_m))
         rows = _rows_per_task(row_tiles, rows, least, tasks, machine.num_cores)
+    if block_k < e.k and even:
+        rows = _divisor(row_tiles, max(rows, resident // 2))
     knobs: dict[str, Knob] = {
         "tile_m": option(tile_m),
         "tile_n": option(tile_n),
@@ -284,11 +294,21 @@ def plan(e: Extents, target: Target, dtype: str, rhs: Operand | None) -> ConfigE
 
 
 def _block_k(e: Extents, machine: Machine, tile_n: int) -> int:
-    if e.k * tile_n * e.item <= machine.l2_bytes:
+    share = machine.l2_bytes
+    if machine.vector_bits < 512:
+        # The next panel arrives while this one and the rows are read. Cores with vectors of 512
+        # bits have 1 MB or more, of which all was measured to be no worse.
+        share //= 2
+    if e.k * tile_n * e.item <= share:
         return e.k
-    most = machine.l2_bytes // 2 // (tile_n * e.item)
-    block = next(d for d in range(min(e.k, most), 0, -1) if e.k % d == 0)
+    most = share // 2 // (tile_n * e.item)
+    block = _divisor(e.k, most)
     return block if block * 4 >= most else e.k
+
+
+def _divisor(number: int, most: int) -> int:
+    """Largest divisor of `number` of at most `most`."""
+    return next(d for d in range(min(number, most), 0, -1) if number % d == 0)
 
 
 def _rows_per_task(row_tiles: int, most: int, least: int, tasks: int, threads: int) -> int:
@@ -351,11 +371,12 @@ class TiledMatmul(s_tir.dlight.ScheduleRule):
             sch.compute_at(block, tile_loop, preserve_unit_loops=True)
             _vectorize_last(sch, block, lanes)
         sch.compute_at(anchor, at, preserve_unit_loops=True)
-        rows, steps = _accumulate(sch, anchor, config, lanes)
+        rows, steps = _accumulate(sch, anchor, config, lanes, machine)
         if "copy_panel" not in config and e.k * e.n * e.item > machine.l2_bytes // 2:
-            stride = config.val("tile_n") * e.item
+            panel = block_k * config.val("tile_n") * e.item
+            stride = panel // int(sch.get(steps).extent)
             loops = [(loop, int(sch.get(loop).extent)) for loop in (tile_loop, rows)]
-            stream_panels(sch, loops, [steps], block_k * stride, stride)
+            stream_panels(sch, loops, [steps], panel, stride)
         for block in parts.before:
             if str(sch.get(block).name_hint) == PANEL:
                 sch.compute_at(block, panel_loop, preserve_unit_loops=True)
@@ -430,23 +451,31 @@ def flatten_rows(sch: Any, parts: Surroundings) -> None:
         sch.transform_block_layout(block, index_map)
 
 
-def _accumulate(sch: Any, anchor: Any, config: ConfigEntity, lanes: int) -> tuple[Any, Any]:
-    """Returns the loop over row tiles and the innermost one of the reduction."""
+def _accumulate(
+    sch: Any, anchor: Any, config: ConfigEntity, lanes: int, machine: Machine
+) -> tuple[Any, Any]:
+    """Returns the loop over row tiles and the innermost one of the reduction that is a loop."""
     i, j, k = sch.get_loops(anchor)[-3:]
     row_tile, ii = sch.split(i, [None, config.val("tile_m")])
     vector, lane = sch.split(j, [None, lanes])
-    if config.val("block_k") < int(sch.get(k).extent):
-        k_block, ki = sch.split(k, [None, config.val("block_k")])
-        sch.reorder(k_block, row_tile, ki, ii, vector, lane)
-        first = k_block
-    else:
-        sch.reorder(row_tile, k, ii, vector, lane)
-        first = ki = k
+    block_k = config.val("block_k")
+    blocks = []
+    if block_k < int(sch.get(k).extent):
+        k_block, k = sch.split(k, [None, block_k])
+        blocks = [k_block]
+    together = microkernel.steps_together(block_k, machine)
+    steps, unrolled = k, []
+    if together > 1:
+        steps, step = sch.split(k, [None, together])
+        sch.unroll(step)
+        unrolled = [step]
+    sch.reorder(*blocks, row_tile, steps, *unrolled, ii, vector, lane)
+    microkernel.mark(sch, steps if blocks else row_tile, block_k, machine)
     sch.unroll(ii)
     sch.unroll(vector)
     sch.vectorize(lane)
-    sch.decompose_reduction(anchor, first)
-    return row_tile, ki
+    sch.decompose_reduction(anchor, blocks[0] if blocks else steps)
+    return row_tile, steps
 
 
 def _copy(sch: Any, block: Any, lanes: int) -> None:

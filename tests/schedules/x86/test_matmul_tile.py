@@ -43,6 +43,23 @@ def test_k_is_blocked_when_a_panel_exceeds_l2():
     assert 24576 % block_k == 0 and block_k * blocked.val("tile_n") * 4 <= 128 << 10
 
 
+def test_narrow_vectors_leave_half_of_l2_to_the_panel_that_comes_next():
+    config = plan(Extents(1, 128, 768, 3072, 4), TARGETS[1], "float32", None)
+    panel = config.val("block_k") * config.val("tile_n") * 4
+    assert config.val("block_k") < 3072 and 2 * panel <= 256 << 10
+
+
+def test_tasks_of_a_blocked_product_have_as_many_rows_each():
+    config = plan(Extents(1, 180, 768, 3072, 4), TARGETS[1], "float32", None)
+    row_tiles = -(-180 // config.val("tile_m"))
+    assert config.val("block_k") < 3072 and row_tiles % config.val("task_rows") == 0
+
+
+def test_k_is_not_blocked_where_tasks_could_not_have_as_many_rows_each():
+    config = plan(Extents(1, 41 * 6, 768, 3072, 4), TARGETS[1], "float32", None)
+    assert config.val("tile_m") == 6 and config.val("block_k") == 3072
+
+
 def test_a_prime_k_is_not_cut_into_single_steps():
     config = plan(Extents(1, 128, 768, 24593, 4), TARGETS[1], "float32", None)
     assert config.val("block_k") == 24593

@@ -1,0 +1,47 @@
+"""Makes functions of the reductions that schedules mark, where vector registers are scarce.
+
+    for tile                                  for tile
+      init                                      kernel_microkernel_1(x, weights, sums, tile)
+      for k                          -->        epilogue
+        fma
+      epilogue
+
+LLVM moves what an epilogue needs in every tile, such as the constants of a polynomial, in front
+of all loops and keeps it in registers. The register tile needs these itself; without them LLVM
+stores and loads accumulators in every step of k. `schedules.x86.microkernel` says which
+reductions are marked, and what is won.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import tirx
+
+from schedules.x86.microkernel import MARK
+
+# TVM's code generator for CPUs makes a function, which LLVM may not inline, of such a statement.
+_FUNCTION = "compute_scope"
+
+
+def outline_microkernels() -> tvm.transform.Pass:
+    """The pass, on lowered functions: flat buffers, explicit vectors, no blocks."""
+
+    @tvm.tirx.transform.prim_func_pass(opt_level=0, name="OutlineMicrokernels")
+    def outline(func: tirx.PrimFunc, _: tvm.IRModule, __: Any) -> tirx.PrimFunc:
+        symbol = str(func.attrs["global_symbol"])
+        count = 0
+
+        def replace(attr: tirx.AttrStmt) -> tirx.AttrStmt:
+            nonlocal count
+            if attr.attr_key != MARK:
+                return attr
+            count += 1
+            name = tvm.ir.StringImm(f"{symbol}_microkernel_{count}")
+            return tirx.AttrStmt(attr.node, _FUNCTION, name, attr.body)
+
+        return func.with_body(tvm_ffi.structural_map(func.body, (tirx.AttrStmt, replace)))
+
+    return outline
