@@ -1,7 +1,7 @@
 """The build driver: from a Relax module to a library, step by step.
 
     bind -> in the cache? -> simplify -> set aside recorded kernels
-         -> select implementations and layouts -> legalise and fuse -> schedule
+         -> split the batch -> select implementations and layouts -> legalise and fuse -> schedule
          -> lift weights -> place on devices -> link
 
 Whether kernels come from TOPI schedules or from auto_scheduler records is read from the dispatch
@@ -13,7 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tvm
 from tvm import relax
@@ -37,6 +37,7 @@ from .report import Kernel, Report
 from .schedule import schedule_kernels
 from .schedule_source import ScheduleSource
 from .select import select_implementations
+from .split_batch import split_batch
 from .subgraphs import (
     bind_constant_arguments,
     function_targets,
@@ -45,10 +46,14 @@ from .subgraphs import (
     subgraph_flops,
 )
 
+if TYPE_CHECKING:
+    from ..auto_scheduler.ansor.check import Checker
+
 LAYOUT_PASS = "AlterOpLayout"
 FAST_MATH_PASS = "FastMath"
 WINOGRAD_PASS = "Winograd"
 ATTENTION_PASS = "FuseAttention"
+SPLIT_BATCH_PASS = "SplitBatch"
 
 
 def build(
@@ -139,7 +144,24 @@ def _build(mod: tvm.IRModule, params: Mapping[str, Any], request: _Request) -> F
 def _compile(
     bound: tvm.IRModule, foreign_modules: list[Any], request: _Request, watch: _Stopwatch
 ) -> tuple[Linked, Metadata, list[tuple[str, Any]], Report]:
-    """The steps of a build after its parameters are bound."""
+    """The steps after parameters are bound; once more for each time that records were wrong."""
+    from ..auto_scheduler.ansor.check import Checker
+
+    with Checker() as checker:
+        while True:
+            made = _compile_once(bound, foreign_modules, request, checker, watch)
+            if made is not None:
+                return made
+
+
+def _compile_once(
+    bound: tvm.IRModule,
+    foreign_modules: list[Any],
+    request: _Request,
+    checker: Checker,
+    watch: _Stopwatch,
+) -> tuple[Linked, Metadata, list[tuple[str, Any]], Report] | None:
+    """The library, or None where a record made a kernel that is wrong."""
     target, source = request.target, request.source
     report = Report(
         targets.to_cli(target),
@@ -156,11 +178,15 @@ def _compile(
         targets.check_buildable(each)
     found = recorded.Recorded(simplified)
     if not source.use_topi_schedule:
-        found = recorded.set_aside(simplified, chosen_targets, source)
+        found = recorded.set_aside(simplified, chosen_targets, source, checker)
         report.notes += found.notes
         simplified = found.mod
         chosen_targets = function_targets(simplified, target)
     watch.lap("records")
+    if enabled(SPLIT_BATCH_PASS, 3):
+        found, note = _split_batch(found, chosen_targets, source)
+        report.notes += [note] if note else []
+        chosen_targets = function_targets(found.mod, target)
     scheduled, report.kernels = scheduled_kernels(found, chosen_targets, target, source, watch.lap)
     for kernel in report.kernels:
         kernel.remark = source.slower.get(kernel.source, "")
@@ -171,6 +197,9 @@ def _compile(
     placed = devices.place(lifted, target, chosen_targets)
     linked = link(attach(placed, foreign_modules), target)
     watch.lap("link")
+    if not recorded.all_right(found, linked.kernels.code, checker):
+        return None
+    watch.lap("check")
     metadata = Metadata(
         mod_name=request.mod_name,
         inputs=tuple(_inputs(simplified)),
@@ -185,6 +214,15 @@ def _compile(
         tvm_version=tvm.__version__,
     )
     return linked, metadata, weights, report
+
+
+def _split_batch(
+    found: recorded.Recorded, chosen_targets: Mapping[str, Target], source: ScheduleSource
+) -> tuple[recorded.Recorded, str]:
+    """Have `main` work image by image where that pays; what has records stays as it is."""
+    own = found.templates.get("main", {})
+    mod, note = split_batch(found.mod, chosen_targets["main"], source.autotvm_query, own)
+    return replace(found, mod=mod), note
 
 
 def scheduled_kernels(

@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tvm
 from tvm.target import Target
@@ -33,6 +33,9 @@ from .replayed import ReplayedKernels, install
 from .report import Kernel
 from .schedule_source import ScheduleSource
 from .unique_names import unique_names
+
+if TYPE_CHECKING:
+    from ..auto_scheduler.ansor.check import Checker, Question
 
 logger = logging.getLogger("baton.lowering")
 
@@ -53,57 +56,81 @@ class Recorded:
         the template that a record chose.
     notes : list of str
         Remarks on records that could not be followed to the letter, for the report.
+    unchecked : dict of str to Question
+        By name of the kernel, what `all_right` has to ask when it is compiled.
     """
 
     mod: tvm.IRModule
     records: dict[str, Any] = field(default_factory=dict)
     templates: dict[str, dict[str, Query]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    unchecked: dict[str, Question] = field(default_factory=dict)
 
 
 def set_aside(
-    mod: tvm.IRModule, chosen_targets: Mapping[str, Target], source: ScheduleSource
+    mod: tvm.IRModule,
+    chosen_targets: Mapping[str, Target],
+    source: ScheduleSource,
+    checker: Checker,
 ) -> Recorded:
     """Move the operators of every recorded kernel to a function of their own."""
-    from ..auto_scheduler.ansor.check import Checker
-
     records: dict[str, Any] = {}
     templates: dict[str, dict[str, Query]] = {}
     made: dict[int, Any] = {}
     if source.has_ansor_records:
         # Its kernels are those that TVM's graph passes left.
         mod = tvm.transform.Sequential([ForwardFoldScaleAxis()])(mod)
-    with Checker() as checker:
-        replayed = ReplayedKernels(source, checker)
-        for name, target in chosen_targets.items():
-            mod = unique_names(mod, name)
-            found = []
-            for kernel in plain_kernels(mod, name, target):
-                record = _replayable_record(kernel, target, source, replayed)
-                if record is not None and not _stands(kernel, record, target, source):
-                    continue
-                if isinstance(record, Record) and record.template is not None:
-                    query = record.template.query(record.source, record.cost)
-                    templates.setdefault(name, {}).update(dict.fromkeys(kernel.bindings, query))
-                elif record is not None:
-                    found.append((kernel, record))
-            if not found:
+    replayed = ReplayedKernels(source, checker)
+    for name, target in chosen_targets.items():
+        mod = unique_names(mod, name)
+        found = []
+        for kernel in plain_kernels(mod, name, target):
+            record = _replayable_record(kernel, target, source, replayed)
+            if record is not None and not _stands(kernel, record, target, source):
                 continue
-            groups = [list(kernel.bindings) for kernel, _ in found]
-            attrs = [{RECORD: str(index)} for index in range(len(groups))]
-            before = {gvar.name_hint for gvar in mod.get_global_vars()}
-            mod = contract(mod, groups, attrs, function=name)
-            for gvar, function in list(mod.functions_items()):
-                if gvar.name_hint in before:
+            if isinstance(record, Record) and record.template is not None:
+                query = record.template.query(record.source, record.cost)
+                templates.setdefault(name, {}).update(dict.fromkeys(kernel.bindings, query))
+            elif record is not None:
+                found.append((kernel, record))
+        if not found:
+            continue
+        groups = [list(kernel.bindings) for kernel, _ in found]
+        attrs = [{RECORD: str(index)} for index in range(len(groups))]
+        before = {gvar.name_hint for gvar in mod.get_global_vars()}
+        mod = contract(mod, groups, attrs, function=name)
+        for gvar, function in list(mod.functions_items()):
+            if gvar.name_hint in before:
+                continue
+            kernel, chosen = found[int(function.attrs[RECORD])]
+            if isinstance(chosen, Match):
+                changed = install(mod, gvar.name_hint, chosen, kernel.operators, target, made)
+                if changed is None:
                     continue
-                kernel, chosen = found[int(function.attrs[RECORD])]
-                if isinstance(chosen, Match):
-                    changed = install(mod, gvar.name_hint, chosen, kernel.operators, target, made)
-                    if changed is None:
-                        continue
-                    mod = changed
-                records[gvar.name_hint] = chosen.record if isinstance(chosen, Match) else chosen
-    return Recorded(mod, records, templates, replayed.notes)
+                mod = changed
+            records[gvar.name_hint] = chosen.record if isinstance(chosen, Match) else chosen
+    unchecked = {
+        made[place][1].name_hint: question
+        for place, question in replayed.unchecked.items()
+        if place in made
+    }
+    return Recorded(mod, records, templates, replayed.notes, unchecked)
+
+
+def all_right(found: Recorded, code: Mapping[str, bytes], checker: Checker) -> bool:
+    """Whether all kernels that were not checked before they were compiled are right.
+
+    The checker remembers those that are not, so that the next `set_aside` passes their records
+    over, and says so.
+
+    Parameters
+    ----------
+    code : dict of str to bytes
+        Object code of the module's kernels by symbol.
+    """
+    if not found.unchecked:
+        return True
+    return all(verdict.right for verdict in checker.check_compiled(found.unchecked, code).values())
 
 
 def _stands(

@@ -18,7 +18,10 @@ from tvm import relax
 from tvm.target import Target
 
 from ..block_builder import BlockBuilder
+from ..runtime.cpu import missing_features
+from ..target import cpu_features
 from ..target.config import config_of_object
+from ..target.cpu import system_triple
 from .extract import PlainKernel, kernel_calls, plain_function
 from .fuse import OPERATORS
 from .index_guard import guard_indices
@@ -28,7 +31,7 @@ from .schedule_source import ScheduleSource
 from .subgraphs import new_global_var
 
 if TYPE_CHECKING:
-    from ..auto_scheduler.ansor.check import Checker
+    from ..auto_scheduler.ansor.check import Checker, Question
     from ..auto_scheduler.ansor.match import Match
 
 logger = logging.getLogger("baton.lowering")
@@ -44,16 +47,24 @@ class ReplayedKernels:
     source : ScheduleSource
     checker : Checker
         Compares the kernel's numbers on this machine's CPU.
+
+    Attributes
+    ----------
+    unchecked : dict of int to Question
+        By identity of the match, what is to be asked when its kernel is compiled.
     """
 
     def __init__(self, source: ScheduleSource, checker: Checker) -> None:
         self.source = source
         self.checker = checker
         self.notes: list[str] = []
+        self.unchecked: dict[int, Question] = {}
         self._found: dict[tuple[str, frozenset[int], str], Match | None] = {}
 
     def find(self, kernel: PlainKernel, key: str, target: Target) -> Match | None:
         """The kernel as the best record schedules it that fits and computes the right numbers.
+
+        Where nobody knows yet whether it does, that is asked when the kernel is compiled.
 
         Parameters
         ----------
@@ -95,9 +106,18 @@ class ReplayedKernels:
         if kind != "llvm" and not tvm.device(kind).exist:
             return ""  # there is nothing here to run it on; code generation checks the rest
         config = {k: v for k, v in config_of_object(target).items() if k != "host"}
+        ours = config.get("mtriple") in (None, system_triple())
+        runs_here = kind != "llvm" or (ours and not missing_features(cpu_features(target)))
+        if not runs_here:  # the same function is checked as this machine's CPU runs it
+            config = {"kind": kind}
         scheduled = guard_indices(match.func)
         question = Question(kernel.func, scheduled, match.operands, results, config)
-        return self.checker.check(question).reason
+        known = self.checker.known(question)
+        if known is None and kind == "llvm" and runs_here:
+            self.checker.begin(question)
+            self.unchecked[id(match)] = question
+            return ""
+        return (known or self.checker.check(question)).reason
 
 
 def install(

@@ -84,17 +84,28 @@ class _Redirect(relax.expr_functor.PyExprMutator):
 
 
 def _calls(mod: tvm.IRModule) -> dict[str, Counter[str]]:
-    """For each Relax function, how often it calls each kernel, in the order of first calls."""
+    """For each Relax function, how often an inference has it call each kernel, in that order."""
+    times: Counter[str] = Counter()
+
+    def count(expr: relax.Expr) -> None:
+        if isinstance(expr, relax.Call) and isinstance(expr.op, relax.GlobalVar):
+            times[expr.op.name_hint] += 1
+
     counts: dict[str, Counter[str]] = {}
+    for _, function in mod.functions_items():
+        if isinstance(function, relax.Function):
+            relax.analysis.post_order_visit(function, count)
     for gvar, function in mod.functions_items():
         if not isinstance(function, relax.Function):
             continue
         calls: Counter[str] = Counter()
 
-        def visit(expr: relax.Expr, calls: Counter[str] = calls) -> None:
+        repeats = max(times[gvar.name_hint], 1)
+
+        def visit(expr: relax.Expr, calls: Counter[str] = calls, repeats: int = repeats) -> None:
             callee = called_kernel(expr)
             if callee is not None:
-                calls[callee] += 1
+                calls[callee] += repeats
 
         relax.analysis.post_order_visit(function, visit)
         counts[gvar.name_hint] = calls

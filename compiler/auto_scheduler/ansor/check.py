@@ -4,27 +4,42 @@ TensorIR's primitives keep what a function computes, or refuse. The check is for
 see: a record matched to another compute, a weight packed in another order, and mistakes of the
 compiler. It runs in a process of its own (see `check_worker.py`), and a kernel that is wrong, that
 crashes or that hangs is not used.
+
+A build asks in two steps, so that the check costs it little:
+
+    a record is chosen   --begin-->           worker: a sample of the right results, by numpy
+    everything compiled  --check_compiled-->  worker: runs the build's own object code
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
+import logging
 import os
 import selectors
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache, cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 import tvm
+from tvm.libinfo import find_libtvm_runtime
+from tvm.support import cc
 
+from ...errors import RecordError
 from ...lowering.kernel_cache import KernelCache, user_cache
 from .packing import Packing
+from .plan import plan_of
+
+logger = logging.getLogger("baton.auto_scheduler")
 
 _ROOT = Path(__file__).resolve().parents[3]
 # The folder of the `compiler` package takes the place of the current one, which -c puts first.
@@ -75,14 +90,37 @@ class Question:
     results: int
     target: dict[str, Any]
 
-    def to_line(self) -> str:
+    def to_json(self) -> str:
+        """All that the worker needs."""
+        try:
+            plan = plan_of(self.reference)
+        except RecordError as error:
+            logger.debug("a reference that is compiled: %s", error)
+            plan = None
+        params = list(self.reference.params)
         return json.dumps({
-            "reference": str(tvm.ir.save_json(self.reference)),
+            "plan": plan,
+            "reference": "" if plan else str(tvm.ir.save_json(self.reference)),
+            "tensors": [
+                {"shape": [int(dim) for dim in param.shape], "dtype": str(param.dtype)}
+                for param in params
+            ],
             "scheduled": str(tvm.ir.save_json(self.scheduled)),
             "operands": [[index, packing.to_json()] for index, packing in self.operands],
             "results": self.results,
             "target": self.target,
         })  # fmt: skip
+
+    @cached_property
+    def text(self) -> str:
+        """`to_json`, made once."""
+        return self.to_json()
+
+    @cached_property
+    def key(self) -> str:
+        """What its verdict is kept under."""
+        version = f"{tvm.__version__}\0{_code_version()}\0"
+        return hashlib.sha256((version + self.text).encode()).hexdigest()
 
 
 class Checker:
@@ -100,6 +138,9 @@ class Checker:
         self.cache = cache or verdict_cache()
         self.seconds = seconds
         self._process: subprocess.Popen[bytes] | None = None
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._known: dict[str, Verdict] = {}
+        self._begun: set[str] = set()
 
     def __enter__(self) -> Checker:
         return self
@@ -111,25 +152,79 @@ class Checker:
         trace: TracebackType | None,
     ) -> None:
         self._stop()
+        if self._folder is not None:
+            self._folder.cleanup()
+            self._folder = None
+
+    def known(self, question: Question) -> Verdict | None:
+        """The verdict of this checker or of an earlier process; None if there is none yet."""
+        found = self._known.get(question.key)
+        if found is None:
+            kept = self.cache.get(question.key)
+            found = Verdict(**json.loads(kept)) if kept is not None else None
+        return found
 
     def check(self, question: Question) -> Verdict:
-        """The verdict on a function, from the cache or from the worker."""
-        line = question.to_line()
-        key = hashlib.sha256(f"{tvm.__version__}\0{_code_version()}\0{line}".encode()).hexdigest()
-        kept = self.cache.get(key)
-        if kept is not None:
-            return Verdict(**json.loads(kept))
-        verdict = self._ask(line)
-        self.cache.put(key, json.dumps(verdict.__dict__).encode())
+        """The verdict on a function, which the worker compiles if it is not known."""
+        return self.known(question) or self._ask(question, {})
+
+    def begin(self, question: Question) -> None:
+        """Let the worker find out what is right, while the function is compiled here."""
+        if question.key not in self._begun:
+            self._begun.add(question.key)
+            with contextlib.suppress(BrokenPipeError):
+                self._send({"expect": str(self._file(question))})
+
+    def check_compiled(
+        self, questions: Mapping[str, Question], code: Mapping[str, bytes]
+    ) -> dict[str, Verdict]:
+        """Verdicts on compiled functions, by their symbols.
+
+        Parameters
+        ----------
+        code : dict of str to bytes
+            Object code by symbol; a function without any is compiled by the worker.
+        """
+        verdicts = {symbol: self.known(question) for symbol, question in questions.items()}
+        unknown = [symbol for symbol, verdict in verdicts.items() if verdict is None]
+        compiled = [symbol for symbol in unknown if symbol in code]
+        library = self._linked({symbol: code[symbol] for symbol in compiled})
+        for symbol in unknown:
+            how = {"code": str(library), "symbol": symbol, "runtime": _runtime_library()}
+            verdicts[symbol] = self._ask(questions[symbol], how if symbol in compiled else {})
+        return {symbol: verdict for symbol, verdict in verdicts.items() if verdict is not None}
+
+    def _linked(self, code: Mapping[str, bytes]) -> Path:
+        """One library of several functions."""
+        folder = self._workplace()
+        library, objects = folder / f"kernels{len(list(folder.glob('*.so')))}.so", []
+        for number, content in enumerate(code.values()):
+            objects.append(str(folder / f"{number}.o"))
+            Path(objects[-1]).write_bytes(content)
+        if objects:
+            cc.create_shared(str(library), objects)
+        return library
+
+    def _workplace(self) -> Path:
+        if self._folder is None:
+            self._folder = tempfile.TemporaryDirectory(prefix="baton-check-")
+        return Path(self._folder.name)
+
+    def _file(self, question: Question) -> Path:
+        path = self._workplace() / f"{question.key}.json"
+        if not path.exists():
+            path.write_text(question.text)
+        return path
+
+    def _ask(self, question: Question, how: Mapping[str, str]) -> Verdict:
+        verdict = self._answer({"compare": str(self._file(question)), **how})
+        self._known[question.key] = verdict
+        self.cache.put(question.key, json.dumps(verdict.__dict__).encode())
         return verdict
 
-    def _ask(self, line: str) -> Verdict:
-        process = self._process or self._start()
-        assert process.stdin is not None and process.stdout is not None
+    def _answer(self, request: Mapping[str, str]) -> Verdict:
         try:
-            process.stdin.write(line.encode() + b"\n")
-            process.stdin.flush()
-            answer = self._read(process)
+            answer = self._read(self._send(request))
         except (BrokenPipeError, EOFError):
             self._stop()
             return Verdict(False, "the kernel crashed")
@@ -142,6 +237,14 @@ class Checker:
         right = error <= 1.0  # false for NaN
         reason = "" if right else f"wrong numbers ({error:.1e} times the allowed error)"
         return Verdict(right, reason, error)
+
+    def _send(self, request: Mapping[str, str]) -> subprocess.Popen[bytes]:
+        """Write one line, which is short enough never to wait for the worker to read it."""
+        process = self._process or self._start()
+        assert process.stdin is not None
+        process.stdin.write(json.dumps(request).encode() + b"\n")
+        process.stdin.flush()
+        return process
 
     def _start(self) -> subprocess.Popen[bytes]:
         self._process = subprocess.Popen(
@@ -180,8 +283,15 @@ def verdict_cache() -> KernelCache:
     return KernelCache(kernels.folder.parent / _SUBFOLDER, _BYTES if kernels.limit else 0)
 
 
+@cache
+def _runtime_library() -> str:
+    """TVM's runtime, which kernels call."""
+    return str(find_libtvm_runtime())
+
+
+@cache
 def _code_version() -> str:
     """Changes with the code that checks."""
-    sources: Sequence[str] = ("check.py", "check_worker.py", "packing.py")
+    sources = ("check.py", "check_worker.py", "packing.py", "plan.py", "sample.py")
     folder = Path(__file__).parent
     return hashlib.sha256(b"".join((folder / name).read_bytes() for name in sources)).hexdigest()

@@ -187,12 +187,16 @@ def glance(text: bytes) -> tuple[str, str, float] | None:
     result = _RESULT.fullmatch(text, tail) if tail > 0 else None
     if head is None or result is None:
         return None
-    key = _unescaped(head[1])
-    target = head[2].decode()
-    if result[2] != b"0":
-        return key, target, math.inf
-    costs = list(map(float, result[1].split(b", ")))
-    return key, target, sum(costs) / len(costs)
+    key, target = head.groups()
+    costs, error = result.groups()
+    if error != b"0":
+        cost = math.inf
+    elif b"," in costs:
+        each = list(map(float, costs.split(b", ")))
+        cost = sum(each) / len(each)
+    else:
+        cost = float(costs)
+    return _unescaped(key), target.decode(), cost
 
 
 def _unescaped(key: bytes) -> str:

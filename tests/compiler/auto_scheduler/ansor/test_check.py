@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import tvm
+import tvm_ffi
 from tvm import te
 
 from compiler.auto_scheduler.ansor.check import Checker, Question
 from compiler.auto_scheduler.ansor.packing import Packing
+from compiler.lowering.codegen import compile_cpu_kernels
 from compiler.lowering.kernel_cache import KernelCache
 
 
@@ -74,3 +78,43 @@ def test_a_kernel_that_crashes_takes_only_the_worker_with_it(cache):
     with Checker(cache) as checker:
         assert not checker.check(question(crashing)).right
         assert checker.check(question(scaled(2.0))).right
+
+
+def compiled(func, symbol):
+    mod = tvm.IRModule({symbol: func.with_attr("global_symbol", symbol)})
+    return compile_cpu_kernels(mod, tvm.target.Target({"kind": "llvm"}), KernelCache(Path(), 0))[
+        1
+    ].code
+
+
+def test_object_code_is_checked_as_it_is(cache):
+    code = compiled(scaled(2.0), "right") | compiled(scaled(3.0), "wrong")
+    questions = {"right": question(scaled(2.0)), "wrong": question(scaled(3.0))}
+    with Checker(cache) as checker:
+        checker.begin(questions["right"])
+        verdicts = checker.check_compiled(questions, code)
+        assert verdicts["right"].right
+        assert "wrong numbers" in verdicts["wrong"].reason
+        assert checker.known(questions["wrong"]) == verdicts["wrong"]
+
+
+def test_an_element_that_is_not_written_makes_a_kernel_wrong(checker):
+    """The sample alone would hardly see one element of two millions."""
+    x = te.placeholder((1000, 2000), "float32", "x")
+    whole = te.create_prim_func([x, te.compute((1000, 2000), lambda i, j: x[i, j] * 2)])
+    row, column = 500, 1000
+
+    def all_but_one(realize):
+        i, j = realize.iter_values
+        there = tvm.tirx.Or(i != row, j != column)
+        return tvm.s_tir.SBlockRealize(realize.iter_values, there, realize.block)
+
+    body = whole.body.block.body
+    hole = tvm_ffi.structural_map(body, (tvm.s_tir.SBlockRealize, all_but_one))
+    root = whole.body
+    block = tvm.s_tir.SBlock(
+        [], [], [], root.block.name_hint, hole, alloc_buffers=root.block.alloc_buffers
+    )
+    partial = whole.with_body(tvm.s_tir.SBlockRealize([], True, block))
+    verdict = checker.check(Question(whole, partial, ((0, AS_IT_IS),), 1, {"kind": "llvm"}))
+    assert "wrong numbers" in verdict.reason

@@ -7,9 +7,11 @@ import json
 import numpy as np
 import pytest
 import tvm
+import tvm_ffi
 from tvm import relax
 
 from compiler import auto_scheduler, relay
+from compiler.auto_scheduler.ansor import match
 from compiler.auto_scheduler.ansor.guess import compute_of_key
 from compiler.auto_scheduler.ansor.record import decode_key
 from compiler.runtime import graph_executor
@@ -152,3 +154,35 @@ def test_a_record_for_the_same_shapes_is_used_where_no_hash_agrees(tmp_path):
     report, result = run(module(inputs, emit), inputs, log)
     assert "auto_scheduler:unknown_hash.json:1" in [kernel.source for kernel in report.kernels]
     np.testing.assert_allclose(result, expected, atol=2e-4 * np.abs(expected).max())
+
+
+def test_a_kernel_that_turns_out_wrong_is_left_out_of_the_library(tmp_path, caplog, monkeypatch):
+    """What is compiled adds 1 to each sum: the build notices, and starts again without it."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    inputs, emit, expected, _ = convolution()
+    right = match.vectorize_unrolled
+    monkeypatch.setattr(match, "vectorize_unrolled", lambda func: off_by_one(right(func)))
+    report, result = run(module(inputs, emit), inputs)
+    assert all(kernel.source.startswith("topi:") for kernel in report.kernels)
+    assert "wrong numbers" in caplog.text
+    np.testing.assert_allclose(result, expected, atol=2e-4 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("target", ["llvm -mcpu=znver4", "llvm -mtriple=aarch64-linux-gnu"])
+def test_records_for_a_cpu_that_is_not_here_are_checked_on_this_one(target):
+    inputs, emit, *_ = convolution()
+    with auto_scheduler.ApplyHistoryBest(LOG), tvm.transform.PassContext(opt_level=3):
+        library = relay.build(module(inputs, emit), target=target)
+    assert any(k.source.startswith("auto_scheduler:") for k in library.report.kernels)
+
+
+def off_by_one(func):
+    """The function with sums that begin at 1."""
+
+    def begin_at_one(store):
+        begins = isinstance(store.value, tvm.tirx.FloatImm) and float(store.value.value) == 0.0
+        one = tvm.tirx.const(1.0, "float32")
+        return tvm.tirx.BufferStore(store.buffer, one, store.indices) if begins else store
+
+    body = tvm_ffi.structural_map(func.body, (tvm.tirx.BufferStore, begin_at_one))
+    return func.with_body(body)
