@@ -54,6 +54,9 @@ class Glance(NamedTuple):
     is_ansor: bool
 
 
+_new = tuple.__new__  # of a named tuple without the check of how many fields there are
+
+
 class LogFile:
     """A log on disk, of which single lines are read.
 
@@ -104,7 +107,7 @@ class LogFile:
                 skipped.add(number, str(error))
                 continue
             count += 1
-            yield Glance(number, start, len(raw), *ranked)
+            yield _new(Glance, (number, start, len(raw), *ranked))
         skipped.report(count, raw.endswith(b"\n"), "auto_scheduler record")
 
     def _raw_lines(self) -> Iterator[bytes]:

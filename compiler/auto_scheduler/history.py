@@ -28,6 +28,7 @@ logger = logging.getLogger("baton.auto_scheduler")
 _SPARE = 3
 _NONE = -1
 _BRACKETS = b'[]" '
+_Place = tuple[int, int, int, int]  # number of the log; line, and its bytes
 _HASH_DIGITS, _HEX = 32, frozenset("0123456789abcdef")
 
 
@@ -98,9 +99,9 @@ class BestRecords:
             return
         self._added += 1
         group = self._group(matched_target(record))
-        slot = self._slot(group, record.workload_key, record.cost, isinstance(record, AnsorRecord))
+        put = self._put_ansor if isinstance(record, AnsorRecord) else self._put_own
+        slot = put(group, record.workload_key, record.cost, (_NONE, 0, 0, 0))
         if slot is not None:
-            self._place(slot, _NONE, 0, 0, 0)
             self._given[slot] = record
 
     def add_log(self, log: LogFile, n_lines: int | None = None) -> int:
@@ -131,9 +132,8 @@ class BestRecords:
                         foreign[str(error)] = foreign.get(str(error), 0) + 1
                         continue
                 self._added += 1
-                slot = self._slot(group, key, cost, is_ansor)
-                if slot is not None:
-                    self._place(slot, position, line, offset, length)
+                put = self._put_ansor if is_ansor else self._put_own
+                put(group, key, cost, (position, line, offset, length))
         for reason, times in foreign.items():
             logger.warning("%s: %d record(s) are not used: %s", log.name, times, reason)
         return count
@@ -141,51 +141,49 @@ class BestRecords:
     def _group(self, target: LogTarget) -> _Group:
         return self._groups.setdefault((target.keys, target.model), _Group())
 
-    def _slot(self, group: _Group, key: str, cost: float, is_ansor: bool) -> int | None:
+    def _put_own(self, group: _Group, key: str, cost: float, place: _Place) -> int | None:
         """Where a record goes; None if it is not among the best of its workload."""
-        if is_ansor:
-            return self._slot_of_ansor(group, key, cost)
-        slot = group.own.get(key)
-        if slot is None:
-            group.own[key] = slot = self._new_slot()
-        elif cost >= self._costs[slot]:
-            return None
-        self._costs[slot] = cost
-        return slot
+        slot = group.own.setdefault(key, len(self._costs))
+        if slot == len(self._costs):
+            return self._new_slot(cost, place)
+        return self._replace(slot, cost, place) if cost < self._costs[slot] else None
 
-    def _slot_of_ansor(self, group: _Group, key: str, cost: float) -> int | None:
-        place, dims = _hashes(key)
-        first = group.ansor.get(place)
-        if first is None:
-            slot = group.ansor[place] = self._new_slot()
+    def _put_ansor(self, group: _Group, key: str, cost: float, place: _Place) -> int | None:
+        workload, dims = _hashes(key)
+        first = group.ansor.setdefault(workload, len(self._costs))
+        if first == len(self._costs):
+            self._new_slot(cost, place)
             if dims is not None:
-                self._next_of_dims[slot] = group.of_dims.get(dims, _NONE)
-                group.of_dims[dims] = slot
-        else:
-            held = list(self._same_workload(first))
-            if len(held) < _SPARE:
-                slot = self._new_slot()
-                self._next[slot], self._next[first] = self._next[first], slot
-            else:
-                slot = max(held, key=lambda s: (self._costs[s], self._order[s]))
-                if cost >= self._costs[slot]:
-                    return None
-        self._costs[slot] = cost
-        return slot
+                other = group.of_dims.get(dims)
+                if other is not None:
+                    self._next_of_dims[first] = other
+                group.of_dims[dims] = first
+            return first
+        held = list(self._same_workload(first))
+        if len(held) < _SPARE:
+            slot = self._new_slot(cost, place)
+            self._next[slot], self._next[first] = self._next[first], slot
+            return slot
+        slot = max(held, key=lambda s: (self._costs[s], self._order[s]))
+        return self._replace(slot, cost, place) if cost < self._costs[slot] else None
 
-    def _new_slot(self) -> int:
-        for column in (self._order, self._log_of, self._lines, self._offsets, self._lengths):
-            column.append(0)
-        self._costs.append(math.inf)
+    def _new_slot(self, cost: float, place: _Place) -> int:
+        log, line, offset, length = place
+        self._costs.append(cost)
+        self._order.append(self._added)
+        self._log_of.append(log)
+        self._lines.append(line)
+        self._offsets.append(offset)
+        self._lengths.append(length)
         self._next.append(_NONE)
         self._next_of_dims.append(_NONE)
         return len(self._costs) - 1
 
-    def _place(self, slot: int, log: int, line: int, offset: int, length: int) -> None:
+    def _replace(self, slot: int, cost: float, place: _Place) -> int:
         self._given.pop(slot, None)
-        self._order[slot] = self._added
-        self._log_of[slot], self._lines[slot] = log, line
-        self._offsets[slot], self._lengths[slot] = offset, length
+        self._costs[slot], self._order[slot] = cost, self._added
+        self._log_of[slot], self._lines[slot], self._offsets[slot], self._lengths[slot] = place
+        return slot
 
     # --- finding ---------------------------------------------------------------------------
 

@@ -24,8 +24,8 @@ from ..errors import RecordError
 from . import tophub
 from .history import BestRecords
 from .log_target import LogTarget, log_target
-from .ranking import rank_line
-from .record import MeasureInput, MeasureResult, load_from_file, read_lines, scan
+from .ranking import rank_log
+from .record import MeasureInput, MeasureResult, load_from_file
 from .workload import digest
 
 PREFERENCES = ("log", "fastest")
@@ -143,9 +143,7 @@ class ApplyHistoryBest(DispatchContext):
             records = [records]
         for item in records:
             if isinstance(item, (str, os.PathLike)):
-                name = Path(item).name
-                lines = read_lines(item, "AutoTVM log")
-                self._best.add_log(name, scan(lines, name, strict, rank_line))
+                self._best.add_log(Path(item).name, rank_log(item, strict))
             elif isinstance(item, tuple) and len(item) == 2:
                 self._best.add_pair(*item)
             else:

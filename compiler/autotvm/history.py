@@ -10,13 +10,13 @@ import gc
 import hashlib
 import json
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from schedules.config import ConfigEntity
 
-from .log_target import UNKNOWN_MODEL, LogTarget, log_target
+from .log_target import UNKNOWN_MODEL, log_target
 from .ranking import Ranked
 from .record import MeasureInput, MeasureResult
 from .workload import digest
@@ -51,19 +51,34 @@ class BestRecords:
         self._entities: list[str] = []
         self._log_names: list[str] = []
         self._added = 0
-        self._last_target: LogTarget | None = None
-        self._last_group: dict[bytes, int] = {}
 
     def __len__(self) -> int:
         return len(self._entities)
 
     def add_log(self, name: str, records: Iterable[Ranked]) -> None:
         """Add the records of the log `name`; failed ones are passed over."""
-        log = self._log(name)
-        with no_collection():
+        log, last = self._log(name), None
+        slot_of: Callable[[bytes, int], int] = _no_group
+        costs, entities, new = self._costs, self._entities, len(self._entities)
+        with no_collection():  # and as little as can be for each of a million records
             for line, target, workload, cost, error_no, entity in records:
-                if error_no == 0:
-                    self._add(target, workload, cost, log, line, entity)
+                if error_no:
+                    continue
+                self._added += 1
+                if target is not last:  # logs name few targets, and in long runs
+                    last = target
+                    slot_of = self._groups.setdefault((target.keys, target.model), {}).setdefault
+                slot = slot_of(workload, new)
+                if slot == new:
+                    new += 1
+                    costs.append(cost)
+                    self._places.append(self._added)
+                    self._lines.append(line)
+                    self._logs.append(log)
+                    entities.append(entity)
+                elif cost < costs[slot]:
+                    costs[slot], self._places[slot] = cost, self._added
+                    self._lines[slot], self._logs[slot], entities[slot] = line, log, entity
 
     def add_pair(self, inp: MeasureInput, result: MeasureResult) -> None:
         """Add one record that is already decoded."""
@@ -72,34 +87,13 @@ class BestRecords:
         name, line = _source_of(inp.config, self._added + 1)
         cost = sum(result.costs) / len(result.costs)
         entity = json.dumps(inp.config.to_entity())
-        self._add(
-            log_target(inp.target), digest(inp.task.workload), cost, self._log(name), line, entity
-        )
+        target = log_target(inp.target)
+        self.add_log(name, [Ranked(line, target, digest(inp.task.workload), cost, 0, entity)])
 
     def _log(self, name: str) -> int:
         if not self._log_names or self._log_names[-1] != name:
             self._log_names.append(name)
         return len(self._log_names) - 1
-
-    def _add(
-        self, target: LogTarget, workload: bytes, cost: float, log: int, line: int, entity: str
-    ) -> None:
-        self._added += 1
-        if target is not self._last_target:  # logs name few targets, and in long runs
-            self._last_target = target
-            self._last_group = self._groups.setdefault((target.keys, target.model), {})
-        group = self._last_group
-        slot = group.get(workload)
-        if slot is None:
-            group[workload] = len(self._entities)
-            self._costs.append(cost)
-            self._places.append(self._added)
-            self._lines.append(line)
-            self._logs.append(log)
-            self._entities.append(entity)
-        elif cost < self._costs[slot]:
-            self._costs[slot], self._places[slot] = cost, self._added
-            self._lines[slot], self._logs[slot], self._entities[slot] = line, log, entity
 
     def content_digest(self) -> str:
         """Hash of all that is found here, and of where it comes from."""
@@ -141,3 +135,8 @@ def _source_of(config: Any, position: int) -> tuple[str, int]:
     if kind == "topi" and name and line.isdigit():
         return name, int(line)
     return "<records>", position
+
+
+def _no_group(workload: bytes, slot: int) -> int:
+    """Stands for the group of records while there is none yet."""
+    raise AssertionError(f"record {slot} has no target")

@@ -9,12 +9,17 @@ from __future__ import annotations
 
 import functools
 import json
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 from ..errors import RecordError
+from ..measure.log_file import BOM, read_blocks
 from .legacy import changes_spelling
 from .log_target import LogTarget, log_target
-from .record import RESULT, RawRecord, known_entity, parse_line
+from .record import NUMBER, RawRecord, SkippedLines, known_entity, parse_line
 from .workload import digest_of_bytes, is_normal_text
 
 
@@ -37,17 +42,74 @@ class Ranked(NamedTuple):
     entity: str
 
 
-_START = '{"input": ["'
-_CONFIG = ', {}], "config": {"index": '
-_ENTITY = ', "code_hash": null, "entity": '
-_RESULT = '}, "result": '
-_DIGITS = b"0123456789"
-# Argument lists without their digits that were found right; one for each form of a workload.
+# The parts of a line as TVM's writer lays it out.
+_START = b'{"input": ["'
+_CONFIG = b', {}], "config": {"index": '
+_ENTITY = b', "code_hash": null, "entity": '
+_RESULT = b'}, "result": [['
+_TAIL = re.compile(
+    rf'({NUMBER})\], (\d+), {NUMBER}, {NUMBER}\], "version": 0\.2, '
+    rf'"tvm_version": "[^"\\\n\x80-\xff]*"\}}\r?\n?'.encode()
+)
+_ONE_DIGIT = bytes.maketrans(b"123456789", b"0" * 9)
+# Argument lists with zeros for all digits that were found right.
 _forms: set[bytes] = set()
-_MOST_FORMS = 1 << 12
+_MOST_FORMS = 1 << 14
 # Most logs measure a workload many times.
-_keys: dict[str, tuple[LogTarget, bytes]] = {}
+_keys: dict[bytes, tuple[LogTarget, bytes]] = {}
 _MOST_KEYS = 1 << 13
+# Entities as bytes, and as the text that all records with it share; None for a wrong one.
+_entities: dict[bytes, str | None] = {}
+_MOST_ENTITIES = 1 << 16
+
+
+def rank_log(path: str | os.PathLike, strict: bool = False) -> Iterator[Ranked]:
+    """What ranks the records of a log, failed measurements included, in the order of the lines.
+
+    Parameters
+    ----------
+    strict : bool
+        Raise at the first bad line instead of warning once at the end.
+
+    Raises
+    ------
+    RecordError
+        The file can't be read or no line of it is a record; with `strict` a bad line.
+    """
+    name = Path(path).name
+    skipped, count, number, raw = SkippedLines(name), 0, 0, b"\n"
+    try:
+        with open(path, "rb") as file:
+            for block in read_blocks(file):
+                at, end = 0, len(block)
+                while at < end:
+                    behind = block.find(b"\n", at) + 1 or end
+                    found = _cut(block, at, behind, number + 1)
+                    if found is not None:
+                        number += 1
+                        count += 1
+                        at = behind
+                        yield found
+                        continue
+                    for raw in block[at:behind].splitlines(keepends=True):
+                        number += 1
+                        text = _text(raw, number)
+                        if not text or text.startswith("#"):
+                            continue
+                        try:
+                            found = ranked(parse_line(text, number))
+                        except RecordError as error:
+                            if strict:
+                                raise RecordError(f"{name}:{number}: {error}") from error
+                            skipped.add(number, str(error))
+                            continue
+                        count += 1
+                        yield found
+                    at = behind
+                ends = block.endswith(b"\n")
+    except OSError as error:
+        raise RecordError(f"AutoTVM log {str(path)!r} can't be read: {error.strerror}") from error
+    skipped.report(count, number == 0 or ends, "AutoTVM record")
 
 
 def rank_line(text: str, line: int = 1) -> Ranked:
@@ -58,18 +120,47 @@ def rank_line(text: str, line: int = 1) -> Ranked:
     RecordError
         The line is no record; the message says why, without file and line.
     """
-    config_at, result_at = text.find(_CONFIG), text.rfind(_RESULT)
-    entity_at = text.find(_ENTITY, config_at)
-    matched = RESULT.fullmatch(text, result_at + len(_RESULT))
-    if matched and 0 < config_at < entity_at < result_at and text.startswith(_START):
-        index = text[config_at + len(_CONFIG) : entity_at]
-        entity = known_entity(text[entity_at + len(_ENTITY) : result_at])
-        if entity and text.isascii() and (index.isdigit() or index[1:].isdigit()):
-            key = _key(text[len(_START) : config_at])
-            costs = matched[1]
-            if key is not None and ", " not in costs:
-                return Ranked(line, *key, float(costs), int(matched[2]), entity)
-    return ranked(parse_line(text, line))
+    raw = text.encode(errors="surrogateescape")
+    return _cut(raw, 0, len(raw), line) or ranked(parse_line(text, line))
+
+
+def _cut(block: bytes, at: int, behind: int, line: int) -> Ranked | None:
+    """What ranks the line between two places; None where a parser must look."""
+    if not block.startswith(_START, at):
+        return None
+    config_at = block.find(_CONFIG, at, behind)
+    entity_at = block.find(_ENTITY, config_at, behind)
+    result_at = block.find(_RESULT, entity_at, behind)
+    if config_at < 0 or entity_at < 0 or result_at < 0:
+        return None
+    tail = _TAIL.fullmatch(block, result_at + len(_RESULT), behind)
+    text = block[at + len(_START) : config_at]
+    key = _keys.get(text) or _key(text)
+    entity = block[entity_at + len(_ENTITY) : result_at]
+    shared = _entities.get(entity) or _entity(entity)
+    index = block[config_at + len(_CONFIG) : entity_at]
+    if tail is None or key is None or shared is None:
+        return None
+    if not index.isdigit() and not index[1:].isdigit():
+        return None
+    cost, error_no = tail.groups()
+    return _new(Ranked, (line, key[0], key[1], float(cost), int(error_no), shared))
+
+
+_new = tuple.__new__  # of a named tuple without the check of how many fields there are
+
+
+def _entity(text: bytes) -> str | None:
+    if len(_entities) >= _MOST_ENTITIES:
+        _entities.clear()
+    found = _entities[text] = known_entity(text.decode()) if text.isascii() else None
+    return found
+
+
+def _text(raw: bytes, number: int) -> str:
+    """A line without its end; bytes that are no UTF-8 stay recognisable."""
+    bare = raw.removeprefix(BOM) if number == 1 else raw
+    return bare.decode(errors="surrogateescape").strip()
 
 
 def ranked(raw: RawRecord) -> Ranked:
@@ -78,47 +169,41 @@ def ranked(raw: RawRecord) -> Ranked:
     return Ranked(raw.line, raw.input.target, raw.input.digest, cost, raw.error_no, raw.entity)
 
 
-def _key(text: str) -> tuple[LogTarget, bytes] | None:
+def _key(text: bytes) -> tuple[LogTarget, bytes] | None:
     """Target and digest of `target", "task", [arguments]`; None where a parser must look.
 
     The digest is made from the text itself: reading and writing a list takes longest of all.
     """
-    known = _keys.get(text)
-    if known is not None:
-        return known
-    end = text.find('", [')
-    head = _head(text[:end])
-    args = text[end + 3 :].encode()
-    if end < 0 or head is None or not _is_normal(args):
+    end = text.find(b'", [')
+    head = _head(text[:end]) if end > 0 else None
+    args = text[end + 3 :]
+    if head is None or not (args.translate(_ONE_DIGIT) in _forms or _is_normal(args)):
         return None
-    target, start = head
-    found = target, digest_of_bytes(start + args[1:].replace(b", ", b","))
+    found = head[0], digest_of_bytes(head[1] + args[1:].replace(b", ", b","))
     if len(_keys) < _MOST_KEYS:
         _keys[text] = found
     return found
 
 
 @functools.lru_cache(maxsize=1 << 10)
-def _head(text: str) -> tuple[LogTarget, bytes] | None:
+def _head(text: bytes) -> tuple[LogTarget, bytes] | None:
     """Target of `target", "task`, and how the normal form of a workload of the task begins."""
-    target, separator, task = text.partition('", "')
-    if not separator or "\\" in text or '"' in target or '"' in task or changes_spelling(task):
+    target, separator, task = text.partition(b'", "')
+    odd = not text.isascii() or any(mark in target + task for mark in b'"\\\n')
+    if odd or not separator or changes_spelling(task.decode()):
         return None
     try:
-        return log_target(target), f'["{task}",'.encode()
+        return log_target(target.decode()), b'["' + task + b'",'
     except RecordError:
         return None
 
 
 def _is_normal(args: bytes) -> bool:
     """Whether the text is a JSON list in the normal form, with ", " between elements only."""
-    if b"-" in args or b"[," in args or b", ," in args or b", ]" in args or b"\\" in args:
-        return False  # what a form can't tell apart
-    form = args.translate(None, _DIGITS)
-    if form in _forms:
-        return True
+    if not args.isascii() or b"\\" in args or b"\n" in args:
+        return False
     compact = args.decode().replace(", ", ",")
-    if b"e" in form or " " in compact or "\t" in compact or not is_normal_text(compact):
+    if " " in compact or "\t" in compact or not is_normal_text(compact):
         return False
     try:
         parsed = json.loads(args)
@@ -130,5 +215,5 @@ def _is_normal(args: bytes) -> bool:
         return False
     if len(_forms) >= _MOST_FORMS:
         _forms.clear()
-    _forms.add(form)
+    _forms.add(args.translate(_ONE_DIGIT))
     return True

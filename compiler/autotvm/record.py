@@ -125,17 +125,17 @@ class RawRecord(NamedTuple):
 
 # A line as TVM's writer lays it out. Anything else that is valid takes the way through
 # json.loads, which costs about three times as much.
-_NUMBER = r"-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?"
+NUMBER = r"-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?"
 _KNOB = (
     r'\["[^"\\]*", (?:"sp", \[-?\d+(?:, -?\d+)*\]|"re", \[\d+(?:, \d+)*\]'
     r'|"an", \["[^"\\]*"(?:, "[^"\\]*")*\]'
-    rf'|"ot", (?:true|false|null|{_NUMBER}|"[^"\\]*"))\]'
+    rf'|"ot", (?:true|false|null|{NUMBER}|"[^"\\]*"))\]'
 )
 _ENTITY = re.compile(rf"\[(?:{_KNOB}(?:, {_KNOB})*)?\]")
 _INDEX, _CODE_HASH = '{"index": ', ', "code_hash": null, "entity": '
 _MOST_KNOWN = 1 << 16
 RESULT = re.compile(
-    rf"\[\[({_NUMBER}(?:, {_NUMBER})*)\], (\d+), ({_NUMBER}), ({_NUMBER})\], "
+    rf"\[\[({NUMBER}(?:, {NUMBER})*)\], (\d+), ({NUMBER}), ({NUMBER})\], "
     r'"version": 0\.2, "tvm_version": "[^"\\]*"}'
 )
 _INPUT = '{"input": '

@@ -1,12 +1,30 @@
-"""Appending to a log that other processes append to as well."""
+"""Log files: read in blocks of whole lines, and appended to beside other processes."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 from ..errors import RecordError
+
+BOM = b"\xef\xbb\xbf"
+_BLOCK = 1 << 18  # stays in the cache while it is cut up
+
+
+def read_blocks(file: BinaryIO) -> Iterator[bytes]:
+    """The file from where it is, cut behind line feeds; a line's end may be missing in the last."""
+    rest = b""
+    while block := file.read(_BLOCK):
+        end = block.rfind(b"\n") + 1
+        if end:
+            yield rest + block[:end]
+            rest = block[end:]
+        else:
+            rest += block
+    if rest:
+        yield rest
 
 
 def append_lines(path: str | os.PathLike, lines: Iterable[str]) -> None:
