@@ -10,4 +10,9 @@ from tvm import register_global_func as register_func
 TVMError = RuntimeError
 base = sys.modules[__name__]
 
-__all__ = ["TVMError", "base", "get_global_func", "register_func", "register_object"]
+__all__ = ["TVMError", "base", "get_global_func", "py_str", "register_func", "register_object"]
+
+
+def py_str(text: bytes) -> str:
+    """Bytes in UTF-8 as text."""
+    return text.decode("utf-8")

@@ -108,7 +108,10 @@ def _absent(name: str) -> str:
     while name:
         if name in ABSENT:
             return ABSENT[name]
-        name = name.rpartition(".")[0]
+        package = name.rpartition(".")[0]
+        if f"{package}." in ABSENT:
+            return ABSENT[f"{package}."]
+        name = package
     return ""
 
 

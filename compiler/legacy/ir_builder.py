@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from tvm import tirx
-from tvm.ir import is_prim_expr
+from tvm.ir import Expr, StringImm, is_prim_expr
 
 from ..errors import ScheduleError
 
@@ -91,7 +91,7 @@ class IRBuilder:
 
     def emit(self, stmt: Any) -> None:
         """Add a statement, an expression to be evaluated, or a function from what follows."""
-        if is_prim_expr(stmt):
+        if isinstance(stmt, Expr):
             stmt = tirx.Evaluate(stmt)
         if isinstance(stmt, tirx.Stmt) or callable(stmt):
             self._open[-1].append(stmt)
@@ -116,7 +116,7 @@ class IRBuilder:
         if attr_key == "thread_extent" and not is_prim_expr(value):
             value = tirx.const(value, "int32")
         elif isinstance(value, str):
-            value = tirx.StringImm(value)
+            value = StringImm(value)
         self.emit(lambda body: tirx.AttrStmt(node, attr_key, value, body))
 
     def for_range(

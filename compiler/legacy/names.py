@@ -22,10 +22,12 @@ MOVED = {
     "tvm.contrib.relay_viz": "compiler.relay.viz",
     "tvm.contrib.rocm": "tvm.support.rocm",
     "tvm.contrib.tar": "tvm.support.tar",
+    "tvm.contrib.tedd": "compiler.te.pictures",
     "tvm.contrib.utils": "tvm.support.utils",
     "tvm.contrib.xcode": "tvm.support.xcode",
     "tvm._ffi": "compiler.legacy.ffi",
     "tvm._ffi.base": "compiler.legacy.ffi",
+    "tvm.ir.diagnostics": "compiler.legacy.diagnostics",
     "tvm.meta_schedule": "tvm.s_tir.meta_schedule",
     "tvm.nd": "compiler.legacy.nd",
     "tvm.parser": "compiler.legacy.parser",
@@ -34,6 +36,7 @@ MOVED = {
     "tvm.relay.backend.runtime": "compiler.relay.backend.options",
     "tvm.relay.backend.vm": "compiler.relay.vm",
     "tvm.relay.frontend.common": "compiler.relay.frontend.inference",
+    "tvm.relay.parser": "compiler.relay.text",
     "tvm.relay.qnn.op": "compiler.relay.op.qnn",
     "tvm.relay.qnn.transform": "compiler.relay.transform.qnn",
     "tvm.runtime.container": "compiler.legacy.container",
@@ -43,12 +46,19 @@ MOVED = {
     "tvm.script.tir": "tvm.script.tirx",
     "tvm.testing.plugin": "compiler.legacy.testing_plugin",
     "tvm.tir": "compiler.legacy.tir",
+    "tvm.topi.arm_cpu": "compiler.legacy.topi.arm_cpu",
+    "tvm.topi.cuda": "compiler.legacy.topi.cuda",
+    "tvm.topi.generic": "compiler.legacy.topi.generic",
+    "tvm.topi.x86": "compiler.legacy.topi.x86",
     "tvm.tir.ir_builder": "compiler.legacy.ir_builder",
     "tvm.tir.stmt_functor": "compiler.legacy.stmt_functor",
 }
 
 # TVM's own modules that lost names, and the modules whose `patch` brings these back.
-EXTENDED = {"tvm.testing": "compiler.legacy.testing"}
+EXTENDED = {
+    "tvm.testing": "compiler.legacy.testing",
+    "tvm.topi.testing": "compiler.legacy.topi",
+}
 
 # Gone for good, with the way to go.
 GONE = {
@@ -68,7 +78,6 @@ GONE = {
 
 # Gone as well, but imported by scripts that need nothing of them: their names refuse when used.
 ABSENT = {
-    "tvm.ir.diagnostics": "wrong programs raise errors of compiler.errors, which say where",
     "tvm.relay.adt": "a module that was written as text is evaluated when relay.parse reads it",
     "tvm.relay.backend.graph_executor_codegen": "relay.build makes the code and the executor",
     "tvm.relay.loops": "write the loop in Python around the compiled body",
@@ -80,12 +89,12 @@ ABSENT = {
     "tvm.relay.quantize": (
         "quantise before import, for example with onnxruntime, and build the quantised model"
     ),
-    "tvm.relay.testing.byoc": "relay.transform.AnnotateTarget marks what a compiler takes",
     "tvm.relay.transform.infer_layout_utils": (
         "relay.transform.ConvertLayout knows which operators take which layouts"
     ),
-    "tvm.topi.cuda": "schedules.cuda holds the CUDA schedules, chosen by relay.build",
-    "tvm.topi.generic": "schedules.generic holds the generic schedules, chosen by relay.build",
-    "tvm.topi.x86": "schedules.x86 holds the x86 schedules, chosen by relay.build",
-    "tvm.topi.arm_cpu": "relay.build schedules Arm kernels by the generic rules",
+    # With a dot at the end: what is below a module that is there.
+    "tvm.topi.cuda.": "schedules.cuda holds the CUDA schedules, chosen by relay.build",
+    "tvm.topi.generic.": "schedules.generic holds the generic schedules, chosen by relay.build",
+    "tvm.topi.x86.": "schedules.x86 holds the x86 schedules, chosen by relay.build",
+    "tvm.topi.arm_cpu.": "relay.build schedules Arm kernels by the generic rules",
 }

@@ -50,3 +50,6 @@ def patch(patches: Patches) -> None:
     patches.add(NDArray, "asnumpy", lambda self: self.numpy())
     patches.add(NDArray, "ctx", property(lambda self: self.device))
     patches.add(tvm.runtime, "NDArray", NDArray)
+    device = tvm.runtime.Device
+    patches.add(device, "device_type", property(lambda self: int(self.dlpack_device_type())))
+    patches.add(device, "device_id", property(lambda self: int(self.index)))

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
 from typing import Any
 
+import tvm
+import tvm_ffi
 from tvm.ir.transform import PassContext
 
+from ..relay import pass_config
 from .patches import Patches
 
 logger = logging.getLogger("baton.legacy")
@@ -28,6 +32,11 @@ _WITHOUT_EFFECT = {
     "relay.backend.use_meta_schedule_dispatch": "tuning records are applied by their contexts",
 }
 
+# What contexts of Relay's keys hold, by the handle of the context.
+_settings: dict[int, dict[str, Any]] = {}
+_entered = threading.local()
+_handle = tvm_ffi.Object.__hash__
+
 
 def patch(patches: Patches) -> None:
     """Let `PassContext(config=...)` take the old keys."""
@@ -44,9 +53,27 @@ def patch(patches: Patches) -> None:
     ) -> None:
         if trace is not None:
             logger.warning("PassContext(trace=...) has no effect: passes are no longer traced")
-        construct(self, opt_level, required_pass, disabled_pass, instruments, todays_config(config))
+        own = {key: value for key, value in (config or {}).items() if key in pass_config.KEYS}
+        rest = {key: value for key, value in (config or {}).items() if key not in own}
+        construct(self, opt_level, required_pass, disabled_pass, instruments, todays_config(rest))
+        _settings.pop(_handle(self), None)
+        if own:
+            _settings[_handle(self)] = own
+
+    enter, leave = PassContext.__enter__, PassContext.__exit__
+
+    def __enter__(self: Any) -> Any:
+        _entered.tokens = getattr(_entered, "tokens", [])
+        _entered.tokens.append(pass_config.enter(_settings.get(_handle(self), {})))
+        return enter(self)
+
+    def __exit__(self: Any, *error: Any) -> Any:
+        pass_config.leave(_entered.tokens.pop())
+        return leave(self, *error)
 
     patches.set(PassContext, "__init__", __init__)
+    patches.set(PassContext, "__enter__", __enter__)
+    patches.set(PassContext, "__exit__", __exit__)
 
 
 def todays_config(config: Mapping[str, Any] | None) -> dict[str, Any] | None:
@@ -65,11 +92,24 @@ def todays_config(config: Mapping[str, Any] | None) -> dict[str, Any] | None:
     for key, value in config.items():
         name = _todays_key(key, known)
         if name is not None:
-            current[name] = value
+            current[name] = _VALUES.get(name, _same)(value)
         else:
             reason = _WITHOUT_EFFECT.get(key, "nothing of today's TVM reads it")
             logger.warning("PassContext: %s is ignored: %s", key, reason)
     return current
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _phases(passes: Any) -> list[list[Any]]:
+    """Passes with the numbers of their phases, where today's TVM takes only objects."""
+    return [[tvm.tirx.IntImm("int32", int(phase)), each] for phase, each in passes]
+
+
+# Configuration of 0.18 that has another form today.
+_VALUES: dict[str, Callable[[Any], Any]] = {"tirx.add_lower_pass": _phases}
 
 
 def _todays_key(key: str, known: set[str]) -> str | None:

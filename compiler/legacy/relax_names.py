@@ -32,7 +32,12 @@ def patch(patches: Patches) -> None:
     patches.add(relax.TensorType, "concrete_shape", property(_concrete_shape))
     patches.add(tvm.ir.Call, "type_args", property(lambda self: [each.ty for each in self.args]))
     patches.set(relax.TensorType, "dtype", property(_dtype))
+    patches.add(relax.FuncType, "arg_types", property(lambda self: self.params))
+    patches.add(relax.FuncType, "ret_type", property(lambda self: self.ret))
+    patches.add(relax.FuncType, "type_params", property(lambda self: []))
     patches.set(relax.SeqExpr, "__getattr__", _of_value)
+    patches.set(tvm.runtime, "save_param_dict", _save_param_dict)
+    patches.set(relax.ShapeExpr, "__getitem__", _extent)
     patches.set(tvm.IRModule, "from_expr", staticmethod(_from_expr))
     patches.set(tvm.IRModule, "__init__", _init_module)
     patches.set(tvm.ir.Op, "get", staticmethod(_operator))
@@ -116,7 +121,13 @@ def _operator(op_name: str) -> tvm.ir.Op:
 
 def _attribute(self: tvm.ir.Op, attr_name: str) -> Any:
     """An attribute of an operator; None if it has none of that name."""
-    return _new_get_attr(self, attr_name) if self.has_attr(attr_name) else None
+    if self.has_attr(attr_name):
+        return _new_get_attr(self, attr_name)
+    if attr_name != "TOpPattern":
+        return None
+    from ..relay.transform.fuse_ops import PATTERN_OF
+
+    return PATTERN_OF.get(str(self.name))
 
 
 def _register_op_attr(op_name: str, attr_key: str, value: Any = None, level: int = 10) -> Any:
@@ -141,6 +152,11 @@ def _known_type(expr: Any) -> Any:
     return expr.ty
 
 
+def _extent(self: Any, index: Any) -> Any:
+    """An extent, or several of them by a slice."""
+    return list(self.values)[index]
+
+
 def _concrete_shape(self: Any) -> tuple[int, ...]:
     return tuple(int(extent) for extent in self.shape)
 
@@ -156,6 +172,13 @@ def _make_node(type_key: str, **kwargs: Any) -> Any:
     if type_key == "DictAttrs" or type_key.startswith(("relay.attrs.", "attrs.")):
         type_key = "ir.DictAttrs"
     return _new_make_node(type_key, **kwargs)
+
+
+def _save_param_dict(params: Any) -> bytearray:
+    """Parameters in the format that TVM has always had."""
+    from ..relay.saved import save_param_dict
+
+    return save_param_dict(params)
 
 
 def _load_json(json_str: str) -> Any:

@@ -13,6 +13,7 @@ import tvm_ffi
 from tvm import relax
 
 from ..errors import UntypedVariableError
+from ..relay.infer import set_type
 from .patches import Patches
 
 _assert_equal = tvm.ir.assert_structural_equal
@@ -36,9 +37,9 @@ def comparable(node: Any) -> Any:
     composite = (relax.Call, relax.Tuple, relax.TupleGetItem, relax.If, relax.SeqExpr)
     if isinstance(node, composite):
         try:
-            return function_of([], node)
+            return function_of([], _rounded(node))
         except UntypedVariableError:
-            return node
+            return _rounded(node)
     return node
 
 
@@ -48,7 +49,33 @@ def _function(function: relax.Function, name: str) -> relax.Function:
     attrs = dict((function.attrs or {}).items())
     if attrs.get("global_symbol") == name:  # Relay's functions did not hold their own name
         del attrs["global_symbol"]
-    return function_of(function.params, nested(function), attrs or None)
+    return function_of(function.params, _rounded(nested(function)), attrs or None)
+
+
+_DIGITS = 9  # numbers that differ by less than 1e-9 were equal
+
+
+def _rounded(body: relax.Expr) -> relax.Expr:
+    """An expression whose attributes' numbers have as many digits as were compared."""
+    from ..relay.nest import rewrite
+
+    def change(_old: relax.Expr, new: relax.Expr) -> relax.Expr:
+        if not isinstance(new, relax.Call) or new.attrs is None:
+            return new
+        attrs = dict(new.attrs.items())
+        found = {
+            key: v for key, v in attrs.items() if isinstance(v, float) and v != round(v, _DIGITS)
+        }
+        if not found:
+            return new
+        rounded = {key: round(value, _DIGITS) for key, value in found.items()}
+        made = tvm.ir.make_node("ir.DictAttrs", **{**attrs, **rounded})
+        call = relax.Call(new.op, list(new.args), made)
+        if not new.ty.is_missing():
+            set_type(call, new.ty)
+        return call
+
+    return rewrite(body, change)
 
 
 def structural_equal(lhs: Any, rhs: Any, map_free_vars: bool = False) -> bool:

@@ -13,7 +13,20 @@ import tvm.contrib
 import tvm.runtime
 
 from ..errors import ForeignLibraryError
-from . import arithmetic, nd, pass_context, relax_names, structural, targets, te, tir
+from . import (
+    affine,
+    arithmetic,
+    global_functions,
+    nd,
+    pass_context,
+    relax_names,
+    stack,
+    structural,
+    targets,
+    te,
+    tir,
+    vm,
+)
 from .finder import Finder, forget, today
 from .names import EXTENDED
 from .patches import Patches
@@ -48,7 +61,7 @@ def install() -> None:
     for name in EXTENDED:
         if name in sys.modules:
             _finder.extend(name)
-    for package in (tvm, tvm.contrib, tvm.runtime):
+    for package in (tvm, tvm.contrib, tvm.runtime, tvm.topi):
         _patches.set(package, "__getattr__", _old_submodules(package))
     nd.patch(_patches)
     targets.patch(_patches)
@@ -58,7 +71,11 @@ def install() -> None:
     arithmetic.patch(_patches)
     tir.patch(_patches)
     te.patch(_patches)
+    global_functions.patch(_patches)
+    affine.patch(_patches)
+    vm.patch(_patches)
     _rename_functions()
+    stack.deepen()
 
 
 def uninstall() -> None:
@@ -68,6 +85,7 @@ def uninstall() -> None:
     sys.meta_path.remove(_finder)
     forget()
     _patches.undo()
+    stack.restore()
 
 
 def _old_submodules(package: ModuleType) -> Any:

@@ -6,7 +6,7 @@ The tables of boards are facts of TVM 0.18's `python/tvm/target/target.py`.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tvm
@@ -81,6 +81,11 @@ def patch(patches: Patches) -> None:
     for name, missing in _ATTRIBUTES.items():
         patches.add(Target, name, property(_attribute(name, missing)))
     patches.add(Target, "device_name", property(lambda self: str(self.attrs.get("device", ""))))
+    for canonical in (
+        *(canon_target, canon_target_and_host, canon_multi_target, canon_multi_target_and_host),
+        *(canon_target_map_and_host,),
+    ):
+        patches.add(Target, canonical.__name__, staticmethod(canonical))
     for function in (adreno, arm_cpu, bifrost, create, cuda, hexagon, intel_graphics, mali, rasp):
         patches.add(tvm.target, function.__name__, function)
     patches.add(tvm.target, "rocm", _of_kind("rocm"))
@@ -88,6 +93,50 @@ def patch(patches: Patches) -> None:
         patches.add(tvm.target, name, _gone(name, unlike))
     patches.add(tvm.target, "target_to_text", to_cli)
     patches.add(tvm.target, "VirtualDevice", virtual_device)
+
+
+def canon_target(target: Any) -> Target | None:
+    """Anything that names a target as one; None stays None."""
+    return target if target is None or isinstance(target, Target) else Target(target)
+
+
+def canon_target_and_host(target: Any, target_host: Any = None) -> tuple[Any, Any]:
+    """A target that knows its host, and the host: the one given, or else the target's own."""
+    target, host = canon_target(target), canon_target(target_host)
+    if target is None:
+        if host is not None:
+            raise TargetError("there is a target_host without a target; give target= as well")
+        return None, None
+    if host is not None and target.host is None:
+        target = Target(target, host)
+    return target, target.host
+
+
+def canon_multi_target(multi_targets: Any) -> list[Target] | None:
+    """The targets that a target, a list of them, or a dict of device type to target names."""
+    if multi_targets is None:
+        return None
+    if isinstance(multi_targets, Mapping) and "kind" not in multi_targets:
+        return [Target(each) for each in multi_targets.values()]
+    if isinstance(multi_targets, Sequence) and not isinstance(multi_targets, str):
+        return [Target(each) for each in multi_targets]
+    return [Target(multi_targets)]
+
+
+def canon_multi_target_and_host(target: Any, target_host: Any = None) -> list[Target] | None:
+    """As `canon_multi_target`; each knows its host."""
+    found = canon_multi_target(target)
+    if found is None:
+        return None
+    return [canon_target_and_host(each, target_host)[0] for each in found]
+
+
+def canon_target_map_and_host(
+    target_map: Mapping[Any, Any], target_host: Any = None
+) -> tuple[dict[Target, Any], Any]:
+    """A dict whose keys name targets, with targets that know their host as keys; and the host."""
+    found = {canon_target_and_host(key, target_host)[0]: v for key, v in target_map.items()}
+    return found, canon_target(target_host) or next((key.host for key in found), None)
 
 
 def _config(target: Any) -> Any:

@@ -102,9 +102,15 @@ def _dtype_of_var(var: Any) -> Any:
 
 
 def _source(module: Any, fmt: str = "") -> str:
-    """The module's source, without the device code that Baton appends to it."""
-    from ..runtime.cuda_code import without_code
+    """The module's source, without the device code that Baton appends to it.
 
+    A library that holds its kernels as object code gives "asm" by disassembling it.
+    """
+    from ..runtime.cuda_code import without_code
+    from ..runtime.disassembly import assembly, object_modules
+
+    if fmt in ("asm", "s") and any(True for _ in object_modules(module)):
+        return assembly(module)
     return without_code(str(module.inspect_source(fmt)))
 
 

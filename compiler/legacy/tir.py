@@ -13,7 +13,24 @@ from .patches import Patches
 # Submodules are found below tvm.tirx, as `tvm.tir.expr`.
 __path__ = tirx.__path__
 
-_RENAMED = {"Block": "SBlock", "BlockRealize": "SBlockRealize", "BlockScope": "SBlockScope"}
+_RENAMED = {
+    "BijectiveLayout": "SBijectiveLayout",
+    "Block": "SBlock",
+    "BlockRealize": "SBlockRealize",
+    "BlockScope": "SBlockScope",
+    "Layout": "SLayout",
+    "bijective_layout": "sbijective_layout",
+    "layout": "slayout",
+}
+
+
+class _OfScalars(type):
+    def __instancecheck__(cls, instance: typing.Any) -> bool:
+        return tvm.ir.is_prim_expr(instance)
+
+
+class PrimExpr(metaclass=_OfScalars):
+    """What scalar expressions were instances of."""
 
 
 def __getattr__(name: str) -> typing.Any:
@@ -23,7 +40,7 @@ def __getattr__(name: str) -> typing.Any:
         from ..relay.ty import Any as extent
 
         return extent
-    for module in (tirx, s_tir, sym):
+    for module in (tirx, s_tir, sym, tvm.ir):
         found = getattr(module, _RENAMED.get(name, name), None)
         if found is not None:
             return found
@@ -44,4 +61,6 @@ def patch(patches: Patches) -> None:
 
     An extent is int64, as the extents of Relax's shapes are.
     """
+    for owner in (tvm.ir, tvm.tirx):
+        patches.add(owner, "PrimExpr", PrimExpr)
     patches.add(tvm.te, "size_var", lambda name, dtype="int64": tirx.Var(name, dtype))

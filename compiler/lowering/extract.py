@@ -15,6 +15,7 @@ from ..block_builder import BlockBuilder
 from .bind import bind_params
 from .fuse import called_kernel, is_fused, operator_name
 from .subgraphs import function_targets
+from .unique_names import unique_names
 
 _TAG = "__of_"
 
@@ -45,7 +46,11 @@ class PlainKernel:
 
 
 def plain_kernels(mod: tvm.IRModule, name: str, target: Target) -> list[PlainKernel]:
-    """Legalise and fuse function `name` with TOPI's plain computes; the module is not changed."""
+    """Legalise and fuse function `name` with TOPI's plain computes; the module is not changed.
+
+    Kernels' origins are of the module in which every variable of the function has its own name.
+    """
+    mod = unique_names(mod, name)
     fused, single = _legalise_and_fuse(mod, name, target)
     members = {
         gvar.name_hint: [callee for callee, _ in kernel_calls(function)]

@@ -158,6 +158,12 @@ class FactoryModule:
         """TVM's module with the executable and its kernels, without weights."""
         return getattr(self._executable, "mod", self._executable)
 
+    def assembly(self) -> str:
+        """The machine code of the CPU kernels as text; see `compiler.runtime.disassembly`."""
+        from compiler.runtime.disassembly import assembly
+
+        return assembly(self.get_lib())
+
     def get_devices(self) -> list[Any]:
         """An empty list, as it always was."""
         return []

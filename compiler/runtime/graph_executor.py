@@ -196,7 +196,7 @@ class GraphModule:
                 self.get_output(index).numpy()
 
         return BenchmarkResult(
-            _time_repeats(
+            time_repeats(
                 once,
                 repeat,
                 number,
@@ -216,7 +216,7 @@ class GraphModule:
         return {name: tensor.numpy() for name, tensor in tensors.items()}
 
 
-def _time_repeats(
+def time_repeats(
     once: Callable[[], None],
     repeat: int,
     number: int,

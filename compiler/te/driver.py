@@ -39,7 +39,9 @@ def lower(
 
     Returns
     -------
-    A module of one function, or of the functions of the module that was given.
+    A module of one function, or of the functions of the module that was given. The passes that
+    the PassContext's "tirx.add_lower_pass" holds, as (phase, pass), are run among the others: in
+    phase 0 on loops as scheduled, 1 on flat buffers, 2 on unrolled loops, 3 at the end.
 
     Raises
     ------
@@ -48,6 +50,7 @@ def lower(
     """
     mod = _module(inp, args, name, binds)
     passes = [
+        *_added(0),
         s_tir.transform.CanonicalizeLoop(),
         s_tir.transform.LowerCrossThreadReduction(),
         s_tir.transform.LowerInitBlock(),
@@ -58,20 +61,30 @@ def lower(
         s_tir.transform.LowerOpaqueBlock(),
         tirx.transform.StmtSimplify(),
     ]
-    if not simple_mode:
+    if simple_mode:
+        passes += [*_added(1), *_added(2)]
+    else:
         passes += [
             tirx.transform.FlattenBuffer(),
             tirx.transform.NarrowDataType(32),
+            *_added(1),
             s_tir.transform.LoopPartition(),
             tirx.transform.VectorizeLoop(),
             s_tir.transform.InjectVirtualThread(),
             s_tir.transform.InjectDoubleBuffer(),
             tirx.transform.StorageRewrite(),
             tirx.transform.UnrollLoop(),
+            *_added(2),
             tirx.transform.StmtSimplify(),
             tirx.transform.RemoveNoOp(),
         ]
-    return tvm.transform.Sequential(passes)(mod)
+    return tvm.transform.Sequential([*passes, *_added(3)])(mod)
+
+
+def _added(phase: int) -> list[Any]:
+    """The caller's own passes for one phase of `lower`."""
+    config = tvm.transform.PassContext.current().config
+    return [each[1] for each in config.get("tirx.add_lower_pass", []) if int(each[0]) == phase]
 
 
 def _module(inp: Any, args: Any, name: str, binds: Mapping[Any, Any] | None) -> IRModule:
@@ -144,7 +157,9 @@ def build(
     if isinstance(inputs, Mapping):
         mod, chosen = _heterogeneous(inputs, target_host)
     else:
-        mod = _module(inputs, args, name, binds)
+        lowers = any(_added(phase) for phase in range(4))
+        make = lower if lowers else _module
+        mod = make(inputs, args, name, binds)
         chosen = _target(target, target_host)
     from ..lowering import tir_pipeline
     from ..target.nvcc import device_code

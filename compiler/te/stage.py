@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from tvm import tirx
-from tvm.ir import Range
+from tvm.ir import Range, StringImm
 from tvm.tirx import IterVar
 
 from ..errors import ScheduleError
@@ -43,12 +43,12 @@ class LoopMark:
     alignment: tuple[int, int] | None = None
 
     @property
-    def pragma_keys(self) -> list[str]:
-        return [key for key, _ in self.pragmas]
+    def pragma_keys(self) -> list[Any]:
+        return [StringImm(key) for key, _ in self.pragmas]
 
     @property
     def pragma_values(self) -> list[Any]:
-        return [value for _, value in self.pragmas]
+        return [StringImm(v) if isinstance(v, str) else v for _, v in self.pragmas]
 
 
 class LoopMarks:
@@ -285,7 +285,7 @@ class Stage:
             return
         self._leaf("pragma", var)
         if isinstance(pragma_value, str):
-            pragma_value = tirx.StringImm(pragma_value)
+            pragma_value = StringImm(pragma_value)
         elif pragma_value is not None:
             pragma_value = tirx.const(pragma_value) if isinstance(pragma_value, int) else (
                 pragma_value

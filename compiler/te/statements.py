@@ -354,6 +354,8 @@ class Statements:
                 body = _thread(thread, extent, body)
         elif constant(extent) != 1:
             kind = _KINDS.get(mark.iter_type if mark else -1, tirx.ForKind.SERIAL)
+            if kind == tirx.ForKind.PARALLEL:
+                body = _serial(body)
             body = tirx.For(var, like(var, 0), extent, kind, body)
         for key, value in reversed(mark.pragmas if mark else []):
             body = tirx.AttrStmt(leaf, f"pragma_{key}", value if value is not None else 1, body)
@@ -399,6 +401,17 @@ def _rename(statement: Any, names: dict[Any, Any]) -> Any:
         return node if new is None else replace_loop(node, loop_var=new)
 
     return tvm_ffi.structural_map(substitute(statement, names), (tirx.For, loop))
+
+
+def _serial(statement: Any) -> Any:
+    """A statement whose parallel loops run one after the other: threads start no threads."""
+
+    def loop(node: Any) -> Any:
+        if node.kind != tirx.ForKind.PARALLEL:
+            return node
+        return replace_loop(node, kind=tirx.ForKind.SERIAL)
+
+    return tvm_ffi.structural_map(statement, (tirx.For, loop))
 
 
 def _compact(shape: Sequence[Any]) -> list[Any]:

@@ -188,3 +188,163 @@ def test_a_float_is_limited_by_whole_numbers(relay):
     x = relay.var("x", shape=(3,))
     run = relay.create_executor("graph").evaluate(relay.Function([x], relay.clip(x, 0, 6)))
     np.testing.assert_array_equal(run(np.array([-1, 2.5, 9], "float32")).numpy(), [0, 2.5, 6])
+
+
+def test_an_expression_is_shown_after_its_free_variables(relay):
+    x, y = relay.var("x", shape=(3, 2)), relay.var("y")
+    one = relay.const(1.0)
+    shared = relay.add(x, one)
+    expr = relay.multiply(shared, shared)
+    text = expr.astext()
+    assert text.splitlines()[1].startswith("free_var %x: Tensor[(3, 2), float32]")
+    assert text.splitlines()[2].startswith("%0 = add(%x, 1f")
+    assert text.splitlines()[3].startswith("multiply(%0, %0)")
+    for each in (expr, one, relay.Tuple([shared, x]), relay.const(np.eye(2, dtype="float32"))):
+        tvm.ir.assert_structural_equal(relay.parse_expr(each.astext()), each, map_free_vars=True)
+    assert relay.Function([y], relay.add(y, y)).astext().startswith('#[version = "0.0.5"]\nfn (%y)')
+
+
+def test_a_window_is_always_shown(relay):
+    x = relay.var("x", shape=(1, 4, 8, 8))
+    assert "pool_size=[1, 1]" in relay.nn.max_pool2d(x).astext()
+
+
+def test_attributes_that_differ_in_the_tenth_digit_are_equal(relay):
+    def normalized(epsilon):
+        x, p = relay.var("x", shape=(1, 4)), [relay.var(f"p{i}", shape=(4,)) for i in range(4)]
+        return relay.Function([x, *p], relay.nn.batch_norm(x, *p, epsilon=epsilon)[0])
+
+    assert tvm.ir.structural_equal(normalized(1e-5), normalized(float(np.float32(1e-5))))
+    assert not tvm.ir.structural_equal(normalized(1e-5), normalized(2e-5))
+
+
+def test_shapes_are_sliced_and_function_types_have_their_old_names(relay):
+    x = relay.var("x", shape=(1, 2, 3))
+    assert [int(n) for n in x.checked_type.shape[-2:]] == [2, 3]
+    ty = tvm.IRModule.from_expr(relay.Function([x], relay.exp(x)))["main"].checked_type
+    assert ty.arg_types[0] == ty.ret_type == x.checked_type
+
+
+def test_truth_values_have_a_smallest_and_a_largest(relay):
+    x = relay.var("x", shape=(2, 3), dtype="bool")
+    values = np.array([[True, True, True], [True, False, True]])
+    for function, expected in ((relay.min, values.min(1)), (relay.max, values.max(1))):
+        run = relay.create_executor("graph").evaluate(relay.Function([x], function(x, axis=1)))
+        np.testing.assert_array_equal(run(values).numpy(), expected)
+
+
+@pytest.mark.parametrize(
+    ("entries", "expected"), [([[0, 1], [2, 0]], [0, 1, 0, 1]), ([], [1, 1, 1, 1])]
+)
+def test_rows_that_were_empty_are_told_by_truth_values(relay, entries, expected):
+    indices = np.array(entries, "int64").reshape(-1, 2)
+    values = np.arange(5, 5 + len(entries), dtype="int64")
+    operands = (indices, values, np.array([4, 2], "int64"), np.array([9], "int64"))
+    params = [
+        relay.var(f"p{i}", shape=each.shape, dtype="int64") for i, each in enumerate(operands)
+    ]
+    made = relay.sparse_fill_empty_rows(*params)
+    assert made[2].checked_type.dtype == "bool"
+    run = relay.create_executor("graph").evaluate(relay.Function(params, made))
+    positions, _, found = run(*operands)
+    np.testing.assert_array_equal(found.numpy(), np.array(expected, bool))
+    assert positions.shape[0] == len(entries) + sum(expected)
+
+
+def test_targets_know_their_hosts():
+    target, host = tvm.target.Target.canon_target_and_host("cuda -arch=sm_80", "llvm")
+    assert str(target.kind.name) == "cuda" and str(target.host.kind.name) == str(host.kind.name)
+    both = tvm.target.Target.canon_multi_target_and_host({"cpu": "llvm", "gpu": "cuda -arch=sm_80"})
+    assert [str(each.kind.name) for each in both] == ["llvm", "cuda"]
+    assert tvm.target.Target.canon_target(None) is None
+
+
+def test_executables_run_under_their_old_names(relay):
+    from tvm.runtime import vm
+
+    x = relay.var("x", shape=(3,))
+    executable = relay.vm.compile(tvm.IRModule.from_expr(relay.Function([x], relay.exp(x))), "llvm")
+    code, library = executable.save()
+    loaded = vm.Executable.load_exec(code, library)
+    found = vm.VirtualMachine(loaded, tvm.cpu()).run(np.zeros(3, "float32"))
+    np.testing.assert_array_equal(found.numpy(), np.ones(3))
+    assert isinstance(vm.VirtualMachine(executable, tvm.cpu()), vm.VirtualMachine)
+    assert isinstance(executable.mod, relay.backend.executor_factory.GraphExecutorFactoryModule)
+
+
+def test_a_pass_instrument_is_entered_and_left_once(relay):
+    seen = []
+
+    @tvm.instrument.pass_instrument
+    class Noting:
+        def enter_pass_ctx(self):
+            seen.append("enter")
+
+        def exit_pass_ctx(self):
+            seen.append("exit")
+
+    x = relay.var("x", shape=(2,))
+    value = relay.add(relay.const(np.ones(2, "float32")), relay.const(1.0))
+    mod = tvm.IRModule.from_expr(relay.Function([x], relay.multiply(x, value)))
+    with tvm.transform.PassContext(opt_level=3, instruments=[Noting()]):
+        mod = relay.transform.FoldConstant()(mod)
+    assert seen == ["enter", "exit"] and "add(" not in mod.astext(False)
+
+
+def test_operators_know_how_they_fuse(relay):
+    known = [relay.op.get(name).get_attr("TOpPattern") for name in ("nn.relu", "add", "nn.conv2d")]
+    assert known == [0, 1, 4]
+    assert relay.op.get("add").get_attr("no_such_thing") is None
+
+
+def test_devices_and_layouts_have_their_old_names():
+    device = tvm.device("llvm -mcpu=core-avx2", 0)
+    assert (device.device_type, device.device_id) == (tvm.cpu().device_type, 0)
+    assert str(tvm.tir.layout("NCHW")) == "SLayout(NCHW)"
+    assert "NCHW16c" in str(tvm.tir.bijective_layout("NCHW", "NCHW16c"))
+
+
+def test_the_text_of_an_expression_is_read_as_a_module_with_main(relay):
+    x, y = relay.var("x", shape=(2,)), relay.var("y", shape=(2,))
+    expr = relay.multiply(relay.add(x, y), x)
+    expected = tvm.IRModule.from_expr(relay.Function([x, y], expr))
+    for text in (expr.astext(), relay.Function([x, y], expr).astext()):
+        tvm.ir.assert_structural_equal(relay.fromtext(text), expected)
+
+
+def test_a_module_tells_global_variables_the_types_of_its_functions(relay):
+    x = relay.var("x", shape=(4,))
+    leaf = relay.GlobalVar("leaf")
+    mod = tvm.IRModule({})
+    mod[leaf] = relay.Function([x], relay.exp(x))
+    y = relay.var("y", shape=(4,))
+    mod["main"] = relay.Function([y], leaf(y) + y)
+    run = relay.create_executor("graph", mod).evaluate()
+    np.testing.assert_allclose(run(np.zeros(4, "float32")).numpy(), np.ones(4))
+
+
+def test_contexts_hold_the_settings_of_relays_passes(relay):
+    key = "relay.ToMixedPrecision.keep_orig_output_dtype"
+    x, w = relay.var("x", shape=(2, 3)), relay.var("w", shape=(3, 3))
+    mod = tvm.IRModule.from_expr(relay.Function([x, w], relay.nn.dense(x, w)))
+    outer = tvm.transform.PassContext(config={key: True})
+    for config, wanted in (({key: True}, "float32"), ({key: False}, "float16"), (None, "float16")):
+        with outer, tvm.transform.PassContext(config=config):
+            short = relay.transform.ToMixedPrecision()(mod)
+        assert str(short["main"].ret_ty.dtype) == wanted
+    with outer:
+        assert str(relay.transform.ToMixedPrecision()(mod)["main"].ret_ty.dtype) == "float32"
+
+
+def test_rules_on_integers_find_affine_types_where_they_were(relay):
+    def rule(expr, types):
+        affine = types[expr.args[0]]
+        made = tvm.ir.TensorAffineType(affine.scale, affine.zero_point, affine.dtype)
+        return [relay.negative(expr.args[0]), made]
+
+    relay.op.register_fake_quantization_to_integer("cos", rule)
+    x = relay.var("x", shape=(4,), dtype="int8")
+    numbers = relay.const(1.0), relay.const(0)
+    body = relay.qnn.op.quantize(relay.cos(relay.qnn.op.dequantize(x, *numbers)), *numbers)
+    mod = relay.transform.FakeQuantizationToInteger(hard_fail=True)(tvm.IRModule.from_expr(body))
+    assert dict(relay.analysis.list_op_freqs(mod)) == {"negative": 1}

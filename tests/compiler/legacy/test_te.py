@@ -114,3 +114,82 @@ def test_installing_the_old_names_does_not_load_schedules():
         "assert not [m for m in sys.modules if m.startswith('compiler.te')]"
     )
     subprocess.run([sys.executable, "-c", program], cwd=_ROOT, check=True, timeout=120)
+
+
+def test_a_pass_of_the_scripts_own_is_run_while_lowering(tmp_path):
+    shown = run(
+        tmp_path,
+        """
+        import numpy as np
+        import tvm
+        from tvm import te
+
+        n = tvm.tir.const(64, "int32")
+        a = te.placeholder((n,), name="a")
+        b = te.compute((n,), lambda i: a[i] + 1.0, name="b")
+        s = te.create_schedule(b.op)
+        seen = []
+
+        def noting(phase):
+            @tvm.tir.transform.prim_func_pass(opt_level=0)
+            def note(f, mod, ctx):
+                seen.append(phase)
+                return f
+            return note
+
+        def twice(op):
+            if isinstance(op, tvm.tir.FloatImm):
+                return tvm.tir.const(2.0, "float32")
+
+        @tvm.tir.transform.prim_func_pass(opt_level=0)
+        def change(f, mod, ctx):
+            return f.with_body(
+                tvm.tir.stmt_functor.ir_transform(f.body, None, twice, ["FloatImm"])
+            )
+
+        passes = [(3, noting(3)), (0, noting(0)), (2, noting(2)), (1, change), (1, noting(1))]
+        with tvm.transform.PassContext(config={"tir.add_lower_pass": passes}):
+            assert "2.0" in tvm.lower(s, [a, b]).script()
+            print(seen)
+            function = tvm.build(s, [a, b], "llvm")
+        out = tvm.nd.empty((64,))
+        function(tvm.nd.array(np.ones(64, "float32")), out)
+        print(out.numpy().sum())
+        """,
+    )
+    assert shown.split("\n")[:2] == ["[0, 1, 2, 3]", "192.0"]
+
+
+def test_a_call_without_a_value_is_a_statement_of_the_builder(tmp_path):
+    shown = run(
+        tmp_path,
+        """
+        import tvm
+
+        buffer = tvm.tir.decl_buffer((16,), "float16")
+        ib = tvm.tir.ir_builder.create()
+        ib.emit(tvm.tir.call_intrin("handle", "tir.tvm_storage_sync", "shared"))
+        ib.scope_attr(buffer.data, "note", "text")
+        ib.emit(tvm.tir.call_extern("int32", "reset", buffer.data))
+        first, scope = ib.get().seq
+        print(tvm.tir.Call is type(first.value), scope.value.value)
+        """,
+    )
+    assert shown.split() == ["True", "text"]
+
+
+def test_long_chains_of_operators_are_freed(tmp_path):
+    shown = run(
+        tmp_path,
+        """
+        from tvm import relax
+
+        x = relax.Var("x", relax.TensorType((2,), "float32"))
+        chain = x
+        for _ in range(100_000):
+            chain = relax.TupleGetItem(relax.Tuple([chain]), 0)
+        del chain
+        print("freed")
+        """,
+    )
+    assert shown.strip() == "freed"

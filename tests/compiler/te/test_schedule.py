@@ -316,3 +316,35 @@ def test_inlining_all_that_is_injective_leaves_reductions_and_outputs():
     AutoInlineInjective(s)
     text = cte.lower(s, args, simple_mode=True).script()
     assert "scaled" not in text and "C = T.alloc_buffer((4, 5))" in text
+
+
+def test_parallel_loops_inside_of_parallel_loops_run_one_after_the_other():
+    a = te.placeholder((6, 5), name="A")
+    b = te.compute((6, 5), lambda i, j: a[i, j] + 1.0, name="B")
+    c = te.compute((6, 5), lambda i, j: b[i, j] * 2.0, name="C")
+    s = cte.create_schedule(c.op)
+    s[c].parallel(c.op.axis[0])
+    s[c].parallel(c.op.axis[1])
+    s[b].compute_at(s[c], c.op.axis[0])
+    s[b].parallel(b.op.axis[1])
+    text = cte.lower(s, [a, c], simple_mode=True).script()
+    assert text.count("T.parallel(6)") == 1 and "T.parallel(5)" not in text
+    values = np.random.default_rng(0).random((6, 5), "float32")
+    out = tvm.runtime.empty((6, 5), "float32")
+    cte.build(s, [a, c], "llvm")(tvm.runtime.tensor(values), out)
+    np.testing.assert_allclose(out.numpy(), (values + 1) * 2, rtol=1e-6)
+
+
+def test_a_pragma_links_llvm_code_that_the_loops_call():
+    code = "define float @baton_twice(float %x) {\n  %y = fadd float %x, %x\n  ret float %y\n}\n"
+    a = te.placeholder((6,), name="A")
+    c = te.compute((6,), lambda i: tirx.call_pure_extern("float32", "baton_twice", a[i]), name="C")
+    s = cte.create_schedule(c.op)
+    s[c].pragma(c.op.axis[0], "import_llvm", code)
+    out = tvm.runtime.empty((6,), "float32")
+    values = np.arange(6, dtype="float32")
+    cte.build(s, [a, c], "llvm")(tvm.runtime.tensor(values), out)
+    np.testing.assert_array_equal(out.numpy(), 2 * values)
+    assert [str(key.value) for key in s[c].iter_var_attrs[c.op.axis[0]].pragma_keys] == [
+        "import_llvm"
+    ]

@@ -1,0 +1,37 @@
+"""`tvm.ir.diagnostics`: renderers of messages, which nothing asks for messages any more.
+
+What is wrong with a program is said by the error that is raised, of `compiler.errors`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+__all__ = ["DiagnosticRenderer", "get_renderer", "override_renderer"]
+
+
+class DiagnosticRenderer:
+    """A function that shows a context's messages."""
+
+    def __init__(self, render_func: Callable[[Any], None]) -> None:
+        self._render = render_func
+
+    def render(self, ctx: Any) -> None:
+        """Show them."""
+        self._render(ctx)
+
+
+_default = DiagnosticRenderer(print)
+_current = _default
+
+
+def get_renderer() -> DiagnosticRenderer:
+    """The renderer that was set, or one that prints."""
+    return _current
+
+
+def override_renderer(render_func: Callable[[Any], None] | None) -> None:
+    """Set the renderer; None takes it back."""
+    global _current
+    _current = _default if render_func is None else DiagnosticRenderer(render_func)

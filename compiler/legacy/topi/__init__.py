@@ -1,0 +1,86 @@
+"""`tvm.topi.generic`, `x86`, `arm_cpu` and `cuda`: schedules of TE, as scripts ask for them.
+
+Any `schedule_<operator>` gives `compiler.te.topi`'s schedule. Computes (`topi.cuda.conv2d_nchw`)
+are TOPI's own of that name. What else those modules had says where it went when it is used.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from ..absent import Absent
+from ..patches import Patches
+
+_INSTEAD = (
+    "the schedule library is in `schedules`, and relay.build chooses from it; "
+    "compiler.te.topi schedules TOPI's computes"
+)
+
+
+def names_of(module: str, gpu: bool | None, parallel: bool = True) -> Callable[[str], Any]:
+    """The `__getattr__` of one of these modules.
+
+    Parameters
+    ----------
+    module : str
+        The name that scripts know it by.
+    gpu : bool, optional
+        What its schedules are for; None takes the current target's word.
+    parallel : bool
+        False for schedules that leave the loops as they are declared.
+    """
+
+    def schedule(outs: Any, *_layout: Any, **_options: Any) -> Any:
+        from ...te import topi
+
+        on_gpu = topi.is_gpu() if gpu is None else gpu
+        if not parallel and not on_gpu:
+            return topi.schedule_default(outs)
+        return topi.schedule_outputs(outs, on_gpu)
+
+    def from_existing(sch: Any, out: Any) -> Any:
+        from ...te import topi
+
+        return topi.schedule_stage(sch, out.op, topi.is_gpu() if gpu is None else gpu)
+
+    def __getattr__(name: str) -> Any:
+        from tvm import topi
+
+        if name.startswith("__"):
+            raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        if name == "schedule_injective_from_existing":
+            return from_existing
+        if name.startswith("schedule_") or name == "default_schedule":
+            return schedule
+        for owner in (topi.nn, topi, topi.image, topi.vision):
+            compute = getattr(owner, name, None)
+            if callable(compute):
+                return compute
+        return Absent(f"{module}.{name}", _INSTEAD)
+
+    return __getattr__
+
+
+def patch(patches: Patches) -> None:
+    """Let `tvm.topi.testing` name the schedules of a target."""
+    testing = sys.modules["tvm.topi.testing"]  # no attribute of topi while it is being imported
+    for name in ("injective", "broadcast", "elemwise", "reduce"):
+        patches.add(testing, f"get_{name}_schedule", _schedule_of)
+    patches.add(testing, "get_conv2d_nchw_implement", _convolution_of)
+
+
+def _schedule_of(target: Any) -> Callable[[Any], Any]:
+    """The function that schedules outputs for a target."""
+    from ...te import topi
+
+    gpu = topi.is_gpu(target)
+    return lambda outs: topi.schedule_outputs(outs, gpu)
+
+
+def _convolution_of(target: Any) -> tuple[Callable[..., Any], Callable[[Any], Any]]:
+    """Compute and schedule of a convolution for a target."""
+    from tvm import topi
+
+    return topi.nn.conv2d_nchw, _schedule_of(target)

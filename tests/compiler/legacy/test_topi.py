@@ -1,0 +1,125 @@
+"""Schedules of TE that old scripts ask `tvm.topi` for."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tvm
+from tvm import te
+
+from compiler import legacy
+from compiler.errors import LegacyImportError, UnavailableTargetError
+from compiler.target import nvcc
+
+
+def _has_nvcc():
+    try:
+        nvcc.require("sm_80")
+    except UnavailableTargetError:
+        return False
+    return True
+
+
+@pytest.fixture(autouse=True)
+def old_names():
+    legacy.install()
+    yield
+    legacy.uninstall()
+
+
+def softmax(x):
+    shifted = np.exp(x - x.max(-1, keepdims=True))
+    return shifted / shifted.sum(-1, keepdims=True)
+
+
+def convolved(data, weight):
+    padded = np.pad(data.astype("float64"), [(0, 0), (0, 0), (1, 1), (1, 1)])
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (2, 3))
+    return np.maximum(np.einsum("nchwij,ocij->nohw", windows, weight), 0)
+
+
+CASES = {
+    "injective": (
+        lambda t, a, b: t.nn.relu(a - b),
+        lambda a, b: np.maximum(a - b, 0),
+        [(3, 5, 40), (3, 5, 40)],
+    ),
+    "reduce": (lambda t, a: t.sum(a, axis=1), lambda a: a.sum(1), [(6, 50, 7)]),
+    "reduce to one": (lambda t, a: t.sum(a), lambda a: a.sum(), [(6, 50, 7)]),
+    "softmax": (lambda t, a: t.nn.softmax(a), softmax, [(6, 50)]),
+    "conv2d_nchw": (
+        lambda t, a, w: t.nn.relu(t.nn.conv2d_nchw(a, w, 1, 1, 1)),
+        convolved,
+        [(1, 4, 8, 8), (6, 4, 3, 3)],
+    ),
+    "pool": (
+        lambda t, a: t.nn.pool2d(a, (2, 2), (2, 2), (1, 1), (0, 0, 0, 0), "max"),
+        lambda a: a.reshape(1, 4, 4, 2, 4, 2).max((3, 5)),
+        [(1, 4, 8, 8)],
+    ),
+}
+
+
+def schedule(package, operator, out):
+    return getattr(package, f"schedule_{operator.split()[0]}")(out)
+
+
+@pytest.mark.parametrize("package", ["generic", "x86", "arm_cpu"])
+@pytest.mark.parametrize("operator", CASES)
+def test_a_schedule_of_topi_computes_the_operator(package, operator):
+    from tvm import topi
+
+    make, reference, shapes = CASES[operator]
+    inputs = [te.placeholder(shape, name=f"A{i}") for i, shape in enumerate(shapes)]
+    out = make(topi, *inputs)
+    with tvm.target.Target("llvm"):
+        s = schedule(getattr(topi, package), operator, out)
+        function = tvm.build(s, [*inputs, out], "llvm")
+    values = [np.random.default_rng(0).random(shape, "float32") for shape in shapes]
+    found = tvm.nd.empty([int(n) for n in out.shape], "float32")
+    function(*map(tvm.nd.array, values), found)
+    np.testing.assert_allclose(found.numpy(), reference(*values), rtol=1e-4)
+    if package == "x86" and out.shape:
+        assert "T.parallel" in tvm.lower(s, [*inputs, out], simple_mode=True).script()
+
+
+@pytest.mark.skipif(not _has_nvcc(), reason="needs an nvcc that knows sm_80")
+@pytest.mark.parametrize("operator", CASES)
+def test_a_cuda_schedule_of_topi_compiles_and_binds_every_stage(operator):
+    from tvm import topi
+
+    make, _, shapes = CASES[operator]
+    inputs = [te.placeholder(shape, name=f"A{i}") for i, shape in enumerate(shapes)]
+    with tvm.target.Target("cuda -arch=sm_80"):
+        out = make(topi, *inputs)
+        s = schedule(topi.cuda, operator, out)
+        source = tvm.build(s, [*inputs, out], "cuda -arch=sm_80").imported_modules[0].get_source()
+    assert "threadIdx.x" in source
+
+
+@pytest.mark.parametrize("target", ["llvm", tvm.target.Target("llvm")])
+def test_topis_tests_ask_for_the_schedules_of_a_target(target):
+    import tvm.topi.testing
+    from tvm import topi
+
+    a = te.placeholder((4, 33), name="A")
+    out = topi.sum(a + a, axis=1)
+    s = topi.testing.get_reduce_schedule(target)(out)
+    function = tvm.build(s, [a, out], target)
+    values, found = np.ones((4, 33), "float32"), tvm.nd.empty((4,))
+    function(tvm.nd.array(values), found)
+    np.testing.assert_array_equal(found.numpy(), np.full(4, 66))
+    compute, schedule = topi.testing.get_conv2d_nchw_implement(target)
+    data, weight = te.placeholder((1, 2, 6, 6)), te.placeholder((3, 2, 3, 3))
+    assert isinstance(compute(data, weight, 1, 0, 1).shape[1], tvm.tir.PrimExpr)
+    assert schedule(compute(data, weight, 1, 0, 1)).stages
+
+
+def test_what_those_modules_had_besides_says_where_it_is_when_it_is_used():
+    from tvm import topi
+    from tvm.topi.x86.utils import get_simd_32bit_lanes
+
+    assert topi.cuda.conv2d_nchw is topi.nn.conv2d_nchw
+    for each in (get_simd_32bit_lanes, topi.x86.dense_alter_op):
+        with pytest.raises(LegacyImportError, match="schedules"):
+            each()
