@@ -54,6 +54,7 @@ __getattr__ = lazy_attributes(
         "parse_expr": ".text",
         "fromtext": ".text",
         "astext": ".text",
+        "SpanCheck": ".text.spans",
         "save_param_dict": ".saved",
         "load_param_dict": ".saved",
         "load_json": ".saved",

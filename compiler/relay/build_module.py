@@ -19,6 +19,7 @@ from .function import OpenFunction
 from .function import bind_params_by_name as bind_params_by_name
 from .infer import typed
 from .nest import function_of, nested
+from .transform.simplify import FastMath
 
 
 def build(
@@ -84,6 +85,8 @@ def optimize(
 ) -> tuple[tvm.IRModule, dict[str, Any]]:
     """Run the target-independent part of a build: bind parameters and simplify.
 
+    Where the PassContext has `required_pass=["FastMath"]`, with its approximations.
+
     Returns
     -------
     The module, still at operator level, and the parameters that are left: none, since all of
@@ -91,8 +94,18 @@ def optimize(
     """
     if target is not None:
         targets.parse(_only_target(target))
-    bound, _ = bind.bind_params(as_module(mod), params or {})
+    bound, _ = bind.bind_params(as_module(_with_fast_math(mod)), params or {})
     return driver.simplify(bound), {}
+
+
+def _with_fast_math(mod: Any) -> Any:
+    """The module with approximations where the PassContext requires FastMath."""
+    context = tvm.transform.PassContext.current()
+    if "FastMath" not in [str(each) for each in context.required_pass]:
+        return mod
+    if isinstance(mod, relax.Function):
+        mod = tvm.IRModule({"main": mod.without_attr("global_symbol")})
+    return FastMath()(mod)
 
 
 def as_module(mod: Any) -> tvm.IRModule:

@@ -8,8 +8,10 @@ every such call into what `op.registry` makes of it, which is what all of Baton'
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import tvm
@@ -97,11 +99,31 @@ def call(
         ty = result(name, args, given, type_args)
     except UntypedVariableError:
         ty = tvm.ir.Type.missing()
+    except RelayTypeError:
+        if not _DEFERRED.get():
+            raise
+        ty = tvm.ir.Type.missing()
     held = {key: given.get(key, default) for key, default in found.attributes.items()}
     node = relax.Call(op, list(args), tvm.ir.make_node("ir.DictAttrs", **held))
     if not ty.is_missing():
         set_type(node, ty)
     return node
+
+
+_DEFERRED: contextvars.ContextVar[bool] = contextvars.ContextVar("deferred", default=False)
+
+
+@contextlib.contextmanager
+def types_deferred() -> Iterator[None]:
+    """Calls whose operands do not fit yet may be made: their operands will be put in place later.
+
+    Callbacks that give an operator another layout write it over operands in the old one.
+    """
+    token = _DEFERRED.set(True)
+    try:
+        yield
+    finally:
+        _DEFERRED.reset(token)
 
 
 def result(name: str, args: Sequence[relax.Expr], attrs: dict[str, Any], type_args: Any) -> Any:

@@ -7,6 +7,7 @@ the text leaves open, and shapes that are operands, are known then.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -117,11 +118,11 @@ class Compiled:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         types = [var.ty for var in self.mod[self.name].params]
-        values = [_as_argument(*each) for each in zip(self._ordered(args, kwargs), types)]
+        values = [as_argument(*each) for each in zip(self._ordered(args, kwargs), types)]
         key = tuple(map(_signature, values))
         if key not in self._built:
             self._built[key] = self._build(values)
-        return _as_result(self._built[key](*[_on_device(v, self.device) for v in values]))
+        return as_result(self._built[key](*[on_device(v, self.device) for v in values]))
 
     def _ordered(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
         names = self.parameters
@@ -136,18 +137,31 @@ class Compiled:
 
     def _build(self, values: list[Any]) -> Callable[..., Any]:
         mod = lower(specialize(self.mod, values, self.name))
-        with self.target, _without_planning(mod):
+        with self.target, without_planning(mod):
             executable = tvm.compile(mod, target=self.target)
         machine = relax.VirtualMachine(executable, self.device)
         return machine[self.name]
 
 
-def _without_planning(mod: tvm.IRModule) -> tvm.transform.PassContext:
+def without_planning(mod: tvm.IRModule) -> AbstractContextManager[Any]:
     """A context for modules with conditions: planned memory of nested branches is freed too early.
 
-    Other modules get the context that is active.
+    Other modules are left to the context that is active: to enter it once more would call its
+    instruments.
     """
     context = tvm.transform.PassContext.current()
+    if not has_conditions(mod):
+        return nullcontext()
+    return tvm.transform.PassContext(
+        opt_level=context.opt_level,
+        required_pass=list(context.required_pass),
+        disabled_pass=[*context.disabled_pass, "StaticPlanBlockMemory"],
+        config=dict(context.config),
+    )
+
+
+def has_conditions(mod: tvm.IRModule) -> bool:
+    """Whether a function of the module has an `If`."""
     found = False
 
     def look(expr: Any) -> None:
@@ -157,21 +171,14 @@ def _without_planning(mod: tvm.IRModule) -> tvm.transform.PassContext:
     for _, function in mod.functions_items():
         if isinstance(function, relax.Function):
             relax.analysis.post_order_visit(function, look)
-    if not found:
-        return context
-    return tvm.transform.PassContext(
-        opt_level=context.opt_level,
-        required_pass=list(context.required_pass),
-        disabled_pass=[*context.disabled_pass, "StaticPlanBlockMemory"],
-        config=dict(context.config),
-    )
+    return found
 
 
-def _as_argument(value: Any, ty: Any) -> Any:
+def as_argument(value: Any, ty: Any) -> Any:
     """A value as a tensor or tuple of tensors; arrays are copied into a parameter's dtype."""
     if isinstance(value, (list, tuple)) and not isinstance(ty, relax.TensorType):
         types = ty.fields if isinstance(ty, relax.TupleType) else [ty] * len(value)
-        return tuple(map(_as_argument, value, types))
+        return tuple(map(as_argument, value, types))
     if isinstance(value, tvm.runtime.Tensor):
         return value
     array = np.asarray(value)
@@ -186,15 +193,15 @@ def _signature(value: Any) -> Any:
     return tuple(value.shape), str(value.dtype)
 
 
-def _on_device(value: Any, device: Any) -> Any:
+def on_device(value: Any, device: Any) -> Any:
     if isinstance(value, tuple):
-        return tuple(_on_device(item, device) for item in value)
+        return tuple(on_device(item, device) for item in value)
     return value if isinstance(value, tvm.runtime.Tensor) else tvm.runtime.tensor(value, device)
 
 
-def _as_result(value: Any) -> Any:
+def as_result(value: Any) -> Any:
     if isinstance(value, tvm.runtime.Tensor):
         return value
     if isinstance(value, (list, tuple)) or hasattr(value, "__getitem__"):
-        return [_as_result(value[index]) for index in range(len(value))]
+        return [as_result(value[index]) for index in range(len(value))]
     return value

@@ -226,4 +226,8 @@ class Call(metaclass=Node):
             return dialect.call(str(op.name), operands, dialect.attribute_values(attrs))
         if isinstance(attrs, Mapping):
             attrs = tvm.ir.make_node("ir.DictAttrs", **attrs)
+        if isinstance(op, relax.Function):
+            for parameter, operand in zip(op.params, operands):
+                if isinstance(operand, relax.Var) and operand.ty.is_missing():
+                    set_type(operand, parameter.ty)
         return settled(relax.Call(op, operands, attrs, span=span))

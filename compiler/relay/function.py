@@ -60,6 +60,17 @@ class OpenFunction:
         set_type(sequence, body.ty)
         return relax.Function(self.params, sequence, relax.AnyType())
 
+    def astext(self, show_meta_data: bool = True, annotate: Any = None) -> str:
+        """The function as Relay text, its parameters without types."""
+        from .text import astext
+
+        return astext(self, show_meta_data, annotate)
+
+    @property
+    def type_params(self) -> list[Any]:
+        """Type variables, of which there are none."""
+        return []
+
     def __call__(self, *arguments: Any) -> relax.Expr:
         return Call(self, arguments)
 

@@ -124,7 +124,7 @@ def _operands(node: relax.Expr) -> list[relax.Expr]:
 
 
 def _infer(node: relax.Expr) -> None:
-    if isinstance(node, (relax.Var, tvm.ir.Op)):
+    if isinstance(node, (relax.Var, tvm.ir.GlobalVar, tvm.ir.Op)):
         raise _untyped(node)
     if isinstance(node, relax.Tuple):
         for field in node.fields:
@@ -141,6 +141,8 @@ def _infer(node: relax.Expr) -> None:
 
 
 def _untyped(expr: relax.Expr) -> UntypedVariableError:
+    if isinstance(expr, tvm.ir.GlobalVar):
+        return UntypedVariableError(f"nothing tells the type of the function {expr.name_hint}")
     if not isinstance(expr, relax.Var):
         return UntypedVariableError(f"an expression has no type: {expr}")
     return UntypedVariableError(
@@ -165,7 +167,7 @@ def _call_type(node: relax.Call) -> Any:
     if dialect.is_relay(node):
         return dialect.result_type(node)
     for operand in (node.op, *node.args):
-        if isinstance(operand, relax.Var) and operand.ty.is_missing():
+        if isinstance(operand, (relax.Var, tvm.ir.GlobalVar)) and operand.ty.is_missing():
             raise _untyped(operand)
     if isinstance(node.op, tvm.ir.Op):
         infer = _inference(node.op.name)

@@ -2,35 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tvm
 from tvm import relax
+from tvm.runtime.module import BenchmarkResult
 
 from .. import target as targets
 from ..errors import BuildError, InputError
-from .build_module import _only_target
-from .executor import Compiled
+from ..runtime.factory import FactoryModule
+from ..runtime.graph_executor import time_repeats
+from .build_module import _only_target, optimize
+from .executor import Compiled, on_device
+from .vm_saved import SavedExecutable, compiled, load_exec
 
 
 class Executable:
     """What `relay.vm.compile` returns: run it with `VirtualMachine(executable, device)`.
 
-    Functions are compiled when they are first called with arguments of new shapes.
+    Functions are compiled when they are first called with arguments of new shapes. `save` and
+    `library` compile a module of known shapes as it is, for machines without a compiler.
     """
 
     def __init__(self, mod: tvm.IRModule, target: Any, params: Mapping[str, Any]):
-        self.mod = mod
+        self.ir_mod = mod
         self.target = target
         self.params = dict(params)
+        self._compiled: SavedExecutable | None = None
 
     @property
     def globals(self) -> list[str]:
         """Names of the functions that can be called."""
         return [
             gvar.name_hint
-            for gvar, function in self.mod.functions_items()
+            for gvar, function in self.ir_mod.functions_items()
             if isinstance(function, relax.Function)
         ]
 
@@ -38,11 +44,39 @@ class Executable:
         """A function of the module as a Python function on `device`."""
         if name not in self.globals:
             raise InputError(f"there is no function {name!r}; there are {', '.join(self.globals)}")
-        return Compiled(self.mod, name, self.target, device, self.params)
+        return Compiled(self.ir_mod, name, self.target, device, self.params)
 
     def get_function_params(self, name: str) -> list[str]:
         """Names of a function's parameters."""
         return self.function(name, tvm.cpu()).parameters
+
+    def compiled(self) -> SavedExecutable:
+        """The module compiled as it is; done once.
+
+        Raises
+        ------
+        BuildError
+            An extent of a parameter is only known at run time.
+        """
+        if self._compiled is None:
+            self._compiled = compiled(self.ir_mod, self.target, self.params)
+        return self._compiled
+
+    @property
+    def mod(self) -> Any:
+        """The library, whose `export_library` writes it to a file; see `compiled`."""
+        return self.compiled().library
+
+    @property
+    def lib(self) -> Any:
+        """TVM's module of the library, without weights; see `compiled`."""
+        return self.compiled().lib
+
+    def save(self) -> tuple[bytearray, Any]:
+        """The code and the library, for `Executable.load_exec`; see `compiled`."""
+        return self.compiled().save()
+
+    load_exec = staticmethod(load_exec)
 
 
 class VirtualMachine:
@@ -50,22 +84,29 @@ class VirtualMachine:
 
     Parameters
     ----------
-    exe : Executable
-        From `relay.vm.compile`.
+    exe : Executable, SavedExecutable or FactoryModule
+        From `relay.vm.compile`, `Executable.load_exec`, or a file that a library was exported to.
     device : tvm.runtime.Device
         Where to run.
     memory_cfg
         Accepted, and without influence: memory is pooled.
     """
 
-    def __init__(self, exe: Executable, device: Any = None, memory_cfg: Any = None):
+    def __init__(
+        self,
+        exe: Executable | SavedExecutable | FactoryModule,
+        device: Any = None,
+        memory_cfg: Any = None,
+    ):
+        if isinstance(exe, FactoryModule):
+            exe = SavedExecutable(exe, {"main": [info.name for info in exe.metadata.inputs]})
         self.executable = exe
         self.device = device or tvm.cpu()
-        self._functions: dict[str, Compiled] = {}
+        self._functions: dict[str, Any] = {}
         self._inputs: dict[str, dict[str, Any]] = {}
         self._result: Any = None
 
-    def _function(self, name: str) -> Compiled:
+    def _function(self, name: str) -> Any:
         if name not in self._functions:
             self._functions[name] = self.executable.function(name, self.device)
         return self._functions[name]
@@ -78,7 +119,8 @@ class VirtualMachine:
     def set_one_input(self, func_name: str, *args: Any, **kwargs: Any) -> None:
         """One argument: its place and value, or its name and value."""
         if args:
-            kwargs = {self._function(func_name).parameters[int(args[0])]: args[1]}
+            names = self._function(func_name).parameters
+            kwargs = {args[0] if isinstance(args[0], str) else names[int(args[0])]: args[1]}
         self._inputs.setdefault(func_name, {}).update(kwargs)
 
     def invoke(self, func_name: str, *args: Any, **kwargs: Any) -> Any:
@@ -87,13 +129,64 @@ class VirtualMachine:
         self._result = self._function(func_name)(*args, **{**given, **kwargs})
         return self._result
 
-    def invoke_stateful(self, func_name: str) -> None:
-        """Call a function with the arguments of `set_input`; `get_outputs` has the result."""
-        self.invoke(func_name)
+    def invoke_stateful(self, func_name: str, *args: Any, **kwargs: Any) -> None:
+        """Call a function as `invoke` does; `get_outputs` has the result."""
+        self.invoke(func_name, *args, **kwargs)
+
+    def invoke_with_outputs(
+        self, func_name: str, input_args: Mapping[str, Any], output_args: Sequence[Any]
+    ) -> None:
+        """Call a function with arguments by name; its results are copied into `output_args`."""
+        self.invoke(func_name, **input_args)
+        for found, out in zip(self.get_outputs(), output_args):
+            found.copyto(out)
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
         """Call `main`."""
         return self.invoke("main", *args, **kwargs)
+
+    def benchmark(
+        self,
+        device: Any,
+        *args: Any,
+        func_name: str = "main",
+        repeat: int = 5,
+        number: int = 5,
+        min_repeat_ms: int | None = None,
+        limit_zero_time_iterations: int = 100,
+        end_to_end: bool = False,
+        cooldown_interval_ms: int = 0,
+        repeats_to_cooldown: int = 1,
+        **kwargs: Any,
+    ) -> BenchmarkResult:
+        """Time calls of a function; parameters as for `GraphModule.benchmark`.
+
+        The arguments are copied to the device once, or with `end_to_end` in each call, whose
+        results are then copied back.
+        """
+        del limit_zero_time_iterations, device
+        function = self._function(func_name)
+
+        def once() -> None:
+            made = function(*args, **kwargs)
+            if end_to_end:
+                for each in made if isinstance(made, list) else [made]:
+                    each.numpy()
+            self.device.sync()
+
+        if not end_to_end:
+            args = tuple(on_device(each, self.device) for each in args)
+            kwargs = {name: on_device(each, self.device) for name, each in kwargs.items()}
+        return BenchmarkResult(
+            time_repeats(
+                once,
+                repeat,
+                number,
+                (min_repeat_ms or 0) / 1e3,
+                cooldown_interval_ms / 1e3,
+                repeats_to_cooldown,
+            )
+        )
 
     def get_outputs(self) -> list[Any]:
         """Results of the last call."""
@@ -103,6 +196,48 @@ class VirtualMachine:
         """Place of a parameter; -1 if the function has none of that name."""
         names = self._function(func_name).parameters
         return names.index(input_name) if input_name in names else -1
+
+
+class VMCompiler:
+    """The steps of `compile`, one by one."""
+
+    def __init__(self) -> None:
+        self._params: dict[str, Any] = {}
+        self._executable: Executable | None = None
+
+    def set_params(self, params: Mapping[str, Any]) -> None:
+        """Values of parameters of `main`, for `lower` and `optimize`."""
+        self._params = dict(params)
+
+    def get_params(self) -> dict[str, Any]:
+        """Those values."""
+        return dict(self._params)
+
+    def lower(self, mod: Any, target: Any = None, target_host: Any = None) -> None:
+        """Take a module to compile."""
+        self._executable = compile(mod, target, target_host, self._params)
+
+    def codegen(self) -> None:
+        """Code is generated for the shapes that a function is called with."""
+
+    def get_exec(self) -> Executable:
+        """The executable of the module that `lower` took."""
+        if self._executable is None:
+            raise BuildError("VMCompiler.lower comes before get_exec")
+        return self._executable
+
+    def optimize(
+        self,
+        mod: Any,
+        target: Any = None,
+        target_host: Any = None,
+        params: Mapping[str, Any] | None = None,
+    ) -> tuple[tvm.IRModule, dict[str, Any]]:
+        """See `relay.optimize`."""
+        del target_host
+        if params:
+            self.set_params(params)
+        return optimize(mod, target, self._params)
 
 
 def compile(

@@ -9,6 +9,7 @@ __getattr__ = lazy_attributes(
     {
         "Executor": ".options",
         "Runtime": ".options",
+        "executor_factory": ".executor_factory",
         "te_compiler": ".te_compiler",
         "vm": "..vm",
     },

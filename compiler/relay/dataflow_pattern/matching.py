@@ -10,6 +10,8 @@ import tvm_ffi
 from tvm import relax
 
 from .. import dialect
+from ..expr import value_of
+from ..function import OpenFunction
 from ..nest import handle, nested, operands
 from . import patterns as p
 
@@ -79,8 +81,11 @@ class _Matcher:
             )
         if isinstance(pattern, p.IfPattern):
             return isinstance(expr, relax.If) and self._all(
-                pattern.parts, [expr.cond, expr.true_branch.body, expr.false_branch.body]
+                pattern.children(),
+                [expr.cond, value_of(expr.true_branch), value_of(expr.false_branch)],
             )
+        if isinstance(pattern, p.LetPattern):
+            return self._let(pattern, expr)
         if isinstance(pattern, p.FunctionPattern):
             return self._function(pattern, expr)
         if isinstance(pattern, p.AttrPattern):
@@ -100,12 +105,23 @@ class _Matcher:
         commutes = len(args) == 2 and dialect.relay_name(expr) in _COMMUTATIVE
         return commutes and self._all(pattern.args, args[::-1])
 
+    def _let(self, pattern: p.LetPattern, expr: Any) -> bool:
+        if not isinstance(expr, relax.SeqExpr):
+            return False
+        bindings = [binding for block in expr.blocks for binding in block.bindings]
+        if not bindings or not isinstance(bindings[0], relax.VarBinding):
+            return False
+        first, rest = bindings[0], bindings[1:]
+        body = expr.body if not rest else relax.SeqExpr([relax.BindingBlock(rest)], expr.body)
+        return self._all(pattern.children(), [first.var, first.value, body])
+
     def _function(self, pattern: p.FunctionPattern, expr: Any) -> bool:
-        if not isinstance(expr, relax.Function):
+        if not isinstance(expr, (relax.Function, OpenFunction)):
             return False
         if pattern.params is not None and not self._all(pattern.params, list(expr.params)):
             return False
-        return self.match(pattern.body, nested(expr))
+        body = nested(expr) if isinstance(expr, relax.Function) else expr.body
+        return self.match(pattern.body, body)
 
     def _typed(self, pattern: p.DFPattern, expr: Any) -> bool:
         if isinstance(pattern, p.TypePattern):
@@ -167,14 +183,20 @@ def _has_shape(ty: Any, shape: list[Any]) -> bool:
 
 def _has_attributes(expr: Any, wanted: dict[str, Any]) -> bool:
     if isinstance(expr, tvm.ir.Op):
-        return all(
-            expr.has_attr(key) and _equal(expr.get_attr(key), value)
-            for key, value in wanted.items()
-        )
-    if not isinstance(expr, (relax.Call, relax.Function)) or expr.attrs is None:
+        return all(_operator_has(expr, key, value) for key, value in wanted.items())
+    if not isinstance(expr, (relax.Call, relax.Function, OpenFunction)) or expr.attrs is None:
         return False
     have = {str(key): value for key, value in expr.attrs.items()}
     return all(key in have and _equal(have[key], value) for key, value in wanted.items())
+
+
+def _operator_has(op: tvm.ir.Op, key: str, value: Any) -> bool:
+    """Whether an operator has an attribute; how it fuses is known of all of Relay's."""
+    from ..transform.fuse_ops import PATTERN_OF
+
+    if op.has_attr(key):
+        return _equal(op.get_attr(key), value)
+    return key == "TOpPattern" and op.name in PATTERN_OF and PATTERN_OF[op.name] == int(value)
 
 
 def _equal(have: Any, want: Any) -> bool:

@@ -149,10 +149,22 @@ class TupleGetItemPattern(DFPattern):
 
 class IfPattern(DFPattern):
     def __init__(self, cond: DFPattern, true_branch: DFPattern, false_branch: DFPattern) -> None:
-        self.parts = [cond, true_branch, false_branch]
+        self.cond = cond
+        self.true_branch = true_branch
+        self.false_branch = false_branch
 
     def children(self) -> list[DFPattern]:
-        return list(self.parts)
+        return [self.cond, self.true_branch, self.false_branch]
+
+
+class LetPattern(DFPattern):
+    def __init__(self, var: DFPattern, value: DFPattern, body: DFPattern) -> None:
+        self.var = var
+        self.value = value
+        self.body = body
+
+    def children(self) -> list[DFPattern]:
+        return [self.var, self.value, self.body]
 
 
 class AltPattern(DFPattern):
@@ -252,6 +264,11 @@ def is_if(cond: DFPattern, true_branch: DFPattern, false_branch: DFPattern) -> I
     return IfPattern(cond, true_branch, false_branch)
 
 
+def is_let(var: DFPattern, value: DFPattern, body: DFPattern) -> LetPattern:
+    """A variable that is bound to a value in a body."""
+    return LetPattern(var, value, body)
+
+
 def has_attr(attrs: Mapping[str, Any], pattern: DFPattern | None = None) -> AttrPattern:
     """A pattern with these attributes."""
     return (pattern or wildcard()).has_attr(attrs)
@@ -288,6 +305,7 @@ __all__ = [
     "ExprPattern",
     "FunctionPattern",
     "IfPattern",
+    "LetPattern",
     "ShapePattern",
     "TupleGetItemPattern",
     "TuplePattern",
@@ -302,6 +320,7 @@ __all__ = [
     "is_constant",
     "is_expr",
     "is_if",
+    "is_let",
     "is_op",
     "is_tuple",
     "is_tuple_get_item",

@@ -61,6 +61,8 @@ def _reduction(name: str, what: str, function: Callable[..., relax.Expr]) -> Cal
         axes = reduced_axes(data, axis, exclude)
         if name in _OF_NOTHING and 0 in [extents(data)[each] for each in axes]:
             return _of_nothing(data, axes, bool(keepdims), _OF_NOTHING[name](dtype(data)))
+        if axes and name in _OF_BOOL and dtype(data) == "bool":
+            return _OF_BOOL[name](data, axis=axes, keepdims=bool(keepdims))
         return function(data, axes, bool(keepdims)) if axes else data
 
     make.__name__ = make.__qualname__ = name
@@ -93,6 +95,9 @@ def _mean(data: relax.Expr, axes: list[int], keepdims: bool) -> relax.Expr:
 
 _all = kernel("all", lambda data, axis, keepdims: topi.all(data, axis, keepdims))
 _any = kernel("any", lambda data, axis, keepdims: topi.any(data, axis, keepdims))
+
+_OF_BOOL = {"min": _all, "max": _any}
+"""What the smallest and the largest of truth values are."""
 
 sum = _reduction("sum", "Sum", op.sum)
 max = _reduction("max", "Largest element", op.max)

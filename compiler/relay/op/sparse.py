@@ -6,11 +6,12 @@ from typing import Any
 
 from tvm import relax, te, tirx, topi
 
+from ..expr import Tuple
 from ..infer import typed
 from .kernel import kernel
 from .registry import dynamic_form, operator
 from .shapes import dtype, extents, number, shaped, with_shape
-from .transform import cast_to
+from .transform import cast, cast_to
 
 op = relax.op
 
@@ -47,7 +48,9 @@ dynamic_form(
 
 
 def _row_counts(indices: te.Tensor, rows: list[Any]) -> te.Tensor:
-    """How many entries each row has."""
+    """How many entries each row has; a sum over no entries would set nothing."""
+    if isinstance(indices.shape[0], tirx.IntImm) and int(indices.shape[0]) == 0:
+        return te.compute(rows, lambda row: tirx.const(0, "int64"), name="row_counts")
     entry = te.reduce_axis((0, indices.shape[0]), "entry")
     return te.compute(
         rows,
@@ -107,7 +110,7 @@ _filled_rows_kernel = kernel("sparse_filled_rows", _filled_rows)
 
 
 @operator("sparse_fill_empty_rows", 4, wraps=True, how="TE")
-def sparse_fill_empty_rows(
+def _fill_empty_rows(
     sparse_indices: relax.Expr,
     sparse_values: relax.Expr,
     dense_shape: relax.Expr,
@@ -115,7 +118,7 @@ def sparse_fill_empty_rows(
 ) -> relax.Expr:
     """Coordinates and values with a default entry in every empty row, and which rows were empty.
 
-    The entries must be grouped by row, in ascending order of the rows.
+    All results are integers.
     """
     first = typed(op.take(dense_shape, relax.const([0], "int64"), 0, mode="clip"))
     default = typed(op.reshape(default_value, [1]))
@@ -141,6 +144,21 @@ def sparse_fill_empty_rows(
         return with_shape(size, place)
 
     return with_shape(first, fill)
+
+
+def sparse_fill_empty_rows(
+    sparse_indices: relax.Expr,
+    sparse_values: relax.Expr,
+    dense_shape: relax.Expr,
+    default_value: relax.Expr,
+) -> relax.Expr:
+    """Coordinates and values with a default entry in every empty row, and which rows were empty.
+
+    The entries must be grouped by row, in ascending order of the rows. The last result is bool.
+    """
+    filled = _fill_empty_rows(sparse_indices, sparse_values, dense_shape, default_value)
+    indices, values, is_empty = filled
+    return Tuple([indices, values, cast(is_empty, "bool")])
 
 
 def _sparse_reshape(

@@ -9,7 +9,7 @@ from ...lazy import lazy_attributes
 
 _NETWORKS = (
     *("densenet", "dcgan", "dqn", "inception_v3", "lstm", "mlp", "mobilenet"),
-    *("resnet", "resnet_3d", "squeezenet", "vgg"),
+    *("resnet", "resnet_3d", "squeezenet", "synthetic", "vgg"),
 )
 
 __getattr__ = lazy_attributes(

@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from ...lazy import lazy_attributes
+
 if TYPE_CHECKING:
     import tvm
+
+__getattr__ = lazy_attributes(__name__, {"SpanCheck": ".spans"})
 
 
 def parse(
@@ -68,12 +72,13 @@ def parse_expr(source: str) -> Any:
 
 
 def astext(obj: Any, show_meta_data: bool = True, annotate: Any = None) -> str:
-    """A module or function as Relay text.
+    """A module, function or expression as Relay text.
 
     Parameters
     ----------
-    obj : tvm.IRModule or relax.Function
-        What to show. What `parse` reads from the text computes the same.
+    obj : tvm.IRModule, relax.Function or relax.Expr
+        What to show; of an expression, its free variables are declared first. What `parse` and
+        `parse_expr` read from the text computes the same.
     show_meta_data : bool
         With the section that holds the tensors.
     annotate
@@ -88,14 +93,17 @@ def astext(obj: Any, show_meta_data: bool = True, annotate: Any = None) -> str:
     from tvm import relax
 
     from ...errors import RelayError
-    from .from_relax import from_relax, function_of
-    from .writer import write, write_function
+    from ..analysis import free_vars
+    from ..function import OpenFunction
+    from .from_relax import expression_of, from_relax, function_of, open_function
+    from .writer import write, write_expression, write_function
 
     if annotate is not None:
         raise RelayError("annotate= is not supported; print the module and add comments there")
     if isinstance(obj, tvm.IRModule):
         return write(from_relax(obj), show_meta_data)
-    if not isinstance(obj, relax.Function):
-        free = relax.analysis.free_vars(obj)
-        obj = relax.Function(free, relax.SeqExpr([], obj), obj.ty)
-    return write_function(function_of(obj), show_meta_data)
+    if isinstance(obj, OpenFunction):
+        return write_function(open_function(obj.params, obj.body, obj.attrs), show_meta_data)
+    if isinstance(obj, relax.Function):
+        return write_function(function_of(obj), show_meta_data)
+    return write_expression(*expression_of(free_vars(obj), obj), show_meta_data)

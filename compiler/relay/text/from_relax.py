@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import tvm
@@ -38,6 +39,21 @@ def function_of(function: relax.Function, name: str = "") -> syntax.Function:
     return _Converter().function(function, name)
 
 
+def open_function(params: Sequence[relax.Var], body: relax.Expr, attrs: Any) -> syntax.Function:
+    """A function of parameters that need not have types."""
+    free, block = expression_of(params, body)
+    return syntax.Function(free, block, type_of(body.ty), (), dict(attrs or {}))
+
+
+def expression_of(
+    free: Sequence[relax.Var], body: relax.Expr
+) -> tuple[list[syntax.Var], syntax.Block]:
+    """An expression and its free variables as Relay's text has them."""
+    converter = _Converter()
+    made = [converter.variable(var) for var in free]
+    return made, converter.block(body)
+
+
 def type_of(ty: Any) -> syntax.Type | None:
     """A Relax type in Relay's form; None for what Relay has no name for."""
     if isinstance(ty, relax.TensorType):
@@ -68,14 +84,16 @@ class _Converter:
         self.bindings: list[tuple[syntax.Var, syntax.Expr]] = []
 
     def function(self, function: relax.Function, name: str = "") -> syntax.Function:
-        parameters = []
-        for var in function.params:
-            made = syntax.Var(str(var.name), type_of(var.ty))
-            self.values[_handle(var)] = (var, made)
-            parameters.append(made)
+        parameters = [self.variable(var) for var in function.params]
         attributes = _attributes(function, name)
         body = self.block(function.body)
         return syntax.Function(parameters, body, type_of(function.ret_ty), (), attributes)
+
+    def variable(self, var: relax.Var) -> syntax.Var:
+        """A parameter or free variable."""
+        made = syntax.Var(str(var.name), type_of(var.ty))
+        self.values[_handle(var)] = (var, made)
+        return made
 
     def block(self, body: relax.Expr) -> syntax.Block:
         outer, self.bindings = self.bindings, []
@@ -112,9 +130,7 @@ class _Converter:
         if isinstance(expr, tvm.ir.GenericConst):
             return self._constant(expr)
         if isinstance(expr, relax.Var):
-            made = syntax.Var(str(expr.name), type_of(expr.ty))
-            self.values[_handle(expr)] = (expr, made)
-            return made
+            return self.variable(expr)
         if isinstance(expr, tvm.ir.GlobalVar):
             return syntax.Global(str(expr.name_hint))
         if isinstance(expr, relax.Tuple):

@@ -14,6 +14,7 @@ from . import syntax
 from .lexer import split_metadata, tokenize
 from .metadata import AttributesObject, Metadata
 from .token_reader import SPECIAL, SUFFIX, TokenReader, special_value
+from .traversal import free_variables
 
 VERSION = "0.0.5"
 
@@ -143,9 +144,20 @@ class _Parser(TokenReader):
                 if not self.accept_word("type"):
                     raise self.error("expected `type` after `extern`")
                 self.data_type(opaque=True)
+            elif self.values[self.at] in ("fn", "free_var") and not self.found.functions:
+                self.found.functions["main"] = self.only_function()
             else:
                 raise self.error(f"expected `def` or `type`, found {self.shown()}")
         return self.found
+
+    def only_function(self) -> syntax.Function:
+        """A text that is one expression: its main takes the free variables."""
+        with self.scope():
+            block = self.block_contents()
+        self.expect_end()
+        if isinstance(block.result, syntax.Function) and not block.bindings:
+            return block.result
+        return syntax.Function(free_variables(block), block, None, (), {})
 
     def data_type(self, opaque: bool) -> None:
         name = self.take("word", "the name of a type")

@@ -196,6 +196,10 @@ def _clip(call: relax.Call) -> relax.Expr:
     return op("clip", call.args[0], a_min=low, a_max=high)
 
 
+def _unchanged(name: str) -> Rule:
+    return lambda call: op(name, *call.args)
+
+
 def _reduction(name: str) -> Rule:
     def rule(call: relax.Call) -> relax.Expr:
         axes = _list(call.attrs.axis)
@@ -242,6 +246,10 @@ def _expand_dims(call: relax.Call) -> relax.Expr:
 
 
 _RULES: dict[str, Rule] = {
+    **{f"relay.{name}": _unchanged(name) for name in ("fast_exp", "fast_tanh", "fast_erf")},
+    "relay.nn.fast_softmax": lambda call: op(
+        "nn.fast_softmax", call.args[0], axis=int(call.attrs["axis"])
+    ),
     "argmax": _arg_reduction("argmax"),
     "argmin": _arg_reduction("argmin"),
     "astype": lambda call: op("cast", call.args[0], dtype=dtype(call)),

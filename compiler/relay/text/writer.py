@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -43,6 +44,15 @@ def write_function(function: syntax.Function, show_meta_data: bool = True) -> st
     """A function without a name, as text."""
     writer = _Writer()
     return _document(writer, "fn " + writer.function(function, "") + "\n", show_meta_data)
+
+
+def write_expression(
+    free: Sequence[syntax.Var], block: syntax.Block, show_meta_data: bool = True
+) -> str:
+    """An expression as text, after the declarations of its free variables."""
+    writer = _Writer()
+    lines = [f"free_var {writer.parameter(var)};" for var in free]
+    return _document(writer, "\n".join([*lines, *writer.lines(block, "")]) + "\n", show_meta_data)
 
 
 def write_type(kind: syntax.Type | None) -> str:
@@ -113,13 +123,15 @@ class _Writer:
         return f"{name}: {shown} /* ty={shown} */"
 
     def block(self, block: syntax.Block, indent: str) -> str:
-        inner = indent + "  "
+        return "{\n" + "\n".join(self.lines(block, indent + "  ")) + f"\n{indent}}}"
+
+    def lines(self, block: syntax.Block, indent: str) -> list[str]:
+        """Bindings, and the result."""
         lines = []
         for var, value in block.bindings:
-            shown = self.expression(value, inner)
-            lines.append(f"{inner}{self.bound(var)} = {shown}{_comment(var.type)};")
-        lines.append(f"{inner}{self.expression(block.result, inner)}")
-        return "{\n" + "\n".join(lines) + f"\n{indent}}}"
+            shown = self.expression(value, indent)
+            lines.append(f"{indent}{self.bound(var)} = {shown}{_comment(var.type)};")
+        return [*lines, f"{indent}{self.expression(block.result, indent)}"]
 
     def bound(self, var: syntax.Var) -> str:
         """The left side of a binding: the next number of a graph binding, or a let."""
@@ -250,6 +262,10 @@ def _comment(kind: syntax.Type | None) -> str:
     return "" if kind is None else f" /* ty={write_type(kind)} */"
 
 
+# Relay's own text always has these: the default is that of the Python function alone.
+_ALWAYS = frozenset({"pool_size"})
+
+
 def _differing(name: str, attributes: dict[str, Any]) -> dict[str, Any]:
     """The attributes that differ from what a reader takes in their absence."""
     from ..op import registry
@@ -258,7 +274,7 @@ def _differing(name: str, attributes: dict[str, Any]) -> dict[str, Any]:
     return {
         key: value
         for key, value in attributes.items()
-        if not (key in defaults and _same(value, defaults[key]))
+        if key in _ALWAYS or not (key in defaults and _same(value, defaults[key]))
     }
 
 

@@ -11,22 +11,24 @@ _WHERE = {
     "byoc": "AnnotateTarget MergeCompilerRegions MergeComposite PartitionGraph",
     "combine": "BatchingOps CombineParallelBatchMatmul CombineParallelConv2D CombineParallelDense",
     "derivative": "FirstOrderGradient LazyGradientInit gradient",
+    "fake_quantization_to_integer": "FakeQuantizationToInteger",
     "inference": "SimplifyInference",
-    "layout": "ConvertLayout",
+    "layout": "AlterOpLayout ConvertLayout LayoutConfig",
     "padding": "FlattenAtrousConv FoldExplicitPadding",
     "parameters": "ChangeBatch SimplifyFCTranspose SplitArgs",
     "precision": "ToMixedPrecision register_mixed_precision_conversion",
     "scale_axis": "BackwardFoldScaleAxis FoldScaleAxis ForwardFoldScaleAxis",
-    "simplify": "CanonicalizeOps DefuseOps DivToMul DynamicToStatic EliminateCommonSubexpr "
+    "fuse_ops": "CanonicalizeCast DefuseOps FuseOps",
+    "simplify": "CanonicalizeOps DivToMul DynamicToStatic EliminateCommonSubexpr "
     "FastMath FoldConstant FoldConstantExpr SimplifyExpr",
-    "structure": "AlterOpLayout DeadCodeElimination FuseOps InferType InferTypeLocal Inline "
+    "spans": "AnnotateSpans",
+    "structure": "DeadCodeElimination InferType InferTypeLocal Inline "
     "LambdaLift Legalize RemoveUnusedFunctions ToANormalForm ToANormalFormExpr "
     "ToBasicBlockNormalForm ToGraphNormalForm build_config function_pass",
 }
 
 _MISSING = {
     "PlanDevices": "partitioned functions carry their own target; the build copies between devices",
-    "AnnotateSpans": "Relax expressions keep the spans they were made with",
     "CapturePostDfsIndexInSpans": "Relax expressions keep the spans they were made with",
     "CollagePartition": "claim operators with compiler.partition's backends",
     "Conv2dToSparse": "build the dense model",
@@ -36,7 +38,6 @@ _MISSING = {
     "EtaExpand": "functions as values are evaluated when a program is read",
     "FunctionPass": "make passes with relay.transform.function_pass",
     "InlineCompilerFunctionsBoundTo": "functions of other compilers are called, never inlined",
-    "LayoutConfig": "set the attribute of a single operator to the layout it shall keep",
     "ManifestLifetimes": "the build plans memory itself: tvm.relax.transform.StaticPlanBlockMemory",
     "MarkCompilerFunctionsAsExtern": "relay.build compiles functions of other compilers in place",
     "OutlineCompilerFunctionsWithExistingGlobalSymbols": (
@@ -46,8 +47,6 @@ _MISSING = {
     "ToCPS": "Relax has no continuation-passing form",
     "to_cps": "Relax has no continuation-passing form",
     "un_cps": "Relax has no continuation-passing form",
-    "FakeQuantizationToInteger": "quantized regions are built as they are written",
-    "CanonicalizeCast": "fusion puts casts into the kernels that read them",
 }
 
 _lazy = lazy_attributes(

@@ -19,6 +19,7 @@ from ...partition.outline import Group, outline
 from ...partition.relax_function import PROJECTION, TRANSPARENT, RelaxFunction
 from ..dataflow_pattern import DFPattern
 from ..flatten import Flattener
+from ..infer import set_type, typed
 from ..nest import handle, nested, operands, post_order, rewrite, with_operands
 from .base import body_wise, module_pass, with_functions
 from .regions import DEFAULT, Region, Regions, begin, compiler_of, end, is_begin, is_end
@@ -90,7 +91,10 @@ def PartitionGraph(mod_name: str = "default", bind_constants: bool = True) -> An
 
 
 class _Annotator:
-    """Relay's marking: every node has a compiler, "default" included; values change hands."""
+    """Relay's marking: every node has a compiler, "default" included; values change hands.
+
+    A node that an earlier run marked keeps its marks.
+    """
 
     def __init__(self, compilers: list[str], non_calls: bool) -> None:
         self.compilers = compilers
@@ -98,68 +102,97 @@ class _Annotator:
         self.compiler: dict[int, tuple[relax.Expr, str]] = {}
 
     def annotate(self, body: relax.Expr) -> relax.Expr:
-        return self._ended(rewrite(body, self._change))
+        made: dict[int, relax.Expr] = {}
+        for node in post_order(body):
+            below = [made[handle(each)] for each in operands(node)]
+            if isinstance(node, relax.TupleGetItem):
+                made[handle(node)] = self._field(below[0], int(node.index))
+            else:
+                made[handle(node)] = self._change(node, with_operands(node, below))
+        return self._ended(made[handle(body)])
+
+    def _field(self, whole: relax.Expr, index: int) -> relax.Expr:
+        if self.non_calls:
+            return self._marked(typed(relax.TupleGetItem(whole, index)), "")
+        return typed(relax.TupleGetItem(self._ended(whole), index))
 
     def _change(self, old: relax.Expr, new: relax.Expr) -> relax.Expr:
         if is_begin(old):
-            return new.args[0] if compiler_of(old) == DEFAULT else new
+            return new
         if is_end(old):
-            return self._again(new)
+            inner = new.args[0]
+            self.compiler.setdefault(handle(inner), (inner, compiler_of(new)))
+            return new
         if isinstance(old, relax.Call):
-            compiler = self._supported(old, new)
-            return self._marked(new, compiler)
-        if isinstance(old, (relax.Tuple, relax.TupleGetItem)) and self.non_calls:
-            return self._marked(new, "")
+            first = old.args[0] if len(old.args) else None
+            if is_begin(first) and compiler_of(first) != DEFAULT:
+                return new
+            return self._marked(new, self._supported(old))
+        if isinstance(old, relax.If):
+            return self._condition(new)
+        if isinstance(old, relax.Tuple):
+            if self.non_calls:
+                return self._marked(new, "")
+            return with_operands(new, [self._ended(each) for each in operands(new)])
         return new
 
-    def _again(self, mark: relax.Call) -> relax.Expr:
-        """An end of an earlier run: the value, which is known to be that compiler's."""
-        inner = mark.args[0]
-        self.compiler[handle(inner)] = (inner, compiler_of(mark))
-        return inner
+    def _condition(self, node: relax.If) -> relax.Expr:
+        """A condition and its branches, each of which ends its own regions."""
+        branches = []
+        for branch in (node.true_branch, node.false_branch):
+            body = self.annotate(branch.body)
+            sequence = relax.SeqExpr(branch.blocks, body)
+            set_type(sequence, body.ty)
+            branches.append(sequence)
+        made = relax.If(self._ended(node.cond), *branches, node.span)
+        set_type(made, node.ty)
+        return made
 
-    def _supported(self, old: relax.Call, new: relax.Call) -> str:
-        first = new.args[0] if len(new.args) else None
-        if is_begin(first) and compiler_of(first) != DEFAULT:
-            return compiler_of(first)
-        if isinstance(old.op, relax.Function):
-            composite = str((old.op.attrs or {}).get("Composite", ""))
+    def _supported(self, call: relax.Call) -> str:
+        """The first compiler that takes a call."""
+        if isinstance(call.op, relax.Function):
+            composite = str((call.op.attrs or {}).get("Composite", ""))
             wanted = composite.split(".")[0] if "." in composite else ""
             return wanted if wanted in self.compilers else DEFAULT
         for compiler in self.compilers:
-            if isinstance(old.op, tvm.ir.Op) and old.op.has_attr(f"target.{compiler}"):
-                supported = old.op.get_attr(f"target.{compiler}")
-                if supported is not None and _says(supported, old):
+            if isinstance(call.op, tvm.ir.Op) and call.op.has_attr(f"target.{compiler}"):
+                supported = call.op.get_attr(f"target.{compiler}")
+                if supported is not None and _says(supported, call):
                     return compiler
         return DEFAULT
 
     def _marked(self, node: relax.Expr, compiler: str) -> relax.Expr:
         """The node over operands that enter its region."""
-        ends: list[tuple[relax.Expr, bool]] = []
+        values: list[tuple[relax.Expr, bool]] = []
         shared = ""
         for operand in operands(node):
             source = DEFAULT
             if is_begin(operand):
-                ends.append((operand, True))
+                kept = compiler_of(operand) != DEFAULT
+                values.append((operand if kept else operand.args[0], kept))
                 if is_end(operand.args[0]):
                     source = compiler_of(operand.args[0])
             elif handle(operand) in self.compiler:
                 source = self.compiler[handle(operand)][1]
-                ends.append((self._ended(operand), False))
+                values.append((self._ended(operand), False))
             else:
-                ends.append((operand, False))
+                values.append((operand, False))
             shared = source if shared in ("", source) else DEFAULT
         chosen = compiler or shared
-        if ends:
-            node = with_operands(
-                node, [each if done else begin(each, chosen) for each, done in ends]
-            )
-            self.compiler[handle(node)] = (node, chosen)
+        if values:
+            entering = [each if done else begin(each, chosen) for each, done in values]
+            node = with_operands(node, entering)
+        self.compiler[handle(node)] = (node, chosen)
         return node
 
     def _ended(self, value: relax.Expr) -> relax.Expr:
+        """A value that leaves its region; what takes no operands is in none."""
+        if is_end(value) and compiler_of(value) == DEFAULT:
+            value = value.args[0]
         known = self.compiler.get(handle(value))
-        return value if known is None else end(value, known[1])
+        if known is None or is_end(value) or not operands(value):
+            return value
+        return end(value, known[1])
 
 
 def _says(supported: Any, call: relax.Call) -> bool:
@@ -265,8 +298,8 @@ def _partitioned(mod: tvm.IRModule, name: str, mod_name: str, bind_constants: bo
         title = _sanitized(f"tvmgen_{mod_name}_{region.compiler}_{name}_{region.number}")
         attrs = {
             "Compiler": region.compiler,
-            "Primitive": 1,
-            "Inline": 1,
+            "Primitive": tvm.tirx.IntImm("int32", 1),
+            "Inline": tvm.tirx.IntImm("int32", 1),
             "global_symbol": title,
         }
         if members:

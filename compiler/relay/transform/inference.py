@@ -40,7 +40,8 @@ def _batch_norm(call: relax.Call) -> relax.Expr:
     data, gamma, beta, mean, variance = call.args
     attrs = dialect.attributes(call)
     kind = dtype(variance)
-    scale = op("rsqrt", op("add", variance, constant(attrs["epsilon"], kind)))
+    root = op("sqrt", op("add", variance, constant(attrs["epsilon"], kind)))
+    scale = op("divide", constant(1, kind), root)
     if attrs["scale"]:
         scale = op("multiply", scale, gamma)
     shift = op("multiply", op("negative", mean), scale)

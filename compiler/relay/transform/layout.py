@@ -1,55 +1,39 @@
-"""ConvertLayout: convolutions in a layout of choice, and what follows them with them."""
+"""ConvertLayout and AlterOpLayout: operators in layouts of choice, and what is around them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextvars
+import re
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import tvm
 from tvm import relax
 
 from ...errors import RelayError
 from .. import dialect
-from ..nest import handle, operands, post_order, with_operands
+from ..nest import post_order
+from ..op import registry
 from .base import body_wise
-from .build import again, array, constant, is_op, op, tuple_of
+from .layout_rewrite import LayoutRewrite
+from .simplify import canonical
 
 _KERNELS = {
-    "NCHW": "OIHW",
-    "NHWC": "HWIO",
-    "HWNC": "HWOI",
-    "NCDHW": "OIDHW",
-    "NDHWC": "DHWIO",
+    "nn.conv2d": {"NCHW": "OIHW", "NHWC": "HWIO", "HWNC": "HWOI"},
+    "qnn.conv2d": {"NCHW": "OIHW", "NHWC": "HWIO"},
+    "nn.deformable_conv2d": {"NCHW": "OIHW", "NHWC": "HWIO"},
+    "nn.conv3d": {"NCDHW": "OIDHW", "NDHWC": "DHWIO"},
+    "nn.conv2d_transpose": {"NCHW": "IOHW", "NHWC": "HWIO"},
+    "qnn.conv2d_transpose": {"NCHW": "IOHW", "NHWC": "HWIO"},
+    "nn.conv3d_transpose": {"NCDHW": "IODHW", "NDHWC": "DHWOI"},
 }
-_TRANSPOSED_KERNELS = {"NCHW": "IOHW", "NHWC": "HWIO"}
-_CONVOLUTIONS = (
-    "nn.conv2d",
-    "nn.conv3d",
-    "nn.conv2d_transpose",
-    "nn.deformable_conv2d",
-    "qnn.conv2d",
-    "qnn.conv2d_transpose",
+"""The kernel layout that "default" means, by operator and data layout."""
+
+_POOLS = (
+    *("nn.max_pool2d", "nn.avg_pool2d", "nn.global_max_pool2d", "nn.global_avg_pool2d"),
+    "qnn.avg_pool2d",
 )
-_WITH_LAYOUT = (
-    "nn.max_pool2d",
-    "nn.avg_pool2d",
-    "nn.global_max_pool2d",
-    "nn.global_avg_pool2d",
-    "nn.adaptive_avg_pool2d",
-    "nn.adaptive_max_pool2d",
-    "nn.upsampling",
-    "image.resize2d",
-)
-_ELEMENTWISE = (
-    *("nn.relu", "nn.leaky_relu", "clip", "cast", "sigmoid", "tanh", "exp", "log", "sqrt", "rsqrt"),
-    *("negative", "abs", "round", "floor", "ceil", "erf", "fast_exp", "fast_tanh", "fast_erf"),
-    *("nn.dropout", "annotation.stop_fusion", "copy"),
-)
-_BINARY = (
-    *("add", "subtract", "multiply", "divide", "maximum", "minimum", "power"),
-    *("less", "less_equal", "greater", "greater_equal", "equal", "not_equal"),
-)
-_AXIS = ("nn.bias_add", "nn.softmax", "nn.log_softmax", "nn.prelu", "split", "nn.batch_norm")
-_REDUCTIONS = ("sum", "mean", "max", "min", "prod")
+_WITH_LAYOUT = (*_POOLS, "image.resize1d", "image.resize2d", "vision.roi_align", "vision.roi_pool")
 
 
 def ConvertLayout(desired_layouts: Mapping[str, Sequence[str]]) -> Any:
@@ -59,180 +43,200 @@ def ConvertLayout(desired_layouts: Mapping[str, Sequence[str]]) -> Any:
     ----------
     desired_layouts : dict of str to list of str
         Operator name to the layouts of its data and kernel; "default" for a kernel takes the one
-        that goes with the data's. Poolings and image operators may be named with one layout.
+        that goes with the data's. Poolings and image operators have one layout. Scripts may
+        register `FTVMConvertOpLayout` for further operators; any others take the layouts of their
+        operands, whether they are named or not.
+
+    bias_add becomes an addition first, as in `CanonicalizeOps`.
 
     Raises
     ------
+    UnsupportedRelayOperatorError
+        There is no operator of that name.
     RelayError
-        An operator that layouts can't be chosen for.
+        An operator does not have the layout.
     """
     wanted = {
         str(name): [str(each) for each in layouts] for name, layouts in desired_layouts.items()
     }
     for name in wanted:
-        if name not in _CONVOLUTIONS + _WITH_LAYOUT:
-            raise RelayError(f"ConvertLayout: the layout of {name} can't be chosen")
-    return body_wise("ConvertLayout", 3, lambda body: _Conversion(wanted).run(body))
+        registry.lookup(name)
+
+    def change(call: relax.Call, attrs: dict[str, Any], args: list[relax.Expr]) -> Any:
+        name = dialect.relay_name(call)
+        if name not in wanted:
+            return None
+        convert = _registered(name, "FTVMConvertOpLayout") or _CONVERSIONS.get(name)
+        return (
+            None
+            if convert is None
+            else convert(_Attributes(attrs), args, _placeholders(call), wanted[name])
+        )
+
+    def converted(body: relax.Expr) -> relax.Expr:
+        names = {dialect.relay_name(node) for node in post_order(body) if dialect.is_relay(node)}
+        if not names & set(wanted):
+            return body
+        return LayoutRewrite(change).run(canonical(body))
+
+    return body_wise("ConvertLayout", 3, converted)
 
 
-class _Conversion:
-    """Rebuilt values and, for those that are not as they were, their layouts.
+def AlterOpLayout() -> Any:
+    """Put in place of operators what scripts registered as `FTVMAlterOpLayout`.
 
-    `layouts[key]` is (layout before, layout now); a value that is not in it is as it was.
+    The attribute is a function of the call's attributes, its operands, placeholders of their types
+    and the type of the result; it returns a call, or None to leave the operator as it is. The
+    layouts that the call names are those it gets. Without such attributes the module stays as it
+    is: the build plans layouts for the whole graph itself.
     """
 
-    def __init__(self, wanted: Mapping[str, list[str]]) -> None:
-        self.wanted = wanted
-        self.made: dict[int, relax.Expr] = {}
-        self.layouts: dict[int, tuple[str, str]] = {}
-
-    def run(self, body: relax.Expr) -> relax.Expr:
-        for node in post_order(body):
-            self._convert(node)
-        return self._plain(body)
-
-    def _convert(self, node: relax.Expr) -> None:
-        name = dialect.relay_name(node) if isinstance(node, relax.Call) else ""
-        if name in self.wanted and name in _CONVOLUTIONS:
-            made = self._convolution(node, name)
-        elif name in _WITH_LAYOUT:
-            made = self._with_layout(node, name)
-        else:
-            made = self._following(node, name)
-        if made is None:
-            made = with_operands(node, [self._plain(each) for each in operands(node)])
-        self.made[handle(node)] = made
-
-    def _plain(self, node: relax.Expr) -> relax.Expr:
-        """The value in the layout that it had."""
-        made = self.made[handle(node)]
-        pair = self.layouts.get(handle(node))
-        return made if pair is None else _transformed(made, pair[1], pair[0])
-
-    def _in(self, node: relax.Expr, before: str, now: str) -> relax.Expr:
-        """The value, whose layout was `before`, in the layout `now`."""
-        pair = self.layouts.get(handle(node))
-        if pair == (before, now):
-            return self.made[handle(node)]
-        return _transformed(self._plain(node), before, now)
-
-    def _convolution(self, node: relax.Call, name: str) -> relax.Expr | None:
-        attrs = dialect.attributes(node)
-        layouts = self.wanted[name]
-        before, kernel = attrs["data_layout"], attrs["kernel_layout"]
-        now = layouts[0] if layouts[0] != "default" else before
-        table = _TRANSPOSED_KERNELS if "transpose" in name else _KERNELS
-        new_kernel = layouts[1] if len(layouts) > 1 else "default"
-        if new_kernel == "default":
-            new_kernel = table.get(now, "")
-            depthwise = name.endswith("conv2d") and int(attrs["groups"]) > 1
-            if depthwise and now == "NHWC" and self._is_depthwise(node, kernel):
-                new_kernel = "HWOI"
-        if not new_kernel or set(now) != set(before) or attrs.get("out_layout"):
+    def change(call: relax.Call, attrs: dict[str, Any], args: list[relax.Expr]) -> Any:
+        alter = _registered(dialect.relay_name(call), "FTVMAlterOpLayout")
+        if alter is None:
             return None
-        data = self._in(node.args[0], before, now)
-        weight = _transformed(self._plain(node.args[1]), kernel, new_kernel)
-        rest = [self._plain(each) for each in node.args[2:]]
-        operands_now = [data, weight, *rest]
-        if name == "nn.deformable_conv2d":
-            operands_now = [
-                data,
-                self._in(node.args[1], before, now),
-                _transformed(self._plain(node.args[2]), kernel, new_kernel),
-            ]
-        self.layouts[handle(node)] = (before, now)
-        return again(node, operands_now, data_layout=now, kernel_layout=new_kernel)
+        return alter(_Attributes(attrs), args, _placeholders(call), call.ty)
 
-    def _is_depthwise(self, node: relax.Call, kernel: str) -> bool:
-        extents = node.args[1].ty.shape.values
-        return int(extents[kernel.index("O")]) == int(node.attrs["groups"])
+    def altered(body: relax.Expr) -> relax.Expr:
+        names = {dialect.relay_name(node) for node in post_order(body) if dialect.is_relay(node)}
+        if all(_registered(name, "FTVMAlterOpLayout") is None for name in names):
+            return body
+        return LayoutRewrite(change, changed_without_rule=True).run(body)
 
-    def _with_layout(self, node: relax.Call, name: str) -> relax.Expr | None:
-        before = str(node.attrs["layout"])
-        pair = self.layouts.get(handle(node.args[0]))
-        now = self.wanted[name][0] if name in self.wanted else (pair[1] if pair else before)
-        if now == before or (pair is not None and pair[0] != before):
+    return body_wise("AlterOpLayout", 3, altered)
+
+
+class LayoutConfig:
+    """`with LayoutConfig(skip_layers=[0]):` convolutions, by number, that ConvertLayout leaves.
+
+    Numbers count conv2d and deformable_conv2d in the order of evaluation; -1 is no convolution.
+    """
+
+    def __init__(self, skip_layers: Sequence[int] | None = None) -> None:
+        self.skip_counter = 0
+        self.skip_layers = list(skip_layers or [])
+
+    def check_skip(self) -> bool:
+        """Count a convolution; whether it is to be left."""
+        skip = self.skip_counter in self.skip_layers
+        self.skip_counter += 1
+        return skip
+
+    def reset(self) -> None:
+        """Count from 0 again."""
+        self.skip_counter = 0
+        self.skip_layers = []
+
+    def __enter__(self) -> LayoutConfig:
+        self._token = _CONFIG.set(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _CONFIG.reset(self._token)
+
+
+_CONFIG: contextvars.ContextVar[LayoutConfig | None] = contextvars.ContextVar(
+    "layout_config", default=None
+)
+
+
+class _Attributes(dict[str, Any]):
+    """Attributes as callbacks read them: by name, as fields, and with `**`."""
+
+    __getattr__ = dict.__getitem__
+
+    def get_int(self, key: str) -> int:
+        return int(self[key])
+
+    def get_str(self, key: str) -> str:
+        return str(self[key])
+
+    def get_int_tuple(self, key: str) -> tuple[int, ...]:
+        return tuple(int(each) for each in self[key])
+
+
+def _registered(name: str, attribute: str) -> Callable[..., Any] | None:
+    """The function that a script registered for an operator; None if there is none."""
+    if not registry.is_available(name) or name not in tvm.ir.Op.list_op_names():
+        return None
+    found = dialect.operator(name)
+    return found.get_attr(attribute) if found.has_attr(attribute) else None
+
+
+def _placeholders(call: relax.Call) -> list[Any]:
+    """TE placeholders of the operands' types, those of a tuple one by one."""
+    types: list[Any] = []
+    for arg in call.args:
+        types += list(arg.ty.fields) if isinstance(arg.ty, relax.TupleType) else [arg.ty]
+    return [tvm.te.placeholder(list(ty.shape.values), dtype=str(ty.dtype)) for ty in types]
+
+
+def _convolution(
+    name: str, attrs: dict[str, Any], args: list[relax.Expr], infos: list[Any], layouts: list[str]
+) -> Any:
+    """A convolution with the layouts that are wanted of data and kernel."""
+    if len(layouts) != 2 or layouts[0] == "default":
+        raise RelayError(f"ConvertLayout: {name} needs a layout of its data, and one of its kernel")
+    data, kernel = layouts
+    config = _CONFIG.get() if name in ("nn.conv2d", "nn.deformable_conv2d") else None
+    if config is not None and config.check_skip():
+        return None
+    tile = re.fullmatch(r"NCHW(\d+)c", data)
+    if tile is not None and name == "nn.conv2d" and kernel != "default":
+        extent = infos[0].shape[1]
+        if isinstance(args[0], relax.Var) and int(extent) % int(tile.group(1)):
             return None
-        self.layouts[handle(node)] = (before, now)
-        rest = [self._plain(each) for each in node.args[1:]]
-        return again(node, [self._in(node.args[0], before, now), *rest], layout=now)
-
-    def _following(self, node: relax.Expr, name: str) -> relax.Expr | None:
-        """An operator that works in any layout takes that of its operands."""
-        pairs = [self.layouts.get(handle(each)) for each in operands(node)]
-        pair = next((each for each in pairs if each is not None), None)
-        if pair is None:
-            return None
-        before, now = pair
-        if name in _ELEMENTWISE:
-            made: relax.Expr = again(node, [self.made[handle(each)] for each in operands(node)])
-        elif name in _BINARY:
-            values = [self._broadcast(each, before, now) for each in operands(node)]
-            if any(value is None for value in values):
-                return None
-            made = again(node, values)
-        elif isinstance(node, relax.Tuple):
-            made = tuple_of([self._in(each, before, now) for each in node.fields])
-        elif name == "concatenate":
-            made = again(node, [self.made[handle(node.args[0])]], axis=_moved(node, before, now))
-        elif name in _AXIS:
-            rest = [self._plain(each) for each in node.args[1:]]
-            data = self._in(node.args[0], before, now)
-            made = again(node, [data, *rest], axis=_moved(node, before, now))
-        elif isinstance(node, relax.TupleGetItem) and self._splits(node.tuple_value, node):
-            made = with_operands(node, [self.made[handle(node.tuple_value)]])
-        elif name == "nn.pad":
-            widths = dialect.attributes(node)["pad_width"]
-            data = self._in(node.args[0], before, now)
-            made = again(
-                node,
-                [data, self._plain(node.args[1])],
-                pad_width=[widths[before.index(letter)] for letter in now],
-            )
-        elif name in _REDUCTIONS and node.attrs["keepdims"] and node.attrs["axis"] is not None:
-            axes = [now.index(before[axis]) for axis in dialect.attributes(node)["axis"]]
-            made = again(node, [self._in(node.args[0], before, now)], axis=sorted(axes))
-        else:
-            return None
-        self.layouts[handle(node)] = pair
-        return made
-
-    def _splits(self, whole: relax.Expr, field: relax.TupleGetItem) -> bool:
-        """Whether a field of a tuple has the layout that the tuple was given."""
-        if is_op(whole, "split"):
-            return True
-        if is_op(whole, "nn.batch_norm", "nn.dropout") and int(field.index) == 0:
-            return True
-        return isinstance(whole, relax.Tuple)
-
-    def _broadcast(self, node: relax.Expr, before: str, now: str) -> relax.Expr | None:
-        """The other operand of arithmetic in the new layout."""
-        rank = node.ty.ndim
-        if rank == len(before):
-            return self._in(node, before, now)
-        value = self._plain(node)
-        if rank == 0:
-            return value
-        if rank > len(before):
-            return None
-        missing = list(range(len(before) - rank))
-        wide = op("expand_dims", value, axis=0, num_newaxis=len(missing))
-        return _transformed(wide, before, now)
+        changed = {**attrs, "data_layout": data, "kernel_layout": kernel}
+        changed["out_layout"] = attrs.get("out_layout") or ""
+        return dialect.call("nn.contrib_conv2d_NCHWc", args, changed)
+    if kernel == "default":
+        kernel = _KERNELS[name].get(data, "")
+        if not kernel:
+            raise RelayError(f"ConvertLayout: {name} has no layout {data}")
+        if data == "NHWC" and name.endswith(".conv2d") and _is_depthwise(attrs, infos):
+            kernel = "HWOI"
+    return dialect.call(name, args, {**attrs, "data_layout": data, "kernel_layout": kernel})
 
 
-def _moved(node: relax.Call, before: str, now: str) -> int:
-    axis = int(node.attrs["axis"]) % len(before)
-    return now.index(before[axis])
+def _is_depthwise(attrs: dict[str, Any], infos: list[Any]) -> bool:
+    """Whether each input channel has filters of its own."""
+    groups = int(attrs["groups"])
+    channels = int(infos[0].shape[str(attrs["data_layout"]).index("C")])
+    filters = int(infos[1].shape[str(attrs["kernel_layout"]).index("O")])
+    return groups > 1 and groups == channels == filters
 
 
-def _transformed(value: relax.Expr, source: str, target: str) -> relax.Expr:
-    """A value in another layout; constants at once."""
-    if source == target:
-        return value
-    if is_op(value, "layout_transform") and value.attrs["src_layout"] == target:
-        return _transformed(value.args[0], str(value.attrs["src_layout"]), target)
-    found = array(value)
-    if found is not None and found.ndim == len(source):
-        order = [source.index(letter) for letter in target]
-        return constant(found.transpose(order), str(found.dtype))
-    return op("layout_transform", value, src_layout=source, dst_layout=target)
+def _of_one_layout(
+    name: str, attrs: dict[str, Any], args: list[relax.Expr], layouts: list[str]
+) -> Any:
+    if not layouts or layouts[0] == "default":
+        raise RelayError(f"ConvertLayout: {name} needs a layout, not {layouts}")
+    changed = {**attrs, "layout": layouts[0]}
+    if name in _POOLS:
+        changed["out_layout"] = layouts[0]
+    return dialect.call(name, args, changed)
+
+
+def _backward_weight(
+    attrs: dict[str, Any], args: list[relax.Expr], infos: list[Any], layouts: list[str]
+) -> Any:
+    del infos
+    changed = {**attrs, "data_layout": layouts[0], "kernel_layout": layouts[0]}
+    return dialect.call("nn.conv2d_backward_weight", args, {**changed, "out_layout": layouts[1]})
+
+
+_CONVERSIONS: dict[str, Callable[..., Any]] = {
+    **{
+        name: lambda attrs, args, infos, layouts, name=name: _convolution(
+            name, attrs, args, infos, layouts
+        )
+        for name in _KERNELS
+    },
+    **{
+        name: lambda attrs, args, infos, layouts, name=name: _of_one_layout(
+            name, attrs, args, layouts
+        )
+        for name in _WITH_LAYOUT
+    },
+    "nn.conv2d_backward_weight": _backward_weight,
+}

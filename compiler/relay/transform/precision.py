@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import warnings
+from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import tvm
 from tvm import relax
 
 from ...errors import RelayError
 from .. import dialect
+from ..infer import typed
 from ..nest import handle, operands, post_order, with_operands
+from ..op.op import register_mixed_precision_conversion
+from ..pass_config import setting
 from .base import body_wise
 from .build import again, dtype, is_op, op, tuple_of
 
@@ -40,44 +46,44 @@ _CATEGORY = {
     **dict.fromkeys(_FOLLOW.split(), FOLLOW),
     **dict.fromkeys(_NEVER.split(), NEVER),
 }
-_CONVERSIONS: dict[str, Callable[[relax.Call, str], list[Any]]] = {}
-_KEEPS_ITS_DTYPE = ("cast", "zeros", "full", "dyn.full", "argwhere", "shape_of", "argmax", "argmin")
+_ATTRIBUTE = "FTVMMixedPrecisionConversionType"
 
-
-def register_mixed_precision_conversion(
-    op_name: str, func: Callable[[relax.Call, str], list[Any]] | None = None, level: int = 10
-) -> Any:
-    """Say how an operator is converted.
-
-    Parameters
-    ----------
-    func : callable
-        Gets the call and the short type; returns [category, accumulation type, output type].
-        Without it, a decorator.
-    """
-    del level
-
-    def register(function: Callable[[relax.Call, str], list[Any]]) -> Any:
-        _CONVERSIONS[op_name] = function
-        return function
-
-    return register if func is None else register(func)
+# Operators whose attribute out_dtype says what they accumulate in.
+_ACCUMULATING = (
+    *(f"nn.conv{rank}d" for rank in (1, 2, 3)),
+    *(f"nn.conv{rank}d_transpose" for rank in (1, 2, 3)),
+    "nn.contrib_conv2d_winograd_without_weight_transform",
+    "nn.contrib_conv3d_winograd_without_weight_transform",
+    "nn.deformable_conv2d",
+    "nn.dense",
+    "nn.batch_matmul",
+)
+_CREATING = ("zeros", "ones", "full", "dyn.zeros", "dyn.ones", "dyn.full")
+_LARGEST = {"float16": 65504.0, "bfloat16": 3.3895313892515355e38}
 
 
 def ToMixedPrecision(mixed_precision_type: str = "float16", missing_op_mode: int = 1) -> Any:
     """Convert what gains from it to a short floating-point type.
 
+    Scripts say how an operator is converted with `register_mixed_precision_conversion`: a function
+    of the call and the short type, which returns [category, accumulation type, output type]. An
+    operator of category 0 is always converted, one of 1 where all its operands are short already,
+    or are variables and constants, one of 2 never. An operator of no category follows.
+
     Parameters
     ----------
     mixed_precision_type : str
-        "float16" or "bfloat16".
+        "float16", "bfloat16" or another floating-point type.
     missing_op_mode : int
-        What to do about operators of no category: 0 raises, 1 warns and keeps them, 2 keeps them.
+        What to do about operators of no category: 0 raises, 1 warns, 2 says nothing.
 
-    The result has the types that it had.
+    The result is of the type that the last operator gives; it has the types that it had with the
+    setting `relay.ToMixedPrecision.keep_orig_output_dtype` of the PassContext.
     """
-    if mixed_precision_type not in ("float16", "bfloat16"):
-        raise RelayError(f"{mixed_precision_type} is no short floating-point type")
+    if not _is_real(mixed_precision_type):
+        raise RelayError(f"{mixed_precision_type} is no floating-point type")
+    if missing_op_mode not in (0, 1, 2):
+        raise RelayError(f"missing_op_mode must be 0, 1 or 2, not {missing_op_mode}")
     return body_wise(
         "ToMixedPrecision",
         0,
@@ -86,102 +92,119 @@ def ToMixedPrecision(mixed_precision_type: str = "float16", missing_op_mode: int
 
 
 class _Conversion:
-    def __init__(self, short: str, missing: int) -> None:
+    def __init__(self, short: str, missing_op_mode: int) -> None:
         self.short = short
-        self.missing = missing
+        self.missing_op_mode = missing_op_mode
+        self.missing: Counter[str] = Counter()
         self.made: dict[int, relax.Expr] = {}
-        self.casts: dict[tuple[int, str], relax.Expr] = {}
+        # By operand and dtype; operands are kept, so that a handle stays theirs.
+        self.casts: dict[tuple[int, str], tuple[relax.Expr, relax.Expr]] = {}
 
     def run(self, body: relax.Expr) -> relax.Expr:
         for node in post_order(body):
             self.made[handle(node)] = self._converted(node)
-        return self._restored(self.made[handle(body)], body.ty)
+        made = self.made[handle(body)]
+        self._report()
+        if setting("relay.ToMixedPrecision.keep_orig_output_dtype", False):
+            made = self._restored(made, body.ty)
+        return made
+
+    def _report(self) -> None:
+        if not self.missing or self.missing_op_mode == 2:
+            return
+        names = ", ".join(f"{name} ({count})" for name, count in sorted(self.missing.items()))
+        text = f"ToMixedPrecision: these operators have no category: {names}"
+        if self.missing_op_mode == 0:
+            raise RelayError(f"{text}; register_mixed_precision_conversion gives them one")
+        warnings.warn(text, stacklevel=2)
 
     def _restored(self, made: relax.Expr, ty: Any) -> relax.Expr:
         if isinstance(ty, relax.TupleType):
-            fields = [
-                made.fields[i] if isinstance(made, relax.Tuple) else _field(made, i)
-                for i in range(len(ty.fields))
-            ]
+            fields = [_field(made, index) for index in range(len(ty.fields))]
             return tuple_of([self._restored(each, t) for each, t in zip(fields, ty.fields)])
         return self._cast(made, str(ty.dtype)) if isinstance(ty, relax.TensorType) else made
 
     def _converted(self, node: relax.Expr) -> relax.Expr:
         below = [self.made[handle(each)] for each in operands(node)]
+        if isinstance(node, relax.Call) and isinstance(node.op, relax.Function):
+            return with_operands(node, [self._changed(each, "float32") for each in below])
         if not dialect.is_relay(node):
-            if isinstance(node, relax.Call):
-                return with_operands(node, [self._wide(each) for each in below])
             return with_operands(node, below)
         category, accumulation, output = self._plan(node)
-        if category == ALWAYS or (category == FOLLOW and self._all_short(below)):
-            made = again(
-                node, [self._narrow(each) for each in below], **self._types(node, accumulation)
-            )
-            return self._cast(made, output) if dtype(made) == accumulation != output else made
-        return with_operands(node, [self._wide(each) for each in below])
+        if category == FOLLOW:
+            category = ALWAYS if all(map(self._may_be_short, below)) else NEVER
+        if category == NEVER or not self._holds(node):
+            return with_operands(node, [self._changed(each, "float32") for each in below])
+        args = [self._changed(each, self.short) for each in below]
+        made: relax.Expr = again(node, args, **_types(node, accumulation))
+        return self._changed(made, output) if accumulation != output else made
 
     def _plan(self, node: relax.Call) -> tuple[int, str, str]:
-        name = dialect.relay_name(node)
-        hook = _CONVERSIONS.get(name)
+        """Category, accumulation type and output type of an operator."""
+        hook = node.op.get_attr(_ATTRIBUTE) if node.op.has_attr(_ATTRIBUTE) else None
         if hook is not None:
-            category, *types = hook(node, self.short)
-            return (int(category), *(str(each) for each in (types or [self.short] * 2)))  # type: ignore[return-value]
+            category, accumulation, output = hook(node, self.short)
+            return int(category), str(accumulation), str(output)
+        name = dialect.relay_name(node)
         if name not in _CATEGORY:
-            if self.missing == 0:
-                raise RelayError(f"ToMixedPrecision: {name} has no category")
-            if self.missing == 1:
-                import warnings
+            self.missing[name] += 1
+        return _CATEGORY.get(name, FOLLOW), self.short, self.short
 
-                warnings.warn(f"ToMixedPrecision keeps {name} as it is", stacklevel=2)
-        return _CATEGORY.get(name, NEVER), self.short, self.short
+    def _holds(self, node: relax.Call) -> bool:
+        """Whether the short type can hold the numbers among the attributes."""
+        if not is_op(node, "clip"):
+            return True
+        bounds = (float(node.attrs["a_min"]), float(node.attrs["a_max"]))
+        return bool(np.all(np.abs(bounds) <= _LARGEST.get(self.short, np.inf)))
 
-    def _types(self, node: relax.Call, accumulation: str) -> dict[str, str]:
-        attrs = dialect.attributes(node)
-        if "out_dtype" in attrs and str(attrs["out_dtype"] or "float32") == "float32":
-            return {"out_dtype": accumulation}
-        if "dtype" in attrs and dialect.relay_name(node) not in _KEEPS_ITS_DTYPE:
-            return {"dtype": self.short} if str(attrs["dtype"]) == "float32" else {}
-        return {}
+    def _may_be_short(self, expr: relax.Expr) -> bool:
+        if isinstance(expr, (relax.Var, tvm.ir.GenericConst)):
+            return True
+        return all(not _is_real(each) or each == self.short for each in _dtypes(expr.ty))
 
-    def _all_short(self, exprs: list[relax.Expr]) -> bool:
-        """Whether all real operands are short already; constants may become so."""
-        found = False
-        for each in exprs:
-            fields = each.fields if isinstance(each, relax.Tuple) else [each]
-            for field in fields:
-                if dtype(field) == self.short:
-                    found = True
-                elif dtype(field) == "float32" and not isinstance(field, tvm.ir.GenericConst):
-                    return False
-        return found
-
-    def _narrow(self, expr: relax.Expr) -> relax.Expr:
-        return self._changed(expr, "float32", self.short)
-
-    def _wide(self, expr: relax.Expr) -> relax.Expr:
-        return self._changed(expr, self.short, "float32")
-
-    def _changed(self, expr: relax.Expr, source: str, target: str) -> relax.Expr:
+    def _changed(self, expr: relax.Expr, target: str) -> relax.Expr:
+        """Real tensors, also those in a tuple, as the target type."""
         if isinstance(expr.ty, relax.TupleType):
-            fields = [
-                expr.fields[i] if isinstance(expr, relax.Tuple) else _field(expr, i)
-                for i in range(len(expr.ty.fields))
-            ]
-            return tuple_of([self._changed(each, source, target) for each in fields])
-        return self._cast(expr, target) if dtype(expr) == source else expr
+            fields = [_field(expr, index) for index in range(len(expr.ty.fields))]
+            made = [self._changed(each, target) for each in fields]
+            same = all(new.same_as(old) for new, old in zip(made, fields))
+            return expr if same else tuple_of(made)
+        return self._cast(expr, target) if _is_real(dtype(expr)) else expr
 
     def _cast(self, expr: relax.Expr, target: str) -> relax.Expr:
         if dtype(expr) == target:
             return expr
-        if is_op(expr, "cast") and dtype(expr.args[0]) == target:
-            return expr.args[0]
         key = (handle(expr), target)
         if key not in self.casts:
-            self.casts[key] = op("cast", expr, dtype=target)
-        return self.casts[key]
+            made = op("cast", expr, dtype=target)
+            self.casts[key] = (expr, made)
+            self.casts[handle(made), dtype(expr)] = (made, expr)
+        return self.casts[key][1]
+
+
+def _types(node: relax.Call, accumulation: str) -> dict[str, str]:
+    """Attributes that name the type of an operator's result, changed."""
+    name, attrs = dialect.relay_name(node), dialect.attributes(node)
+    key = "out_dtype" if name in _ACCUMULATING else "dtype" if name in _CREATING else ""
+    if key not in attrs or not _is_real(str(attrs[key] or "float32")):
+        return {}
+    return {key: accumulation}
+
+
+def _is_real(name: str) -> bool:
+    return name.startswith(("float", "bfloat"))
+
+
+def _dtypes(ty: Any) -> Sequence[str]:
+    if isinstance(ty, relax.TupleType):
+        return [each for field in ty.fields for each in _dtypes(field)]
+    return [str(ty.dtype)] if isinstance(ty, relax.TensorType) else []
 
 
 def _field(expr: relax.Expr, index: int) -> relax.Expr:
-    from ..infer import typed
-
+    if isinstance(expr, relax.Tuple):
+        return expr.fields[index]
     return typed(relax.TupleGetItem(expr, index))
+
+
+__all__ = ["ALWAYS", "FOLLOW", "NEVER", "ToMixedPrecision", "register_mixed_precision_conversion"]

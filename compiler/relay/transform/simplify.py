@@ -1,5 +1,5 @@
 """Passes that replace single operators: SimplifyExpr, FastMath, CanonicalizeOps, DivToMul,
-DynamicToStatic, FoldConstant, EliminateCommonSubexpr, DefuseOps."""
+DynamicToStatic, FoldConstant, EliminateCommonSubexpr."""
 
 from __future__ import annotations
 
@@ -53,6 +53,11 @@ def FastMath() -> Any:
 
 def CanonicalizeOps() -> Any:
     """bias_add as expand_dims and add."""
+    return body_wise("CanonicalizeOps", 3, canonical)
+
+
+def canonical(body: relax.Expr) -> relax.Expr:
+    """A body without bias_add."""
 
     def change(_old: relax.Expr, new: relax.Expr) -> relax.Expr:
         if not is_op(new, "nn.bias_add"):
@@ -63,11 +68,16 @@ def CanonicalizeOps() -> Any:
             bias = op("expand_dims", bias, axis=1, num_newaxis=after)
         return op("add", data, bias)
 
-    return _each("CanonicalizeOps", 3, change)
+    return rewrite(body, change)
 
 
 def DivToMul() -> Any:
     """Division by a constant as multiplication by its reciprocal, for real numbers."""
+    return body_wise("DivToMul", 0, without_division)
+
+
+def without_division(body: relax.Expr) -> relax.Expr:
+    """A body with products in place of quotients by real constants."""
 
     def change(_old: relax.Expr, new: relax.Expr) -> relax.Expr:
         if not is_op(new, "divide"):
@@ -77,7 +87,7 @@ def DivToMul() -> Any:
             return new
         return op("multiply", new.args[0], constant(1 / divisor, str(divisor.dtype)))
 
-    return _each("DivToMul", 0, change)
+    return rewrite(body, change)
 
 
 def DynamicToStatic() -> Any:
@@ -85,7 +95,7 @@ def DynamicToStatic() -> Any:
 
     def change(body: relax.Expr) -> relax.Expr:
         for _ in range(_SWEEPS):
-            new = rewrite(_folded(body, fold_qnn=False), lambda _old, each: _static(each))
+            new = rewrite(folded_constants(body), lambda _old, each: _static(each))
             if new.same_as(body):
                 break
             body = new
@@ -109,7 +119,7 @@ def _static(call: relax.Expr) -> relax.Expr:
         if values is None:
             return call
         key = next((old for old, new in static.renamed.items() if new == operand), operand)
-        attrs[key] = values.tolist()
+        attrs[key] = values.astype("int64").tolist() if key == "size" else values.tolist()
         if name == "dyn.nn.pad" and key == "pad_width":
             attrs[key] = values.reshape(-1, 2).tolist()
     return op(name[4:], *left, **attrs)
@@ -123,18 +133,18 @@ def FoldConstant(fold_qnn: bool = False) -> Any:
     fold_qnn : bool
         Quantized operators too.
     """
-    return body_wise("FoldConstant", 2, lambda body: _folded(body, fold_qnn))
+    return body_wise("FoldConstant", 2, lambda body: folded_constants(body, fold_qnn))
 
 
 def FoldConstantExpr(expr: relax.Expr, mod: tvm.IRModule, fold_qnn: bool = False) -> relax.Expr:
     """`FoldConstant` on one expression."""
     del mod
     if isinstance(expr, relax.Function):
-        return function_of(expr.params, _folded(nested(expr), fold_qnn), expr.attrs)
-    return _folded(expr, fold_qnn)
+        return function_of(expr.params, folded_constants(nested(expr), fold_qnn), expr.attrs)
+    return folded_constants(expr, fold_qnn)
 
 
-def _folded(body: relax.Expr, fold_qnn: bool) -> relax.Expr:
+def folded_constants(body: relax.Expr, fold_qnn: bool = False) -> relax.Expr:
     """Compute what constants decide: each expression at the border to what they do not."""
     closed: dict[int, bool] = {}
     for node in post_order(body):
@@ -179,7 +189,8 @@ def _computed(call: relax.Call) -> relax.Expr:
     from ..executor import create_executor
 
     try:
-        value = create_executor("graph").evaluate(call)
+        with tvm.transform.PassContext():  # the caller's instruments see the caller's passes
+            value = create_executor("graph").evaluate(call)
     except BatonError:
         return call
     if isinstance(value, list):
@@ -223,25 +234,13 @@ def _key(expr: relax.Expr) -> Any:
 
 
 def _identity(expr: relax.Expr) -> Any:
-    """A node itself; scalars are the same if they are equal."""
+    """A node itself; scalars are the same if they are equal, tuples if their fields are."""
+    if isinstance(expr, relax.Tuple):
+        return tuple(map(_identity, expr.fields))
     value = array(expr)
     if value is None or value.ndim:
         return handle(expr)
     return str(value.dtype), value.tobytes()
-
-
-def DefuseOps() -> Any:
-    """Functions with the attribute `Primitive` put where they are called."""
-
-    def change(old: relax.Expr, new: relax.Expr) -> relax.Expr:
-        function = new.op if isinstance(new, relax.Call) else None
-        if not isinstance(function, relax.Function) or not (function.attrs or {}).get("Primitive"):
-            return new
-        del old
-        values = {handle(var): arg for var, arg in zip(function.params, new.args)}
-        return rewrite(nested(function), lambda inner, made: values.get(handle(inner), made))
-
-    return _each("DefuseOps", 3, change)
 
 
 def SimplifyExpr() -> Any:
@@ -444,7 +443,6 @@ def _each(name: str, level: int, change: Callable[[relax.Expr, relax.Expr], rela
 
 __all__ = [
     "CanonicalizeOps",
-    "DefuseOps",
     "DivToMul",
     "DynamicToStatic",
     "EliminateCommonSubexpr",

@@ -10,9 +10,9 @@ import tvm
 from tvm import relax
 
 from .. import dialect
-from ..flatten import Flattener, lower
-from ..nest import nested, rewrite
-from .base import body_wise, map_functions, module_pass
+from ..flatten import Flattener
+from ..nest import call_of, handle, nested, nested_function, rewrite
+from .base import body_wise, map_functions, module_pass, with_body, with_functions
 
 
 def _same(mod: tvm.IRModule) -> tvm.IRModule:
@@ -67,62 +67,84 @@ def LambdaLift() -> Any:
     return module_pass("LambdaLift", 1, relax.transform.LambdaLift())
 
 
-def FuseOps(fuse_opt_level: int = -1) -> Any:
-    """Group operators into kernels, as the build does: the module is lowered to TIR for it."""
-
-    def run(mod: tvm.IRModule) -> tvm.IRModule:
-        steps = [
-            relax.transform.LegalizeOps(),
-            relax.transform.AnnotateTIROpPattern(),
-            relax.transform.FuseOps(fuse_opt_level),
-        ]
-        return tvm.transform.Sequential(steps)(lower(mod))
-
-    return module_pass("FuseOps", 0, run)
-
-
-def AlterOpLayout() -> Any:
-    """The build plans layouts for the whole graph itself; the module stays as it is."""
-    return module_pass("AlterOpLayout", 3, _same)
-
-
 def Inline() -> Any:
-    """Put functions with the attribute `Inline` where they are called, but not other compilers'."""
+    """Put functions with the attribute `Inline` where they are called.
+
+    Functions that call themselves, and those that call functions that stay, stay. A function of
+    another compiler becomes a function inside of its caller. What is inlined everywhere is dropped;
+    a function that nobody called is kept.
+    """
 
     def run(mod: tvm.IRModule) -> tvm.IRModule:
-        ready = {
+        functions = {
             str(gvar.name_hint): function
             for gvar, function in mod.functions_items()
             if isinstance(function, relax.Function)
-            and (function.attrs or {}).get("Inline")
-            and "Compiler" not in function.attrs
         }
-        if not ready:
+        called = {name: _callees(function) for name, function in functions.items()}
+        ready: dict[str, relax.Function] = {}
+        changed: dict[Any, relax.Function] = {}
+        for name in _callees_first(called):
+            function = functions[name]
+            made = _inlined(function, ready)
+            if not made.same_as(function):
+                changed[mod.get_global_var(name)] = made
+            stays = called[name] - set(ready)
+            if (function.attrs or {}).get("Inline") and not stays:
+                ready[name] = made
+        if not changed:
             return mod
-        made = map_functions(mod, lambda function, _: _inlined(function, ready))
-        kept = {g: f for g, f in made.functions_items() if str(g.name_hint) not in ready}
-        return tvm.IRModule(kept, attrs=made.attrs, global_infos=made.global_infos)
+        drop = {name for name in ready if any(name in names for names in called.values())}
+        made_mod = with_functions(mod, changed)
+        kept = {g: f for g, f in made_mod.functions_items() if str(g.name_hint) not in drop}
+        return tvm.IRModule(kept, attrs=mod.attrs, global_infos=mod.global_infos)
 
-    return module_pass("Inline", 1, run)
+    return module_pass("InlineGlobals", 1, run)
+
+
+def _callees(function: relax.Function) -> set[str]:
+    """Names of the global functions that a function mentions."""
+    found: set[str] = set()
+
+    def look(node: Any) -> None:
+        if isinstance(node, tvm.ir.GlobalVar):
+            found.add(str(node.name_hint))
+
+    relax.analysis.post_order_visit(function, look)
+    return found
+
+
+def _callees_first(called: dict[str, set[str]]) -> list[str]:
+    """The names, each behind those that it calls as far as there is no circle."""
+    order: list[str] = []
+    seen: set[str] = set()
+
+    def visit(name: str) -> None:
+        if name in seen or name not in called:
+            return
+        seen.add(name)
+        for other in sorted(called[name]):
+            visit(other)
+        order.append(name)
+
+    for name in called:
+        visit(name)
+    return order
 
 
 def _inlined(function: relax.Function, ready: dict[str, relax.Function]) -> relax.Function:
-    from ..nest import function_of, handle
-
     def change(_old: relax.Expr, new: relax.Expr) -> relax.Expr:
         if not isinstance(new, relax.Call) or not isinstance(new.op, tvm.ir.GlobalVar):
             return new
         callee = ready.get(str(new.op.name_hint))
         if callee is None:
             return new
+        if callee.attrs is not None and "Compiler" in callee.attrs:
+            return call_of(nested_function(callee), new.args, new.ty)
         values = {handle(var): arg for var, arg in zip(callee.params, new.args)}
         return rewrite(nested(callee), lambda old, made: values.get(handle(old), made))
 
-    before = nested(function)
-    after = rewrite(before, change)
-    return (
-        function if after.same_as(before) else function_of(function.params, after, function.attrs)
-    )
+    return with_body(function, lambda body: rewrite(body, change))
 
 
 def Legalize(legalize_map_attr_name: str = "FTVMLegalize") -> Any:

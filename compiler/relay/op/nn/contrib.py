@@ -16,7 +16,7 @@ from ..shapes import dtype, extents, integers
 from ..slicing import strided_slice
 from ..transform import cast_to, layout_transform, sliding_window
 from .convolution import conv2d, convolve
-from .layouts import PLAIN, convert, paddings
+from .layouts import PLAIN, convert, paddings, window_attributes
 from .linear import product
 from .padding import pad
 
@@ -280,7 +280,9 @@ def _packed_convolution(name: str) -> Any:
 
     convolution.__name__ = convolution.__qualname__ = name.replace("NCHWc", "nchwc")
     convolution.__doc__ = "A convolution whose data and weight are packed in blocks of channels."
-    return operator(f"nn.{name}", 2, defaults={"data_layout": "NCHW"})(convolution)
+    return operator(
+        f"nn.{name}", 2, defaults={"data_layout": "NCHW"}, prepare=window_attributes(2)
+    )(convolution)
 
 
 contrib_conv2d_nchwc = _packed_convolution("contrib_conv2d_NCHWc")

@@ -13,7 +13,7 @@ from ..kernel import kernel
 from ..registry import operator
 from ..shapes import assign_type, dtype, extents, integers
 from ..transform import cast_to
-from .layouts import PLAIN, convert, is_plain, paddings, permuted, window_attributes
+from .layouts import PLAIN, convert, is_plain, packed, paddings, permuted, window_attributes
 
 op = relax.op
 
@@ -96,7 +96,7 @@ def _infer_weight(
         )
     plain = "OI" + "DHW"[-len(integers(kernel_size)) :]
     shape = [int(channels), in_channels // groups, *integers(kernel_size)]
-    assign_type(weight, permuted(shape, plain, kernel_layout), dtype(data))
+    assign_type(weight, packed(shape, plain, kernel_layout), dtype(data))
 
 
 def _plain_weight(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -35,6 +36,24 @@ def permuted(values: Sequence[Extent], source: str, target: str) -> list[Extent]
     if sorted(source) != sorted(target):
         raise RelayTypeError(f"the layout {target!r} is no order of the axes {source!r}")
     return [values[source.index(letter)] for letter in target]
+
+
+def packed(values: Sequence[Extent], source: str, target: str) -> list[Extent]:
+    """Extents of a plain layout in another one, whose axes may be split into blocks.
+
+    (O, I, H, W) = (64, 32, 3, 3), OIHW4i16o -> 4, 8, 3, 3, 4, 16
+    """
+    if is_plain(target):
+        return permuted(values, source, target)
+    extent = dict(zip(source, values))
+    axes = re.findall(r"(\d*)([A-Za-z])", target)
+    blocks = {letter: int(factor) for factor, letter in axes if letter.islower()}
+    if sorted(letter for _, letter in axes if letter.isupper()) != sorted(source):
+        raise RelayTypeError(f"the layout {target!r} does not have the axes {source!r}")
+    return [
+        blocks[letter] if letter.islower() else extent[letter] // blocks.get(letter.lower(), 1)
+        for _, letter in axes
+    ]
 
 
 def paddings(padding: Any, count: int) -> list[int]:

@@ -3,8 +3,11 @@ import pytest
 from compiler import relay
 from compiler.relay.dataflow_pattern import (
     DFPatternCallback,
+    FunctionPattern,
     dominates,
     is_constant,
+    is_if,
+    is_let,
     is_op,
     is_tuple,
     is_tuple_get_item,
@@ -108,3 +111,29 @@ def test_a_match_whose_inner_value_is_read_elsewhere_is_left_alone():
 def test_unknown_operators_are_errors():
     with pytest.raises(NotImplementedError, match=r"nn\.conv9d"):
         is_op("nn.conv9d")
+
+
+def test_conditions_and_lets_match_by_their_parts():
+    x, y = relay.var("x", shape=()), relay.var("y", shape=())
+    less = relay.less(x, y)
+    pattern = is_if(is_op("less")(is_var("x"), is_var("y")), is_op("add")(wildcard(), wildcard()),
+                    is_var("y"))  # fmt: skip
+    assert pattern.match(relay.If(less, relay.add(x, x), y))
+    assert not pattern.match(relay.If(less, x, y))
+    flag = relay.var("flag", shape=(), dtype="bool")
+    bound = is_let(is_var("flag"), is_op("less")(is_var("x"), is_var("y")), is_var("flag"))
+    assert bound.match(relay.Let(flag, less, flag))
+    assert not bound.match(relay.Let(flag, relay.greater(x, y), flag))
+
+
+def test_an_operator_matches_by_how_it_fuses():
+    elementwise = wildcard().has_attr({"TOpPattern": relay.op.OpPattern.ELEMWISE})
+    assert elementwise(wildcard()).match(body("nn.relu(%x)"))
+    assert not elementwise(wildcard()).match(body("nn.softmax(%x)"))
+
+
+def test_a_function_of_parameters_without_types_matches():
+    x, y = relay.var("x"), relay.var("y")
+    pattern = FunctionPattern([wildcard(), wildcard()], wildcard() + wildcard())
+    assert pattern.match(relay.Function([x, y], relay.add(x, y)))
+    assert not pattern.match(relay.Function([x], relay.add(x, x)))

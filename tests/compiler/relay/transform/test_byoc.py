@@ -4,6 +4,7 @@ import re
 import numpy as np
 import pytest
 import tvm
+import tvm_ffi
 from tests_relay_oracle import read, run
 
 from compiler import relay
@@ -106,3 +107,35 @@ def test_constants_that_enter_a_region_are_bound_or_passed(bind):
     assert len(function.params) == (1 if bind else 2)
     value = np.ones((2, 3), "float32")
     np.testing.assert_array_equal(run(mod, [value])[0], weight)
+
+
+def test_the_branches_of_a_condition_are_marked_for_themselves():
+    for name in ("exp", "tanh"):
+        tvm.ir.register_op_attr(dialect.operator(name).name, "target.branches", lambda _call: True)
+    condition, x = relay.var("c", "bool"), relay.var("x", shape=(4,))
+    body = relay.exp(relay.If(condition, relay.tanh(x), relay.sqrt(x)))
+    mod = tvm.IRModule.from_expr(relay.Function([condition, x], body))
+    marked = transform.AnnotateTarget("branches")(mod)
+    compilers = []
+    relay.analysis.post_order_visit(
+        marked["main"],
+        lambda node: compilers.append(str(node.attrs["compiler"])) if is_mark(node) else None,
+    )
+    assert sorted(compilers) == ["branches"] * 4 + ["default"] * 2
+
+
+def is_mark(node):
+    return dialect.is_relay(node) and str(node.op.name).startswith("annotation.compiler_")
+
+
+def test_marks_of_an_earlier_run_stay():
+    for name, compiler in (("nn.relu", "first"), ("tanh", "second")):
+        attribute = f"target.{compiler}"
+        tvm.ir.register_op_attr(dialect.operator(name).name, attribute, lambda _call: True)
+    x = relay.var("x", shape=(4,))
+    mod = tvm.IRModule.from_expr(relay.Function([x], relay.tanh(relay.nn.relu(x))))
+    once = transform.AnnotateTarget(["first", "second"])(mod)
+    assert tvm_ffi.structural_equal(once, transform.AnnotateTarget(["first", "second"])(once))
+    compilers = [each for name in ("first", "second") for each in (name, name)]
+    marks = re.findall(r'compiler="(\w+)"', relay.astext(once))
+    assert marks == compilers

@@ -1,0 +1,1 @@
+"""`relay.op.contrib`: what external compilers register of operators."""

@@ -1,0 +1,51 @@
+"""A network of few and small layers, of the kinds that real ones have."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import tvm
+from tvm import relax
+
+from .. import op
+from ..analysis import free_vars
+from ..expr import var
+from ..function import Function
+from ..op import nn
+from .init import Constant, create_workload
+from .layers import batch_norm_infer
+
+
+def _layers(value: relax.Expr, shape: Sequence[int], wtype: str, index: str) -> relax.Expr:
+    """A dense layer over the rows, and a convolution of the same size, added up."""
+    channels, width = shape[1], shape[3]
+    weight = var(f"dense{index}_weight", shape=(width, width), dtype=wtype)
+    dense = nn.relu(nn.dense(op.reshape(value, [-1, width]), weight))
+    weight = var(f"conv{index}_weight", shape=(channels, channels, 3, 3), dtype=wtype)
+    conv = nn.softmax(nn.conv2d(value, weight, padding=1, kernel_size=3))
+    return op.add(op.reshape_like(dense, conv), conv)
+
+
+def get_net(
+    input_shape: Sequence[int] = (1, 3, 24, 12), dtype: str = "float32", wtype: str | None = None
+) -> relax.Function:
+    """The network of an input of shape (batch, channels, height, width).
+
+    Parameters
+    ----------
+    wtype : str, optional
+        The weights' dtype; `dtype` by default.
+    """
+    wtype = wtype or dtype
+    first = _layers(var("data", shape=input_shape, dtype=dtype), input_shape, wtype, "")
+    biased = nn.bias_add(first, var("bias", shape=(input_shape[1],), dtype=wtype))
+    net = _layers(batch_norm_infer(biased, name="batch_norm"), input_shape, wtype, "2")
+    return Function(free_vars(net), net)
+
+
+def get_workload(
+    input_shape: Sequence[int] = (1, 3, 24, 12), dtype: str = "float32", wtype: str | None = None
+) -> tuple[tvm.IRModule, dict[str, Any]]:
+    """The network as a module, and parameters that are the same each time."""
+    return create_workload(get_net(input_shape, dtype, wtype), initializer=Constant())

@@ -1,0 +1,39 @@
+"""`relay.SpanCheck`: whether expressions know where in a source they came from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm
+from tvm import relax
+
+from ...errors import RelayError
+
+
+def SpanCheck() -> Any:
+    """A pass that refuses a module in which a call has no source position.
+
+    Raises
+    ------
+    RelayError
+        From the pass: names the first such calls, and how many there are.
+    """
+
+    def check(mod: tvm.IRModule, _context: Any) -> tvm.IRModule:
+        without: list[str] = []
+
+        def look(expr: Any) -> None:
+            if isinstance(expr, tvm.ir.Call) and expr.span is None:
+                without.append(str(getattr(expr.op, "name", expr.op)))
+
+        for _, function in mod.functions_items():
+            if isinstance(function, relax.Function):
+                relax.analysis.post_order_visit(function, look)
+        if without:
+            raise RelayError(
+                f"{len(without)} calls have no source position, among them "
+                f"{', '.join(without[:3])}; give the frontends' and builders' span="
+            )
+        return mod
+
+    return tvm.transform.module_pass(check, opt_level=0, name="SpanCheck")

@@ -1,0 +1,215 @@
+"""FakeQuantizationToInteger: regions between dequantize and quantize computed on integers.
+
+Before: dequantize, operators on real numbers, quantize.  After: the operators' quantised forms.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import tvm
+from tvm import relax
+
+from ...errors import RelayError
+from .. import dialect
+from ..infer import typed
+from ..nest import handle, operands, rewrite
+from .affine_type import AffineTypes, TensorAffineType, TupleAffineType
+from .base import body_wise
+from .build import dtype, is_op, op
+from .fake_quantization_rules import ONE_BY_ONE, OPTIONAL, RULES, Rule
+from .simplify import without_division
+
+logger = logging.getLogger("baton.relay")
+
+_ATTRIBUTE = "FTVMFakeQuantizationToInteger"
+_OPTIONAL_ATTRIBUTE = "FTVMOptionalFakeQuantizationToInteger"
+
+
+def FakeQuantizationToInteger(
+    hard_fail: bool = False, use_qat: bool = False, optional_qnn_ops: Sequence[str] | None = None
+) -> Any:
+    """Compute on integers what stands between `qnn.dequantize` and `qnn.quantize`.
+
+    Scripts give further operators a form on integers with the attribute
+    `FTVMFakeQuantizationToInteger`: a function of the call and of the affine types by expression,
+    which returns [new expression, its affine type].
+
+    Parameters
+    ----------
+    hard_fail : bool
+        Raise where a region can't be computed on integers. Otherwise it stays as it is, and the
+        reason is logged.
+    use_qat : bool
+        Then also compute single operators on integers whose operands are all dequantised, and
+        dequantise their results.
+    optional_qnn_ops : sequence of str, optional
+        Operators whose form on integers loses accuracy and that may take it nevertheless:
+        "nn.softmax", and those of the attribute `FTVMOptionalFakeQuantizationToInteger`.
+
+    Division by constants becomes multiplication first, as in `DivToMul`.
+
+    Raises
+    ------
+    RelayError
+        With `hard_fail`: a region has no form on integers.
+    """
+    optional = frozenset(map(str, optional_qnn_ops or ()))
+
+    def change(body: relax.Expr) -> relax.Expr:
+        made = rewrite(without_division(body), lambda _old, new: _region(new, hard_fail, optional))
+        if use_qat:
+            made = rewrite(made, lambda _old, new: _single(new, hard_fail, optional))
+        return made
+
+    return body_wise("FakeQuantizationToInteger", 0, change)
+
+
+def _rule(name: str, optional: frozenset[str]) -> Rule | None:
+    """What an operator is on integers: of a script first, then of this library."""
+    found = _registered(name, _ATTRIBUTE) or RULES.get(name)
+    if found is None and name in optional:
+        found = _registered(name, _OPTIONAL_ATTRIBUTE) or OPTIONAL.get(name)
+    return found
+
+
+def _registered(name: str, attribute: str) -> Rule | None:
+    if name not in tvm.ir.Op.list_op_names():
+        return None
+    found = tvm.ir.Op.get(name)
+    return found.get_attr(attribute) if found.has_attr(attribute) else None
+
+
+def _region(call: relax.Expr, hard_fail: bool, optional: frozenset[str]) -> relax.Expr:
+    """What stands for a quantize: the region before it on integers, if it can be."""
+    if not is_op(call, "qnn.quantize"):
+        return call
+    nodes = list(_since_dequantized(call))
+    types = AffineTypes()
+    for node in nodes:
+        if is_op(node, "qnn.dequantize"):
+            types[node] = _dequantized_type(node)
+        elif not isinstance(
+            node, (relax.Call, relax.Tuple, relax.TupleGetItem, tvm.ir.GenericConst)
+        ):
+            return call
+    calls = [node for node in nodes if isinstance(node, relax.Call) and not node.same_as(call)]
+    if not calls:
+        return call
+    types[call] = TensorAffineType(
+        call.args[1], call.args[2], str(call.attrs["out_dtype"]), int(call.attrs["axis"])
+    )
+    unknown = [each for each in calls if _rule(_name(each), optional) is None]
+    if unknown:
+        return _kept(call, f"{_name(unknown[0])} has no form on integers", hard_fail)
+    try:
+        return _on_integers(nodes, types, types[call], optional)[0]
+    except Exception as error:
+        return _kept(call, str(error), hard_fail, error)
+
+
+def _single(call: relax.Expr, hard_fail: bool, optional: frozenset[str]) -> relax.Expr:
+    """One operator on integers whose operands are all dequantised."""
+    name = _name(call)
+    if name not in ONE_BY_ONE or _rule(name, optional) is None:
+        return call
+    nodes = list(_since_dequantized(call))
+    types = AffineTypes()
+    calls = []
+    for node in nodes:
+        if is_op(node, "qnn.dequantize"):
+            types[node] = _dequantized_type(node)
+            calls.append(node)
+        elif isinstance(node, relax.Call):
+            if not node.same_as(call):
+                return _kept(call, "an operand is not dequantised", hard_fail)
+        elif not isinstance(node, (relax.Tuple, relax.TupleGetItem, tvm.ir.GenericConst)):
+            return call
+    if not calls:
+        return call
+    try:
+        made, affine = _on_integers(nodes, types, None, optional)
+    except Exception as error:
+        return _kept(call, str(error), hard_fail, error)
+    if not isinstance(affine, TensorAffineType):
+        return call
+    return op("qnn.dequantize", made, affine.scale, affine.zero_point, axis=affine.axis)
+
+
+def _since_dequantized(root: relax.Expr) -> Iterator[relax.Expr]:
+    """The nodes from the dequantisations on, operands first; of a quantize, its data alone."""
+    done: set[int] = set()
+    stack = [(root, False)]
+    while stack:
+        node, ready = stack.pop()
+        key = handle(node)
+        if key in done:
+            continue
+        if ready:
+            done.add(key)
+            yield node
+            continue
+        stack.append((node, True))
+        if is_op(node, "qnn.quantize"):
+            stack.append((node.args[0], False))
+        elif not is_op(node, "qnn.dequantize"):
+            stack.extend((each, False) for each in reversed(operands(node)))
+
+
+def _dequantized_type(call: relax.Call) -> TensorAffineType:
+    data, scale, zero_point = call.args
+    return TensorAffineType(scale, zero_point, dtype(data), int(call.attrs["axis"]))
+
+
+def _on_integers(
+    nodes: Sequence[relax.Expr],
+    types: AffineTypes,
+    result: TensorAffineType | None,
+    optional: frozenset[str],
+) -> tuple[relax.Expr, Any]:
+    """The last of the nodes on integers, and its affine type."""
+    made: dict[int, relax.Expr] = {}
+    for node in nodes:
+        if isinstance(node, tvm.ir.GenericConst):
+            made[handle(node)] = node
+            continue
+        below = [made.get(handle(each), each) for each in operands(node)]
+        if isinstance(node, relax.Tuple):
+            new: relax.Expr = relax.Tuple(below)
+            types[new] = TupleAffineType([types[each] for each in below])
+        elif isinstance(node, relax.TupleGetItem):
+            new = relax.TupleGetItem(below[0], node.index)
+            types[new] = types[below[0]].types[int(node.index)]
+        else:
+            rule = _rule(_name(node), optional)
+            if rule is None:
+                raise RelayError(f"{_name(node)} has no form on integers")
+            # The operator may have no type on integers; the rule says what stands for it.
+            call = node if is_op(node, "qnn.dequantize") else _untyped(node, below)
+            if result is not None and not is_op(node, "qnn.dequantize"):
+                types[call] = result
+            new, affine = rule(call, types)
+            new = typed(new)
+            types[new] = affine
+        made[handle(node)] = new
+    last = made[handle(nodes[-1])]
+    return last, types[last]
+
+
+def _untyped(node: relax.Call, args: list[relax.Expr]) -> relax.Call:
+    return relax.Call(node.op, args, node.attrs, node.ty_args, node.span)
+
+
+def _name(expr: relax.Expr) -> str:
+    return dialect.relay_name(expr) if isinstance(expr, relax.Call) else ""
+
+
+def _kept(
+    call: relax.Call, reason: str, hard_fail: bool, error: Exception | None = None
+) -> relax.Call:
+    if hard_fail:
+        raise RelayError(f"FakeQuantizationToInteger: {reason}") from error
+    logger.info("FakeQuantizationToInteger leaves a region as it is: %s", reason)
+    return call

@@ -1,0 +1,329 @@
+"""FuseOps: operators that one kernel computes as functions with the attribute `Primitive`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import tvm
+import tvm_ffi
+from tvm import relax
+
+from .. import dialect
+from ..infer import typed
+from ..nest import call_of, handle, local_function, operands, post_order, rewrite, with_operands
+from ..pass_config import setting
+from .base import body_wise
+from .fusion_groups import (
+    BROADCAST,
+    ELEMENTWISE,
+    FUSABLE,
+    INJECTIVE,
+    OPAQUE,
+    REDUCTION,
+    TUPLE,
+    Group,
+    Node,
+    partition,
+)
+
+_MAX_SIZE = 256
+_STOP = "annotation.stop_fusion"
+_MARKS = ("annotation.compiler_begin", "annotation.compiler_end")
+
+_PATTERNS = {
+    ELEMENTWISE: (
+        "cast cast_like clip dyn.full dyn.ones dyn.zeros fixed_point_multiply full full_like "
+        "nn.leaky_relu nn.relu ones qnn.dequantize qnn.quantize qnn.requantize "
+        "qnn.simulated_dequantize qnn.simulated_quantize reinterpret trilu zeros qnn.abs qnn.erf "
+        "qnn.exp qnn.hardswish qnn.log qnn.rsqrt qnn.sigmoid qnn.sqrt qnn.tanh"
+    ),
+    BROADCAST: (
+        "abs acos acosh add asin asinh atan atanh bitwise_and bitwise_not bitwise_or bitwise_xor "
+        "broadcast_to broadcast_to_like ceil copy cos cosh divide dyn.broadcast_to equal erf exp "
+        "expand_dims fast_erf fast_exp fast_tanh fixed_point_multiply_per_axis floor floor_divide "
+        "floor_mod greater greater_equal isfinite isinf isnan left_shift less less_equal log "
+        "log10 log2 logical_and logical_not logical_or logical_xor maximum minimum mod multiply "
+        "negative nn.bias_add nn.prelu not_equal ones_like power repeat right_shift round rsqrt "
+        "sigmoid sign sin sinh sqrt subtract tan tanh tile trunc trunc_divide trunc_mod where "
+        "zeros_like"
+    ),
+    INJECTIVE: (
+        "adv_index concatenate contrib_reverse_reshape dyn.expand_dims dyn.image.resize2d "
+        "dyn.nn.pad dyn.nn.upsampling dyn.nn.upsampling3d dyn.reshape dyn.squeeze "
+        "dyn.strided_slice dyn.tile einsum gather gather_nd image.affine_grid "
+        "image.crop_and_resize image.grid_sample image.resize1d image.resize2d image.resize3d "
+        "invert_permutation layout_transform matrix_set_diag meshgrid ndarray_size "
+        "nn.batch_flatten nn.batch_to_space_nd nn.bitpack nn.depth_to_space nn.dilate "
+        "nn.mirror_pad nn.pad nn.space_to_batch_nd nn.space_to_depth nn.upsampling "
+        "nn.upsampling3d qnn.concatenate reshape reshape_like reverse reverse_sequence "
+        "sequence_mask slice_like sparse_reshape split squeeze stack strided_set strided_slice "
+        "take transpose unravel_index vision.yolo_reorg"
+    ),
+    REDUCTION: (
+        "all any argmax argmin collapse_sum_like collapse_sum_to max mean min prod sum variance"
+    ),
+    FUSABLE: (
+        "dyn.one_hot image.dilation2d nn.avg_pool2d_grad nn.batch_matmul nn.batch_norm "
+        "nn.bitserial_conv2d nn.bitserial_dense nn.contrib_conv2d_NCHWc "
+        "nn.contrib_conv2d_gemm_weight_transform nn.contrib_conv2d_gemm_without_weight_transform "
+        "nn.contrib_conv2d_winograd_weight_transform "
+        "nn.contrib_conv2d_winograd_without_weight_transform "
+        "nn.contrib_conv3d_winograd_weight_transform "
+        "nn.contrib_conv3d_winograd_without_weight_transform nn.contrib_dense_pack "
+        "nn.contrib_depthwise_conv2d_NCHWc nn.conv1d nn.conv1d_transpose nn.conv2d "
+        "nn.conv2d_backward_weight nn.conv2d_transpose nn.conv3d nn.conv3d_transpose "
+        "nn.correlation nn.deformable_conv2d nn.dense nn.fast_softmax nn.global_avg_pool2d "
+        "nn.global_max_pool2d nn.internal.sparse_dense_padded nn.log_softmax nn.matmul "
+        "nn.max_pool2d_grad nn.nll_loss nn.softmax nn.sparse_conv2d nn.sparse_dense "
+        "nn.sparse_transpose one_hot qnn.avg_pool2d qnn.batch_matmul qnn.contrib_dense_pack "
+        "qnn.conv2d qnn.dense vision.roi_align vision.roi_pool "
+        + " ".join(
+            f"nn.{prefix}{kind}_pool{rank}d"
+            for prefix in ("", "adaptive_")
+            for kind in ("max", "avg")
+            for rank in (1, 2, 3)
+        )
+    ),
+}
+PATTERN_OF = {name: pattern for pattern, names in _PATTERNS.items() for name in names.split()}
+_RESHAPES = (
+    *("reshape", "expand_dims", "squeeze", "contrib_reverse_reshape", "nn.batch_flatten"),
+    *("dyn.reshape", "dyn.squeeze"),
+)
+
+
+def FuseOps(fuse_opt_level: int = -1) -> Any:
+    """Put operators that one kernel can compute into functions with the attribute `Primitive`.
+
+    Parameters
+    ----------
+    fuse_opt_level : int
+        0: each operator becomes a function of its own. -1: the level of the PassContext.
+
+    Scripts say how an operator fuses with `relay.op.register_pattern`. The PassContext's
+    `relax.FuseOps.max_depth` limits the operators of a function, and with
+    `relay.FuseOps.link_params` constants become part of it. A build inlines the functions and
+    fuses itself.
+    """
+
+    def change(body: relax.Expr) -> relax.Expr:
+        context = tvm.transform.PassContext.current()
+        level = context.opt_level if fuse_opt_level == -1 else fuse_opt_level
+        size = int(context.config.get("relax.FuseOps.max_depth", _MAX_SIZE) or _MAX_SIZE)
+        return _Fusion(body, int(level), size).run()
+
+    return body_wise("FuseOps", 0, change)
+
+
+def DefuseOps() -> Any:
+    """Functions inside of a body put where they are called: the reverse of FuseOps."""
+
+    def change(_old: relax.Expr, new: relax.Expr) -> relax.Expr:
+        function = new.op if isinstance(new, relax.Call) else None
+        if not isinstance(function, relax.Function):
+            return new
+        values = {handle(var): arg for var, arg in zip(function.params, new.args)}
+        inner = function.body.body if isinstance(function.body, relax.SeqExpr) else function.body
+        return rewrite(inner, lambda each, made: values.get(handle(each), made))
+
+    return body_wise("DefuseOps", 3, lambda body: rewrite(body, change))
+
+
+def CanonicalizeCast() -> Any:
+    """Give each element-wise reader of a widening cast a cast of its own.
+
+    What leaves a kernel is then the narrow value, and each kernel that reads it casts.
+    """
+
+    def change(body: relax.Expr) -> relax.Expr:
+        read: set[int] = set()
+
+        def separate(old: relax.Expr, new: relax.Expr) -> relax.Expr:
+            if not dialect.is_relay(old) or _pattern(old) > BROADCAST:
+                return new
+            args = list(new.args)
+            for place, operand in enumerate(old.args):
+                if not _widens(operand):
+                    continue
+                if handle(operand) in read:
+                    args[place] = dialect.call("cast", args[place].args, {"dtype": _dtype(operand)})
+                read.add(handle(operand))
+            return with_operands(new, args)
+
+        return rewrite(body, separate)
+
+    return body_wise("CanonicalizeCast", 3, change)
+
+
+def _widens(expr: relax.Expr) -> bool:
+    """Whether an expression is a cast to a dtype of more bits."""
+    if not dialect.is_relay(expr) or dialect.relay_name(expr) != "cast":
+        return False
+    widths = [tvm.runtime.DataType(_dtype(each)).bits for each in (expr.args[0], expr)]
+    return widths[0] < widths[1]
+
+
+def _dtype(expr: relax.Expr) -> str:
+    return str(expr.ty.dtype)
+
+
+@dataclass
+class _Kernel:
+    """The parameters of a group's function and what it is called with."""
+
+    params: list[relax.Var] = field(default_factory=list)
+    arguments: list[relax.Expr] = field(default_factory=list)
+
+    def param(self, value: relax.Expr, ty: Any) -> relax.Var:
+        """The parameter for a value, one for each."""
+        for known, var in zip(self.arguments, self.params):
+            if known.same_as(value):
+                return var
+        self.params.append(relax.Var(f"p{len(self.params)}", ty))
+        self.arguments.append(value)
+        return self.params[-1]
+
+
+class _Fusion:
+    def __init__(self, body: relax.Expr, level: int, max_size: int) -> None:
+        self.order = list(post_order(body))
+        self.body = body
+        self.places = {handle(node): place for place, node in enumerate(self.order)}
+        self.groups = partition(self._graph(), level, max_size)
+        self.kernels: dict[int, _Kernel] = {}
+        self.made: dict[int, relax.Expr] = {}
+        self.linked = bool(setting("relay.FuseOps.link_params", False))
+
+    def run(self) -> relax.Expr:
+        """The body over calls of the groups' functions."""
+        for node in self.order:
+            self.made[handle(node)] = self._rewritten(node)
+        return self.made[handle(self.body)]
+
+    def _graph(self) -> list[Node]:
+        nodes = [Node(index=place) for place in range(len(self.order))]
+        nodes[self.places[handle(self.body)]].outside = True
+        for place, expr in enumerate(self.order):
+            node = nodes[place]
+            node.pattern = _pattern(expr)
+            if isinstance(expr, relax.Var):
+                node.outside = True
+            for each in operands(expr):
+                below = nodes[self.places[handle(each)]]
+                edge = _edge(expr, each, node.pattern)
+                if edge is None:
+                    below.outside = True
+                else:
+                    below.outputs.append((node, edge))
+        return nodes
+
+    def _group(self, node: relax.Expr) -> Group:
+        return self.groups[self.places[handle(node)]].find()
+
+    def _is_root(self, node: relax.Expr) -> bool:
+        return self._group(node).root == self.places[handle(node)]
+
+    def _rewritten(self, node: relax.Expr) -> relax.Expr:
+        below = [self.made[handle(each)] for each in operands(node)]
+        if isinstance(node, relax.Tuple):
+            return with_operands(node, below if self._is_root(node) else self._inside(node))
+        if isinstance(node, relax.TupleGetItem):
+            return self._field(node, below)
+        if not dialect.is_relay(node) or dialect.relay_name(node) in _MARKS:
+            made = with_operands(node, below)
+            if isinstance(node, relax.Call) and isinstance(node.op, relax.Function):
+                made = call_of(node.op, below, node.ty)
+            return made
+        if dialect.relay_name(node) == _STOP:
+            return below[0]
+        call = with_operands(node, self._inside(node))
+        return self._called(node, call) if self._is_root(node) else call
+
+    def _field(self, node: relax.TupleGetItem, below: list[relax.Expr]) -> relax.Expr:
+        whole = self._inside(node)[0] if not self._is_root(node) else None
+        if whole is not None:
+            return typed(relax.TupleGetItem(whole, node.index))
+        if self._group(node.tuple_value) is not self._group(node):
+            return with_operands(node, below)
+        inner = self._inside(node)[0]
+        return self._called(node, typed(relax.TupleGetItem(inner, node.index)))
+
+    def _inside(self, node: relax.Expr) -> list[relax.Expr]:
+        """The operands as the group's function sees them: its own nodes, and parameters."""
+        group = self._group(node)
+        made = []
+        for each in operands(node):
+            value = self.made[handle(each)]
+            is_linked = self.linked and isinstance(value, tvm.ir.GenericConst)
+            if self._group(each) is group or is_linked:
+                made.append(value)
+            else:
+                kernel = self.kernels.setdefault(id(group), _Kernel())
+                made.append(kernel.param(value, each.ty))
+        return made
+
+    def _called(self, node: relax.Expr, body: relax.Expr) -> relax.Expr:
+        """A call of the function that computes a group."""
+        kernel = self.kernels.get(id(self._group(node)), _Kernel())
+        calls = [each for each in post_order(body) if isinstance(each, relax.Call)]
+        attrs = {"Primitive": tvm.tirx.IntImm("int32", int(bool(calls)))}
+        of_tensors = all(isinstance(var.ty, relax.TensorType) for var in kernel.params)
+        names = {dialect.relay_name(each) for each in calls}
+        if of_tensors and names and names <= set(_RESHAPES):
+            attrs["relay.reshape_only"] = tvm.tirx.IntImm("int32", 1)
+        return call_of(local_function(kernel.params, body, attrs), kernel.arguments, node.ty)
+
+
+def _pattern(expr: relax.Expr) -> int:
+    """How a node fuses."""
+    if isinstance(expr, tvm.ir.GenericConst):
+        simple = str(expr.ty.dtype) in ("int32", "int64", "float32", "float64", "bool")
+        return ELEMENTWISE if expr.ty.ndim == 0 and simple else OPAQUE
+    if isinstance(expr, relax.Tuple):
+        return TUPLE
+    if isinstance(expr, relax.TupleGetItem):
+        return INJECTIVE if _of_tensors(expr.tuple_value.ty) else OPAQUE
+    if not dialect.is_relay(expr):
+        return OPAQUE
+    name = dialect.relay_name(expr)
+    if name.startswith("dyn.") and _is_dynamic(expr.ty):
+        return OPAQUE  # the shape of its result depends on values
+    if expr.op.has_attr("TOpPattern"):
+        return int(expr.op.get_attr("TOpPattern"))
+    return PATTERN_OF.get(name, OPAQUE)
+
+
+def _edge(expr: relax.Expr, operand: relax.Expr, pattern: int) -> int | None:
+    """In which pattern a node reads an operand; None where nothing may fuse."""
+    if isinstance(expr, relax.Tuple):
+        return INJECTIVE if isinstance(operand.ty, relax.TensorType) else None
+    if isinstance(expr, relax.TupleGetItem):
+        return INJECTIVE if _of_tensors(operand.ty) else None
+    if not dialect.is_relay(expr):
+        return OPAQUE if isinstance(expr, relax.Call) else None
+    if pattern == BROADCAST and _same_shape(expr.ty, operand.ty):
+        return ELEMENTWISE
+    return pattern
+
+
+def _of_tensors(ty: Any) -> bool:
+    fields: Sequence[Any] = ty.fields if isinstance(ty, relax.TupleType) else []
+    return all(isinstance(each, relax.TensorType) for each in fields)
+
+
+def _same_shape(left: Any, right: Any) -> bool:
+    if not isinstance(left, relax.TensorType) or not isinstance(right, relax.TensorType):
+        return False
+    if left.shape is None or right.shape is None:
+        return False
+    return bool(tvm_ffi.structural_equal(left.shape, right.shape))
+
+
+def _is_dynamic(ty: Any) -> bool:
+    if isinstance(ty, relax.TupleType):
+        return any(map(_is_dynamic, ty.fields))
+    extents = [] if ty.shape is None else ty.shape.values
+    return ty.shape is None or not np.all([isinstance(e, tvm.tirx.IntImm) for e in extents])

@@ -1,0 +1,182 @@
+"""Which operators of a graph fuse into one kernel: by the patterns of operators and by dominance.
+
+A node is fused into its post-dominator, the first node that everything it computes flows through,
+if all that lies between can be computed in one loop nest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+ELEMENTWISE, BROADCAST, INJECTIVE, REDUCTION, FUSABLE, TUPLE, OPAQUE = 0, 1, 2, 3, 4, 7, 8
+
+
+@dataclass(eq=False)
+class Node:
+    """One node: `outputs` are the nodes that read it, each with the pattern in which it does."""
+
+    pattern: int = OPAQUE
+    index: int = -1
+    outside: bool = False
+    outputs: list[tuple[Node, int]] = field(default_factory=list)
+
+
+@dataclass(eq=False)
+class Group:
+    """Nodes of one kernel; `root` is the one whose value leaves it."""
+
+    pattern: int
+    root: int
+    size: int = 1
+    has_anchor: bool = False
+    parent: Group | None = None
+
+    def find(self) -> Group:
+        """The group that this one became part of."""
+        group = self
+        while group.parent is not None:
+            group = group.parent
+        return group
+
+
+@dataclass(eq=False)
+class _Dominated:
+    """A node in the tree of post-dominators; `pattern` is that of the way to the parent."""
+
+    node: Node
+    parent: _Dominated | None
+    depth: int
+    pattern: int
+
+
+def partition(nodes: Sequence[Node], opt_level: int, max_size: int) -> list[Group]:
+    """The group of each node, in the order of the nodes, operands first.
+
+    Parameters
+    ----------
+    opt_level : int
+        0: every node is a group of its own.
+    max_size : int
+        The most nodes of one group.
+    """
+    groups = [
+        Group(node.pattern, i, has_anchor=node.pattern == FUSABLE) for i, node in enumerate(nodes)
+    ]
+    if opt_level == 0:
+        return groups
+    tree = _post_dominators(nodes)
+    for phase in range(3):
+        for index in range(len(nodes)):
+            _fuse(nodes, groups, tree, index, phase, max_size)
+    return groups
+
+
+def _post_dominators(nodes: Sequence[Node]) -> list[_Dominated]:
+    tree: list[_Dominated | None] = [None] * len(nodes)
+    for node in reversed(nodes):
+        if node.outside:
+            tree[node.index] = _Dominated(node, None, 1, OPAQUE)
+            continue
+        pattern, parent, first = ELEMENTWISE, None, True
+        for reader, edge in node.outputs:
+            other = tree[reader.index]
+            if first:
+                parent, first = other, False
+            else:
+                parent, pattern = _common(parent, other, pattern)
+            pattern = max(pattern, edge)
+        tree[node.index] = _Dominated(node, parent, parent.depth + 1 if parent else 1, pattern)
+    return [each for each in tree if each is not None]
+
+
+def _common(
+    left: _Dominated | None, right: _Dominated | None, pattern: int
+) -> tuple[_Dominated | None, int]:
+    """The nearest node that dominates both, and the pattern of the ways there."""
+    while left is not right:
+        if left is None or right is None:
+            return None, pattern
+        step_left, step_right = left.depth >= right.depth, right.depth >= left.depth
+        if step_left:
+            pattern = max(pattern, left.pattern)
+        if step_right:
+            pattern = max(pattern, right.pattern)
+        left = left.parent if step_left else left
+        right = right.parent if step_right else right
+    return left, pattern
+
+
+def _fuse(
+    nodes: Sequence[Node],
+    groups: list[Group],
+    tree: list[_Dominated],
+    index: int,
+    phase: int,
+    max_size: int,
+) -> None:
+    """Fuse one node into its post-dominator if this phase allows it."""
+    node, group, dominated = nodes[index], groups[index], tree[index]
+    if group.pattern == OPAQUE or dominated.parent is None:
+        return
+    sink = dominated.parent.node
+    target = groups[sink.index]
+    between = _between(node, sink)
+    if target.find().size + sum(groups[each.index].size for each in [node, *between]) > max_size:
+        return
+
+    def allows(condition: Callable[[int, bool], bool]) -> bool:
+        return all(condition(groups[each.index].find().pattern, False) for each in between) and (
+            condition(target.find().pattern, True)
+        )
+
+    def commit() -> None:
+        for each in [node, *between]:
+            _merge(groups[each.index], target)
+
+    def injective(kind: int, _is_sink: bool) -> bool:
+        return kind <= INJECTIVE
+
+    if phase == 2:
+        root = target.find()
+        if group.pattern > INJECTIVE or root.pattern == TUPLE:
+            return
+        if target.pattern == TUPLE and root.pattern <= INJECTIVE and allows(injective):
+            commit()
+        return
+    if group.find() is target.find() or target.pattern == TUPLE:
+        return
+    if group.pattern == FUSABLE:
+        now = phase == 0 and dominated.pattern == ELEMENTWISE
+        fits = now and allows(lambda kind, _: kind <= BROADCAST)
+    elif group.pattern <= BROADCAST:
+        now = dominated.pattern <= REDUCTION
+        fits = now and allows(lambda kind, sinks: kind <= (FUSABLE if sinks else INJECTIVE))
+    else:
+        fits = group.pattern in (INJECTIVE, TUPLE) and phase == 1 and allows(injective)
+    if fits:
+        commit()
+
+
+def _between(source: Node, sink: Node) -> list[Node]:
+    """The nodes on the ways from a node to its post-dominator, without both."""
+    found: dict[int, Node] = {}
+    stack = [reader for reader, _ in reversed(source.outputs)]
+    while stack:
+        node = stack.pop()
+        if node is sink or node.index in found:
+            continue
+        found[node.index] = node
+        stack.extend(reader for reader, _ in reversed(node.outputs))
+    return list(found.values())
+
+
+def _merge(child: Group, parent: Group) -> None:
+    child, parent = child.find(), parent.find()
+    if child is parent:
+        return
+    parent.size += child.size
+    child.parent = parent
+    if child.has_anchor:
+        parent.has_anchor = True
+        parent.pattern = max(child.pattern, parent.pattern)

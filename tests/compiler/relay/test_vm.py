@@ -1,0 +1,95 @@
+"""Executables of the virtual machine: run at once, saved, and loaded again."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tvm
+
+from compiler import relay
+from compiler.errors import BuildError, InputError, LoadError
+from compiler.relay import vm
+from compiler.relay.testing import synthetic
+from compiler.runtime import load_module
+
+
+@pytest.fixture(scope="module")
+def network():
+    mod, params = synthetic.get_workload()
+    data = np.random.default_rng(0).random((1, 3, 24, 12), "float32")
+    graph = relay.create_executor("graph", mod, params=params).evaluate()
+    return vm.compile(mod, "llvm", params=params), data, graph(data).numpy()
+
+
+def run(executable, *args):
+    return vm.VirtualMachine(executable, tvm.cpu()).run(*args).numpy()
+
+
+def test_a_saved_executable_computes_what_it_did(network, tmp_path):
+    executable, data, expected = network
+    code, library = executable.save()
+    assert isinstance(code, bytearray)
+    np.testing.assert_allclose(run(vm.load_exec(code, library), data), expected, rtol=1e-4)
+    path = str(tmp_path / "library.so")
+    tvm.runtime.Executable(library).export_library(path)
+    loaded = vm.Executable.load_exec(bytes(code), tvm.runtime.load_module(path))
+    assert loaded.globals == ["main"] and loaded.get_function_params("main") == ["data"]
+    np.testing.assert_allclose(run(loaded, data), expected, rtol=1e-4)
+    assert loaded.save()[0] == code
+
+
+def test_an_exported_library_runs_in_the_virtual_machine(network, tmp_path):
+    executable, data, expected = network
+    path = str(tmp_path / "module.so")
+    executable.mod.export_library(path)
+    machine = vm.VirtualMachine(load_module(path), tvm.cpu())
+    machine.set_one_input("main", "data", data)
+    np.testing.assert_allclose(machine.invoke("main").numpy(), expected, rtol=1e-4)
+    out = tvm.runtime.empty(expected.shape, "float32")
+    machine.invoke_with_outputs("main", {"data": data}, [out])
+    np.testing.assert_array_equal(out.numpy(), machine.get_outputs()[0].numpy())
+    times = machine.benchmark(tvm.cpu(), data, repeat=2, number=1)
+    assert len(times.results) == 2 and times.min > 0
+
+
+def test_a_module_with_a_condition_is_saved_too():
+    x, flag = relay.var("x", shape=(4,)), relay.var("flag", shape=(), dtype="bool")
+    function = relay.Function([x, flag], relay.If(flag, relay.add(x, x), x))
+    code, library = vm.compile(tvm.IRModule.from_expr(function), "llvm").save()
+    loaded = vm.load_exec(code, library)
+    values = np.arange(4, dtype="float32")
+    for given, expected in ((True, 2 * values), (False, values)):
+        np.testing.assert_array_equal(run(loaded, values, np.array(given)), expected)
+    with pytest.raises(InputError, match="flag"):
+        run(loaded, values)
+
+
+def test_what_can_not_be_saved_or_read_is_said():
+    x = relay.var("x", shape=(relay.Any(), 2))
+    executable = vm.compile(tvm.IRModule.from_expr(relay.Function([x], relay.add(x, x))), "llvm")
+    with pytest.raises(BuildError, match="parameter x is only known at run time"):
+        executable.save()
+    np.testing.assert_array_equal(run(executable, np.ones((3, 2), "float32")), np.full((3, 2), 2))
+    with pytest.raises(LoadError, match="save"):
+        vm.load_exec(b"something else", None)
+
+
+@pytest.mark.parametrize(
+    "header", [b"{", b"[]", b'{"parameters": 1}', b'{"parameters": {"main": 1}}']
+)
+def test_damaged_code_is_refused(header):
+    code = b"baton vm 1\n" + len(header).to_bytes(8, "little") + header
+    with pytest.raises(LoadError, match="damaged"):
+        vm.load_exec(code, None)
+
+
+def test_the_compiler_goes_step_by_step(network):
+    _, data, expected = network
+    mod, params = synthetic.get_workload()
+    steps = vm.VMCompiler()
+    steps.set_params(params)
+    steps.lower(mod, "llvm")
+    steps.codegen()
+    np.testing.assert_allclose(run(steps.get_exec(), data), expected, rtol=1e-4)
+    with pytest.raises(BuildError, match="lower"):
+        vm.VMCompiler().get_exec()
