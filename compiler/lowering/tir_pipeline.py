@@ -10,6 +10,7 @@ from tvm import tirx
 from .loop_guard import guard_loops
 from .microkernel import outline_microkernels
 from .prefetch import insert_prefetches
+from .scalar_calls import split_scalar_calls
 
 PIPELINE = "baton"
 """Name under which TVM knows the pipeline."""
@@ -20,9 +21,8 @@ def _pipeline() -> tuple[Any, Any, Any]:
     lower, finalize_host, finalize_device = tirx.get_tir_pipeline("default")
 
     def with_our_passes() -> tvm.transform.Pass:
-        return tvm.transform.Sequential(
-            [guard_loops(), insert_prefetches(), outline_microkernels(), finalize_host()]
-        )
+        ours = [guard_loops(), insert_prefetches(), outline_microkernels(), split_scalar_calls()]
+        return tvm.transform.Sequential([*ours, finalize_host()])
 
     return lower, with_our_passes, finalize_device
 

@@ -74,7 +74,7 @@ def test_every_implementation_that_can_compute_a_task_is_searched():
     mod = two_convolutions()
     tasks, _ = extract_tasks(mod, {}, CPU)
     names = [{t.task.name for t in search_of(task).tuners} for task in tasks]
-    assert names == [{"conv2d_direct.x86", "conv2d_NCHWc.x86"}] * 2
+    assert names == [{"conv2d_direct.x86", "conv2d_winograd.x86", "conv2d_NCHWc.x86"}] * 2
 
 
 def test_the_untuned_schedule_is_one_kernel_with_its_epilogue_fused():

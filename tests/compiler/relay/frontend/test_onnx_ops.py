@@ -356,7 +356,8 @@ def test_quantized_convolution_and_matmul_agree(model, agrees, rng):
         "wz": scalar(0, "int8"),
         "ys": scalar(0.05),
         "yz": scalar(128, "uint8"),
-        "w": rng.integers(-90, 90, (4, 3, 3, 3)).astype("int8"),
+        # 7 bits: without VNNI, onnxruntime saturates sums of two products of 8 bits at 16.
+        "w": rng.integers(-63, 64, (4, 3, 3, 3)).astype("int8"),
     }
     node = NODE(
         "QLinearConv", ["x", "xs", "xz", "w", "ws", "wz", "ys", "yz"], ["y"], pads=[1, 1, 1, 1]
