@@ -59,6 +59,12 @@ def test_none_stay_that_only_slow_the_network(timed):
     assert kept("ab") == ([], 10, 10)
 
 
+def test_a_network_without_records_takes_as_long_as_itself(timed):
+    timed(lambda records: 10, itertools.cycle([(1.0, 1.3), (1.1, 0.9)]))
+    _, after, before = kept("a")
+    assert after == before
+
+
 def test_rounds_that_contradict_each_other_show_no_gain(timed):
     swing = itertools.cycle([(0.5, 1.0), (1.0, 0.5)])
     timed(lambda records: 10 - len(records), swing)
