@@ -210,15 +210,11 @@ def scan(path: PathLike, strict: bool = False, n_lines: int | None = None) -> It
             continue
         if count == n_lines:
             break
-        try:
-            record = parse_line(bare, f"auto_scheduler:{name}:{number}")
-        except RecordError as error:
-            if strict:
-                raise RecordError(f"{name}:{number}: {error}") from error
-            skipped.add(number, str(error))
-            continue
-        count += 1
-        yield record
+        source = f"auto_scheduler:{name}:{number}"
+        record = skipped.parsed(parse_line, bare, number, source, strict)
+        if record is not None:
+            count += 1
+            yield record
     skipped.report(count, text.endswith("\n"), "auto_scheduler record")
 
 

@@ -96,15 +96,10 @@ def rank_log(path: str | os.PathLike, strict: bool = False) -> Iterator[Ranked]:
                         text = _text(raw, number)
                         if not text or text.startswith("#"):
                             continue
-                        try:
-                            found = ranked(parse_line(text, number))
-                        except RecordError as error:
-                            if strict:
-                                raise RecordError(f"{name}:{number}: {error}") from error
-                            skipped.add(number, str(error))
-                            continue
-                        count += 1
-                        yield found
+                        record = skipped.parsed(parse_line, text, number, number, strict)
+                        if record is not None:
+                            count += 1
+                            yield ranked(record)
                     at = behind
                 ends = block.endswith(b"\n")
     except OSError as error:

@@ -243,6 +243,9 @@ def _input_key(text: str) -> InputKey:
         raise RecordError(f"input is not [target, task, arguments, {{}}] ({error})") from error
 
 
+Parsed = TypeVar("Parsed")
+
+
 @dataclass
 class SkippedLines:
     """Lines of one file that are no records, by reason."""
@@ -252,6 +255,24 @@ class SkippedLines:
 
     def add(self, line: int, reason: str) -> None:
         self.lines.setdefault(reason, []).append(line)
+
+    def parsed(
+        self, parse: Callable[..., Parsed], text: str, line: int, place: Any, strict: bool
+    ) -> Parsed | None:
+        """The record of a line, `parse(text, place)`; None, and noted, if it is none.
+
+        Raises
+        ------
+        RecordError
+            It is none, with `strict`.
+        """
+        try:
+            return parse(text, place)
+        except RecordError as error:
+            if strict:
+                raise RecordError(f"{self.name}:{line}: {error}") from error
+            self.add(line, str(error))
+            return None
 
     def __len__(self) -> int:
         return sum(map(len, self.lines.values()))
@@ -303,9 +324,6 @@ def read_lines(path: PathLike, what: str = "tuning log") -> Iterator[str]:
         raise RecordError(f"{what} {str(path)!r} can't be read: {error.strerror}") from error
 
 
-Parsed = TypeVar("Parsed")
-
-
 def scan(
     lines: Iterable[str],
     name: str,
@@ -335,15 +353,10 @@ def scan(
         bare = text.strip()
         if not bare or bare.startswith("#"):
             continue
-        try:
-            record = parse(bare, number)
-        except RecordError as error:
-            if strict:
-                raise RecordError(f"{name}:{number}: {error}") from error
-            skipped.add(number, str(error))
-            continue
-        count += 1
-        yield record
+        record = skipped.parsed(parse, bare, number, number, strict)
+        if record is not None:
+            count += 1
+            yield record
     skipped.report(count, text.endswith("\n"), "AutoTVM record")
 
 

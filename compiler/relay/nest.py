@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tvm
@@ -90,8 +90,13 @@ def operands(expr: relax.Expr) -> list[relax.Expr]:
     return []
 
 
-def post_order(root: relax.Expr) -> Iterator[relax.Expr]:
-    """Every node once, operands first, left to right; functions and branches are leaves."""
+def post_order(
+    root: relax.Expr, below: Callable[[relax.Expr], list[relax.Expr]] = operands
+) -> Iterator[relax.Expr]:
+    """Every node once, what is `below` it first, left to right.
+
+    By default that are all operands, and functions and branches are leaves.
+    """
     done: set[int] = set()
     stack = [(root, False)]
     while stack:
@@ -104,7 +109,7 @@ def post_order(root: relax.Expr) -> Iterator[relax.Expr]:
             yield node
             continue
         stack.append((node, True))
-        stack.extend((each, False) for each in reversed(operands(node)))
+        stack.extend((each, False) for each in reversed(below(node)))
 
 
 def rewrite(root: relax.Expr, change: Any) -> relax.Expr:

@@ -135,7 +135,10 @@ def _compute_flat(
 
 
 def is_flat(config: ConfigEntity) -> bool:
-    """Whether register tiles run on from row to row; older records have no such knob."""
+    """Whether register tiles run on from row to row (of pixels, or of Winograd's tiles).
+
+    Older records have no such knob.
+    """
     return "flat" in config and bool(config.val("flat"))
 
 

@@ -180,7 +180,7 @@ def _winograd(cfg: ConfigSpace, w: Conv2dWorkload, target: Target) -> None:
         tile_rows, tile_columns = config.val("tile_rows"), config.val("tile_columns")
         down, across = -(-w.out_height // m), -(-w.out_width // m)
         pixels = tile_rows * tile_columns
-        if winograd.is_flat(config):
+        if conv2d.is_flat(config):
             in_group = across * (down if config.val("channels_outer") else config.val("rows"))
             return (
                 config.val("oc_group") % vectors == 0

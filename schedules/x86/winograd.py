@@ -24,7 +24,7 @@ from ..conv2d import Conv2dWorkload
 from ..rules import register_anchor_rule
 from ..strategy import Implementation, anchor_attrs, register
 from ..winograd import combine, select
-from .conv2d import best_tile, register_tile, tile_pixels, with_narrow_indices
+from .conv2d import best_tile, is_flat, register_tile, tile_pixels, with_narrow_indices
 from .machine import Machine
 from .prefetch import stream_panels
 
@@ -393,12 +393,6 @@ def flat_fallback(w: Conv2dWorkload, m: int, machine: Machine) -> ConfigEntity:
 def splits_columns(config: ConfigEntity) -> bool:
     """Whether a group is one register tile wide; older records have no such knob."""
     return "split_columns" in config and bool(config.val("split_columns"))
-
-
-def is_flat(config: ConfigEntity) -> bool:
-    """Whether register tiles run on from one row of tiles to the next; older records have no
-    such knob."""
-    return "flat" in config and bool(config.val("flat"))
 
 
 def balanced_group(

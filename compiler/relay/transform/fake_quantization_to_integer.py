@@ -6,7 +6,7 @@ Before: dequantize, operators on real numbers, quantize.  After: the operators' 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import tvm
@@ -15,7 +15,7 @@ from tvm import relax
 from ...errors import RelayError
 from .. import dialect
 from ..infer import typed
-from ..nest import handle, operands, rewrite
+from ..nest import handle, operands, post_order, rewrite
 from .affine_type import AffineTypes, TensorAffineType, TupleAffineType
 from .base import body_wise
 from .build import dtype, is_op, op
@@ -86,7 +86,7 @@ def _region(call: relax.Expr, hard_fail: bool, optional: frozenset[str]) -> rela
     """What stands for a quantize: the region before it on integers, if it can be."""
     if not is_op(call, "qnn.quantize"):
         return call
-    nodes = list(_since_dequantized(call))
+    nodes = list(post_order(call, _since_dequantized))
     types = AffineTypes()
     for node in nodes:
         if is_op(node, "qnn.dequantize"):
@@ -115,7 +115,7 @@ def _single(call: relax.Expr, hard_fail: bool, optional: frozenset[str]) -> rela
     name = _name(call)
     if name not in ONE_BY_ONE or _rule(name, optional) is None:
         return call
-    nodes = list(_since_dequantized(call))
+    nodes = list(post_order(call, _since_dequantized))
     types = AffineTypes()
     calls = []
     for node in nodes:
@@ -138,24 +138,11 @@ def _single(call: relax.Expr, hard_fail: bool, optional: frozenset[str]) -> rela
     return op("qnn.dequantize", made, affine.scale, affine.zero_point, axis=affine.axis)
 
 
-def _since_dequantized(root: relax.Expr) -> Iterator[relax.Expr]:
-    """The nodes from the dequantisations on, operands first; of a quantize, its data alone."""
-    done: set[int] = set()
-    stack = [(root, False)]
-    while stack:
-        node, ready = stack.pop()
-        key = handle(node)
-        if key in done:
-            continue
-        if ready:
-            done.add(key)
-            yield node
-            continue
-        stack.append((node, True))
-        if is_op(node, "qnn.quantize"):
-            stack.append((node.args[0], False))
-        elif not is_op(node, "qnn.dequantize"):
-            stack.extend((each, False) for each in reversed(operands(node)))
+def _since_dequantized(node: relax.Expr) -> list[relax.Expr]:
+    """Operands up to the dequantisations; of a quantize, its data alone."""
+    if is_op(node, "qnn.dequantize"):
+        return []
+    return [node.args[0]] if is_op(node, "qnn.quantize") else operands(node)
 
 
 def _dequantized_type(call: relax.Call) -> TensorAffineType:

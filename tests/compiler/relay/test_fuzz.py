@@ -3,7 +3,8 @@ import pathlib
 import random
 
 import pytest
-from tests_relay_oracle import FOLDER, programs
+
+from tests.compiler.relay.oracle import FOLDER, programs
 
 _SCRIPT = pathlib.Path(__file__).resolve().parents[3] / "scripts" / "fuzz_relay_readers.py"
 _SPEC = importlib.util.spec_from_file_location("fuzz_relay_readers", _SCRIPT)

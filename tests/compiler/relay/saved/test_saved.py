@@ -3,12 +3,12 @@ import json
 import numpy as np
 import pytest
 import tvm
-from tests_relay_oracle import FOLDER, assert_same, flat, programs, read
 
 from compiler import relay
 from compiler.errors import SavedModuleError
 from compiler.relay.saved.params import read_params
 from compiler.runtime import graph_executor
+from tests.compiler.relay.oracle import FOLDER, assert_same, flat, programs, read
 
 SAVED = [case for case in programs() if "json" in case]
 

@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
-from tests_relay_oracle import assert_same, flat, programs, run
 
 from compiler import relay
 from compiler.errors import RelayError, RelayTypeError
+from tests.compiler.relay.oracle import assert_same, flat, programs, run
 
 HEADER = '#[version = "0.0.5"]\n'
 

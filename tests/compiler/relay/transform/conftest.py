@@ -1,10 +1,7 @@
-"""The helpers of this folder under a name to import, and a check that two modules agree."""
+"""A check that two modules agree."""
 
 from __future__ import annotations
 
-import importlib.util
-import pathlib
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -14,15 +11,6 @@ import tvm
 from tvm import relax
 
 from compiler import relay
-
-_FILE = pathlib.Path(__file__).with_name("modules.py")
-_NAME = "tests_transform"
-
-if _NAME not in sys.modules:
-    _spec = importlib.util.spec_from_file_location(_NAME, _FILE)
-    assert _spec is not None and _spec.loader is not None
-    sys.modules[_NAME] = importlib.util.module_from_spec(_spec)
-    _spec.loader.exec_module(sys.modules[_NAME])
 
 
 @pytest.fixture

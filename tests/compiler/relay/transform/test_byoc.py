@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 import tvm
 import tvm_ffi
-from tests_relay_oracle import read, run
 
 from compiler import relay
 from compiler.lowering.bind import bind_params
@@ -16,6 +15,7 @@ from compiler.relay.flatten import lower
 from compiler.relay.nest import function_of, nested
 from compiler.relay.transform.regions import begin, end
 from compiler.runtime import graph_executor
+from tests.compiler.relay.oracle import read, run
 
 CASES = json.loads(read("byoc.json.gz"))
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests_transform import module_of, operators_of
 
 from compiler import relay
 from compiler.relay import transform
 from compiler.relay.testing.temp_op_attr import TempOpAttr
 from compiler.relay.transform.affine_type import TensorAffineType
+from tests.compiler.relay.transform.modules import module_of, operators_of
 
 qnn = relay.qnn.op
 

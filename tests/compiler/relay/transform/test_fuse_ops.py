@@ -6,12 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 import tvm
-from tests_transform import module_of, operators_of
 from tvm import relax
 
 from compiler import relay
 from compiler.relay import transform
 from compiler.relay.infer import set_type
+from tests.compiler.relay.transform.modules import module_of, operators_of
 
 
 def kernels(mod: tvm.IRModule) -> list[list[str]]:

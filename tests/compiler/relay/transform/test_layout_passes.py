@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 import tvm
-from tests_transform import module_of, operators_of
 
 from compiler import relay
 from compiler.errors import RelayError, UnsupportedRelayOperatorError
 from compiler.relay import transform
 from compiler.relay.testing.temp_op_attr import TempOpAttr
 from compiler.relay.transform.layout_string import Layout, like, without_blocks_of_one
+from tests.compiler.relay.transform.modules import module_of, operators_of
 
 NHWC = {"nn.conv2d": ["NHWC", "default"]}
 

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import tvm
 import tvm_ffi
-from tests_transform import module_of, operators_of
 
 from compiler import relay
 from compiler.relay import pass_config, transform
 from compiler.relay.testing.temp_op_attr import TempOpAttr
+from tests.compiler.relay.transform.modules import module_of, operators_of
 
 ATTRIBUTE = "FTVMMixedPrecisionConversionType"
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests_transform import module_of, operators_of
 
 from compiler import relay
 from compiler.relay import transform
+from tests.compiler.relay.transform.modules import module_of, operators_of
 
 POSITIVE = relay.const(np.arange(1, 5, dtype="float32").reshape(4, 1, 1))
 MIXED = relay.const(np.arange(-2, 2, dtype="float32").reshape(4, 1, 1))

@@ -4,13 +4,13 @@ from collections import Counter
 import numpy as np
 import pytest
 import tvm
-from tests_relay_oracle import run
 
 from compiler import relay
 from compiler.errors import UnsupportedRelayOperatorError
 from compiler.lowering.bind import bind_params
 from compiler.relay import transform
 from compiler.relay.expr_functor import ExprMutator, ExprVisitor
+from tests.compiler.relay.oracle import run
 
 HEADER = '#[version = "0.0.5"]\n'
 CONV = "padding=[1, 1, 1, 1], channels=4, kernel_size=[3, 3]"
