@@ -3,9 +3,9 @@
 
     scripts/benchmark_logs.py --records 1000000 --kind ansor
 
-writes a log in which every record has a workload of its own, opens it in a fresh process, and
-looks workloads up. Kinds are "autotvm", "ansor" (TVM's old auto_scheduler) and "auto_scheduler"
-(Baton's own).
+writes a log in which every record has a workload of its own, or as many as --workloads says, opens
+it in a fresh process, and looks workloads up. Kinds are "autotvm", "ansor" (TVM's old
+auto_scheduler) and "auto_scheduler" (Baton's own).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def ansor_key(number: int) -> tuple[str, tuple[int, ...]]:
     return f"{number:032x}", (1, size, size, channels, 3, 3, channels, 64, 1, size, size, 64)
 
 
-def write_ansor_log(path: pathlib.Path, records: int) -> None:
+def write_ansor_log(path: pathlib.Path, records: int, workloads: int) -> None:
     """Write a log of so many records, as TVM 0.18's auto_scheduler lays them out."""
     rng = random.Random(0)
     steps = [["CHW", 3, "local"]]
@@ -50,7 +50,7 @@ def write_ansor_log(path: pathlib.Path, records: int) -> None:
     steps += [["RE", 3, list(range(16))], ["AN", 3, 0, 3], ["PR", 3, 0, "auto_unroll_max_step$64"]]
     with path.open("w") as log:
         for number in range(records):
-            name, dims = ansor_key(number)
+            name, dims = ansor_key(number % workloads)
             shapes = [list(dims[:4]), list(dims[4:8]), list(dims[8:])]
             hardware = [1, 64, 64, 0, 0, 0, 0, 0]
             task = [json.dumps([name, *shapes]), ANSOR_TARGET, hardware, "", 2, []]
@@ -63,7 +63,7 @@ def own_key(number: int) -> str:
     return f"{number % 50:016x}.{number:016x}.1x64x56x56,64x64x3x3,1x64x56x56"
 
 
-def write_own_log(path: pathlib.Path, records: int) -> None:
+def write_own_log(path: pathlib.Path, records: int, workloads: int) -> None:
     """Write a log of so many records of Baton's auto_scheduler."""
     rng = random.Random(0)
     instructions = [["SamplePerfectTile", ["l1"], [4, 16], [f"v{at}"]] for at in range(12)]
@@ -72,14 +72,14 @@ def write_own_log(path: pathlib.Path, records: int) -> None:
     with path.open("w") as log:
         for number in range(records):
             row = {
-                "v": 1, "kind": "auto_scheduler", "workload": {"key": own_key(number)},
+                "v": 1, "kind": "auto_scheduler", "workload": {"key": own_key(number % workloads)},
                 "target": target, "costs": [rng.uniform(1e-5, 1e-2)], "error": 0,
                 "timestamp": 1.7e9 + number, "trace": [instructions, decisions],
             }  # fmt: skip
             log.write(json.dumps(row, separators=(",", ":")) + "\n")
 
 
-def write_log(path: pathlib.Path, records: int) -> None:
+def write_log(path: pathlib.Path, records: int, workloads: int) -> None:
     """Write a log of so many records, as TVM 0.18's AutoTVM lays them out."""
     rng = random.Random(0)
     with path.open("w") as log:
@@ -89,7 +89,7 @@ def write_log(path: pathlib.Path, records: int) -> None:
                       ["tile_ow", "sp", [-1, rng.choice((1, 7, 14))]],
                       ["unroll_kw", "ot", rng.random() < 0.5]]  # fmt: skip
             row = {
-                "input": [TARGET, "conv2d_NCHWc.x86", workload(number), {}],
+                "input": [TARGET, "conv2d_NCHWc.x86", workload(number % workloads), {}],
                 "config": {"index": number, "code_hash": None, "entity": entity},
                 "result": [[rng.uniform(1e-5, 1e-2)], 0, 1.5, 1.6e9 + number],
                 "version": 0.2,
@@ -98,7 +98,7 @@ def write_log(path: pathlib.Path, records: int) -> None:
             log.write(json.dumps(row) + "\n")
 
 
-def open_log(path: pathlib.Path, records: int, kind: str) -> dict[str, float]:
+def open_log(path: pathlib.Path, workloads: int, kind: str) -> dict[str, float]:
     """Seconds and GiB of opening the log in this process, and seconds of one look-up."""
     from compiler import auto_scheduler, autotvm
     from compiler.auto_scheduler.ansor.record import WorkloadKey
@@ -111,7 +111,7 @@ def open_log(path: pathlib.Path, records: int, kind: str) -> dict[str, float]:
     history = context.ApplyHistoryBest(path)
     opened, busy = time.perf_counter() - start, time.process_time() - cpu
     rng = random.Random(1)
-    asked = [rng.randrange(records) for _ in range(LOOKUPS)]
+    asked = [rng.randrange(workloads) for _ in range(LOOKUPS)]
     start = time.perf_counter()
     if kind == "autotvm":
         found = [history.query(target, ("conv2d_NCHWc.x86", *workload(each))) for each in asked]
@@ -141,20 +141,22 @@ WRITERS = {"autotvm": write_log, "ansor": write_ansor_log, "auto_scheduler": wri
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--records", type=int, default=1_000_000)
+    parser.add_argument("--workloads", type=int, help="that the records are of (all differ)")
     parser.add_argument("--kind", choices=WRITERS, default="autotvm")
     parser.add_argument("--log", type=pathlib.Path, help="a log that an earlier run wrote")
     parser.add_argument("--keep", type=pathlib.Path, help="where to leave the log")
     parser.add_argument("--in-this-process", action="store_true", help="open --log here")
     args = parser.parse_args()
+    workloads = args.workloads or args.records
     if args.in_this_process:
-        print(json.dumps(open_log(args.log, args.records, args.kind)))
+        print(json.dumps(open_log(args.log, workloads, args.kind)))
         return
     with tempfile.TemporaryDirectory() as folder:
         log = args.log or args.keep or pathlib.Path(folder) / "million.log"
         if args.log is None:
-            WRITERS[args.kind](log, args.records)
+            WRITERS[args.kind](log, args.records, workloads)
         command = [sys.executable, __file__, "--in-this-process", "--log", str(log)]
-        command += ["--records", str(args.records), "--kind", args.kind]
+        command += ["--workloads", str(workloads), "--kind", args.kind]
         found = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
     print(
         f"{args.records} records: opened in {found['open_s']:.2f} s "

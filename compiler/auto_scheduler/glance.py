@@ -1,7 +1,7 @@
 """Reads of a log's lines only what ranks their records; the few that are wanted are read later.
 
 A log of a million records is opened for the few that a build asks for. Lines as Ansor's writer and
-Baton's lay them out are cut up here; any other line is parsed in full.
+Baton's lay them out are cut up a block at a time; any other line is parsed in full.
 """
 
 from __future__ import annotations
@@ -9,52 +9,53 @@ from __future__ import annotations
 import json
 import math
 import os
-import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from ..autotvm.record import SkippedLines
+from ..autotvm.record import NUMBER, SkippedLines
 from ..errors import RecordError
+from ..measure.log_file import BOM, Run, line_layout, runs
 from .ansor import record as ansor
 from .record import AnyRecord, parse_line
 
-_BOM = b"\xef\xbb\xbf"
-
-# A line as `Record.to_line` lays it out; the trace is not looked at.
-_HEAD = re.compile(
-    rb'\{"v":1,"kind":"auto_scheduler","workload":\{"key":"([^"\\]*)"'
-    rb'(?:,"tir":"(?:[^"\\]|\\.)*")?\},'
-    rb'"target":(\{[^\\]*?\}),"costs":\[([-+.eE\d,]*)\],"error":(\d+),"timestamp":[-+.eE\d]+,'
-    rb'(?:"untuned":true,)?(?:"template":\{[^{}]*\},)?"trace":\['
+# A line as `Record.to_line` lays it out: key, target, costs and error number. The trace is not
+# looked at.
+_LAYOUT = line_layout(
+    r'\{"v":1,"kind":"auto_scheduler","workload":\{"key":"([^"]*)"'
+    r'(?:,"tir":"[^"\\]*(?:\\.[^"\\]*)*")?\},'
+    rf'"target":(\{{[^{{}}]*(?:\{{[^{{}}]*\}}[^{{}}]*)*\}}),"costs":\[((?:{NUMBER}(?:,{NUMBER})*)?)\],'
+    rf'"error":(\d+),"timestamp":{NUMBER},'
+    r'(?:"untuned":true,)?(?:"template":\{[^{}]*\},)?"trace":\[.*\]\}'
 )
+_LAYOUTS = (ansor.LAYOUT, _LAYOUT)
+_ANSORS = 0
 
 
-class Glance(NamedTuple):
-    """What of a line decides whether it is worth reading.
+class Glances(NamedTuple):
+    """What of consecutive lines decides whether their records are worth reading.
 
     Attributes
     ----------
-    line, offset, length : int
-        Number of the line, and its bytes in the file.
-    workload_key : str
-    target : str
-        As JSON or as text.
-    cost : float
-        Mean seconds; infinity for a failed measurement.
     is_ansor : bool
+    line : int
+        Number of the first line.
+    places : sequence of int
+        Bytes in the file where the first line begins, and where each ends.
+    keys : sequence of str
+        Workload keys.
+    targets : sequence of str
+        As JSON or as text.
+    costs : sequence of float
+        Mean seconds; infinity for a failed measurement.
     """
 
-    line: int
-    offset: int
-    length: int
-    workload_key: str
-    target: str
-    cost: float
     is_ansor: bool
-
-
-_new = tuple.__new__  # of a named tuple without the check of how many fields there are
+    line: int
+    places: Sequence[int]
+    keys: Sequence[str]
+    targets: Sequence[str]
+    costs: Sequence[float]
 
 
 class LogFile:
@@ -80,8 +81,8 @@ class LogFile:
         """
         return f"{self.path} {self._state}"
 
-    def glances(self, n_lines: int | None = None) -> Iterator[Glance]:
-        """What ranks each record, failed measurements included.
+    def glances(self, n_lines: int | None = None) -> Iterator[Glances]:
+        """What ranks the records, failed measurements included, in the order of the lines.
 
         Parameters
         ----------
@@ -93,51 +94,52 @@ class LogFile:
         RecordError
             The file can't be read, or no line of it is a record.
         """
-        skipped, count, offset, raw = SkippedLines(self.name), 0, 0, b"\n"
-        for number, raw in enumerate(self._raw_lines(), 1):
-            start, offset = offset, offset + len(raw)
-            bare = (raw.removeprefix(_BOM) if number == 1 else raw).strip()
-            if not bare or bare.startswith(b"#"):
+        skipped, count, raw = SkippedLines(self.name), 0, b"\n"
+        for run in self._runs():
+            left = None if n_lines is None else n_lines - count
+            if run.layout >= 0 and left != 0 and (seen := _cut(run, left)) is not None:
+                count += len(seen.keys)
+                yield seen
                 continue
+            for at in range(len(run.fields)):
+                raw = run.text(at)
+                bare = (raw.removeprefix(BOM) if run.line + at == 1 else raw).strip()
+                if not bare or bare.startswith(b"#"):
+                    continue
+                if count == n_lines:
+                    break
+                try:
+                    seen = self._parsed(bare, run, at)
+                except RecordError as error:
+                    skipped.add(run.line + at, str(error))
+                    continue
+                count += 1
+                yield seen
             if count == n_lines:
                 break
-            try:
-                ranked = self._rank(bare, number)
-            except RecordError as error:
-                skipped.add(number, str(error))
-                continue
-            count += 1
-            yield _new(Glance, (number, start, len(raw), *ranked))
-        skipped.report(count, raw.endswith(b"\n"), "auto_scheduler record")
+        skipped.report(count, raw.endswith((b"\n", b"\r")), "auto_scheduler record")
 
-    def _raw_lines(self) -> Iterator[bytes]:
-        """Lines with their ends, which may be those of any system."""
+    def _runs(self) -> Iterator[Run]:
         try:
             with open(self.path, "rb") as file:
                 stat = os.fstat(file.fileno())
                 self._state = f"{stat.st_ino} {stat.st_size} {stat.st_mtime_ns}"
-                for raw in file:
-                    if b"\r" in raw[:-2]:
-                        yield from raw.splitlines(keepends=True)
-                    else:
-                        yield raw
+                yield from runs(file, _LAYOUTS)
         except OSError as error:
             raise RecordError(
                 f"auto_scheduler log {str(self.path)!r} can't be read: {error.strerror}"
             ) from error
 
-    def _rank(self, bare: bytes, number: int) -> tuple[str, str, float, bool]:
-        """Key, target, cost, and whether a line is Ansor's."""
-        if seen := ansor.glance(bare):
-            return (*seen, True)
-        if (head := _HEAD.match(bare)) and bare.endswith(b"]}"):
-            costs = [float(cost) for cost in head[3].split(b",") if cost]
-            cost = sum(costs) / len(costs) if costs and head[4] == b"0" else math.inf
-            return head[1].decode(), head[2].decode(), cost, False
-        record = parse_line(_text(bare), f"auto_scheduler:{self.name}:{number}")
+    def _parsed(self, bare: bytes, run: Run, at: int) -> Glances:
+        """What ranks a line of any layout."""
+        line = run.line + at
+        record = parse_line(_text(bare), f"auto_scheduler:{self.name}:{line}")
         if isinstance(record, ansor.AnsorRecord):
-            return record.workload_key, record.target_text, record.cost, True
-        return record.workload_key, json.dumps(record.target), record.cost, False
+            target, is_ansor = record.target_text, True
+        else:
+            target, is_ansor = json.dumps(record.target), False
+        places = [run.offset + run.ends[at], run.offset + run.ends[at + 1]]
+        return Glances(is_ansor, line, places, [record.workload_key], [target], [record.cost])
 
     def read(self, line: int, offset: int, length: int) -> AnyRecord:
         """One record.
@@ -160,4 +162,26 @@ class LogFile:
 
 
 def _text(raw: bytes) -> str:
-    return raw.removeprefix(_BOM).decode("utf-8", "surrogateescape")
+    return raw.removeprefix(BOM).decode("utf-8", "surrogateescape")
+
+
+def _cut(run: Run, most: int | None) -> Glances | None:
+    """What ranks the first lines of a run; None where a parser must look at one of them."""
+    keys, targets, costs, errors = zip(*run.fields[:most])
+    text, named = b"\n".join(keys), {target: target.decode() for target in targets}
+    if text.count(b"\\") != text.count(b'\\"') or any("\\" in target for target in named.values()):
+        return None
+    return Glances(
+        run.layout == _ANSORS, run.line, [run.offset + end for end in run.ends],
+        text.replace(b'\\"', b'"').decode().split("\n"), [named[target] for target in targets],
+        list(map(_cost, costs, errors)),
+    )  # fmt: skip
+
+
+def _cost(costs: bytes, error: bytes) -> float:
+    if error != b"0" or not costs:
+        return math.inf
+    if b"," not in costs:
+        return float(costs)
+    each = list(map(float, costs.split(b",")))
+    return sum(each) / len(each)

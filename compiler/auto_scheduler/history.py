@@ -9,16 +9,18 @@ from __future__ import annotations
 import hashlib
 import logging
 import math
+import re
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from ..autotvm.history import no_collection
 from ..autotvm.log_target import UNKNOWN_MODEL, LogTarget, log_target
 from ..errors import RecordError
 from .ansor.record import AnsorRecord, WorkloadKey, decode_key
 from .ansor.record import distance as ansor_distance
-from .glance import LogFile
+from .glance import Glances, LogFile
 from .record import AnyRecord, Record, matched_target
 from .workload import distance
 
@@ -28,8 +30,10 @@ logger = logging.getLogger("baton.auto_scheduler")
 _SPARE = 3
 _NONE = -1
 _BRACKETS = b'[]" '
+_Key = tuple[int, int | None]  # hashes of one of Ansor's keys and of its operands' extents
 _Place = tuple[int, int, int, int]  # number of the log; line, and its bytes
-_HASH_DIGITS, _HEX = 32, frozenset("0123456789abcdef")
+_HASH_DIGITS = 32
+_DAG_KEY = re.compile(r'\["[0-9a-f]{32}"')
 
 
 @dataclass
@@ -99,8 +103,11 @@ class BestRecords:
             return
         self._added += 1
         group = self._group(matched_target(record))
-        put = self._put_ansor if isinstance(record, AnsorRecord) else self._put_own
-        slot = put(group, record.workload_key, record.cost, (_NONE, 0, 0, 0))
+        place = (_NONE, 0, 0, 0)
+        if isinstance(record, AnsorRecord):
+            slot = self._put_ansor(group, _hashes([record.workload_key])[0], record.cost, place)
+        else:
+            slot = self._put_own(group, record.workload_key, record.cost, place)
         if slot is not None:
             self._given[slot] = record
 
@@ -117,26 +124,36 @@ class BestRecords:
             The log can't be read or has no record.
         """
         position, count, foreign = len(self._logs), 0, dict[str, int]()
-        groups: dict[str, _Group | None] = {}
+        groups: dict[str, _Group] = {}
         self._logs.append(log)
         with no_collection():
-            for line, offset, length, key, target, cost, is_ansor in log.glances(n_lines):
-                count += 1
-                if cost == math.inf:
-                    continue
-                group = groups.get(target)
-                if group is None:
-                    try:
-                        group = groups[target] = self._group(log_target(target))
-                    except RecordError as error:
-                        foreign[str(error)] = foreign.get(str(error), 0) + 1
+            for seen in log.glances(n_lines):
+                count += len(seen.keys)
+                start = seen.places[0]
+                put, keys = self._putter(seen)
+                rows = zip(seen.places[1:], keys, seen.targets, seen.costs)
+                for line, (end, key, target, cost) in enumerate(rows, seen.line):
+                    offset, start = start, end
+                    if cost == math.inf:
                         continue
-                self._added += 1
-                put = self._put_ansor if is_ansor else self._put_own
-                put(group, key, cost, (position, line, offset, length))
+                    group = groups.get(target)
+                    if group is None:
+                        try:
+                            group = groups[target] = self._group(log_target(target))
+                        except RecordError as error:
+                            foreign[str(error)] = foreign.get(str(error), 0) + 1
+                            continue
+                    self._added += 1
+                    put(group, key, cost, (position, line, offset, end - offset))
         for reason, times in foreign.items():
             logger.warning("%s: %d record(s) are not used: %s", log.name, times, reason)
         return count
+
+    def _putter(self, seen: Glances) -> tuple[Callable[..., int | None], Sequence[Any]]:
+        """What puts records where they belong, and under which keys."""
+        if seen.is_ansor:
+            return self._put_ansor, _hashes(seen.keys)
+        return self._put_own, seen.keys
 
     def _group(self, target: LogTarget) -> _Group:
         return self._groups.setdefault((target.keys, target.model), _Group())
@@ -148,8 +165,8 @@ class BestRecords:
             return self._new_slot(cost, place)
         return self._replace(slot, cost, place) if cost < self._costs[slot] else None
 
-    def _put_ansor(self, group: _Group, key: str, cost: float, place: _Place) -> int | None:
-        workload, dims = _hashes(key)
+    def _put_ansor(self, group: _Group, key: _Key, cost: float, place: _Place) -> int | None:
+        workload, dims = key
         first = group.ansor.setdefault(workload, len(self._costs))
         if first == len(self._costs):
             self._new_slot(cost, place)
@@ -159,13 +176,17 @@ class BestRecords:
                     self._next_of_dims[first] = other
                 group.of_dims[dims] = first
             return first
-        held = list(self._same_workload(first))
-        if len(held) < _SPARE:
-            slot = self._new_slot(cost, place)
-            self._next[slot], self._next[first] = self._next[first], slot
-            return slot
-        slot = max(held, key=lambda s: (self._costs[s], self._order[s]))
-        return self._replace(slot, cost, place) if cost < self._costs[slot] else None
+        held, worst, slot = 0, first, first
+        while slot != _NONE:
+            held += 1
+            if (self._costs[slot], self._order[slot]) > (self._costs[worst], self._order[worst]):
+                worst = slot
+            slot = self._next[slot]
+        if held == _SPARE:
+            return self._replace(worst, cost, place) if cost < self._costs[worst] else None
+        slot = self._new_slot(cost, place)
+        self._next[slot], self._next[first] = self._next[first], slot
+        return slot
 
     def _new_slot(self, cost: float, place: _Place) -> int:
         log, line, offset, length = place
@@ -286,24 +307,24 @@ class BestRecords:
             yield record
 
 
-def _hashes(key: str) -> tuple[int, int | None]:
-    """Hashes of one of Ansor's keys and, if it names a DAG, of the extents of its operands.
+def _hashes(keys: Sequence[str]) -> Sequence[_Key]:
+    """Hashes of Ansor's keys and, of those that name a DAG, of the extents of its operands.
 
     Nested and flat lists of extents are the same. A DAG's key is cut up without a parser.
     """
-    name = key[2 : 2 + _HASH_DIGITS]
-    if (
-        key.startswith('["')
-        and key[2 + _HASH_DIGITS : 3 + _HASH_DIGITS] == '"'
-        and _HEX.issuperset(name)
-    ):
-        dims = key[3 + _HASH_DIGITS :].encode().translate(None, _BRACKETS)
-        return hash((name, dims)), hash(dims)
-    return hash(decode_key(key)), None
+    if all(map(_DAG_KEY.match, keys)):
+        bare = (
+            "\n".join(keys).encode(errors="surrogatepass").translate(None, _BRACKETS).split(b"\n")
+        )
+        if len(bare) == len(keys):
+            return list(zip(map(hash, bare), [hash(each[_HASH_DIGITS:]) for each in bare]))
+    if len(keys) > 1:
+        return [_hashes([key])[0] for key in keys]
+    return [(hash(decode_key(keys[0])), None)]
 
 
 def _place_of(key: WorkloadKey) -> int:
-    return hash((key.name, _dims_text(key.args))) if key.is_hash else hash(key)
+    return hash(key.name.encode() + _dims_text(key.args)) if key.is_hash else hash(key)
 
 
 def _hash_of_dims(dims: tuple[int, ...]) -> int:

@@ -1,26 +1,27 @@
 """The fields of a log line that decide which record is used, read without the rest of it.
 
 A log of a million records is opened for the few that a build asks for. Lines as TVM's writer lays
-them out are cut up here, with every part checked in the cheapest way that is sure; any other line
-is parsed in full.
+them out are cut up a block at a time, with every part checked in the cheapest way that is sure; any
+other line is parsed in full.
 """
 
 from __future__ import annotations
 
 import functools
+import itertools
 import json
+import math
 import os
-import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from ..errors import RecordError
-from ..measure.log_file import BOM, read_blocks
+from ..measure.log_file import BOM, Run, line_layout, runs
 from .legacy import changes_spelling
 from .log_target import LogTarget, log_target
 from .record import NUMBER, RawRecord, SkippedLines, known_entity, parse_line
-from .workload import digest_of_bytes, is_normal_text
+from .workload import digests_of_bytes, is_normal_text
 
 
 class Ranked(NamedTuple):
@@ -42,24 +43,19 @@ class Ranked(NamedTuple):
     entity: str
 
 
-# The parts of a line as TVM's writer lays it out.
-_START = b'{"input": ["'
-_CONFIG = b', {}], "config": {"index": '
-_ENTITY = b', "code_hash": null, "entity": '
-_RESULT = b'}, "result": [['
-_TAIL = re.compile(
-    rf'({NUMBER})\], (\d+), {NUMBER}, {NUMBER}\], "version": 0\.2, '
-    rf'"tvm_version": "[^"\\\n\x80-\xff]*"\}}\r?\n?'.encode()
+# A line as TVM's writer lays it out: target and task, arguments, entity, costs, error number.
+_LAYOUT = line_layout(
+    r'\{"input": \["([^"]*", "[^"]*)", (\[[^{]*\]), \{\}\], '
+    r'"config": \{"index": -?\d+, "code_hash": null, "entity": (\[[^}]*\])\}, '
+    rf'"result": \[\[({NUMBER}(?:, {NUMBER})*)\], (\d+), {NUMBER}, {NUMBER}\], '
+    r'"version": 0\.2, "tvm_version": "[^"\\]*"\}'
 )
 _ONE_DIGIT = bytes.maketrans(b"123456789", b"0" * 9)
 # Argument lists with zeros for all digits that were found right.
 _forms: set[bytes] = set()
 _MOST_FORMS = 1 << 14
-# Most logs measure a workload many times.
-_keys: dict[bytes, tuple[LogTarget, bytes]] = {}
-_MOST_KEYS = 1 << 13
-# Entities as bytes, and as the text that all records with it share; None for a wrong one.
-_entities: dict[bytes, str | None] = {}
+# Entities as bytes, and as the text that all records with it share.
+_entities: dict[bytes, str] = {}
 _MOST_ENTITIES = 1 << 16
 
 
@@ -77,34 +73,27 @@ def rank_log(path: str | os.PathLike, strict: bool = False) -> Iterator[Ranked]:
         The file can't be read or no line of it is a record; with `strict` a bad line.
     """
     name = Path(path).name
-    skipped, count, number, raw = SkippedLines(name), 0, 0, b"\n"
+    skipped, count, raw = SkippedLines(name), 0, b"\n"
     try:
         with open(path, "rb") as file:
-            for block in read_blocks(file):
-                at, end = 0, len(block)
-                while at < end:
-                    behind = block.find(b"\n", at) + 1 or end
-                    found = _cut(block, at, behind, number + 1)
-                    if found is not None:
-                        number += 1
-                        count += 1
-                        at = behind
-                        yield found
+            for run in runs(file, (_LAYOUT,)):
+                found = _cut(run) if run.layout >= 0 else None
+                if found is not None:
+                    count += len(run.fields)
+                    yield from found
+                    continue
+                for number in range(run.line, run.line + len(run.fields)):
+                    raw = run.text(number - run.line)
+                    text = _text(raw, number)
+                    if not text or text.startswith("#"):
                         continue
-                    for raw in block[at:behind].splitlines(keepends=True):
-                        number += 1
-                        text = _text(raw, number)
-                        if not text or text.startswith("#"):
-                            continue
-                        record = skipped.parsed(parse_line, text, number, number, strict)
-                        if record is not None:
-                            count += 1
-                            yield ranked(record)
-                    at = behind
-                ends = block.endswith(b"\n")
+                    record = skipped.parsed(parse_line, text, number, number, strict)
+                    if record is not None:
+                        count += 1
+                        yield ranked(record)
     except OSError as error:
         raise RecordError(f"AutoTVM log {str(path)!r} can't be read: {error.strerror}") from error
-    skipped.report(count, number == 0 or ends, "AutoTVM record")
+    skipped.report(count, raw.endswith((b"\n", b"\r")), "AutoTVM record")
 
 
 def rank_line(text: str, line: int = 1) -> Ranked:
@@ -116,39 +105,44 @@ def rank_line(text: str, line: int = 1) -> Ranked:
         The line is no record; the message says why, without file and line.
     """
     raw = text.encode(errors="surrogateescape")
-    return _cut(raw, 0, len(raw), line) or ranked(parse_line(text, line))
+    if (match := _LAYOUT.fullmatch(raw)) is not None:
+        found = _cut(Run(0, line, raw, (0, len(raw)), 0, [match.groups()]))
+        if found is not None:
+            return next(found)
+    return ranked(parse_line(text, line))
 
 
-def _cut(block: bytes, at: int, behind: int, line: int) -> Ranked | None:
-    """What ranks the line between two places; None where a parser must look."""
-    if not block.startswith(_START, at):
+def _cut(run: Run) -> Iterator[Ranked] | None:
+    """What ranks the lines of a run; None where a parser must look at one of them."""
+    heads, args, entities, costs, errors = zip(*run.fields)
+    tasks = list(map(_head, heads))
+    digests = _digests(tasks, args)
+    shared = [_entities.get(entity) or _entity(entity) for entity in entities]
+    means = _means(costs)
+    if digests is None or None in shared or not all(map(math.isfinite, means)):
         return None
-    config_at = block.find(_CONFIG, at, behind)
-    entity_at = block.find(_ENTITY, config_at, behind)
-    result_at = block.find(_RESULT, entity_at, behind)
-    if config_at < 0 or entity_at < 0 or result_at < 0:
-        return None
-    tail = _TAIL.fullmatch(block, result_at + len(_RESULT), behind)
-    text = block[at + len(_START) : config_at]
-    key = _keys.get(text) or _key(text)
-    entity = block[entity_at + len(_ENTITY) : result_at]
-    shared = _entities.get(entity) or _entity(entity)
-    index = block[config_at + len(_CONFIG) : entity_at]
-    if tail is None or key is None or shared is None:
-        return None
-    if not index.isdigit() and not index[1:].isdigit():
-        return None
-    cost, error_no = tail.groups()
-    return _new(Ranked, (line, key[0], key[1], float(cost), int(error_no), shared))
+    targets = [task[0] for task in tasks if task]
+    rows = zip(itertools.count(run.line), targets, digests, means, map(int, errors), shared)
+    return map(_new, itertools.repeat(Ranked), rows)
 
 
 _new = tuple.__new__  # of a named tuple without the check of how many fields there are
 
 
+def _means(costs: Sequence[bytes]) -> list[float]:
+    try:
+        return list(map(float, costs))
+    except ValueError:  # several in a line
+        each = [list(map(float, line.split(b", "))) for line in costs]
+        return [sum(line) / len(line) for line in each]
+
+
 def _entity(text: bytes) -> str | None:
-    if len(_entities) >= _MOST_ENTITIES:
-        _entities.clear()
-    found = _entities[text] = known_entity(text.decode()) if text.isascii() else None
+    found = known_entity(text.decode())
+    if found is not None:
+        if len(_entities) >= _MOST_ENTITIES:
+            _entities.clear()
+        _entities[text] = found
     return found
 
 
@@ -164,28 +158,30 @@ def ranked(raw: RawRecord) -> Ranked:
     return Ranked(raw.line, raw.input.target, raw.input.digest, cost, raw.error_no, raw.entity)
 
 
-def _key(text: bytes) -> tuple[LogTarget, bytes] | None:
-    """Target and digest of `target", "task", [arguments]`; None where a parser must look.
+def _digests(
+    heads: Sequence[tuple[LogTarget, bytes] | None], args: Sequence[bytes]
+) -> list[bytes] | None:
+    """Digests of workloads whose arguments are JSON lists; None where a parser must look at one.
 
-    The digest is made from the text itself: reading and writing a list takes longest of all.
+    They are made from the text itself: reading and writing a list takes longest of all.
     """
-    end = text.find(b'", [')
-    head = _head(text[:end]) if end > 0 else None
-    args = text[end + 3 :]
-    if head is None or not (args.translate(_ONE_DIGIT) in _forms or _is_normal(args)):
+    text = b"\n".join(args)
+    forms = text.translate(_ONE_DIGIT).split(b"\n")
+    if not _forms.issuperset(forms):
+        for form, each in zip(forms, args):
+            if form not in _forms and not _is_normal(each):
+                return None
+    if None in heads:
         return None
-    found = head[0], digest_of_bytes(head[1] + args[1:].replace(b", ", b","))
-    if len(_keys) < _MOST_KEYS:
-        _keys[text] = found
-    return found
+    bodies = text.translate(None, b" ").split(b"\n")  # there are none but behind commas
+    return digests_of_bytes([head[1] + body[1:] for head, body in zip(heads, bodies) if head])
 
 
 @functools.lru_cache(maxsize=1 << 10)
 def _head(text: bytes) -> tuple[LogTarget, bytes] | None:
     """Target of `target", "task`, and how the normal form of a workload of the task begins."""
-    target, separator, task = text.partition(b'", "')
-    odd = not text.isascii() or any(mark in target + task for mark in b'"\\\n')
-    if odd or not separator or changes_spelling(task.decode()):
+    target, _, task = text.partition(b'", "')
+    if b"\\" in text or changes_spelling(task.decode()):
         return None
     try:
         return log_target(target.decode()), b'["' + task + b'",'

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 
@@ -60,12 +60,12 @@ def is_normal_text(text: str) -> bool:
 
 def digest_of_text(text: str) -> bytes:
     """The same for the normal form as JSON text without spaces."""
-    return digest_of_bytes(text.encode())
+    return digests_of_bytes([text.encode()])[0]
 
 
-def digest_of_bytes(text: bytes) -> bytes:
-    """The same for encoded text."""
-    return hashlib.blake2b(text, digest_size=16).digest()
+def digests_of_bytes(texts: Iterable[bytes]) -> list[bytes]:
+    """The same for encoded texts."""
+    return [hashlib.blake2b(text, digest_size=16).digest() for text in texts]
 
 
 _NOT_NORMAL = re.compile(r"true|false|\d[.eE]")  # a boolean or a float, or a string like them

@@ -13,13 +13,14 @@ from __future__ import annotations
 import functools
 import json
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from ...autotvm.log_target import LogTarget, log_target
+from ...autotvm.record import NUMBER
 from ...errors import RecordError
+from ...measure.log_file import line_layout
 from .steps import Step, parse_steps
 
 # Position is the number in the record.
@@ -29,11 +30,11 @@ _HARDWARE_PARAMS = 8
 _KEYS = {"i", "r", "v"}
 _DEEPEST = 16
 
-_NUMBER = r"-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?"
-_HEAD = re.compile(rb'\{"i": \[\["(\[[^"\\]*(?:\\["\\][^"\\]*)*\])", "([^"\\]+)"[,\]]')
-_RESULT = re.compile(
-    rf'"r": \[\[({_NUMBER}(?:, {_NUMBER})*)\], (\d+), {_NUMBER}, {_NUMBER}\], '
-    r'"v": "[^"\\]*"\}'.encode()
+# A line as Ansor's writer lays it out: key, target, costs and error number. The steps are not
+# looked at. What escapes the key and the target hold is for the reader of the fields to see.
+LAYOUT = line_layout(
+    r'\{"i": \[\["(\[(?:[^"]*\\")*[^"]*\])", "([^"]+)"[,\]].*'
+    rf'"r": \[\[({NUMBER}(?:, {NUMBER})*)\], (\d+), {NUMBER}, {NUMBER}\], "v": "[^"\\]*"\}}'
 )
 
 
@@ -174,33 +175,6 @@ def distance(wanted: WorkloadKey, recorded: WorkloadKey) -> float:
 def looks_like(row: Any) -> bool:
     """Whether a decoded line is Ansor's."""
     return isinstance(row, dict) and "i" in row and "r" in row
-
-
-def glance(text: bytes) -> tuple[str, str, float] | None:
-    """Key, target and cost of a line as Ansor's writer lays it out, without its steps.
-
-    Much faster than `read`. None if the line is laid out in another way, which says nothing of
-    whether it is a record.
-    """
-    head = _HEAD.match(text)
-    tail = text.rfind(b'"r": [[')
-    result = _RESULT.fullmatch(text, tail) if tail > 0 else None
-    if head is None or result is None:
-        return None
-    key, target = head.groups()
-    costs, error = result.groups()
-    if error != b"0":
-        cost = math.inf
-    elif b"," in costs:
-        each = list(map(float, costs.split(b", ")))
-        cost = sum(each) / len(each)
-    else:
-        cost = float(costs)
-    return _unescaped(key), target.decode(), cost
-
-
-def _unescaped(key: bytes) -> str:
-    return key.replace(b'\\"', b'"').replace(b"\\\\", b"\\").decode()
 
 
 def read(row: Any, source: str) -> AnsorRecord:

@@ -86,12 +86,24 @@ def replay(dag: ComputeDag, steps: Sequence[st.Step], same_extents: bool = True)
     )
 
 
+class _Schedule(Schedule):
+    """A schedule whose methods leave the check of their arguments' types to TVM's C++ side.
+
+    The Python checks take longer than most primitives.
+    """
+
+
+for _name, _method in vars(Schedule).items():
+    if hasattr(_method, "__wrapped__"):
+        setattr(_Schedule, _name, _method.__wrapped__)
+
+
 class _Emitter:
     def __init__(self, dag: ComputeDag, state: State) -> None:
         self.state = state
         # A schedule may write into nodes that it shares with another function, so it gets its own.
         func = renew_defs(dag.func.with_attr("global_symbol", ENTRY))
-        self.schedule = Schedule(tvm.IRModule({ENTRY: func}), error_render_level="fast")
+        self.schedule = _Schedule(tvm.IRModule({ENTRY: func}), error_render_level="fast")
         self.blocks: dict[Stage, Any] = {}
         self.of_loop: dict[model.Iterator, Any] = {}
         # Loops of blocks that rfactor made, which keep the order from before it.

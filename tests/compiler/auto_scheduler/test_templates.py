@@ -114,7 +114,7 @@ def test_template_records_survive_a_log_and_are_glanced_over(tmp_path):
     (read,) = load_records(log, strict=True)
     assert read.template == written.template and not read.has_trace
     (seen,) = LogFile(log).glances()
-    assert (seen.workload_key, seen.cost) == (task.workload_key, 1e-6)
+    assert (seen.keys, seen.costs) == ([task.workload_key], [1e-6])
     best = BestRecords()
     assert best.add_log(LogFile(log)) == 1
     assert best.find(log_target(CPU), task.workload_key, False).template == written.template

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from compiler.autotvm.ranking import rank_line, ranked
-from compiler.autotvm.record import parse_line
+from compiler.autotvm.ranking import rank_line, rank_log, ranked
+from compiler.autotvm.record import parse_line, read_lines, scan
 from compiler.errors import RecordError
+from compiler.measure import log_file
 
 numbers = st.integers(-3, 10**6)
 strings = st.sampled_from(["NCHW16c", "float32", "e", "a, b", "5E3"])
@@ -63,3 +64,53 @@ def test_a_line_that_is_broken_elsewhere_is_no_record(part, broken):
     rank_line(good)
     with pytest.raises(RecordError):
         rank_line(good.replace(part, broken))
+
+
+GOOD = line("dense_pack.x86", [["TENSOR", [1, 8], "float32"], None, "float32"])
+LINES = [
+    *[GOOD] * 4,
+    line("dense_pack.x86", [1, 2], (1e-3, 3e-3)),
+    line("dense_small_batch.cuda", [2]),
+    line("dense_pack.x86", ["é"]),
+    line("dense_pack.x86", ["{}"]),
+    line("dense_pack.x86", ["a\\"]),
+    GOOD.replace("1.25, ", "1.25,"),
+    GOOD.replace("0, 1.25", "4, 1.25"),
+    GOOD.replace("llvm -keys", "llvm -libs=é -keys"),
+    GOOD.replace("llvm -keys", "toaster -keys"),
+    GOOD.replace("0.0001", "1e999"),
+    GOOD.replace("[-1, 8]", "[-1, x]"),
+    GOOD.replace("dense_pack.x86", "dense\\u005fpack.x86"),
+    GOOD[:-40],
+    "nonsense",
+    "# tuned",
+    "",
+    "  " + GOOD,
+]
+files = st.lists(
+    st.tuples(st.sampled_from(LINES), st.sampled_from(["\n"] * 4 + ["\r\n", "\r"])), max_size=12
+)
+
+
+def outcome(records, caplog):
+    caplog.clear()
+    try:
+        return list(records), caplog.text.partition("a.log")[2]
+    except RecordError as error:
+        return str(error)
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@pytest.mark.parametrize("size", [300, 1 << 18])
+@given(pieces=files, mark=st.booleans(), ends=st.booleans(), strict=st.booleans())
+def test_a_log_ranks_as_the_parser_reads_it(
+    size, pieces, mark, ends, strict, tmp_path_factory, caplog
+):
+    text = "".join(map("".join, pieces))
+    log = tmp_path_factory.mktemp("rank") / "a.log"
+    log.write_bytes((text if ends else text[:-1]).encode("utf-8-sig" if mark else "utf-8"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(log_file, "_BLOCK", size)
+        found = outcome(rank_log(log, strict), caplog)
+    expected = map(ranked, scan(read_lines(log), "a.log", strict, parse_line))
+    assert found == outcome(expected, caplog)

@@ -14,7 +14,6 @@ from compiler.auto_scheduler.ansor.record import (
     WorkloadKey,
     decode_key,
     distance,
-    glance,
 )
 from compiler.auto_scheduler.record import load_records, parse_line, save_records
 from compiler.autotvm.log_target import log_target
@@ -47,12 +46,6 @@ def test_every_version_is_read(items):
 def test_a_record_is_written_as_it_was_read(text):
     written = json.loads(parse_line(text).to_line())
     assert written == json.loads(text)
-
-
-@pytest.mark.parametrize("text", LINES)
-def test_a_glance_sees_what_reading_does(text):
-    record = parse_line(text)
-    assert glance(text.encode()) == (record.workload_key, record.target_text, record.cost)
 
 
 @pytest.mark.parametrize(
