@@ -6,12 +6,13 @@ prologue -> anchor -> view -> add(bias) -> erf -> ... -> output
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import tvm_ffi
 from tvm import ir, s_tir, tirx
+from tvm.tirx import IndexMap
 
 from .anchor import sblocks
 
@@ -57,7 +58,7 @@ def inline_epilogue(sch: s_tir.Schedule, anchor: Any, keep: Collection[str] = ()
     Parameters
     ----------
     keep
-        Names of blocks before the anchor that stay as they are.
+        Names of blocks that stay as they are; those behind the anchor come with `repeated`.
     """
     anchor_name = str(sch.get(anchor).name_hint)
     names = list(sblocks(sch))
@@ -74,12 +75,38 @@ def inline_epilogue(sch: s_tir.Schedule, anchor: Any, keep: Collection[str] = ()
             else:
                 sch.compute_inline(block)
         elif name in inner:
-            if is_costly(sch.get(block)) and _loads(sch, block) > 1:
+            if name in keep or (is_costly(sch.get(block)) and _loads(sch, block) > 1):
                 repeated.append(block)
             else:
                 sch.compute_inline(block)
     last = sch.get_sblock(output)
     return Surroundings(kept_before, repeated, last, is_costly(sch.get(last)))
+
+
+def with_index(
+    sch: s_tir.Schedule,
+    repeated: Sequence[Any],
+    output: Any,
+    new_index: Callable[..., tuple[Any, ...]],
+) -> None:
+    """Let blocks behind an anchor run over other axes.
+
+    Parameters
+    ----------
+    repeated
+        Blocks whose results are temporary: these get the axes as well.
+    output
+        A block whose result keeps its shape.
+    new_index : (*index) -> index
+        Bijective, from the blocks' axes to those that they get.
+    """
+    index_dtype = sch.get(output).iter_vars[0].var.ty.dtype
+    rank = len(sch.get_loops(output))
+    index_map = IndexMap.from_func(new_index, ndim=rank, index_dtype=str(index_dtype))
+    for block in repeated:
+        sch.transform_layout(block, ("write", 0), index_map)
+    for block in (*repeated, output):
+        sch.transform_block_layout(block, index_map)
 
 
 def is_costly(block: tirx.SBlock) -> bool:

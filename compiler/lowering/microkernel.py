@@ -34,13 +34,17 @@ def outline_microkernels() -> tvm.transform.Pass:
         symbol = str(func.attrs["global_symbol"])
         count = 0
 
-        def replace(attr: tirx.AttrStmt) -> tirx.AttrStmt:
+        def replace(attr: tirx.AttrStmt) -> tirx.Stmt:
             nonlocal count
             if attr.attr_key != MARK:
                 return attr
             count += 1
             name = tvm.ir.StringImm(f"{symbol}_microkernel_{count}")
-            return tirx.AttrStmt(attr.node, _FUNCTION, name, attr.body)
+            call = tirx.AttrStmt(attr.node, _FUNCTION, name, attr.body)
+            # Until the next statement TVM's code generator stays at the function's place in the
+            # debug information, which LLVM refuses for the step of a loop around. (Statements
+            # that evaluate 0 are dropped.)
+            return tirx.SeqStmt([call, tirx.Evaluate(1)])
 
         return func.with_body(tvm_ffi.structural_map(func.body, (tirx.AttrStmt, replace)))
 

@@ -13,7 +13,9 @@ from . import (
     group_conv2d_template,
     matmul_int8_templates,
     matmul_templates,
+    strassen,
     winograd,
+    winograd_parts_rules,
 )
 
 __all__ = [
@@ -29,5 +31,7 @@ __all__ = [
     "group_conv2d_template",
     "matmul_int8_templates",
     "matmul_templates",
+    "strassen",
     "winograd",
+    "winograd_parts_rules",
 ]

@@ -35,10 +35,15 @@ FMA_LATENCY = 4
 # with vectors of 512 bits (Zen 5), and of 256 (Zen 3).
 LOOP_CYCLES_512, LOADS_512 = 1.0, 2.0
 LOOP_CYCLES, LOADS = 0.2, 1.7
+# Cycles lost to each pair of weight vectors of a step: channel blocks lie a multiple of 64 bytes
+# apart, where an L1 cache of 16 banks cannot read two vectors at once.
+BANK_CYCLES = 0.05
+# Cycles lost to each step of a tile that leaves fewer than two registers free.
+TIGHT_CYCLES = 0.1
 # With 16 registers, longer tiles of one vector only wait longer for their loads.
 MOST_PIXELS_OF_ONE_VECTOR = 10
-# A register tile over all pixels of an image must be so much faster than one of a row's pixels.
-CLEARLY_FASTER = 1.03
+# From this share of the speed of a row's tiles on, those of parts of an image are taken instead.
+AS_FAST = 0.98
 # Narrowest channel block: a quarter of an AVX-512 register, the whole of an SSE one.
 MIN_BLOCK = 4
 # Blocks of output channels that a core should have before no other loop is parallel.
@@ -142,6 +147,14 @@ def is_flat(config: ConfigEntity) -> bool:
     return "flat" in config and bool(config.val("flat"))
 
 
+def pixel_parts(config: ConfigEntity) -> int:
+    """Parts of an image, each of whole tiles, that are tasks of their own where tiles run on.
+
+    Older records have no such knob.
+    """
+    return int(config.val("pixel_parts")) if "pixel_parts" in config else 1
+
+
 def best_tile(extent: int, most: int) -> int:
     """Tile of at most `most` that wastes the fewest iterations over `extent`; larger is better."""
     tiles = range(1, min(extent, most) + 1)
@@ -201,7 +214,8 @@ class DirectConv2d(s_tir.dlight.ScheduleRule):
         macs = _extent(sch, sch.get_loops(anchor))
         out_rows = int(sch.get(oh).extent)
         if is_flat(config):
-            n, oc, ow, lane = _with_one_axis_of_pixels(sch, out)
+            n, oc, pixel, lane = _with_one_axis_of_pixels(sch, out)
+            part, ow = sch.split(pixel, [pixel_parts(config), None])
         is_ragged = int(sch.get(ow).extent) % tile_ow > 0
         ow_outer, ow_inner = sch.split(ow, [None, tile_ow])
         if is_ragged:
@@ -209,8 +223,8 @@ class DirectConv2d(s_tir.dlight.ScheduleRule):
         channels = int(sch.get(oc).extent)
         oc_outer, oc_inner = sch.split(oc, [None, oc_chunks])
         if is_flat(config):
-            sch.reorder(n, oc_outer, ow_outer, oc_inner, ow_inner, lane)
-            row = sch.fuse(n, oc_outer)
+            sch.reorder(n, part, oc_outer, ow_outer, oc_inner, ow_inner, lane)
+            row = sch.fuse(n, part, oc_outer)
             if channels % oc_chunks:
                 sch.annotate(row, "pragma_loop_partition_hint", 1)
         elif outer:
@@ -240,7 +254,10 @@ class DirectConv2d(s_tir.dlight.ScheduleRule):
         sch.unroll(ow_inner)
         sch.unroll(oc_inner)
         weights = sch.get(anchor).reads[1].source
-        if outer and _bytes(weights) > Machine.from_target(target).l2_bytes // 2:
+        streams = outer and _bytes(weights) > Machine.from_target(target).l2_bytes // 2
+        if is_flat(config):
+            streams = channels > oc_chunks
+        if streams:
             rows = [(ow_outer, int(sch.get(ow_outer).extent))]
             if not is_flat(config):
                 rows.insert(0, (row, out_rows))
@@ -322,28 +339,51 @@ def direct_fallback(w: Conv2dWorkload, target: Target) -> ConfigEntity:
     weight_bytes = 4 * w.out_channels * (w.in_channels // w.groups) * w.kernel[0] * w.kernel[1]
     outer = weight_bytes > machine.l2_bytes // 2 or w.groups > 1
     tile_ow, oc_chunks = register_tile(w.out_width, chunks, machine)
-    flat = False
-    if (
-        w.is_pointwise
-        and w.groups == 1
-        and outer
-        and machine.vector_registers <= 16  # of 32, a tile is as wide as most rows that are short
-        and chunks >= TASKS_PER_CORE * machine.num_cores
-    ):
-        pixels = w.out_height * w.out_width
-        tile = register_tile(pixels, chunks, machine, may_be_ragged=w.batch == 1)
-        by_row = macs_per_cycle(w.out_width, tile_ow, oc_chunks, machine)
-        flat = macs_per_cycle(pixels, *tile, machine) > CLEARLY_FASTER * by_row
-        tile_ow, oc_chunks = tile if flat else (tile_ow, oc_chunks)
+    parts = 1
+    flat = flat_tile(w, chunks, machine)
+    if flat is not None:
+        outer = True
+        parts, tile_ow, oc_chunks = flat
     return ConfigEntity(
         {
             "oc_block": option(oc_block),
             "tile_ow": option(tile_ow),
             "oc_chunks": option(oc_chunks),
             "channels_outer": option(outer),
-            "flat": option(flat),
+            "flat": option(flat is not None),
+            "pixel_parts": option(parts),
         }
     )
+
+
+def flat_tile(w: Conv2dWorkload, chunks: int, machine: Machine) -> tuple[int, int, int] | None:
+    """Parts of an image, pixels and vectors of register tiles that run on from row to row.
+
+    A panel of weights then stays in L1 while all pixels pass, and the next one is prefetched; the
+    inputs are read once for each panel, from L2 or L3.
+
+    Returns
+    -------
+    None where that would be no gain: beside pointwise convolutions, those with 32 registers, where
+    a tile is as wide as most rows that are short, and images that do not stay in half of L3.
+    """
+    pixels = w.out_height * w.out_width
+    image_bytes = 4 * w.in_channels * pixels
+    if not w.is_pointwise or w.groups > 1 or machine.vector_registers > 16:
+        return None
+    if image_bytes > machine.l3_bytes // 2:
+        return None
+    is_parallel = w.batch * pixels * w.in_channels * w.out_channels >= PARALLEL_MACS
+    cores = machine.num_cores if is_parallel else 1
+    if cores == 1 or chunks >= TASKS_PER_CORE * cores:
+        return 1, *register_tile(pixels, chunks, machine, may_be_ragged=w.batch == 1)
+    by_row = macs_per_cycle(w.out_width, *register_tile(w.out_width, chunks, machine), machine)
+    for parts in (count for count in range(2, pixels + 1) if pixels % count == 0):
+        tile, vectors = register_tile(pixels // parts, chunks, machine, only_whole=True)
+        if parts * chunks // vectors >= TASKS_PER_CORE * cores:
+            speed = macs_per_cycle(tile, tile, vectors, machine) / by_row
+            return (parts, tile, vectors) if speed >= AS_FAST else None
+    return None
 
 
 def register_tile(
@@ -352,6 +392,7 @@ def register_tile(
     machine: Machine,
     most_vectors: int = 5,
     may_be_ragged: bool = False,
+    only_whole: bool = False,
 ) -> tuple[int, int]:
     """Pixels and vectors of the tile with the most multiply-adds per cycle.
 
@@ -363,23 +404,26 @@ def register_tile(
         Channel blocks, of one vector each.
     may_be_ragged : bool
         Whether the last tile may have fewer vectors.
+    only_whole : bool
+        Whether the last tile may not have fewer pixels.
     """
     # Of 32 registers, a tile of one vector keeps both units busy; of 16, it waits for its loads.
     most = most_vectors if machine.vector_registers <= 16 else 4
 
-    def rate(tile: tuple[int, int]) -> float:
-        vectors = tile[1]
-        computed = -(-chunks // vectors) * vectors
-        return macs_per_cycle(pixels, *tile, machine) * chunks / computed
+    def cycles(tile: tuple[int, int]) -> float:
+        whole, rest = divmod(chunks, tile[1])
+        total = whole * tile[1] / macs_per_cycle(pixels, *tile, machine)
+        return total + (rest / macs_per_cycle(pixels, tile[0], rest, machine) if rest else 0)
 
-    return max(
+    return min(
         (
             (tile, count)
             for count in range(1, min(most, chunks) + 1)
             if may_be_ragged or chunks % count == 0
             for tile in range(min(tile_pixels(machine, count), pixels), 0, -1)
+            if not only_whole or pixels % tile == 0
         ),
-        key=rate,
+        key=cycles,
     )
 
 
@@ -412,7 +456,9 @@ def _step_cycles(pixels: int, vectors: int, machine: Machine) -> float:
     A core issues two multiply-adds a cycle and has the result of one four cycles later; a step
     loads `pixels` inputs and `vectors` vectors of weights.
     """
-    loads, loop = LOADS, LOOP_CYCLES
+    loads, loop = LOADS, LOOP_CYCLES + BANK_CYCLES * vectors * (vectors - 1) / 2
+    if pixels * vectors + min(pixels, vectors) + 1 > machine.vector_registers - 2:
+        loop += TIGHT_CYCLES
     if machine.vector_bits == 512:
         loads, loop = LOADS_512, LOOP_CYCLES_512
     return max(pixels * vectors / 2, (pixels + vectors) / loads, FMA_LATENCY) + loop

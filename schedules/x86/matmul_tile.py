@@ -14,11 +14,10 @@ from typing import Any
 
 from tvm import DataType, s_tir, te, tirx
 from tvm.target import Target
-from tvm.tirx import IndexMap
 
 from ..anchor import anchor_config, find_anchor
 from ..config import ConfigEntity, Knob, option
-from ..epilogue import Surroundings, inline_epilogue
+from ..epilogue import Surroundings, inline_epilogue, with_index
 from ..matmul import Operand
 from ..strategy import anchor_attrs
 from . import microkernel
@@ -438,17 +437,8 @@ def flatten_rows(sch: Any, parts: Surroundings) -> None:
     A tile of rows may span several leading indices; as a region of a buffer with the leading
     dimensions it would be taken for all rows of those.
     """
-
-    def flat(*index: Any) -> tuple[Any, Any]:
-        return ravel(index[:-1], lead), index[-1]
-
     lead = [int(sch.get(loop).extent) for loop in sch.get_loops(parts.output)[:-1]]
-    index_dtype = sch.get(parts.output).iter_vars[0].var.ty.dtype
-    index_map = IndexMap.from_func(flat, ndim=len(lead) + 1, index_dtype=str(index_dtype))
-    for block in parts.repeated:
-        sch.transform_layout(block, ("write", 0), index_map)
-    for block in (*parts.repeated, parts.output):
-        sch.transform_block_layout(block, index_map)
+    with_index(sch, parts.repeated, parts.output, lambda *i: (ravel(i[:-1], lead), i[-1]))
 
 
 def _accumulate(

@@ -15,7 +15,7 @@ from ..config import ConfigEntity, SplitEntity
 from ..conv2d import Conv2dWorkload
 from ..matmul import BatchMatmulWorkload, DenseWorkload
 from ..space import ConfigSpace, Define, divisors, register_space
-from . import batch_matmul, conv2d, dense, depthwise, winograd
+from . import batch_matmul, conv2d, dense, depthwise, strassen, winograd, winograd_parts_rules
 from .machine import Machine
 
 # Longest register tile along a row that AutoTVM's templates tried.
@@ -117,6 +117,7 @@ def _conv2d_direct(cfg: ConfigSpace, w: Conv2dWorkload, target: Target) -> None:
     cfg.define_knob("channels_outer", _choices(base.val("channels_outer"), [False, True]))
     can_be_flat = w.is_pointwise and w.groups == 1
     cfg.define_knob("flat", _choices(base.val("flat"), [False, True] if can_be_flat else []))
+    cfg.define_knob("pixel_parts", _choices(base.val("pixel_parts"), [1]))
 
     def fits(config: ConfigEntity) -> bool:
         channels = -(-w.out_channels // config.val("oc_block"))
@@ -124,8 +125,11 @@ def _conv2d_direct(cfg: ConfigSpace, w: Conv2dWorkload, target: Target) -> None:
             channels = chunks
         flat = conv2d.is_flat(config)
         registers = config.val("tile_ow") * config.val("oc_chunks")
+        parts = config.val("pixel_parts")
+        ragged = flat and w.batch == 1 and parts == 1
         return (
-            (channels % config.val("oc_chunks") == 0 or (flat and w.batch == 1))
+            (channels % config.val("oc_chunks") == 0 or ragged)
+            and (parts == 1 or (flat and pixels % (parts * config.val("tile_ow")) == 0))
             and registers <= 2 * _registers(machine)
             and (config.val("channels_outer") if flat else config.val("tile_ow") <= w.out_width)
         )
@@ -203,6 +207,33 @@ def _winograd(cfg: ConfigSpace, w: Conv2dWorkload, target: Target) -> None:
     cfg.multi_filter(fits)
 
 
+def _winograd_parts(cfg: ConfigSpace, w: Conv2dWorkload, target: Target) -> None:
+    machine = Machine.from_target(target)
+    base = winograd_parts_rules.fallback(w, target)
+    block = base.val("oc_block")
+    chunks = w.out_channels // block
+    sizes = [2, 4] if w.strides == (1, 1) else winograd_parts_rules.candidates(w)
+    cfg.define_knob("m", _choices(base.val("m"), sizes))
+    cfg.define_knob("stride", [w.strides[0]])
+    cfg.define_knob("oc_block", [block])
+    cfg.define_knob(
+        "oc_tile",
+        _choices(base.val("oc_tile"), [n * block for n in (1, 2, 4) if chunks % n == 0]),
+    )
+    cfg.define_knob("tile_columns", _around(base.val("tile_columns"), 14))
+    cfg.define_knob("oc_group", _choices(base.val("oc_group"), divisors(chunks)))
+    # Rows of a plain input are tasks of their own, the last one like the others.
+    plain = winograd_parts_rules.is_plain(w, machine)
+    cfg.define_knob("trim", [False] if plain else _choices(base.val("trim"), [False, True]))
+
+    def fits(config: ConfigEntity) -> bool:
+        vectors = config.val("oc_tile") // block
+        registers = config.val("tile_columns") * vectors
+        return config.val("oc_group") % vectors == 0 and registers <= 2 * _registers(machine)
+
+    cfg.multi_filter(fits)
+
+
 def _tiled_product(
     m: int, n: int, k: int, cfg: ConfigSpace, base: ConfigEntity, lanes: int
 ) -> None:
@@ -244,6 +275,35 @@ def _batch_matmul_tiled(cfg: ConfigSpace, w: BatchMatmulWorkload, target: Target
     _tiled_product(w.m, w.n, w.k, cfg, batch_matmul.fallback(w, target), lanes)
 
 
+def _strassen(cfg: ConfigSpace, w: Any, target: Target) -> None:
+    machine = Machine.from_target(target)
+    extents = strassen.extents_of(w)
+    base = strassen.plan(extents, machine)
+    lanes = base.val("lanes")
+    rows, columns, depth = -(-extents[0] // 2), extents[1] // 2, extents[2] // 2
+    cfg.define_knob("lanes", [lanes])
+    if isinstance(w, Conv2dWorkload):
+        cfg.define_knob("oc_block", [lanes])
+    cfg.define_knob("tile_m", _around(base.val("tile_m"), min(rows, 28)))
+    vectors = [d for d in divisors(columns // lanes) if d <= 4]
+    cfg.define_knob("tile_n", _choices(base.val("tile_n"), [d * lanes for d in vectors]))
+    cfg.define_knob(
+        "block_k", _choices(base.val("block_k"), [d for d in divisors(depth) if d >= 64])
+    )
+    cfg.define_knob("group", _choices(base.val("group"), divisors(columns // lanes)))
+    cfg.define_knob("task_rows", _choices(base.val("task_rows"), divisors(rows)))
+
+    def fits(config: ConfigEntity) -> bool:
+        tile_m, tile_n = config.val("tile_m"), config.val("tile_n")
+        return (
+            tile_m * tile_n // lanes <= 2 * _registers(machine)
+            and tile_m <= config.val("task_rows")
+            and columns % (tile_n * config.val("group")) == 0
+        )
+
+    cfg.multi_filter(fits)
+
+
 _SPACES: dict[str, Define] = {
     "conv2d_NCHWc.x86": _conv2d_nchwc,
     "conv2d_NCHWc_int8.x86": _conv2d_nchwc_int8,
@@ -257,6 +317,9 @@ _SPACES: dict[str, Define] = {
     conv2d.DIRECT: _conv2d_direct,
     depthwise.DIRECT: _depthwise_direct,
     winograd.NAME: _winograd,
+    winograd_parts_rules.NAME: _winograd_parts,
+    strassen.DENSE: _strassen,
+    strassen.CONV2D: _strassen,
     dense.PACKED: _dense_tiled,
     dense.TILED: _dense_tiled,
     batch_matmul.TILED: _batch_matmul_tiled,

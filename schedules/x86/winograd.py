@@ -75,6 +75,9 @@ _G: dict[int, list[list[float]]] = {
     ],
 }
 _ITEM_BYTES = 4  # float32 alone
+# Elements from one position of V or M to the next are a multiple of `APART` and one cache line: a
+# transform has all positions of a tile in hand, which a power of two would put into one cache set.
+APART, LINE = 64, 16
 STAGES = ("data_pad", "winograd_rows", "winograd_V", "winograd_M", "winograd_columns", "winograd_O")
 
 
@@ -187,6 +190,9 @@ class Winograd(s_tir.dlight.ScheduleRule):
         stages = [sblocks(sch)[name] for name in STAGES]
         pad, half, v, product, columns_done, tiles = stages
 
+        if is_flat(config):
+            for block in (v, product):
+                keep_positions_apart(sch, block)
         group = self._output(sch, out, config)
         sch.compute_at(tiles, sch.get_loops(out)[-4], preserve_unit_loops=True)
         self._unroll_tile(sch, tiles)
@@ -287,6 +293,11 @@ class Winograd(s_tir.dlight.ScheduleRule):
         stride = config.val("oc_tile") * _ITEM_BYTES
         stream_panels(sch, rows, steps, extent * stride, stride)
         sch.decompose_reduction(product, steps[0])
+
+
+def keep_positions_apart(sch: Any, block: Any) -> None:
+    """Let the positions of a tile, dimensions 1 and 2 of V or M, lie in different cache sets."""
+    sch.storage_align(block, 0, 2, APART, LINE)
 
 
 # --- fallback ----------------------------------------------------------------------------
@@ -430,17 +441,17 @@ def winograd_cost(w: Conv2dWorkload, m: int, machine: Machine) -> float:
     channels = w.in_channels * w.out_channels
     products = 2 * tiles * alpha_squared * channels
     transforms = TRANSFORM_FLOPS * tiles * alpha_squared * (w.in_channels + w.out_channels)
-    return products + transforms + _weights_cost(4 * alpha_squared * channels, machine)
+    return products + transforms + weights_cost(4 * alpha_squared * channels, machine)
 
 
 def direct_cost(w: Conv2dWorkload, machine: Machine) -> float:
     """The same estimate for the direct convolution."""
-    channels = w.in_channels * w.out_channels * 9
+    channels = w.in_channels * w.out_channels * w.kernel[0] * w.kernel[1]
     macs = w.batch * w.out_height * w.out_width * channels
-    return 2 * macs + _weights_cost(4 * channels, machine)
+    return 2 * macs + weights_cost(4 * channels, machine)
 
 
-def _weights_cost(size: int, machine: Machine) -> float:
+def weights_cost(size: int, machine: Machine) -> float:
     """What reading so many bytes of weights from memory costs, in operations."""
     return size * FLOPS_PER_BYTE * machine.vector_bits / 512
 

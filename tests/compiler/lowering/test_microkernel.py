@@ -17,6 +17,7 @@ from compiler.lowering import tir_pipeline
 from schedules import rules, strategy
 from schedules.matmul import DenseWorkload
 from schedules.x86 import dense, fast_math
+from schedules.x86.microkernel import MARK
 
 AVX2 = Target({"kind": "llvm", "mcpu": "x86-64-v3", "mtriple": "x86_64-linux-gnu"})
 AVX512 = Target({"kind": "llvm", "mcpu": "x86-64-v4", "mtriple": "x86_64-linux-gnu"})
@@ -120,3 +121,17 @@ def test_a_layer_with_microkernels_is_right(k: int, tmp_path: Path) -> None:
     result = tvm.runtime.tensor(np.full((M, N), np.nan, "float32"))
     library["layer"](*map(tvm.runtime.tensor, arrays), result)
     assert np.abs(result.numpy() - expected).max() < 1e-5 * np.abs(expected).max()
+
+
+def test_a_function_may_be_the_last_statement_of_a_loop() -> None:
+    x, weight = (te.placeholder((64, 64), name=name) for name in ("x", "weight"))
+    k = te.reduce_axis((0, 64), "k")
+    out = te.compute((64, 64), lambda i, j: te.sum(x[i, k] * weight[k, j], axis=[k]), name="out")
+    sch = tvm.s_tir.Schedule(te.create_prim_func([x, weight, out]))
+    column = sch.get_loops("out")[1]
+    sch.vectorize(sch.split(column, [None, 8])[1])
+    sch.annotate(sch.get_loops("out")[1], MARK, 1)
+    func = sch.mod["main"].with_attrs({"global_symbol": "layer", "target": AVX2})
+    assert any(
+        "microkernel" in name for name in functions(str(compiled(func, AVX2).inspect_source("s")))
+    )

@@ -11,7 +11,6 @@ from tvm import te, tirx
 from schedules import rules, strategy
 from schedules.config import ConfigEntity
 from schedules.matmul import DenseWorkload
-from schedules.x86 import dense
 
 HOST = tvm.target.Target(
     {"kind": "llvm", "mcpu": tvm.target.codegen.llvm_get_system_cpu(), "num-cores": 2}
@@ -50,7 +49,8 @@ def relative_error(
         matrix = rng.standard_normal((w.k, w.n))
         expected, shape = x @ matrix, (*w.lead, w.n)
         if w.weight is None:
-            second = dense.pack_weight(np, matrix, config)
+            assert impl.pack is not None
+            second = impl.pack(np, matrix, config)
         else:
             second = matrix.transpose(np.argsort(w.weight.axes))
     else:

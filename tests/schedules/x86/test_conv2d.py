@@ -235,14 +235,48 @@ def test_flat_register_tiles_run_on_from_row_to_row(target, stride, ic_block, ba
     check(w, conv2d.DIRECT, target, ic_block=ic_block, config=config)
 
 
-def test_sixteen_registers_run_pointwise_tiles_on_over_short_rows():
+@pytest.mark.parametrize("target", TARGETS[1:], ids=lambda t: str(t.attrs["mcpu"]))
+@pytest.mark.parametrize(("stride", "batch"), [(1, 1), (2, 1), (1, 3)])
+def test_parts_of_an_image_are_tasks_of_their_own(target, stride, batch):
+    lanes = Machine.from_target(target).lanes("float32")
+    w = Conv2dWorkload(batch, 16, 12, 8, 4 * lanes, (1, 1), (stride,) * 2, (0, 0, 0, 0), (1, 1))
+    config = conv2d.ConfigEntity(
+        {
+            "oc_block": conv2d.option(lanes),
+            "tile_ow": conv2d.option(4),
+            "oc_chunks": conv2d.option(2),
+            "channels_outer": conv2d.option(True),
+            "flat": conv2d.option(True),
+            "pixel_parts": conv2d.option(3),
+        }
+    )
+    check(w, conv2d.DIRECT, target, config=config)
+
+
+def test_sixteen_registers_run_pointwise_tiles_on_from_row_to_row():
     w = Conv2dWorkload(1, 512, 7, 7, 2048, (1, 1), (1, 1), (0, 0, 0, 0), (1, 1))
-    config = conv2d.direct_fallback(w, TARGETS[1])
-    assert conv2d.is_flat(config)
-    tile, vectors = config.val("tile_ow"), config.val("oc_chunks")
-    assert tile * vectors + min(tile, vectors) + 1 <= 16
-    long_rows = replace(w, in_channels=64, out_channels=256, height=56, width=56)
-    assert not conv2d.is_flat(conv2d.direct_fallback(long_rows, TARGETS[1]))
+    for pointwise in (w, replace(w, in_channels=64, out_channels=256, height=56, width=56)):
+        config = conv2d.direct_fallback(pointwise, TARGETS[1])
+        assert conv2d.is_flat(config)
+        tile, vectors = config.val("tile_ow"), config.val("oc_chunks")
+        assert tile * vectors + min(tile, vectors) + 1 <= 16
+    for other in (
+        replace(w, height=2048, width=2048),  # its inputs would be read from memory for each panel
+        replace(w, kernel=(3, 3), padding=(1, 1, 1, 1)),
+    ):
+        assert not conv2d.is_flat(conv2d.direct_fallback(other, TARGETS[1]))
+    many_registers = tvm.target.Target({"kind": "llvm", "mcpu": "skylake-avx512"})
+    assert not conv2d.is_flat(conv2d.direct_fallback(w, many_registers))
+
+
+def test_images_of_few_channels_are_cut_into_parts_for_many_cores():
+    w = Conv2dWorkload(1, 24, 56, 56, 144, (1, 1), (1, 1), (0, 0, 0, 0), (1, 1))
+    one = replace(Machine.from_target(TARGETS[1]), num_cores=1)
+    assert conv2d.flat_tile(w, 18, one)[0] == 1
+    parts, tile, vectors = conv2d.flat_tile(w, 18, replace(one, num_cores=8))
+    assert parts * 18 // vectors >= 8 * conv2d.TASKS_PER_CORE
+    assert 56 * 56 % (parts * tile) == 0
+    assert 18 % vectors == 0
 
 
 def test_winograd_is_not_taken_where_it_does_not_apply():

@@ -1,0 +1,437 @@
+"""Winograd convolution with fewer products at the point at infinity, on x86 with 16 registers.
+
+Lavin and Gray (2015) as in `winograd`, F(m x m, r x r) with alpha = m + r - 1 points. Products at
+infinity are the leading coefficients, and two things need fewer of them than of others, so that
+they are parts of their own: M00 at finite points of rows and columns, M10 at infinity of rows, ...
+
+1. Stride 2. Rows and columns of even and of odd numbers are two phases, each of which meets every
+   other tap with stride 1: r = (kernel + 1) / 2 taps of even numbers, but r - 1 of odd ones, whose
+   leading coefficient is zero. A tile of span = 2 alpha - 1 inputs has as many values in V.
+2. Ragged images. The product at infinity counts for the last of m outputs alone; where the image
+   ends before it, the last row or column of tiles has none.
+
+    U = phases of the filter, transformed      weights, at build time
+    V = T d T'                                 patches of the padded input
+    M[a, b] = sum over phases and channels of U * V[2 a + phase, 2 b + phase]
+    out = A' M A
+
+A plain input (three channels) has too few channels for vectors. There the lanes are tiles of a row;
+columns with the same place in a tile are put side by side when rows are padded.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from tvm import s_tir, te, tirx
+from tvm.target import Target
+
+from ..anchor import anchor_config, find_anchor, inline_around, sblocks
+from ..config import ConfigEntity
+from ..conv2d import Conv2dWorkload
+from ..rules import register_anchor_rule
+from ..strategy import anchor_attrs
+from ..winograd import Matrix, combine, select, transform_matrices
+from .conv2d import macs_per_cycle, tile_pixels, with_narrow_indices
+from .machine import Machine
+from .prefetch import stream_panels
+from .winograd import keep_positions_apart
+
+NAME = "conv2d_winograd_parts.x86"
+
+# Reductions that are so short have no loops.
+FEW_STEPS = 16
+ITEM_BYTES = 4  # float32 alone
+# Whether the point at infinity: of the row, of the column. Each is a product of its own, as the
+# number of its phases differs.
+PARTS = ((False, False), (False, True), (True, False), (True, True))
+PRODUCTS = tuple(f"winograd_M{int(row)}{int(column)}" for row, column in PARTS)
+STAGES = ("data_pad", "winograd_rows", "winograd_V", *PRODUCTS, "winograd_columns", "winograd_O")
+
+
+# --- compute -----------------------------------------------------------------------------
+
+
+def taps(kernel: int, stride: int) -> int:
+    """Of the first phase; with stride 2, the second one has one less."""
+    return -(-kernel // stride)
+
+
+def phases(at_infinity: bool, stride: int) -> int:
+    """Phases that have products at the point at infinity, or at any other."""
+    return 1 if at_infinity else stride
+
+
+def input_transform(m: int, r: int, stride: int) -> Matrix:
+    """T (span, span): row stride * p + phase is what point p takes from the inputs of a phase."""
+    _, b, _ = transform_matrices(m, r)
+    span = stride * len(b) - stride + 1
+    rows = [[0.0] * span for _ in range(span)]
+    for p, row in enumerate(b):
+        for phase in range(phases(p == len(b) - 1, stride)):
+            for j, factor in enumerate(row):
+                if factor:
+                    rows[stride * p + phase][stride * j + phase] = factor
+    return rows
+
+
+def grid(w: Conv2dWorkload, m: int) -> tuple[int, int]:
+    """Rows and columns of tiles."""
+    return -(-w.out_height // m), -(-w.out_width // m)
+
+
+def part_grid(w: Conv2dWorkload, m: int, part: tuple[bool, bool], trim: bool) -> tuple[int, int]:
+    """Rows and columns of tiles of a part: without the last that the image cuts, if `trim`."""
+    rows, columns = grid(w, m)
+    return (
+        rows - (trim and part[0] and rows > 1 and w.out_height % m > 0),
+        columns - (trim and part[1] and columns > 1 and w.out_width % m > 0),
+    )
+
+
+def pack_weight(_: Any, weight: np.ndarray, config: ConfigEntity, ic_block: int) -> np.ndarray:
+    """OIHW -> (rows, oc_tile): for each part, (points, O/oc_tile, phases, I); constants only."""
+    m, oc_tile, s = config.val("m"), config.val("oc_tile"), config.val("stride")
+    o, i, kernel, _ = weight.shape
+    r = taps(kernel, s)
+    _, _, g = transform_matrices(m, r)
+    filters = np.zeros((o, i, s * r, s * r))
+    filters[:, :, :kernel, :kernel] = weight
+    split = filters.reshape(o // oc_tile, oc_tile, i, r, s, r, s)  # y, phase of y, x, phase of x
+    u = np.einsum("ay,bx,otiypxq->abopqit", g, g, split, optimize=True)
+    ends = {False: slice(0, -1), True: slice(-1, None)}
+    parts = [
+        u[ends[row], ends[column], :, : phases(row, s), : phases(column, s)].reshape(-1, oc_tile)
+        for row, column in PARTS
+    ]
+    return np.concatenate(parts).astype(weight.dtype)
+
+
+def compute(w: Conv2dWorkload, config: ConfigEntity, data: Any, weight: Any) -> Any:
+    """data (N, IC/b, H, W, b) or (N, IC, H, W), weight as packed -> (N, OC/b, OH, OW, b)."""
+    m, block, oc_tile = config.val("m"), config.val("oc_block"), config.val("oc_tile")
+    stride = w.strides[0]
+    r = taps(w.kernel[0], stride)
+    a_matrix, _, _ = transform_matrices(m, r)
+    t_matrix = input_transform(m, r, stride)
+    alpha = m + r - 1
+    rows, columns = grid(w, m)
+    transformed = _transform_plain if len(data.shape) == 4 else _transform_blocked
+    read_v = transformed(w, data, t_matrix, m, block, rows, columns)
+    oc_tiles, oc_chunks = w.out_channels // oc_tile, w.out_channels // block
+
+    product, tiles_of, first_row = {}, {}, 0
+    for part, name in zip(PARTS, PRODUCTS, strict=True):
+        tiles_of[part] = part_grid(w, m, part, config.val("trim"))
+        product[part] = _product(
+            w, part, alpha, tiles_of[part], read_v, weight, first_row, name, config
+        )
+        points = [1 if at_infinity else alpha - 1 for at_infinity in part]
+        first_row += points[0] * points[1] * oc_tiles * _steps(w, part)
+
+    def element(part: tuple[bool, bool], n: Any, a: Any, b: Any, r: Any, t: Any, o: Any) -> Any:
+        # What is read in place of a tile that has no product counts for outputs beyond the image.
+        last_row, last_column = (extent - 1 for extent in tiles_of[part])
+        r = tirx.min(r, last_row) if last_row < rows - 1 else r
+        t = tirx.min(t, last_column) if last_column < columns - 1 else t
+        return product[part][n, a, b, r, t, o]
+
+    def read(n: Any, a: int, b: Any, *place: Any) -> Any:
+        row = a == alpha - 1
+        first = 0 if row else a
+        before = element((row, False), n, first, tirx.min(b, alpha - 2), *place)
+        return tirx.Select(b == alpha - 1, element((row, True), n, first, 0, *place), before)
+
+    columns_done = te.compute(
+        (w.batch, rows, columns, oc_chunks, m, alpha, block),
+        lambda n, r, t, c, y, b, i: select(
+            y, [combine(row, lambda a: read(n, a, b, r, t, c * block + i)) for row in a_matrix]
+        ),
+        name="winograd_columns",
+    )
+    tiles = te.compute(
+        (w.batch, rows, columns, oc_chunks, m, m, block),
+        lambda n, r, t, c, y, x, i: select(
+            x, [combine(row, lambda b: columns_done[n, r, t, c, y, b, i]) for row in a_matrix]
+        ),
+        name="winograd_O",
+    )
+    return te.compute(
+        (w.batch, oc_chunks, w.out_height, w.out_width, block),
+        lambda n, c, h, x, i: tiles[n, h // m, x // m, c, h % m, x % m, i],
+        name="winograd_out",
+    )
+
+
+def _transform_blocked(
+    w: Conv2dWorkload, data: Any, matrix: Matrix, m: int, block: int, rows: int, columns: int
+) -> Any:
+    """V of a blocked input; a function that reads element (n, y, x, row, tile, channel)."""
+    n, chunks, span, step = w.batch, w.in_channels // block, len(matrix), w.strides[0] * m
+    beyond = span - step
+    padded = te.compute(
+        (n, chunks, rows * step + beyond, columns * step + beyond, block),
+        lambda n, c, y, x, i: _or_zero(w, y, x, lambda y, x: data[n, c, y, x, i]),
+        name="data_pad",
+    )
+    half = te.compute(
+        (n, rows, columns, chunks, span, span, block),
+        lambda n, r, t, c, a, x, i: select(
+            a,
+            [combine(row, lambda y: padded[n, c, r * step + y, t * step + x, i]) for row in matrix],
+        ),
+        name="winograd_rows",
+    )
+    v = te.compute(
+        (n, span, span, rows, columns, chunks, block),
+        lambda n, a, b, r, t, c, i: select(
+            b, [combine(row, lambda x: half[n, r, t, c, a, x, i]) for row in matrix]
+        ),
+        name="winograd_V",
+    )
+    return lambda n, y, x, r, t, k: v[n, y, x, r, t, k // block, k % block]
+
+
+def _transform_plain(
+    w: Conv2dWorkload, data: Any, matrix: Matrix, m: int, lanes: int, rows: int, columns: int
+) -> Any:
+    """V of a plain input, with tiles of a row in the lanes; read like that of a blocked one."""
+    n, channels, span, step = w.batch, w.in_channels, len(matrix), w.strides[0] * m
+    vectors = -(-columns // lanes)
+    beyond = -(-span // step) - 1
+    padded = te.compute(
+        (n, channels, rows * step + span - step, step, vectors * lanes + beyond),
+        lambda n, c, y, place, t: _or_zero(w, y, t * step + place, lambda y, x: data[n, c, y, x]),
+        name="data_pad",
+    )
+
+    def place(n: Any, c: Any, y: Any, t: Any, x: Any) -> Any:
+        return padded[n, c, y, x % step, t + x // step]
+
+    half = te.compute(
+        (n, rows, channels, vectors, span, span, lanes),
+        lambda n, r, c, t, a, x, i: select(
+            a,
+            [combine(row, lambda y: place(n, c, r * step + y, t * lanes + i, x)) for row in matrix],
+        ),
+        name="winograd_rows",
+    )
+    v = te.compute(
+        (n, span, span, rows, channels, vectors, lanes),
+        lambda n, a, b, r, c, t, i: select(
+            b, [combine(row, lambda x: half[n, r, c, t, a, x, i]) for row in matrix]
+        ),
+        name="winograd_V",
+    )
+    return lambda n, y, x, r, t, k: v[n, y, x, r, k, t // lanes, t % lanes]
+
+
+def _or_zero(w: Conv2dWorkload, y: Any, x: Any, read: Any) -> Any:
+    """An element of the padded input."""
+    top, left, _, _ = w.padding
+    inside = tirx.all(y >= top, y < w.height + top, x >= left, x < w.width + left)
+    return tirx.if_then_else(inside, read(y - top, x - left), tirx.const(0, w.dtype))
+
+
+def _steps(w: Conv2dWorkload, part: tuple[bool, bool]) -> int:
+    """Steps of the reduction of a part."""
+    stride = w.strides[0]
+    return phases(part[0], stride) * phases(part[1], stride) * w.in_channels
+
+
+def _product(
+    w: Conv2dWorkload,
+    part: tuple[bool, bool],
+    alpha: int,
+    tiles: tuple[int, int],
+    read_v: Any,
+    weight: Any,
+    first_row: int,
+    name: str,
+    config: ConfigEntity,
+) -> Any:
+    """M of one part: (n, points, points, rows, columns, out channels)."""
+    row, column = part
+    stride = w.strides[0]
+    oc_tile = config.val("oc_tile")
+    oc_tiles = w.out_channels // oc_tile
+    points = [1 if at_infinity else alpha - 1 for at_infinity in part]
+    py = te.reduce_axis((0, phases(row, stride)), "py")
+    px = te.reduce_axis((0, phases(column, stride)), "px")
+    k = te.reduce_axis((0, w.in_channels), "k")
+
+    def place(point: Any, at_infinity: bool, phase: Any) -> Any:
+        return stride * (alpha - 1) if at_infinity else stride * point + phase
+
+    def weight_row(a: Any, b: Any, o: Any) -> Any:
+        panel = (a * points[1] + b) * oc_tiles + o // oc_tile
+        step = (py * phases(column, stride) + px) * w.in_channels + k
+        return first_row + panel * _steps(w, part) + step
+
+    return te.compute(
+        (w.batch, *points, *tiles, w.out_channels),
+        lambda n, a, b, r, t, o: te.sum(
+            read_v(n, place(a, row, py), place(b, column, px), r, t, k)
+            * weight[weight_row(a, b, o), o % oc_tile],
+            axis=[py, px, k],
+        ),
+        name=name,
+        attrs=anchor_attrs(NAME, config) if part == PARTS[0] else {},
+    )
+
+
+# --- schedule ----------------------------------------------------------------------------
+
+
+class WinogradParts(s_tir.dlight.ScheduleRule):
+    """Takes a fused function whose anchor is a Winograd convolution in parts.
+
+    plain input:                           blocked input:
+
+        parallel: pad                          parallel: pad
+        parallel n, row                        parallel n, ic_chunk, row: V of each tile
+          V of the row                         parallel n, oc_group
+          oc_group                               M of the group's channels
+            M of the group's channels            O and epilogue, tile by tile
+            O and epilogue, tile by tile
+    """
+
+    def apply(self, func: tirx.PrimFunc, target: Target, _: bool) -> s_tir.Schedule | None:
+        sch = s_tir.Schedule(with_narrow_indices(func))
+        anchor = find_anchor(sch)
+        if anchor is None:
+            return None
+        config = anchor_config(sch, anchor)
+        machine = Machine.from_target(target)
+        out = inline_around(sch, anchor, keep=STAGES)
+        pad, half, v, *products, columns_done, tiles = (sblocks(sch)[name] for name in STAGES)
+        is_plain = len(sch.get(pad).reads[0].source.shape) == 4
+
+        for block in (v, *products):
+            keep_positions_apart(sch, block)
+        row, group = self._output(sch, out, config, is_plain)
+        sch.compute_at(tiles, sch.get_loops(out)[-4], preserve_unit_loops=True)
+        _unroll_tile(sch, tiles)
+        sch.compute_at(columns_done, sch.get_loops(tiles)[-4], preserve_unit_loops=True)
+        _unroll_tile(sch, columns_done)
+        row_of_tiles = int(sch.get(anchor).writes[0].source.shape[4])
+        for product in products:
+            sch.compute_at(product, group, preserve_unit_loops=True)
+            self._product(sch, product, row_of_tiles, config, machine)
+
+        if is_plain:
+            sch.compute_at(v, row, preserve_unit_loops=True)
+            y, x, r, c, t, lane = sch.get_loops(v)[-6:]
+            sch.reorder(r, c, t, y, x, lane)
+        else:
+            n, y, x, r, t, c, lane = sch.get_loops(v)
+            sch.reorder(n, c, r, t, y, x, lane)
+            sch.parallel(sch.fuse(n, c, r))
+        _unroll_tile(sch, v)
+        sch.compute_at(half, sch.get_loops(v)[-4], preserve_unit_loops=True)
+        _unroll_tile(sch, half)
+
+        n, c, y, x, last = sch.get_loops(pad)
+        sch.parallel(sch.fuse(n, c, y))
+        if is_plain:
+            sch.reorder(last, x)
+        else:
+            sch.vectorize(last)
+        return sch
+
+    @staticmethod
+    def _output(sch: Any, out: Any, config: ConfigEntity, is_plain: bool) -> tuple[Any, Any]:
+        """Tile the output block; the parallel loop, and that under which M is computed."""
+        m = config.val("m")
+        n, c, h, w, lane = sch.get_loops(out)
+        row, y = sch.split(h, [None, m])
+        tile, x = sch.split(w, [None, m])
+        oc_group, c = sch.split(c, [None, config.val("oc_group")])
+        if is_plain:
+            sch.reorder(n, row, oc_group, tile, c, y, x, lane)
+            outer = sch.fuse(n, row)
+            group = oc_group
+        else:
+            sch.reorder(n, oc_group, row, tile, c, y, x, lane)
+            outer = group = sch.fuse(n, oc_group)
+        sch.parallel(outer)
+        sch.vectorize(lane)
+        sch.unroll(x)
+        sch.unroll(y)
+        return outer, group
+
+    @staticmethod
+    def _product(
+        sch: Any, product: Any, row_of_tiles: int, config: ConfigEntity, machine: Machine
+    ) -> None:
+        """a, b, oc_tile, tiles: registers [tiles, oc_tile].
+
+        Tiles in the order of memory, where a last register tile that is smaller has code of its
+        own; of a part without the last column of tiles, so many of so many rows.
+        """
+        a, b, r, t, o, py, px, k = sch.get_loops(product)[-8:]
+        vectors = config.val("oc_tile") // config.val("oc_block")
+        extents = int(sch.get(r).extent), int(sch.get(t).extent)
+        if extents[1] < row_of_tiles:
+            size, tile_columns = whole_tile(extents, vectors, machine)
+            row, row_inner = sch.split(r, [None, size])
+            column, column_inner = sch.split(t, [None, tile_columns])
+            outer, inner = [row, column], [row_inner, column_inner]
+            size *= tile_columns
+        else:
+            flat = sch.fuse(r, t)
+            count = int(sch.get(flat).extent)
+            size = min(config.val("tile_columns"), count)
+            is_ragged = count % size > 0
+            tile, tile_inner = sch.split(flat, [None, size])
+            if is_ragged:
+                sch.annotate(tile, "pragma_loop_partition_hint", 1)
+            outer, inner = [tile], [tile_inner]
+        oc, oc_inner = sch.split(o, [None, config.val("oc_tile")])
+        vector, lane = sch.split(oc_inner, [None, config.val("oc_block")])
+        unrolled = [vector, *inner] if vectors > size else [*inner, vector]
+        channels = int(sch.get(k).extent)
+        steps_in_all = channels * int(sch.get(py).extent) * int(sch.get(px).extent)
+        few = steps_in_all <= FEW_STEPS
+        steps = [py, px, k] if few else [py, px, *sch.split(k, [None, config.val("oc_block")])]
+        sch.reorder(a, b, oc, *outer, *steps, *unrolled, lane)
+        for loop in unrolled:
+            sch.unroll(loop)
+        sch.vectorize(lane)
+        stride = config.val("oc_tile") * ITEM_BYTES
+        weights = sch.get(product).reads[1].source
+        if few:
+            for loop in steps:
+                sch.unroll(loop)
+        elif _bytes(weights) > machine.l2_bytes // 2:
+            rows = [(loop, int(sch.get(loop).extent)) for loop in outer]
+            stream_panels(sch, rows, steps, steps_in_all * stride, stride)
+        sch.decompose_reduction(product, steps[0])
+
+
+def whole_tile(extents: tuple[int, int], vectors: int, machine: Machine) -> tuple[int, int]:
+    """Rows and columns of the fastest register tile that divides a grid of tiles."""
+    most = tile_pixels(machine, vectors)
+    sizes = [
+        (rows, columns)
+        for rows in range(1, extents[0] + 1)
+        for columns in range(1, extents[1] + 1)
+        if extents[0] % rows == 0 and extents[1] % columns == 0 and rows * columns <= most
+    ]
+    return max(sizes, key=lambda s: (macs_per_cycle(s[0] * s[1], s[0] * s[1], vectors, machine), s))
+
+
+def _unroll_tile(sch: Any, block: Any) -> None:
+    y, x, lane = sch.get_loops(block)[-3:]
+    sch.unroll(y)
+    sch.unroll(x)
+    sch.vectorize(lane)
+
+
+def _bytes(weights: Any) -> int:
+    rows, columns = (int(extent) for extent in weights.shape)
+    return rows * columns * ITEM_BYTES
+
+
+register_anchor_rule(NAME, WinogradParts())

@@ -1,0 +1,190 @@
+"""Strassen's product against float64 numpy."""
+
+import functools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import tvm
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from schedules import strategy
+from schedules.config import ConfigEntity, option
+from schedules.conv2d import Conv2dWorkload
+from schedules.matmul import DenseWorkload, Operand
+from schedules.winograd import combine
+from schedules.x86 import dense, strassen
+from schedules.x86.machine import Machine
+
+from . import products
+from .products import HOST, TARGETS
+from .test_conv2d import relative_error as conv2d_error
+
+AVX512 = tvm.target.Target({"kind": "llvm", "mcpu": "skylake-avx512", "num-cores": 2})
+MACHINES = [Machine.from_target(target) for target in (*TARGETS, AVX512)]
+
+
+@pytest.fixture(autouse=True)
+def wherever_it_computes(monkeypatch):
+    """The cost rule refuses products that are small enough for a test."""
+    for name in ("nn.dense", "nn.conv2d"):
+        known = strategy._STRATEGIES[(name, "cpu")]
+        everywhere = [
+            replace(i, takes=lambda *_: True) if "strassen" in i.name else i for i in known
+        ]
+        monkeypatch.setitem(strategy._STRATEGIES, (name, "cpu"), everywhere)
+
+
+def planned(extents, target, **changes):
+    """The config of `plan` with other knobs."""
+    machine = Machine.from_target(target)
+    changes = {"oc_block": machine.lanes("float32"), **changes}
+    knobs = {name: option(value) for name, value in changes.items()}
+    return ConfigEntity({**strassen.plan(extents, machine).knobs, **knobs})
+
+
+def dense_error(w, target=HOST, prologue=False, **changes):
+    config = planned((w.m, w.n, w.k), target, **changes)
+    return products.relative_error(w, strassen.DENSE, target, config, prologue)
+
+
+def pointwise(ic, size, oc, batch=1):
+    return Conv2dWorkload(
+        batch, ic, *size, oc, (1, 1), (1, 1), (0, 0, 0, 0), (1, 1), constant_weight=True
+    )
+
+
+def conv2d_relative_error(w, target=HOST, ic_block=8, **changes):
+    known = strategy.registered("nn.conv2d", target)
+    impl = next(impl for impl in known if impl.name == strassen.CONV2D)
+    extents = (w.batch * w.height * w.width, w.out_channels, w.in_channels)
+    return conv2d_error(w, impl, planned(extents, target, **changes), target, ic_block)
+
+
+def test_seven_products_of_quadrants_are_the_product():
+    x, weight = np.random.default_rng(0).integers(-9, 9, (2, 6, 6))
+    quadrants = [[a[i : i + 3, j : j + 3] for i in (0, 3) for j in (0, 3)] for a in (x, weight)]
+    seven = [
+        combine(a, quadrants[0].__getitem__) @ combine(b, quadrants[1].__getitem__)
+        for a, b in zip(strassen._X, strassen._WEIGHT, strict=True)
+    ]
+    result = [combine(row, seven.__getitem__) for row in strassen._OUT]
+    assert (np.block([result[:2], result[2:]]) == x @ weight).all()
+
+
+@settings(max_examples=8, deadline=None, derandomize=True)
+@given(
+    st.lists(st.integers(1, 9), min_size=1, max_size=3),
+    st.integers(1, 5),
+    st.integers(1, 5),
+    st.booleans(),
+)
+def test_dense_layers_of_any_rows_are_right(lead, n_pairs, k_pairs, prologue):
+    pair = 2 * Machine.from_target(HOST).lanes("float32")
+    w = DenseWorkload(tuple(lead), n_pairs * pair, k_pairs * pair)
+    assert dense_error(w, prologue=prologue) < 1e-5
+
+
+@settings(max_examples=8, deadline=None, derandomize=True)
+@given(
+    st.integers(1, 2),
+    st.tuples(st.integers(1, 9), st.integers(1, 9)),
+    st.integers(1, 4),
+    st.integers(1, 4),
+    st.sampled_from([4, 8, 16]),
+)
+def test_pointwise_convolutions_of_any_image_are_right(batch, size, n_pairs, k_pairs, ic_block):
+    pair = 2 * Machine.from_target(HOST).lanes("float32")
+    w = pointwise(k_pairs * pair, size, n_pairs * pair, batch)
+    assert conv2d_relative_error(w, ic_block=ic_block) < 2e-6
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda t: str(t.attrs["mcpu"]))
+@pytest.mark.parametrize("m", [12, 13])
+@pytest.mark.parametrize(("block_k", "task_rows", "group"), [(16, 1, 1), (64, 7, 2), (32, None, 2)])
+def test_every_x86_level_computes_blocks_and_tasks(target, m, block_k, task_rows, group):
+    lanes = Machine.from_target(target).lanes("float32")
+    rows = -(-m // 2)
+    w = DenseWorkload((m,), 8 * lanes, 128)
+    changes = {"tile_m": min(4, task_rows or rows), "tile_n": 2 * lanes, "block_k": block_k}
+    if task_rows == 7 and rows != 7:
+        task_rows = None
+    error = dense_error(w, target, **changes, group=group, task_rows=task_rows or rows)
+    assert error < 1e-5
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda t: str(t.attrs["mcpu"]))
+def test_every_x86_level_computes_images(target):
+    assert conv2d_relative_error(pointwise(64, (7, 7), 96), target) < 2e-6
+
+
+def test_a_row_is_not_read_beyond_the_last():
+    """NaN behind x would spread over the last pair of rows."""
+    w = DenseWorkload((5,), 32, 32)
+    config = planned((5, 32, 32), HOST)
+    x, weight = np.ones((5, 32), "f4"), np.ones((32, 32), "f4")
+    packed = strassen.pack_weight(np, weight, config)
+    tensors = [tvm.te.placeholder(array.shape) for array in (x, packed)]
+    func = tvm.te.create_prim_func([*tensors, strassen.compute_dense(w, config, *tensors)])
+    scheduled = products.rules.schedule(func, HOST)
+    library = tvm.compile(scheduled.func.with_attr("global_symbol", "main"), target=HOST)
+    beyond = np.full((8, 32), np.nan, "f4")
+    beyond[:5] = 1
+    behind = tvm.runtime.tensor(beyond)
+    rows = tvm.runtime.from_dlpack(np.from_dlpack(behind)[:5])
+    result = tvm.runtime.tensor(np.full((5, 32), np.nan, "f4"))
+    library["main"](rows, tvm.runtime.tensor(packed), result)
+    assert (result.numpy() == 32).all()
+
+
+@pytest.mark.parametrize("machine", MACHINES, ids=lambda m: f"{m.vector_bits} bits")
+def test_large_products_are_taken_and_small_ones_are_not(machine):
+    for extents in ((128, 768, 3072), (128, 3072, 768), (512, 1024, 1024)):
+        assert strassen.pays(extents, machine)
+    for extents in ((1, 4096, 4096), (16, 1024, 1024), (3136, 64, 64), (128, 64, 768)):
+        assert not strassen.pays(extents, machine)
+
+
+@pytest.mark.parametrize("machine", MACHINES, ids=lambda m: f"{m.vector_bits} bits")
+@pytest.mark.parametrize("extents", [(128, 768, 768), (197, 384, 1536), (784, 512, 256)])
+def test_tasks_keep_threads_busy_and_their_tensors_in_l2(machine, extents):
+    m, n, _ = extents
+    config = strassen.plan(extents, replace(machine, num_cores=2))
+    rows, group, tile_n = (config.val(name) for name in ("task_rows", "group", "tile_n"))
+    tasks = (m + 1) // 2 // rows * (n // 2 // tile_n // group)
+    assert tasks * rows * group * tile_n == (m + 1) // 2 * n // 2
+    assert tasks % 2 == 0 or tasks > 20
+    assert 4 * rows * config.val("block_k") <= machine.l2_bytes // 2
+    assert group == 1 or 4 * 7 * rows * group * tile_n <= machine.l2_bytes // 2
+
+
+def test_only_constant_float32_weights_are_taken(monkeypatch):
+    monkeypatch.undo()
+    w = DenseWorkload((128,), 768, 768)
+    takes = functools.partial(strassen.takes_dense, target=HOST)
+    assert takes(w)
+    assert not takes(replace(w, weight=Operand.plain((768, 768))))
+    assert not takes(replace(w, dtype="float64", out_dtype="float64"))
+    assert not takes(replace(w, n=776))
+    conv = pointwise(2048, (28, 28), 2048)
+    assert strassen.takes_conv2d(conv, HOST)
+    for change in (
+        {"strides": (2, 2)},
+        {"kernel": (3, 3)},
+        {"padding": (1, 1, 1, 1)},
+        {"groups": 2},
+        {"constant_weight": False},
+        {"dtype": "float64", "out_dtype": "float64"},
+    ):
+        assert not strassen.takes_conv2d(replace(conv, **change), HOST)
+
+
+def test_a_record_of_another_implementation_goes_before():
+    w = DenseWorkload((128,), 1024, 1024)
+    chosen = strategy.select("nn.dense", w, HOST)
+    assert chosen is not None and chosen[0].name == strassen.DENSE
+    record = replace(dense.fallback(w, HOST), cost=1.0)
+    records = {dense.PACKED: record}
+    chosen = strategy.select("nn.dense", w, HOST, lambda _, workload: records.get(workload[0]))
+    assert chosen == (products.implementation(w, dense.PACKED), record)
