@@ -27,7 +27,15 @@ from tvm.support import cc
 from tvm.target import Target
 from tvm.tirx.build import codegen_build
 
-from . import loop_guard, microkernel, prefetch, scalar_calls, tir_pipeline
+from . import (
+    constant_tables,
+    interleave,
+    loop_guard,
+    microkernel,
+    prefetch,
+    scalar_calls,
+    tir_pipeline,
+)
 from .devices import device_kind
 from .kernel_cache import KernelCache
 
@@ -140,7 +148,15 @@ def kernel_key(func: tvm.tirx.PrimFunc, target: Target) -> str:
 @functools.cache
 def _code_version() -> str:
     """Changes with the files that decide how a scheduled kernel is lowered."""
-    modules = (loop_guard, microkernel, prefetch, scalar_calls, tir_pipeline)
+    modules = (
+        constant_tables,
+        interleave,
+        loop_guard,
+        microkernel,
+        prefetch,
+        scalar_calls,
+        tir_pipeline,
+    )
     sources = [__file__, *map(inspect.getfile, modules)]
     return hashlib.sha256(b"".join(Path(each).read_bytes() for each in sources)).hexdigest()
 

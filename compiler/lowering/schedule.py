@@ -16,10 +16,11 @@ from tvm.target import Target
 from schedules import rules
 
 from ..auto_scheduler.record import Record, replay
+from .concat_in_place import CONCATENATES, pays
 from .fuse import called_kernel
 from .index_guard import guard_indices
 from .report import Kernel
-from .subgraphs import backends, new_global_var
+from .subgraphs import backends, call_counts, new_global_var
 
 logger = logging.getLogger("baton.lowering")
 
@@ -56,6 +57,9 @@ def schedule_kernels(
         for name, count in calls.items():
             target = chosen_targets[caller]
             func, entry = _schedule(mod[name], name, target, records.get(caller), fast_math)
+            is_free = entry.target == "llvm" and not entry.source.startswith("auto_scheduler")
+            if is_free and operators[name] == ["concatenate"] and pays(func, target):
+                func = func.with_attr(CONCATENATES, True)
             gvar = mod.get_global_var(name)
             if name in scheduled and not tvm_ffi.structural_equal(scheduled[name], func):
                 gvar = renamed[name] = new_global_var(f"{name}_{caller}", gvar.ty)
@@ -85,22 +89,14 @@ class _Redirect(relax.expr_functor.PyExprMutator):
 
 def _calls(mod: tvm.IRModule) -> dict[str, Counter[str]]:
     """For each Relax function, how often an inference has it call each kernel, in that order."""
-    times: Counter[str] = Counter()
-
-    def count(expr: relax.Expr) -> None:
-        if isinstance(expr, relax.Call) and isinstance(expr.op, relax.GlobalVar):
-            times[expr.op.name_hint] += 1
-
+    times = call_counts(mod)
     counts: dict[str, Counter[str]] = {}
-    for _, function in mod.functions_items():
-        if isinstance(function, relax.Function):
-            relax.analysis.post_order_visit(function, count)
     for gvar, function in mod.functions_items():
         if not isinstance(function, relax.Function):
             continue
         calls: Counter[str] = Counter()
 
-        repeats = max(times[gvar.name_hint], 1)
+        repeats = times[gvar.name_hint]
 
         def visit(expr: relax.Expr, calls: Counter[str] = calls, repeats: int = repeats) -> None:
             callee = called_kernel(expr)
@@ -146,7 +142,7 @@ def _schedule(
     if fast_math and kind == "llvm":
         from schedules.x86 import fast_math as polynomials
 
-        func = polynomials.approximate(func)
+        func = polynomials.approximate(func, target)
     return guard_indices(func).with_attr("target", target), entry
 
 

@@ -7,14 +7,18 @@ arithmetic instructions, and handles NaN and infinities.
 ========  =======================================  ==========================================
 function  largest error against the exact value    exceptions
 ========  =======================================  ==========================================
-exp       2 ULP                                    results below 1.7e-38 become 0
+exp       6 ULP                                    results below 1.7e-38 become 0
 log       2 ULP                                    denormal inputs are exact to the same bound
 tanh      8 ULP
 erf       8 ULP
-sigmoid   4 ULP                                    results below 1.7e-38 may become 0
+sigmoid   7 ULP                                    results below 1.7e-38 may become 0
 ========  =======================================  ==========================================
 
 Coefficients are minimax fits of the relative error (Lawson iteration in float64).
+
+What a vector costs is the multiply-adds: an exponential has seven, beside six simpler
+instructions. A product with a sigmoid, as in SiLU, divides by 1 + exp(-x) instead of multiplying by
+the quotient, within 1 ULP more.
 
 Dividing by a constant becomes a multiplication by its reciprocal, within 1 ULP, where both are
 normal numbers: a division takes as long as ten multiplications or more.
@@ -29,16 +33,21 @@ from typing import Any
 import tvm_ffi
 from tvm import tirx
 from tvm.ir import Call, Op
+from tvm.target import Target
+
+from .machine import Machine
 
 Expr = Any
 
 # Adding and subtracting 1.5 * 2^23 rounds a float32 to an integer, which then stands in the
-# low bits of the sum: neither a rounding nor a conversion instruction is needed.
-_ROUND = 1.5 * 2.0**23
+# low bits of the sum: neither a rounding nor a conversion instruction is needed. With 126 more, the
+# bits are the biased exponent of half the power of two.
+_ROUND = 1.5 * 2.0**23 + 126.0
 _LOG2_E = 1.0 / math.log(2.0)
+_LN2 = math.log(2.0)
 # ln 2 in two parts; products of the first with integers below 2^15 are exact.
 _LN2_HIGH = 0.693359375
-_LN2_LOW = math.log(2.0) - _LN2_HIGH
+_LN2_LOW = _LN2 - _LN2_HIGH
 
 # exp: results leave the range of normal numbers outside of these arguments.
 _EXP_LOWEST, _EXP_HIGHEST = -87.5, 89.0
@@ -46,12 +55,11 @@ _LEAST_NORMAL = 2.0**-126
 # 2 * exp(r) on [-ln2 / 2, ln2 / 2].
 _EXP = (
     2.0,
-    2.0,
-    0.9999998211860657,
-    0.33332821726799,
-    0.0833365768194198,
-    0.01675128936767578,
-    0.00276716030202806,
+    1.9999994039535522,
+    0.9999829530715942,
+    0.33335307240486145,
+    0.08379631489515305,
+    0.016578534618020058,
 )
 # (log(1 + f) - f + f^2 / 2) / f^3 on [sqrt(1/2) - 1, sqrt(2) - 1].
 _LOG = (
@@ -101,23 +109,42 @@ _ERF_Q = (
 )
 
 
-def approximate(func: tirx.PrimFunc) -> tirx.PrimFunc:
+def approximate(func: tirx.PrimFunc, target: Target | None = None) -> tirx.PrimFunc:
     """Replace every float32 exp, log, tanh, erf and sigmoid call, and division by a constant.
 
     Works before and after scheduling, inside blocks. A function without any is returned as it
     is.
+
+    Parameters
+    ----------
+    target : Target, optional
+        An LLVM CPU. Where its multiply-add is one instruction, an exponential is one shorter.
     """
+    fused = target is not None and Machine.from_target(target).has_fma
     replaced = False
+
+    def divide(product: tirx.Mul) -> Expr:
+        """a * sigmoid(b) = a / (1 + exp(-b))"""
+        nonlocal replaced
+        for factor, gate in ((product.a, product.b), (product.b, product.a)):
+            if _function(gate) == "tirx.sigmoid":
+                replaced = True
+                return factor / _one_plus_exp_of_negative(_argument(gate), fused)
+        return product
 
     def replace(call: Call) -> Expr:
         nonlocal replaced
-        make = _REPLACEMENTS.get(call.op.name) if isinstance(call.op, Op) else None
-        if make is None or str(call.ty.dtype) != "float32":
+        name = _function(call)
+        if name == "tirx.exp":
+            result = _exp(_argument(call), fused)
+        elif name == "tirx.sigmoid":
+            result = _f32(1.0) / _one_plus_exp_of_negative(_argument(call), fused)
+        elif name in _OTHERS:
+            result = _OTHERS[name](_argument(call))
+        else:
             return call
         replaced = True
-        # TVM's simplifier fails on a `let` whose value becomes a constant only when a loop
-        # around it has been unrolled or a condition resolved; LLVM drops the two casts.
-        return make(_float(_bits(call.args[0])))
+        return result
 
     def multiply(quotient: tirx.Div) -> Expr:
         nonlocal replaced
@@ -129,8 +156,23 @@ def approximate(func: tirx.PrimFunc) -> tirx.PrimFunc:
         replaced = True
         return quotient.a * _f32(1.0 / divisor.value)
 
-    body = tvm_ffi.structural_map(func.body, [(Call, replace), (tirx.Div, multiply)])
+    body = tvm_ffi.structural_map(func.body, (tirx.Mul, divide))
+    body = tvm_ffi.structural_map(body, [(Call, replace), (tirx.Div, multiply)])
     return func.with_body(body) if replaced else func
+
+
+def _function(value: Expr) -> str:
+    """Name of the function of a float32 that a call calls; empty for anything else."""
+    if not isinstance(value, Call) or not isinstance(value.op, Op):
+        return ""
+    name = str(value.op.name)
+    return name if name in _FUNCTIONS and str(value.ty.dtype) == "float32" else ""
+
+
+def _argument(call: Call) -> Expr:
+    # TVM's simplifier fails on a `let` whose value becomes a constant only when a loop
+    # around it has been unrolled or a condition resolved; LLVM drops the two casts.
+    return _float(_bits(call.args[0]))
 
 
 def _f32(value: float) -> Expr:
@@ -165,34 +207,54 @@ def _float(bits: Expr) -> Expr:
     return tirx.reinterpret("float32", bits)
 
 
-def _exp(argument: Expr) -> Expr:
-    """exp(x) = 2 exp(x - n ln 2) * 2^(n - 1), n = round(x / ln 2).
+def _exp(argument: Expr, fused: bool) -> Expr:
+    """exp(x), see `_scaled_exp`."""
+    return _scaled_exp(argument, 1.0, fused, lambda value, scale: value * scale)
 
-    The factor 2 moves to the polynomial so that n = 128, just below overflow, needs no
-    special case; n = -126 gives the factor 0.
+
+def _one_plus_exp_of_negative(argument: Expr, fused: bool) -> Expr:
+    """1 + exp(-x), infinite below the lowest argument."""
+    return _scaled_exp(argument, -1.0, fused, lambda value, scale: value * scale + _f32(1.0))
+
+
+def _scaled_exp(
+    argument: Expr, sign: float, fused: bool, finish: Callable[[Expr, Expr], Expr]
+) -> Expr:
+    """`finish` of the factors of exp(y) = 2 exp(r) * 2^(n - 1), y = sign x = r + n ln 2.
+
+    n = round(y / ln 2). The factor 2 moves to the polynomial so that n = 128, just below
+    overflow, needs no special case; n = -126 gives the factor 0. The polynomial is one of
+    sign r, and negative only in its coefficients, so that -x is never computed.
+
+    Parameters
+    ----------
+    fused : bool
+        Whether the product n ln 2 is rounded only with the difference. Then one constant will
+        do: ln 2 as a float32 is good to 33 bits.
     """
+    low, high = sorted((sign * _EXP_LOWEST, sign * _EXP_HIGHEST))
+    coefficients = [value * sign**power for power, value in enumerate(_EXP)]
 
     def with_shifted(x: Expr, shifted: Expr) -> Expr:
-        scale = _float((_bits(shifted) << 23) + tirx.const(126 << 23, "int32"))
+        scale = _float(_bits(shifted) << 23)
 
         def with_n(n: Expr) -> Expr:
-            reduced = (x - n * _f32(_LN2_HIGH)) - n * _f32(_LN2_LOW)
-            return _bind(reduced, lambda r: _horner(_EXP, r) * scale, "r")
+            if fused:
+                reduced = x - n * _f32(sign * _LN2)
+            else:
+                reduced = (x - n * _f32(sign * _LN2_HIGH)) - n * _f32(sign * _LN2_LOW)
+            return _bind(reduced, lambda r: finish(_horner(coefficients, r), scale), "r")
 
         return _bind(shifted - _f32(_ROUND), with_n, "n")
 
     def with_clamped(x: Expr) -> Expr:
-        shifted = x * _f32(_LOG2_E) + _f32(_ROUND)
+        shifted = x * _f32(sign * _LOG2_E) + _f32(_ROUND)
         return _bind(shifted, lambda s: with_shifted(x, s), "shifted")
 
     def with_argument(x: Expr) -> Expr:
-        return _bind(_clamp(x, _EXP_LOWEST, _EXP_HIGHEST), with_clamped, "x")
+        return _bind(_clamp(x, low, high), with_clamped, "x")
 
     return _bind(argument, with_argument, "exp_arg")
-
-
-def _sigmoid(argument: Expr) -> Expr:
-    return _f32(1.0) / (_f32(1.0) + _exp(_f32(0.0) - argument))
 
 
 def _log(argument: Expr) -> Expr:
@@ -254,10 +316,9 @@ def _erf(argument: Expr) -> Expr:
     return _odd_rational(argument, _ERF_HIGHEST, _ERF_P, _ERF_Q)
 
 
-_REPLACEMENTS: dict[str, Callable[[Expr], Expr]] = {
-    "tirx.exp": _exp,
+_OTHERS: dict[str, Callable[[Expr], Expr]] = {
     "tirx.log": _log,
     "tirx.tanh": _tanh,
     "tirx.erf": _erf,
-    "tirx.sigmoid": _sigmoid,
 }
+_FUNCTIONS = frozenset({"tirx.exp", "tirx.sigmoid", *_OTHERS})
