@@ -15,6 +15,7 @@ from schedules import strategy
 from schedules.config import ConfigEntity
 
 from ..measure.candidate import FAILED_COST, MeasureErrorNo, MeasureResult
+from .dispatcher import FallbackContext, query_contexts
 from .measure import release
 from .record import MeasureInput
 from .task import Task, TaskCandidate
@@ -134,12 +135,17 @@ def _contest(
 def _fallback(tasks: Sequence[Task]) -> TaskCandidate | None:
     """What a build without records takes, if it is one of the tasks."""
     tunable, target = tasks[0].tunable, tasks[0].target
-    found = strategy.select(tunable.operator.name, tunable.workload, target)
+    found = strategy.select(tunable.operator.name, tunable.workload, target, _shipped)
     if found is None:
         return None
     implementation, config = found
     task = next((task for task in tasks if task.name == implementation.name), None)
     return None if task is None else TaskCandidate(task, config)
+
+
+def _shipped(target: Any, workload: Any) -> ConfigEntity | None:
+    """The config that a build without contexts would find."""
+    return query_contexts((FallbackContext(),), target, workload)
 
 
 def _identity(candidate: TaskCandidate) -> str:

@@ -91,6 +91,10 @@ class DispatchContext:
         """Config from this context alone; `workload` is a `workload.digest`."""
         raise NotImplementedError
 
+    def has_records_for(self, target: LogTarget) -> bool:
+        """False where `find` has nothing for any workload of the target, and need not be asked."""
+        return True
+
     def begin_build(self) -> None:
         """A build that asks this context starts."""
 
@@ -107,6 +111,9 @@ class FallbackContext(DispatchContext):
 
     def find(self, target: LogTarget, workload: bytes) -> ConfigEntity | None:
         return _find_best(tophub.shipped_records(target), target, workload)
+
+    def has_records_for(self, target: LogTarget) -> bool:
+        return len(tophub.shipped_records(target)) > 0
 
     def content_digest(self) -> str | None:
         return f"shipped logs {'off' if tophub.switched_off() else 'on'}"
@@ -273,8 +280,11 @@ def query_contexts(
     A context that prefers the fastest passes over a record that was measured slower than what a
     build does without its log.
     """
-    described, key = log_target(target), digest(workload)
+    described, key = log_target(target), None
     for level, context in enumerate(contexts):
+        if not context.has_records_for(described):
+            continue
+        key = key or digest(workload)
         config = context.find(described, key)
         if config is not None and _stands(context, target, workload, config):
             return replace(config, level=level) if level else config

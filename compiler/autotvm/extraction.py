@@ -89,6 +89,7 @@ def _queried(
     """Workloads that a build of the module asks records for, with the number of times."""
     import tvm
 
+    from ..graph.convert_layout import convert_layout
     from ..lowering.bind import bind_params
     from ..lowering.build import ATTENTION_PASS, enabled, simplify
     from ..lowering.ops.attention import find_attention
@@ -110,7 +111,8 @@ def _queried(
         for name, own_target in function_targets(simplified, target).items():
             if str(own_target) != str(target):
                 continue
-            select_implementations(simplified, name, target, query, fuse_attention=fuse_attention)
+            converted = convert_layout(simplified, name)
+            select_implementations(converted, name, target, query, fuse_attention=fuse_attention)
             if fuse_attention:
                 for attention in find_attention(simplified[name]).values():
                     inside_attention |= _products(attention.workload)

@@ -85,6 +85,7 @@ def rebuild(inp: MeasureInput, target: Any, seed: int = 0) -> Outcome:
             raise RecordError(f"tuned for {inp.target}, which has no key of {keys}")
         program = program_of(task, np.random.default_rng(seed))
         library, used = build_alone(inp, program, target)
+        used = used or task.name in _WITHOUT_KNOBS
         result = _run(library, program, target) if used else None
     except BatonError as failure:
         return Outcome(source, task.name, False, False, str(failure).splitlines()[0])
@@ -334,6 +335,30 @@ def _conv_transpose(
     return Program(_module(emit, {"data": x}, [w]), {"data": x}, expected)
 
 
+def _layout_transform(rng: Any, data: Any, before: str, after: str) -> Program:
+    """Between NCHW and NCHW[b]c, in whole blocks."""
+    from tvm import relax
+
+    from .graph_tuner.transforms import PLAIN, Transform
+
+    transform = Transform.from_args((data, before, after))
+    if transform is None or transform.shape[1] % transform.after:
+        raise RecordError(f"no template layout_transform from {before} to {after}")
+    x = _values(rng, data)
+    n, c, h, w = transform.shape
+    blocks = (n, c // transform.after, transform.after, h, w)
+
+    def moved(value: Any, transpose: Callable[..., Any], reshape: Callable[..., Any]) -> Any:
+        if transform.before != PLAIN:
+            value = reshape(transpose(value, [0, 1, 4, 2, 3]), transform.shape)
+        if transform.after != PLAIN:
+            value = transpose(reshape(value, blocks), [0, 1, 3, 4, 2])
+        return value
+
+    mod = _module(lambda v: moved(v, relax.op.permute_dims, relax.op.reshape), {"data": x}, [])
+    return Program(mod, {"data": x}, _exact(moved(x, np.transpose, np.reshape)))
+
+
 _PROGRAMS: dict[str, Callable[..., Program]] = {
     "conv2d_NCHWc.x86": _conv2d,
     "conv2d_NCHWc_int8.x86": _conv2d,
@@ -355,7 +380,10 @@ _PROGRAMS: dict[str, Callable[..., Program]] = {
     "dense_small_batch.gpu": _dense,
     "dense_large_batch.gpu": _dense,
     "batch_matmul.cuda": _batch_matmul,
+    "layout_transform": _layout_transform,
 }
+# Tasks without knobs, whose records only tell the time: there is no config to take.
+_WITHOUT_KNOBS = frozenset(["layout_transform"])
 
 
 def convolution(

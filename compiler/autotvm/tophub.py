@@ -1,9 +1,10 @@
 """The tuning logs shipped with Baton: the records used below any log of the user's.
 
-They are what the downloaded TopHub packages were to TVM: exactly one file is read for a target,
+They are what the downloaded TopHub packages were to TVM: at most one file is read for a target,
 and the environment variable `TOPHUB_LOCATION=NONE` switches them off. A file is named after the
-level of x86-64 that its records were tuned for, and serves targets of that level alone: a tile
-that fills the registers of AVX-512 spills those of AVX2.
+CPU that its records were tuned on, as LLVM calls it in `-mcpu`, and serves targets of that CPU
+alone: a tile that fills the registers of AVX-512 spills those of AVX2, and one that fits a large
+second-level cache thrashes a small one.
 """
 
 from __future__ import annotations
@@ -11,15 +12,14 @@ from __future__ import annotations
 import functools
 import importlib.resources
 import os
+from typing import Any
 
-from ..errors import TargetError
 from .history import BestRecords
 from .log_target import LogTarget
 from .ranking import rank_line
 from .record import scan
 
-# Highest level first; an instruction set stands for the level that brought it.
-_LEVELS = (("avx512f", "x86-64-v4"), ("avx2", "x86-64-v3"))
+_SUFFIX = ".log"
 
 
 def shipped_records(target: LogTarget) -> BestRecords:
@@ -35,28 +35,30 @@ def switched_off() -> bool:
 
 def file_for(target: LogTarget) -> str | None:
     """Name of the shipped log for a target, or None."""
-    return _file_for(target.text) if target.kind == "llvm" and "cpu" in target.keys else None
+    serves = target.kind == "llvm" and target.cpu in _shipped_cpus()
+    return target.cpu + _SUFFIX if serves else None
 
 
-@functools.lru_cache(maxsize=256)
-def _file_for(text: str) -> str | None:
-    from .. import target as targets
+def _folder() -> Any:
+    return importlib.resources.files("tuning_logs")
 
-    try:
-        features = targets.cpu_features(targets.parse(text))
-    except TargetError:  # an old log's target, with attributes that no TVM knows any more
-        return None
-    return next((f"{level}.log" for feature, level in _LEVELS if feature in features), None)
+
+@functools.cache
+def _shipped_cpus() -> frozenset[str]:
+    """CPUs that a log is shipped for."""
+    names = [file.name for file in _folder().iterdir()]
+    return frozenset(name.removesuffix(_SUFFIX) for name in names if name.endswith(_SUFFIX))
 
 
 _NONE = BestRecords()
 
 
-@functools.lru_cache(maxsize=len(_LEVELS))
+@functools.lru_cache(maxsize=8)
 def _read(name: str) -> BestRecords:
+    """The records of a shipped log; those of another CPU than the file's are passed over."""
     best = BestRecords()
-    log = importlib.resources.files("tuning_logs") / name
-    if log.is_file():
-        with log.open(encoding="utf-8") as lines:
-            best.add_log(name, scan(lines, name, strict=True, parse=rank_line))
+    cpu = name.removesuffix(_SUFFIX)
+    with (_folder() / name).open(encoding="utf-8") as lines:
+        records = scan(lines, name, strict=True, parse=rank_line)
+        best.add_log(name, (record for record in records if record.target.cpu == cpu))
     return best

@@ -221,7 +221,7 @@ def test_config_set_by_hand_goes_before_every_record(write):
 def test_shipped_logs_are_below_every_context(write, monkeypatch):
     shipped = ApplyHistoryBest(write(line(1e-9, 9), name="llvm.log"))._best
     monkeypatch.setattr(tophub, "_read", lambda name: shipped)
-    monkeypatch.setattr(tophub, "file_for", lambda target: "x86-64-v4.log")
+    monkeypatch.setattr(tophub, "file_for", lambda target: "znver4.log")
     monkeypatch.delenv("TOPHUB_LOCATION")
     assert tile(DispatchContext.current.query(CPU, WORKLOAD)) == 9
     with ApplyHistoryBest(write(line(1e-3, 1))):
