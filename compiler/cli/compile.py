@@ -86,7 +86,7 @@ class Compiled:
         return {
             "library": str(self.path) if self.path else None,
             "library_bytes": self.file_bytes,
-            "weights_bytes": self.library.metadata.weights_nbytes,
+            "weights_bytes": self.report.weights_bytes,
             "seconds": self.seconds,
             "inputs": [str(info) for info in self.library.metadata.inputs],
             "outputs": [str(info) for info in self.library.metadata.outputs],
@@ -190,11 +190,7 @@ def show_compiled(compiled: Compiled) -> None:
             numbers=1,
         )
     )
-    if compiled.path:
-        show(
-            f"{compiled.path}: {megabytes(compiled.file_bytes)}, of which weights "
-            f"{megabytes(compiled.library.metadata.weights_nbytes)}"
-        )
+    show(report.sizes)
 
 
 def kernel_table(report: Report) -> Any:
@@ -217,8 +213,3 @@ def kernel_table(report: Report) -> Any:
         f"{'TOPI schedules' if report.use_topi_schedule else 'auto_scheduler records first'}",
         numbers=3,
     )
-
-
-def megabytes(count: int) -> str:
-    """ "12.3 MB"."""
-    return f"{count / 1e6:.1f} MB"

@@ -19,16 +19,21 @@ import tvm
 from tvm import relax
 from tvm.target import Target
 
-from schedules.x86.winograd import NAME as WINOGRAD
+from schedules.x86 import strassen, winograd, winograd_parts
 
 from .. import graph
 from .. import target as targets
 from ..errors import BuildError
+from ..graph.convert_layout import NAME as CONVERT_LAYOUT_PASS
+from ..graph.convert_layout import convert_layout
 from ..runtime.factory import FactoryModule
 from ..runtime.metadata import UNKNOWN, Metadata, ParamInfo, TensorInfo
 from . import devices, library_cache, library_key, recorded
 from .bind import bind_params, without_aliases
+from .combine_matmul import combine_matmul
 from .compile_errors import build_or_retreat
+from .concat_in_place import NAME as CONCAT_PASS
+from .fold_gate import fold_gates
 from .foreign import attach, compile_foreign
 from .fuse import fuse
 from .lift_constants import lift_constants
@@ -51,9 +56,15 @@ if TYPE_CHECKING:
 
 LAYOUT_PASS = "AlterOpLayout"
 FAST_MATH_PASS = "FastMath"
-WINOGRAD_PASS = "Winograd"
+FEWER_MULTIPLICATIONS = {
+    "Winograd": (winograd.NAME, winograd_parts.NAME),
+    "Strassen": (strassen.DENSE, strassen.CONV2D),
+}
+"""Implementations that round differently, by the name that `disabled_pass` knows."""
 ATTENTION_PASS = "FuseAttention"
+COMBINE_PASS = "CombineParallelMatmul"
 SPLIT_BATCH_PASS = "SplitBatch"
+GATE_PASS = "FoldGate"
 
 
 def build(
@@ -196,6 +207,7 @@ def _compile_once(
     lifted, weights = lift_constants(inline_subgraphs(scheduled))
     placed = devices.place(lifted, target, chosen_targets)
     linked = link(attach(placed, foreign_modules), target)
+    report.drop(linked.dropped)
     watch.lap("link")
     if not recorded.all_right(found, linked.kernels.code, checker):
         return None
@@ -213,6 +225,7 @@ def _compile_once(
         ),
         tvm_version=tvm.__version__,
     )
+    report.weights_bytes = sum(param.nbytes for param in metadata.params)
     return linked, metadata, weights, report
 
 
@@ -250,20 +263,30 @@ def scheduled_kernels(
     The module with scheduled TIR functions, and one report entry for each.
     """
     lowered = found.mod
+    fuse_attention = enabled(ATTENTION_PASS, 3)
     for name, own_target in chosen_targets.items():
-        if name not in found.records:
-            lowered = select_implementations(
-                lowered,
-                name,
-                own_target,
-                source.autotvm_query,
-                keep_layouts=not enabled(LAYOUT_PASS, 3),
-                fuse_attention=enabled(ATTENTION_PASS, 3),
-                disabled=() if enabled(WINOGRAD_PASS, 3) else (WINOGRAD,),
-                own_queries=found.templates.get(name),
-            )
+        if name in found.records:
+            continue
+        own_queries = found.templates.get(name)
+        if own_target.kind.name == "llvm" and enabled(CONVERT_LAYOUT_PASS, 0):
+            lowered = convert_layout(lowered, name)
+        if enabled(GATE_PASS, 3) and own_target.kind.name == "llvm":
+            lowered = fold_gates(lowered, name)
+        if fuse_attention and enabled(COMBINE_PASS, 3):
+            lowered = combine_matmul(lowered, name, own_target, source.autotvm_query, own_queries)
+        lowered = select_implementations(
+            lowered,
+            name,
+            own_target,
+            source.autotvm_query,
+            keep_layouts=not enabled(LAYOUT_PASS, 3),
+            fuse_attention=fuse_attention,
+            disabled=disabled_implementations(),
+            own_queries=own_queries,
+        )
     lap("select")
-    fused, operators = fuse(devices.dispatch_sorts(lowered, chosen_targets), target)
+    in_place = target.kind.name == "llvm" and enabled(CONCAT_PASS, 3)
+    fused, operators = fuse(devices.dispatch_sorts(lowered, chosen_targets), target, in_place)
     lap("fuse")
     scheduled = schedule_kernels(
         fused, chosen_targets, operators, found.records, fast_math=enabled(FAST_MATH_PASS, 3)
@@ -283,6 +306,12 @@ def enabled(pass_name: str, opt_level: int) -> bool:
     if pass_name in context.disabled_pass:
         return False
     return pass_name in context.required_pass or context.opt_level >= opt_level
+
+
+def disabled_implementations() -> list[str]:
+    """Names of the implementations that the current PassContext does not let be chosen."""
+    passes = FEWER_MULTIPLICATIONS.items()
+    return [name for switch, names in passes if not enabled(switch, 3) for name in names]
 
 
 class _Stopwatch:

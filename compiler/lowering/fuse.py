@@ -6,14 +6,22 @@ import tvm
 from tvm import relax
 from tvm.target import Target
 
+from .separate_concat import separate_concatenations
 from .spread_results import separate_spread_results
 
 OPERATORS = "baton.operators"
 """Attribute of a kernel that was made elsewhere: the operators it computes, between blanks."""
 
 
-def fuse(mod: tvm.IRModule, target: Target) -> tuple[tvm.IRModule, dict[str, list[str]]]:
+def fuse(
+    mod: tvm.IRModule, target: Target, concat_in_place: bool = False
+) -> tuple[tvm.IRModule, dict[str, list[str]]]:
     """Legalise what is left at operator level, and fuse.
+
+    Parameters
+    ----------
+    concat_in_place
+        Nothing is fused with concatenations whose parts can be written where they belong.
 
     Returns
     -------
@@ -22,7 +30,9 @@ def fuse(mod: tvm.IRModule, target: Target) -> tuple[tvm.IRModule, dict[str, lis
     """
     with target:
         mod = relax.transform.AnnotateTIROpPattern()(relax.transform.LegalizeOps()(mod))
-        mod = relax.transform.FuseOps(fuse_opt_level=2)(separate_spread_results(mod))
+        mod = separate_spread_results(mod)
+        mod = separate_concatenations(mod, target) if concat_in_place else mod
+        mod = relax.transform.FuseOps(fuse_opt_level=2)(mod)
         operators = _operators(mod)
         mod = relax.transform.FuseTIR()(mod)
     return mod, operators

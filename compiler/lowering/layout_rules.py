@@ -13,6 +13,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
+from ..graph.constants import integers
 from .layout import PLAIN, LayoutMap, static_shape, unblock
 
 Lowered = tuple[int, relax.Expr] | None
@@ -141,6 +142,26 @@ def _concat(builder: relax.BlockBuilder, call: relax.Call, layouts: LayoutMap) -
     return block, builder.emit(relax.op.concat(blocked, axis=axis))
 
 
+def _slice(builder: relax.BlockBuilder, call: relax.Call, layouts: LayoutMap) -> Lowered:
+    """Of whole blocks of channels, and of anything along the other axes."""
+    block, shape, out = layouts.block(call.args[0]), static_shape(call.args[0]), static_shape(call)
+    if block == PLAIN or shape is None or out is None or 0 in out:
+        return None
+    along, first, *others = (integers(part.fields) for part in call.args[1:])
+    if along is None or first is None or any(set(strides or (0,)) != {1} for strides in others[1:]):
+        return None
+    axes = [axis % 4 for axis in along]
+    begins = [max(begin + shape[axis] * (begin < 0), 0) for axis, begin in zip(axes, first)]
+    ends = [begin + out[axis] for axis, begin in zip(axes, begins)]
+    if 1 in axes:
+        at = axes.index(1)
+        if begins[at] % block or (ends[at] % block and ends[at] != shape[1]):
+            return None
+        begins[at], ends[at] = begins[at] // block, -(-ends[at] // block)
+    data = layouts.get(call.args[0], block)
+    return block, builder.emit(relax.op.strided_slice(data, axes, begins, ends))
+
+
 def _reshape(builder: relax.BlockBuilder, call: relax.Call, layouts: LayoutMap) -> Lowered:
     """(N, C, 1, 1) to anything: the blocked form lies in memory in the same order."""
     shape = static_shape(call.args[0])
@@ -166,5 +187,6 @@ RULES: dict[str, Rule] = {
     **{f"relax.{name}": _pool for name in _POOL.split()},
     **{f"relax.{name}": _spatial_reduce for name in ("mean", "max", "min", "sum")},
     "relax.concat": _concat,
+    "relax.strided_slice": _slice,
     "relax.reshape": _reshape,
 }

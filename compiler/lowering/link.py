@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import tvm
 from tvm import relax
@@ -12,6 +13,7 @@ from tvm.target import Target
 from ..errors import BatonError, BuildError
 from ..target.nvcc import device_code
 from . import codegen, devices, segments, static_allocation, tir_pipeline
+from .concat_in_place import ConcatInPlace
 from .kernel_cache import user_cache
 
 
@@ -25,11 +27,14 @@ class Linked:
     lowered : tvm.IRModule
         Lowered Relax functions, and the kernels that are no object code yet.
     kernels : CompiledKernels
+    dropped : Counter of str
+        How many calls less an inference makes of kernels, since their work is done elsewhere.
     """
 
     executable: relax.VMExecutable
     lowered: tvm.IRModule
     kernels: codegen.CompiledKernels
+    dropped: Counter[str] = field(default_factory=Counter)
 
 
 def link(mod: tvm.IRModule, target: Target) -> Linked:
@@ -48,6 +53,7 @@ def link(mod: tvm.IRModule, target: Target) -> Linked:
     size = None if static_allocation.wanted() else segments.wanted()
     if size is not None:
         mod = segments.split(mod, size)
+    in_place = ConcatInPlace()
     plan = [relax.transform.StaticPlanBlockMemory()] if devices.can_plan_memory(mod) else []
     lower = tvm.transform.Sequential(
         [
@@ -55,6 +61,7 @@ def link(mod: tvm.IRModule, target: Target) -> Linked:
             relax.transform.ToNonDataflow(),
             relax.transform.RemovePurityChecking(),
             relax.transform.CallTIRRewrite(),
+            *([in_place] if plan and target.kind.name == "llvm" else []),
             *plan,
             *([static_allocation.StaticAllocation()] if static_allocation.wanted() else []),
             *([relax.transform.RewriteCUDAGraph()] if plan and _wants_cuda_graph(target) else []),
@@ -73,7 +80,8 @@ def link(mod: tvm.IRModule, target: Target) -> Linked:
                 lowered, kernels = codegen.compile_cpu_kernels(lowered, target, user_cache())
             else:
                 lowered = devices.separate_cpus(target)(lowered)
-            return Linked(assemble(lowered, kernels.code, target), lowered, kernels)
+            executable = assemble(lowered, kernels.code, target)
+            return Linked(executable, lowered, kernels, in_place.dropped)
     except BatonError:
         raise
     except Exception as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -63,6 +64,10 @@ class Report:
         Wall time of each step of the build.
     cache : str
         What was found on disk: "the library", or how many of its kernels.
+    weights_bytes : int
+        Of all packed parameters that the library holds.
+    library_bytes : int
+        Of the file that the library was exported to last, or loaded from; 0 before that.
     notes : list of str
         Remarks, one line each.
     """
@@ -73,12 +78,28 @@ class Report:
     kernels: list[Kernel] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
     cache: str = ""
+    weights_bytes: int = 0
+    library_bytes: int = 0
     notes: list[str] = field(default_factory=list)
 
     @property
     def unscheduled(self) -> list[Kernel]:
         """Kernels that no rule could take: right, but slow."""
         return [kernel for kernel in self.kernels if kernel.source == "none"]
+
+    @property
+    def sizes(self) -> str:
+        """One line: bytes of the packed parameters, and of the library's file if there is one."""
+        packed = f"packed parameters: {_megabytes(self.weights_bytes)}"
+        if not self.library_bytes:
+            return packed
+        return f"{packed}; library: {_megabytes(self.library_bytes)}"
+
+    def drop(self, calls: Mapping[str, int]) -> None:
+        """Take off calls that the linked library does not make, by the kernel's name."""
+        for kernel in self.kernels:
+            kernel.calls -= calls.get(kernel.name, 0)
+        self.kernels = [kernel for kernel in self.kernels if kernel.calls > 0]
 
     def to_json(self) -> dict[str, Any]:
         """Plain dicts, lists and numbers; `from_json` reads them back."""
@@ -114,4 +135,9 @@ class Report:
             for row in rows
         ]
         found = [f"found in the cache: {self.cache}"] if self.cache else []
-        return "\n".join([lines[0], "-" * len(lines[0]), *lines[1:], *found, *self.notes])
+        lines = [lines[0], "-" * len(lines[0]), *lines[1:], *found, self.sizes, *self.notes]
+        return "\n".join(lines)
+
+
+def _megabytes(count: int) -> str:
+    return f"{count / 1e6:.2f} MB ({count} bytes)"

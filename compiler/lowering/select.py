@@ -28,7 +28,7 @@ from .ops.conv2d import lower_conv2d
 from .ops.conv2d_transpose import lower_conv2d_transpose
 from .ops.conv3d import lower_conv3d
 from .ops.gpu import is_gpu, lower_recorded
-from .ops.matmul import are_recorded, lower_matmul
+from .ops.matmul import lower_matmul
 
 _ON_IMAGES = {
     "relax.nn.conv2d": lower_conv2d,
@@ -87,15 +87,13 @@ class _Selector(PyExprMutator):
             self.set_var_remap(binding.var, plain)
 
     def _fuse_attention(self, result: relax.Var) -> tuple[int, relax.Expr] | None:
-        attention = self.attentions[result]
-        if are_recorded(attention.workload, self.target, self.query):
-            return None
         kernel = lower_attention(
             self.builder_,
             self.attentions[result],
             self.layouts,
             self.target,
             self.query,
+            self.own_queries,
             self.disabled,
         )
         return None if kernel is None else (PLAIN, self.builder_.emit(kernel))

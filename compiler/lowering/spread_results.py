@@ -29,10 +29,17 @@ def separate_spread_results(mod: tvm.IRModule) -> tvm.IRModule:
     """
     for gvar, function in mod.functions_items():
         if isinstance(function, relax.Function):
-            separator = _Separator(mod, _spreading_calls(mod, function))
-            separator.builder_.update_func(gvar, separator.visit_expr(function))
-            mod = separator.builder_.get()
+            mod = with_pattern(mod, gvar, _spreading_calls(mod, function), _INJECTIVE)
     return mod
+
+
+def with_pattern(
+    mod: tvm.IRModule, gvar: tvm.ir.GlobalVar, calls: list[relax.Call], pattern: int
+) -> tvm.IRModule:
+    """Have some calls of a function call copies of their kernels with another operator pattern."""
+    separator = _Separator(mod, calls, pattern)
+    separator.builder_.update_func(gvar, separator.visit_expr(mod[gvar]))
+    return separator.builder_.get()
 
 
 def _spreading_calls(mod: tvm.IRModule, function: relax.Function) -> list[relax.Call]:
@@ -40,7 +47,7 @@ def _spreading_calls(mod: tvm.IRModule, function: relax.Function) -> list[relax.
     found: list[relax.Call] = []
     sizes: dict[relax.Var, int | None] = {}  # of an anchor's results, and what its epilogue made
     for binding in (each for block in function.body.blocks for each in block.bindings):
-        kernel = _callee(mod, binding.value)
+        kernel = callee(mod, binding.value)
         if kernel is None:
             continue
         pattern = int(kernel.attrs.get(_PATTERN, _INJECTIVE))
@@ -55,12 +62,13 @@ def _spreading_calls(mod: tvm.IRModule, function: relax.Function) -> list[relax.
 
 @mutator
 class _Separator(PyExprMutator):
-    """Has some calls call a copy of their kernel that is said to be injective."""
+    """Has some calls call a copy of their kernel with another pattern."""
 
-    def __init__(self, mod: tvm.IRModule, calls: list[relax.Call]) -> None:
+    def __init__(self, mod: tvm.IRModule, calls: list[relax.Call], pattern: int) -> None:
         super().__init__(mod)
         self._mod = mod
         self._calls = calls
+        self._pattern = pattern
         self._copies: dict[str, relax.GlobalVar] = {}
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
@@ -68,13 +76,13 @@ class _Separator(PyExprMutator):
             return super().visit_call_(call)
         name = call.args[0].name_hint
         if name not in self._copies:
-            injective = self._mod[name].with_attr(_PATTERN, _INJECTIVE)
-            self._copies[name] = self.builder_.add_func(injective, name)
+            kernel = self._mod[name].with_attr(_PATTERN, self._pattern)
+            self._copies[name] = self.builder_.add_func(kernel, name)
         args = [self._copies[name], *(self.visit_expr(arg) for arg in call.args[1:])]
         return relax.Call(call.op, args, call.attrs, call.ty_args)
 
 
-def _callee(mod: tvm.IRModule, value: relax.Expr) -> tirx.PrimFunc | None:
+def callee(mod: tvm.IRModule, value: relax.Expr) -> tirx.PrimFunc | None:
     """The TIR function that a `call_tir` calls."""
     if not isinstance(value, relax.Call) or not isinstance(value.op, tvm.ir.Op):
         return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -43,6 +44,20 @@ def backends(mod: tvm.IRModule) -> dict[str, str]:
         for gvar, function in mod.functions_items()
         if isinstance(function, relax.Function) and function.attrs and BACKEND in function.attrs
     }
+
+
+def call_counts(mod: tvm.IRModule) -> Counter[str]:
+    """How often an inference runs each Relax function."""
+    times: Counter[str] = Counter()
+
+    def count(expr: relax.Expr) -> None:
+        if isinstance(expr, relax.Call) and isinstance(expr.op, relax.GlobalVar):
+            times[expr.op.name_hint] += 1
+
+    functions = [(g, f) for g, f in mod.functions_items() if isinstance(f, relax.Function)]
+    for _, function in functions:
+        relax.analysis.post_order_visit(function, count)
+    return Counter({gvar.name_hint: max(times[gvar.name_hint], 1) for gvar, _ in functions})
 
 
 def bind_constant_arguments(mod: tvm.IRModule) -> tvm.IRModule:

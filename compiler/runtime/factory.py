@@ -185,6 +185,8 @@ class FactoryModule:
         See `compiler.runtime.export.export_library`, which raises ExportError.
         """
         export_library(self, path, fcompile, **kwargs)
+        if hasattr(self.report, "library_bytes"):  # a build's report, not a loaded library's
+            self.report.library_bytes = os.path.getsize(path)
 
     def entry(self, *devices: Any) -> Callable[..., Any]:
         """A function of the inputs alone, without names, checks and copies.

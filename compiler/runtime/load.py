@@ -68,6 +68,7 @@ def load_module(path: str | os.PathLike[str], verify_weights: bool = False) -> F
     except OSError as error:
         raise LoadError(f"can't open the library {str(path)!r}: {error.strerror}") from error
     with file:
+        library_bytes = os.fstat(file.fileno()).st_size
         try:
             opened = _open(file, origin)
             if verify_weights:
@@ -87,7 +88,8 @@ def load_module(path: str | os.PathLike[str], verify_weights: bool = False) -> F
                 f"can't load the code of {str(origin)!r}, built for {metadata.target or 'unknown'} "
                 f"by TVM {metadata.tvm_version or 'unknown'}: {type(error).__name__}: {error}"
             ) from error
-    return FactoryModule(code, metadata, params, origin=origin)
+    report = {**metadata.report, "library_bytes": library_bytes}
+    return FactoryModule(code, metadata, params, report, origin=origin)
 
 
 def _open(file: BinaryIO, origin: Path) -> _Opened:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,6 +21,7 @@ from tvm.target import Target
 import schedules.x86  # noqa: F401  (registers its implementations)
 from schedules import strategy
 from schedules.attention import AttentionWorkload, Entry, Heads
+from schedules.config import ConfigEntity
 from schedules.matmul import BatchMatmulWorkload, Operand, broadcast
 
 from ...graph.constants import scalar_of
@@ -33,13 +34,20 @@ HEADS_BEHIND_ROWS = (0, 2, 1, 3)
 
 @dataclass(frozen=True)
 class Attention:
-    """One attention of a function: what it reads, as expressions of that function."""
+    """One attention of a function: what it reads, as expressions of that function.
+
+    Attributes
+    ----------
+    products : tuple of relax.Var
+        What its two products are bound to: the scores, and what the softmax is multiplied by.
+    """
 
     q: relax.Expr
     k: relax.Expr
     v: relax.Expr
     mask: relax.Expr | None
     workload: AttentionWorkload
+    products: tuple[relax.Var, relax.Var]
 
 
 def find_attention(function: relax.Function) -> dict[relax.Var, Attention]:
@@ -51,12 +59,42 @@ def find_attention(function: relax.Function) -> dict[relax.Var, Attention]:
     bodies = Bindings(function)
     found = {}
     for var, value in bodies.values.items():
-        attention = _match(bodies, value)
+        attention = _match(bodies, var, value)
         if attention is None:
             continue
         joined = _join_heads(bodies, var, attention)
         found[joined[0] if joined else var] = joined[1] if joined else attention
     return found
+
+
+def choose_kernel(
+    attention: Attention,
+    target: Target,
+    query: strategy.Query | None = None,
+    own_queries: Mapping[str, strategy.Query] | None = None,
+    disabled: Collection[str] = (),
+) -> tuple[strategy.Implementation, ConfigEntity] | None:
+    """The one kernel for an attention, and its config; None when its operators stay apart.
+
+    Parameters
+    ----------
+    query
+        Looks up AutoTVM records. A record for one of the two products is an explicit choice of
+        its kernel, so that they stay apart.
+    own_queries
+        By the variable that an operator's result is bound to, what is asked instead of `query`.
+    """
+    w = attention.workload
+    scores = BatchMatmulWorkload(w.q.operand, w.k.operand)
+    product = BatchMatmulWorkload(Operand.plain((*w.batch, w.s, w.t)), w.v.operand)
+    for var, workload in zip(attention.products, (scores, product)):
+        asked = (own_queries or {}).get(var.name, query)
+        if asked is None:
+            continue
+        chosen = strategy.select("nn.batch_matmul", workload, target, asked)
+        if chosen is not None and not chosen[1].is_fallback:
+            return None
+    return strategy.select("attention", w, target, None, disabled)
 
 
 def lower_attention(
@@ -65,20 +103,12 @@ def lower_attention(
     layouts: LayoutMap,
     target: Target,
     query: strategy.Query | None = None,
+    own_queries: Mapping[str, strategy.Query] | None = None,
     disabled: Collection[str] = (),
 ) -> relax.Expr | None:
-    """The call of the kernel, not yet emitted; None when the library has none for it.
-
-    Parameters
-    ----------
-    query
-        Looks up AutoTVM records. A record for one of the two products is an explicit choice of
-        its kernel, so that they stay apart.
-    """
+    """The call of the kernel, not yet emitted; None where `choose_kernel` finds none."""
     workload = attention.workload
-    if query is not None and _is_tuned(workload, target, query):
-        return None
-    chosen = strategy.select("attention", workload, target, None, disabled)
+    chosen = choose_kernel(attention, target, query, own_queries, disabled)
     if chosen is None:
         return None
     implementation, config = chosen
@@ -91,15 +121,6 @@ def lower_attention(
         primfunc_name_hint="attention",
         primfunc_attrs={"op_pattern": OPAQUE},
     )
-
-
-def _is_tuned(w: AttentionWorkload, target: Target, query: strategy.Query) -> bool:
-    scores = BatchMatmulWorkload(w.q.operand, w.k.operand)
-    product = BatchMatmulWorkload(Operand.plain((*w.batch, w.s, w.t)), w.v.operand)
-    choices = (
-        strategy.select("nn.batch_matmul", each, target, query) for each in (scores, product)
-    )
-    return any(choice is not None and not choice[1].is_fallback for choice in choices)
 
 
 class Bindings:
@@ -143,7 +164,7 @@ def _calls(value: Any, name: str) -> bool:
     return isinstance(value, Call) and value.op == Op.get(f"relax.{name}")
 
 
-def _match(bodies: Bindings, product: Any) -> Attention | None:
+def _match(bodies: Bindings, var: relax.Var, product: Any) -> Attention | None:
     """The attention that ends with a product of softmax and values."""
     if not _calls(product, "matmul"):
         return None
@@ -170,7 +191,7 @@ def _match(bodies: Bindings, product: Any) -> Attention | None:
     workload = AttentionWorkload(q_heads, k_heads, v_heads, mask_shape, scale)
     if workload.batch != shape[:-2]:
         return None
-    return Attention(q, k, v, mask, workload)
+    return Attention(q, k, v, mask, workload, (scores, var))
 
 
 def _unmasked(bodies: Bindings, scores: Any) -> tuple[Any, Any]:
@@ -277,5 +298,4 @@ def _join_heads(
     joined = bodies.reader(permuted[0], "reshape")
     if joined is None or static_shape(joined[1]) != (w.batch[0], w.s, w.batch[1] * w.c):
         return None
-    workload = AttentionWorkload(w.q, w.k, w.v, w.mask, w.scale, heads_last=True)
-    return joined[0], Attention(attention.q, attention.k, attention.v, attention.mask, workload)
+    return joined[0], replace(attention, workload=replace(w, heads_last=True))

@@ -85,6 +85,8 @@ def lower_conv2d(
     if workload is None:
         return None
     data, weight = call.args
+    if isinstance(weight, relax.Var):
+        weight = layouts.get(weight, PLAIN)
     return emit_conv2d(builder, workload, data, weight, layouts, target, query, disabled)
 
 
@@ -148,8 +150,10 @@ def input_block(workload: Conv2dWorkload, config: Any, present: int, oc_block: i
     """
     if "tile_ic" in config:
         return config.size("tile_ic")[-1]
-    if workload.is_depthwise or "m" in config:
+    if workload.is_depthwise:
         return oc_block
+    if "m" in config:
+        return PLAIN if workload.in_channels % oc_block else oc_block
     per_group = workload.in_channels // workload.groups
     if present != PLAIN and (workload.groups == 1 or per_group % present == 0):
         return present

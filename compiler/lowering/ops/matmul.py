@@ -13,7 +13,6 @@ from tvm.target import Target
 
 import schedules.x86  # noqa: F401  (registers its implementations)
 from schedules import strategy
-from schedules.attention import AttentionWorkload
 from schedules.matmul import BatchMatmulWorkload, DenseWorkload, Operand
 
 from ..layout import static_shape
@@ -75,25 +74,6 @@ def lower_matmul(
         primfunc_name_hint="matmul",
         primfunc_attrs={"op_pattern": OUT_ELEMENTWISE_FUSABLE},
     )
-
-
-def are_recorded(
-    attention: AttentionWorkload, target: Target, query: strategy.Query | None
-) -> bool:
-    """Whether a tuning record exists for one of an attention's two products."""
-    batch, rows, keys = attention.batch, attention.s, attention.t
-    scores = (*batch, rows, keys)
-    products = (
-        ((*batch, rows, attention.d), (*batch, attention.d, keys)),
-        (scores, (*batch, keys, attention.c)),
-    )
-    for shapes in products:
-        left, right = map(Operand.plain, shapes)
-        workload = BatchMatmulWorkload(left, right, attention.dtype, attention.dtype)
-        chosen = strategy.select("nn.batch_matmul", workload, target, query)
-        if chosen is not None and not chosen[1].is_fallback:
-            return True
-    return False
 
 
 @dataclass(frozen=True)

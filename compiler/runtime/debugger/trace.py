@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import tvm
+
+CREATE_VIEW = "runtime.TVMTensorCreateView"
+"""TVM's function that makes a tensor of a part of another."""
+MOVE_POINTER = "baton_move_view_pointer"
+"""Kernel that makes a new view one that kernels take; see `compiler.lowering.concat_in_place`."""
 
 
 @dataclass
@@ -35,7 +41,8 @@ class Tracer:
     """An instrument of the virtual machine that records the kernels of one run after another.
 
     The code generator passes results as arguments, the last ones: those tensors that no earlier
-    call of the run had and that the caller did not give.
+    call of the run had and that the caller did not give. A tensor whose parts were written through
+    views, one after the other, is no result either.
     """
 
     def __init__(self, devices: Sequence[Any]) -> None:
@@ -55,6 +62,8 @@ class Tracer:
         self.calls: list[KernelCall] = []
         self._keep = keep
         self._known = set(given)
+        self._views: dict[int, tuple[int, int]] = {}
+        self._written: dict[int, list[tuple[int, int]]] = {}
         self._alive: list[Any] = []
         self._began = 0.0
 
@@ -64,7 +73,10 @@ class Tracer:
             if tensors and isinstance(result, tvm.runtime.Tensor):  # a view of what is there
                 self._remember([result])
             return 0
-        if not tensors:
+        if symbol == CREATE_VIEW and not before and self._keep:
+            self._alive += [*tensors, result]
+            self._views[result.__chandle__()] = (tensors[0].__chandle__(), int(arguments[-1]))
+        if not tensors or symbol in (CREATE_VIEW, MOVE_POINTER):
             return 0
         if before:
             self._began = time.perf_counter()
@@ -73,12 +85,28 @@ class Tracer:
             device.sync()
         call = KernelCall(symbol, seconds=time.perf_counter() - self._began)
         if self._keep:
-            written = [tensor for tensor in tensors if tensor.__chandle__() not in self._known]
+            written = [tensor for tensor in tensors if not self._has_value(tensor)]
+            for tensor in written:
+                whole, start, size = self._place(tensor)
+                self._written.setdefault(whole, []).append((start, size))
             call.inputs = len(tensors) - len(written)
             self._remember(written)
             call.outputs = [tensor.copyto(tvm.cpu()) for tensor in written]
         self.calls.append(call)
         return 0
+
+    def _has_value(self, tensor: Any) -> bool:
+        if tensor.__chandle__() in self._known:
+            return True
+        whole, start, size = self._place(tensor)
+        parts = self._written.get(whole, [])
+        return 0 < size == sum(n for at, n in parts if start <= at and at + n <= start + size)
+
+    def _place(self, tensor: Any) -> tuple[int, int, int]:
+        """Handle of the tensor that a tensor is a part of, and its first byte and bytes there."""
+        handle = tensor.__chandle__()
+        whole, start = self._views.get(handle, (handle, 0))
+        return whole, start, math.prod(tensor.shape) * tvm.DataType(str(tensor.dtype)).itemsize
 
     def _remember(self, tensors: Sequence[Any]) -> None:
         """A handle is a tensor's name only while the tensor lives."""

@@ -29,8 +29,23 @@ def test_json_describes_kernels_steps_and_size(cli, model, tmp_path):
     assert "conv2d" in " ".join(operators)
     assert all(kernel["source"] for kernel in document["report"]["kernels"])
     assert document["library_bytes"] == path.stat().st_size
+    report = document["report"]
+    assert report["library_bytes"] == path.stat().st_size
+    assert 0 < report["weights_bytes"] == document["weights_bytes"] < path.stat().st_size
     assert document["inputs"] == ["data: float32[1, 3, 8, 8]"]
     assert {"import", "build", "export"} <= set(document["seconds"])
+
+
+def test_the_text_states_the_bytes_of_the_packed_parameters_and_of_the_library(
+    cli, model, tmp_path
+):
+    path = tmp_path / "lib.so"
+    result = cli.invoke(app, ["compile", str(model), "-o", str(path)])
+    assert result.exit_code == 0, result.stderr
+    report = load_module(path).report
+    assert report["library_bytes"] == path.stat().st_size
+    for count in (report["weights_bytes"], path.stat().st_size):
+        assert f"({count} bytes)" in result.stdout
 
 
 def test_the_table_shows_kernels_and_where_schedules_came_from(cli, model):

@@ -14,7 +14,7 @@ from tvm.script import relax as R
 from compiler import auto_scheduler, autotvm, relay
 from compiler.errors import BuildError
 from compiler.partition import Strategy, partition, register, unregister
-from compiler.runtime import graph_executor
+from compiler.runtime import graph_executor, load_module
 
 
 def conv_module(channels=16, size=10):
@@ -87,7 +87,45 @@ def test_report_names_fused_operators_flops_and_bytes():
     assert conv.flops >= 2 * 32 * 16 * 9 * 100
     assert conv.bytes > 4 * (1600 + 3200)
     assert conv.name in str(report)
+    assert f"packed parameters: {report.weights_bytes / 1e6:.2f} MB" in str(report)
+    assert report.library_bytes == 0 and "library:" not in str(report)
     assert type(report).from_json(report.to_json()) == report
+
+
+def test_a_library_is_little_larger_than_its_packed_parameters(tmp_path):
+    mod, params = conv_module(channels=64, size=28)
+    with tvm.transform.PassContext(opt_level=3):
+        lib = relay.build(mod, "llvm", params=params)
+    packed = sum(value.numpy().nbytes for value in lib.params.values())
+    assert lib.report.weights_bytes == packed
+    path = tmp_path / "lib.so"
+    lib.export_library(path)
+    assert lib.report.library_bytes == path.stat().st_size
+    assert packed < path.stat().st_size <= 1.1 * packed + 5e6
+    assert f"library: {path.stat().st_size / 1e6:.2f} MB" in str(lib.report)
+    assert load_module(path).report["library_bytes"] == path.stat().st_size
+
+
+def test_strassens_product_is_on_at_opt_level_3_and_has_a_name():
+    rng = np.random.default_rng(0)
+    x, weight = rng.standard_normal((128, 512), "f4"), rng.standard_normal((512, 512), "f4")
+    builder = relax.BlockBuilder()
+    data = relax.Var("x", relax.TensorType(x.shape, "float32"))
+    with builder.function("main", [data]):
+        with builder.dataflow():
+            product = builder.emit(relax.op.matmul(data, relax.const(weight)))
+            out = builder.emit_output(relax.op.nn.relu(product))
+        builder.emit_func_output(out)
+    expected = np.maximum(x.astype("f8") @ weight.astype("f8"), 0)
+    for opt_level, disabled, name in (
+        (3, [], "dense_strassen.x86"),
+        (3, ["Strassen"], "dense_packed.x86"),
+        (2, [], "dense_packed.x86"),
+    ):
+        with tvm.transform.PassContext(opt_level=opt_level, disabled_pass=disabled):
+            lib = relay.build(builder.get(), "llvm -mcpu=x86-64-v3")
+        assert [kernel.implementation for kernel in lib.report.kernels] == [name]
+        np.testing.assert_allclose(run(lib, x=x), expected, atol=5e-6 * expected.max())
 
 
 def test_each_optional_step_is_turned_off_by_its_name():

@@ -119,6 +119,26 @@ def test_concatenation_along_channels_stays_blocked_where_a_block_divides_all_pa
     assert conversions(function(build, (1, 3, 7, 7))) == 0
 
 
+@pytest.mark.parametrize(
+    ("axes", "begins", "ends", "strides", "changes"),
+    [
+        ([1], [8], [24], None, 0),
+        ([1, 3], [-8, 1], [100, -1], None, 0),
+        ([2], [3], [5], [1], 0),
+        ([1], [4], [20], None, 2),
+        ([2], [0], [7], [2], 2),
+    ],
+)
+def test_slices_of_whole_blocks_stay_blocked(axes, begins, ends, strides, changes):
+    def build(emit, x):
+        y = emit(nn.conv2d(x, weight(24, 3, 1, 1)))
+        y = emit(relax.op.strided_slice(y, axes, begins, ends, strides))
+        y = emit(nn.conv2d(y, weight(16, int(y.ty.shape[1]), 1, 1)))
+        return relax.op.mean(y, [2, 3])
+
+    assert conversions(function(build, (1, 3, 7, 7))) == changes
+
+
 def test_broadcasts_over_space_and_channels_stay_blocked():
     def build(emit, x):
         y = emit(nn.conv2d(x, weight(16, 3, 1, 1)))

@@ -6,7 +6,10 @@ import tvm
 from tvm import relax
 from tvm.relax import op
 
-from compiler import relay
+from compiler import auto_scheduler, relay
+from compiler.auto_scheduler.record import Record, save_records
+from compiler.auto_scheduler.search.templates import TemplateSearch
+from compiler.auto_scheduler.template import Template
 from compiler.lowering.layout import LayoutMap
 from compiler.lowering.ops.attention import find_attention, lower_attention
 from compiler.runtime import graph_executor
@@ -173,6 +176,27 @@ def test_a_tuning_record_for_one_of_its_products_keeps_them_apart():
 
     assert lower_attention(builder, attention, layouts, TARGET, recorded) is None
     assert lower_attention(builder, attention, layouts, TARGET, lambda *_: None) is not None
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_an_auto_scheduler_record_for_one_of_its_products_keeps_them_apart(which, tmp_path):
+    mod = function(transformer(), QKV)
+    tasks, _ = auto_scheduler.extract_tasks(mod, {}, TARGET)
+    product = [task for task in tasks if "matmul" in task.desc][which]
+    search = TemplateSearch(product, [], "random", seed=1)
+    tuner = next(t for t in search.tuners if t.task.name == "batch_matmul.x86")
+    template = Template(tuner.task.name, tuner.task.args, tuner.space.get(0).to_entity())
+    log = tmp_path / "products.json"
+    record = Record(product.workload_key, {"kind": "llvm"}, [[], []], (1e-6,), 0, template=template)
+    save_records(log, [record])
+    (fused,), _ = run(mod, QKV)
+    with auto_scheduler.ApplyHistoryBest(log):
+        library = relay.build(mod, TARGET)
+        (separate,), kernels = run(mod, QKV)
+    assert "attention.x86" not in kernels
+    sources = {k.source for k in library.report.kernels if k.implementation == template.task}
+    assert "auto_scheduler:products.json:1" in sources
+    assert np.abs(fused - separate).max() < 1e-5 * np.abs(fused).max()
 
 
 def test_it_is_off_below_opt_level_3():
