@@ -179,6 +179,7 @@ def ship(
         new = fastest(records)
         if measure:
             new = {key: record for key, record in new.items() if still_wins(record[0])}
+        folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{cpu}.log"
         old = fastest(load_from_file(path, strict=True)) if path.is_file() else {}
         lines = sorted(lean_line(*record) for record in {**old, **new}.values())

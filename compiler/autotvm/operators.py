@@ -28,7 +28,7 @@ from schedules.x86.machine import Machine
 
 from ..lowering.layout import PLAIN
 from ..lowering.ops.conv2d import READ_PLAIN_BELOW, input_block, plain_if_unblocked
-from .rebuild import convolution
+from .convolutions import convolution
 
 _SEED = 0
 

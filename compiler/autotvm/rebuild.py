@@ -5,8 +5,6 @@ Inputs are seeded; the right result is computed with numpy in double precision.
 
 from __future__ import annotations
 
-import itertools
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
@@ -15,6 +13,7 @@ import numpy as np
 
 from ..block_builder import BlockBuilder
 from ..errors import BatonError, RecordError
+from .convolutions import convolution, exact, transposed_convolution
 from .record import LoggedTask, MeasureInput, MeasureResult
 
 if TYPE_CHECKING:
@@ -188,11 +187,6 @@ def _values(rng: Any, tensor: Any) -> np.ndarray:
     return rng.uniform(-1, 1, shape).astype(dtype)
 
 
-def _exact(values: np.ndarray) -> np.ndarray:
-    """The values in the type of `Program.expected`."""
-    return values.astype("float64" if values.dtype.kind == "f" else "int64")
-
-
 def _conv2d(
     rng: Any, data: Any, weight: Any, strides: Any, padding: Any, dilation: Any, *rest: Any
 ) -> Program:
@@ -272,8 +266,31 @@ def _dense(rng: Any, data: Any, weight: Any, bias: Any, out_dtype: str) -> Progr
     def emit(x_var: Any, w_const: Any) -> Any:
         return relax.op.matmul(x_var, relax.op.permute_dims(w_const), out_dtype)
 
-    expected = _exact(x) @ _exact(w).T
+    expected = exact(x) @ exact(w).T
     return Program(_module(emit, {"data": x}, [w]), {"data": x}, expected)
+
+
+def _dense_stored(rng: Any, data: Any, weight: Any, axes: Any, out_dtype: str) -> Program:
+    """Weights as `DenseWorkload.stored_args` says: computed at run time where there are axes."""
+    from tvm import relax
+
+    if axes is None:
+        return _dense(rng, data, weight, axes, out_dtype)
+    values = {"data": _values(rng, data), "weight": _values(rng, weight)}
+
+    def emit(x: Any, w: Any) -> Any:
+        return relax.op.matmul(x, _read(w, axes), out_dtype)
+
+    expected = exact(values["data"]) @ exact(values["weight"]).transpose(axes)
+    return Program(_module(emit, values, []), values, expected)
+
+
+def _read(tensor: Any, axes: Sequence[int]) -> Any:
+    """`permute_dims`, if it changes anything."""
+    from tvm import relax
+
+    plain = list(axes) == sorted(axes)
+    return tensor if plain else relax.op.permute_dims(tensor, [int(axis) for axis in axes])
 
 
 def _dense_int8(rng: Any, data: Any, weight: Any, *rest: Any) -> Program:
@@ -300,7 +317,22 @@ def _batch_matmul(
         read = [relax.op.permute_dims(x, [0, 2, 1]) if t else x for x, t in zip(operands, flips)]
         return relax.op.matmul(*read, out_dtype)
 
-    a, b = (_exact(x.transpose(0, 2, 1) if t else x) for x, t in zip(values.values(), flips))
+    a, b = (exact(x.transpose(0, 2, 1) if t else x) for x, t in zip(values.values(), flips))
+    return Program(_module(emit, values, []), values, a @ b)
+
+
+def _batch_matmul_stored(
+    rng: Any, lhs: Any, rhs: Any, lhs_axes: Any, rhs_axes: Any, out_dtype: str
+) -> Program:
+    """Operands as `BatchMatmulWorkload.stored_args` says."""
+    from tvm import relax
+
+    values = {"a": _values(rng, lhs), "b": _values(rng, rhs)}
+
+    def emit(a: Any, b: Any) -> Any:
+        return relax.op.matmul(_read(a, lhs_axes), _read(b, rhs_axes), out_dtype)
+
+    a, b = (exact(x).transpose(axes) for x, axes in zip(values.values(), (lhs_axes, rhs_axes)))
     return Program(_module(emit, values, []), values, a @ b)
 
 
@@ -356,10 +388,19 @@ def _layout_transform(rng: Any, data: Any, before: str, after: str) -> Program:
         return value
 
     mod = _module(lambda v: moved(v, relax.op.permute_dims, relax.op.reshape), {"data": x}, [])
-    return Program(mod, {"data": x}, _exact(moved(x, np.transpose, np.reshape)))
+    return Program(mod, {"data": x}, exact(moved(x, np.transpose, np.reshape)))
 
 
 _PROGRAMS: dict[str, Callable[..., Program]] = {
+    "conv2d_direct.x86": _conv2d,
+    "conv2d_winograd.x86": _conv2d,
+    "conv2d_winograd_parts.x86": _conv2d,
+    "conv2d_strassen.x86": _conv2d,
+    "depthwise_conv2d_direct.x86": _conv2d,
+    "dense_packed.x86": _dense_stored,
+    "dense_strassen.x86": _dense_stored,
+    "dense_tiled.x86": _dense_stored,
+    "batch_matmul_tiled.x86": _batch_matmul_stored,
     "conv2d_NCHWc.x86": _conv2d,
     "conv2d_NCHWc_int8.x86": _conv2d,
     "dense_int8.x86": _dense_int8,
@@ -382,90 +423,7 @@ _PROGRAMS: dict[str, Callable[..., Program]] = {
     "batch_matmul.cuda": _batch_matmul,
     "layout_transform": _layout_transform,
 }
+TASKS = frozenset(_PROGRAMS)
+"""Names of the tasks whose operators can be built alone."""
 # Tasks without knobs, whose records only tell the time: there is no config to take.
 _WITHOUT_KNOBS = frozenset(["layout_transform"])
-
-
-def convolution(
-    x: np.ndarray,
-    weight: np.ndarray,
-    strides: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-) -> np.ndarray:
-    """Convolution of (N, C, *spatial) with (O, C/groups, *kernel), in float64 or int64.
-
-    Parameters
-    ----------
-    padding
-        Of every spatial axis the front, then of every one the back.
-    """
-    rank = len(strides)
-    sides = list(zip(padding[:rank], padding[rank:], strict=True))
-    padded = np.pad(_exact(x), [(0, 0), (0, 0), *sides])
-    batch, channels = padded.shape[:2]
-    out_channels, per_group, *kernel = weight.shape
-    groups = channels // per_group
-    extents = [
-        (size - (taps - 1) * step - 1) // stride + 1
-        for size, taps, step, stride in zip(padded.shape[2:], kernel, dilation, strides)
-    ]
-    split = _exact(weight).reshape(groups, out_channels // groups, per_group, *kernel)
-    shape = (batch, groups, out_channels // groups, math.prod(extents))
-    total = np.zeros(shape, padded.dtype)
-    everything = slice(None)
-    for tap in itertools.product(*map(range, kernel)):
-        window: list[Any] = [
-            slice(at * step, at * step + (extent - 1) * stride + 1, stride)
-            for at, step, extent, stride in zip(tap, dilation, extents, strides)
-        ]
-        places: tuple[Any, ...] = (everything, everything, *window)
-        read = padded[places]
-        taps: tuple[Any, ...] = (everything, everything, everything, *tap)
-        total += split[taps] @ read.reshape(batch, groups, per_group, -1)
-    return total.reshape(batch, out_channels, *extents)
-
-
-def transposed_convolution(
-    x: np.ndarray,
-    weight: np.ndarray,
-    strides: Sequence[int],
-    padding: Sequence[int],
-    beyond: Sequence[int],
-    groups: int = 1,
-) -> np.ndarray:
-    """Transposed convolution of (N, C, *spatial) with (C, O, *kernel), in float64.
-
-    Parameters
-    ----------
-    padding
-        Of every spatial axis the front, then of every one the back.
-    beyond
-        Rows and columns added at the end of each spatial axis.
-    """
-    batch, channels, *size = x.shape
-    _, out_channels, *kernel = weight.shape
-    rank, per_group = len(strides), channels // groups
-    extents = [
-        (extent - 1) * stride + taps + extra
-        for extent, stride, taps, extra in zip(size, strides, kernel, beyond)
-    ]
-    total = np.zeros((batch, groups, out_channels, *extents))
-    read = x.astype("float64").reshape(batch, groups, per_group, -1)
-    split = weight.astype("float64").reshape(groups, per_group, out_channels, *kernel)
-    everything = slice(None)
-    for tap in itertools.product(*map(range, kernel)):
-        taps: tuple[Any, ...] = (everything, everything, everything, *tap)
-        product = split[taps].transpose(0, 2, 1) @ read
-        window: list[Any] = [
-            slice(at, at + (extent - 1) * stride + 1, stride)
-            for at, extent, stride in zip(tap, size, strides)
-        ]
-        places: tuple[Any, ...] = (everything, everything, everything, *window)
-        total[places] += product.reshape(batch, groups, out_channels, *size)
-    crop: list[Any] = [
-        slice(padding[axis], extents[axis] - padding[axis + rank]) for axis in range(rank)
-    ]
-    merged = total.reshape(batch, groups * out_channels, *extents)
-    places = (everything, everything, *crop)
-    return merged[places]

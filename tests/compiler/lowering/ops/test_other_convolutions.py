@@ -5,7 +5,7 @@ import pytest
 import tvm
 from tvm import relax
 
-from compiler.autotvm.rebuild import convolution
+from compiler.autotvm.convolutions import convolution
 from compiler.lowering.build import build
 from compiler.runtime import graph_executor
 from schedules.config import ConfigEntity
