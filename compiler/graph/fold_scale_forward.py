@@ -13,7 +13,7 @@ from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from .constants import array_of, constant, dtype_of, static_shape
-from .rewrite import operator_name
+from .rewrite import operator_name, variables_of
 
 _CONV2D = "nn.conv2d"
 
@@ -58,7 +58,7 @@ def _chains(function: relax.Function) -> list[_Chain]:
     values = {b.var: b.value for b in bindings if isinstance(b, relax.VarBinding)}
     readers: dict[Any, list[Any]] = defaultdict(list)
     for var, value in values.items():
-        for read in _variables(value):
+        for read in variables_of(value):
             readers[read].append(var)
     readers[function.body.body].append(None)
     found = []
@@ -112,17 +112,6 @@ def _with_constant(call: Any, name: str) -> tuple[Any, np.ndarray] | None:
         if array is not None and array.dtype.kind == "f" and isinstance(value, relax.Var):
             return value, array.astype("float64")
     return None
-
-
-def _variables(value: Any) -> list[Any]:
-    found: list[Any] = []
-
-    def note(expr: relax.Expr) -> None:
-        if isinstance(expr, relax.Var):
-            found.append(expr)
-
-    relax.analysis.post_order_visit(value, note)
-    return found
 
 
 @mutator

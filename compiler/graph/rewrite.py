@@ -86,6 +86,18 @@ class Scope:
         return isinstance(expr, relax.Var) and self._uses[expr] <= 1
 
 
+def variables_of(value: relax.Expr) -> list[relax.Var]:
+    """The variables that an expression reads, as often as it does."""
+    found: list[relax.Var] = []
+
+    def note(expr: relax.Expr) -> None:
+        if isinstance(expr, relax.Var):
+            found.append(expr)
+
+    relax.analysis.post_order_visit(value, note)
+    return found
+
+
 def operator_name(expr: Any) -> str:
     """Name of the operator that `expr` calls, without "relax."; "" if it calls none."""
     if isinstance(expr, tvm.ir.Call) and isinstance(expr.op, tvm.ir.Op):

@@ -27,15 +27,7 @@ from tvm.support import cc
 from tvm.target import Target
 from tvm.tirx.build import codegen_build
 
-from . import (
-    constant_tables,
-    interleave,
-    loop_guard,
-    microkernel,
-    prefetch,
-    scalar_calls,
-    tir_pipeline,
-)
+from . import tir_pipeline
 from .devices import device_kind
 from .kernel_cache import KernelCache
 
@@ -148,16 +140,7 @@ def kernel_key(func: tvm.tirx.PrimFunc, target: Target) -> str:
 @functools.cache
 def _code_version() -> str:
     """Changes with the files that decide how a scheduled kernel is lowered."""
-    modules = (
-        constant_tables,
-        interleave,
-        loop_guard,
-        microkernel,
-        prefetch,
-        scalar_calls,
-        tir_pipeline,
-    )
-    sources = [__file__, *map(inspect.getfile, modules)]
+    sources = [__file__, *map(inspect.getfile, (tir_pipeline, *tir_pipeline.PASSES))]
     return hashlib.sha256(b"".join(Path(each).read_bytes() for each in sources)).hexdigest()
 
 

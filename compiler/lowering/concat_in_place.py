@@ -34,6 +34,7 @@ from tvm.target import Target
 
 from schedules.x86.machine import Machine
 
+from ..graph.rewrite import variables_of
 from ..runtime.debugger.trace import MOVE_POINTER
 from .subgraphs import call_counts, new_global_var
 
@@ -80,7 +81,7 @@ class ConcatInPlace:
                 continue
             blocks = []
             for block in function.body.blocks:
-                places = _Places(block, offsets, _variables(function.body.body))
+                places = _Places(block, offsets, set(variables_of(function.body.body)))
                 blocks.append(places.rewritten(move))
                 for kernel in places.dropped.values():
                     self.dropped[str(kernel.name_hint)] += times[gvar.name_hint]
@@ -270,18 +271,6 @@ def _is_allocation(value: Any) -> bool:
 
 def _alike(some: Sequence[Any], others: Sequence[Any]) -> bool:
     return all(tvm_ffi.structural_equal(a, b) for a, b in zip(some, others, strict=True))
-
-
-def _variables(result: relax.Expr) -> set[relax.Var]:
-    """The variables that a function returns."""
-    found: set[relax.Var] = set()
-
-    def visit(expr: relax.Expr) -> None:
-        if isinstance(expr, relax.Var):
-            found.add(expr)
-
-    relax.analysis.post_order_visit(result, visit)
-    return found
 
 
 def _called_kernels(functions: Iterable[Any]) -> set[tvm.ir.GlobalVar]:

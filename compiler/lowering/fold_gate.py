@@ -20,7 +20,7 @@ from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from ..graph.constants import array_of, static_shape
-from ..graph.rewrite import operator_name
+from ..graph.rewrite import operator_name, variables_of
 
 # Weights are multiplied and packed in each inference. One of them takes as long as so many elements
 # of the image, which are in order.
@@ -34,8 +34,8 @@ def fold_gates(mod: tvm.IRModule, name: str) -> tvm.IRModule:
     readers: Counter[Any] = Counter()
     for binding in (each for block in function.body.blocks for each in block.bindings):
         calls[binding.var] = binding.value
-        readers.update(_variables(binding.value))
-    readers.update(_variables(function.body.body))
+        readers.update(variables_of(binding.value))
+    readers.update(variables_of(function.body.body))
     folded: dict[Any, tuple[Any, Any]] = {}
     for var, call in calls.items():
         found = _gate(call, calls, readers)
@@ -70,17 +70,6 @@ def _gate(
         if static_shape(gate) == (1, shape[1], 1, 1) and shape[0] == 1 and is_less_work:
             return image, gate
     return None
-
-
-def _variables(value: Any) -> list[Any]:
-    found: list[Any] = []
-
-    def note(expr: relax.Expr) -> None:
-        if isinstance(expr, relax.Var):
-            found.append(expr)
-
-    relax.analysis.post_order_visit(value, note)
-    return found
 
 
 @mutator

@@ -30,11 +30,11 @@ def separate_concatenations(mod: tvm.IRModule, target: Target) -> tvm.IRModule:
     mod : tvm.IRModule
         Calls of TIR functions that have their operator patterns. It is not changed.
     """
-    for gvar, function in mod.functions_items():
-        if isinstance(function, relax.Function):
-            calls = [call for call in _in_place(mod, function) if pays(mod[call.args[0]], target)]
-            mod = with_pattern(mod, gvar, calls, _OPAQUE) if calls else mod
-    return mod
+
+    def find(mod: tvm.IRModule, function: relax.Function) -> list[relax.Call]:
+        return [call for call in _in_place(mod, function) if pays(mod[call.args[0]], target)]
+
+    return with_pattern(mod, find, _OPAQUE)
 
 
 def _in_place(mod: tvm.IRModule, function: relax.Function) -> list[relax.Call]:

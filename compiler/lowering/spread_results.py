@@ -10,6 +10,8 @@ fused behind it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import tvm
 from tvm import relax, tirx
 from tvm.relax.expr_functor import PyExprMutator, mutator
@@ -27,19 +29,21 @@ def separate_spread_results(mod: tvm.IRModule) -> tvm.IRModule:
     mod : tvm.IRModule
         Calls of TIR functions that have their operator patterns. It is not changed.
     """
-    for gvar, function in mod.functions_items():
-        if isinstance(function, relax.Function):
-            mod = with_pattern(mod, gvar, _spreading_calls(mod, function), _INJECTIVE)
-    return mod
+    return with_pattern(mod, _spreading_calls, _INJECTIVE)
 
 
 def with_pattern(
-    mod: tvm.IRModule, gvar: tvm.ir.GlobalVar, calls: list[relax.Call], pattern: int
+    mod: tvm.IRModule,
+    find: Callable[[tvm.IRModule, relax.Function], list[relax.Call]],
+    pattern: int,
 ) -> tvm.IRModule:
-    """Have some calls of a function call copies of their kernels with another operator pattern."""
-    separator = _Separator(mod, calls, pattern)
-    separator.builder_.update_func(gvar, separator.visit_expr(mod[gvar]))
-    return separator.builder_.get()
+    """Have the calls that `find` names call copies of their kernels with another pattern."""
+    for gvar, function in mod.functions_items():
+        if isinstance(function, relax.Function) and (calls := find(mod, function)):
+            separator = _Separator(mod, calls, pattern)
+            separator.builder_.update_func(gvar, separator.visit_expr(function))
+            mod = separator.builder_.get()
+    return mod
 
 
 def _spreading_calls(mod: tvm.IRModule, function: relax.Function) -> list[relax.Call]:

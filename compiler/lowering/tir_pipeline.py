@@ -7,12 +7,10 @@ from typing import Any
 import tvm
 from tvm import tirx
 
-from .constant_tables import fold_constant_tables
-from .interleave import interleave_vectors
-from .loop_guard import guard_loops
-from .microkernel import outline_microkernels
-from .prefetch import insert_prefetches
-from .scalar_calls import split_scalar_calls
+from . import constant_tables, interleave, loop_guard, microkernel, prefetch, scalar_calls
+
+PASSES = (constant_tables, interleave, loop_guard, microkernel, prefetch, scalar_calls)
+"""Modules of the passes that are added to TVM's."""
 
 PIPELINE = "baton"
 """Name under which TVM knows the pipeline."""
@@ -25,16 +23,16 @@ def _pipeline() -> tuple[Any, Any, Any]:
     def with_our_passes() -> tvm.transform.Pass:
         return tvm.transform.Sequential(
             [
-                guard_loops(),
-                interleave_vectors(),
-                insert_prefetches(),
-                outline_microkernels(),
-                split_scalar_calls(),
+                loop_guard.guard_loops(),
+                interleave.interleave_vectors(),
+                prefetch.insert_prefetches(),
+                microkernel.outline_microkernels(),
+                scalar_calls.split_scalar_calls(),
                 finalize_host(),
             ]
         )
 
-    return fold_constant_tables(lower), with_our_passes, finalize_device
+    return constant_tables.fold_constant_tables(lower), with_our_passes, finalize_device
 
 
 tirx.register_tir_pipeline(PIPELINE, _pipeline)
