@@ -166,7 +166,9 @@ def test_every_shipped_record_is_in_its_templates_space(name):
         assert result.error_no == 0
 
 
-def test_the_innermost_log_goes_before_a_faster_record_of_an_outer_one():
+def test_the_innermost_log_goes_before_a_faster_record_of_an_outer_one(monkeypatch):
+    monkeypatch.setattr(strategy, "_STRATEGIES", {})
+
     def implementation(name):
         return strategy.Implementation(
             name, 10, lambda w, t: True, lambda w, t: ConfigEntity(), None, lambda w: ()
