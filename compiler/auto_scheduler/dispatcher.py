@@ -15,11 +15,11 @@ import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from ..autotvm.dispatcher import checked_preference
 from ..autotvm.log_target import LogTarget, log_target
+from ..contexts import NestedContext
 from ..errors import RecordError
 from .ansor.record import AnsorRecord, WorkloadKey
 from .glance import LogFile
@@ -33,33 +33,10 @@ if TYPE_CHECKING:
 Records = str | os.PathLike | Iterable[str | os.PathLike | AnyRecord | None]
 
 
-class _CurrentContext:
-    """`DispatchContext.current`: the innermost context of the calling thread."""
+class DispatchContext(NestedContext, kind="auto_scheduler"):
+    """Base of the contexts: which records each has, and the way to those of the outer ones."""
 
-    def __get__(self, instance: Any, owner: Any) -> DispatchContext:
-        return active_contexts()[0]
-
-
-class DispatchContext:
-    """Base of the contexts: nesting, and the way from the inner context to the outer ones."""
-
-    current = _CurrentContext()
     prefer = "log"
-
-    def __enter__(self) -> DispatchContext:
-        _ENTERED.set((self, *_ENTERED.get()))
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        entered = _ENTERED.get()
-        if not entered or entered[0] is not self:
-            raise RuntimeError("auto_scheduler contexts must be left in the order of entry")
-        _ENTERED.set(entered[1:])
 
     def query(self, target: Any, workload_key: str) -> Record | None:
         """Record of a workload from this context, else from those around it, else None.
@@ -70,9 +47,7 @@ class DispatchContext:
         workload_key : str
             From `workload.workload_key`.
         """
-        active = active_contexts()
-        around = active[active.index(self) :] if self in active else (self, *active)
-        return query_contexts(around, target, workload_key)
+        return query_contexts(self.with_outer(), target, workload_key)
 
     def find(self, target: LogTarget, workload_key: str) -> Record | None:
         """Record from this context alone."""
@@ -106,6 +81,8 @@ class DispatchContext:
 
 class FallbackContext(DispatchContext):
     """The bottom of every thread: no records. Entered with `with`, it hides those around it."""
+
+    hides_outer = True
 
     def find(self, target: LogTarget, workload_key: str) -> Record | None:
         return None
@@ -260,21 +237,13 @@ class ApplyHistoryBestOrSample(ApplyHistoryBest):
         return self._samples[place]
 
 
-_ROOT = FallbackContext()
-_ENTERED: ContextVar[tuple[DispatchContext, ...]] = ContextVar(
-    "auto_scheduler_contexts", default=()
-)
+DispatchContext.bottom = FallbackContext()
 _EXTRACTING: ContextVar[bool] = ContextVar("auto_scheduler_extracting", default=False)
 
 
 def active_contexts() -> tuple[DispatchContext, ...]:
-    """The calling thread's contexts, innermost first; the last one is the FallbackContext."""
-    contexts: list[DispatchContext] = []
-    for context in (*_ENTERED.get(), _ROOT):
-        contexts.append(context)
-        if isinstance(context, FallbackContext):
-            break
-    return tuple(contexts)
+    """The calling thread's contexts, innermost first; the last one is a FallbackContext."""
+    return DispatchContext.active()
 
 
 def query_contexts(

@@ -12,14 +12,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from contextvars import ContextVar
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from schedules.config import ConfigEntity
 
+from ..contexts import NestedContext
 from ..errors import RecordError
 from . import tophub
 from .history import BestRecords
@@ -41,33 +40,10 @@ def checked_preference(prefer: str) -> str:
     return prefer
 
 
-class _CurrentContext:
-    """`DispatchContext.current`: the innermost context of the calling thread."""
+class DispatchContext(NestedContext, kind="AutoTVM dispatch"):
+    """Base of the contexts: which records each has, and the way to those of the outer ones."""
 
-    def __get__(self, instance: Any, owner: Any) -> DispatchContext:
-        return active_contexts()[0]
-
-
-class DispatchContext:
-    """Base of the contexts: nesting, and the way from the inner context to the outer ones."""
-
-    current = _CurrentContext()
     prefer = "log"
-
-    def __enter__(self) -> DispatchContext:
-        _ENTERED.set((self, *_ENTERED.get()))
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        entered = _ENTERED.get()
-        if not entered or entered[0] is not self:
-            raise RuntimeError("AutoTVM dispatch contexts must be left in the order of entry")
-        _ENTERED.set(entered[1:])
 
     def query(self, target: Any, workload: Any) -> ConfigEntity | None:
         """Config for (task name, *arguments) from this context, else from those around it.
@@ -83,9 +59,7 @@ class DispatchContext:
         ConfigEntity or None
             `source` names the log and line; None when no record matches.
         """
-        active = active_contexts()
-        around = active[active.index(self) :] if self in active else (self, *active)
-        return query_contexts(around, target, workload)
+        return query_contexts(self.with_outer(), target, workload)
 
     def find(self, target: LogTarget, workload: bytes) -> ConfigEntity | None:
         """Config from this context alone; `workload` is a `workload.digest`."""
@@ -108,6 +82,8 @@ class FallbackContext(DispatchContext):
 
     Entered with `with`, it hides the contexts around it.
     """
+
+    hides_outer = True
 
     def find(self, target: LogTarget, workload: bytes) -> ConfigEntity | None:
         return _find_best(tophub.shipped_records(target), target, workload)
@@ -248,18 +224,12 @@ def _find_best(
     return config
 
 
-_ROOT = FallbackContext()
-_ENTERED: ContextVar[tuple[DispatchContext, ...]] = ContextVar("autotvm_contexts", default=())
+DispatchContext.bottom = FallbackContext()
 
 
 def active_contexts() -> tuple[DispatchContext, ...]:
-    """The calling thread's contexts, innermost first; the last one is the FallbackContext."""
-    contexts: list[DispatchContext] = []
-    for context in (*_ENTERED.get(), _ROOT):
-        contexts.append(context)
-        if isinstance(context, FallbackContext):
-            break
-    return tuple(contexts)
+    """The calling thread's contexts, innermost first; the last one is a FallbackContext."""
+    return DispatchContext.active()
 
 
 def _stands(context: DispatchContext, target: Any, workload: Any, config: ConfigEntity) -> bool:
