@@ -7,7 +7,6 @@ leaves none behind.
 from __future__ import annotations
 
 from contextvars import ContextVar
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
@@ -41,12 +40,7 @@ class NestedContext:
         self._entered.set((self, *self._entered.get()))
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         entered = self._entered.get()
         if not entered or entered[0] is not self:
             raise RuntimeError(f"{self.kind} contexts must be left in the order of entry")

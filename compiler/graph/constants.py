@@ -11,6 +11,12 @@ from tvm import relax
 _SHARED_DTYPES = frozenset(["float16", "float32", "float64", "int8", "uint8", "int32", "int64"])
 """Dtypes that numpy can view in a TVM tensor's memory."""
 
+NUMPY_DTYPES = frozenset(
+    ["bool", "float16", "float32", "float64"]
+    + [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)]
+)
+"""Dtypes that numpy has itself."""
+
 
 def array_of(expr: Any) -> np.ndarray | None:
     """The value of a constant; None for any other expression.

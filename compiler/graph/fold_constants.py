@@ -10,7 +10,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from .constants import array_of, constant, integers, static_shape
+from .constants import NUMPY_DTYPES, array_of, constant, integers, static_shape
 from .rewrite import CallRule, rewrite_calls
 
 MAX_GROWTH = 4
@@ -161,30 +161,12 @@ def _same_elements(call: relax.Call, operands: list[np.ndarray]) -> np.ndarray:
 
 def _astype(call: relax.Call, operands: list[np.ndarray]) -> Any:
     target = str(call.ty.dtype)
-    if target not in _NUMPY_DTYPES:
+    if target not in NUMPY_DTYPES:
         return None
     data = operands[0]
     if data.dtype.kind == "f" and target[0] in "iu" and not np.isfinite(data).all():
         return None
     return data.astype(target)
-
-
-_NUMPY_DTYPES = frozenset(
-    [
-        "bool",
-        "int8",
-        "int16",
-        "int32",
-        "int64",
-        "uint8",
-        "uint16",
-        "uint32",
-        "uint64",
-        "float16",
-        "float32",
-        "float64",
-    ]
-)
 
 
 def _divide(call: relax.Call, operands: list[np.ndarray]) -> Any:

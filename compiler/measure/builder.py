@@ -6,7 +6,6 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from types import TracebackType
 from typing import Any
 
 from ..errors import BatonError
@@ -63,12 +62,7 @@ class LocalBuilder:
     def __enter__(self) -> LocalBuilder:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def build(self, candidates: Sequence[Candidate]) -> list[BuildResult]:

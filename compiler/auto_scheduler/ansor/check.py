@@ -27,7 +27,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import tvm
@@ -145,12 +144,7 @@ class Checker:
     def __enter__(self) -> Checker:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stop()
         if self._folder is not None:
             self._folder.cleanup()

@@ -17,6 +17,7 @@ import onnx.version_converter
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from compiler.errors import FrontendError, UnknownShapeError, UnsupportedOperatorError
+from compiler.graph.constants import NUMPY_DTYPES
 
 from .onnx_wire import WireError, split_weights
 
@@ -24,24 +25,6 @@ logger = logging.getLogger(__name__)
 
 OLDEST_OPSET = 7
 """Older models are first brought to this version by ONNX's own version converter."""
-
-
-_PLAIN_DTYPES = frozenset(
-    [
-        "bool",
-        "int8",
-        "int16",
-        "int32",
-        "int64",
-        "uint8",
-        "uint16",
-        "uint32",
-        "uint64",
-        "float16",
-        "float32",
-        "float64",
-    ]
-)
 
 
 @dataclass(frozen=True)
@@ -80,7 +63,7 @@ class Model:
         if raw is None or tensor.HasField("raw_data"):
             return tensor_array(tensor)
         dtype = tensor_dtype(tensor.data_type, f"initializer {tensor.name!r}")
-        if dtype not in _PLAIN_DTYPES:
+        if dtype not in NUMPY_DTYPES:
             whole = onnx.TensorProto()
             whole.CopyFrom(tensor)
             whole.raw_data = bytes(raw)
