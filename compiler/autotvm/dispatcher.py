@@ -65,6 +65,9 @@ class DispatchContext(NestedContext, kind="AutoTVM dispatch"):
         """Config from this context alone; `workload` is a `workload.digest`."""
         raise NotImplementedError
 
+    def take(self, workload: bytes) -> None:
+        """An operator of the build takes what `find` gives for the workload."""
+
     def has_records_for(self, target: LogTarget) -> bool:
         """False where `find` has nothing for any workload of the target, and need not be asked."""
         return True
@@ -194,9 +197,10 @@ class ApplyGraphBest(DispatchContext):
         ]
         if not fitting:
             return None
-        position = self._taken.get(workload, 0)
-        self._taken[workload] = position + 1
-        return fitting[min(position, len(fitting) - 1)]
+        return fitting[min(self._taken.get(workload, 0), len(fitting) - 1)]
+
+    def take(self, workload: bytes) -> None:
+        self._taken[workload] = self._taken.get(workload, 0) + 1
 
     def content_digest(self) -> str | None:
         return repr(list(self._of_workload.items()))
@@ -243,12 +247,18 @@ def _stands(context: DispatchContext, target: Any, workload: Any, config: Config
 
 
 def query_contexts(
-    contexts: tuple[DispatchContext, ...], target: Any, workload: Any
+    contexts: tuple[DispatchContext, ...], target: Any, workload: Any, taking: bool = True
 ) -> ConfigEntity | None:
     """Ask contexts in turn, innermost first; None when none has a record.
 
     A context that prefers the fastest passes over a record that was measured slower than what a
     build does without its log.
+
+    Parameters
+    ----------
+    taking : bool
+        Whether an operator takes the record, so that a graph tuner's log gives the next one the
+        next time.
     """
     described, key = log_target(target), None
     for level, context in enumerate(contexts):
@@ -257,5 +267,7 @@ def query_contexts(
         key = key or digest(workload)
         config = context.find(described, key)
         if config is not None and _stands(context, target, workload, config):
+            if taking:
+                context.take(key)
             return replace(config, level=level) if level else config
     return None

@@ -28,8 +28,9 @@ from schedules.config import ConfigEntity
 
 from ..errors import RecordError
 from ..lazy import lazy_attributes
-from .legacy import current_spelling, translate_version_0_1
+from .legacy import current_spelling
 from .log_target import LogTarget, log_target
+from .version_0_1 import translate_version_0_1
 from .workload import digest_of_json, normalize, to_tuple
 
 logger = logging.getLogger("baton.autotvm")

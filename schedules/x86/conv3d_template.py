@@ -19,7 +19,7 @@ from ..conv3d import Conv3dWorkload
 from ..rules import register_anchor_rule
 from ..strategy import Implementation, anchor_attrs, register
 from .conv2d import SPARE_REGISTERS, best_tile
-from .conv2d_template import largest_divisor
+from .conv2d_template import largest_divisor, vectorize_block
 from .machine import Machine
 
 NCDHW = "conv3d_ncdhw.x86"
@@ -137,7 +137,7 @@ class Conv3dTemplate(s_tir.dlight.ScheduleRule):
         oc, lane = sch.split(c, [None, oc_block])
         sch.reorder(n, oc, od, oh, ow_outer, ow_inner, lane)
         sch.parallel(sch.fuse(n, oc, od, oh))
-        sch.vectorize(lane)
+        vectorize_block(sch, lane, target)
 
         sch.compute_at(anchor, ow_outer, preserve_unit_loops=True)
         ow_inner, lane, ic, kd, kh, kw = sch.get_loops(anchor)[-6:]
@@ -147,7 +147,7 @@ class Conv3dTemplate(s_tir.dlight.ScheduleRule):
             sch.unroll(kw)
         else:
             sch.reorder(ic_chunk, kd, kh, kw, ic, ow_inner, lane)
-        sch.vectorize(lane)
+        vectorize_block(sch, lane, target)
         sch.unroll(ow_inner)
         sch.decompose_reduction(anchor, ic_chunk)
         return sch

@@ -14,7 +14,7 @@ from ..rules import register_anchor_rule
 from ..strategy import Implementation, anchor_attrs, register
 from . import depthwise
 from .conv2d import blocked_loops, oc_block_of
-from .conv2d_template import MOST_PIXELS, largest_divisor
+from .conv2d_template import MOST_PIXELS, largest_divisor, vectorize_block
 from .machine import Machine
 
 NAME = "depthwise_conv2d_NCHWc.x86"
@@ -83,20 +83,20 @@ class DepthwiseTemplate(s_tir.dlight.ScheduleRule):
         if pad is not None:
             loops = sch.get_loops(pad)
             if len(loops) == 5:
-                sch.vectorize(loops[-1])
+                vectorize_block(sch, loops[-1], target)
             sch.parallel(sch.fuse(*loops[:3]))
 
         n, oc, oh, ow, lane = blocked_loops(sch, out)
         ow_outer, ow_inner = sch.split(ow, [None, config.size("tile_ow")[-1]])
         sch.reorder(n, oc, oh, ow_outer, ow_inner, lane)
         sch.parallel(sch.fuse(oc, oh))
-        sch.vectorize(lane)
+        vectorize_block(sch, lane, target)
         sch.compute_at(anchor, ow_outer, preserve_unit_loops=True)
         ow_inner, lane, kh, kw = sch.get_loops(anchor)[-4:]
         sch.reorder(kh, kw, ow_inner, lane)
-        sch.vectorize(lane)
+        vectorize_block(sch, lane, target)
         sch.unroll(ow_inner)
-        if config.val("unroll_kw"):
+        if "unroll_kw" in config and config.val("unroll_kw"):  # TVM 0.6 did not have the knob
             sch.unroll(kw)
         sch.decompose_reduction(anchor, kh)
         return sch

@@ -173,8 +173,8 @@ def distance(wanted: WorkloadKey, recorded: WorkloadKey) -> float:
 
 
 def looks_like(row: Any) -> bool:
-    """Whether a decoded line is Ansor's."""
-    return isinstance(row, dict) and "i" in row and "r" in row
+    """Whether a decoded line is Ansor's; AutoTVM's of version 0.1 have the same fields."""
+    return isinstance(row, dict) and "i" in row and "r" in row and row.get("v") != 0.1
 
 
 def read(row: Any, source: str) -> AnsorRecord:

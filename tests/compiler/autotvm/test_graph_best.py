@@ -16,11 +16,12 @@ DATA, WEIGHT = ["TENSOR", [1, 16, 8, 8], "float32"], ["TENSOR", [16, 16, 3, 3], 
 ARGS = [DATA, WEIGHT, [1, 1], [1, 1, 1, 1], [1, 1], "NCHW", "NCHW", "float32"]
 
 
-def line(tile_ow, cost):
+def line(tile_ow, cost, batch=1):
     entity = [["tile_ic", "sp", [-1, 16]], ["tile_oc", "sp", [-1, 16]],
               ["tile_ow", "sp", [-1, tile_ow]], ["unroll_kw", "ot", False]]  # fmt: skip
+    args = [["TENSOR", [batch, *DATA[1][1:]], "float32"], *ARGS[1:]]
     row = {
-        "input": ["llvm -keys=cpu", "conv2d_NCHWc.x86", ARGS, {}],
+        "input": ["llvm -keys=cpu", "conv2d_NCHWc.x86", args, {}],
         "config": {"index": 0, "code_hash": None, "entity": entity},
         "result": [[cost], 0, 1.0, 1.0],
         "version": 0.2,
@@ -29,9 +30,9 @@ def line(tile_ow, cost):
     return json.dumps(row) + "\n"
 
 
-def network(convolutions):
+def network(convolutions, batch):
     builder = relax.BlockBuilder()
-    x = relax.Var("x", relax.TensorType((1, 16, 8, 8), "float32"))
+    x = relax.Var("x", relax.TensorType((batch, 16, 8, 8), "float32"))
     rng = np.random.default_rng(0)
     with builder.function("main", [x]):
         with builder.dataflow():
@@ -44,9 +45,9 @@ def network(convolutions):
     return builder.get()
 
 
-def sources(convolutions, context):
+def sources(convolutions, context, batch=1):
     with context, tvm.transform.PassContext(opt_level=3):
-        report = build(network(convolutions), parse("llvm")).report
+        report = build(network(convolutions, batch), parse("llvm -num-cores=2")).report
     return [k.source for k in report.kernels for _ in range(k.calls) if "conv2d" in k.operators]
 
 
@@ -57,6 +58,13 @@ def test_convolutions_of_one_workload_take_the_records_in_turn(tmp_path):
     expected = ["topi:net.graph.log:1", "topi:net.graph.log:2", "topi:net.graph.log:2"]
     assert sources(3, context) == expected
     assert sources(3, context) == expected  # each build starts with the first record
+
+
+def test_passes_that_only_ask_for_records_take_none(tmp_path):
+    log = tmp_path / "batch.graph.log"
+    log.write_text(line(8, 1e-5, batch=2) + line(4, 2e-5, batch=2))
+    expected = ["topi:batch.graph.log:1", "topi:batch.graph.log:2"]
+    assert sources(2, autotvm.apply_graph_best(log), batch=2) == expected
 
 
 def test_a_history_gives_all_of_them_the_cheapest(tmp_path):

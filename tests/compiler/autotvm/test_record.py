@@ -108,43 +108,6 @@ def test_pickled_record_is_refused_by_name_and_never_loaded(tmp_path):
         decode(row, "pickle")
 
 
-def test_version_0_1_line_is_translated_as_the_published_logs_were():
-    old = (
-        '{"i": ["llvm -mcpu=skylake-avx512", "topi_x86_conv2d", [], {}, '
-        '["conv2d", [1, 3, 224, 224, "float32"], [64, 3, 7, 7, "float32"], [2, 2], [3, 3], [1, 1], '
-        '"NCHW", "float32"], {"i": 193, "c": null, "t": "direct", "e": [["tile_ic", "sp", [1, 3]], '
-        '["tile_oc", "sp", [2, 32]], ["tile_ow", "sp", [14, 8]], ["unroll_kw", "ot", false]]}], '
-        '"r": [[9.593498664366054e-05], 0, 1.757516860961914, 1539972731.352305], "v": 0.1}'
-    )
-    inp, result = decode(old)
-    assert inp.task.workload == (
-        "conv2d_NCHWc.x86",
-        ("TENSOR", (1, 3, 224, 224), "float32"),
-        ("TENSOR", (64, 3, 7, 7), "float32"),
-        (2, 2),
-        (3, 3, 3, 3),
-        (1, 1),
-        "NCHW",
-        "NCHW",
-        "float32",
-    )
-    assert inp.config["tile_oc"] == SplitEntity((2, 32))
-    assert result.costs == (9.593498664366054e-05,)
-
-
-def test_version_0_1_line_of_an_unknown_template_says_so():
-    old = json.dumps(
-        {
-            "i": ["llvm", "topi_nn_odd", [], {}, ["odd", [1, "float32"], [1, "float32"]],
-                  {"i": 0, "c": None, "t": "direct", "e": []}],
-            "r": [[1e-5], 0, 1.0, 1.0],
-            "v": 0.1,
-        }
-    )  # fmt: skip
-    with pytest.raises(RecordError, match="topi_nn_odd"):
-        decode(old)
-
-
 def test_renamed_tasks_and_shorter_argument_lists_get_their_last_form():
     a, b = ["TENSOR", [12, 64, 32], "float32"], ["TENSOR", [12, 48, 32], "float32"]
     row = json.loads(GOOD)
@@ -153,6 +116,10 @@ def test_renamed_tasks_and_shorter_argument_lists_get_their_last_form():
     assert inp.task.args[2:] == ((12, 64, 48), "float32", 0, 1)
     row["input"] = ["cuda", "dense_large_batch.cuda", [a, b, None, "float32"], {}]
     assert decode(json.dumps(row))[0].task.name == "dense_large_batch.gpu"
+    volume = [["TENSOR", [1, 8, 4, 4, 4], "float32"], ["TENSOR", [8, 8, 3, 3, 3], "float32"]]
+    rest = [[1, 1, 1], [0] * 6, [1, 1, 1], "float32"]
+    row["input"] = ["llvm", "conv3d_ncdhw.x86", [*volume, *rest], {}]
+    assert decode(json.dumps(row))[0].task.args[-2:] == (1, "float32")
 
 
 def test_bad_lines_are_skipped_with_their_numbers_in_one_warning(tmp_path, caplog):

@@ -66,17 +66,17 @@ def merge(path):
     return out
 
 
-def scheduled(row):
+def scheduled(row, target=TARGET):
     inp, _ = decode(json.dumps(row["record"]))
 
-    def query(target, workload):
+    def query(_, workload):
         return inp.config if workload[0] == inp.task.name else None
 
     program = program_of(inp.task, np.random.default_rng(0))
-    module = select_implementations(program.mod, "main", TARGET, query)
-    module, _ = fuse(module, TARGET)
+    module = select_implementations(program.mod, "main", target, query)
+    module, _ = fuse(module, target)
     done = [
-        rules.schedule(func, TARGET)
+        rules.schedule(func, target)
         for func in module.functions.values()
         if isinstance(func, tirx.PrimFunc)
     ]
@@ -89,3 +89,26 @@ def test_a_record_gives_the_loops_that_tvm_018_gave(row):
     task = row["record"]["input"][1]
     forms = task in ("dense_nopack.x86", "batch_matmul.x86"), task == "conv2d_NCHWc_int8.x86"
     assert paths(row["nests"], *forms) <= paths(loops(scheduled(row).body), *forms)
+
+
+ODD = [["tile_ic", "sp", [-1, 8]], ["tile_oc", "sp", [-1, 12]], ["tile_ow", "sp", [-1, 3]]]
+
+
+@pytest.mark.parametrize(
+    "kernel, knob", [(1, ["tile_oh", "ot", 1]), (3, ["unroll_kw", "ot", True])]
+)
+@pytest.mark.parametrize("cpu, lanes", [("x86-64-v3", 4), ("x86-64-v4", 12)])
+def test_a_block_of_twelve_is_three_vectors_where_vectors_have_no_masks(cpu, lanes, kernel, knob):
+    data, weight = [1, 8, 9, 9], [24, 8, kernel, kernel]
+    args = [["TENSOR", data, "float32"], ["TENSOR", weight, "float32"], [1, 1], [0, 0, 0, 0],
+            [1, 1], "NCHW", "NCHW", "float32"]  # fmt: skip
+    record = {
+        "input": ["llvm", "conv2d_NCHWc.x86", args, {}],
+        "config": {"index": 0, "code_hash": None, "entity": [*ODD, knob]},
+        "result": [[1e-6], 0, 1.0, 1.0],
+        "version": 0.2,
+    }
+    target = tvm.target.Target({"kind": "llvm", "mcpu": cpu})
+    nests = loops(scheduled({"record": record}, target).body)
+    vectors = {loop for path in paths(nests, False, False) for loop in path if "vec" in loop[1]}
+    assert vectors == {(lanes, "vectorized")}
