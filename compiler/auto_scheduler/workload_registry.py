@@ -57,6 +57,11 @@ def make_workload_key(func: str | Workload, args: Sequence[Any]) -> str:
     return json.dumps([name, *args])
 
 
+def registered_names() -> frozenset[str]:
+    """Names of all registered workloads."""
+    return frozenset(_WORKLOADS)
+
+
 def tensors_of(key: str) -> list[Any]:
     """TE tensors of a registered workload: inputs, then outputs.
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from .compile import BuildOptions, build_module, import_model, kernel_table
 from .console import Steps, show, table
+from .devices import devices_of
 from .models import random_inputs, relative_error
-from .run import devices_of
 
 if TYPE_CHECKING:
     from compiler.autotvm.rebuild import Outcome

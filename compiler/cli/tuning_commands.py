@@ -50,6 +50,15 @@ def replay_command(
             "the old auto_scheduler; may be repeated.",
         ),
     ],
+    workloads: Annotated[
+        list[Path],
+        typer.Option(
+            default_factory=list,
+            show_default=False,
+            metavar="SCRIPT",
+            help="Registers functions that an old auto_scheduler log names; may be repeated.",
+        ),
+    ],
     target: Target = "llvm",
     opt_level: OptLevel = 3,
     shape: Shape,
@@ -78,7 +87,7 @@ def replay_command(
             if any(of_ansor) and not all(of_ansor):
                 raise typer.BadParameter("give AutoTVM's and auto_scheduler's logs one by one")
             if all(of_ansor):
-                replays = check_ansor_records(texts(all_records), target, Steps())
+                replays = check_ansor_records(texts(all_records), target, Steps(), workloads)
                 all_right = replays.all_right
                 show_json(replays.to_json()) if as_json else show_checked_steps(replays)
             else:

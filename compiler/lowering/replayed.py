@@ -17,6 +17,8 @@ import tvm
 from tvm import relax
 from tvm.target import Target
 
+from schedules.cuda import violation
+
 from ..block_builder import BlockBuilder
 from ..runtime.cpu import missing_features
 from ..target import cpu_features
@@ -60,6 +62,7 @@ class ReplayedKernels:
         self.notes: list[str] = []
         self.unchecked: dict[int, Question] = {}
         self._found: dict[tuple[str, frozenset[int], str], Match | None] = {}
+        self._told_blocked = False
 
     def find(self, kernel: PlainKernel, key: str, target: Target) -> Match | None:
         """The kernel as the best record schedules it that fits and computes the right numbers.
@@ -84,7 +87,26 @@ class ReplayedKernels:
                 self.notes += [f"{name}: {note}" for note in match.notes]
                 return match
             logger.warning("%s: %s; the record is not used", name, reason)
+        self._note_blocked(kernel, target)
         return None
+
+    def _note_blocked(self, kernel: PlainKernel, target: Target) -> None:
+        """Say that a log's record for a convolution is one over blocks of channels."""
+        from ..auto_scheduler.ansor.blocked_keys import blocked_layout
+
+        if "conv2d" not in kernel.operators or not self.source.has_ansor_records:
+            return
+        layout = blocked_layout(kernel.func, target, self.source.record_contexts)
+        if layout is None:
+            return
+        note = (
+            f"{' '.join(kernel.operators)}: its record is for {layout}, as TVM laid out NCHW "
+            "networks; builds take records of NCHW and NHWC convolutions"
+        )
+        self.notes.append(note)
+        if not self._told_blocked:
+            self._told_blocked = True
+            logger.warning("%s", note)
 
     def _matches(self, kernel: PlainKernel, target: Target) -> Iterator[Match]:
         """Matches until there are no more; a kernel that the search can't handle has none."""
@@ -103,6 +125,10 @@ class ReplayedKernels:
         if results < 1:
             return "the kernel has operands that the record's compute does not read"
         kind = str(target.kind.name)
+        if kind == "cuda":
+            beyond = violation(guard_indices(match.func), target)
+            if beyond is not None:
+                return f"no GPU runs it: {beyond}"
         if kind != "llvm" and not tvm.device(kind).exist:
             return ""  # there is nothing here to run it on; code generation checks the rest
         config = {k: v for k, v in config_of_object(target).items() if k != "host"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import tvm
@@ -12,7 +13,8 @@ from tvm.target import Target
 from tvm.tirx.build import split_host_device_mods
 
 MAX_THREADS_PER_BLOCK = 1024
-MAX_SHARED_BYTES = 48 * 1024  # what a kernel may declare statically on every architecture
+# What a kernel may declare statically, on every architecture, however much a block may have.
+MAX_SHARED_BYTES = 48 * 1024
 MAX_GRID_YZ = 65535
 _CHILDREN = ("block", "init", "body", "then_case", "else_case")
 
@@ -100,12 +102,49 @@ def _limit_violation(kernel: tirx.PrimFunc, target: Target) -> str | None:
     extents = _launch_extents(kernel)
     if any(extent is None for _, extent in extents):
         return None  # known at launch only: TVM's own scans, which keep within the limits
+    static = _shared_bytes(kernel, ("shared",))
+    if static > MAX_SHARED_BYTES:
+        return f"its {static} bytes of static shared memory exceed {MAX_SHARED_BYTES}"
     if not verify_gpu_code(kernel, limits):
-        return f"it exceeds {limits}"
+        return _excess(kernel, extents, limits)
     for tag, extent in extents:
         if tag in ("blockIdx.y", "blockIdx.z") and extent is not None and extent > MAX_GRID_YZ:
             return f"its {tag} of {extent} exceeds {MAX_GRID_YZ}"
     return None
+
+
+def _excess(
+    kernel: tirx.PrimFunc, extents: list[tuple[str, int | None]], limits: dict[str, int]
+) -> str:
+    """What of a kernel exceeds the limits, in numbers."""
+    by_tag = {tag: extent or 1 for tag, extent in extents if tag.startswith("threadIdx")}
+    amounts = {
+        "max_threads_per_block": (math.prod(by_tag.values()), "threads per block"),
+        "max_shared_memory_per_block": (
+            _shared_bytes(kernel, ("shared", "shared.dyn")), "bytes of shared memory",
+        ),
+    }  # fmt: skip
+    found = [
+        f"its {amount} {what} exceed {limits[name]}"
+        for name, (amount, what) in amounts.items()
+        if amount > limits[name]
+    ]
+    return "; ".join(found) or f"it exceeds {limits}"
+
+
+def _shared_bytes(kernel: tirx.PrimFunc, scopes: tuple[str, ...]) -> int:
+    """Bytes that the kernel's buffers of these scopes take."""
+    sizes: list[int] = []
+
+    def visit(allocation: tirx.AllocBuffer) -> None:
+        buffer = allocation.buffer
+        if buffer.scope() in scopes:
+            count = math.prod(int(extent) for extent in buffer.shape)
+            bits = tvm.DataType(str(buffer.dtype))
+            sizes.append(count * bits.bits * bits.lanes // 8)
+
+    tvm_ffi.structural_walk(kernel.body, (tirx.AllocBuffer, visit), order="pre")
+    return sum(sizes)
 
 
 def _host_call(kernel: tirx.PrimFunc) -> str | None:

@@ -6,7 +6,8 @@ the same operators could be another form of it:
 * a dense layer multiplied with the transposed weight, a batched product likewise;
 * a 3x3 convolution could be Winograd's, its weight transformed beforehand;
 * a depthwise convolution had a compute of its own, without the reduction over one channel;
-* operands that are broadcast had other numbers of leading dimensions of extent 1;
+* operands that are broadcast had other numbers of leading dimensions of extent 1, which for
+  biases that were no constants a stage of its own added;
 * scalar constants were stages of rank 0.
 """
 
@@ -17,11 +18,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tvm import te, tirx
+from tvm import te, tirx, topi
 
 from .access import coefficient, index_of, offset
 from .dag import ComputeDag, Operation
 from .emit import Rebuilt, Replacement, compute, rebuild, translate, unchanged
+from .era_texts import texts_of_era
 from .packing import Packing
 from .winograd import KERNEL, WinogradForm
 
@@ -64,15 +66,24 @@ def candidates(dag: ComputeDag, known: frozenset[int]) -> Iterator[Candidate]:
     known : frozenset of int
         Parameters whose values are known when the module is built.
     """
-    texts = _pooling_texts(dag)
+    texts = texts_of_era(dag)
     plain = unchanged(dag)
     yield from _with_constant_stages(Candidate(plain.dag, plain.operands, texts))
     shapes = _full_ranks(dag)
+    variants: list[tuple[Mapping[Operation, Replacement], Mapping[Operation, tuple[int, ...]]]]
+    variants = [({}, {})]
+    if shapes:
+        variants.append(({}, shapes))
+    positions = dict(zip(dag.inputs, dag.input_positions()))
+    open_ones = {op: shape for op, shape in shapes.items() if positions[op] not in known}
+    if open_ones:
+        variants.append((_expanded(dag, open_ones), {}))
     for form in [_Form(texts=texts), *_anchor_forms(dag, known)]:
-        for ranks in [{}, shapes] if shapes else [{}]:
-            if not form.replaced and not ranks:
+        for expanded, ranks in variants:
+            replaced = {**expanded, **form.replaced}
+            if not replaced and not ranks:
                 continue
-            rebuilt = _rebuilt(dag, form.replaced, ranks)
+            rebuilt = _rebuilt(dag, replaced, ranks)
             if rebuilt is not None:
                 made = Candidate(rebuilt.dag, rebuilt.operands, form.texts)
                 yield from _with_constant_stages(made)
@@ -131,7 +142,10 @@ def _anchor_forms(dag: ComputeDag, known: frozenset[int]) -> list[_Form]:
 
 
 def _matmul_forms(op: Operation) -> list[_Form]:
-    """matmul(x, w) as x times the transposed of what is read, by rows or by batches."""
+    """matmul(x, w) as x times the transposed of what is read, by rows or by batches.
+
+    TOPI's batched product reads a batch of one at 0.
+    """
     left, right = op.producers[0], op.producers[-1]
     rank = len(op.shape)
     if not right.is_placeholder or len(right.shape) != rank or len(left.shape) != rank:
@@ -140,20 +154,34 @@ def _matmul_forms(op: Operation) -> list[_Form]:
         return []
     packing = Packing((("transpose", [*range(rank - 2), rank - 1, rank - 2]),))
 
-    def build(tensor_of: Callable[[Operation], Any]) -> Any:
+    def dense(tensor_of: Callable[[Operation], Any]) -> Any:
         x, y = tensor_of(left), tensor_of(right)
         k = te.reduce_axis((0, left.shape[-1]), "k")
-        if rank == 2:
-            return te.compute(
-                op.shape, lambda i0, i1: te.sum(x[i0, k] * y[i1, k], axis=k), name="T_matmul_NT"
-            )
         return te.compute(
-            op.shape,
-            lambda b, i, j: te.sum(x[b, i, k] * y[b, j, k], axis=k),
-            name="T_batch_matmul_NT",
+            op.shape, lambda i0, i1: te.sum(x[i0, k] * y[i1, k], axis=k), name="T_matmul_NT"
         )
 
-    return [_Form({op: Replacement(build, {right: packing})})]
+    def batched(transposed: bool) -> Callable[[Callable[[Operation], Any]], Any]:
+        def build(tensor_of: Callable[[Operation], Any]) -> Any:
+            x, y = tensor_of(left), tensor_of(right)
+            k = te.reduce_axis((0, left.shape[-1]), "k")
+
+            def product(b: Any, i: Any, j: Any) -> Any:
+                batch = 0 if op.shape[0] == 1 else b
+                other = y[batch, j, k] if transposed else y[batch, k, j]
+                return te.sum(x[batch, i, k] * other, axis=k)
+
+            name = "T_batch_matmul_NT" if transposed else "T_batch_matmul_NN"
+            return te.compute(op.shape, product, name=name)
+
+        return build
+
+    if rank == 2:
+        return [_Form({op: Replacement(dense, {right: packing})})]
+    forms = [_Form({op: Replacement(batched(True), {right: packing})})]
+    if op.shape[0] == 1:
+        forms.append(_Form({op: Replacement(batched(False))}))
+    return forms
 
 
 def _winograd_forms(op: Operation) -> list[_Form]:
@@ -244,6 +272,29 @@ def _full_ranks(dag: ComputeDag) -> dict[Operation, tuple[int, ...]]:
     return shapes
 
 
+def _expanded(
+    dag: ComputeDag, shapes: Mapping[Operation, tuple[int, ...]]
+) -> dict[Operation, Replacement]:
+    """Readers of operands of fewer dimensions, with a stage that adds the leading ones."""
+
+    def expanding(op: Operation) -> Replacement:
+        def build(tensor_of: Callable[[Operation], Any]) -> Any:
+            tensors = {producer: tensor_of(producer) for producer in op.producers}
+            for producer in op.producers:
+                if producer in shapes:
+                    missing = len(shapes[producer]) - len(producer.shape)
+                    tensors[producer] = topi.expand_dims(tensors[producer], 0, missing)
+            return compute(op, tensors, shapes, op.name)
+
+        return Replacement(build)
+
+    return {
+        op: expanding(op)
+        for op in dag.operations
+        if op.base_name.startswith("T_") and any(p in shapes for p in op.producers)
+    }
+
+
 def _constant_as_stage(op: Operation) -> Replacement | None:
     """A binary operation with a scalar: Relay made the scalar a compute of its own."""
     value = op.store.value
@@ -265,72 +316,3 @@ def _constant_as_stage(op: Operation) -> Replacement | None:
         return compute(op, producers, {}, op.name, body)
 
     return Replacement(build)
-
-
-# --- pooling -----------------------------------------------------------------------------
-
-
-def _pooling_texts(dag: ComputeDag) -> dict[str, str]:
-    """What TVM 0.18 printed for the divisors of average pooling, which TVM 0.27 simplifies."""
-    texts: dict[str, str] = {}
-    for op in dag.operations:
-        text = None
-        if op.base_name == "adaptive_pool_avg":
-            text = _adaptive_text(op)
-        elif op.base_name == "pool_avg":
-            text = _average_text(op)
-        if text is not None:
-            texts[op.base_name] = text
-    return texts
-
-
-def _adaptive_text(op: Operation) -> str | None:
-    """Of pooling to one row and one column."""
-    total = op.producers[0]
-    windows = _windows(total)
-    if any(op.shape[dim] != 1 for dim in windows):
-        return None
-    factors = []
-    for dim, window in windows.items():
-        end = f"((ax{dim} + 1)*{window})"
-        factors.append(f"float32((select((bool)1, {end}, ({end} + 1)) - (ax{dim}*{window})))")
-    divisor = f"({'*'.join(factors)})" if len(factors) > 1 else factors[0]
-    return f"= (@[{_own_indices(op)}]/{divisor})"
-
-
-def _average_text(op: Operation) -> str | None:
-    """Of pooling whose windows at the edges count only what lies inside."""
-    total = op.producers[0]
-    padded = total.producers[0]
-    windows = _windows(total)
-    if padded.base_name != "pad_temp" or len(windows) != 2:
-        return None
-    data = padded.producers[0]
-    index, from_data = index_of(total, padded), index_of(padded, data)
-    factors = []
-    for dim, window in windows.items():
-        stride = coefficient(total, index[dim], total.axes[dim])
-        before = offset(padded, from_data[dim])
-        if stride is None or before is None:
-            return None
-        start = f"ax{dim}" if stride == 1 else f"(ax{dim}*{stride})"
-        start = f"({start} - {-before})" if before else start
-        last, end = data.shape[dim] - 1, f"({start} + {window - 1})"
-        factors.append(f"((min({end}, {last}) - ({start} + max((0 - {start}), 0))) + 1)")
-    return f"= (@[{_own_indices(op)}]/float32(max(({'*'.join(factors)}), 1)))"
-
-
-def _windows(total: Operation) -> dict[int, int]:
-    """Extent of the window by the dimension in whose index it runs."""
-    index = index_of(total, total.producers[0])
-    return {
-        dim: axis.extent
-        for axis in total.axes
-        if axis.is_reduction
-        for dim, each in enumerate(index)
-        if coefficient(total, each, axis)
-    }
-
-
-def _own_indices(op: Operation) -> str:
-    return ", ".join(f"ax{i}" for i in range(len(op.shape)))

@@ -33,6 +33,11 @@ _INFIX = {
     "FloorDiv": ("floordiv(", ", ", ")"), "FloorMod": ("floormod(", ", ", ")"),
     "Min": ("min(", ", ", ")"), "Max": ("max(", ", ", ")"),
 }  # fmt: skip
+# What was an intrinsic once, and is an operator today.
+_ONCE_INTRINSIC = {
+    "LShift": "shift_left", "RShift": "shift_right",
+    "BitwiseAnd": "bitwise_and", "BitwiseOr": "bitwise_or", "BitwiseXor": "bitwise_xor",
+}  # fmt: skip
 _REDUCTIONS = {"Add": "+=", "Max": "max=", "Min": "min="}
 
 
@@ -48,11 +53,14 @@ class Names:
         Operation to the names of its axes, spatial ones first.
     of_reduction : callable
         Operation that TOPI named after what it reduces, and the name of that, to its name.
+    bounds_last : bool
+        Whether element-wise minima and maxima name a constant second.
     """
 
     operation: Callable[[Operation, int], str]
     axes: Callable[[Operation], tuple[str, ...]]
     of_reduction: Callable[[Operation, str], str] = lambda op, producer: op.base_name
+    bounds_last: bool = False
 
 
 def own_names() -> Names:
@@ -69,7 +77,8 @@ def dag_text(dag: ComputeDag, names: Names, texts: Mapping[str, str] | None = No
     Parameters
     ----------
     texts : dict, optional
-        Right-hand sides to print as they are, by operation; "@" stands for its first operand.
+        Right-hand sides to print as they are, by operation; "@" stands for its first operand,
+        "@1" for its second.
 
     Raises
     ------
@@ -95,8 +104,11 @@ def dag_text(dag: ComputeDag, names: Names, texts: Mapping[str, str] | None = No
                 {axis.var: name for axis, name in zip(op.axes, axes, strict=True)},
                 [(producer.buffer, called[producer]) for producer in op.producers],
             )
-            text = printer.assignment(op)
+            bounds_last = names.bounds_last and op.base_name in ("T_minimum", "T_maximum")
+            text = printer.assignment(op, bounds_last)
         elif op.producers:
+            if "@1" in text:
+                text = text.replace("@1", called[op.producers[1]])
             text = text.replace("@", called[op.producers[0]])
         spatial = ", ".join(n for n, axis in zip(axes, op.axes) if not axis.is_reduction)
         lines.append(f"{called[op]}({spatial}) {text}\n")
@@ -129,8 +141,10 @@ class _Printer:
         self.variables = variables
         self.buffers = buffers
 
-    def assignment(self, op: Operation) -> str:
+    def assignment(self, op: Operation, bounds_last: bool = False) -> str:
         value = op.store.value
+        if bounds_last and isinstance(value.a, tirx.FloatImm):
+            value = type(value)(value.b, value.a)
         if op.is_reduction:
             sign = _REDUCTIONS.get(type(value).__name__)
             if sign is None:
@@ -145,6 +159,9 @@ class _Printer:
         if kind in _INFIX:
             start, between, end = _INFIX[kind]
             return f"{start}{self.expression(node.a)}{between}{self.expression(node.b)}{end}"
+        if kind in _ONCE_INTRINSIC:
+            operands = f"{self.expression(node.a)}, {self.expression(node.b)}"
+            return f"tir.{_ONCE_INTRINSIC[kind]}({operands})"
         if isinstance(node, tirx.Var):
             return self.variables.get(node, str(node.name))
         if isinstance(node, tirx.IntImm):

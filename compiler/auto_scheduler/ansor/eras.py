@@ -5,10 +5,12 @@ in the names of every era, and each text's hash is looked up.
 
     2021-05-04  reduction axes of pooling   dh, dw                      -> rv0, rv1
     2021-06-30  dense layers                T_dense                     -> T_matmul_NT
+    2021-07-30  batched products            compute                     -> T_batch_matmul_NT
     2022-01-07  convolutions                PaddedInput, Conv2dOutput   -> pad_temp, conv2d_nhwc
                                             compute                     -> conv2d_nchw
                 (kernel axes ry, rx were r0, r1 until 2022-02-18)
     2022-09-14  Relay's operands            placeholder                 -> p0, p1, ...
+                bounds of fast_tanh         min(x, 9f)                  -> min(9f, x)
     2022-11-16  results of pooling          tensor                      -> pool_max, pool_sum, ...
     2023-11-12  axes of dense layers        i, j                        -> i0, i1
 """
@@ -35,6 +37,7 @@ class Era:
 
     window_axes: bool = False
     dense: bool = False
+    batched: bool = False
     convolutions: bool = False
     numbered_taps: bool = False
     operands: bool = False
@@ -49,9 +52,11 @@ ERAS = (
     Era(dense_axes=True, pooling=True, operands=True),
     Era(dense_axes=True, pooling=True, operands=True, numbered_taps=True),
     Era(dense_axes=True, pooling=True, operands=True, convolutions=True),
-    Era(dense_axes=True, pooling=True, operands=True, convolutions=True, dense=True),
-    Era(dense_axes=True, pooling=True, operands=True, convolutions=True, dense=True,
-        window_axes=True),
+    Era(dense_axes=True, pooling=True, operands=True, convolutions=True, batched=True),
+    Era(dense_axes=True, pooling=True, operands=True, convolutions=True, batched=True,
+        dense=True),
+    Era(dense_axes=True, pooling=True, operands=True, convolutions=True, batched=True,
+        dense=True, window_axes=True),
 )  # fmt: skip
 
 
@@ -74,7 +79,7 @@ def _names(era: Era, readers: dict[Operation, Operation]) -> Names:
     def of_reduction(op: Operation, producer: str) -> str:
         return f"{producer}_red"
 
-    return Names(operation, lambda op: _axes(era, op), of_reduction)
+    return Names(operation, lambda op: _axes(era, op), of_reduction, bounds_last=era.operands)
 
 
 def _operation(era: Era, op: Operation, readers: dict[Operation, Operation]) -> str:
@@ -85,6 +90,8 @@ def _operation(era: Era, op: Operation, readers: dict[Operation, Operation]) -> 
         return _MATMUL.get(len(op.shape), name)
     if name == "T_matmul_NT" and era.dense:
         return "T_dense"
+    if name == "T_batch_matmul_NT" and era.batched:
+        return "compute"
     if name == "pad_temp" and era.convolutions:
         reader = readers.get(op)
         return "PaddedInput" if reader and reader.base_name == "conv2d_nhwc" else name
@@ -100,7 +107,8 @@ def _element_wise(op: Operation) -> str:
     value = op.store.value
     if isinstance(value, Call):
         return f"T_{intrinsic_name(value)}"
-    if isinstance(value, tirx.Max) and isinstance(value.b, tirx.FloatImm):
+    is_maximum = isinstance(value, tirx.Max) and isinstance(value.b, tirx.FloatImm)
+    if is_maximum and not isinstance(value.a, tirx.Min):  # clip was TOPI's in Python, too
         return "T_relu"
     return op.base_name
 

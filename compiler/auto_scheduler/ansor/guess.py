@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from tvm import te, topi
 
 from ...errors import RecordError
+from . import guess_blocked
 from .candidates import Candidate, candidates
 from .dag import read_dag
 from .dag_text import dag_hash, dag_text
@@ -28,24 +30,34 @@ Anchor = tuple[list[Any], Any]
 
 _STRIDES = (1, 2, 4)
 _ENDINGS: tuple[tuple[Callable[[Any], Any], ...], ...] = (
-    (), (topi.nn.relu,), (topi.tanh,), (topi.sigmoid,), (lambda x: topi.clip(x, 0.0, 6.0),),
+    (), (topi.nn.relu,), (topi.tanh,), (topi.fast_tanh,), (topi.sigmoid,),
+    (lambda x: topi.clip(x, 0.0, 6.0),),
 )  # fmt: skip
 _MOST_OPERANDS = 6
 
 
 def compute_of_key(text: str, dtype: str = "float32") -> Candidate | None:
-    """The compute whose workload key this is; None if none of the known kinds has that hash."""
+    """A compute whose workload key this is; None if none of the known kinds has that hash."""
+    return next(computes_of_key(text, dtype), None)
+
+
+def computes_of_key(text: str, dtype: str = "float32") -> Iterator[Candidate]:
+    """The computes whose workload key this is, the likeliest first.
+
+    Windows of several sizes can share a key: neither their extents nor the padding are part of
+    what was hashed.
+    """
     key = decode_key(text)
     if not key.is_hash or not all(isinstance(dim, int) and dim > 0 for dim in key.args):
-        return None
+        return
     for shapes in _shapes(text, key):
         if not 2 <= len(shapes) <= _MOST_OPERANDS:
             continue
         for anchor in _anchors(shapes, dtype):
-            found = _with_epilogue(anchor, shapes, key, dtype)
-            if found is not None:
-                return found
-    return None
+            yield from _with_epilogue(anchor, shapes, key, dtype)
+        if len(shapes) > 3 and shapes[0] == shapes[-1]:  # a residual may be the first operand
+            for anchor in _anchors(shapes[1:], dtype):
+                yield from _with_epilogue(anchor, shapes[1:], key, dtype, residual=shapes[0])
 
 
 def _shapes(text: str, key: WorkloadKey) -> Iterator[tuple[Shape, ...]]:
@@ -58,6 +70,9 @@ def _shapes(text: str, key: WorkloadKey) -> Iterator[tuple[Shape, ...]]:
         if len(key.args) % rank == 0:
             dims = [key.args[i : i + rank] for i in range(0, len(key.args), rank)]
             yield tuple(map(tuple, dims))
+    if len(key.args) % 5 == 1 and len(key.args) > 15:  # a weight of rank 6 between others of 5
+        ends = [0, 5, *range(11, len(key.args) + 1, 5)]
+        yield tuple(tuple(key.args[i:j]) for i, j in itertools.pairwise(ends))
 
 
 def _anchors(shapes: tuple[Shape, ...], dtype: str) -> Iterator[Anchor]:
@@ -80,27 +95,47 @@ def _anchors(shapes: tuple[Shape, ...], dtype: str) -> Iterator[Anchor]:
 
 
 def _with_epilogue(
-    anchor: Anchor, shapes: tuple[Shape, ...], key: WorkloadKey, dtype: str
-) -> Candidate | None:
+    anchor: Anchor,
+    shapes: tuple[Shape, ...],
+    key: WorkloadKey,
+    dtype: str,
+    residual: Shape | None = None,
+) -> Iterator[Candidate]:
     operands, result = anchor
     rest = shapes[len(operands) : -1]
     extras = [te.placeholder(shape, dtype, f"p{i}") for i, shape in enumerate(rest)]
+    first = [] if residual is None else [te.placeholder(residual, dtype, "residual")]
     for operators in itertools.product((topi.add, topi.multiply), repeat=len(rest)):
-        for ending in _ENDINGS:
+        for ending in (*_ENDINGS, *_scalings(operands, result)):
             value = result
             try:
                 for operator, extra in zip(operators, extras):
                     value = operator(value, extra)
             except Exception:  # shapes that do not broadcast
-                return None
+                return
+            for tensor in first:
+                value = topi.add(tensor, value)
             for function in ending:
                 value = function(value)
             if tuple(int(dim) for dim in value.shape) != shapes[-1]:
-                return None
-            found = _of_hash([*operands, *extras, value], key)
+                return
+            found = _of_hash([*first, *operands, *extras, value], key)
             if found is not None:
-                return found
-    return None
+                yield found
+                return
+
+
+def _scalings(operands: list[Any], result: Any) -> Iterator[tuple[Callable[[Any], Any], ...]]:
+    """Of an attention's scores, by the square root of one of its dimensions."""
+    if len(operands) != 2 or len(result.shape) != 3:
+        return
+    for dim in sorted({int(operands[0].shape[2]), int(result.shape[2])}):
+        yield (_by_number(topi.divide, math.sqrt(dim)),)
+        yield (_by_number(topi.multiply, 1.0 / math.sqrt(dim)),)
+
+
+def _by_number(operator: Callable[[Any, Any], Any], number: float) -> Callable[[Any], Any]:
+    return lambda x: operator(x, te.const(number, x.dtype))
 
 
 def _of_hash(tensors: Sequence[Any], key: WorkloadKey) -> Candidate | None:
@@ -108,7 +143,11 @@ def _of_hash(tensors: Sequence[Any], key: WorkloadKey) -> Candidate | None:
         dag = read_dag(te.create_prim_func(list(tensors)))
     except RecordError:
         return None
-    for candidate in candidates(dag, frozenset(range(1, len(tensors) - 1))):
+    forms = candidates(dag, frozenset(range(1, len(tensors) - 1)))
+    rank = len(tensors[-1].shape)
+    if any(0 < len(tensor.shape) < rank for tensor in tensors[1:-1]):  # a bias, no constant
+        forms = itertools.chain(forms, candidates(dag, frozenset()))
+    for candidate in forms:
         dims = tuple(dim for shape in candidate.dag.operand_shapes for dim in shape)
         if dims != key.args:
             continue
@@ -127,6 +166,15 @@ def _windows(size: int, result: int, kernel: int) -> Iterator[tuple[int, int, in
                 break
         if total % 2 and (size + total + 1 - kernel) // stride + 1 == result:
             yield stride, (total + 1) // 2, (total + 1) // 2
+
+
+def _pooling_windows(size: int, result: int, kernel: int) -> Iterator[tuple[int, int, int]]:
+    """Also with the rows behind that TOPI adds where the result's size is rounded up."""
+    for stride, before, after in _windows(size, result, kernel):
+        yield stride, before, after
+        more = after + stride - 1
+        if more > after and (size + before + more - kernel) // stride + 1 == result:
+            yield stride, before, more
 
 
 def _convolutions(data: Any, weight: Shape, result: Shape) -> Iterator[Anchor]:
@@ -208,7 +256,8 @@ def _pooling(data: Any, result: Shape) -> Iterator[Anchor]:
             yield [data], topi.nn.adaptive_pool(data, (1, 1), "avg", layout)
         for kernel in (2, 3, 7):
             for rows, columns in itertools.product(
-                _windows(sizes[0], results[0], kernel), list(_windows(sizes[1], results[1], kernel))
+                _pooling_windows(sizes[0], results[0], kernel),
+                list(_pooling_windows(sizes[1], results[1], kernel)),
             ):
                 sides = (rows[1], columns[1], rows[2], columns[2])
                 for kind in ("max", "avg") if rows[0] == columns[0] else ():
@@ -221,24 +270,50 @@ def _pooling(data: Any, result: Shape) -> Iterator[Anchor]:
 def _softmax(data: Any, result: Shape) -> Iterator[Anchor]:
     if tuple(int(dim) for dim in data.shape) == result:
         yield [data], topi.nn.softmax(data, axis=-1)
+        yield [data], topi.nn.fast_softmax(data, axis=-1)
+
+
+def _variance(data: Any, mean: Shape, result: Shape) -> Iterator[Anchor]:
+    """Mean square of the differences from a mean, as of a layer normalisation."""
+    shape = tuple(int(dim) for dim in data.shape)
+    if mean == result and mean == (*shape[:-1], 1):
+        means = te.placeholder(mean, data.dtype, "mean")
+        difference = topi.subtract(data, means)
+        total = topi.sum(topi.multiply(difference, difference), -1, keepdims=True)
+        yield [data, means], topi.divide(total, te.const(float(shape[-1]), data.dtype))
+
+
+def _blocked(data: Any, weight: Shape, result: Shape) -> Iterator[Anchor]:
+    yield from guess_blocked.convolutions(data, weight, result, _windows)
+
+
+def _blocked_pooling(data: Any, result: Shape) -> Iterator[Anchor]:
+    yield from guess_blocked.pooling(data, result, _pooling_windows)
 
 
 def _reductions(data: Any, result: Shape) -> Iterator[Anchor]:
-    shape = [int(dim) for dim in data.shape]
-    axes = [i for i, (before, after) in enumerate(zip(shape, result)) if before != after]
-    if axes and all(result[axis] == 1 for axis in axes):
-        total = topi.sum(data, axes, keepdims=True)
-        count = 1
-        for axis in axes:
-            count *= shape[axis]
+    shape = tuple(int(dim) for dim in data.shape)
+    if len(result) == len(shape):
+        axes = [i for i, (before, after) in enumerate(zip(shape, result)) if before != after]
+        found = [axes] if axes and all(result[axis] == 1 for axis in axes) else []
+    else:
+        choices = itertools.combinations(range(len(shape)), len(shape) - len(result))
+        found = [
+            list(axes)
+            for axes in choices
+            if tuple(dim for axis, dim in enumerate(shape) if axis not in axes) == result
+        ]
+    for axes in found:
+        total = topi.sum(data, axes, keepdims=len(result) == len(shape))
         yield [data], total
+        count = math.prod(shape[axis] for axis in axes)
         yield [data], topi.divide(total, te.const(float(count), data.dtype))
 
 
 _WITH_WEIGHT: tuple[tuple[int, Callable[..., Iterator[Anchor]]], ...] = (
-    (4, _convolutions), (2, _dense), (3, _batched),
+    (4, _convolutions), (2, _dense), (3, _batched), (5, _blocked), (2, _variance), (3, _variance),
 )  # fmt: skip
 _ALONE: tuple[tuple[int, Callable[..., Iterator[Anchor]]], ...] = (
-    (4, _pooling), (2, _softmax), (3, _softmax), (4, _softmax), (2, _reductions), (3, _reductions),
-    (4, _reductions),
+    (4, _pooling), (5, _blocked_pooling), (2, _softmax), (3, _softmax), (4, _softmax),
+    (2, _reductions), (3, _reductions), (4, _reductions), (5, _reductions),
 )  # fmt: skip

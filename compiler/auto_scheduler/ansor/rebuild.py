@@ -2,30 +2,39 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import tvm
+from tvm import te
+
+from schedules.cuda import violation
 
 from ...errors import BatonError, RecordError
 from ...lowering.index_guard import guard_indices
 from ...lowering.tir_pipeline import PIPELINE
 from ...target import parse
 from ...target.nvcc import device_code
+from ..workload_registry import registered_names, tensors_of
 from .candidates import Candidate
 from .check import Checker, Question
-from .guess import compute_of_key
+from .dag import read_dag
+from .emit import unchanged
+from .guess import computes_of_key
 from .layout_rewrite import rewrite_layouts
 from .packing import Packing
-from .record import AnsorRecord
+from .record import AnsorRecord, WorkloadKey, decode_key
 from .replay import Replayed, replay
+from .state import apply_steps
 from .steps import kind_of
 from .unrolled import vectorize_unrolled
 
 # The oldest architecture that today's CUDA compiles for.
 _OLDEST_ARCH = 75
+_COMPILER_ERROR = re.compile(r"\b(fatal|error)\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -44,8 +53,8 @@ class Outcome:
     replayed : bool
         Whether TensorIR took all steps.
     right : bool
-        Whether the kernel computes the right numbers; for a GPU that is not here, whether device
-        code was generated for it.
+        Whether the kernel computes the right numbers; for CUDA, whether nvcc compiles it and it
+        keeps within what a GPU runs.
     reason : str
         Why not; empty when right.
     notes : tuple of str
@@ -71,9 +80,10 @@ class Rebuilder:
     target : tvm.target.Target
         This machine's CPU, on which CPU records are run.
     checker : Checker
-    computes : callable, optional
-        From a workload key to its compute, for keys of registered functions; None where it
-        does not know one. Hashed keys are found by `guess.compute_of_key`.
+    computes : callable
+        From a workload key to its compute, None where it does not know one; functions that
+        scripts registered are known by default. Hashed keys are found by
+        `guess.computes_of_key`.
     """
 
     def __init__(
@@ -86,8 +96,9 @@ class Rebuilder:
 
         self.config = {k: v for k, v in config_of_object(target).items() if k != "host"}
         self.checker = checker
-        self._computes = computes
-        self._found: dict[str, Candidate | None] = {}
+        self._computes = computes or registered_compute
+        self._found: dict[str, list[Candidate]] = {}
+        self._more: dict[str, Iterator[Candidate]] = {}
 
     def rebuild(self, record: AnsorRecord) -> Outcome:
         """Replay one record; a failure is part of the outcome."""
@@ -97,9 +108,12 @@ class Rebuilder:
             record.log_target.kind,
             dict(Counter(map(kind_of, record.steps))),
         )
-        compute = self.compute(record.workload_key)
+        try:
+            compute = self.compute(record)
+        except RecordError as error:
+            return replace(outcome, reason=str(error))
         if compute is None:
-            return replace(outcome, reason="the compute of its key is not known")
+            return replace(outcome, reason=_unknown(record.key))
         try:
             replayed = replay(compute.dag, record.steps, same_extents=False)
         except RecordError as error:
@@ -129,27 +143,88 @@ class Rebuilder:
         question = Question(compute.dag.func, scheduled, operands, results, self.config)
         return self.checker.check(question).reason
 
-    def compute(self, key: str) -> Candidate | None:
-        """The compute of a workload key, if it is known."""
+    def compute(self, record: AnsorRecord) -> Candidate | None:
+        """The compute of a record's workload key, if it is known.
+
+        Of several that share the key it is one whose loops are as long as the record says.
+        """
+        key = record.workload_key
         if key not in self._found:
-            found = self._computes(key) if self._computes else None
-            self._found[key] = found or compute_of_key(key)
-        return self._found[key]
+            own = self._computes(key)
+            self._found[key] = [] if own is None else [own]
+            self._more[key] = computes_of_key(key) if own is None else iter(())
+        for candidate in self._candidates(key):
+            try:
+                apply_steps(candidate.dag, record.steps)
+            except RecordError:
+                continue
+            return candidate
+        return next(iter(self._found[key]), None)
+
+    def _candidates(self, key: str) -> Iterator[Candidate]:
+        """Computes of a key: those found before, and then others."""
+        yield from self._found[key]
+        for candidate in self._more[key]:
+            self._found[key].append(candidate)
+            yield candidate
+
+
+def registered_compute(key: str) -> Candidate | None:
+    """The compute of a function that a script registered; None if the key names none.
+
+    Raises
+    ------
+    RecordError
+        The function fails, or gives what Ansor could not schedule.
+    """
+    name = decode_key(key).name
+    if name not in registered_names():
+        return None
+    try:
+        dag = read_dag(te.create_prim_func(tensors_of(key)))
+    except RecordError:
+        raise
+    except Exception as error:  # whatever the user's function raises
+        reason = f"{type(error).__name__}: {error}"
+        raise RecordError(f"the registered function {name!r} fails: {reason}") from error
+    return Candidate(dag, unchanged(dag).operands)
+
+
+def _unknown(key: WorkloadKey) -> str:
+    if key.is_hash:
+        return "the compute of its key is not known"
+    return f"the compute of its key is not known: no script registers the function {key.name!r}"
 
 
 def _generate(func: Any, record: AnsorRecord) -> str:
     """Generate code for a record's device; why that fails, or nothing."""
+    kind, told = record.log_target.kind, ""
     try:
         target = parse(_modern(record.target_text))
+    except BatonError as error:
+        return str(error).splitlines()[0]
+    try:
         mod = tvm.IRModule({"main": func.with_attr("global_symbol", "main")})
         with target, device_code():
             tvm.compile(mod, target=target, tir_pipeline=PIPELINE)
     except BatonError as error:
-        return str(error).splitlines()[0]
+        told = _compilers_line(str(error))
     except Exception as error:  # TVM's code generators raise what they like
         lines = [line for line in str(error).splitlines() if line.strip()]
-        return f"no code for {record.log_target.kind}: {(lines or ['?'])[-1][:200]}"
-    return ""
+        return f"no code for {kind}: {(lines or ['?'])[-1][:200]}"
+    beyond = violation(func, target) if kind == "cuda" else None
+    if beyond is None:
+        return told
+    if "exceed" in beyond:  # the amounts are the record's own, as TVM's bound inference had them
+        beyond = f"beyond what a GPU runs, in any TVM: {beyond}"
+    return f"{told} ({beyond})" if told else beyond
+
+
+def _compilers_line(text: str) -> str:
+    """The line of a compiler's output that says what is wrong."""
+    lines = [" ".join(line.split()) for line in text.splitlines() if line.strip()]
+    telling = [line for line in lines[1:] if _COMPILER_ERROR.search(line)]
+    return (telling or lines or ["?"])[0][:300]
 
 
 def _modern(text: str) -> str:

@@ -13,6 +13,7 @@ producers, so that each `compute_at` sees its consumer's final loops:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -31,6 +32,8 @@ ENTRY = "main"
 _THREADS = ("threadIdx", "vthread")
 # Unrolling repeats the exchange between threads, which code generation allows once.
 _LARGEST_CROSS_THREAD_UNROLL = 16
+# Elements that make a vector in CUDA; TVM compiled records of others, and did not vectorize them.
+_CUDA_VECTORS = (1, 2, 3, 4, 6, 8)
 
 
 @dataclass(frozen=True)
@@ -108,6 +111,9 @@ class _Emitter:
         self.of_loop: dict[model.Iterator, Any] = {}
         # Loops of blocks that rfactor made, which keep the order from before it.
         self.made_loops: dict[Stage, dict[model.Iterator, Any]] = {}
+        # Partial results whose last part is shorter: `compute_at` would forget its guard.
+        self.guarded: set[Stage] = set()
+        self.in_threads = any("Idx" in it.annotation for s in state.stages for it in s.loops)
         self.names = {op.name: op for op in dag.operations}
         self.loop_nests: dict[str, list[tuple[str, int, str]]] = {}
         self.notes: list[str] = []
@@ -183,6 +189,8 @@ class _Emitter:
         self._shape(event.partial, event.history, loops)
         partial = self.schedule.rfactor(self.of_loop[event.factored], event.position)
         self.blocks[event.partial], self.blocks[event.final] = partial, block
+        if any(isinstance(c, model.SplitMade) and _is_ragged(c) for c in event.history):
+            self.guarded.add(event.partial)
         in_order = [event.leaf_of[leaf] for leaf in event.leaves]
         self._adopt(event.partial, in_order)
         summed = [event.final_of[leaf] for leaf in event.leaves if leaf in event.final_of]
@@ -203,6 +211,11 @@ class _Emitter:
 
     def _place(self, stage: Stage) -> None:
         if stage.attached is None:
+            return
+        if stage in self.guarded:
+            self.notes.append(
+                f"CA of {stage.name}: its parts do not divide the reduction; at the root"
+            )
             return
         block, loop = self.blocks[stage], self.of_loop[stage.attached[1]]
         with self._doing("CA", stage):
@@ -287,7 +300,14 @@ class _Emitter:
         for iterator in stage.loops:
             if iterator.annotation in mark:
                 loop = self.of_loop[iterator]
-                if _extent(self.schedule, loop) is None:
+                extent = _extent(self.schedule, loop)
+                is_vector = self.in_threads and iterator.annotation == st.VECTORIZE
+                if is_vector and extent is not None and extent not in _CUDA_VECTORS:
+                    self.notes.append(
+                        f"AN of {stage.name}: {extent} elements make no vector of a GPU"
+                    )
+                    continue
+                if extent is None:
                     self.notes.append(
                         f"AN of {stage.name}: loop {iterator.name} has no constant extent; "
                         f"not {iterator.annotation}"
@@ -324,6 +344,12 @@ class _Emitter:
             self.schedule.decompose_reduction(self.blocks[stage], self.of_loop[reductions[0]])
         except Exception as error:  # right without, only slower
             self.notes.append(f"initialisation of {stage.name} stays inside: {_reason(error)}")
+
+
+def _is_ragged(change: model.SplitMade) -> bool:
+    """Whether the parts of a split do not divide the loop."""
+    extent = change.source.extent
+    return extent is None or extent % math.prod(change.lengths) != 0
 
 
 def _split_factors(

@@ -337,9 +337,10 @@ class _Simulation:
 
     def _split(self, stage: Stage, step: st.Split) -> None:
         loop = self._loop(stage, step.iterator)
-        # Extents of fused or attached loops are those before thread binding; others must agree.
-        is_axis = not loop.roots and stage.attached is None
-        is_axis = is_axis and self.same_extents
+        # Extents of attached loops and of fused tiles are those before thread binding and before
+        # the search changed the tiles; others must agree.
+        is_whole = loop.extent == math.prod(root.extent or 0 for root in loop.made_from())
+        is_axis = is_whole and stage.attached is None and self.same_extents
         if is_axis and step.extent and loop.extent not in (None, step.extent):
             self._refuse(
                 f"loop {loop.name} of {stage.name} has extent {loop.extent}, not {step.extent}"

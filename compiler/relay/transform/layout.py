@@ -12,8 +12,9 @@ from tvm import relax
 
 from ...errors import RelayError
 from .. import dialect
-from ..nest import post_order
+from ..nest import post_order, rewrite
 from ..op import registry
+from ..text.raising import raised
 from .base import body_wise
 from .layout_rewrite import LayoutRewrite
 from .simplify import canonical
@@ -74,12 +75,38 @@ def ConvertLayout(desired_layouts: Mapping[str, Sequence[str]]) -> Any:
         )
 
     def converted(body: relax.Expr) -> relax.Expr:
+        body = _raised(body, wanted)
         names = {dialect.relay_name(node) for node in post_order(body) if dialect.is_relay(node)}
         if not names & set(wanted):
             return body
         return LayoutRewrite(change).run(canonical(body))
 
     return body_wise("ConvertLayout", 3, converted)
+
+
+def _raised(body: relax.Expr, wanted: Mapping[str, Any]) -> relax.Expr:
+    """A body with Relay's operators for the Relax ones of an importer, if it has wanted ones."""
+    names = {str(node.op.name) for node in post_order(body) if _is_relax(node)}
+    if not any(f"relax.{name}" in names for name in wanted):
+        return body
+
+    def change(_old: relax.Expr, new: relax.Expr) -> relax.Expr:
+        if not _is_relax(new):
+            return new
+        try:
+            return raised(new)
+        except RelayError:  # it keeps the layouts that it has
+            return new
+
+    return rewrite(body, change)
+
+
+def _is_relax(node: Any) -> bool:
+    return (
+        isinstance(node, relax.Call)
+        and isinstance(node.op, tvm.ir.Op)
+        and str(node.op.name).startswith("relax.")
+    )
 
 
 def AlterOpLayout() -> Any:

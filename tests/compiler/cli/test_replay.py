@@ -62,6 +62,18 @@ def test_every_record_is_built_and_checked(cli, log):
     assert document["failed_records"] == 1
 
 
+def test_a_record_of_tvm_0_6_is_built_without_the_knob_that_came_later(cli, log):
+    workload = ["depthwise_conv2d_nchw", [1, 16, 9, 9, "float32"], [16, 1, 3, 3, "float32"],
+                [1, 1], [1, 1], [1, 1], "float32"]  # fmt: skip
+    knobs = [["tile_ic", "sp", [2, 8]], ["tile_oc", "sp", [2, 8]], ["tile_ow", "sp", [3, 3]]]
+    config = {"i": 0, "t": "", "c": None, "e": knobs}
+    task = ["llvm", "topi_x86_depthwise_conv2d_NCHWc_from_nchw", [], {}, workload, config]
+    path = log(json.dumps({"i": task, "r": [[1e-6], 0, 1.0, 1.0], "v": 0.1}))
+    result = cli.invoke(app, ["replay", "--all-records", path, "--json"])
+    (outcome,) = json.loads(result.stdout)["outcomes"]
+    assert outcome["right"], outcome["reason"]
+
+
 def test_a_record_without_a_template_is_a_failure_with_its_reason(cli, log):
     path = log(record("bitserial_dense.x86", DENSE, []))
     result = cli.invoke(app, ["replay", "--all-records", path])

@@ -9,8 +9,8 @@ from schedules.cuda import Checked, has_thread_bindings, violation
 from tests.schedules.cuda.checking import TARGET, tensor
 
 
-def bound(threads, shared=False):
-    x = tensor(64, 2048)
+def bound(threads, shared=False, width=2048):
+    x = tensor(64, width)
     schedule = s_tir.Schedule(te.create_prim_func([x, topi.exp(x)]))
     (block,) = schedule.get_child_blocks(schedule.get_sblock("root"))
     rows, columns = schedule.get_loops(block)
@@ -56,13 +56,21 @@ def test_threads_and_shared_memory_within_the_limits_pass():
 
 def test_too_many_threads_for_the_target_are_a_violation():
     small = Target({"kind": "cuda", "arch": "sm_90", "max_threads_per_block": 128})
-    assert "exceeds" in violation(bound(2048), TARGET)
-    assert "exceeds" in violation(bound(256), small.with_host("llvm"))
+    assert "its 2048 threads per block exceed 1024" in violation(bound(2048), TARGET)
+    assert "its 256 threads per block exceed 128" in violation(bound(256), small.with_host("llvm"))
 
 
 def test_too_much_shared_memory_for_the_target_is_a_violation():
     small = Target({"kind": "cuda", "arch": "sm_90", "max_shared_memory_per_block": 4096})
-    assert "exceeds" in violation(bound(256, shared=True), small.with_host("llvm"))
+    reason = violation(bound(256, shared=True), small.with_host("llvm"))
+    assert reason == "its 8192 bytes of shared memory exceed 4096"
+
+
+def test_static_shared_memory_has_a_limit_that_no_target_raises():
+    large = Target({"kind": "cuda", "arch": "sm_90", "max_shared_memory_per_block": 166912})
+    func = bound(256, shared=True, width=16384)
+    reason = violation(func, large.with_host("llvm"))
+    assert reason == "its 65536 bytes of static shared memory exceed 49152"
 
 
 class _Raises(ScheduleRule):

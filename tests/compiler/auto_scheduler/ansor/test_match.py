@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 
 import numpy as np
@@ -14,7 +15,11 @@ from compiler import auto_scheduler, relay
 from compiler.auto_scheduler.ansor import match
 from compiler.auto_scheduler.ansor.guess import compute_of_key
 from compiler.auto_scheduler.ansor.record import decode_key
+from compiler.lowering.extract import plain_kernels
+from compiler.lowering.replayed import ReplayedKernels
+from compiler.lowering.schedule_source import ScheduleSource
 from compiler.runtime import graph_executor
+from compiler.target import parse
 from tests.compiler.auto_scheduler.ansor.conftest import ORACLE
 
 KEYS = json.loads((ORACLE / "workload_keys.json").read_text())
@@ -174,6 +179,49 @@ def test_records_for_a_cpu_that_is_not_here_are_checked_on_this_one(target):
     with auto_scheduler.ApplyHistoryBest(LOG), tvm.transform.PassContext(opt_level=3):
         library = relay.build(module(inputs, emit), target=target)
     assert any(k.source.startswith("auto_scheduler:") for k in library.report.kernels)
+
+
+def test_a_record_that_no_gpu_runs_is_not_used(tmp_path, caplog, checker):
+    """4096 threads in a block, which nvcc compiles."""
+    x, weight = values(64, 16), values(16, 64)
+    lines = ("p0 = PLACEHOLDER ", "p1 = PLACEHOLDER ",
+             "T_matmul_NN(i0, i1) += (p0[i0, k]*p1[k, i1])")  # fmt: skip
+    digest = hashlib.md5("".join(f"{line}\n" for line in lines).encode()).hexdigest()
+    key = json.dumps([digest, [64, 16], [16, 64], [64, 64]])
+    for threads, record in ((4096, None), (64, "auto_scheduler:threads.json:1")):
+        steps = [["FU", 2, [0, 1]], ["SP", 2, 0, 4096, [threads], 1], ["AN", 2, 0, 5],
+                 ["AN", 2, 1, 6]]  # fmt: skip
+        task = [key, "cuda -keys=cuda,gpu", [-1, 16, 64, 49152, 2147483647, 1024, 8, 32], "", 0, []]
+        row = {"i": [task, [[], steps]], "r": [[1e-3], 0, 0.1, 1], "v": "v0.6"}
+        log = tmp_path / "threads.json"
+        log.write_text(json.dumps(row) + "\n")
+        mod = module([x], lambda e, v: e(relax.op.matmul(v, relax.const(weight))))
+        target = parse("cuda -arch=sm_80")
+        (kernel,) = plain_kernels(mod, "main", target)
+        with auto_scheduler.ApplyHistoryBest(log):
+            replayed = ReplayedKernels(ScheduleSource.from_contexts(), checker)
+            match = replayed.find(kernel, "the kernel", target)
+        assert (match and match.record.source) == record
+    assert "no GPU runs it: its 4096 threads per block exceed 1024" in caplog.text
+
+
+def test_a_record_over_blocks_of_channels_is_named(tmp_path, caplog):
+    x, weight, bias = values(1, 8, 6, 6), values(16, 8, 3, 3), values(16, 1, 1)
+    op = relax.op
+
+    def emit(e, v):
+        product = e(op.nn.conv2d(v, relax.const(weight), padding=1))
+        return e(op.nn.relu(e(op.add(product, relax.const(bias)))))
+
+    shapes = [[1, 2, 6, 6, 4], [4, 2, 3, 3, 4, 4], [1, 4, 1, 1, 4], [1, 4, 6, 6, 4]]
+    task = [json.dumps(["0" * 32, *shapes]), "llvm -keys=cpu", [1, 64, 64, 0, 0, 0, 0, 0], "", 2]
+    row = {"i": [task, [[], []]], "r": [[1e-3], 0, 0.1, 1], "v": "v0.5"}
+    log = tmp_path / "blocked.json"
+    log.write_text(json.dumps(row) + "\n")
+    report, _ = run(module([x], emit), [x], log)
+    assert all(kernel.source.startswith("topi:") for kernel in report.kernels)
+    assert "conv2d add relu: its record is for NCHW4c" in caplog.text
+    assert any("its record is for NCHW4c" in note for note in report.notes)
 
 
 def off_by_one(func):

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import tvm
+from tvm import relax
 
 from compiler import relay
 from compiler.errors import RelayError, UnsupportedRelayOperatorError
@@ -77,6 +78,31 @@ def test_a_value_is_converted_once_to_each_layout() -> None:
     both = relay.add(conv(data, 8), conv(data, 8))
     after = transform.ConvertLayout(NHWC)(module_of(both))
     assert operators_of(after) == {"layout_transform": 4, "nn.conv2d": 2, "add": 1}
+
+
+def imported() -> tvm.IRModule:
+    """A module of Relax's operators, as importers make it; `flip` has no form in Relay."""
+    kinds = [relax.TensorType(shape, "float32") for shape in ((1, 4, 6, 6), (8, 4, 3, 3))]
+    data, weight = (relax.Var(name, kind) for name, kind in zip(("data", "weight"), kinds))
+    builder = relax.BlockBuilder()
+    with builder.function("main", [data, weight]):
+        with builder.dataflow():
+            value = builder.emit(relax.op.nn.conv2d(data, weight, padding=1))
+            value = builder.emit(relax.op.clip(value, 0.0, 6.0))
+            value = builder.emit(relax.op.nn.max_pool2d(value, (2, 2), (2, 2)))
+            out = builder.emit_output(relax.op.flip(value, 2))
+        builder.emit_func_output(out)
+    return builder.get()
+
+
+def test_an_imported_module_is_converted(same_values: Callable[..., None]) -> None:
+    before = imported()
+    after = transform.ConvertLayout(NHWC)(before)
+    (convolution,) = (call for call in relay_calls(after) if call.op.name.endswith("nn.conv2d"))
+    assert str(convolution.attrs["data_layout"]) == "NHWC"
+    same_values(before, after)
+    untouched = transform.ConvertLayout({"nn.conv3d": ["NDHWC", "default"]})(before)
+    tvm.ir.assert_structural_equal(untouched, before)
 
 
 def test_layers_are_skipped_by_number() -> None:
