@@ -141,7 +141,7 @@ def why_not_here(library: FactoryModule) -> str:
     """What this machine lacks to run a library; empty if nothing."""
     from compiler.runtime.cpu import missing_features
 
-    from .run import devices_of
+    from .devices import devices_of
 
     lacking = missing_features(library.metadata.cpu_features)
     if lacking:

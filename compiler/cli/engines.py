@@ -6,13 +6,14 @@ none computes float32 models in less than float32.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from compiler.errors import BatonError
+
+from .devices import devices_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -118,8 +119,6 @@ class BatonEngine:
 
     def __init__(self, path: str, inputs: Inputs, threads: int, device: str) -> None:
         from compiler.runtime import graph_executor, load_module
-
-        from .run import devices_of
 
         library = load_module(path)
         self._devices = devices_of(library)
@@ -241,8 +240,27 @@ def measure(engine: Engine, seconds: float, at_least: int) -> list[float]:
     return times
 
 
-def peak_memory() -> int:
-    """Bytes of the largest resident set that this process has had.
+@dataclass(frozen=True)
+class MemoryUse:
+    """Bytes of a process that are in memory, pages of mapped files included.
+
+    Attributes
+    ----------
+    resident : int
+        Now.
+    of_files : int
+        Those of `resident` that are pages of files, such as code and mapped weights.
+    peak : int
+        At most, since the process started.
+    """
+
+    resident: int
+    of_files: int
+    peak: int
+
+
+def memory_use() -> MemoryUse:
+    """What this process has in memory.
 
     Raises
     ------
@@ -250,10 +268,9 @@ def peak_memory() -> int:
         Not on Linux.
     """
     try:
-        with open(f"/proc/{os.getpid()}/status", encoding="ascii") as status:
-            for line in status:
-                if line.startswith("VmHWM:"):
-                    return int(line.split()[1]) * 1024
-    except OSError:
-        pass
-    raise BatonError("peak memory is read from /proc, which this system does not have")
+        with open("/proc/self/status", encoding="ascii") as status:
+            fields = dict(line.split(":", 1) for line in status)
+    except OSError as error:
+        raise BatonError("memory is read from /proc, which this system does not have") from error
+    sizes = (int(fields[name].split()[0]) * 1024 for name in ("VmRSS", "RssFile", "VmHWM"))
+    return MemoryUse(*sizes)

@@ -13,9 +13,10 @@ from xml.sax.saxutils import escape
 
 from .compile import BuildOptions
 from .console import Steps, show, table
+from .devices import devices_of
 from .files import write_text
 from .models import random_inputs
-from .run import devices_of, open_library
+from .run import open_library
 
 if TYPE_CHECKING:
     import numpy as np

@@ -12,6 +12,7 @@ from compiler.errors import InputError
 
 from .compile import BuildOptions, compile_model
 from .console import Steps, show, table
+from .devices import devices_of
 from .files import write_whole
 from .models import random_inputs, read_inputs
 
@@ -126,13 +127,6 @@ def open_library(model: Path, options: BuildOptions, steps: Steps) -> FactoryMod
 
     with steps.step("load", str(model)):
         return load_module(model)
-
-
-def devices_of(library: FactoryModule) -> list[Any]:
-    """The first device of each kind that a library was built for."""
-    import tvm
-
-    return [tvm.device(kind, 0) for kind in library.metadata.devices]
 
 
 def show_ran(ran: Ran) -> None:

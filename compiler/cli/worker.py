@@ -7,6 +7,8 @@ requests it is blocked on the read and uses no CPU.
     {"do": "load", "engine", "path", "inputs", "threads", "device"} -> {"seconds"}
     {"do": "run", "save"}                                      -> {"outputs"}
     {"do": "measure", "seconds", "at_least"}                   -> {"milliseconds", "peak_bytes"}
+    {"do": "import", "engine"}                                 -> {}
+    {"do": "memory"}                                           -> {"resident", "of_files", "peak"}
 
 A build answers with the name, shape and dtype of each input. Elsewhere `inputs` and `save` are
 `.npz` files; `save` gets the outputs under "0", "1", ... A request that fails is answered by
@@ -36,7 +38,7 @@ from .engines import (
     IMPORTED_TO_LOAD,
     Engine,
     measure,
-    peak_memory,
+    memory_use,
 )
 
 
@@ -71,7 +73,15 @@ class Worker:
 
     def measure(self, seconds: float, at_least: int) -> dict[str, Any]:
         times = measure(self._loaded(), seconds, at_least)
-        return {"milliseconds": times, "peak_bytes": peak_memory()}
+        return {"milliseconds": times, "peak_bytes": memory_use().peak}
+
+    def import_modules(self, engine: str) -> dict[str, Any]:
+        """What `load` would import first."""
+        _import(IMPORTED_TO_LOAD[engine])
+        return {}
+
+    def memory(self) -> dict[str, Any]:
+        return asdict(memory_use())
 
     def _loaded(self) -> Engine:
         if self._engine is None:
@@ -98,6 +108,8 @@ def serve() -> None:
         "load": worker.load,
         "run": worker.run,
         "measure": worker.measure,
+        "import": worker.import_modules,
+        "memory": worker.memory,
     }
     gc.disable()  # no pause in the middle of a measurement
     for line in sys.stdin:

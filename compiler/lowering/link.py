@@ -15,6 +15,8 @@ from ..target.nvcc import device_code
 from . import codegen, devices, segments, static_allocation, tir_pipeline
 from .concat_in_place import ConcatInPlace
 from .kernel_cache import user_cache
+from .made_arguments import MarkMadeArguments
+from .pack_storage import PackStorage, storage_bytes
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,13 @@ class Linked:
     kernels: codegen.CompiledKernels
     dropped: Counter[str] = field(default_factory=Counter)
 
+    @property
+    def activations_bytes(self) -> int:
+        """Storage that one inference takes for its intermediate tensors and results."""
+        return storage_bytes(
+            self.lowered, but=(static_allocation.ENTRY, static_allocation.WORKSPACE)
+        )
+
 
 def link(mod: tvm.IRModule, target: Target) -> Linked:
     """Plan memory, generate code and link.
@@ -55,16 +64,19 @@ def link(mod: tvm.IRModule, target: Target) -> Linked:
         mod = segments.split(mod, size)
     in_place = ConcatInPlace()
     plan = [relax.transform.StaticPlanBlockMemory()] if devices.can_plan_memory(mod) else []
+    for_cpu = bool(plan) and target.kind.name == "llvm"
     lower = tvm.transform.Sequential(
         [
             relax.transform.RewriteDataflowReshape(),
             relax.transform.ToNonDataflow(),
             relax.transform.RemovePurityChecking(),
             relax.transform.CallTIRRewrite(),
-            *([in_place] if plan and target.kind.name == "llvm" else []),
+            *([in_place] if for_cpu else []),
             *plan,
+            *([PackStorage()] if for_cpu else []),
             *([static_allocation.StaticAllocation()] if static_allocation.wanted() else []),
             *([relax.transform.RewriteCUDAGraph()] if plan and _wants_cuda_graph(target) else []),
+            *([MarkMadeArguments()] if for_cpu else []),
             relax.transform.LowerAllocTensor(),
             relax.transform.KillAfterLastUse(),
             relax.transform.LowerRuntimeBuiltin(),

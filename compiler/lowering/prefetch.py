@@ -26,6 +26,7 @@ from schedules.x86 import prefetch as marks
 
 from ..target.cpu import system_triple
 from ..tir import replace_loop
+from .prefetch_results import with_result_prefetches
 
 _LINE_BYTES = 64
 _FUNCTION = "baton_prefetch"
@@ -47,7 +48,8 @@ def insert_prefetches() -> tvm.transform.Pass:
     def insert(func: tirx.PrimFunc, _: tvm.IRModule, __: Any) -> tirx.PrimFunc:
         if not _has_marks(func.body) or not _is_x86(func):
             return func
-        body = _insert(func.body, _Nest(), _NO_MARKS)
+        body = with_result_prefetches(func.body, _FUNCTION)
+        body = _insert(body, _Nest(), _NO_MARKS)
         definition = tvm.ir.StringImm(_DEFINITION)
         zero = tirx.const(0, "int32")
         return func.with_body(tirx.AttrStmt(zero, "pragma_import_llvm", definition, body))

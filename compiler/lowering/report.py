@@ -66,6 +66,9 @@ class Report:
         What was found on disk: "the library", or how many of its kernels.
     weights_bytes : int
         Of all packed parameters that the library holds.
+    activations_bytes : int
+        Of the storage that one inference takes for its intermediate tensors and results; what a
+        kernel takes while it runs is not counted.
     library_bytes : int
         Of the file that the library was exported to last, or loaded from; 0 before that.
     notes : list of str
@@ -79,6 +82,7 @@ class Report:
     seconds: dict[str, float] = field(default_factory=dict)
     cache: str = ""
     weights_bytes: int = 0
+    activations_bytes: int = 0
     library_bytes: int = 0
     notes: list[str] = field(default_factory=list)
 
@@ -89,11 +93,11 @@ class Report:
 
     @property
     def sizes(self) -> str:
-        """One line: bytes of the packed parameters, and of the library's file if there is one."""
-        packed = f"packed parameters: {_megabytes(self.weights_bytes)}"
-        if not self.library_bytes:
-            return packed
-        return f"{packed}; library: {_megabytes(self.library_bytes)}"
+        """One line: bytes of packed parameters and activations, and of the file if there is one."""
+        sizes = {"packed parameters": self.weights_bytes, "activations": self.activations_bytes}
+        if self.library_bytes:
+            sizes["library"] = self.library_bytes
+        return "; ".join(f"{name}: {_megabytes(size)}" for name, size in sizes.items())
 
     def drop(self, calls: Mapping[str, int]) -> None:
         """Take off calls that the linked library does not make, by the kernel's name."""

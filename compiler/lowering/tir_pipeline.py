@@ -7,9 +7,27 @@ from typing import Any
 import tvm
 from tvm import tirx
 
-from . import constant_tables, interleave, loop_guard, microkernel, prefetch, scalar_calls
+from . import (
+    argument_checks,
+    constant_tables,
+    interleave,
+    loop_guard,
+    microkernel,
+    prefetch,
+    prefetch_results,
+    scalar_calls,
+)
 
-PASSES = (constant_tables, interleave, loop_guard, microkernel, prefetch, scalar_calls)
+PASSES = (
+    argument_checks,
+    constant_tables,
+    interleave,
+    loop_guard,
+    microkernel,
+    prefetch,
+    prefetch_results,
+    scalar_calls,
+)
 """Modules of the passes that are added to TVM's."""
 
 PIPELINE = "baton"
@@ -23,6 +41,7 @@ def _pipeline() -> tuple[Any, Any, Any]:
     def with_our_passes() -> tvm.transform.Pass:
         return tvm.transform.Sequential(
             [
+                argument_checks.join_argument_checks(),
                 loop_guard.guard_loops(),
                 interleave.interleave_vectors(),
                 prefetch.insert_prefetches(),

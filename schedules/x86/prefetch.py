@@ -22,6 +22,8 @@ STEPS = "pragma_prefetch_steps"
 STRIDE = "pragma_prefetch_stride"
 PANEL = "pragma_prefetch_panel"
 KEYS = (ROWS, STEPS, STRIDE, PANEL)
+AHEAD = "pragma_prefetch_ahead"
+RESULTS = "pragma_prefetch_results"
 
 
 def stream_panels(
@@ -52,3 +54,19 @@ def stream_panels(
         sch.annotate(loop, STEPS, int(sch.get(loop).extent))
     sch.annotate(steps[0], STRIDE, stride_bytes)
     sch.annotate(steps[-1], PANEL, panel_bytes)
+
+
+def prefetch_results(sch: Any, tiles: Sequence[Any], results: Sequence[Any]) -> None:
+    """Have what the loops `results` read and write prefetched in those over register tiles.
+
+    Parameters
+    ----------
+    sch : tvm.s_tir.Schedule
+    tiles, results : sequence of loops
+        Of two nests in one body, outermost first. Indices of tensors that outlive the function
+        depend on the last of `results` and on no loop inside.
+    """
+    for loop in tiles:
+        sch.annotate(loop, AHEAD, int(sch.get(loop).extent))
+    for loop in results:
+        sch.annotate(loop, RESULTS, 1)

@@ -15,7 +15,16 @@ from ..config import ConfigEntity, SplitEntity
 from ..conv2d import Conv2dWorkload
 from ..matmul import BatchMatmulWorkload, DenseWorkload
 from ..space import ConfigSpace, Define, divisors, register_space
-from . import batch_matmul, conv2d, dense, depthwise, strassen, winograd, winograd_parts_rules
+from . import (
+    batch_matmul,
+    conv2d,
+    dense,
+    depthwise,
+    strassen,
+    strassen_rules,
+    winograd,
+    winograd_parts_rules,
+)
 from .machine import Machine
 
 # Longest register tile along a row that AutoTVM's templates tried.
@@ -278,12 +287,14 @@ def _batch_matmul_tiled(cfg: ConfigSpace, w: BatchMatmulWorkload, target: Target
 def _strassen(cfg: ConfigSpace, w: Any, target: Target) -> None:
     machine = Machine.from_target(target)
     extents = strassen.extents_of(w)
-    base = strassen.plan(extents, machine)
+    is_blocked = isinstance(w, Conv2dWorkload)
+    base = strassen_rules.plan(extents, machine, is_blocked)
     lanes = base.val("lanes")
     rows, columns, depth = -(-extents[0] // 2), extents[1] // 2, extents[2] // 2
     cfg.define_knob("lanes", [lanes])
-    if isinstance(w, Conv2dWorkload):
+    if is_blocked:
         cfg.define_knob("oc_block", [lanes])
+        cfg.define_knob("sums_by_task", [base.val("sums_by_task")])
     cfg.define_knob("tile_m", _around(base.val("tile_m"), min(rows, 28)))
     vectors = [d for d in divisors(columns // lanes) if d <= 4]
     cfg.define_knob("tile_n", _choices(base.val("tile_n"), [d * lanes for d in vectors]))

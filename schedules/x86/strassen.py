@@ -9,7 +9,8 @@ products of half the rows, columns and depth take the place of eight:
     out = sums of P_q
 
 Rows 2r and 2r + 1 are of different quadrants, and so are neighbouring vectors of columns, so that
-a sum reads, and a result is written to, two whole vectors of two rows.
+a sum reads, and a result is written to, two whole vectors of two rows. S and P of images in channel
+blocks lie in channel blocks as well, so that all is read and written in the order of memory.
 
 Errors are those of sums and differences of rows and columns: of layers with random operands and 384
 to 3072 columns, 0.8 to 1.6 times those of the direct product, below 2e-6 of the largest result. A
@@ -19,7 +20,6 @@ NaN in one row of a pair spreads to the other.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -27,41 +27,23 @@ import numpy as np
 from tvm import s_tir, te
 from tvm.target import Target
 
-from ..anchor import anchor_config, find_anchor
-from ..config import ConfigEntity, option
+from ..anchor import anchor_config, find_anchor, sblocks
+from ..config import ConfigEntity
 from ..conv2d import Conv2dWorkload
 from ..epilogue import Surroundings, inline_epilogue, with_index
 from ..matmul import DenseWorkload
 from ..rules import register_anchor_rule
-from ..space import divisors
-from ..strategy import Implementation, anchor_attrs, register
+from ..strategy import anchor_attrs
 from ..winograd import combine, select
 from . import microkernel
 from .conv2d import with_narrow_indices
 from .dense import row_reader
 from .machine import Machine
-from .matmul_tile import GOOD_BALANCE, balance, ravel, schedule_alone, unravel, view
-from .prefetch import stream_panels
+from .matmul_tile import ravel, schedule_alone, unravel, view
+from .prefetch import prefetch_results, stream_panels
 
 DENSE = "dense_strassen.x86"
 CONV2D = "conv2d_strassen.x86"
-
-# Cost rule. Making an element of S, or storing one of P and reading it again, takes the time of so
-# many operations with vectors of 512 bits (half as many fit in it with vectors of 256),
-TRANSFORM_FLOPS = 24
-# reading a byte of weights, which prefetch lets go on beside the products, that of so many,
-FLOPS_PER_BYTE = 24
-# and Strassen must be estimated below this share of the direct product; of direct convolutions,
-# whose inputs and results lie in channel blocks, below a smaller one.
-CLEARLY, CLEARLY_CONV2D = 0.935, 0.915
-# Columns of a register tile: with 16 registers, a row of a panel of four vectors is more than L2
-# delivers while it is multiplied.
-MOST_VECTORS, MOST_VECTORS_OF_16 = 4, 3
-# Cycles from a multiply-add to one that needs its result; vectors or broadcasts loaded in a cycle;
-# and cycles that each step adds (all measured on a Zen 3).
-FMA_LATENCY, LOADS, STEP_CYCLES = 4, 1.7, 0.2
-# Shares of L2: for what all panels of a block read of one S, for P of a task, and for one panel.
-S_SHARE, P_SHARE, PANEL_SHARE = 1 / 2, 3 / 8, 1 / 8
 
 # Of quadrants 11, 12, 21, 22: the sums of x and of the weight that each product multiplies; and
 # for each quadrant of the result, the products that it is the sum of.
@@ -98,7 +80,7 @@ def extents_of(w: DenseWorkload | Conv2dWorkload) -> tuple[int, int, int]:
     """(m, n, k) of the product: a row is a row of x or a pixel."""
     if isinstance(w, DenseWorkload):
         return w.m, w.n, w.k
-    return w.batch * w.height * w.width, w.out_channels, w.in_channels
+    return w.batch * w.out_height * w.out_width, w.out_channels, w.in_channels
 
 
 # --- compute -----------------------------------------------------------------------------
@@ -140,16 +122,16 @@ def compute_conv2d(
     w: Conv2dWorkload, config: ConfigEntity, data: te.Tensor, packed: te.Tensor
 ) -> Any:
     """data (N, IC/ib, H, W, ib), weight as packed -> (N, OC/ob, H, W, ob)."""
-    pixels = (w.batch, w.height, w.width)
+    pixels, (down, across) = (w.batch, w.out_height, w.out_width), w.strides
     ic_block, oc_block = int(data.shape[4]), config.val("oc_block")
 
     def read(row: Any, k: Any) -> Any:
         n, y, x = unravel(row, pixels)
-        return data[n, k // ic_block, y, x, k % ic_block]
+        return data[n, k // ic_block, y * down, x * across, k % ic_block]
 
     product = strassen_product(CONV2D, config, extents_of(w), read, packed)
     return te.compute(
-        (w.batch, w.out_channels // oc_block, w.height, w.width, oc_block),
+        (w.batch, w.out_channels // oc_block, w.out_height, w.out_width, oc_block),
         lambda n, c, y, x, o: product[ravel((n, y, x), pixels), c * oc_block + o],
         name="conv2d_NCHWc",
     )
@@ -216,17 +198,18 @@ def strassen_product(
 class Strassen(s_tir.dlight.ScheduleRule):
     """Takes a fused function whose anchor is a Strassen product.
 
-        parallel row, vector
+        parallel row, vector                  [images: vector, row]
           S: seven sums of two rows of two vectors
-        parallel group, row_task
+        parallel group, row_task              [or parallel row_task, S of its rows, group]
           q, k_block, panel, row_tile
             registers[tile_m, tile_n] = 0
             k
               unrolled tile_m, tile_n / lanes; vector lanes: fma
-          row, vector
+          row, vector                         [images: vector, row]
             result and epilogue of two rows of two vectors
 
-    With block_k < k / 2 the sums of the products are in memory from one block to the next.
+    With block_k < k / 2 the sums of the products are in memory from one block to the next. What the
+    results of an image are added to, and where they are stored, is prefetched beside the products.
 
     Parameters
     ----------
@@ -249,9 +232,12 @@ class Strassen(s_tir.dlight.ScheduleRule):
         shape = [int(sch.get(loop).extent) for loop in sch.get_loops(parts.output)]
         with_index(sch, repeated, parts.output, _matrix_index(shape, self.is_blocked))
 
-        task, tile = self._output(sch, parts, config)
+        if self.is_blocked:
+            for block in (sblocks(sch)[SUMS], anchor):
+                sch.transform_layout(block, ("write", 0), _blocks_of(lanes))
+        row_task, task, loops = self._output(sch, parts, config)
         for block in reversed(parts.repeated):
-            sch.compute_at(block, tile, preserve_unit_loops=True)
+            sch.compute_at(block, loops[-1], preserve_unit_loops=True)
             row, column = sch.get_loops(block)[-2:]
             vector, lane = sch.split(column, [None, lanes])
             sch.vectorize(lane)
@@ -259,36 +245,51 @@ class Strassen(s_tir.dlight.ScheduleRule):
                 sch.unroll(row)
                 sch.unroll(vector)
         sch.compute_at(anchor, task, preserve_unit_loops=True)
-        self._products(sch, anchor, config, Machine.from_target(target))
+        tiles = self._products(sch, anchor, config, Machine.from_target(target))
+        if self.is_blocked:
+            prefetch_results(sch, tiles, loops)
         for block in parts.before:
             if str(sch.get(block).name_hint) == SUMS:
-                self._sums(sch, block, lanes)
+                self._sums(sch, block, lanes, row_task)
             else:
                 schedule_alone(sch, block, lanes, parallel=True)
         return sch
 
-    @staticmethod
-    def _output(sch: Any, parts: Surroundings, config: ConfigEntity) -> tuple[Any, Any]:
-        """Tile the output block; returns the task loop and that over tiles of 2 x 2 vectors."""
+    def _output(self, sch: Any, parts: Surroundings, config: ConfigEntity) -> tuple[Any, Any, Any]:
+        """Tile the output block.
+
+        Returns
+        -------
+        The loop over tasks of rows if each makes its own S, else None; the loop under which one
+        group's products are computed; the loops over tiles of 2 x 2 vectors.
+        """
         lanes = config.val("lanes")
         i, j = sch.get_loops(parts.output)
         is_odd = int(sch.get(i).extent) % 2 > 0
         row_task, row, i = sch.split(i, [None, config.val("task_rows"), 2])
         vectors = config.val("group") * config.val("tile_n") // lanes
         group, vector, j, lane = sch.split(j, [None, vectors, 2, lanes])
-        sch.reorder(group, row_task, row, vector, i, j, lane)
+        loops = self._in_order(row, vector)
+        by_task = sums_by_task(config)
+        tasks = [row_task, group] if by_task else [group, row_task]
+        sch.reorder(*tasks, *loops, i, j, lane)
         if is_odd:
             sch.annotate(row, "pragma_loop_partition_hint", 1)
-        task = sch.fuse(group, row_task)
-        sch.parallel(task)
+        task = group if by_task else sch.fuse(*tasks)
+        sch.parallel(row_task if by_task else task)
         sch.vectorize(lane)
         if not parts.costly_output:
             sch.unroll(i)
             sch.unroll(j)
-        return task, vector
+        return row_task if by_task else None, task, loops
+
+    def _in_order(self, row: Any, vector: Any) -> list[Any]:
+        """Loops over rows and vectors in the order in which they lie in memory."""
+        return [vector, row] if self.is_blocked else [row, vector]
 
     @staticmethod
-    def _products(sch: Any, products: Any, config: ConfigEntity, machine: Machine) -> None:
+    def _products(sch: Any, products: Any, config: ConfigEntity, machine: Machine) -> list[Any]:
+        """Returns the loops over register tiles."""
         lanes, block_k = config.val("lanes"), config.val("block_k")
         tile_m, tile_n = config.val("tile_m"), config.val("tile_n")
         q, r, c, k = sch.get_loops(products)[-4:]
@@ -311,15 +312,29 @@ class Strassen(s_tir.dlight.ScheduleRule):
         panel_bytes = block_k * tile_n * _ITEM_BYTES
         rows = [(row_tile, int(sch.get(row_tile).extent))]
         stream_panels(sch, rows, [steps], panel_bytes, panel_bytes // int(sch.get(steps).extent))
+        return [q, *blocks, panel, row_tile]
 
-    @staticmethod
-    def _sums(sch: Any, sums: Any, lanes: int) -> None:
-        q, row, column = sch.get_loops(sums)
+    def _sums(self, sch: Any, sums: Any, lanes: int, row_task: Any) -> None:
+        if row_task is not None:
+            sch.compute_at(sums, row_task, preserve_unit_loops=True)
+        q, row, column = sch.get_loops(sums)[-3:]
         vector, lane = sch.split(column, [None, lanes])
-        sch.reorder(row, vector, q, lane)
+        loops = self._in_order(row, vector)
+        sch.reorder(*loops, q, lane)
         sch.unroll(q)
         sch.vectorize(lane)
-        sch.parallel(row)
+        if row_task is None:
+            sch.parallel(loops[0])
+
+
+def sums_by_task(config: ConfigEntity) -> bool:
+    """Whether each task of rows makes its own S. Older records have no such knob."""
+    return "sums_by_task" in config and bool(config.val("sums_by_task"))
+
+
+def _blocks_of(lanes: int) -> Callable[..., Any]:
+    """Maps an index of S or P to one in blocks of columns, (7, columns / lanes, rows, lanes)."""
+    return lambda q, r, c: (q, c // lanes, r, c % lanes)
 
 
 def _matrix_index(shape: Sequence[int], is_blocked: bool) -> Callable[..., Any]:
@@ -330,188 +345,5 @@ def _matrix_index(shape: Sequence[int], is_blocked: bool) -> Callable[..., Any]:
     return lambda b, o, y, x, i: (ravel((b, y, x), (n, h, w)), ravel((o, i), (c, lanes)))
 
 
-# --- fallback ----------------------------------------------------------------------------
-
-
-def dense_fallback(w: DenseWorkload, target: Target) -> ConfigEntity:
-    """Knobs by `plan`."""
-    return plan(extents_of(w), Machine.from_target(target))
-
-
-def conv2d_fallback(w: Conv2dWorkload, target: Target) -> ConfigEntity:
-    """Knobs by `plan`; channel blocks of the result are vectors."""
-    config = plan(extents_of(w), Machine.from_target(target))
-    return ConfigEntity({**config.knobs, "oc_block": config.knobs["lanes"]})
-
-
-def plan(extents: tuple[int, int, int], machine: Machine) -> ConfigEntity:
-    """Knobs for (m, n, k).
-
-    tile_m, tile_n: the register tile; n / 2 is a multiple of tile_n.
-    block_k: the largest divisor of k / 2 with which a panel takes at most an eighth of L2.
-    task_rows (of m / 2) and group (panels): of a task. Both divide what they are parts of. Of the
-    sizes with a block of S in half of L2, P in 3/8 of it, and all threads busy, those with which
-    the tasks read the fewest bytes: S once for each group, the weights once for each task's rows.
-    """
-    m, n, k = extents
-    lanes = machine.lanes("float32")
-    rows, columns, depth = -(-m // 2), n // 2, k // 2
-    tile_m, vectors = register_tile(rows, columns // lanes, machine)
-    tile_n = vectors * lanes
-    panels = columns // tile_n
-    share = machine.l2_bytes / _ITEM_BYTES
-    block_k = _largest(divisors(depth), share * PANEL_SHARE / tile_n)
-
-    def fits(size: tuple[int, int]) -> bool:
-        task_rows, group = size
-        few_sums = task_rows * block_k <= share * S_SHARE
-        return few_sums and PRODUCTS * task_rows * group * tile_n <= share * P_SHARE
-
-    def busy(size: tuple[int, int]) -> float:
-        task_rows, group = size
-        return balance(panels // group * (rows // task_rows), machine.num_cores)
-
-    def reads(size: tuple[int, int]) -> float:
-        task_rows, group = size
-        return 1 / task_rows + 1 / (group * tile_n)
-
-    sizes = list(filter(fits, itertools.product(divisors(rows), divisors(panels)))) or [(1, 1)]
-    enough = min(GOOD_BALANCE, max(map(busy, sizes)))
-    task_rows, group = min((size for size in sizes if busy(size) >= enough), key=reads)
-    tile_m = min(tile_m, task_rows)
-    knobs = {
-        "lanes": lanes,
-        "tile_m": tile_m,
-        "tile_n": tile_n,
-        "block_k": block_k,
-        "group": group,
-        "task_rows": task_rows,
-    }
-    return ConfigEntity({name: option(value) for name, value in knobs.items()})
-
-
-def register_tile(rows: int, chunks: int, machine: Machine) -> tuple[int, int]:
-    """Rows and vectors of the tile with the fewest cycles for all rows.
-
-    Two multiply-adds a cycle. The last tile may have fewer rows, with code of its own.
-
-    Parameters
-    ----------
-    chunks : int
-        Vectors of all columns.
-    """
-    most = MOST_VECTORS_OF_16 if microkernel.registers_are_scarce(machine) else MOST_VECTORS
-    operations = 1 if machine.has_fma else 2
-
-    def cycles(tile_m: int, vectors: int) -> float:
-        work = tile_m * vectors * operations / 2
-        return max(work, (tile_m + vectors) / LOADS, FMA_LATENCY) + STEP_CYCLES
-
-    def cost(tile: tuple[int, int]) -> float:
-        tile_m, vectors = tile
-        whole, rest = divmod(rows, tile_m)
-        total = whole * cycles(*tile) + (cycles(rest, vectors) if rest else 0)
-        return total / vectors
-
-    # A row of the panel and the broadcast element have registers, and so does a product that is
-    # no part of a multiply-add.
-    return min(
-        (
-            (tile_m, vectors)
-            for vectors in range(most, 0, -1)
-            for tile_m in range(min(rows, machine.vector_registers), 0, -1)
-            if chunks % vectors == 0
-            and (tile_m + 1) * vectors + operations <= machine.vector_registers
-        ),
-        key=cost,
-    )
-
-
-def _largest(sizes: Sequence[int], most: float) -> int:
-    """The largest size of at most `most`; 1 is among them."""
-    return max(size for size in sizes if size <= max(most, 1))
-
-
-def strassen_cost(extents: tuple[int, int, int], machine: Machine) -> float:
-    """Estimated floating-point operations for (m, n, k); what else takes time counts as such.
-
-    The products and the elements of S and, once for each block of k, of P, while some threads may
-    be idle; or all weights, once for each task of rows, if reading them takes longer.
-    """
-    m, n, k = extents
-    rows = -(-m // 2)
-    config = plan(extents, machine)
-    blocks, passes = k // 2 // config.val("block_k"), rows // config.val("task_rows")
-    tasks = passes * (n // 2 // (config.val("group") * config.val("tile_n")))
-    products = 2 * PRODUCTS * rows * (n // 2) * (k // 2)
-    transforms = TRANSFORM_FLOPS * PRODUCTS * rows * (n // 2 * blocks + k // 2)
-    weights = FLOPS_PER_BYTE * _ITEM_BYTES * PRODUCTS * (n // 2) * (k // 2) * passes
-    busy = balance(tasks, machine.num_cores)
-    return max((products + transforms * _width(machine)) / busy, weights * _width(machine))
-
-
-def direct_cost(extents: tuple[int, int, int], machine: Machine) -> float:
-    """The same estimate for the direct product, with all rows in one task."""
-    m, n, k = extents
-    return max(2 * m * n * k, FLOPS_PER_BYTE * _ITEM_BYTES * n * k * _width(machine))
-
-
-def _width(machine: Machine) -> float:
-    """Operations in the time of one element or byte, over those with vectors of 512 bits."""
-    return machine.vector_bits / 512
-
-
-def pays(extents: tuple[int, int, int], machine: Machine, clearly: float = CLEARLY) -> bool:
-    """Whether columns and depth are pairs of vectors, and the estimate clearly below the direct."""
-    _, n, k = extents
-    pair = 2 * machine.lanes("float32")
-    if n % pair or k % pair:
-        return False
-    return strassen_cost(extents, machine) < clearly * direct_cost(extents, machine)
-
-
-def takes_dense(w: DenseWorkload, target: Target) -> bool:
-    """float32, constant weights, where it pays."""
-    types = {w.dtype, w.rhs_dtype or w.dtype, w.out_dtype}
-    if w.weight is not None or types != {"float32"}:
-        return False
-    return pays(extents_of(w), Machine.from_target(target))
-
-
-def takes_conv2d(w: Conv2dWorkload, target: Target) -> bool:
-    """1x1 of stride 1, float32, constant weights, where it pays."""
-    if not (w.constant_weight and w.is_float and w.dtype == "float32"):
-        return False
-    if not w.is_pointwise or w.strides != (1, 1) or w.groups > 1:
-        return False
-    return pays(extents_of(w), Machine.from_target(target), CLEARLY_CONV2D)
-
-
-register(
-    "nn.dense",
-    "cpu",
-    Implementation(
-        DENSE,
-        20,
-        takes_dense,
-        dense_fallback,
-        compute_dense,
-        DenseWorkload.stored_args,
-        pack_weight,
-    ),
-)
-register(
-    "nn.conv2d",
-    "cpu",
-    Implementation(
-        CONV2D,
-        20,
-        takes_conv2d,
-        conv2d_fallback,
-        compute_conv2d,
-        Conv2dWorkload.autotvm_args,
-        pack_filters,
-    ),
-)
 register_anchor_rule(DENSE, Strassen(is_blocked=False))
 register_anchor_rule(CONV2D, Strassen(is_blocked=True))

@@ -128,6 +128,25 @@ def test_strassens_product_is_on_at_opt_level_3_and_has_a_name():
         np.testing.assert_allclose(run(lib, x=x), expected, atol=5e-6 * expected.max())
 
 
+def test_strassens_product_of_a_strided_convolution_is_added_to_a_tensor():
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((1, 512, 27, 28), "f4")
+    y = rng.standard_normal((1, 512, 14, 14), "f4")
+    weight = rng.standard_normal((512, 512, 1, 1), "f4")
+    builder = relax.BlockBuilder()
+    inputs = [relax.Var(n, relax.TensorType(a.shape, "float32")) for n, a in (("x", x), ("y", y))]
+    with builder.function("main", inputs):
+        with builder.dataflow():
+            conv = relax.op.nn.conv2d(inputs[0], relax.const(weight), strides=2)
+            out = builder.emit_output(relax.op.add(builder.emit(conv), inputs[1]))
+        builder.emit_func_output(out)
+    expected = np.einsum("ncyx,oc->noyx", x[:, :, ::2, ::2], weight[:, :, 0, 0], dtype="f8") + y
+    with tvm.transform.PassContext(opt_level=3):
+        lib = relay.build(builder.get(), "llvm -mcpu=x86-64-v3")
+    assert "conv2d_strassen.x86" in [kernel.implementation for kernel in lib.report.kernels]
+    np.testing.assert_allclose(run(lib, x=x, y=y), expected, atol=5e-6 * expected.max())
+
+
 def test_each_optional_step_is_turned_off_by_its_name():
     mod, params = conv_module(channels=64, size=28)
     x = np.random.default_rng(2).standard_normal((1, 64, 28, 28)).astype("float32")

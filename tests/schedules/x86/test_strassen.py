@@ -14,7 +14,7 @@ from schedules.config import ConfigEntity, option
 from schedules.conv2d import Conv2dWorkload
 from schedules.matmul import DenseWorkload, Operand
 from schedules.winograd import combine
-from schedules.x86 import dense, strassen
+from schedules.x86 import dense, strassen, strassen_rules
 from schedules.x86.machine import Machine
 
 from . import products
@@ -36,12 +36,12 @@ def wherever_it_computes(monkeypatch):
         monkeypatch.setitem(strategy._STRATEGIES, (name, "cpu"), everywhere)
 
 
-def planned(extents, target, **changes):
+def planned(extents, target, is_blocked=False, **changes):
     """The config of `plan` with other knobs."""
     machine = Machine.from_target(target)
     changes = {"oc_block": machine.lanes("float32"), **changes}
     knobs = {name: option(value) for name, value in changes.items()}
-    return ConfigEntity({**strassen.plan(extents, machine).knobs, **knobs})
+    return ConfigEntity({**strassen_rules.plan(extents, machine, is_blocked).knobs, **knobs})
 
 
 def dense_error(w, target=HOST, prologue=False, **changes):
@@ -49,17 +49,17 @@ def dense_error(w, target=HOST, prologue=False, **changes):
     return products.relative_error(w, strassen.DENSE, target, config, prologue)
 
 
-def pointwise(ic, size, oc, batch=1):
+def pointwise(ic, size, oc, batch=1, stride=1):
     return Conv2dWorkload(
-        batch, ic, *size, oc, (1, 1), (1, 1), (0, 0, 0, 0), (1, 1), constant_weight=True
+        batch, ic, *size, oc, (1, 1), (stride, stride), (0, 0, 0, 0), (1, 1), constant_weight=True
     )
 
 
 def conv2d_relative_error(w, target=HOST, ic_block=8, **changes):
     known = strategy.registered("nn.conv2d", target)
     impl = next(impl for impl in known if impl.name == strassen.CONV2D)
-    extents = (w.batch * w.height * w.width, w.out_channels, w.in_channels)
-    return conv2d_error(w, impl, planned(extents, target, **changes), target, ic_block)
+    config = planned(strassen.extents_of(w), target, is_blocked=True, **changes)
+    return conv2d_error(w, impl, config, target, ic_block)
 
 
 def test_seven_products_of_quadrants_are_the_product():
@@ -93,10 +93,13 @@ def test_dense_layers_of_any_rows_are_right(lead, n_pairs, k_pairs, prologue):
     st.integers(1, 4),
     st.integers(1, 4),
     st.sampled_from([4, 8, 16]),
+    st.integers(1, 2),
 )
-def test_pointwise_convolutions_of_any_image_are_right(batch, size, n_pairs, k_pairs, ic_block):
+def test_pointwise_convolutions_of_any_image_are_right(
+    batch, size, n_pairs, k_pairs, ic_block, stride
+):
     pair = 2 * Machine.from_target(HOST).lanes("float32")
-    w = pointwise(k_pairs * pair, size, n_pairs * pair, batch)
+    w = pointwise(k_pairs * pair, size, n_pairs * pair, batch, stride)
     assert conv2d_relative_error(w, ic_block=ic_block) < 2e-6
 
 
@@ -117,6 +120,16 @@ def test_every_x86_level_computes_blocks_and_tasks(target, m, block_k, task_rows
 @pytest.mark.parametrize("target", TARGETS, ids=lambda t: str(t.attrs["mcpu"]))
 def test_every_x86_level_computes_images(target):
     assert conv2d_relative_error(pointwise(64, (7, 7), 96), target) < 2e-6
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda t: str(t.attrs["mcpu"]))
+@pytest.mark.parametrize(("stride", "task_rows", "group"), [(1, 7, 1), (2, 49, 2)])
+@pytest.mark.parametrize("sums_by_task", [False, True])
+def test_tasks_of_rows_may_make_sums_of_their_own(target, stride, task_rows, group, sums_by_task):
+    w = pointwise(64, (14 * stride, 14 * stride), 128, stride=stride)
+    tile_n = 2 * Machine.from_target(target).lanes("float32")
+    knobs = {"tile_m": 4, "tile_n": tile_n, "task_rows": task_rows, "group": group}
+    assert conv2d_relative_error(w, target, **knobs, sums_by_task=sums_by_task) < 2e-6
 
 
 def test_a_row_is_not_read_beyond_the_last():
@@ -141,16 +154,16 @@ def test_a_row_is_not_read_beyond_the_last():
 @pytest.mark.parametrize("machine", MACHINES, ids=lambda m: f"{m.vector_bits} bits")
 def test_large_products_are_taken_and_small_ones_are_not(machine):
     for extents in ((128, 768, 3072), (128, 3072, 768), (512, 1024, 1024)):
-        assert strassen.pays(extents, machine)
+        assert strassen_rules.pays(extents, machine)
     for extents in ((1, 4096, 4096), (16, 1024, 1024), (3136, 64, 64), (128, 64, 768)):
-        assert not strassen.pays(extents, machine)
+        assert not strassen_rules.pays(extents, machine)
 
 
 @pytest.mark.parametrize("machine", MACHINES, ids=lambda m: f"{m.vector_bits} bits")
 @pytest.mark.parametrize("extents", [(128, 768, 768), (197, 384, 1536), (784, 512, 256)])
 def test_tasks_keep_threads_busy_and_their_tensors_in_l2(machine, extents):
     m, n, _ = extents
-    config = strassen.plan(extents, replace(machine, num_cores=2))
+    config = strassen_rules.plan(extents, replace(machine, num_cores=2))
     rows, group, tile_n = (config.val(name) for name in ("task_rows", "group", "tile_n"))
     tasks = (m + 1) // 2 // rows * (n // 2 // tile_n // group)
     assert tasks * rows * group * tile_n == (m + 1) // 2 * n // 2
@@ -159,25 +172,57 @@ def test_tasks_keep_threads_busy_and_their_tensors_in_l2(machine, extents):
     assert group == 1 or 4 * 7 * rows * group * tile_n <= machine.l2_bytes // 2
 
 
+@pytest.mark.parametrize("machine", MACHINES, ids=lambda m: f"{m.vector_bits} bits")
+@pytest.mark.parametrize("extents", [(196, 512, 512), (784, 512, 256), (49, 2048, 512)])
+def test_tasks_of_images_make_sums_of_their_own_if_they_are_enough_for_the_threads(
+    machine, extents
+):
+    for cores in (1, 2, 16):
+        config = strassen_rules.plan(extents, replace(machine, num_cores=cores), is_blocked=True)
+        row_tasks = -(-extents[0] // 2) // config.val("task_rows")
+        assert config.val("sums_by_task") == (row_tasks > 1 and row_tasks % cores == 0)
+
+
+ZEN3 = Machine(256, 16, 32 * 1024, 512 * 1024, 32 * 1024 * 1024, 2, True)
+
+
+def test_tasks_of_images_have_rows_for_few_small_tiles():
+    """49 rows, nine tiles of which one has a single row, would take 6% longer than 98."""
+    for extents in ((196, 512, 512), (784, 512, 256)):
+        config = strassen_rules.plan(extents, ZEN3, is_blocked=True)
+        assert (config.val("tile_m"), config.val("task_rows")) == (6, 98)
+
+
+def test_estimates_of_images_are_those_that_were_measured():
+    """With 16 registers: 14x14 and 7x7 gain 4 to 9%, 28x28 with 128 channels nothing."""
+    for extents in ((196, 1024, 256), (196, 512, 512), (784, 512, 256), (49, 2048, 512)):
+        assert strassen_rules.pays(extents, ZEN3, is_blocked=True)
+    for extents in ((784, 128, 512), (784, 512, 128), (3136, 128, 128), (25, 2048, 2048)):
+        assert not strassen_rules.pays(extents, ZEN3, is_blocked=True)
+
+
 def test_only_constant_float32_weights_are_taken(monkeypatch):
     monkeypatch.undo()
     w = DenseWorkload((128,), 768, 768)
-    takes = functools.partial(strassen.takes_dense, target=HOST)
+    takes = functools.partial(strassen_rules.takes_dense, target=HOST)
     assert takes(w)
     assert not takes(replace(w, weight=Operand.plain((768, 768))))
     assert not takes(replace(w, dtype="float64", out_dtype="float64"))
     assert not takes(replace(w, n=776))
     conv = pointwise(2048, (28, 28), 2048)
-    assert strassen.takes_conv2d(conv, HOST)
+    assert strassen_rules.takes_conv2d(conv, HOST)
+    strided = pointwise(2048, (28, 28), 2048, stride=2)
+    scarce = Machine.from_target(HOST).vector_registers <= 16
+    assert strassen_rules.takes_conv2d(strided, HOST) == scarce
+    assert not strassen_rules.takes_conv2d(strided, AVX512)
     for change in (
-        {"strides": (2, 2)},
         {"kernel": (3, 3)},
         {"padding": (1, 1, 1, 1)},
         {"groups": 2},
         {"constant_weight": False},
         {"dtype": "float64", "out_dtype": "float64"},
     ):
-        assert not strassen.takes_conv2d(replace(conv, **change), HOST)
+        assert not strassen_rules.takes_conv2d(replace(conv, **change), HOST)
 
 
 def test_a_record_of_another_implementation_goes_before():

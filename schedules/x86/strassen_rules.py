@@ -1,0 +1,269 @@
+"""Which dense layers and 1x1 convolutions are Strassen's products (`strassen`), and their knobs."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+from tvm.target import Target
+
+from ..config import ConfigEntity, option
+from ..conv2d import Conv2dWorkload
+from ..matmul import DenseWorkload
+from ..space import divisors
+from ..strategy import Implementation, register
+from .machine import Machine
+from .matmul_tile import GOOD_BALANCE, balance
+from .microkernel import registers_are_scarce
+from .strassen import (
+    CONV2D,
+    DENSE,
+    PRODUCTS,
+    compute_conv2d,
+    compute_dense,
+    extents_of,
+    pack_filters,
+    pack_weight,
+)
+
+# Cost rule. Making an element of S, or storing one of P and reading it again, takes the time of so
+# many operations with vectors of 512 bits (half as many fit in it with vectors of 256),
+TRANSFORM_FLOPS = 24
+# reading a byte of weights, which prefetch lets go on beside the products, that of so many,
+FLOPS_PER_BYTE = 24
+# and Strassen must be estimated below this share of the direct product; of direct convolutions,
+# below another one, with 16 registers or with 32, where nothing was measured.
+CLEARLY, CLEARLY_CONV2D, CLEARLY_CONV2D_32 = 0.935, 0.945, 0.915
+# Columns of a register tile: with 16 registers, a row of a panel of four vectors is more than L2
+# delivers while it is multiplied.
+MOST_VECTORS, MOST_VECTORS_OF_16 = 4, 3
+# Cycles from a multiply-add to one that needs its result; vectors or broadcasts loaded in a cycle;
+# and cycles that each step adds (all measured on a Zen 3).
+FMA_LATENCY, LOADS, STEP_CYCLES = 4, 1.7, 0.2
+# What a step loses where a tile ends within a cache line of blocked S, which the next tile reads
+# again: 512 to 512 channels at 14x14 took 8% longer with five rows than with six.
+PART_OF_LINE_CYCLES = 0.3
+# Tasks of images have rows whose tiles take at most so much longer than those of other sizes.
+NEARLY_FEWEST = 1.03
+# Shares of L2: for what all panels of a block read of one S, for P of a task, also beside blocked S
+# of all rows, and for one panel.
+S_SHARE, P_SHARE, P_SHARE_BLOCKED, PANEL_SHARE = 1 / 2, 3 / 8, 3 / 16, 1 / 8
+_ITEM_BYTES, _LINE_BYTES = 4, 64  # float32 alone
+
+
+def dense_fallback(w: DenseWorkload, target: Target) -> ConfigEntity:
+    """Knobs by `plan`."""
+    return plan(extents_of(w), Machine.from_target(target))
+
+
+def conv2d_fallback(w: Conv2dWorkload, target: Target) -> ConfigEntity:
+    """Knobs by `plan`; channel blocks of the result are vectors."""
+    config = plan(extents_of(w), Machine.from_target(target), is_blocked=True)
+    return ConfigEntity({**config.knobs, "oc_block": config.knobs["lanes"]})
+
+
+def plan(extents: tuple[int, int, int], machine: Machine, is_blocked: bool = False) -> ConfigEntity:
+    """Knobs for (m, n, k).
+
+    tile_m, tile_n: the register tile; n / 2 is a multiple of tile_n.
+    block_k: the largest divisor of k / 2 with which a panel takes at most an eighth of L2.
+    task_rows (of m / 2) and group (panels): of a task. Both divide what they are parts of. Of the
+    sizes with a block of S in half of L2, P in 3/8 of it (images: 3/16), and all threads busy,
+    those with which the tasks read the fewest bytes: S once for each group, the weights once for
+    each task's rows.
+    sums_by_task (images): where the tasks of rows alone keep the threads busy, each makes its own
+    S, which is then in L2 or near.
+
+    Parameters
+    ----------
+    is_blocked : bool
+        Whether rows are pixels of an image in channel blocks.
+    """
+    m, n, k = extents
+    lanes = machine.lanes("float32")
+    rows, columns, depth = -(-m // 2), n // 2, k // 2
+    tile_m, vectors = register_tile(rows, columns // lanes, machine, is_blocked)
+    tile_n = vectors * lanes
+    panels = columns // tile_n
+    share = machine.l2_bytes / _ITEM_BYTES
+    block_k = _largest(divisors(depth), share * PANEL_SHARE / tile_n)
+    p_share = share * (P_SHARE_BLOCKED if is_blocked else P_SHARE)
+
+    def fits(size: tuple[int, int]) -> bool:
+        task_rows, group = size
+        few_sums = task_rows * block_k <= share * S_SHARE
+        return few_sums and PRODUCTS * task_rows * group * tile_n <= p_share
+
+    def busy(size: tuple[int, int]) -> float:
+        task_rows, group = size
+        return balance(panels // group * (rows // task_rows), machine.num_cores)
+
+    def reads(size: tuple[int, int]) -> float:
+        task_rows, group = size
+        return 1 / task_rows + 1 / (group * tile_n)
+
+    def cycles(size: tuple[int, int]) -> float:
+        return _cycles(size[0], min(tile_m, size[0]), vectors, machine, is_blocked) / size[0]
+
+    sizes = list(filter(fits, itertools.product(divisors(rows), divisors(panels)))) or [(1, 1)]
+    enough = min(GOOD_BALANCE, max(map(busy, sizes)))
+    sizes = [size for size in sizes if busy(size) >= enough]
+    if is_blocked:
+        most = NEARLY_FEWEST * min(map(cycles, sizes))
+        sizes = [size for size in sizes if cycles(size) <= most]
+    task_rows, group = min(sizes, key=reads)
+    tile_m = min(tile_m, task_rows)
+    knobs = {
+        "lanes": lanes,
+        "tile_m": tile_m,
+        "tile_n": tile_n,
+        "block_k": block_k,
+        "group": group,
+        "task_rows": task_rows,
+    }
+    if is_blocked:
+        row_tasks = rows // task_rows
+        is_busy = balance(row_tasks, machine.num_cores) >= GOOD_BALANCE
+        knobs["sums_by_task"] = row_tasks > 1 and is_busy
+    return ConfigEntity({name: option(value) for name, value in knobs.items()})
+
+
+def register_tile(
+    rows: int, chunks: int, machine: Machine, is_blocked: bool = False
+) -> tuple[int, int]:
+    """Rows and vectors of the tile with the fewest cycles for all rows.
+
+    Two multiply-adds a cycle. The last tile may have fewer rows, with code of its own.
+
+    Parameters
+    ----------
+    chunks : int
+        Vectors of all columns.
+    is_blocked : bool
+        Whether S lies in channel blocks.
+    """
+    most = MOST_VECTORS_OF_16 if registers_are_scarce(machine) else MOST_VECTORS
+    operations = 1 if machine.has_fma else 2
+    # A row of the panel and the broadcast element have registers, and so does a product that is
+    # no part of a multiply-add.
+    return min(
+        (
+            (tile_m, vectors)
+            for vectors in range(most, 0, -1)
+            for tile_m in range(min(rows, machine.vector_registers), 0, -1)
+            if chunks % vectors == 0
+            and (tile_m + 1) * vectors + operations <= machine.vector_registers
+        ),
+        key=lambda tile: _cycles(rows, tile[0], tile[1], machine, is_blocked) / tile[1],
+    )
+
+
+def _cycles(rows: int, tile_m: int, vectors: int, machine: Machine, is_blocked: bool) -> float:
+    """Cycles of one step of the depth for all rows, the last tile of which may have fewer."""
+    operations = 1 if machine.has_fma else 2
+
+    def of_tile(count: int) -> float:
+        work = count * vectors * operations / 2
+        return max(work, (count + vectors) / LOADS, FMA_LATENCY) + STEP_CYCLES
+
+    whole, rest = divmod(rows, tile_m)
+    cycles = whole * of_tile(tile_m) + (of_tile(rest) if rest else 0)
+    if is_blocked and tile_m * machine.lanes("float32") * _ITEM_BYTES % _LINE_BYTES:
+        cycles += whole * PART_OF_LINE_CYCLES
+    return cycles
+
+
+def _largest(sizes: Sequence[int], most: float) -> int:
+    """The largest size of at most `most`; 1 is among them."""
+    return max(size for size in sizes if size <= max(most, 1))
+
+
+def strassen_cost(
+    extents: tuple[int, int, int], machine: Machine, is_blocked: bool = False
+) -> float:
+    """Estimated floating-point operations for (m, n, k); what else takes time counts as such.
+
+    The products and the elements of S and, once for each block of k, of P, while some threads may
+    be idle; or all weights, once for each task of rows, if reading them takes longer.
+    """
+    m, n, k = extents
+    rows = -(-m // 2)
+    config = plan(extents, machine, is_blocked)
+    blocks, passes = k // 2 // config.val("block_k"), rows // config.val("task_rows")
+    tasks = passes * (n // 2 // (config.val("group") * config.val("tile_n")))
+    products = 2 * PRODUCTS * rows * (n // 2) * (k // 2)
+    transforms = TRANSFORM_FLOPS * PRODUCTS * rows * (n // 2 * blocks + k // 2)
+    weights = FLOPS_PER_BYTE * _ITEM_BYTES * PRODUCTS * (n // 2) * (k // 2) * passes
+    busy = balance(tasks, machine.num_cores)
+    return max((products + transforms * _width(machine)) / busy, weights * _width(machine))
+
+
+def direct_cost(extents: tuple[int, int, int], machine: Machine) -> float:
+    """The same estimate for the direct product, with all rows in one task."""
+    m, n, k = extents
+    return max(2 * m * n * k, FLOPS_PER_BYTE * _ITEM_BYTES * n * k * _width(machine))
+
+
+def _width(machine: Machine) -> float:
+    """Operations in the time of one element or byte, over those with vectors of 512 bits."""
+    return machine.vector_bits / 512
+
+
+def pays(extents: tuple[int, int, int], machine: Machine, is_blocked: bool = False) -> bool:
+    """Whether columns and depth are pairs of vectors, and the estimate clearly below the direct."""
+    _, n, k = extents
+    pair = 2 * machine.lanes("float32")
+    if n % pair or k % pair:
+        return False
+    share = CLEARLY
+    if is_blocked:
+        share = CLEARLY_CONV2D if registers_are_scarce(machine) else CLEARLY_CONV2D_32
+    return strassen_cost(extents, machine, is_blocked) < share * direct_cost(extents, machine)
+
+
+def takes_dense(w: DenseWorkload, target: Target) -> bool:
+    """float32, constant weights, where it pays."""
+    types = {w.dtype, w.rhs_dtype or w.dtype, w.out_dtype}
+    if w.weight is not None or types != {"float32"}:
+        return False
+    return pays(extents_of(w), Machine.from_target(target))
+
+
+def takes_conv2d(w: Conv2dWorkload, target: Target) -> bool:
+    """1x1, float32, constant weights, where it pays; of stride 1 alone with 32 registers."""
+    machine = Machine.from_target(target)
+    if not (w.constant_weight and w.is_float and w.dtype == "float32"):
+        return False
+    if not w.is_pointwise or w.groups > 1:
+        return False
+    if w.strides != (1, 1) and not registers_are_scarce(machine):
+        return False
+    return pays(extents_of(w), machine, is_blocked=True)
+
+
+register(
+    "nn.dense",
+    "cpu",
+    Implementation(
+        DENSE,
+        20,
+        takes_dense,
+        dense_fallback,
+        compute_dense,
+        DenseWorkload.stored_args,
+        pack_weight,
+    ),
+)
+register(
+    "nn.conv2d",
+    "cpu",
+    Implementation(
+        CONV2D,
+        20,
+        takes_conv2d,
+        conv2d_fallback,
+        compute_conv2d,
+        Conv2dWorkload.autotvm_args,
+        pack_filters,
+    ),
+)
