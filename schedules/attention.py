@@ -78,6 +78,9 @@ class AttentionWorkload:
         Shape of what is added to the scores; broadcasts to (*batch, s, t).
     heads_last : bool
         The result is (b, s, h * c) instead of (b, h, s, c), for batch = (b, h).
+    nan_is_zero : bool
+        Rows whose softmax is not a number, as where a mask of infinities leaves no key, give
+        zeros.
     """
 
     q: Heads
@@ -86,6 +89,7 @@ class AttentionWorkload:
     mask: tuple[int, ...] | None = None
     scale: float = 1.0
     heads_last: bool = False
+    nan_is_zero: bool = False
     dtype: str = "float32"
 
     @property

@@ -29,7 +29,8 @@ class SimplifyExpr:
     4. x + 0, x - 0, x * 1, x / 1 and x ** 1 become x.
     5. (x * a) * b with numbers a, b becomes x * (a * b); x / a becomes x * (1 / a) where that is
        exact, that is for powers of two.
-    6. x ** 2 becomes x * x, x ** 0.5 sqrt(x), x ** -0.5 and 1 / sqrt(x) rsqrt(x).
+    6. x ** 2 becomes x * x, x ** 0.5 sqrt(x), x ** -0.5 and 1 / sqrt(x) rsqrt(x), x ** 0.25
+       sqrt(sqrt(x)), and x ** 0.75 the product of the two roots.
     7. relu(relu(x)) becomes relu(x), and clip(clip(x)) one clip.
 
     Before::
@@ -164,6 +165,10 @@ class _Simplify(CallRule):
             return data
         if exponent == 2.0:
             return relax.op.multiply(data, data)
+        if exponent in (0.25, 0.75):
+            root = relax.op.sqrt(data)
+            fourth = relax.op.sqrt(root)
+            return fourth if exponent == 0.25 else relax.op.multiply(root, fourth)
         if exponent == 0.5:
             return relax.op.sqrt(data)
         return relax.op.rsqrt(data) if exponent == -0.5 else None

@@ -26,6 +26,7 @@ from .. import target as targets
 from ..errors import BuildError
 from ..graph.convert_layout import NAME as CONVERT_LAYOUT_PASS
 from ..graph.convert_layout import convert_layout
+from ..graph.unroll_recurrent import unroll_recurrent
 from ..runtime.factory import FactoryModule
 from ..runtime.metadata import UNKNOWN, Metadata, ParamInfo, TensorInfo
 from . import devices, library_cache, library_key, recorded
@@ -226,6 +227,7 @@ def _compile_once(
         tvm_version=tvm.__version__,
     )
     report.weights_bytes = sum(param.nbytes for param in metadata.params)
+    report.activations_bytes = linked.activations_bytes
     return linked, metadata, weights, report
 
 
@@ -234,7 +236,7 @@ def _split_batch(
 ) -> tuple[recorded.Recorded, str]:
     """Have `main` work image by image where that pays; what has records stays as it is."""
     own = found.templates.get("main", {})
-    mod, note = split_batch(found.mod, chosen_targets["main"], source.autotvm_query, own)
+    mod, note = split_batch(found.mod, chosen_targets["main"], source.autotvm_known, own)
     return replace(found, mod=mod), note
 
 
@@ -268,12 +270,14 @@ def scheduled_kernels(
         if name in found.records:
             continue
         own_queries = found.templates.get(name)
+        if own_target.kind.name != "llvm":
+            lowered = unroll_recurrent(lowered, name)
         if own_target.kind.name == "llvm" and enabled(CONVERT_LAYOUT_PASS, 0):
             lowered = convert_layout(lowered, name)
         if enabled(GATE_PASS, 3) and own_target.kind.name == "llvm":
             lowered = fold_gates(lowered, name)
         if fuse_attention and enabled(COMBINE_PASS, 3):
-            lowered = combine_matmul(lowered, name, own_target, source.autotvm_query, own_queries)
+            lowered = combine_matmul(lowered, name, own_target, source.autotvm_known, own_queries)
         lowered = select_implementations(
             lowered,
             name,

@@ -117,8 +117,14 @@ class ScheduleSource:
             _auto_scheduler=records,
         )
 
+    def autotvm_known(self, target: Any, workload: Any) -> ConfigEntity | None:
+        """What `autotvm_query` would give an operator now; none takes it."""
+        if self.extracting:
+            return None
+        return autotvm.query_contexts(self._autotvm, target, workload, taking=False)
+
     def autotvm_query(self, target: Any, workload: Any) -> ConfigEntity | None:
-        """Config of the AutoTVM workload (task name, *arguments), or None."""
+        """Config of the AutoTVM workload (task name, *arguments) for an operator, or None."""
         if self.extracting:
             return None
         config = autotvm.query_contexts(self._autotvm, target, workload)

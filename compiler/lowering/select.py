@@ -19,6 +19,7 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 from tvm.target import Target
 
 from schedules import strategy
+from schedules.config import ConfigEntity
 
 from .layout import PLAIN, LayoutMap, static_shape
 from .layout_rules import RULES
@@ -27,18 +28,21 @@ from .ops.conv1d import lower_conv1d, lower_conv1d_transpose
 from .ops.conv2d import lower_conv2d
 from .ops.conv2d_transpose import lower_conv2d_transpose
 from .ops.conv3d import lower_conv3d
+from .ops.conv3d_transpose import lower_conv3d_transpose
 from .ops.gpu import is_gpu, lower_recorded
 from .ops.matmul import lower_matmul
+from .ops.recurrent import NAME as RECURRENT
+from .ops.recurrent import lower_recurrent
 
-_ON_IMAGES = {
-    "relax.nn.conv2d": lower_conv2d,
-    "relax.nn.conv2d_transpose": lower_conv2d_transpose,
-}
-_ON_SIGNALS = {
+_CONVOLUTIONS = {
     "relax.nn.conv1d": lower_conv1d,
     "relax.nn.conv1d_transpose": lower_conv1d_transpose,
+    "relax.nn.conv2d": lower_conv2d,
+    "relax.nn.conv2d_transpose": lower_conv2d_transpose,
+    "relax.nn.conv3d": lower_conv3d,
+    "relax.nn.conv3d_transpose": lower_conv3d_transpose,
 }
-_ANCHORS_ON_GPU = {*_ON_IMAGES, *_ON_SIGNALS}
+_ANCHORS_ON_GPU = {name for name in _CONVOLUTIONS if "3d" not in name}
 
 
 @mutator
@@ -74,7 +78,8 @@ class _Selector(PyExprMutator):
         if binding.var in self.attentions:
             lowered = self._fuse_attention(binding.var)
         if lowered is None and isinstance(call, relax.Call) and isinstance(call.op, tvm.ir.Op):
-            lowered = self._lower(call, self.own_queries.get(binding.var.name, self.query))
+            query = self.own_queries.get(binding.var.name, self.query)
+            lowered = self._lower(call, _asked_once(query))
         if lowered is None:
             super().visit_var_binding_(binding)
             return
@@ -107,23 +112,18 @@ class _Selector(PyExprMutator):
             plain = self._on_plain_tensors(call)
             conv = lower_recorded(self.builder_, plain, self.target, query, self.disabled)
             return None if conv is None else (PLAIN, conv)
-        if name in _ON_IMAGES:
-            return _ON_IMAGES[name](
+        if name in _CONVOLUTIONS:
+            return _CONVOLUTIONS[name](
                 self.builder_, call, self.layouts, self.target, query, self.disabled
             )
-        if name in _ON_SIGNALS:
-            signal = _ON_SIGNALS[name](
-                self.builder_, call, self.layouts, self.target, query, self.disabled
-            )
-            return None if signal is None else (PLAIN, signal)
         if name == "relax.matmul":
             plain = self._on_plain_tensors(call)
             product = lower_matmul(self.builder_, plain, self.target, query, self.disabled)
             return None if product is None else (PLAIN, self.builder_.emit(product))
-        if name == "relax.nn.conv3d":
+        if name == RECURRENT:
             plain = self._on_plain_tensors(call)
-            conv = lower_conv3d(self.builder_, plain, self.target, query, self.disabled)
-            return None if conv is None else (PLAIN, conv)
+            layer = lower_recurrent(self.builder_, plain, self.target, query, self.disabled)
+            return None if layer is None else (PLAIN, self.builder_.emit(layer))
         rule = RULES.get(name)
         if rule is None or self.keep_layouts or static_shape(call) is None:
             return None
@@ -132,6 +132,21 @@ class _Selector(PyExprMutator):
     def _on_plain_tensors(self, call: relax.Call) -> relax.Call:
         plain = relax.Call(call.op, [self.visit_expr(arg) for arg in call.args], call.attrs)
         return self.builder_.normalize(plain)
+
+
+def _asked_once(query: strategy.Query | None) -> strategy.Query | None:
+    """A query for one operator, which takes one record however often it asks for it."""
+    if query is None:
+        return None
+    answers: dict[str, ConfigEntity | None] = {}
+
+    def ask(target: Target, workload: tuple) -> ConfigEntity | None:
+        key = repr(workload)
+        if key not in answers:
+            answers[key] = query(target, workload)
+        return answers[key]
+
+    return ask
 
 
 def select_implementations(

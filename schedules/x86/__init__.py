@@ -13,7 +13,9 @@ from . import (
     group_conv2d_template,
     matmul_int8_templates,
     matmul_templates,
-    strassen,
+    narrow_conv2d,
+    recurrent,
+    strassen_rules,
     winograd,
     winograd_parts_rules,
 )
@@ -31,7 +33,9 @@ __all__ = [
     "group_conv2d_template",
     "matmul_int8_templates",
     "matmul_templates",
-    "strassen",
+    "narrow_conv2d",
+    "recurrent",
+    "strassen_rules",
     "winograd",
     "winograd_parts_rules",
 ]

@@ -110,7 +110,12 @@ def compute(
 
     def result(b: Any, row: Any, column: Any) -> Any:
         tile, i = row // rows, row % rows
-        return product[b, tile, i, column] * total[b, tile, i]
+        value, factor = product[b, tile, i, column], total[b, tile, i]
+        if not w.nan_is_zero:
+            return value * factor
+        # The highest score counts as 1 in the sum, unless there is none or the sum is NaN.
+        is_number = factor < tirx.const(2, w.dtype)
+        return tirx.Select(is_number, value * factor, tirx.const(0, w.dtype))
 
     if w.heads_last:
         heads = w.batch[1]

@@ -38,6 +38,9 @@ GOOD_BALANCE = 0.95
 # Rows that one copied panel should serve, so that the copy is a small part of the work.
 ROWS_PER_COPY = 32
 
+# Places at which a single row tile reads its weights at a time, best first; see `_streams`.
+STREAMS = (4, 2, 1)
+
 
 @dataclass(frozen=True)
 class Extents:
@@ -370,8 +373,11 @@ class TiledMatmul(s_tir.dlight.ScheduleRule):
             sch.compute_at(block, tile_loop, preserve_unit_loops=True)
             _vectorize_last(sch, block, lanes)
         sch.compute_at(anchor, at, preserve_unit_loops=True)
-        rows, steps = _accumulate(sch, anchor, config, lanes, machine)
-        if "copy_panel" not in config and e.k * e.n * e.item > machine.l2_bytes // 2:
+        from_memory = "copy_panel" not in config and e.k * e.n * e.item > machine.l2_bytes // 2
+        one_tile = e.m <= config.val("tile_m")
+        streams = _streams(block_k, machine) if from_memory and one_tile else 1
+        rows, steps = _accumulate(sch, anchor, config, lanes, machine, streams)
+        if from_memory and streams == 1:
             panel = block_k * config.val("tile_n") * e.item
             stride = panel // int(sch.get(steps).extent)
             loops = [(loop, int(sch.get(loop).extent)) for loop in (tile_loop, rows)]
@@ -441,10 +447,29 @@ def flatten_rows(sch: Any, parts: Surroundings) -> None:
     with_index(sch, parts.repeated, parts.output, lambda *i: (ravel(i[:-1], lead), i[-1]))
 
 
+def _streams(steps: int, machine: Machine) -> int:
+    """At how many places at a time a single row tile reads its weights: a divisor of `steps`.
+
+    Such a product only waits for memory. Hardware prefetch follows each of several streams, which
+    stop at the ends of their pages at different times: 1.4 times the bytes of a single stream
+    with prefetches of the next panel on a Zen 3. More than four are slower again.
+    """
+    if not microkernel.registers_are_scarce(machine):
+        return 1  # measured with prefetches alone
+    return next(count for count in STREAMS if steps % count == 0)
+
+
 def _accumulate(
-    sch: Any, anchor: Any, config: ConfigEntity, lanes: int, machine: Machine
+    sch: Any,
+    anchor: Any,
+    config: ConfigEntity,
+    lanes: int,
+    machine: Machine,
+    streams: int = 1,
 ) -> tuple[Any, Any]:
-    """Returns the loop over row tiles and the innermost one of the reduction that is a loop."""
+    """`streams` parts of the reduction, a divisor of it, advance together.
+
+    Returns the loop over row tiles and the innermost one of the reduction that is a loop."""
     i, j, k = sch.get_loops(anchor)[-3:]
     row_tile, ii = sch.split(i, [None, config.val("tile_m")])
     vector, lane = sch.split(j, [None, lanes])
@@ -453,12 +478,17 @@ def _accumulate(
     if block_k < int(sch.get(k).extent):
         k_block, k = sch.split(k, [None, block_k])
         blocks = [k_block]
-    together = microkernel.steps_together(block_k, machine)
-    steps, unrolled = k, []
+    unrolled = []
+    if streams > 1:
+        stream, k = sch.split(k, [streams, None])
+        unrolled.append(stream)
+    together = microkernel.steps_together(block_k // streams, machine)
+    steps = k
     if together > 1:
         steps, step = sch.split(k, [None, together])
-        sch.unroll(step)
-        unrolled = [step]
+        unrolled.append(step)
+    for loop in unrolled:
+        sch.unroll(loop)
     sch.reorder(*blocks, row_tile, steps, *unrolled, ii, vector, lane)
     microkernel.mark(sch, steps if blocks else row_tile, block_k, machine)
     sch.unroll(ii)

@@ -2,8 +2,12 @@
 
     permute_dims(matmul(softmax(matmul(q, k) * scale + mask), v)) -> reshape
 
-The scale (also as a division) and the mask are optional; with the permutation and reshape that
-join the heads again, where they follow, the kernel writes its result in that order.
+The scale (also as a division, or a factor of q and one of k) and the mask are optional; with the
+permutation and reshape that join the heads again, where they follow, the kernel writes its result
+in that order. Exporters may replace what is not a number behind the softmax by zeros, since rows
+in which the mask leaves no key have nothing else:
+
+    where(isnan(softmax(...)), 0, softmax(...))
 """
 
 from __future__ import annotations
@@ -152,6 +156,10 @@ class Bindings:
             return None
         return value
 
+    def uses(self, var: Any) -> int:
+        """How often a variable is read."""
+        return self._uses[var]
+
     def reader(self, var: relax.Var, name: str) -> tuple[relax.Var, Call] | None:
         """The only reader of a variable if it is a call of operator `name`, and its result."""
         result = self._readers.get(var)
@@ -168,17 +176,23 @@ def _match(bodies: Bindings, var: relax.Var, product: Any) -> Attention | None:
     """The attention that ends with a product of softmax and values."""
     if not _calls(product, "matmul"):
         return None
-    softmax = bodies.call(product.args[0], "nn.softmax")
+    softmax, nan_is_zero = _softmax(bodies, product.args[0])
     shape = static_shape(product.args[0])
     if softmax is None or shape is None or int(softmax.attrs.axis) not in (-1, len(shape) - 1):
         return None
     scores, mask = _unmasked(bodies, softmax.args[0])
     scores, scale = _unscaled(bodies, scores)
     first = bodies.call(scores, "matmul")
-    if first is None or not math.isfinite(scale):
+    if first is None:
         return None
-    tensors = (*first.args, product.args[1])
+    (left, left_scale), (right, right_scale) = (
+        _unscaled(bodies, operand) for operand in first.args
+    )
+    scale *= left_scale * right_scale
+    tensors = (left, right, product.args[1])
     shapes = [static_shape(tensor) for tensor in tensors]
+    if not math.isfinite(scale):
+        return None
     if any(s is None or len(s) < 3 or 0 in s for s in shapes) or static_shape(scores) != shape:
         return None
     typed = [*tensors, product] if mask is None else [*tensors, product, mask]
@@ -188,10 +202,25 @@ def _match(bodies: Bindings, var: relax.Var, product: Any) -> Attention | None:
     mask_shape = None if mask is None else static_shape(mask)
     if mask is not None and (mask_shape is None or not _fits(mask_shape, shape)):
         return None
-    workload = AttentionWorkload(q_heads, k_heads, v_heads, mask_shape, scale)
+    workload = AttentionWorkload(
+        q_heads, k_heads, v_heads, mask_shape, scale, nan_is_zero=nan_is_zero
+    )
     if workload.batch != shape[:-2]:
         return None
     return Attention(q, k, v, mask, workload, (scores, var))
+
+
+def _softmax(bodies: Bindings, weights: Any) -> tuple[Call | None, bool]:
+    """(the softmax that nobody else reads, whether its NaNs become zeros)"""
+    chosen = bodies.call(weights, "where")
+    if chosen is None:
+        return bodies.call(weights, "nn.softmax"), False
+    condition, zero, value = chosen.args
+    is_nan = bodies.call(condition, "isnan")
+    alike = is_nan is not None and is_nan.args[0].same_as(value) and bodies.uses(value) == 2
+    if not alike or scalar_of(zero) != 0.0 or static_shape(value) != static_shape(weights):
+        return None, False
+    return bodies.call(value, "nn.softmax", only_reader=False), True
 
 
 def _unmasked(bodies: Bindings, scores: Any) -> tuple[Any, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 import tvm
-from tvm import relax, te
+from tvm import relax
 from tvm.target import Target
 
 from schedules import strategy
@@ -23,8 +23,14 @@ def lower_conv1d(
     target: Target,
     query: strategy.Query | None,
     disabled: Collection[str] = (),
-) -> relax.Expr | None:
-    """Emit a 1-D convolution as a 2-D one; None for forms that are not lowered here."""
+) -> tuple[int, relax.Expr] | None:
+    """Emit a 1-D convolution as a 2-D one.
+
+    Returns
+    -------
+    Channel block of the result and the result, an image in blocks of channels or a plain signal;
+    None for forms that are not lowered here.
+    """
     attrs = call.attrs
     data, weight = static_shape(call.args[0]), static_shape(call.args[1])
     names = (attrs.data_layout, attrs.kernel_layout, attrs.out_layout or "NCW")
@@ -42,9 +48,9 @@ def lower_conv1d(
         str(call.ty.dtype),
         isinstance(call.args[1], tvm.ir.GenericConst),
     )
-    image, filters = _image(builder, call.args[0], layouts), _filters(builder, call, layouts)
+    image, filters = layouts.images(call.args[0]), _filters(builder, call, layouts)
     row = emit_conv2d(builder, workload, image, filters, layouts, target, query, disabled)
-    return None if row is None else _signal(builder, *row, int(weight[0]))
+    return None if row is None else _signal(builder, *row)
 
 
 def lower_conv1d_transpose(
@@ -54,8 +60,8 @@ def lower_conv1d_transpose(
     target: Target,
     query: strategy.Query | None,
     disabled: Collection[str] = (),
-) -> relax.Expr | None:
-    """Emit a transposed 1-D convolution; None for forms that are not lowered here."""
+) -> tuple[int, relax.Expr] | None:
+    """Emit a transposed 1-D convolution; returns as `lower_conv1d`."""
     attrs = call.attrs
     data, weight = static_shape(call.args[0]), static_shape(call.args[1])
     names = (attrs.data_layout, attrs.kernel_layout, attrs.out_layout or "NCW")
@@ -73,16 +79,9 @@ def lower_conv1d_transpose(
         str(call.args[0].ty.dtype),
         str(call.ty.dtype),
     )
-    image, filters = _image(builder, call.args[0], layouts), _filters(builder, call, layouts)
+    image, filters = layouts.images(call.args[0]), _filters(builder, call, layouts)
     row = emit_transposed(builder, shapes, image, filters, layouts, target, query, disabled)
-    return None if row is None else _signal(builder, *row, int(weight[1]))
-
-
-def _image(builder: relax.BlockBuilder, data: relax.Expr, layouts: LayoutMap) -> relax.Var:
-    """(N, C, W) -> (N, C, 1, W)."""
-    image = builder.emit(relax.op.expand_dims(layouts.get(data, PLAIN), 2))
-    layouts.define(image, PLAIN, image)
-    return image
+    return None if row is None else _signal(builder, *row)
 
 
 def _filters(builder: relax.BlockBuilder, call: relax.Call, layouts: LayoutMap) -> relax.Expr:
@@ -93,19 +92,6 @@ def _filters(builder: relax.BlockBuilder, call: relax.Call, layouts: LayoutMap) 
     return builder.emit(relax.op.expand_dims(layouts.get(weight, PLAIN), 2))
 
 
-def _signal(builder: relax.BlockBuilder, block: int, row: relax.Expr, channels: int) -> relax.Expr:
-    """One row in blocks of channels -> (N, C, W)."""
-
-    def gather(data: te.Tensor) -> te.Tensor:
-        width = data.shape[3]
-        if block == PLAIN:
-            return te.compute(
-                (data.shape[0], channels, width), lambda n, c, x: data[n, c, 0, x], name="row"
-            )
-        return te.compute(
-            (data.shape[0], channels, width),
-            lambda n, c, x: data[n, c // block, 0, x, c % block],
-            name="row_unblock",
-        )
-
-    return builder.emit(builder.call_te(gather, row, primfunc_name_hint="row_unblock"))
+def _signal(builder: relax.BlockBuilder, block: int, row: relax.Expr) -> tuple[int, relax.Expr]:
+    """One row in blocks of channels as it is; (N, C, 1, W) as (N, C, W)."""
+    return block, row if block != PLAIN else builder.emit(relax.op.squeeze(row, [2]))

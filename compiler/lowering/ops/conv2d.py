@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
+import numpy as np
 import tvm
 from tvm import relax, te
 from tvm.target import Target
@@ -17,10 +18,14 @@ from schedules.x86.group_conv2d_template import within_groups
 from ...graph.constants import array_of, constant
 from ..layout import PLAIN, LayoutMap, static_shape
 from ..packing import pack
+from .dilated_conv2d import emit_phases, emit_pixels, phases_of
 from .grouped_conv2d import groups_to_merge, merge_groups
+from .trim_taps import trim_taps
 
 # With fewer channels than this a plain input is read in place: a blocked copy has empty lanes.
 READ_PLAIN_BELOW = 8
+# So is one of which blocks would be this many times the channels, or more.
+MOST_EMPTY = 1.25
 # relax.op.OpPatternKind: element-by-element consumers fuse behind it.
 OUT_ELEMENTWISE_FUSABLE = 4
 
@@ -87,7 +92,32 @@ def lower_conv2d(
     data, weight = call.args
     if isinstance(weight, relax.Var):
         weight = layouts.get(weight, PLAIN)
+    filters = array_of(weight)
+    if filters is not None and not _is_recorded(workload, target, query, disabled):
+        trimmed, kept = trim_taps(workload, filters)
+        if trimmed != workload:
+            workload, weight, query = trimmed, constant(np.ascontiguousarray(kept)), None
+        phases = phases_of(workload, target, disabled)
+        if phases is not None:
+            block = layouts.block(data)
+            if block == PLAIN and workload.in_channels >= READ_PLAIN_BELOW:
+                block = channel_block(workload.in_channels, 8)
+            images = emit_phases(builder, workload, phases, data, layouts, block)
+            conv = emit_conv2d(builder, phases, images, weight, layouts, target, None, disabled)
+            assert conv is not None, "the selection has just found an implementation"
+            return conv[0], emit_pixels(builder, workload, *conv)
     return emit_conv2d(builder, workload, data, weight, layouts, target, query, disabled)
+
+
+def _is_recorded(
+    workload: Conv2dWorkload,
+    target: Target,
+    query: strategy.Query | None,
+    disabled: Collection[str],
+) -> bool:
+    """Whether the workload as it is has a tuning record, or no implementation at all."""
+    chosen = strategy.select("nn.conv2d", workload, target, query, disabled)
+    return chosen is None or not chosen[1].is_fallback
 
 
 def emit_conv2d(
@@ -157,6 +187,7 @@ def input_block(workload: Conv2dWorkload, config: Any, present: int, oc_block: i
     per_group = workload.in_channels // workload.groups
     if present != PLAIN and (workload.groups == 1 or per_group % present == 0):
         return present
-    if per_group < READ_PLAIN_BELOW:
+    filled = -(-per_group // oc_block) * oc_block
+    if per_group < READ_PLAIN_BELOW or filled > MOST_EMPTY * per_group:
         return PLAIN
     return channel_block(per_group, 16) if workload.groups > 1 else oc_block

@@ -129,7 +129,10 @@ def emit_transposed(
         flipped = _flipped(builder, weight)
         convolution, asked = recorded
         return emit_conv2d(builder, convolution, dilated, flipped, layouts, target, asked, disabled)
-    phases = [_phases(w, axis) for axis in (0, 1)]
+    phases = [
+        phases_of((w.height, w.width)[axis], w.kernel[axis], w.strides[axis], w.padding[axis], out)
+        for axis, out in enumerate(w.out_size)
+    ]
     convolution = Conv2dWorkload(
         w.batch,
         w.in_channels,
@@ -158,7 +161,7 @@ def emit_transposed(
 
 
 @dataclass(frozen=True)
-class _Phases:
+class Phases:
     """One axis of the convolution that computes every phase.
 
     Attributes
@@ -177,14 +180,14 @@ class _Phases:
     first: int
 
 
-def _phases(w: Transposed, axis: int) -> _Phases:
-    extent, stride, front = (w.height, w.width)[axis], w.strides[axis], w.padding[axis]
-    taps = -(-w.kernel[axis] // stride)
+def phases_of(extent: int, kernel: int, stride: int, front: int, out_extent: int) -> Phases:
+    """The phases of an axis of `extent` inputs; `front` is the padding of the call."""
+    taps = -(-kernel // stride)
     before = max(taps - 1 - front // stride, 0)
     first = taps - 1 - before
-    last = (w.out_size[axis] - 1 + front) // stride
+    last = (out_extent - 1 + front) // stride
     rows = last - first + 1
-    return _Phases(taps, before, max(rows + taps - 1 - extent - before, 0), first)
+    return Phases(taps, before, max(rows + taps - 1 - extent - before, 0), first)
 
 
 def _split_taps(

@@ -66,6 +66,15 @@ ONE = {
 }
 
 
+@pytest.mark.parametrize("exponent", [0.25, 0.75])
+def test_quarters_of_a_power_are_roots(exponent, build, operators, run, rng):
+    mod = build(lambda b, x: OPS.power(OPS.exp(x), number(exponent)), x=TENSOR)
+    after = SimplifyExpr()(mod)
+    assert set(operators(after)) <= {"exp", "sqrt", "multiply"}
+    data = rng.normal(size=TENSOR[0]).astype("float32")
+    np.testing.assert_allclose(run(after, data), run(mod, data), rtol=1e-6)
+
+
 @pytest.mark.parametrize("name", ONE)
 def test_what_one_operator_can_do_is_done_by_one(name, build, operators, run, rng):
     expression, operator = ONE[name]

@@ -151,12 +151,66 @@ def test_broadcasts_over_space_and_channels_stay_blocked():
     assert conversions(function(build, (1, 3, 7, 7))) == 0
 
 
+def test_paddings_and_resized_rows_stay_blocked():
+    def build(emit, x):
+        y = emit(nn.conv2d(x, weight(16, 16, 1, 1)))
+        y = emit(nn.pad(y, [0, 0, 0, 0, 1, 2, 2, 1], "reflect"))
+        y = emit(nn.pad(y, [0, 0, 0, 0, 1, 0, 0, 3], "constant", 2.0))
+        y = emit(relax.op.repeat(y, 2, 3))
+        y = emit(relax.op.take(y, relax.const(np.array([1, 4, 4, 0, 9])), 2, mode="clip"))
+        return relax.op.variance(y, [2, 3])
+
+    assert conversions(function(build)) == 1
+
+
+def test_a_prelu_with_constant_slopes_stays_blocked():
+    def build(emit, x):
+        y = emit(nn.prelu(emit(nn.conv2d(x, weight(12, 16, 1, 1))), weight(12)))
+        y = emit(nn.prelu(emit(nn.conv2d(y, weight(16, 12, 1, 1))), weight(1)))
+        return relax.op.mean(y, [2, 3])
+
+    assert conversions(function(build)) == 1
+
+
+def test_a_chain_over_signals_is_converted_at_its_ends_only():
+    def build(emit, x):
+        y = emit(nn.conv1d(x, weight(32, 16, 3), padding=2, dilation=2))
+        y = emit(nn.relu(emit(relax.op.add(y, weight(32, 1)))))
+        y = emit(nn.max_pool1d(y, 3, 2, 1))
+        z = emit(nn.conv1d(emit(nn.pad(y, [0, 0, 0, 0, 2, 0])), weight(32, 32, 3)))
+        z = emit(nn.avg_pool1d(emit(relax.op.multiply(z, y)), 2, 2))
+        left = emit(relax.op.strided_slice(z, [1, 2], [0, 3], [16, 11]))
+        return relax.op.concat([left, left], 2)
+
+    assert conversions(function(build, (2, 16, 60))) == 2
+
+
+def test_a_chain_over_volumes_is_converted_at_its_ends_only():
+    def build(emit, x):
+        y = emit(nn.conv3d(x, weight(16, 8, 3, 3, 3), padding=1))
+        y = emit(relax.op.add(emit(nn.prelu(y, weight(16))), weight(1, 16, 1, 1, 1)))
+        z = emit(nn.conv3d(y, weight(16, 16, 1, 3, 3), padding=(0, 1, 1)))
+        y = emit(nn.max_pool3d(emit(relax.op.add(z, y)), (3, 2, 2), (2, 2, 2), (1, 0, 0)))
+        y = emit(nn.avg_pool3d(emit(relax.op.concat([y, y], 1)), (2, 3, 3), (1, 1, 1), (0, 1, 1)))
+        return relax.op.add(y, emit(relax.op.mean(y, [2, 3, 4], keepdims=True)))
+
+    for batch in (1, 2):
+        assert conversions(function(build, (batch, 8, 5, 8, 8))) <= 3
+
+
 def test_grouped_and_dilated_convolutions_are_lowered():
     def build(emit, x):
         y = emit(nn.conv2d(x, weight(32, 4, 3, 3), padding=2, dilation=2, groups=4))
         return nn.conv2d(y, weight(16, 32, 3, 3), strides=(2, 1))
 
     conversions(function(build))
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_entries_of_a_matrix_are_taken_as_they_lie(axis):
+    index = relax.const(np.array([2, 0]))
+    mod = function(lambda emit, x: emit(relax.op.take(x, index, axis, mode="clip")), (5, 4))
+    assert conversions(mod) == 0
 
 
 def test_keeping_layouts_gives_every_value_a_plain_form():

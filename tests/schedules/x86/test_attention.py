@@ -1,6 +1,7 @@
 """The attention kernel against numpy in float64, on three instruction sets."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -114,3 +115,16 @@ def test_few_heads_are_split_by_rows_so_that_every_core_works():
     one_head = attention.fallback(joined(1, 256, 256, 1, 64, 64), HOST)
     tiles = -(-256 // one_head.val("tile_s"))
     assert -(-tiles // one_head.val("task_tiles")) % 2 == 0
+
+
+def test_rows_without_any_key_give_zeros_where_the_workload_says_so():
+    w = replace(joined(1, 37, 37, 2, 8, 8, (1, 1, 37, 37)), nan_is_zero=True)
+    arrays = inputs(w)
+    arrays[3][0, 0, 5] = -np.inf
+    arrays[3][0, 0, :, 7] = -np.inf
+    found = result(w, arrays)
+    assert np.all(found[0, 5] == 0)
+    arrays[3][0, 0, 5] = 0
+    expected = reference(w, arrays)
+    others = np.arange(37) != 5
+    assert np.abs(found - expected)[0, others].max() < 3e-6 * np.abs(expected).max()

@@ -2,14 +2,20 @@
 
 import numpy as np
 import pytest
+import tvm_ffi
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tvm import te, tirx
 
+from schedules import rules
 from schedules.config import ConfigEntity, option
 from schedules.matmul import DenseWorkload, Operand
 from schedules.x86 import dense
+from schedules.x86.machine import Machine
 
 from .products import HOST, TARGETS, implementation, relative_error
+
+AVX2 = TARGETS[1]
 
 small = st.integers(1, 70)
 
@@ -36,6 +42,38 @@ def test_every_x86_level_computes_ragged_rows_and_columns(target):
 @pytest.mark.parametrize("n", [1, 10, 64, 1001])
 def test_a_single_row_is_right(n):
     assert relative_error(DenseWorkload((1, 1), n, 33), dense.PACKED) < 1e-5
+
+
+@pytest.mark.parametrize("m", [1, 3])
+@pytest.mark.parametrize("k", [1024, 1022, 1021])
+def test_rows_that_stream_their_weights_from_memory_are_right(m, k):
+    w = DenseWorkload((m,), 144, k)
+    assert k * 144 * 4 > Machine.from_target(AVX2).l2_bytes // 2
+    assert relative_error(w, dense.PACKED, AVX2) < 1e-5
+
+
+def test_weights_in_memory_are_read_at_four_places_by_one_row_tile():
+    unrolled = {m: unrolled_loops(m) for m in (1, 40)}
+    assert unrolled[1] == [8, 4]
+    assert unrolled[40] == [8]
+
+
+def unrolled_loops(m):
+    """Unrolled loops of the reduction, inner ones first, where weights come from memory."""
+    w = DenseWorkload((m,), 144, 1024)
+    config = dense.fallback(w, AVX2)
+    panels = (144 // config.val("tile_n"), 1024, config.val("tile_n"))
+    operands = [te.placeholder(shape, "float32") for shape in ((m, 1024), panels)]
+    product = dense.compute_packed(w, config, *operands)
+    scheduled = rules.schedule(te.create_prim_func([*operands, product]), AVX2)
+    found = []
+
+    def visit(loop):
+        if loop.kind == tirx.ForKind.UNROLLED and "ax2" in loop.loop_var.name:
+            found.append(int(loop.extent))
+
+    tvm_ffi.structural_walk(scheduled.func.body, (tirx.For, visit))
+    return found
 
 
 def test_a_single_row_reads_a_run_time_weight_in_place():

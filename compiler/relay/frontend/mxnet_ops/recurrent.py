@@ -1,14 +1,13 @@
-"""The fused recurrent layer, unrolled over time."""
+"""The fused recurrent layer."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 from tvm import relax
 
 from compiler.errors import FrontendError
-from compiler.graph.constants import constant, dtype_of
+from compiler.graph.constants import constant
+from compiler.relay.op.nn.recurrent import recurrent as all_steps
 
 from ..mxnet_node import SymbolNode
 
@@ -57,33 +56,30 @@ def rnn(node: SymbolNode) -> list[relax.Expr]:
     biases = [[(flat.take(gates), flat.take(gates)) for _ in range(directions)] for _ in sizes]
     first = _initial_states(node, 2, (layers * directions, batch, hidden))
     cells = _initial_states(node, 3, (layers * directions, batch, hidden)) if mode == "lstm" else []
-    steps = op.split(node[0], time, 0) if time > 1 else None
-    split = None if steps is None else node.emit(steps)
-    sequence = [
-        node.emit(op.squeeze(node[0] if split is None else node.emit(split[i]), [0]))
-        for i in range(time)
-    ]
+    sequence = node[0]
     last_states, last_cells = [], []
     for layer in range(layers):
         outputs = []
         for direction in range(directions):
             which = layer * directions + direction
             state = [first[which], *(cells[which : which + 1])]
-            order = list(reversed(sequence)) if direction else sequence
-            made = []
-            for value in order:
-                state = _cell(
-                    node, mode, value, state, weights[layer][direction], (biases[layer][direction])
-                )
-                made.append(state[0])
-            outputs.append(list(reversed(made)) if direction else made)
-            last_states.append(state[0])
-            last_cells += state[1:]
-        sequence = [
-            node.emit(op.concat(list(parts), 1)) if directions > 1 else parts[0]
-            for parts in zip(*outputs)
-        ]
-    results = [_stacked(node, sequence)]
+            made = _direction(
+                node,
+                mode,
+                sequence,
+                state,
+                weights[layer][direction],
+                biases[layer][direction],
+                backward=direction == 1,
+            )
+            outputs.append(made[0])
+            ends = op.strided_slice(
+                made[0], [0], *(([0], [1]) if direction else ([time - 1], [time]))
+            )
+            last_states.append(node.emit(op.squeeze(node.emit(ends), [0])))
+            last_cells += made[1:]
+        sequence = node.emit(op.concat(outputs, 2)) if directions > 1 else outputs[0]
+    results = [sequence]
     if node.flag("state_outputs", False):
         results += [_stacked(node, last_states)]
         results += [_stacked(node, last_cells)] if last_cells else []
@@ -104,38 +100,51 @@ def _initial_states(node: SymbolNode, index: int, shape: tuple[int, int, int]) -
     return [node.emit(op.squeeze(node.emit(part), [0])) for part in parts]
 
 
-def _cell(
+_ORDER = {"lstm": (0, 3, 1, 2), "gru": (1, 0, 2)}
+"""The gates of `nn.recurrent`, i, o, f, c and z, r, n, by their numbers here."""
+
+
+def _direction(
     node: SymbolNode,
     mode: str,
-    value: relax.Expr,
+    sequence: relax.Expr,
     state: list[relax.Expr],
     weights: tuple[relax.Expr, relax.Expr],
     biases: tuple[relax.Expr, relax.Expr],
+    backward: bool,
 ) -> list[relax.Expr]:
-    """One step; returns the new state, for an LSTM also the cell."""
-    ours, theirs = (
-        node.emit(op.add(op.matmul(data, node.emit(op.permute_dims(weight))), bias))
-        for data, weight, bias in zip((value, state[0]), weights, biases)
+    """The states of all steps, for an LSTM also the last cell."""
+    (ours, theirs), (bias, state_bias) = (
+        [_reordered(node, mode, value) for value in pair] for pair in (weights, biases)
     )
-    if mode.startswith("rnn"):
-        activate: Any = op.nn.relu if mode == "rnn_relu" else op.tanh
-        return [node.emit(activate(op.add(ours, theirs)))]
-    if mode == "lstm":
-        i, f, c, o = _gates(node, node.emit(op.add(ours, theirs)), 4)
-        kept = op.multiply(op.sigmoid(f), state[1])
-        cell = node.emit(op.add(kept, op.multiply(op.sigmoid(i), op.tanh(c))))
-        return [node.emit(op.multiply(op.sigmoid(o), op.tanh(cell))), cell]
-    (r, z, n), (r_state, z_state, n_state) = _gates(node, ours, 3), _gates(node, theirs, 3)
-    reset = op.sigmoid(op.add(r, r_state))
-    update = node.emit(op.sigmoid(op.add(z, z_state)))
-    fresh = op.tanh(op.add(n, op.multiply(reset, n_state)))
-    left = op.subtract(relax.const(1.0, dtype_of(update)), update)
-    return [node.emit(op.add(op.multiply(left, fresh), op.multiply(update, state[0])))]
+    inputs = node.emit(op.add(op.matmul(sequence, node.emit(op.permute_dims(ours))), bias))
+    others: list[relax.Expr] = []
+    if mode == "gru":
+        hidden = _extent(state_bias) // 3
+        gates = node.emit(op.strided_slice(state_bias, [0], [0], [2 * hidden]))
+        last = node.emit(op.strided_slice(state_bias, [0], [2 * hidden], [3 * hidden]))
+        zeros = constant(np.zeros(hidden, node.dtype(0)))
+        state_bias, others = node.emit(op.concat([gates, zeros], 0)), [last]
+    inputs = node.emit(op.add(inputs, state_bias))
+    recurrent = node.emit(op.permute_dims(theirs))
+    result = node.emit(all_steps(inputs, recurrent, *state, *others, cell=mode, backward=backward))
+    if mode != "lstm":
+        return [result]
+    return [node.emit(relax.TupleGetItem(result, index)) for index in range(2)]
 
 
-def _gates(node: SymbolNode, value: relax.Expr, count: int) -> list[relax.Expr]:
-    parts = node.emit(op.split(value, count, 1))
-    return [node.emit(relax.TupleGetItem(parts, i)) for i in range(count)]
+def _reordered(node: SymbolNode, mode: str, value: relax.Expr) -> relax.Expr:
+    """A weight or bias with the gates in the order of `nn.recurrent`."""
+    order = _ORDER.get(mode)
+    if order is None:
+        return value
+    parts = node.emit(op.split(value, len(order), 0))
+    chosen = [node.emit(relax.TupleGetItem(parts, gate)) for gate in order]
+    return node.emit(op.concat(chosen, 0))
+
+
+def _extent(value: relax.Expr) -> int:
+    return int(value.ty.shape.values[0])
 
 
 def rnn_param_concat(node: SymbolNode) -> relax.Expr:

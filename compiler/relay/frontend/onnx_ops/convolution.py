@@ -12,6 +12,9 @@ from compiler.graph.constants import constant, static_shape
 
 from ..onnx_node import Node
 
+_PAD_MODES = {"constant": "constant", "edge": "replicate", "reflect": "reflect"}
+"""What `relax.op.nn.pad` calls the modes of Pad; "wrap" is left to TVM's importer."""
+
 
 def convolution(node: Node) -> relax.Expr | None:
     """Conv with `auto_pad`: the padding as attribute of the convolution; others are TVM's."""
@@ -70,8 +73,9 @@ def with_pads(node: Node, pads: list[int], **others: list[int]) -> relax.Expr:
 
 
 def pad(node: Node) -> relax.Expr | None:
-    """Constant padding by a known value; negative pads cut off."""
-    if node.attr("mode", "constant") != "constant":
+    """Padding by a known value, by the edge or by a reflection; negative pads cut off."""
+    mode = _PAD_MODES.get(node.attr("mode", "constant"))
+    if mode is None:
         return None
     shape = node.shape(0)
     if node.opset < 11:
@@ -95,6 +99,8 @@ def pad(node: Node) -> relax.Expr | None:
     widths = [max(width, 0) for pair in zip(before, after) for width in pair]
     if not any(widths):
         return data
+    if mode != "constant" and (node.dtype(0) == "bool" or math.prod(shape) == 0 or cut):
+        return None
     if node.dtype(0) == "bool" or math.prod(shape) == 0:
         target = [
             extent + max(b, 0) + max(a, 0)
@@ -104,7 +110,7 @@ def pad(node: Node) -> relax.Expr | None:
             return constant(np.full(target, value, node.dtype(0)))
         bits = relax.op.nn.pad(relax.op.astype(data, "int8"), widths, "constant", value)
         return relax.op.astype(bits, "bool")
-    return relax.op.nn.pad(data, widths, "constant", value)
+    return relax.op.nn.pad(data, widths, mode, value)
 
 
 def tile(node: Node) -> relax.Expr:

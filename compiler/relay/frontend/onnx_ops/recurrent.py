@@ -1,7 +1,8 @@
-"""RNN, GRU and LSTM, unrolled over the sequence.
+"""RNN, GRU and LSTM.
 
 Formulas, gate orders and defaults are those of the ONNX operator documentation. The products of
-the inputs with W are one matmul for the whole sequence; each step adds the product of the state.
+the inputs with W are one matmul for the whole sequence. The steps are one `nn.recurrent` for the
+layers that exporters write; those with peepholes, clipping or other activations are unrolled.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import numpy as np
 from tvm import relax
 
 from compiler.graph.constants import constant
+from compiler.relay.op.nn.recurrent import recurrent as all_steps
 
 from ..onnx_node import Node, dtype_of
 from .control_flow import MAX_ITERATIONS, step_of
@@ -126,20 +128,23 @@ def recurrent(node: Node) -> list[relax.Expr]:
     batch_first = bool(node.attr("layout", 0))
     data = node.emit(relax.op.permute_dims(node[0], [1, 0, 2])) if batch_first else node[0]
     length, batch = (int(extent) for extent in data.ty.shape.values[:2])
-    if length > MAX_ITERATIONS:
-        raise node.unsupported(f"the sequence has {length} steps, more than {MAX_ITERATIONS}")
     directions, width = node.shape(1)[:2]
     hidden = width // gates
     reverse = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}
     sequences, finals = [], []
     for index, backward in enumerate(reverse[node.attr("direction", "forward")]):
-        layer, inputs = _direction(node, index, hidden, gates, data, backward)
-        shape = (length, batch, gates * hidden)
-        inputs = node.emit(relax.op.reshape(inputs, shape))
+        layer, inputs = _direction(node, index, hidden, gates, data)
+        inputs = node.emit(relax.op.reshape(inputs, (length, batch, gates * hidden)))
         state = tuple(_initial(node, 5 + i, index, batch, hidden) for i in range(states))
-        outputs, state = _unroll(layer, inputs, state, length, step)
-        sequence = _stacked(node, outputs)
-        sequences.append(_reversed(node, sequence) if backward else sequence)
+        cell = _cell(layer, index)
+        if cell:
+            sequence, state = _whole(layer, cell, inputs, state, length, backward)
+        else:
+            inputs = _reversed(node, inputs) if backward else inputs
+            outputs, state = _unroll(layer, inputs, state, length, step)
+            sequence = _stacked(node, outputs)
+            sequence = _reversed(node, sequence) if backward else sequence
+        sequences.append(node.emit(relax.op.expand_dims(sequence, 1)))
         finals.append(state)
     result = sequences[0] if directions == 1 else relax.op.concat(sequences, 1)
     last = [
@@ -153,12 +158,10 @@ def recurrent(node: Node) -> list[relax.Expr]:
 
 
 def _direction(
-    node: Node, index: int, hidden: int, gates: int, data: relax.Expr, backward: bool
+    node: Node, index: int, hidden: int, gates: int, data: relax.Expr
 ) -> tuple[Direction, relax.Expr]:
     """Weights of one direction, and the products of the whole sequence with W, biases added."""
     weights, recurrent_weights = (step_of(node, node[i], 0, index) for i in (1, 2))
-    if backward:
-        data = _reversed(node, data)
     inputs = relax.op.matmul(data, relax.op.permute_dims(weights, [1, 0]))
     inner = None
     if node.get(3) is not None:
@@ -182,16 +185,55 @@ def _direction(
     return layer, node.emit(inputs)
 
 
+def _cell(layer: Direction, index: int) -> str:
+    """What `nn.recurrent` calls the cell of a direction; empty if it has none like it."""
+    node, kind = layer.node, layer.node.proto.op_type
+    names = [name.decode().lower() for name in node.attrs.get("activations", ())]
+    count = len(_KINDS[kind][2])
+    names = names[index * count : (index + 1) * count]
+    defaults = [name.lower() for name in _KINDS[kind][2]]
+    is_plain = layer.peepholes is None and node.attr("clip") is None
+    if not is_plain or node.attr("input_forget", 0) or node.dtype(0) not in ("float32", "float64"):
+        return ""
+    if kind == "RNN":
+        name = (names or defaults)[0]
+        return f"rnn_{name}" if name in ("tanh", "relu") else ""
+    if (names or defaults) != defaults or (kind == "GRU" and layer.bias is None):
+        return ""
+    return kind.lower()
+
+
+def _whole(
+    layer: Direction, cell: str, inputs: relax.Expr, state: State, length: int, backward: bool
+) -> tuple[relax.Expr, State]:
+    """All steps as one operator: the states of every step and the last state."""
+    node = layer.node
+    _require_whole(node, length)
+    biases = () if cell != "gru" else (layer.bias,)
+    operands = (inputs, layer.recurrent, *state, *biases)
+    result = node.emit(all_steps(*operands, cell=cell, backward=backward))
+    cells: State = ()
+    if cell == "lstm":
+        result, last = (node.emit(relax.TupleGetItem(result, i)) for i in range(2))
+        cells = (last,)
+    return result, (step_of(node, result, 0, 0 if backward else length - 1), *cells)
+
+
+def _require_whole(node: Node, length: int) -> None:
+    if node.get(4) is None:
+        return
+    if not (node.value(4, "sequence_lens") == length).all():
+        raise node.unsupported("sequences of different lengths are not supported")
+
+
 def _unroll(
     layer: Direction, inputs: relax.Expr, state: State, length: int, step: Step
 ) -> tuple[list[relax.Expr], State]:
     """Outputs of every step and the last state; entries shorter than the sequence stand still."""
     node = layer.node
-    lengths = node.get(4)
-    if lengths is not None:
-        whole = node.value(4, "sequence_lens")
-        if not (whole == length).all():
-            raise node.unsupported("sequences of different lengths are not supported")
+    _require_whole(node, length)
+    if length > MAX_ITERATIONS:
+        raise node.unsupported(f"the sequence has {length} steps, more than {MAX_ITERATIONS}")
     outputs = []
     for index in range(length):
         state = step(layer, step_of(node, inputs, 0, index), state)
@@ -209,8 +251,8 @@ def _initial(node: Node, position: int, index: int, batch: int, hidden: int) -> 
 
 
 def _stacked(node: Node, steps: list[relax.Expr]) -> relax.Expr:
-    """[length, 1, batch, hidden] of the states of each step."""
-    wide = [node.emit(relax.op.expand_dims(value, [0, 1])) for value in steps]
+    """[length, batch, hidden] of the states of each step."""
+    wide = [node.emit(relax.op.expand_dims(value, 0)) for value in steps]
     return wide[0] if len(wide) == 1 else node.emit(relax.op.concat(wide, 0))
 
 

@@ -41,18 +41,23 @@ def function(build, shapes):
     return builder.get()
 
 
-def transformer(scores=None, axis=-1, join=True, extra=False):
-    """Attention on (B, S, H * D) tensors, `scores` between first product and softmax."""
+def transformer(scores=None, axis=-1, join=True, extra=False, operands=None, weights_of=None):
+    """Attention on (B, S, H * D) tensors, `scores` between first product and softmax, `operands`
+    in front of the first product and `weights_of` behind the softmax."""
 
     def build(emit, q, k, v, *mask):
         heads = [emit(op.reshape(x, (B, S, H, D))) for x in (q, k, v)]
         q = emit(op.permute_dims(heads[0], [0, 2, 1, 3]))
         k = emit(op.permute_dims(heads[1], [0, 2, 3, 1]))
         v = emit(op.permute_dims(heads[2], [0, 2, 1, 3]))
+        if operands is not None:
+            q, k = operands(emit, q, k)
         logits = emit(op.matmul(q, k))
         if scores is not None:
             logits = scores(emit, logits, *mask)
         weights = emit(op.nn.softmax(logits, axis))
+        if weights_of is not None:
+            weights = weights_of(emit, weights)
         out = emit(op.matmul(weights, v))
         if join:
             out = emit(op.reshape(emit(op.permute_dims(out, [0, 2, 1, 3])), (B, S, H * D)))
@@ -71,6 +76,14 @@ def divided(emit, logits, mask):
 
 def unscaled(emit, logits, mask):
     return emit(op.add(logits, mask))
+
+
+def both_scaled(emit, q, k):
+    return emit(op.multiply(q, number(SCALE))), emit(op.multiply(k, number(2 * SCALE)))
+
+
+def without_nan(emit, weights):
+    return emit(op.where(emit(op.isnan(weights)), number(0.0), weights))
 
 
 def scale_only(emit, logits):
@@ -104,6 +117,8 @@ SPELLINGS = {
     "stacked in the middle": (stacked([0, 3, 2, 1, 4], 2), [(B, S, 3 * H * D)]),
     "stacked in front of the last": (stacked([0, 3, 1, 2, 4], -2), [(B, S, 3 * H * D)]),
     "stacked at the end": (stacked([0, 3, 1, 4, 2], 4), [(B, S, 3 * H * D)]),
+    "queries and keys scaled": (transformer(operands=both_scaled), QKV),
+    "zeros for NaN": (transformer(multiplied, weights_of=without_nan), [*QKV, (B, 1, S, S)]),
     "axis counted from the front": (transformer(axis=3), QKV),
 }
 
@@ -148,6 +163,13 @@ def test_probabilities_that_are_an_output_are_not_fused_away():
     assert "attention.x86" not in kernels
     np.testing.assert_allclose(weights.sum(-1), 1, rtol=1e-5)
     assert out.shape == (B, S, H * D)
+
+
+def test_what_replaces_other_values_than_nan_is_no_attention():
+    def positive(emit, weights):
+        return emit(op.where(emit(op.isnan(weights)), number(0.5), weights))
+
+    assert find_attention(function(transformer(weights_of=positive), QKV)["main"]) == {}
 
 
 def test_softmax_over_another_axis_is_no_attention():

@@ -122,7 +122,55 @@ def test_convolutions_of_volumes_are_right(layout, groups):
         kernel_layout=kernel_layout,
     )
     assert_close(result, expected)
-    assert f"conv3d_{layout.lower()}.x86" in {k.implementation for k in report.kernels}
+    by_image = layout == "NCDHW" and groups == 1
+    implementation = "conv2d" if by_image else f"conv3d_{layout.lower()}.x86"
+    assert any(k.implementation.startswith(implementation) for k in report.kernels)
+
+
+@pytest.mark.parametrize(
+    "channels,kernel,strides,padding,beyond",
+    [
+        ((16, 8), (2, 2, 2), (2, 2, 2), (0,) * 6, (0, 0, 0)),
+        ((8, 3), (3, 4, 3), (1, 2, 2), (1, 1, 0, 0, 1, 1), (0, 1, 0)),
+        ((3, 16), (3, 3, 2), (2, 1, 3), (1, 0, 1, 1, 2, 0), (1, 0, 2)),
+    ],
+)
+def test_transposed_convolutions_of_volumes_are_right(channels, kernel, strides, padding, beyond):
+    x, weight = values(0, 2, channels[0], 3, 5, 6), values(1, *channels, *kernel)
+    attrs = {"strides": strides, "padding": padding, "output_padding": beyond}
+    result, report = run(relax.op.nn.conv3d_transpose, x, weight, **attrs)
+    assert_close(result, transposed(x, weight, strides, padding, beyond))
+    assert any(kernel.implementation.startswith("conv2d") for kernel in report.kernels)
+
+
+@pytest.mark.parametrize("size", [(16, 16), (15, 17)])
+@pytest.mark.parametrize("dilation", [(2, 2), (2, 3)])
+def test_dilated_convolutions_are_right_phase_by_phase(size, dilation):
+    x, weight = values(0, 1, 128, *size), values(1, 128, 128, 3, 3)
+    attrs = {"padding": dilation, "dilation": dilation}
+    with tvm.transform.PassContext(opt_level=3):  # below it there is no Winograd
+        result, report = run(relax.op.nn.conv2d, x, weight, **attrs)
+    assert_close(result, convolution(x, weight, (1, 1), dilation * 2, dilation))
+    assert any("winograd" in kernel.implementation for kernel in report.kernels)
+
+
+@pytest.mark.parametrize(
+    "size,dilation,padding,groups,taps",
+    [
+        ((10, 10), (12, 12), (12, 12, 12, 12), 1, 1),
+        ((1, 6), (1, 1), (1, 1, 1, 1), 16, 3),
+        ((4, 20), (5, 1), (5, 0, 5, 0), 1, 3),
+        ((4, 20), (5, 1), (0, 0, 10, 0), 1, 3),
+    ],
+)
+def test_taps_that_only_meet_padding_are_left_out(size, dilation, padding, groups, taps):
+    x, weight = values(0, 1, 16, *size), values(1, 16, 16 // groups, 3, 3)
+    attrs = {"padding": padding, "dilation": dilation, "groups": groups}
+    result, report = run(relax.op.nn.conv2d, x, weight, **attrs)
+    assert_close(result, convolution(x, weight, (1, 1), padding, dilation))
+    convolutions = [k for k in report.kernels if "conv2d" in k.implementation]
+    macs = 16 * (16 // groups) * taps * result[0, 0].size
+    assert sum(kernel.flops for kernel in convolutions) < 2.3 * macs
 
 
 def config(ic, oc, ow, unroll_kw):

@@ -173,6 +173,15 @@ def test_constant_padding_agrees(pads, model, operators, agrees, rng):
     assert set(operators(mod)) <= {"nn.pad", "strided_slice"}
 
 
+@pytest.mark.parametrize("mode", ["reflect", "edge"])
+@pytest.mark.parametrize("pads", [[0, 1, 2, 0], [2, 3, 2, 3], [0, 0, 0, 0]])
+def test_padding_from_the_image_agrees(mode, pads, model, operators, agrees, rng):
+    node = NODE("Pad", ["x", "p"], ["y"], mode=mode)
+    proto = model([node], {"x": (3, 4)}, ["y"], {"p": np.array(pads)})
+    mod = agrees(proto, {"x": rng.normal(size=(3, 4)).astype("float32")})
+    assert set(operators(mod)) <= {"nn.pad"}
+
+
 @pytest.mark.parametrize(
     ("equation", "left", "right"),
     [

@@ -1,0 +1,45 @@
+"""Leaves out the taps of a convolution that only ever meet padding.
+
+16x16 image, 3x3 taps 18 apart, 18 rows of padding    only the tap in the middle meets it
+1x1 image, 3x3 taps, one row of padding                likewise
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from schedules.conv2d import Conv2dWorkload
+
+
+def trim_taps(w: Conv2dWorkload, filters: np.ndarray) -> tuple[Conv2dWorkload, np.ndarray]:
+    """The workload and its weights (OIHW) without the outer taps that never meet the image.
+
+    Both as they are where every tap does.
+    """
+    top, left, bottom, right = w.padding
+    rows = _met(w.height, w.out_height, w.kernel[0], w.strides[0], w.dilation[0], top)
+    columns = _met(w.width, w.out_width, w.kernel[1], w.strides[1], w.dilation[1], left)
+    kernel = (len(rows), len(columns))
+    if kernel == w.kernel:
+        return w, filters
+    top, left = top - rows.start * w.dilation[0], left - columns.start * w.dilation[1]
+    bottom = _behind(w.height, w.out_height, kernel[0], w.strides[0], w.dilation[0], top)
+    right = _behind(w.width, w.out_width, kernel[1], w.strides[1], w.dilation[1], left)
+    if min(top, left, bottom, right) < 0:
+        return w, filters
+    kept = filters[:, :, rows.start : rows.stop, columns.start : columns.stop]
+    return replace(w, kernel=kernel, padding=(top, left, bottom, right)), kept
+
+
+def _met(extent: int, out: int, taps: int, stride: int, dilation: int, front: int) -> range:
+    """From the first to the last tap that meets the image at some output position."""
+    at = np.arange(out)[:, np.newaxis] * stride + np.arange(taps) * dilation - front
+    met = np.flatnonzero(((at >= 0) & (at < extent)).any(0))
+    return range(int(met[0]), int(met[-1]) + 1) if met.size else range(taps)
+
+
+def _behind(extent: int, out: int, taps: int, stride: int, dilation: int, front: int) -> int:
+    """Padding at the end with which there are `out` output positions."""
+    return (out - 1) * stride + (taps - 1) * dilation + 1 - extent - front

@@ -1,0 +1,28 @@
+"""Recurrent layers over whole sequences, which Relax has no operator for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import te
+
+from schedules.recurrent import RecurrentWorkload, all_steps
+from schedules.recurrent import Tiles as _Tiles
+
+from ..kernel import kernel
+
+
+def _compute(
+    inputs: te.Tensor, weight: te.Tensor, *others: te.Tensor, cell: str, backward: bool
+) -> Any:
+    length, batch, _ = (int(extent) for extent in inputs.shape)
+    hidden = int(weight.shape[0])
+    workload = RecurrentWorkload(cell, length, batch, hidden, bool(backward), inputs.dtype)
+    return all_steps(workload, _Tiles(), inputs, weight, *others)
+
+
+recurrent = kernel("nn.recurrent", _compute)
+"""All steps of one direction of a layer; operands and results are those of `RecurrentWorkload`.
+
+Attributes: `cell`, one of `schedules.recurrent.GATES`, and `backward`.
+"""
