@@ -22,9 +22,10 @@ from schedules.config import ConfigEntity, InstantiationError
 from schedules.conv2d import Conv2dWorkload
 from schedules.conv3d import Conv3dWorkload
 from schedules.matmul import BatchMatmulWorkload, DenseWorkload, Operand
-from schedules.x86.conv2d import fewest_vectors, oc_block_of
+from schedules.x86.conv2d import oc_block_of
 from schedules.x86.group_conv2d_template import within_groups
 from schedules.x86.machine import Machine
+from schedules.x86.register_tile import fewest_vectors
 
 from ..lowering.layout import PLAIN
 from ..lowering.ops.conv2d import READ_PLAIN_BELOW, input_block, plain_if_unblocked

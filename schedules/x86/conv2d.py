@@ -20,34 +20,21 @@ from ..config import ConfigEntity, option
 from ..conv2d import Conv2dWorkload, pad_data
 from ..rules import register_anchor_rule
 from ..strategy import Implementation, anchor_attrs, register
-from .machine import Machine
+from .machine import SET_BYTES, SET_WAYS, Machine
 from .prefetch import stream_panels
+from .register_tile import channel_block, fewest_vectors, macs_per_cycle, register_tile
 
 DIRECT = "conv2d_direct.x86"
+SPREAD = "data_spread"
 
-# Registers that a tile of one vector leaves free besides the one for packed weights.
-SPARE_REGISTERS = 2
 # Tensors up to this size, and what is padded of them, have indices of 32 bits.
 MOST_ELEMENTS = 2**30
-# Cycles from a multiply-add to one that needs its result.
-FMA_LATENCY = 4
-# Cycles that the loop around a step takes, and vectors or broadcasts loaded in a cycle: measured
-# with vectors of 512 bits (Zen 5), and of 256 (Zen 3).
-LOOP_CYCLES_512, LOADS_512 = 1.0, 2.0
-LOOP_CYCLES, LOADS = 0.2, 1.7
-# Cycles lost to each pair of weight vectors of a step: channel blocks lie a multiple of 64 bytes
-# apart, where an L1 cache of 16 banks cannot read two vectors at once.
-BANK_CYCLES = 0.05
-# Cycles lost to each step of a tile that leaves fewer than two registers free.
-TIGHT_CYCLES = 0.1
-# With 16 registers, longer tiles of one vector only wait longer for their loads.
-MOST_PIXELS_OF_ONE_VECTOR = 10
 # From this share of the speed of a row's tiles on, those of parts of an image are taken instead.
 AS_FAST = 0.98
-# Narrowest channel block: a quarter of an AVX-512 register, the whole of an SSE one.
-MIN_BLOCK = 4
 # Blocks of output channels that a core should have before no other loop is parallel.
 TASKS_PER_CORE = 4
+# By how many pixels a spread copy of an image is longer; channels that must read it.
+MORE_PIXELS, LEAST_CHANNELS_OF_COPY = 2, 128
 # Below this many multiply-adds a kernel runs on one thread: waking the pool costs more.
 PARALLEL_MACS = 1_000_000
 
@@ -104,7 +91,16 @@ def _compute_flat(
     ic_block, oc_block = int(weight.shape[4]), int(weight.shape[5])
     height, width = w.out_height, w.out_width
     (sh, sw), (n, c, _, _, *lanes) = w.strides, data.shape
-    if w.strides != (1, 1):
+    pixels = height * width
+    spread = None
+    if is_spread(config) and lanes:
+
+        def copied(n: Any, c: Any, pixel: Any, lane: Any) -> Any:
+            inside = te.min(pixel, pixels - 1)
+            return data(n, c, inside // width * sh, inside % width * sw, lane)
+
+        spread = te.compute((n, c, pixels + MORE_PIXELS, *lanes), copied, name=SPREAD)
+    elif w.strides != (1, 1):
         data = te.compute(
             (n, c, height, width, *lanes),
             lambda n, c, y, x, *lane: data(n, c, y * sh, x * sw, *lane),
@@ -114,13 +110,15 @@ def _compute_flat(
     kh, kw = te.reduce_axis((0, 1), "kh"), te.reduce_axis((0, 1), "kw")
 
     def read(n: Any, pixel: Any) -> Any:
+        if spread is not None:
+            return spread[n, ic // ic_block, pixel, ic % ic_block]
         y, x = pixel // width, pixel % width
         if not lanes:
             return data[n, ic, y, x]
         return data[n, ic // ic_block, y, x, ic % ic_block]
 
     product = te.compute(
-        (w.batch, weight.shape[0], height * width, oc_block),
+        (w.batch, weight.shape[0], pixels, oc_block),
         lambda n, oc, pixel, o: te.sum(
             read(n, pixel).astype(w.out_dtype)
             * weight[oc, ic // ic_block, kh, kw, ic % ic_block, o].astype(w.out_dtype),
@@ -147,35 +145,20 @@ def is_flat(config: ConfigEntity) -> bool:
     return "flat" in config and bool(config.val("flat"))
 
 
+def is_spread(config: ConfigEntity) -> bool:
+    """Whether a pointwise convolution copies its input, channel blocks a little further apart.
+
+    Older records have no such knob.
+    """
+    return "spread" in config and bool(config.val("spread"))
+
+
 def pixel_parts(config: ConfigEntity) -> int:
     """Parts of an image, each of whole tiles, that are tasks of their own where tiles run on.
 
     Older records have no such knob.
     """
     return int(config.val("pixel_parts")) if "pixel_parts" in config else 1
-
-
-def best_tile(extent: int, most: int) -> int:
-    """Tile of at most `most` that wastes the fewest iterations over `extent`; larger is better."""
-    tiles = range(1, min(extent, most) + 1)
-    return min(tiles, key=lambda t: (-(-extent // t) * t * (1 + 1.5 / t), -t))
-
-
-def fewest_vectors(channels: int, lanes: int) -> int:
-    """Block in which the channels fill the fewest vectors, the last one perhaps in part.
-
-    24 channels are two vectors of 16 rather than three of 8: a narrow vector takes as long.
-    """
-    blocks = [lanes >> shift for shift in range(lanes.bit_length()) if lanes >> shift >= MIN_BLOCK]
-    return min(blocks or [lanes], key=lambda block: (-(-channels // block), block))
-
-
-def channel_block(channels: int, lanes: int) -> int:
-    """Largest power of two up to `lanes` that divides the channels."""
-    block = lanes
-    while channels % block:
-        block //= 2
-    return block
 
 
 # --- schedule ----------------------------------------------------------------------------
@@ -206,9 +189,9 @@ class DirectConv2d(s_tir.dlight.ScheduleRule):
         config = anchor_config(sch, anchor)
         tile_ow, oc_chunks = config.val("tile_ow"), config.val("oc_chunks")
         outer = config.val("channels_outer")
-        out = inline_around(sch, anchor)
+        out = inline_around(sch, anchor, keep=("data_pad", SPREAD))
         names = sblocks(sch)
-        pad = names.get("data_pad")
+        pad, spread = names.get("data_pad"), names.get(SPREAD)
 
         n, oc, oh, ow, lane = blocked_loops(sch, out)
         macs = _extent(sch, sch.get_loops(anchor))
@@ -267,6 +250,11 @@ class DirectConv2d(s_tir.dlight.ScheduleRule):
         sch.decompose_reduction(anchor, reduction[0])
         if pad is not None:
             _schedule_pad(sch, pad, row, outer, macs >= PARALLEL_MACS)
+        if spread is not None:
+            *blocks, _, lane = sch.get_loops(spread)
+            sch.vectorize(lane)
+            if macs >= PARALLEL_MACS:
+                sch.parallel(sch.fuse(*blocks))
         return sch
 
 
@@ -352,7 +340,24 @@ def direct_fallback(w: Conv2dWorkload, target: Target) -> ConfigEntity:
             "channels_outer": option(outer),
             "flat": option(flat is not None),
             "pixel_parts": option(parts),
+            "spread": option(flat is not None and crowds_caches(w, lanes, machine)),
         }
+    )
+
+
+def crowds_caches(w: Conv2dWorkload, lanes: int, machine: Machine) -> bool:
+    """Whether a tile's pixels of all channel blocks share one set of L1, and come from L3.
+
+    Each panel of weights then reads all of them from L3, one line at a time; a copy with blocks
+    that lie a little further apart costs less.
+    """
+    pixels = w.out_height * w.out_width
+    stride = 4 * lanes * pixels
+    return (
+        stride % SET_BYTES == 0
+        and w.in_channels // lanes > SET_WAYS
+        and w.in_channels // lanes * stride > 2 * machine.l2_bytes
+        and w.out_channels >= LEAST_CHANNELS_OF_COPY
     )
 
 
@@ -384,84 +389,6 @@ def flat_tile(w: Conv2dWorkload, chunks: int, machine: Machine) -> tuple[int, in
             speed = macs_per_cycle(tile, tile, vectors, machine) / by_row
             return (parts, tile, vectors) if speed >= AS_FAST else None
     return None
-
-
-def register_tile(
-    pixels: int,
-    chunks: int,
-    machine: Machine,
-    most_vectors: int = 5,
-    may_be_ragged: bool = False,
-    only_whole: bool = False,
-) -> tuple[int, int]:
-    """Pixels and vectors of the tile with the most multiply-adds per cycle.
-
-    Parameters
-    ----------
-    pixels : int
-        Of a row, or of an image whose tiles run on from row to row.
-    chunks : int
-        Channel blocks, of one vector each.
-    may_be_ragged : bool
-        Whether the last tile may have fewer vectors.
-    only_whole : bool
-        Whether the last tile may not have fewer pixels.
-    """
-    # Of 32 registers, a tile of one vector keeps both units busy; of 16, it waits for its loads.
-    most = most_vectors if machine.vector_registers <= 16 else 4
-
-    def cycles(tile: tuple[int, int]) -> float:
-        whole, rest = divmod(chunks, tile[1])
-        total = whole * tile[1] / macs_per_cycle(pixels, *tile, machine)
-        return total + (rest / macs_per_cycle(pixels, tile[0], rest, machine) if rest else 0)
-
-    return min(
-        (
-            (tile, count)
-            for count in range(1, min(most, chunks) + 1)
-            if may_be_ragged or chunks % count == 0
-            for tile in range(min(tile_pixels(machine, count), pixels), 0, -1)
-            if not only_whole or pixels % tile == 0
-        ),
-        key=cycles,
-    )
-
-
-def tile_pixels(machine: Machine, vectors: int) -> int:
-    """Pixels of a register tile that is `vectors` wide.
-
-    Of what is less, pixels or vectors, each has a register beside the sums, and one the others in
-    turn.
-    """
-    registers = machine.vector_registers
-    if vectors == 1:
-        most_pixels = registers - SPARE_REGISTERS - 1
-        return most_pixels if registers > 16 else min(most_pixels, MOST_PIXELS_OF_ONE_VECTOR)
-    most = range(registers // vectors, 0, -1)
-    return next((p for p in most if p * vectors + min(p, vectors) + 1 <= registers), 1)
-
-
-def macs_per_cycle(pixels: int, tile: int, vectors: int, machine: Machine) -> float:
-    """Vector multiply-adds per cycle on a row of pixels, the last tile of which may be narrower."""
-    whole, rest = divmod(pixels, tile)
-    cycles = whole * _step_cycles(tile, vectors, machine)
-    if rest:
-        cycles += _step_cycles(rest, vectors, machine)
-    return pixels * vectors / cycles
-
-
-def _step_cycles(pixels: int, vectors: int, machine: Machine) -> float:
-    """Cycles of one step of the reduction on a register tile.
-
-    A core issues two multiply-adds a cycle and has the result of one four cycles later; a step
-    loads `pixels` inputs and `vectors` vectors of weights.
-    """
-    loads, loop = LOADS, LOOP_CYCLES + BANK_CYCLES * vectors * (vectors - 1) / 2
-    if pixels * vectors + min(pixels, vectors) + 1 > machine.vector_registers - 2:
-        loop += TIGHT_CYCLES
-    if machine.vector_bits == 512:
-        loads, loop = LOADS_512, LOOP_CYCLES_512
-    return max(pixels * vectors / 2, (pixels + vectors) / loads, FMA_LATENCY) + loop
 
 
 def oc_block_of(config: ConfigEntity) -> int:

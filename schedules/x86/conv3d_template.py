@@ -18,9 +18,9 @@ from ..config import ConfigEntity, option, split
 from ..conv3d import Conv3dWorkload
 from ..rules import register_anchor_rule
 from ..strategy import Implementation, anchor_attrs, register
-from .conv2d import SPARE_REGISTERS, best_tile
 from .conv2d_template import largest_divisor, vectorize_block
 from .machine import Machine
+from .register_tile import SPARE_REGISTERS, best_tile
 
 NCDHW = "conv3d_ncdhw.x86"
 NDHWC = "conv3d_ndhwc.x86"

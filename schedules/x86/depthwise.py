@@ -16,8 +16,9 @@ from ..config import ConfigEntity, option
 from ..conv2d import Conv2dWorkload, pad_data
 from ..rules import register_anchor_rule
 from ..strategy import Implementation, anchor_attrs, register
-from .conv2d import PARALLEL_MACS, best_tile, choose_oc_block
+from .conv2d import PARALLEL_MACS, choose_oc_block
 from .machine import Machine
+from .register_tile import best_tile
 
 DIRECT = "depthwise_conv2d_direct.x86"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,9 @@ DEFAULT_L2_BYTES = 256 * 1024
 DEFAULT_L2_BYTES_AVX512 = 1024 * 1024
 DEFAULT_L3_BYTES = 8 * 1024 * 1024
 DEFAULT_CORES = 4
+
+# L1 of x86 cores: bytes apart at which lines share a set, and lines of a set.
+SET_BYTES, SET_WAYS = 4096, 8
 
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 
@@ -110,3 +114,8 @@ def _cache_bytes(level: int) -> int | None:
     except (OSError, ValueError):
         return None
     return None
+
+
+def collide(count: int, stride: int) -> bool:
+    """Whether `count` lines that lie `stride` bytes apart evict each other from L1."""
+    return count > SET_WAYS * (SET_BYTES // math.gcd(stride, SET_BYTES))

@@ -19,16 +19,9 @@ from ..config import ConfigEntity, option
 from ..conv2d import Conv2dWorkload
 from ..rules import register_anchor_rule
 from ..strategy import Implementation, anchor_attrs, register
-from .conv2d import (
-    FMA_LATENCY,
-    LOOP_CYCLES,
-    PARALLEL_MACS,
-    fewest_vectors,
-    macs_per_cycle,
-    register_tile,
-    with_narrow_indices,
-)
+from .conv2d import PARALLEL_MACS, with_narrow_indices
 from .machine import Machine
+from .register_tile import FMA_LATENCY, LOOP_CYCLES, fewest_vectors, macs_per_cycle, register_tile
 
 NAME = "conv2d_narrow.x86"
 

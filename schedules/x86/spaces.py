@@ -26,6 +26,7 @@ from . import (
     winograd_parts_rules,
 )
 from .machine import Machine
+from .register_tile import MIN_BLOCK
 
 # Longest register tile along a row that AutoTVM's templates tried.
 MOST_COLUMNS = 64
@@ -114,7 +115,7 @@ def _conv2d_direct(cfg: ConfigSpace, w: Conv2dWorkload, target: Target) -> None:
     base = conv2d.direct_fallback(w, target)
     block = base.val("oc_block")
     blocks = [] if w.groups > 1 else [machine.lanes(w.dtype), machine.lanes(w.dtype) // 2]
-    cfg.define_knob("oc_block", _choices(block, [b for b in blocks if b >= conv2d.MIN_BLOCK]))
+    cfg.define_knob("oc_block", _choices(block, [b for b in blocks if b >= MIN_BLOCK]))
     pixels = w.out_height * w.out_width if w.is_pointwise else w.out_width
     cfg.define_knob("tile_ow", _around(base.val("tile_ow"), min(pixels, 28)))
     chunks = -(-w.out_channels // block)
@@ -127,6 +128,7 @@ def _conv2d_direct(cfg: ConfigSpace, w: Conv2dWorkload, target: Target) -> None:
     can_be_flat = w.is_pointwise and w.groups == 1
     cfg.define_knob("flat", _choices(base.val("flat"), [False, True] if can_be_flat else []))
     cfg.define_knob("pixel_parts", _choices(base.val("pixel_parts"), [1]))
+    cfg.define_knob("spread", _choices(base.val("spread"), [False, True] if can_be_flat else []))
 
     def fits(config: ConfigEntity) -> bool:
         channels = -(-w.out_channels // config.val("oc_block"))
@@ -139,6 +141,7 @@ def _conv2d_direct(cfg: ConfigSpace, w: Conv2dWorkload, target: Target) -> None:
         return (
             (channels % config.val("oc_chunks") == 0 or ragged)
             and (parts == 1 or (flat and pixels % (parts * config.val("tile_ow")) == 0))
+            and (flat or not config.val("spread"))
             and registers <= 2 * _registers(machine)
             and (config.val("channels_outer") if flat else config.val("tile_ow") <= w.out_width)
         )
@@ -157,7 +160,7 @@ def _depthwise_direct(cfg: ConfigSpace, w: Conv2dWorkload, target: Target) -> No
     blocks = [lanes, lanes // 2]
     cfg.define_knob(
         "oc_block",
-        _choices(base.val("oc_block"), [b for b in blocks if b >= conv2d.MIN_BLOCK]),
+        _choices(base.val("oc_block"), [b for b in blocks if b >= MIN_BLOCK]),
     )
     cfg.define_knob("tile_oh", _choices(base.val("tile_oh"), _sizes(w.out_height)))
     cfg.define_knob("tile_ow", _around(base.val("tile_ow"), min(w.out_width, 28)))

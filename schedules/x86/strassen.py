@@ -38,7 +38,7 @@ from ..winograd import combine, select
 from . import microkernel
 from .conv2d import with_narrow_indices
 from .dense import row_reader
-from .machine import Machine
+from .machine import Machine, collide
 from .matmul_tile import ravel, schedule_alone, unravel, view
 from .prefetch import prefetch_results, stream_panels
 
@@ -74,6 +74,8 @@ _OUT = (
 PRODUCTS = len(_X)
 SUMS, RESULT = "strassen_S", "strassen_out"
 _ITEM_BYTES = 4  # float32 alone
+# Rows of S that nobody reads, where they keep its blocks apart.
+MORE_ROWS = 2
 
 
 def extents_of(w: DenseWorkload | Conv2dWorkload) -> tuple[int, int, int]:
@@ -156,14 +158,17 @@ def strassen_product(
     lanes, tile_n = config.val("lanes"), config.val("tile_n")
     block_k, group = config.val("block_k"), config.val("group")
     rows = -(-m // 2)
+    # Blocks of S that would share sets of L1 lie further apart.
+    crowded = rule == CONV2D and collide(k // 2 // lanes, rows * lanes * _ITEM_BYTES)
+    more = MORE_ROWS if crowded else 0
 
     def element(r: Any, c: Any, quadrant: int) -> Any:
         row, column = divmod(quadrant, 2)
-        row = te.min(2 * r + row, m - 1) if row and m % 2 else 2 * r + row
+        row = te.min(2 * r + row, m - 1) if more or (row and m % 2) else 2 * r + row
         return read(row, c // lanes * (2 * lanes) + column * lanes + c % lanes)
 
     sums = te.compute(
-        (PRODUCTS, rows, k // 2),
+        (PRODUCTS, rows + more, k // 2),
         lambda q, r, c: select(
             q, [combine(factors, lambda quadrant: element(r, c, quadrant)) for factors in _X]
         ),

@@ -24,9 +24,10 @@ from ..conv2d import Conv2dWorkload
 from ..rules import register_anchor_rule
 from ..strategy import Implementation, anchor_attrs, register
 from ..winograd import combine, select
-from .conv2d import best_tile, is_flat, register_tile, tile_pixels, with_narrow_indices
+from .conv2d import is_flat, with_narrow_indices
 from .machine import Machine
 from .prefetch import stream_panels
+from .register_tile import best_tile, register_tile, tile_pixels
 
 NAME = "conv2d_winograd.x86"
 

@@ -33,9 +33,10 @@ from ..conv2d import Conv2dWorkload
 from ..rules import register_anchor_rule
 from ..strategy import anchor_attrs
 from ..winograd import Matrix, combine, select, transform_matrices
-from .conv2d import macs_per_cycle, tile_pixels, with_narrow_indices
+from .conv2d import with_narrow_indices
 from .machine import Machine
 from .prefetch import stream_panels
+from .register_tile import macs_per_cycle, tile_pixels
 from .winograd import keep_positions_apart
 
 NAME = "conv2d_winograd_parts.x86"

@@ -9,9 +9,9 @@ from tvm.target import Target
 from ..config import ConfigEntity, option
 from ..conv2d import Conv2dWorkload
 from ..strategy import Implementation, register
-from .conv2d import macs_per_cycle, register_tile
 from .machine import Machine
 from .microkernel import registers_are_scarce
+from .register_tile import macs_per_cycle, register_tile
 from .winograd import CLEARLY, TRANSFORM_FLOPS, V_L2S, winograd_cost
 from .winograd import takes as winograd_takes
 from .winograd_parts import (

@@ -12,8 +12,9 @@ from tvm.target import Target
 
 from schedules import strategy
 from schedules.conv2d import Conv2dWorkload
-from schedules.x86.conv2d import channel_block, oc_block_of
+from schedules.x86.conv2d import oc_block_of
 from schedules.x86.group_conv2d_template import within_groups
+from schedules.x86.register_tile import channel_block
 
 from ...graph.constants import array_of, constant
 from ..layout import PLAIN, LayoutMap, static_shape

@@ -12,8 +12,8 @@ from tvm.target import Target
 from schedules import strategy
 from schedules.conv2d import Conv2dWorkload
 from schedules.conv3d import Conv3dWorkload
-from schedules.x86.conv2d import channel_block
 from schedules.x86.machine import Machine
+from schedules.x86.register_tile import channel_block
 
 from ...graph.constants import array_of, constant
 from ..layout import PLAIN, LayoutMap, static_shape

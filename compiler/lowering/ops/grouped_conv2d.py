@@ -20,8 +20,8 @@ import numpy as np
 from tvm.target import Target
 
 from schedules.conv2d import Conv2dWorkload
-from schedules.x86.conv2d import channel_block, fewest_vectors
 from schedules.x86.machine import Machine
+from schedules.x86.register_tile import channel_block, fewest_vectors
 
 
 def groups_to_merge(workload: Conv2dWorkload, target: Target) -> int:

@@ -12,7 +12,7 @@ from tvm import te, topi
 
 from schedules import rules, strategy
 from schedules.conv2d import Conv2dWorkload
-from schedules.x86 import conv2d, conv2d_template, depthwise, winograd
+from schedules.x86 import conv2d, conv2d_template, depthwise, register_tile, winograd
 from schedules.x86.machine import Machine
 
 TARGETS = [
@@ -120,7 +120,7 @@ def test_grouped_convolution_reads_only_its_group(groups, channels):
     w = Conv2dWorkload(
         1, channels, 9, 9, 2 * channels, (3, 3), (1, 1), (1, 1, 1, 1), (1, 1), groups
     )
-    block = conv2d.channel_block(channels // groups, 16)
+    block = register_tile.channel_block(channels // groups, 16)
     check(w, conv2d.DIRECT, ic_block=block)
 
 
@@ -251,6 +251,34 @@ def test_parts_of_an_image_are_tasks_of_their_own(target, stride, batch):
         }
     )
     check(w, conv2d.DIRECT, target, config=config)
+
+
+@pytest.mark.parametrize("target", TARGETS[1:], ids=lambda t: str(t.attrs["mcpu"]))
+@pytest.mark.parametrize(("stride", "batch", "ic_block"), [(1, 1, 8), (2, 2, 8), (1, 1, 1)])
+def test_inputs_are_copied_with_channel_blocks_further_apart(target, stride, batch, ic_block):
+    lanes = Machine.from_target(target).lanes("float32")
+    w = Conv2dWorkload(batch, 24, 12, 9, 4 * lanes, (1, 1), (stride,) * 2, (0, 0, 0, 0), (1, 1))
+    config = conv2d.ConfigEntity(
+        {
+            "oc_block": conv2d.option(lanes),
+            "tile_ow": conv2d.option(4),
+            "oc_chunks": conv2d.option(2),
+            "channels_outer": conv2d.option(True),
+            "flat": conv2d.option(True),
+            "spread": conv2d.option(True),
+        }
+    )
+    check(w, conv2d.DIRECT, target, config=config, ic_block=ic_block)
+
+
+@pytest.mark.parametrize(
+    ("channels", "size", "is_spread"),
+    [(256, 64, True), (256, 80, True), (256, 60, False), (64, 64, False), (256, 16, False)],
+)
+def test_inputs_whose_channel_blocks_share_a_set_of_the_cache_are_copied(channels, size, is_spread):
+    w = Conv2dWorkload(1, channels, size, size, 128, (1, 1), (1, 1), (0, 0, 0, 0), (1, 1))
+    machine = replace(Machine.from_target(TARGETS[1]), l2_bytes=1 << 19, l3_bytes=1 << 25)
+    assert conv2d.crowds_caches(w, machine.lanes("float32"), machine) == is_spread
 
 
 def test_sixteen_registers_run_pointwise_tiles_on_from_row_to_row():

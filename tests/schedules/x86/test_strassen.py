@@ -15,7 +15,7 @@ from schedules.conv2d import Conv2dWorkload
 from schedules.matmul import DenseWorkload, Operand
 from schedules.winograd import combine
 from schedules.x86 import dense, strassen, strassen_rules
-from schedules.x86.machine import Machine
+from schedules.x86.machine import Machine, collide
 
 from . import products
 from .products import HOST, TARGETS
@@ -130,6 +130,13 @@ def test_tasks_of_rows_may_make_sums_of_their_own(target, stride, task_rows, gro
     tile_n = 2 * Machine.from_target(target).lanes("float32")
     knobs = {"tile_m": 4, "tile_n": tile_n, "task_rows": task_rows, "group": group}
     assert conv2d_relative_error(w, target, **knobs, sums_by_task=sums_by_task) < 2e-6
+
+
+def test_blocks_of_sums_that_would_share_sets_of_the_cache_lie_apart():
+    lanes = Machine.from_target(HOST).lanes("float32")
+    assert collide(10, 128 * lanes * 4) and not collide(8, 128 * lanes * 4)
+    assert not collide(10, 130 * lanes * 4)
+    assert conv2d_relative_error(pointwise(20 * lanes, (16, 16), 4 * lanes)) < 2e-6
 
 
 def test_a_row_is_not_read_beyond_the_last():

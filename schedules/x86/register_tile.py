@@ -1,0 +1,124 @@
+"""Register tiles of pixels and channel vectors, and channel blocks, by what they cost a core."""
+
+from __future__ import annotations
+
+from .machine import Machine
+
+# Registers that a tile of one vector leaves free besides the one for packed weights.
+SPARE_REGISTERS = 2
+# Cycles from a multiply-add to one that needs its result.
+FMA_LATENCY = 4
+# Cycles that the loop around a step takes, and vectors or broadcasts loaded in a cycle: measured
+# with vectors of 512 bits (Zen 5), and of 256 (Zen 3).
+LOOP_CYCLES_512, LOADS_512 = 1.0, 2.0
+LOOP_CYCLES, LOADS = 0.2, 1.7
+# Cycles lost to each pair of weight vectors of a step: channel blocks lie a multiple of 64 bytes
+# apart, where an L1 cache of 16 banks cannot read two vectors at once.
+BANK_CYCLES = 0.05
+# Cycles lost to each step of a tile that leaves fewer than two registers free.
+TIGHT_CYCLES = 0.1
+# With 16 registers, longer tiles of one vector only wait longer for their loads.
+MOST_PIXELS_OF_ONE_VECTOR = 10
+# Narrowest channel block: a quarter of an AVX-512 register, the whole of an SSE one.
+MIN_BLOCK = 4
+
+
+def register_tile(
+    pixels: int,
+    chunks: int,
+    machine: Machine,
+    most_vectors: int = 5,
+    may_be_ragged: bool = False,
+    only_whole: bool = False,
+) -> tuple[int, int]:
+    """Pixels and vectors of the tile with the most multiply-adds per cycle.
+
+    Parameters
+    ----------
+    pixels : int
+        Of a row, or of an image whose tiles run on from row to row.
+    chunks : int
+        Channel blocks, of one vector each.
+    may_be_ragged : bool
+        Whether the last tile may have fewer vectors.
+    only_whole : bool
+        Whether the last tile may not have fewer pixels.
+    """
+    # Of 32 registers, a tile of one vector keeps both units busy; of 16, it waits for its loads.
+    most = most_vectors if machine.vector_registers <= 16 else 4
+
+    def cycles(tile: tuple[int, int]) -> float:
+        whole, rest = divmod(chunks, tile[1])
+        total = whole * tile[1] / macs_per_cycle(pixels, *tile, machine)
+        return total + (rest / macs_per_cycle(pixels, tile[0], rest, machine) if rest else 0)
+
+    return min(
+        (
+            (tile, count)
+            for count in range(1, min(most, chunks) + 1)
+            if may_be_ragged or chunks % count == 0
+            for tile in range(min(tile_pixels(machine, count), pixels), 0, -1)
+            if not only_whole or pixels % tile == 0
+        ),
+        key=cycles,
+    )
+
+
+def tile_pixels(machine: Machine, vectors: int) -> int:
+    """Pixels of a register tile that is `vectors` wide.
+
+    Of what is less, pixels or vectors, each has a register beside the sums, and one the others in
+    turn.
+    """
+    registers = machine.vector_registers
+    if vectors == 1:
+        most_pixels = registers - SPARE_REGISTERS - 1
+        return most_pixels if registers > 16 else min(most_pixels, MOST_PIXELS_OF_ONE_VECTOR)
+    most = range(registers // vectors, 0, -1)
+    return next((p for p in most if p * vectors + min(p, vectors) + 1 <= registers), 1)
+
+
+def macs_per_cycle(pixels: int, tile: int, vectors: int, machine: Machine) -> float:
+    """Vector multiply-adds per cycle on a row of pixels, the last tile of which may be narrower."""
+    whole, rest = divmod(pixels, tile)
+    cycles = whole * _step_cycles(tile, vectors, machine)
+    if rest:
+        cycles += _step_cycles(rest, vectors, machine)
+    return pixels * vectors / cycles
+
+
+def _step_cycles(pixels: int, vectors: int, machine: Machine) -> float:
+    """Cycles of one step of the reduction on a register tile.
+
+    A core issues two multiply-adds a cycle and has the result of one four cycles later; a step
+    loads `pixels` inputs and `vectors` vectors of weights.
+    """
+    loads, loop = LOADS, LOOP_CYCLES + BANK_CYCLES * vectors * (vectors - 1) / 2
+    if pixels * vectors + min(pixels, vectors) + 1 > machine.vector_registers - 2:
+        loop += TIGHT_CYCLES
+    if machine.vector_bits == 512:
+        loads, loop = LOADS_512, LOOP_CYCLES_512
+    return max(pixels * vectors / 2, (pixels + vectors) / loads, FMA_LATENCY) + loop
+
+
+def best_tile(extent: int, most: int) -> int:
+    """Tile of at most `most` that wastes the fewest iterations over `extent`; larger is better."""
+    tiles = range(1, min(extent, most) + 1)
+    return min(tiles, key=lambda t: (-(-extent // t) * t * (1 + 1.5 / t), -t))
+
+
+def fewest_vectors(channels: int, lanes: int) -> int:
+    """Block in which the channels fill the fewest vectors, the last one perhaps in part.
+
+    24 channels are two vectors of 16 rather than three of 8: a narrow vector takes as long.
+    """
+    blocks = [lanes >> shift for shift in range(lanes.bit_length()) if lanes >> shift >= MIN_BLOCK]
+    return min(blocks or [lanes], key=lambda block: (-(-channels // block), block))
+
+
+def channel_block(channels: int, lanes: int) -> int:
+    """Largest power of two up to `lanes` that divides the channels."""
+    block = lanes
+    while channels % block:
+        block //= 2
+    return block
