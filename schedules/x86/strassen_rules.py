@@ -15,6 +15,7 @@ from ..strategy import Implementation, register
 from .machine import Machine
 from .matmul_tile import GOOD_BALANCE, balance
 from .microkernel import registers_are_scarce
+from .register_tile import FMA_LATENCY, LOADS, LOOP_CYCLES
 from .strassen import (
     CONV2D,
     DENSE,
@@ -37,9 +38,6 @@ CLEARLY, CLEARLY_CONV2D, CLEARLY_CONV2D_32 = 0.935, 0.945, 0.915
 # Columns of a register tile: with 16 registers, a row of a panel of four vectors is more than L2
 # delivers while it is multiplied.
 MOST_VECTORS, MOST_VECTORS_OF_16 = 4, 3
-# Cycles from a multiply-add to one that needs its result; vectors or broadcasts loaded in a cycle;
-# and cycles that each step adds (all measured on a Zen 3).
-FMA_LATENCY, LOADS, STEP_CYCLES = 4, 1.7, 0.2
 # What a step loses where a tile ends within a cache line of blocked S, which the next tile reads
 # again: 512 to 512 channels at 14x14 took 8% longer with five rows than with six.
 PART_OF_LINE_CYCLES = 0.3
@@ -164,7 +162,7 @@ def _cycles(rows: int, tile_m: int, vectors: int, machine: Machine, is_blocked: 
 
     def of_tile(count: int) -> float:
         work = count * vectors * operations / 2
-        return max(work, (count + vectors) / LOADS, FMA_LATENCY) + STEP_CYCLES
+        return max(work, (count + vectors) / LOADS, FMA_LATENCY) + LOOP_CYCLES
 
     whole, rest = divmod(rows, tile_m)
     cycles = whole * of_tile(tile_m) + (of_tile(rest) if rest else 0)
