@@ -1,9 +1,10 @@
-"""Copies of TIR statements with some parts replaced."""
+"""Questions about TIR statements, and copies of them with some parts replaced."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import tvm_ffi
 from tvm import tirx
 
 
@@ -21,3 +22,15 @@ def replace_loop(
         loop.annotations,
         loop.step,
     )
+
+
+def has_attribute(body: tirx.Stmt, key: str) -> bool:
+    """Whether a statement, or one inside it, is an attribute of that key."""
+    found = False
+
+    def check(attr: tirx.AttrStmt) -> None:
+        nonlocal found
+        found = found or attr.attr_key == key
+
+    tvm_ffi.structural_walk(body, (tirx.AttrStmt, check))
+    return found

@@ -25,7 +25,7 @@ from tvm.ir import TensorLoad
 from schedules.x86 import prefetch as marks
 
 from ..target.cpu import system_triple
-from ..tir import replace_loop
+from ..tir import has_attribute, replace_loop
 from .prefetch_results import with_result_prefetches
 
 _LINE_BYTES = 64
@@ -46,7 +46,7 @@ def insert_prefetches() -> tvm.transform.Pass:
 
     @tvm.tirx.transform.prim_func_pass(opt_level=0, name="InsertPrefetches")
     def insert(func: tirx.PrimFunc, _: tvm.IRModule, __: Any) -> tirx.PrimFunc:
-        if not _has_marks(func.body) or not _is_x86(func):
+        if not has_attribute(func.body, marks.PANEL) or not _is_x86(func):
             return func
         body = with_result_prefetches(func.body, _FUNCTION)
         body = _insert(body, _Nest(), _NO_MARKS)
@@ -61,17 +61,6 @@ def _is_x86(func: tirx.PrimFunc) -> bool:
     target = tvm.target.Target(func.attrs["target"])
     triple = str(target.attrs.get("mtriple") or system_triple())
     return triple.startswith(("x86_64", "i686", "i386"))
-
-
-def _has_marks(body: tirx.Stmt) -> bool:
-    found = False
-
-    def check(attr: tirx.AttrStmt) -> None:
-        nonlocal found
-        found = found or attr.attr_key == marks.PANEL
-
-    tvm_ffi.structural_walk(body, (tirx.AttrStmt, check))
-    return found
 
 
 @dataclass(frozen=True)

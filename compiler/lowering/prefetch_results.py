@@ -26,7 +26,7 @@ from tvm.ir import TensorLoad
 from schedules.generic.stages import substitute, uses
 from schedules.x86 import prefetch as marks
 
-from ..tir import replace_loop
+from ..tir import has_attribute, replace_loop
 
 _LINE_BYTES = 64
 _NO_MARKS: Mapping[str, int] = {}
@@ -181,7 +181,7 @@ def _insert(
         var = statement.loop_var
         tiles = (*tiles, (var if int(statement.extent) == extent else var % extent, extent))
         found = _NO_MARKS
-        if _has_tiles(statement.body):
+        if has_attribute(statement.body, marks.AHEAD):
             return replace_loop(statement, body=inside(statement.body))
         position: Any = tirx.const(0, "int32")
         for value, count in tiles:
@@ -189,17 +189,6 @@ def _insert(
         calls = fetches(position, math.prod(count for _, count in tiles))
         return replace_loop(statement, body=tirx.SeqStmt([*calls, statement.body]))
     return statement
-
-
-def _has_tiles(body: tirx.Stmt) -> bool:
-    found = False
-
-    def check(attr: tirx.AttrStmt) -> None:
-        nonlocal found
-        found = found or attr.attr_key == marks.AHEAD
-
-    tvm_ffi.structural_walk(body, (tirx.AttrStmt, check))
-    return found
 
 
 def _fetches(
