@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import tvm_ffi
@@ -34,3 +35,25 @@ def has_attribute(body: tirx.Stmt, key: str) -> bool:
 
     tvm_ffi.structural_walk(body, (tirx.AttrStmt, check))
     return found
+
+
+def bound_values(body: tirx.Stmt) -> dict[Any, Any]:
+    """By variable, the values that statements inside `body` bind."""
+    bound: dict[Any, Any] = {}
+
+    def bind(node: tirx.stmt.Bind) -> None:
+        bound[node.var] = node.value
+
+    tvm_ffi.structural_walk(body, (tirx.stmt.Bind, bind))
+    return bound
+
+
+def expanded(index: Any, values: Mapping[Any, Any]) -> Any:
+    """The index with values in place of these variables, and of those that the values have."""
+
+    def value(var: tirx.Var) -> Any:
+        if var in values:
+            return tvm_ffi.structural_map(values[var], (tirx.Var, value))
+        return var
+
+    return tvm_ffi.structural_map(index, (tirx.Var, value))

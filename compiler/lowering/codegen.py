@@ -27,6 +27,7 @@ from tvm.support import cc
 from tvm.target import Target
 from tvm.tirx.build import codegen_build
 
+from .. import tir
 from . import tir_pipeline
 from .devices import device_kind
 from .kernel_cache import KernelCache
@@ -140,7 +141,7 @@ def kernel_key(func: tvm.tirx.PrimFunc, target: Target) -> str:
 @functools.cache
 def _code_version() -> str:
     """Changes with the files that decide how a scheduled kernel is lowered."""
-    sources = [__file__, *map(inspect.getfile, (tir_pipeline, *tir_pipeline.PASSES))]
+    sources = [__file__, *map(inspect.getfile, (tir, tir_pipeline, *tir_pipeline.PASSES))]
     return hashlib.sha256(b"".join(Path(each).read_bytes() for each in sources)).hexdigest()
 
 

@@ -25,7 +25,7 @@ from tvm.ir import TensorLoad
 from schedules.x86 import prefetch as marks
 
 from ..target.cpu import system_triple
-from ..tir import has_attribute, replace_loop
+from ..tir import bound_values, expanded, has_attribute, replace_loop
 from .prefetch_results import with_result_prefetches
 
 _LINE_BYTES = 64
@@ -188,20 +188,8 @@ def _with_prefetches(loop: tirx.For, inner: _Steps, nest: _Nest) -> tirx.For:
 
 def _at_first_step(index: Any, body: tirx.Stmt, loops: tuple[tirx.For, ...]) -> Any:
     """The index in the first iteration of these loops, without the variables that `body` binds."""
-    bound: dict[Any, Any] = {}
-
-    def bind(node: tirx.stmt.Bind) -> None:
-        bound[node.var] = node.value
-
-    def value(var: tirx.Var) -> Any:
-        if any(var.same_as(loop.loop_var) for loop in loops):
-            return tirx.const(0, var.ty.dtype)
-        if var in bound:
-            return tvm_ffi.structural_map(bound[var], (tirx.Var, value))
-        return var
-
-    tvm_ffi.structural_walk(body, (tirx.stmt.Bind, bind))
-    return tvm_ffi.structural_map(index, (tirx.Var, value))
+    first = {loop.loop_var: tirx.const(0, loop.loop_var.ty.dtype) for loop in loops}
+    return expanded(index, bound_values(body) | first)
 
 
 def _first_vector(body: tirx.Stmt) -> TensorLoad:

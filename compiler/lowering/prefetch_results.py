@@ -26,7 +26,7 @@ from tvm.ir import TensorLoad
 from schedules.generic.stages import substitute, uses
 from schedules.x86 import prefetch as marks
 
-from ..tir import has_attribute, replace_loop
+from ..tir import bound_values, expanded, has_attribute, replace_loop
 
 _LINE_BYTES = 64
 _NO_MARKS: Mapping[str, int] = {}
@@ -41,11 +41,8 @@ def with_result_prefetches(body: tirx.Stmt, function: str) -> tirx.Stmt:
     function : str
         An external function of an address.
     """
-    bound: dict[Any, Any] = {}
+    bound = bound_values(body)
     local: list[Any] = []
-
-    def bind(node: tirx.stmt.Bind) -> None:
-        bound[node.var] = node.value
 
     def allocate(node: tirx.stmt.AllocBuffer) -> None:
         local.append(node.buffer)
@@ -64,7 +61,7 @@ def with_result_prefetches(body: tirx.Stmt, function: str) -> tirx.Stmt:
     def without_mark(attr: tirx.AttrStmt) -> tirx.Stmt:
         return attr.body if attr.attr_key in (marks.AHEAD, marks.RESULTS) else attr
 
-    tvm_ffi.structural_walk(body, [(tirx.stmt.Bind, bind), (tirx.stmt.AllocBuffer, allocate)])
+    tvm_ffi.structural_walk(body, (tirx.stmt.AllocBuffer, allocate))
     body = tvm_ffi.structural_map(body, (tirx.SeqStmt, ahead))
     return tvm_ffi.structural_map(body, (tirx.AttrStmt, without_mark))
 
@@ -110,7 +107,7 @@ def _lines(
     def add(buffer: Any, index: Any) -> None:
         if any(buffer.same_as(other) for other in local):
             return
-        index = _expanded(index.base if isinstance(index, tirx.Ramp) else index, bound)
+        index = expanded(index.base if isinstance(index, tirx.Ramp) else index, bound)
         if not uses(index, loops[-1].loop_var) or any(uses(index, var) for var in inside):
             return
         line = _LINE_BYTES // tvm.DataType(str(buffer.dtype)).itemsize
@@ -129,17 +126,6 @@ def _lines(
 
     tvm_ffi.structural_walk(results, [(tirx.BufferStore, store), (TensorLoad, load)])
     return found
-
-
-def _expanded(index: Any, bound: dict[Any, Any]) -> Any:
-    """The index without variables that statements bind."""
-
-    def value(var: tirx.Var) -> Any:
-        if var in bound:
-            return tvm_ffi.structural_map(bound[var], (tirx.Var, value))
-        return var
-
-    return tvm_ffi.structural_map(index, (tirx.Var, value))
 
 
 def _loop_variables(body: tirx.Stmt) -> list[Any]:
