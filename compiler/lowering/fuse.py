@@ -6,6 +6,7 @@ import tvm
 from tvm import relax
 from tvm.target import Target
 
+from .alias_tuples import alias_tuples
 from .separate_concat import separate_concatenations
 from .spread_results import separate_spread_results
 
@@ -32,9 +33,9 @@ def fuse(
         mod = relax.transform.AnnotateTIROpPattern()(relax.transform.LegalizeOps()(mod))
         mod = separate_spread_results(mod)
         mod = separate_concatenations(mod, target) if concat_in_place else mod
-        mod = relax.transform.FuseOps(fuse_opt_level=2)(mod)
+        mod = relax.transform.FuseOps(fuse_opt_level=2)(alias_tuples(mod))
         operators = _operators(mod)
-        mod = relax.transform.FuseTIR()(mod)
+        mod = relax.transform.CanonicalizeBindings()(relax.transform.FuseTIR()(mod))
     return mod, operators
 
 

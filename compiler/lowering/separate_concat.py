@@ -16,9 +16,8 @@ from tvm import relax, tirx
 from tvm.target import Target
 
 from .concat_in_place import aligned_offsets, pays
-from .spread_results import callee, with_pattern
+from .op_pattern import INJECTIVE, OPAQUE, callee, op_pattern, with_pattern
 
-_INJECTIVE, _OPAQUE = 2, 8  # relax.op.OpPatternKind
 _NAME = "concatenate"
 
 
@@ -34,7 +33,7 @@ def separate_concatenations(mod: tvm.IRModule, target: Target) -> tvm.IRModule:
     def find(mod: tvm.IRModule, function: relax.Function) -> list[relax.Call]:
         return [call for call in _in_place(mod, function) if pays(mod[call.args[0]], target)]
 
-    return with_pattern(mod, find, _OPAQUE)
+    return with_pattern(mod, find, OPAQUE)
 
 
 def _in_place(mod: tvm.IRModule, function: relax.Function) -> list[relax.Call]:
@@ -48,7 +47,7 @@ def _in_place(mod: tvm.IRModule, function: relax.Function) -> list[relax.Call]:
         for var in fields:
             if isinstance(var, relax.Var):
                 reads[var] += 1
-                if _pattern(kernel) <= _INJECTIVE:
+                if op_pattern(kernel) <= INJECTIVE:
                     fusable.add(var)
     found, written = [], set()  # variables that a kernel writes whatever is fused
     for binding in bindings:
@@ -57,8 +56,8 @@ def _in_place(mod: tvm.IRModule, function: relax.Function) -> list[relax.Call]:
             continue
         call, var = binding.value, binding.var
         own = [each for each in call.args[1].fields if each in written]
-        epilogue = _pattern(kernel) < _INJECTIVE and bool(own)
-        if _pattern(kernel) > _INJECTIVE or reads[var] > 1 or epilogue:
+        epilogue = op_pattern(kernel) < INJECTIVE and bool(own)
+        if op_pattern(kernel) > INJECTIVE or reads[var] > 1 or epilogue:
             written.add(var)
         alone = reads[var] != 1 or var not in fusable
         if _is_concatenation(call, kernel) and own and alone:
@@ -70,8 +69,3 @@ def _in_place(mod: tvm.IRModule, function: relax.Function) -> list[relax.Call]:
 def _is_concatenation(call: relax.Call, kernel: tirx.PrimFunc) -> bool:
     name = str(call.args[0].name_hint).rstrip("0123456789")
     return name == _NAME and aligned_offsets(kernel) is not None
-
-
-def _pattern(kernel: tirx.PrimFunc | None) -> int:
-    assert kernel is not None
-    return int(kernel.attrs.get("op_pattern", _OPAQUE))

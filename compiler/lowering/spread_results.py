@@ -10,15 +10,17 @@ fused behind it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import tvm
 from tvm import relax, tirx
-from tvm.relax.expr_functor import PyExprMutator, mutator
 
-_PATTERN = "op_pattern"
-# relax.op.OpPatternKind
-_BROADCAST, _INJECTIVE, _OUT_ELEMENTWISE_FUSABLE = 1, 2, 4
+from .op_pattern import (
+    BROADCAST,
+    INJECTIVE,
+    OUT_ELEMENTWISE_FUSABLE,
+    callee,
+    op_pattern,
+    with_pattern,
+)
 
 
 def separate_spread_results(mod: tvm.IRModule) -> tvm.IRModule:
@@ -29,21 +31,7 @@ def separate_spread_results(mod: tvm.IRModule) -> tvm.IRModule:
     mod : tvm.IRModule
         Calls of TIR functions that have their operator patterns. It is not changed.
     """
-    return with_pattern(mod, _spreading_calls, _INJECTIVE)
-
-
-def with_pattern(
-    mod: tvm.IRModule,
-    find: Callable[[tvm.IRModule, relax.Function], list[relax.Call]],
-    pattern: int,
-) -> tvm.IRModule:
-    """Have the calls that `find` names call copies of their kernels with another pattern."""
-    for gvar, function in mod.functions_items():
-        if isinstance(function, relax.Function) and (calls := find(mod, function)):
-            separator = _Separator(mod, calls, pattern)
-            separator.builder_.update_func(gvar, separator.visit_expr(function))
-            mod = separator.builder_.get()
-    return mod
+    return with_pattern(mod, _spreading_calls, INJECTIVE)
 
 
 def _spreading_calls(mod: tvm.IRModule, function: relax.Function) -> list[relax.Call]:
@@ -54,46 +42,14 @@ def _spreading_calls(mod: tvm.IRModule, function: relax.Function) -> list[relax.
         kernel = callee(mod, binding.value)
         if kernel is None:
             continue
-        pattern = int(kernel.attrs.get(_PATTERN, _INJECTIVE))
+        pattern = op_pattern(kernel)
         size = _elements(binding.var)
         read = [sizes[each] for each in binding.value.args[1].fields if each in sizes]
-        if pattern <= _BROADCAST and any(each != size for each in read):
+        if pattern <= BROADCAST and any(each != size for each in read):
             found.append(binding.value)
-        elif pattern == _OUT_ELEMENTWISE_FUSABLE or (pattern <= _BROADCAST and read):
+        elif pattern == OUT_ELEMENTWISE_FUSABLE or (pattern <= BROADCAST and read):
             sizes[binding.var] = size
     return found
-
-
-@mutator
-class _Separator(PyExprMutator):
-    """Has some calls call a copy of their kernel with another pattern."""
-
-    def __init__(self, mod: tvm.IRModule, calls: list[relax.Call], pattern: int) -> None:
-        super().__init__(mod)
-        self._mod = mod
-        self._calls = calls
-        self._pattern = pattern
-        self._copies: dict[str, relax.GlobalVar] = {}
-
-    def visit_call_(self, call: relax.Call) -> relax.Expr:
-        if not any(call.same_as(each) for each in self._calls):
-            return super().visit_call_(call)
-        name = call.args[0].name_hint
-        if name not in self._copies:
-            kernel = self._mod[name].with_attr(_PATTERN, self._pattern)
-            self._copies[name] = self.builder_.add_func(kernel, name)
-        args = [self._copies[name], *(self.visit_expr(arg) for arg in call.args[1:])]
-        return relax.Call(call.op, args, call.attrs, call.ty_args)
-
-
-def callee(mod: tvm.IRModule, value: relax.Expr) -> tirx.PrimFunc | None:
-    """The TIR function that a `call_tir` calls."""
-    if not isinstance(value, relax.Call) or not isinstance(value.op, tvm.ir.Op):
-        return None
-    if value.op.name != "relax.call_tir":
-        return None
-    kernel = mod[value.args[0]]
-    return kernel if isinstance(kernel, tirx.PrimFunc) else None
 
 
 def _elements(value: relax.Expr) -> int | None:
