@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -142,7 +142,7 @@ def tune_model(
             mod, params, build.target, build.target_host, options.operators or None
         )
         tasks = _heaviest(tasks, options.limit)
-    option = _measure_option(options)
+    option = _measure_option(options, constant_bytes(params))
     with steps.step("tune", f"{len(tasks)} tasks, {options.trials} trials each"):
         trials = measure_tasks(tasks, option, options)
     with steps.step("compare with the fallback", f"{options.rounds} rounds"):
@@ -225,7 +225,12 @@ def _heaviest(tasks: Sequence[Task], limit: int | None) -> list[Task]:
     return [task for task in ordered if task.args in shapes]
 
 
-def _measure_option(options: TuneOptions) -> dict[str, Any]:
+def constant_bytes(params: Mapping[str, Any]) -> int:
+    """Bytes of a model's parameters, between two uses of which an inference reads all others."""
+    return sum(each.numpy().nbytes for each in params.values())
+
+
+def _measure_option(options: TuneOptions, constants: int) -> dict[str, Any]:
     from compiler import autotvm
 
     timing: dict[str, Any] = {
@@ -237,7 +242,7 @@ def _measure_option(options: TuneOptions) -> dict[str, Any]:
         "check_correctness": options.check,
     }
     if options.tracker is None:
-        runner = autotvm.LocalRunner(**timing)
+        runner = autotvm.LocalRunner(**timing, constant_bytes=constants)
     else:
         host, port, key = options.tracker
         runner = autotvm.RPCRunner(key, host, port, **timing)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from .compile import BuildOptions, build_module, import_model
 from .console import Steps, show, table
 from .files import write_text
-from .tune import TuneOptions
+from .tune import TuneOptions, constant_bytes
 from .tuned_network import Silent, prune, show_network
 from .tuning_progress import Trials, write_picture
 
@@ -107,7 +107,7 @@ def search_model(
         heaviest = sorted(range(len(tasks)), key=lambda i: -tasks[i].flop_ct * weights[i])
         chosen = sorted(heaviest[: options.limit])
         tasks, weights = [tasks[i] for i in chosen], [weights[i] for i in chosen]
-    builder, runner = _measuring(options, scheduler)
+    builder, runner = _measuring(options, scheduler, constant_bytes(params))
     tuner = auto_scheduler.TaskScheduler(
         tasks, weights, load_log_file=options.log, callbacks=[_Progress()]
     )
@@ -200,7 +200,7 @@ def _write_best(path: Path, contests: Sequence[Contest], kept: Sequence[str]) ->
     write_text(path, "".join(line + "\n" for line in lines))
 
 
-def _measuring(options: TuneOptions, scheduler: str | None) -> tuple[Any, Any]:
+def _measuring(options: TuneOptions, scheduler: str | None, constants: int) -> tuple[Any, Any]:
     from compiler import auto_scheduler
 
     timing: dict[str, Any] = {
@@ -210,16 +210,17 @@ def _measuring(options: TuneOptions, scheduler: str | None) -> tuple[Any, Any]:
         "min_repeat_ms": options.min_repeat_ms,
         "cooldown_interval": options.cooldown,
     }
+    here = {**timing, "constant_bytes": constants}
     if scheduler is not None:
         from compiler.measure.distributed import connect
 
-        return connect(scheduler, auto_scheduler.LocalBuilder(options.timeout), timing)
+        return connect(scheduler, auto_scheduler.LocalBuilder(options.timeout), here)
     if options.tracker is not None:
         host, port, key = options.tracker
         return auto_scheduler.LocalBuilder(options.timeout), auto_scheduler.RPCRunner(
             key, host, port, **timing
         )
-    return auto_scheduler.LocalBuilder(options.timeout), auto_scheduler.LocalRunner(**timing)
+    return auto_scheduler.LocalBuilder(options.timeout), auto_scheduler.LocalRunner(**here)
 
 
 def show_searched(searched: Searched, options: TuneOptions) -> None:

@@ -26,7 +26,7 @@ class LocalRunner:
     ----------
     timeout : float
         Seconds for all runs of one candidate.
-    number, repeat, min_repeat_ms, enable_cpu_cache_flush
+    number, repeat, min_repeat_ms, enable_cpu_cache_flush, constant_bytes
         See `RunOptions`.
     cooldown_interval : float
         Seconds of rest after each candidate.
@@ -53,10 +53,16 @@ class LocalRunner:
         enable_cpu_cache_flush: bool = False,
         check_correctness: bool = False,
         memory: int = DEFAULT_MEMORY,
+        constant_bytes: int = 0,
     ) -> None:
         self.timeout = timeout
         self.options = RunOptions(
-            number, repeat, min_repeat_ms, enable_cpu_cache_flush, check_correctness
+            number,
+            repeat,
+            min_repeat_ms,
+            enable_cpu_cache_flush,
+            check_correctness,
+            constant_bytes=constant_bytes,
         )
         self.cooldown_interval = cooldown_interval
         self.memory = memory

@@ -40,12 +40,13 @@ class LocalRunner(runner.LocalRunner):
         cooldown_interval: float = 0.0,
         enable_cpu_cache_flush: bool = False,
         memory: int = measure_builder.DEFAULT_MEMORY,
+        constant_bytes: int = 0,
     ) -> None:
         if enable_cpu_cache_flush:
             number, min_repeat_ms = 1, 0
         super().__init__(
             timeout, number, repeat, min_repeat_ms, cooldown_interval, enable_cpu_cache_flush,
-            memory=memory,
+            memory=memory, constant_bytes=constant_bytes,
         )  # fmt: skip
 
 
