@@ -17,6 +17,8 @@ from .tuned_network import Silent, prune, show_network
 from .tuning_progress import Progress, Trials, write_picture
 
 if TYPE_CHECKING:
+    import tvm
+
     from compiler.autotvm.confirm import Contest
     from compiler.autotvm.task import Task
 
@@ -142,7 +144,7 @@ def tune_model(
             mod, params, build.target, build.target_host, options.operators or None
         )
         tasks = _heaviest(tasks, options.limit)
-    option = _measure_option(options, constant_bytes(params))
+    option = _measure_option(options, constant_bytes(mod, params))
     with steps.step("tune", f"{len(tasks)} tasks, {options.trials} trials each"):
         trials = measure_tasks(tasks, option, options)
     with steps.step("compare with the fallback", f"{options.rounds} rounds"):
@@ -225,9 +227,23 @@ def _heaviest(tasks: Sequence[Task], limit: int | None) -> list[Task]:
     return [task for task in ordered if task.args in shapes]
 
 
-def constant_bytes(params: Mapping[str, Any]) -> int:
+def constant_bytes(mod: tvm.IRModule, params: Mapping[str, Any]) -> int:
     """Bytes of a model's parameters, between two uses of which an inference reads all others."""
-    return sum(each.numpy().nbytes for each in params.values())
+    from tvm import relax
+
+    from compiler.graph.constants import array_of
+
+    total = sum(each.numpy().nbytes for each in params.values())
+
+    def visit(expr: relax.Expr) -> None:
+        nonlocal total
+        if (array := array_of(expr)) is not None:
+            total += array.nbytes
+
+    for function in mod.functions.values():
+        if isinstance(function, relax.Function):
+            relax.analysis.post_order_visit(function, visit)
+    return total
 
 
 def _measure_option(options: TuneOptions, constants: int) -> dict[str, Any]:

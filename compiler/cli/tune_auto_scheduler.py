@@ -107,7 +107,7 @@ def search_model(
         heaviest = sorted(range(len(tasks)), key=lambda i: -tasks[i].flop_ct * weights[i])
         chosen = sorted(heaviest[: options.limit])
         tasks, weights = [tasks[i] for i in chosen], [weights[i] for i in chosen]
-    builder, runner = _measuring(options, scheduler, constant_bytes(params))
+    builder, runner = _measuring(options, scheduler, constant_bytes(mod, params))
     tuner = auto_scheduler.TaskScheduler(
         tasks, weights, load_log_file=options.log, callbacks=[_Progress()]
     )

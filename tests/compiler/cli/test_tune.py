@@ -5,9 +5,15 @@ from __future__ import annotations
 import json
 import xml.etree.ElementTree as ET
 
+import numpy as np
+import tvm
+from tvm import relax
+from tvm.relax import op
+
 from compiler.auto_scheduler import load_records
 from compiler.autotvm import load_from_file
 from compiler.cli.app import app
+from compiler.cli.tune import constant_bytes
 from compiler.cli.tuning_progress import Trials, picture
 
 TUNE = [
@@ -72,6 +78,17 @@ def test_a_wrong_tracker_or_algorithm_is_a_clear_error(cli, model, tmp_path):
     assert wrong.exit_code == 2
     wrong = cli.invoke(app, ["tune", str(model), "--log", log, "--algorithm", "luck"])
     assert wrong.exit_code == 1 and "luck" in wrong.stderr
+
+
+def test_the_constants_of_a_model_are_its_parameters_and_what_is_bound_into_it():
+    builder = relax.BlockBuilder()
+    x, w = (relax.Var(n, relax.TensorType((4, 4), "float32")) for n in "xw")
+    with builder.function("main", [x, w]):
+        bound = relax.const(np.ones((2, 4), "float32"))
+        out = builder.emit(op.concat([op.matmul(x, w), bound], axis=0))
+        builder.emit_func_output(out)
+    params = {"w": tvm.runtime.tensor(np.ones((4, 4), "float32"))}
+    assert constant_bytes(builder.get(), params) == 4 * (4 * 4 + 2 * 4)
 
 
 def test_the_picture_shows_each_trial_and_the_fallback():
