@@ -28,7 +28,8 @@ from ..rules import register_anchor_rule
 from ..strategy import Implementation, anchor_attrs, register
 from . import microkernel
 from .machine import Machine
-from .matmul_tile import GOOD_BALANCE, RAGGED_ROWS_PENALTY, ROWS_PER_COPY, balance, unravel
+from .matmul_rules import GOOD_BALANCE, RAGGED_ROWS_PENALTY, ROWS_PER_COPY, balance
+from .matmul_tile import unravel
 
 NAME = "attention.x86"
 

@@ -17,10 +17,9 @@ from ..matmul import BatchMatmulWorkload
 from ..rules import register_anchor_rule
 from ..strategy import Implementation, register
 from .dense import is_dot, is_float
+from .matmul_rules import Extents, plan
 from .matmul_tile import (
-    Extents,
     TiledMatmul,
-    plan,
     register_tile,
     run_time_reader,
     tiled_product,

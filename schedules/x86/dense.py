@@ -16,11 +16,10 @@ from ..conv2d import INTEGERS
 from ..matmul import DenseWorkload, Operand
 from ..rules import register_anchor_rule
 from ..strategy import Implementation, register
+from .matmul_rules import Extents, plan
 from .matmul_tile import (
-    Extents,
     TiledMatmul,
     panel_reader,
-    plan,
     register_tile,
     run_time_reader,
     tiled_product,

@@ -13,7 +13,7 @@ from ..matmul import DenseWorkload
 from ..space import divisors
 from ..strategy import Implementation, register
 from .machine import Machine
-from .matmul_tile import GOOD_BALANCE, balance
+from .matmul_rules import GOOD_BALANCE, balance
 from .microkernel import registers_are_scarce
 from .register_tile import FMA_LATENCY, LOADS, LOOP_CYCLES
 from .strassen import (

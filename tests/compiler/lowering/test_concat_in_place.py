@@ -74,6 +74,19 @@ class Network:
         return self.builder.emit(op.negative(value[0])), -value[1]
 
 
+def check_debugger(library, net):
+    """The debugger sees each kernel write one tensor."""
+    executor = GraphModuleDebug(
+        library["debug_create"]("default", tvm.cpu()), [tvm.cpu()], library.graph_json, None
+    )
+    executor.set_input("x", net.data)
+    executor.run()
+    nodes = executor.debug_datum.get_graph_nodes()
+    kernels = [node["attrs"] for node in nodes if node["op"] == "tvm_op"]
+    assert len(kernels) == sum(kernel.calls for kernel in library.report.kernels)
+    assert {attrs["num_outputs"] for attrs in kernels} == {"1"}
+
+
 def fire(net):
     x = net.conv(net.input, 16)
     return [net.pool(net.concat(net.conv(x, 16), net.conv(x, 32)))]
@@ -251,15 +264,7 @@ def test_an_exported_library_and_one_with_kept_tensors_do_the_same(tmp_path):
 def test_the_debugger_knows_what_each_kernel_wrote(describe):
     net = Network()
     library = build(net, describe)
-    executor = GraphModuleDebug(
-        library["debug_create"]("default", tvm.cpu()), [tvm.cpu()], library.graph_json, None
-    )
-    executor.set_input("x", net.data)
-    executor.run()
-    nodes = executor.debug_datum.get_graph_nodes()
-    kernels = [node["attrs"] for node in nodes if node["op"] == "tvm_op"]
-    assert len(kernels) == sum(kernel.calls for kernel in library.report.kernels)
-    assert {attrs["num_outputs"] for attrs in kernels} == {"1"}
+    check_debugger(library, net)
 
 
 def concatenation(shapes, axis, dtype="float32"):

@@ -10,9 +10,8 @@ from compiler import relay
 from compiler.lowering import pack_storage
 from compiler.lowering.pack_storage import Lifetime, live_bytes, pack
 from compiler.runtime import load_module
-from compiler.runtime.debugger.debug_executor import GraphModuleDebug
 
-from .test_concat_in_place import TARGET, Network, all_before, check, halves
+from .test_concat_in_place import TARGET, Network, all_before, check, check_debugger, halves
 
 
 def overlaps(lifetimes, offsets):
@@ -130,12 +129,4 @@ def test_tensors_that_are_kept_between_calls_are_moved_once():
 def test_the_debugger_knows_what_each_kernel_wrote(describe):
     net = Network()
     library = build(net, describe)
-    executor = GraphModuleDebug(
-        library["debug_create"]("default", tvm.cpu()), [tvm.cpu()], library.graph_json, None
-    )
-    executor.set_input("x", net.data)
-    executor.run()
-    nodes = executor.debug_datum.get_graph_nodes()
-    kernels = [node["attrs"] for node in nodes if node["op"] == "tvm_op"]
-    assert len(kernels) == sum(kernel.calls for kernel in library.report.kernels)
-    assert {attrs["num_outputs"] for attrs in kernels} == {"1"}
+    check_debugger(library, net)

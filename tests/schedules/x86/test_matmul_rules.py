@@ -4,7 +4,7 @@ import pytest
 import tvm
 
 from schedules.x86.machine import Machine
-from schedules.x86.matmul_tile import Extents, balance, choose_tile, plan
+from schedules.x86.matmul_rules import Extents, balance, choose_tile, plan
 
 from .products import TARGETS
 
