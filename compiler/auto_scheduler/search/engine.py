@@ -60,20 +60,27 @@ def _hash(mod: tvm.IRModule) -> int:
 class Builder(ms.builder.PyBuilder):
     """Builds MetaSchedule's candidates with a builder of `compiler.measure`.
 
+    Parameters
+    ----------
+    prepare : callable
+        Called before each round.
+
     Attributes
     ----------
     received : int
         Candidates that MetaSchedule handed out.
     """
 
-    def __init__(self, builder: Any, known: Known) -> None:
+    def __init__(self, builder: Any, known: Known, prepare: Callable[[], None]) -> None:
         super().__init__()
         self.builder = builder
         self.known = known
+        self.prepare = prepare
         self.built: dict[str, tuple[ScheduledModule, BuildResult]] = {}
         self.received = 0
 
     def build(self, build_inputs: Sequence[Any]) -> list[Any]:
+        self.prepare()
         self.received += len(build_inputs)
         keys = [self.known.key(each.mod) for each in build_inputs]
         new = [
@@ -94,6 +101,16 @@ class Builder(ms.builder.PyBuilder):
             return ms.builder.BuilderResult(None, _error(built.error_no, built.message))
         self.built[built.path] = candidate, built
         return ms.builder.BuilderResult(built.path, None)
+
+
+def hand_on_results(scheduler: Any) -> None:
+    """Have a scheduler of MetaSchedule call its callbacks for all that was measured.
+
+    It would do so once it has been through all tasks, and a run that is killed would lose that.
+    """
+    for index, record in enumerate(scheduler.tasks_):
+        if record.runner_futures is not None:
+            scheduler.join_running_task(index)
 
 
 @derived_object

@@ -208,11 +208,11 @@ class TaskScheduler:
 
         from . import engine
 
+        self._begun: set[int] = set()
         known, database = engine.Known(), ms.database.MemoryDatabase()
         seed = parameters.get("seed")
         for index, task in enumerate(self.tasks):
             engine.preload(database, task, self._known[index], known)
-        self._builder = builder = engine.Builder(self._options.builder, known)
         self._rule_trials = self._options.num_measure_trials - self._template_trials
         observer = engine.Observer(self.tasks, self._after_round)
         strategy = (
@@ -223,6 +223,9 @@ class TaskScheduler:
             )
             if self.strategy == "gradient"
             else ms.task_scheduler.RoundRobin()
+        )
+        self._builder = builder = engine.Builder(
+            self._options.builder, known, lambda: engine.hand_on_results(strategy)
         )
         of_rules = self.round_size - self._template_round
         for callback in self.callbacks:
@@ -257,7 +260,9 @@ class TaskScheduler:
             ended.add(task_id)
         if self._rules_are_hopeless(task_id):
             ended.add(task_id)
-        for index in ended:
+        # MetaSchedule begins every task once, and must not find it ended.
+        self._begun.add(task_id)
+        for index in ended & self._begun:
             record = scheduler.tasks_[index]
             # MetaSchedule ends a task itself after its last round, and refuses to do so twice; the
             # results of a task that is being measured would be lost.

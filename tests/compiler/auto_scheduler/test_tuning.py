@@ -107,6 +107,25 @@ def test_a_tuned_task_leaves_replayable_records_and_goes_on_where_it_stopped(tmp
 
 
 @needs_tune
+@pytest.mark.parametrize("seconds", [None, 0.0])
+def test_what_was_measured_is_in_the_log_before_the_next_task_is_built(tmp_path, seconds):
+    log = tmp_path / "tuned.json"
+    shapes = [(8, 8, 8), (8, 16, 8), (16, 8, 8)]
+    tasks = [SearchTask("test_tuning.matmul", shape, target=CPU) for shape in shapes]
+    option = options(log, 6, max_seconds=seconds)
+    logged, build = [], option.builder.build
+
+    def noting(candidates):
+        logged.append(len(load_records(log)) if log.exists() else 0)
+        return build(candidates)
+
+    option.builder.build = noting
+    TaskScheduler(tasks, callbacks=[]).tune(option, "sketch.random", SMALL)
+    assert logged == [0, 2, 4]  # every task has its first round, even if time is up
+    assert len(load_records(log)) == 6
+
+
+@needs_tune
 def test_an_extracted_task_is_measured_untuned_first_and_the_build_keeps_what_is_faster(tmp_path):
     log, mod = tmp_path / "tuned.json", dense_module()
     tasks, weights = extract_tasks(mod, {}, CPU)
