@@ -29,6 +29,7 @@ from .candidate import ScheduledModule
 from .intrinsics import import_intrinsics
 
 _KNOWN = "known:"
+_LEFT_OUT = "left out"
 
 
 @dataclass
@@ -62,8 +63,8 @@ class Builder(ms.builder.PyBuilder):
 
     Parameters
     ----------
-    prepare : callable
-        Called before each round.
+    goes_on : callable
+        Called before each round; if it says no, the round is left out.
 
     Attributes
     ----------
@@ -71,17 +72,18 @@ class Builder(ms.builder.PyBuilder):
         Candidates that MetaSchedule handed out.
     """
 
-    def __init__(self, builder: Any, known: Known, prepare: Callable[[], None]) -> None:
+    def __init__(self, builder: Any, known: Known, goes_on: Callable[[], bool]) -> None:
         super().__init__()
         self.builder = builder
         self.known = known
-        self.prepare = prepare
+        self.goes_on = goes_on
         self.built: dict[str, tuple[ScheduledModule, BuildResult]] = {}
         self.received = 0
 
     def build(self, build_inputs: Sequence[Any]) -> list[Any]:
-        self.prepare()
         self.received += len(build_inputs)
+        if not self.goes_on():
+            return [ms.builder.BuilderResult(None, _LEFT_OUT) for _ in build_inputs]
         keys = [self.known.key(each.mod) for each in build_inputs]
         new = [
             ScheduledModule.of(each.mod, each.target)
@@ -198,7 +200,8 @@ class Observer(ms.measure_callback.PyMeasureCallback):
         for candidate, built, run in zip(
             measure_candidates, builder_results, runner_results, strict=True
         ):
-            if built.artifact_path is not None and str(built.artifact_path).startswith(_KNOWN):
+            known = built.artifact_path is not None and str(built.artifact_path).startswith(_KNOWN)
+            if known or built.error_msg == _LEFT_OUT:
                 continue
             message = built.error_msg if built.error_msg is not None else run.error_msg
             costs = tuple(float(seconds) for seconds in run.run_secs or ())

@@ -225,7 +225,7 @@ class TaskScheduler:
             else ms.task_scheduler.RoundRobin()
         )
         self._builder = builder = engine.Builder(
-            self._options.builder, known, lambda: engine.hand_on_results(strategy)
+            self._options.builder, known, lambda: self._goes_on(strategy)
         )
         of_rules = self.round_size - self._template_round
         for callback in self.callbacks:
@@ -249,28 +249,36 @@ class TaskScheduler:
                 task_scheduler=strategy,
             )
 
+    def _goes_on(self, scheduler: Any) -> bool:
+        """Log what was measured, and end all tasks once the search is over.
+
+        MetaSchedule begins every task once and must not find it ended then, nor one that it chose
+        among others: this is called when it has chosen.
+        """
+        from . import engine
+
+        engine.hand_on_results(scheduler)
+        if not self._is_over:
+            return True
+        for index in self._begun:
+            record = scheduler.tasks_[index]
+            if record.measure_candidates is None and not record.is_terminated:
+                scheduler.terminate_task(index)
+        return False
+
     def _after_round(self, task_id: int, records: list[Record], scheduler: Any) -> None:
+        self._begun.add(task_id)
         self._count(task_id, records)
-        self._try_templates(task_id)
+        if not self._is_over:
+            self._try_templates(task_id)
         for callback in self.callbacks:
             callback.post_tune(self, task_id)
         since = self.task_cts[task_id] - self.task_best_cts[task_id]
-        ended = set(range(len(self.tasks))) if self._is_over else set()
-        if self._patience is not None and since >= self._patience:
-            ended.add(task_id)
-        if self._rules_are_hopeless(task_id):
-            ended.add(task_id)
-        # MetaSchedule begins every task once, and must not find it ended.
-        self._begun.add(task_id)
-        for index in ended & self._begun:
-            record = scheduler.tasks_[index]
-            # MetaSchedule ends a task itself after its last round, and refuses to do so twice; the
-            # results of a task that is being measured would be lost.
-            is_free = (
-                not self._is_last_round if index == task_id else record.measure_candidates is None
-            )
-            if is_free and not record.is_terminated:
-                scheduler.terminate_task(index)
+        is_stuck = self._patience is not None and since >= self._patience
+        ends = self._is_over or is_stuck or self._rules_are_hopeless(task_id)
+        # MetaSchedule ends a task itself after its last round, and refuses to do so twice.
+        if ends and not self._is_last_round and not scheduler.tasks_[task_id].is_terminated:
+            scheduler.terminate_task(task_id)
 
     def _count(self, task_id: int, records: list[Record]) -> None:
         self.ct += len(records)

@@ -106,13 +106,12 @@ def test_a_tuned_task_leaves_replayable_records_and_goes_on_where_it_stopped(tmp
     assert "sample_perfect_tile" in task.print_best(log)
 
 
-@needs_tune
-@pytest.mark.parametrize("seconds", [None, 0.0])
-def test_what_was_measured_is_in_the_log_before_the_next_task_is_built(tmp_path, seconds):
-    log = tmp_path / "tuned.json"
+def measured_before_each_round(monkeypatch, log, trials, most):
+    """Records in the log at each round of three tasks, in a search that is over after `most`."""
     shapes = [(8, 8, 8), (8, 16, 8), (16, 8, 8)]
     tasks = [SearchTask("test_tuning.matmul", shape, target=CPU) for shape in shapes]
-    option = options(log, 6, max_seconds=seconds)
+    monkeypatch.setattr(TaskScheduler, "_is_over", property(lambda tuner: tuner.ct >= most))
+    option = options(log, trials)
     logged, build = [], option.builder.build
 
     def noting(candidates):
@@ -121,8 +120,23 @@ def test_what_was_measured_is_in_the_log_before_the_next_task_is_built(tmp_path,
 
     option.builder.build = noting
     TaskScheduler(tasks, callbacks=[]).tune(option, "sketch.random", SMALL)
-    assert logged == [0, 2, 4]  # every task has its first round, even if time is up
-    assert len(load_records(log)) == 6
+    return logged
+
+
+@needs_tune
+def test_what_was_measured_is_in_the_log_before_the_next_task_is_built(tmp_path, monkeypatch):
+    log = tmp_path / "tuned.json"
+    assert measured_before_each_round(monkeypatch, log, 10, math.inf) == [0, 2, 4, 6, 8]
+    assert len(load_records(log)) == 10
+
+
+@needs_tune
+@pytest.mark.parametrize("most", [2, 8])
+def test_a_search_that_is_over_leaves_all_tasks_alone(tmp_path, monkeypatch, most):
+    """In the first round of the tasks, and in a later one."""
+    log = tmp_path / "tuned.json"
+    assert measured_before_each_round(monkeypatch, log, 60, most) == list(range(0, most, 2))
+    assert len(load_records(log)) == most
 
 
 @needs_tune
