@@ -16,6 +16,7 @@ stage.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,8 +27,8 @@ from tvm.target import Target
 
 from ..generic.inline import inline_output_copy, inline_stages
 from ..generic.rewrite import merge_axes, multiply_by_reciprocals
-from ..generic.stages import Iter, Stage, contiguous_group, stages, work
-from .injective import NARROWEST, PARALLEL_WORK, vectorize_inner
+from ..generic.stages import Iter, Stage, accesses, contiguous_group, stages, uses, work
+from .injective import NARROWEST, PARALLEL_ITERATIONS, PARALLEL_WORK, vectorize_inner
 from .machine import Machine
 from .reduction import (
     Cut,
@@ -206,32 +207,37 @@ def _schedule(sch: s_tir.Schedule, cuts: list[Cut], machine: Machine) -> None:
     every = stages(sch)
     rows = find_rows(every, cuts)
     assert rows is not None
-    output = every[-1]
     partials = {cut.stage: partial_results(sch, cut) for cut in cuts}
 
-    row, lanes = _row_loop(sch, output, rows, machine)
-    if work(every) >= PARALLEL_WORK and int(sch.get(row).extent) > 1:
-        sch.parallel(row)
+    loops, lanes = _row_loops(sch, every, rows, machine)
+    if work(every) >= PARALLEL_WORK and int(sch.get(loops[0]).extent) > 1:
+        sch.parallel(loops[0])
     blocks = []
     for stage in every:
         blocks += [*partials.get(stage.name, []), stage.rv]
     for block in reversed(blocks[:-1]):
-        sch.compute_at(block, row, preserve_unit_loops=True)
+        sch.compute_at(block, loops[-1], preserve_unit_loops=True)
 
+    depth = len(loops)
     for stage in every:
         for block in partials.get(stage.name, []):
-            schedule_partial(sch, block, 1)
+            schedule_partial(sch, block, depth)
         if stage.is_reduction:
-            _schedule_reduction(sch, stage, rows, lanes)
+            _schedule_reduction(sch, stage, rows, lanes, depth)
         else:
-            schedule_injective(sch, stage, machine)
+            schedule_injective(sch, stage, machine, depth)
 
 
-def _row_loop(sch: s_tir.Schedule, output: Stage, rows: Rows, machine: Machine) -> tuple[Any, int]:
-    """The fused loop over the rows, and the lanes of a row that is a piece of the last axis.
+def _row_loops(
+    sch: s_tir.Schedule, every: list[Stage], rows: Rows, machine: Machine
+) -> tuple[list[Any], int]:
+    """The loops over the rows, and the lanes of a row that is a piece of the last axis.
 
-    The lanes are 0 where rows are whole, and where no vector width divides the axis.
+    There is one fused loop; under it another one for the last axis that a window slides along, so
+    that where padding is no concern, no index is asked for it. The lanes are 0 where rows are
+    whole, and where no vector width divides the axis.
     """
+    output = every[-1]
     spatial, reduced = by_kind(sch, output.rv, 0)
     iters = [it for it in output.iters if it.kind == "S"]
     outside = [loop for it, loop in zip(iters, spatial) if it in rows.axes and it is not rows.piece]
@@ -246,7 +252,42 @@ def _row_loop(sch: s_tir.Schedule, output: Stage, rows: Rows, machine: Machine) 
     if not outside:
         outside.append(sch.add_unit_loop(sch.get_loops(output.rv)[0]))
     sch.reorder(*outside, *inside, *reduced)
-    return (sch.fuse(*outside) if len(outside) > 1 else outside[0]), lanes
+    along = _window_axis(every, rows)
+    if along is None:
+        return [sch.fuse(*outside) if len(outside) > 1 else outside[0]], lanes
+    position = outside.index(spatial[iters.index(along)])
+    row = sch.fuse(*outside[:position]) if position > 1 else outside[0]
+    sch.annotate(outside[position], "pragma_loop_partition_hint", 1)
+    return [row, *outside[position:]], lanes
+
+
+def _window_axis(every: list[Stage], rows: Rows) -> Iter | None:
+    """The last axis of the rows along which a reduction's window slides.
+
+    None if too few rows would be left for the threads without it.
+    """
+    for stage in every:
+        if not stage.is_reduction:
+            continue
+        reduced = moving(stage, "R")
+        slid = [
+            axis
+            for position, axis in rows.maps[stage.name].items()
+            if axis in rows.axes
+            and axis is not rows.piece
+            and any(
+                uses(index, stage.iters[position].var) and any(uses(index, r.var) for r in reduced)
+                for access in accesses(stage)
+                if not access.is_store
+                for index in access.indices
+            )
+        ]
+        if slid:
+            last = max(slid, key=rows.axes.index)
+            before = rows.axes[: rows.axes.index(last)]
+            others = math.prod(axis.extent for axis in before)
+            return last if others >= PARALLEL_ITERATIONS else None
+    return None
 
 
 def _piece_size(rows: Rows, output: Stage, machine: Machine) -> tuple[int, int]:
@@ -260,18 +301,20 @@ def _piece_size(rows: Rows, output: Stage, machine: Machine) -> tuple[int, int]:
     return next(size for size in range(MAX_PLAIN_PIECE, 0, -1) if extent % size == 0), 0
 
 
-def _schedule_reduction(sch: s_tir.Schedule, stage: Stage, rows: Rows, lanes: int) -> None:
+def _schedule_reduction(
+    sch: s_tir.Schedule, stage: Stage, rows: Rows, lanes: int, depth: int
+) -> None:
     piece = [i for i, axis in rows.maps[stage.name].items() if axis is rows.piece]
     if lanes and piece:
-        vectorize_along(sch, stage.rv, 1, stage.iters[piece[0]].var)
+        vectorize_along(sch, stage.rv, depth, stage.iters[piece[0]].var)
     else:
-        schedule_scalar(sch, stage.rv, 1)
+        schedule_scalar(sch, stage.rv, depth)
 
 
-def schedule_injective(sch: s_tir.Schedule, stage: Stage, machine: Machine) -> None:
-    """Vectorize what an injective stage computes for one row, below a single outer loop."""
+def schedule_injective(sch: s_tir.Schedule, stage: Stage, machine: Machine, depth: int = 1) -> None:
+    """Vectorize what an injective stage computes for one row, below some outer loops."""
     nest = []
-    for iv, loop in loops_of(sch, stage.rv, 1):
+    for iv, loop in loops_of(sch, stage.rv, depth):
         extent = int(sch.get(loop).extent)
         if iv is not None and extent > 1:
             nest.append((Iter("S", extent, iv.var), loop))

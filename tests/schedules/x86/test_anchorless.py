@@ -246,6 +246,46 @@ def test_max_pooling_of_any_shape_is_right(kernel_size, stride, padding, height,
     assert error == 0
 
 
+@sweep
+@given(
+    st.sampled_from(["NCHW8c", "NHWC"]),
+    st.sampled_from([1, 5, 24]),
+    st.integers(1, 5),
+    st.integers(1, 2),
+    st.integers(0, 2),
+    st.integers(5, 19),
+    st.integers(5, 19),
+    st.booleans(),
+)
+def test_pooling_with_channels_as_lanes_is_right(
+    layout, blocks, size, stride, padding, height, width, is_average
+):
+    padding = min(padding, size // 2)
+    shape = (2, blocks, height, width, 8) if layout == "NCHW8c" else (2, height, width, 8 * blocks)
+    channels_last = (0, 1, 4, 2, 3) if layout == "NCHW8c" else (0, 3, 1, 2)
+
+    def expected(x):
+        x = x.transpose(channels_last)
+        outer, images = x.shape[:-2], x.reshape(2, -1, height, width)
+        if is_average:
+            sums, counts = (
+                windows(each, size, stride, padding, 0).sum((-2, -1))
+                for each in (images, np.ones_like(images))
+            )
+            y = sums / counts
+        else:
+            y = windows(images, size, stride, padding, -np.inf).max((-2, -1))
+        return y.reshape(*outer, *y.shape[-2:]).transpose(np.argsort(channels_last))
+
+    pool = op.nn.avg_pool2d if is_average else op.nn.max_pool2d
+    error, _ = relative_error(
+        lambda x: pool(x, (size,) * 2, (stride,) * 2, (padding,) * 2, layout=layout),
+        expected,
+        shape,
+    )
+    assert error < 1e-5
+
+
 def test_rows_of_an_embedding_are_gathered():
     error, _ = relative_error(
         lambda table, ids: op.take(table, ids, axis=0),
