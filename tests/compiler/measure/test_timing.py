@@ -91,19 +91,18 @@ def test_copies_are_limited_and_hold_the_same_values(library):
     assert copies * 2**26 == timing._MOST_CONSTANT_BYTES
 
 
-def test_repeats_take_the_time_that_was_asked_for():
-    calls = []
+def test_repeats_take_the_time_that_was_asked_for(monkeypatch):
+    calls, now = [], [0.0]
 
     def run(*tensors):
         calls.append(tensors)
-        end = timing.time.perf_counter() + 1e-4
-        while timing.time.perf_counter() < end:
-            pass
+        now[0] += 1e-4
 
+    monkeypatch.setattr(timing.time, "perf_counter", lambda: now[0])
     options = RunOptions(number=2, repeat=3, min_repeat_ms=5)
     costs = timing.time_in_rotation(run, [("a",), ("b",), ("c",)], options)
-    assert len(costs) == 3 and all(cost >= 1e-4 for cost in costs)
-    assert len(calls) > 2 + 3 * 2  # more runs than `number`, since two take 0.2 ms
+    assert costs == pytest.approx([1e-4] * 3)
+    assert len(calls) == pytest.approx(2 + 3 * 50, abs=3)  # 5 ms of 0.1, after two to know that
     assert [call[0] for call in calls[:6]] == list("abcabc")
 
 
