@@ -216,6 +216,12 @@ def test_flat_winograd_tiles_run_on_from_row_to_row(target, m, channels_outer, v
     check(w, winograd.NAME, target, config=winograd.ConfigEntity(knobs), tolerance=3e-5)
 
 
+def flat_config(lanes, **knobs):
+    """Knobs of register tiles of four pixels that run on from row to row."""
+    knobs = {"oc_block": lanes, "tile_ow": 4, "channels_outer": True, "flat": True, **knobs}
+    return conv2d.ConfigEntity({name: conv2d.option(value) for name, value in knobs.items()})
+
+
 @pytest.mark.parametrize("target", TARGETS[1:], ids=lambda t: str(t.attrs["mcpu"]))
 @pytest.mark.parametrize(("stride", "ic_block"), [(1, 1), (2, 8)])
 @pytest.mark.parametrize(("batch", "oc_chunks"), [(1, 2), (1, 3), (2, 2)])
@@ -223,15 +229,7 @@ def test_flat_register_tiles_run_on_from_row_to_row(target, stride, ic_block, ba
     lanes = Machine.from_target(target).lanes("float32")
     channels = (4 if batch > 1 else 5) * lanes  # of a batch, tiles divide the channels
     w = Conv2dWorkload(batch, 16, 9, 7, channels, (1, 1), (stride,) * 2, (0, 0, 0, 0), (1, 1))
-    config = conv2d.ConfigEntity(
-        {
-            "oc_block": conv2d.option(lanes),
-            "tile_ow": conv2d.option(4),
-            "oc_chunks": conv2d.option(oc_chunks),
-            "channels_outer": conv2d.option(True),
-            "flat": conv2d.option(True),
-        }
-    )
+    config = flat_config(lanes, oc_chunks=oc_chunks)
     check(w, conv2d.DIRECT, target, ic_block=ic_block, config=config)
 
 
@@ -240,16 +238,7 @@ def test_flat_register_tiles_run_on_from_row_to_row(target, stride, ic_block, ba
 def test_parts_of_an_image_are_tasks_of_their_own(target, stride, batch):
     lanes = Machine.from_target(target).lanes("float32")
     w = Conv2dWorkload(batch, 16, 12, 8, 4 * lanes, (1, 1), (stride,) * 2, (0, 0, 0, 0), (1, 1))
-    config = conv2d.ConfigEntity(
-        {
-            "oc_block": conv2d.option(lanes),
-            "tile_ow": conv2d.option(4),
-            "oc_chunks": conv2d.option(2),
-            "channels_outer": conv2d.option(True),
-            "flat": conv2d.option(True),
-            "pixel_parts": conv2d.option(3),
-        }
-    )
+    config = flat_config(lanes, oc_chunks=2, pixel_parts=3)
     check(w, conv2d.DIRECT, target, config=config)
 
 
@@ -258,16 +247,7 @@ def test_parts_of_an_image_are_tasks_of_their_own(target, stride, batch):
 def test_inputs_are_copied_with_channel_blocks_further_apart(target, stride, batch, ic_block):
     lanes = Machine.from_target(target).lanes("float32")
     w = Conv2dWorkload(batch, 24, 12, 9, 4 * lanes, (1, 1), (stride,) * 2, (0, 0, 0, 0), (1, 1))
-    config = conv2d.ConfigEntity(
-        {
-            "oc_block": conv2d.option(lanes),
-            "tile_ow": conv2d.option(4),
-            "oc_chunks": conv2d.option(2),
-            "channels_outer": conv2d.option(True),
-            "flat": conv2d.option(True),
-            "spread": conv2d.option(True),
-        }
-    )
+    config = flat_config(lanes, oc_chunks=2, spread=True)
     check(w, conv2d.DIRECT, target, config=config, ic_block=ic_block)
 
 
