@@ -88,13 +88,18 @@ def slides(stage: Stage) -> bool:
 
     Convolution and pooling in layouts whose contiguous axis is W.
     """
-    spatial, reduced = moving(stage, "S"), moving(stage, "R")
-    return bool(spatial) and any(
-        uses(index, spatial[-1].var) and uses(index, it.var)
+    spatial = moving(stage, "S")
+    return bool(spatial) and slides_along(stage, spatial[-1])
+
+
+def slides_along(stage: Stage, it: Iter) -> bool:
+    """Whether a load moves along one dimension with this iterator and a reduction axis."""
+    return any(
+        uses(index, it.var) and uses(index, axis.var)
         for access in accesses(stage)
         if not access.is_store
         for index in access.indices
-        for it in reduced
+        for axis in moving(stage, "R")
     )
 
 

@@ -27,7 +27,7 @@ from tvm.target import Target
 
 from ..generic.inline import inline_output_copy, inline_stages
 from ..generic.rewrite import merge_axes, multiply_by_reciprocals
-from ..generic.stages import Iter, Stage, accesses, contiguous_group, stages, uses, work
+from ..generic.stages import Iter, Stage, contiguous_group, stages, work
 from .injective import NARROWEST, PARALLEL_ITERATIONS, PARALLEL_WORK, vectorize_inner
 from .machine import Machine
 from .reduction import (
@@ -40,6 +40,7 @@ from .reduction import (
     schedule_partial,
     schedule_scalar,
     slides,
+    slides_along,
     vectorize_along,
     walks,
 )
@@ -269,18 +270,12 @@ def _window_axis(every: list[Stage], rows: Rows) -> Iter | None:
     for stage in every:
         if not stage.is_reduction:
             continue
-        reduced = moving(stage, "R")
         slid = [
             axis
             for position, axis in rows.maps[stage.name].items()
             if axis in rows.axes
             and axis is not rows.piece
-            and any(
-                uses(index, stage.iters[position].var) and any(uses(index, r.var) for r in reduced)
-                for access in accesses(stage)
-                if not access.is_store
-                for index in access.indices
-            )
+            and slides_along(stage, stage.iters[position])
         ]
         if slid:
             last = max(slid, key=rows.axes.index)
