@@ -231,9 +231,9 @@ def constant_bytes(mod: tvm.IRModule, params: Mapping[str, Any]) -> int:
     """Bytes of a model's parameters, between two uses of which an inference reads all others."""
     from tvm import relax
 
-    from compiler.graph.constants import array_of
+    from compiler.graph.constants import array_of, view_of
 
-    total = sum(each.numpy().nbytes for each in params.values())
+    total = sum(view_of(each).nbytes for each in params.values())
 
     def visit(expr: relax.Expr) -> None:
         nonlocal total

@@ -25,7 +25,11 @@ def array_of(expr: Any) -> np.ndarray | None:
     """
     if not isinstance(expr, tvm.ir.GenericConst):
         return None
-    tensor = expr.value
+    return view_of(expr.value)
+
+
+def view_of(tensor: tvm.runtime.Tensor) -> np.ndarray:
+    """A tensor as an array, which may share its memory: treat it as read-only."""
     if tensor.dtype in _SHARED_DTYPES and tensor.device.dlpack_device_type() == 1:
         return np.from_dlpack(tensor)
     return tensor.numpy()
