@@ -8,15 +8,16 @@ import tvm
 from tvm import relax, tirx
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-# relax.op.OpPatternKind
+# relax.op.OpPatternKind: elementwise consumers are fused behind OUT_ELEMENTWISE_FUSABLE, and
+# nothing with OPAQUE.
 BROADCAST, INJECTIVE, OUT_ELEMENTWISE_FUSABLE, OPAQUE = 1, 2, 4, 8
 
-_ATTRIBUTE = "op_pattern"
+ATTRIBUTE = "op_pattern"
 
 
 def op_pattern(kernel: tirx.PrimFunc) -> int:
     """The kernel's pattern; opaque if it has none, as for FuseOps."""
-    return int(kernel.attrs.get(_ATTRIBUTE, OPAQUE)) if kernel.attrs else OPAQUE
+    return int(kernel.attrs.get(ATTRIBUTE, OPAQUE)) if kernel.attrs else OPAQUE
 
 
 def callee(mod: tvm.IRModule, value: relax.Expr) -> tirx.PrimFunc | None:
@@ -59,7 +60,7 @@ class _Separator(PyExprMutator):
             return super().visit_call_(call)
         name = call.args[0].name_hint
         if name not in self._copies:
-            kernel = self._mod[name].with_attr(_ATTRIBUTE, self._pattern)
+            kernel = self._mod[name].with_attr(ATTRIBUTE, self._pattern)
             self._copies[name] = self.builder_.add_func(kernel, name)
         args = [self._copies[name], *(self.visit_expr(arg) for arg in call.args[1:])]
         return relax.Call(call.op, args, call.attrs, call.ty_args)

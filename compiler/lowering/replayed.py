@@ -24,6 +24,7 @@ from ..runtime.cpu import missing_features
 from ..target import cpu_features
 from ..target.config import config_of_object
 from ..target.cpu import system_triple
+from . import op_pattern
 from .extract import PlainKernel, kernel_calls, plain_function
 from .fuse import OPERATORS
 from .index_guard import guard_indices
@@ -37,8 +38,6 @@ if TYPE_CHECKING:
     from ..auto_scheduler.ansor.match import Match
 
 logger = logging.getLogger("baton.lowering")
-
-_OPAQUE = 8  # TVM's pattern of kernels that are not fused
 
 
 class ReplayedKernels:
@@ -175,7 +174,7 @@ def install(
     functions = dict(mod.functions_items())
     if id(match) not in made:
         kernel = match.func.without_attr("global_symbol").with_attrs({
-            "op_pattern": _OPAQUE,
+            op_pattern.ATTRIBUTE: op_pattern.OPAQUE,
             OPERATORS: " ".join(operators),
             SCHEDULED_BY: match.record.source,
         })  # fmt: skip

@@ -29,10 +29,9 @@ from schedules.config import ConfigEntity
 from schedules.matmul import BatchMatmulWorkload, Operand, broadcast
 
 from ...graph.constants import scalar_of
+from .. import op_pattern
 from ..layout import PLAIN, LayoutMap, static_shape
 
-# TVM's OpPatternKind for an operator that nothing is fused with.
-OPAQUE = 8
 HEADS_BEHIND_ROWS = (0, 2, 1, 3)
 
 
@@ -123,7 +122,7 @@ def lower_attention(
         lambda *tensors: implementation.compute(workload, config, *tensors),
         *(layouts.get(operand, PLAIN) for operand in operands),
         primfunc_name_hint="attention",
-        primfunc_attrs={"op_pattern": OPAQUE},
+        primfunc_attrs={op_pattern.ATTRIBUTE: op_pattern.OPAQUE},
     )
 
 

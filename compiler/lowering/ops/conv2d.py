@@ -17,6 +17,7 @@ from schedules.x86.group_conv2d_template import within_groups
 from schedules.x86.register_tile import channel_block
 
 from ...graph.constants import array_of, constant
+from .. import op_pattern
 from ..layout import PLAIN, LayoutMap, static_shape
 from ..packing import pack
 from .dilated_conv2d import emit_phases, emit_pixels, phases_of
@@ -27,8 +28,6 @@ from .trim_taps import trim_taps
 READ_PLAIN_BELOW = 8
 # So is one of which blocks would be this many times the channels, or more.
 MOST_EMPTY = 1.25
-# relax.op.OpPatternKind: element-by-element consumers fuse behind it.
-OUT_ELEMENTWISE_FUSABLE = 4
 
 
 def ints(values: Any) -> Any:
@@ -160,7 +159,7 @@ def emit_conv2d(
             layouts.get(data, ic_block),
             packed,
             primfunc_name_hint="conv2d",
-            primfunc_attrs={"op_pattern": OUT_ELEMENTWISE_FUSABLE},
+            primfunc_attrs={op_pattern.ATTRIBUTE: op_pattern.OUT_ELEMENTWISE_FUSABLE},
         )
     )
     return oc_block, result

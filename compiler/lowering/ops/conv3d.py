@@ -16,9 +16,10 @@ from schedules.x86.machine import Machine
 from schedules.x86.register_tile import channel_block
 
 from ...graph.constants import array_of, constant
+from .. import op_pattern
 from ..layout import PLAIN, LayoutMap, static_shape
 from ..packing import pack
-from .conv2d import OUT_ELEMENTWISE_FUSABLE, READ_PLAIN_BELOW, emit_conv2d, ints
+from .conv2d import READ_PLAIN_BELOW, emit_conv2d, ints
 
 _LAYOUTS = {("NCDHW", "OIDHW"): False, ("NDHWC", "DHWIO"): True}
 
@@ -93,7 +94,7 @@ def lower_conv3d(
             data,
             packed,
             primfunc_name_hint="conv3d",
-            primfunc_attrs={"op_pattern": OUT_ELEMENTWISE_FUSABLE},
+            primfunc_attrs={op_pattern.ATTRIBUTE: op_pattern.OUT_ELEMENTWISE_FUSABLE},
         )
     )
 

@@ -16,10 +16,11 @@ import schedules.cuda.templates  # noqa: F401  (registers its implementations)
 from schedules import strategy
 from schedules.conv_transpose import ConvTransposeWorkload
 
+from .. import op_pattern
 from ..layout import static_shape
 from ..packing import pack
 from . import conv2d
-from .conv2d import OUT_ELEMENTWISE_FUSABLE, ints
+from .conv2d import ints
 
 _TRANSPOSED_LAYOUTS = (("NCHW", "IOHW"), ("NCW", "IOW"))
 
@@ -99,6 +100,6 @@ def lower_recorded(
             data,
             weight,
             primfunc_name_hint="convolution",
-            primfunc_attrs={"op_pattern": OUT_ELEMENTWISE_FUSABLE},
+            primfunc_attrs={op_pattern.ATTRIBUTE: op_pattern.OUT_ELEMENTWISE_FUSABLE},
         )
     )

@@ -15,12 +15,10 @@ import schedules.x86  # noqa: F401  (registers its implementations)
 from schedules import strategy
 from schedules.matmul import BatchMatmulWorkload, DenseWorkload, Operand
 
+from .. import op_pattern
 from ..layout import static_shape
 from ..packing import pack
 from .conv2d import operand_types
-
-# TVM's OpPatternKind for an operator whose elementwise consumers may be fused into its kernel.
-OUT_ELEMENTWISE_FUSABLE = 4
 
 
 def lower_matmul(
@@ -72,7 +70,7 @@ def lower_matmul(
         described.lhs,
         rhs,
         primfunc_name_hint="matmul",
-        primfunc_attrs={"op_pattern": OUT_ELEMENTWISE_FUSABLE},
+        primfunc_attrs={op_pattern.ATTRIBUTE: op_pattern.OUT_ELEMENTWISE_FUSABLE},
     )
 
 
