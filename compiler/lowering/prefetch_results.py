@@ -29,6 +29,9 @@ from schedules.x86 import prefetch as marks
 from ..tir import bound_values, expanded, has_attribute, replace_loop
 
 _LINE_BYTES = 64
+_MOST_ITERATIONS = 1 << 20
+"""Of a loop over results, which are a part of a cache."""
+
 _NO_MARKS: Mapping[str, int] = {}
 
 
@@ -52,10 +55,12 @@ def with_result_prefetches(body: tirx.Stmt, function: str) -> tirx.Stmt:
         if results is None:
             return sequence
         loops = _loops(results)
-        if not loops:
+        extents = [_most_iterations(loop, bound) for loop in loops]
+        if not loops or None in extents:
             return sequence
         lines = _lines(results, loops, bound, local)
-        fetch = functools.partial(_fetches, lines, loops, function)
+        variables = [(loop.loop_var, extent) for loop, extent in zip(loops, extents)]
+        fetch = functools.partial(_fetches, lines, variables, function)
         return tirx.SeqStmt([_insert(part, fetch, (), _NO_MARKS) for part in sequence.seq])
 
     def without_mark(attr: tirx.AttrStmt) -> tirx.Stmt:
@@ -90,6 +95,12 @@ def _loops(statement: tirx.Stmt) -> list[tirx.For]:
     if not is_marked or not isinstance(statement, tirx.For):
         return []
     return [statement, *_loops(statement.body)]
+
+
+def _most_iterations(loop: tirx.For, bound: Mapping[Any, Any]) -> int | None:
+    """The extent of a loop, whose last task may have less; None if nothing limits it."""
+    most = sym.Analyzer().const_int_bound(expanded(loop.extent, bound)).max_value
+    return int(most) if most <= _MOST_ITERATIONS else None
 
 
 def _lines(
@@ -165,7 +176,8 @@ def _insert(
             return statement
         extent = found[marks.AHEAD]
         var = statement.loop_var
-        tiles = (*tiles, (var if int(statement.extent) == extent else var % extent, extent))
+        is_whole = isinstance(statement.extent, tirx.IntImm) and int(statement.extent) == extent
+        tiles = (*tiles, (var if is_whole else var % extent, extent))
         found = _NO_MARKS
         if has_attribute(statement.body, marks.AHEAD):
             return replace_loop(statement, body=inside(statement.body))
@@ -178,18 +190,25 @@ def _insert(
 
 
 def _fetches(
-    lines: list[tuple[Any, Any]], loops: list[tirx.For], function: str, tile: Any, tiles: int
+    lines: list[tuple[Any, Any]],
+    loops: list[tuple[Any, int]],
+    function: str,
+    tile: Any,
+    tiles: int,
 ) -> list[tirx.Stmt]:
-    """Prefetches of a tile's share of the iterations over the results."""
-    iterations = math.prod(int(loop.extent) for loop in loops)
+    """Prefetches of a tile's share of the iterations over the results.
+
+    `loops` are those over the results as (variable, iterations), outermost first.
+    """
+    iterations = math.prod(extent for _, extent in loops)
     share = -(-iterations // tiles)
     calls: list[tirx.Stmt] = []
     for step in range(share):
         iteration: Any = tirx.min(tile * share + step, iterations - 1)
         values: list[tuple[Any, Any]] = []
-        for loop in reversed(loops):
-            values.append((loop.loop_var, iteration % int(loop.extent)))
-            iteration = iteration // int(loop.extent)
+        for var, extent in reversed(loops):
+            values.append((var, iteration % extent))
+            iteration = iteration // extent
         for buffer, index in lines:
             element = tirx.BufferLoad(buffer, [substitute(index, values)])
             call = tirx.call_extern("void", function, tirx.address_of(element))

@@ -11,6 +11,8 @@ import tvm_ffi
 from tvm import relax, tirx
 from tvm.target import Target, codegen
 
+from compiler.lowering import tir_pipeline
+
 HOST = Target({"kind": "llvm", "mcpu": str(codegen.llvm_get_system_cpu())})
 V3 = Target({"kind": "llvm", "mcpu": "x86-64-v3"})
 BASELINE = Target({"kind": "llvm", "mcpu": "x86-64"})
@@ -55,7 +57,9 @@ def kernel(
 
 
 def compiled(func: tirx.PrimFunc, target: Target) -> Any:
-    return tvm.compile(func.with_attr("global_symbol", "main"), target=target)
+    """A library with the function as "main", made by the passes that builds use."""
+    func = func.with_attr("global_symbol", "main")
+    return tvm.compile(func, target=target, tir_pipeline=tir_pipeline.PIPELINE)
 
 
 def run(func: tirx.PrimFunc, target: Target, *inputs: np.ndarray) -> np.ndarray:

@@ -12,6 +12,8 @@ from schedules import rules, strategy
 from schedules.config import ConfigEntity
 from schedules.matmul import DenseWorkload
 
+from .kernels import compiled
+
 HOST = tvm.target.Target(
     {"kind": "llvm", "mcpu": tvm.target.codegen.llvm_get_system_cpu(), "num-cores": 2}
 )
@@ -72,7 +74,7 @@ def relative_error(
     out = _epilogue(impl.compute(w, config, *operands), tensors[2], tensors[3], scale)
     scheduled = rules.schedule(te.create_prim_func([*tensors, out]), target)
     assert scheduled is not None and scheduled.rule == name
-    library = tvm.compile(scheduled.func.with_attr("global_symbol", "main"), target=target)
+    library = compiled(scheduled.func, target)
     result = tvm.runtime.tensor(np.full(shape, np.nan, w.dtype))
     library["main"](*map(tvm.runtime.tensor, arrays), result)
     return float(np.abs(result.numpy() - expected).max() / np.abs(expected).max())

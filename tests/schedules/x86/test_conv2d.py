@@ -15,6 +15,8 @@ from schedules.conv2d import Conv2dWorkload
 from schedules.x86 import conv2d, conv2d_template, depthwise, register_tile, winograd
 from schedules.x86.machine import Machine
 
+from .kernels import compiled
+
 TARGETS = [
     tvm.target.Target({"kind": "llvm", "mcpu": mcpu})
     for mcpu in (tvm.target.codegen.llvm_get_system_cpu(), "x86-64-v3", "x86-64")
@@ -70,8 +72,7 @@ def relative_error(
     func = te.create_prim_func([data, filters, shift, out])
     scheduled = rules.schedule(func, target)
     assert scheduled is not None and scheduled.rule == impl.name
-    kernel = scheduled.func.with_attr("global_symbol", "main")
-    lib = tvm.compile(tvm.IRModule({"main": kernel}), target=target)
+    lib = compiled(scheduled.func, target)
     shape = (w.batch, chunks, w.out_height, w.out_width, oc_block)
     result = tvm.runtime.tensor(np.full(shape, np.nan, w.dtype))
     arrays = (blocked_x, packed, blocked_bias.reshape(1, chunks, 1, 1, oc_block))

@@ -8,6 +8,7 @@ from tvm import te, topi
 from schedules import rules
 from schedules.conv2d import Conv2dWorkload
 from schedules.x86 import narrow_conv2d
+from tests.schedules.x86.kernels import compiled
 from tests.schedules.x86.test_conv2d import TARGETS, reference
 
 
@@ -45,8 +46,7 @@ def test_results_are_right(target, w, block):
     out = topi.nn.relu(topi.add(conv, shift))
     scheduled = rules.schedule(te.create_prim_func([data, filters, shift, out]), target)
     assert scheduled is not None and scheduled.rule == narrow_conv2d.NAME
-    kernel = scheduled.func.with_attr("global_symbol", "main")
-    lib = tvm.compile(tvm.IRModule({"main": kernel}), target=target)
+    lib = compiled(scheduled.func, target)
     shape = (w.batch, w.out_channels, w.out_height, w.out_width, 1)
     result = tvm.runtime.tensor(np.full(shape, np.nan, "float32"))
     lib["main"](*(tvm.runtime.tensor(array) for array in (given, packed, bias)), result)

@@ -9,6 +9,7 @@ from schedules import rules
 from schedules.recurrent import RecurrentWorkload, Tiles, all_steps
 from schedules.x86 import fast_math, recurrent
 
+from .kernels import compiled
 from .products import HOST, TARGETS
 
 RNG = np.random.default_rng(0)
@@ -59,8 +60,7 @@ def run(w, made, placeholders, arrays, target):
     outputs = [made] if isinstance(made, te.Tensor) else list(made)
     func = te.create_prim_func([*placeholders, *outputs])
     scheduled = rules.schedule(func, target)
-    func = fast_math.approximate(scheduled.func, target).with_attr("global_symbol", "main")
-    library = tvm.compile(func, target=target)
+    library = compiled(fast_math.approximate(scheduled.func, target), target)
     values = [tvm.runtime.tensor(np.ascontiguousarray(array)) for array in arrays]
     results = [
         tvm.runtime.tensor(np.full([int(d) for d in out.shape], np.nan, "float32"))
