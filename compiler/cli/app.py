@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from . import arguments
-from .console import Steps, failures, show_json
+from .console import Steps, failures, show, show_json
 from .models import find_model
 from .options import (
     AsJson,
@@ -227,7 +227,7 @@ def bench_command(
     debug: Debug = False,
 ) -> None:
     """Measure Baton and its peers in turn, each in a process of its own."""
-    from .bench import BenchOptions, benchmark, show_results, to_json
+    from .bench import BenchOptions, benchmark, check_results, result_table, to_json
     from .compile import BuildOptions
     from .files import write_json
 
@@ -247,13 +247,16 @@ def bench_command(
         ),
     )
     with failures(debug):
-        results = benchmark(models, options, Steps())
+        results = []
+        for result in benchmark(models, options, Steps()):
+            results.append(result)
+            if json_file != "-":
+                show(result_table(result, threads))
         if json_file == "-":
             show_json(to_json(results, options))
-            return
-        show_results(results, options)
-        if json_file is not None:
+        elif json_file is not None:
             write_json(Path(json_file), to_json(results, options))
+        check_results(results)
 
 
 @app.command("profile")

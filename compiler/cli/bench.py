@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from compiler.errors import BatonError
 
 from .compile import BuildOptions
-from .console import Steps, show, table
+from .console import Steps, table
 from .engines import BUILDERS, ENVIRONMENT, MODULE_OF
 from .models import find_model, random_inputs, relative_error
 from .processes import WorkerProcess
@@ -138,8 +138,8 @@ class ModelResult:
 
 def benchmark(
     models: Sequence[str], options: BenchOptions, steps: Steps | None = None
-) -> list[ModelResult]:
-    """Measure Baton and its peers on every model.
+) -> Iterator[ModelResult]:
+    """Measure Baton and its peers on every model; each result comes as soon as it is complete.
 
     Parameters
     ----------
@@ -152,16 +152,18 @@ def benchmark(
     Raises
     ------
     BatonError
-        A model is not found, a peer is not known or not installed, or Baton itself fails. A
-        peer that fails on a model has that as its result instead.
+        A model is not found, or a peer is not known or not installed. An engine that fails on a
+        model has that as its result instead; without Baton the others are not measured.
     """
-    steps = steps or Steps()
     check_peers(options.peers)
     found = [(name, find_model(name)) for name in models]
-    results = []
-    for name, path in found:
-        steps.note(f"{name}, threads: {options.threads}")
-        with Comparison(name, path, options, steps) as comparison:
+    return (_measured(name, path, options, steps or Steps()) for name, path in found)
+
+
+def _measured(name: str, path: Path, options: BenchOptions, steps: Steps) -> ModelResult:
+    steps.note(f"{name}, threads: {options.threads}")
+    with Comparison(name, path, options, steps) as comparison:
+        try:
             inputs = comparison.build("baton")
             for peer in options.peers:
                 if peer in BUILDERS:
@@ -169,8 +171,9 @@ def benchmark(
             comparison.load(random_inputs(inputs, options.seed))
             comparison.verify()
             comparison.measure()
-        results.append(comparison.result)
-    return results
+        except BatonError as error:
+            comparison.result.engines["baton"].failed = _one_line(error)
+    return comparison.result
 
 
 def check_peers(peers: Sequence[str]) -> None:
@@ -348,17 +351,24 @@ class Comparison:
         except BatonError as error:
             if engine == "baton":
                 raise
-            self.result.engines[engine].failed = " ".join(str(error).split())
+            self.result.engines[engine].failed = _one_line(error)
             self._steps.note(f"{engine} is left out: {self.result.engines[engine].failed}")
             worker = self._workers.pop(engine, None)
             if worker is not None:
                 worker.close()
 
 
-def show_results(results: Sequence[ModelResult], options: BenchOptions) -> None:
-    """Print a table per model."""
-    for result in results:
-        show(result_table(result, options.threads))
+def _one_line(error: BatonError) -> str:
+    return " ".join(str(error).split())
+
+
+def check_results(results: Sequence[ModelResult]) -> None:
+    """Raise BatonError if Baton failed on a model."""
+    failed = [(result.model, result.engines["baton"].failed) for result in results]
+    failed = [(model, why) for model, why in failed if why]
+    if failed:
+        several = f"{len(failed)} of {len(results)} models failed; the first: "
+        raise BatonError(f"{several if len(results) > 1 else ''}{failed[0][0]}: {failed[0][1]}")
 
 
 def result_table(result: ModelResult, threads: int) -> Any:

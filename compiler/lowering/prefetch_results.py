@@ -56,11 +56,11 @@ def with_result_prefetches(body: tirx.Stmt, function: str) -> tirx.Stmt:
             return sequence
         loops = _loops(results)
         extents = [_most_iterations(loop, bound) for loop in loops]
-        if not loops or None in extents:
+        if not loops or max(extents) > _MOST_ITERATIONS:
             return sequence
         lines = _lines(results, loops, bound, local)
-        variables = [(loop.loop_var, extent) for loop, extent in zip(loops, extents)]
-        fetch = functools.partial(_fetches, lines, variables, function)
+        iterated = [(loop.loop_var, extent) for loop, extent in zip(loops, extents)]
+        fetch = functools.partial(_fetches, lines, iterated, function)
         return tirx.SeqStmt([_insert(part, fetch, (), _NO_MARKS) for part in sequence.seq])
 
     def without_mark(attr: tirx.AttrStmt) -> tirx.Stmt:
@@ -97,10 +97,9 @@ def _loops(statement: tirx.Stmt) -> list[tirx.For]:
     return [statement, *_loops(statement.body)]
 
 
-def _most_iterations(loop: tirx.For, bound: Mapping[Any, Any]) -> int | None:
-    """The extent of a loop, whose last task may have less; None if nothing limits it."""
-    most = sym.Analyzer().const_int_bound(expanded(loop.extent, bound)).max_value
-    return int(most) if most <= _MOST_ITERATIONS else None
+def _most_iterations(loop: tirx.For, bound: Mapping[Any, Any]) -> int:
+    """The extent of a loop in the task where it is largest; huge if nothing limits it."""
+    return int(sym.Analyzer().const_int_bound(expanded(loop.extent, bound)).max_value)
 
 
 def _lines(

@@ -11,7 +11,7 @@ import pytest
 
 from compiler.cli import bench, engines
 from compiler.cli.app import app
-from compiler.cli.console import Steps
+from compiler.cli.console import Steps, show
 from compiler.cli.files import json_text
 from compiler.cli.processes import WorkerError, WorkerProcess
 from compiler.errors import BatonError, FrontendError
@@ -120,20 +120,44 @@ def test_a_peer_that_fails_is_left_out_and_says_why(fake, model, monkeypatch, ca
 
     monkeypatch.setattr(FakeWorker, "ask", ask)
     options = bench.BenchOptions(peers=("onnxruntime",), rounds=1)
-    results = bench.benchmark([str(model)], options, Steps())
+    results = list(bench.benchmark([str(model)], options, Steps()))
     assert results[0].engines["onnxruntime"].failed == "onnxruntime: no kernel for Foo"
     assert results[0].engines["baton"].rounds_ms == [10.0]
     assert ("onnxruntime", "close") in fake.sequence
-    bench.show_results(results, options)
+    show(bench.result_table(results[0], options.threads))
     assert "no kernel for Foo" in capsys.readouterr().out
     assert "no kernel for Foo" in json_text(bench.to_json(results, options))
 
 
-def test_baton_failing_is_an_error(tmp_path):
+def test_a_model_that_baton_fails_on_is_an_error_behind_the_other_results(
+    fake, model, tmp_path, monkeypatch
+):
     wrong = tmp_path / "wrong.onnx"
     wrong.write_bytes(b"\x09not a model")
-    with pytest.raises(FrontendError, match=r"baton: .*wrong\.onnx"):
-        bench.benchmark([str(wrong)], bench.BenchOptions(peers=()), Steps())
+    honest = fake.ask
+
+    def ask(self, do, **arguments):
+        if do == "build" and arguments["model"] == str(wrong):
+            raise FrontendError("baton: wrong.onnx\nis no model")
+        return honest(self, do, **arguments)
+
+    monkeypatch.setattr(fake, "ask", ask)
+    options = bench.BenchOptions(peers=("onnxruntime",), rounds=1)
+    failed, measured = bench.benchmark([str(wrong), str(model)], options, Steps())
+    assert failed.engines["baton"].failed == "baton: wrong.onnx is no model"
+    assert not failed.engines["onnxruntime"].rounds_ms
+    assert measured.engines["baton"].median_ms == 10
+    with pytest.raises(BatonError, match=r"1 of 2 models failed.*wrong\.onnx: baton: wrong"):
+        bench.check_results([failed, measured])
+    bench.check_results([measured])
+
+
+def test_a_file_that_is_no_model_fails_in_the_command(cli, tmp_path):
+    wrong = tmp_path / "wrong.onnx"
+    wrong.write_bytes(b"\x09not a model")
+    result = cli.invoke(app, ["bench", str(wrong), "--peers", ""])
+    assert result.exit_code == 1
+    assert "wrong.onnx" in result.stderr
 
 
 def test_an_unknown_peer_and_one_that_is_not_installed_are_errors(monkeypatch):
