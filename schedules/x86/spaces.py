@@ -293,7 +293,7 @@ def _strassen(cfg: ConfigSpace, w: Any, target: Target) -> None:
     is_blocked = isinstance(w, Conv2dWorkload)
     base = strassen_rules.plan(extents, machine, is_blocked)
     lanes = base.val("lanes")
-    rows, columns, depth = -(-extents[0] // 2), extents[1] // 2, extents[2] // 2
+    rows, columns, depth = strassen.halves(extents, lanes)
     cfg.define_knob("lanes", [lanes])
     if is_blocked:
         cfg.define_knob("oc_block", [lanes])

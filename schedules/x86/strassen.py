@@ -24,7 +24,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from tvm import s_tir, te
+from tvm import s_tir, te, tirx
 from tvm.target import Target
 
 from ..anchor import anchor_config, find_anchor, sblocks
@@ -85,16 +85,29 @@ def extents_of(w: DenseWorkload | Conv2dWorkload) -> tuple[int, int, int]:
     return w.batch * w.out_height * w.out_width, w.out_channels, w.in_channels
 
 
+def halves(extents: tuple[int, int, int], lanes: int) -> tuple[int, int, int]:
+    """(m, n, k) of each of the seven products: n and k are whole vectors, zeros behind the last."""
+    m, n, k = extents
+    return -(-m // 2), -(-n // (2 * lanes)) * lanes, -(-k // (2 * lanes)) * lanes
+
+
+def padded(extent: int, multiple: int) -> int:
+    """The next multiple."""
+    return -(-extent // multiple) * multiple
+
+
 # --- compute -----------------------------------------------------------------------------
 
 
 def pack_weight(_: Any, weight: np.ndarray, config: ConfigEntity) -> np.ndarray:
     """(k, n) -> (groups, 7, k blocks, group, block_k, tile_n), in the order of use; constants only.
 
-    A sum of two is rounded once, in whatever type it is computed.
+    A sum of two is rounded once, in whatever type it is computed. Vectors without a neighbour get
+    one of zeros.
     """
     lanes, tile_n = config.val("lanes"), config.val("tile_n")
     block_k, group = config.val("block_k"), config.val("group")
+    weight = np.pad(weight, [(0, -extent % (2 * lanes)) for extent in weight.shape])
     k, n = weight.shape
     pairs = weight.reshape(k // (2 * lanes), 2, lanes, n // (2 * lanes), 2, lanes)
     quadrants = [pairs[:, i, :, :, j] for i in range(2) for j in range(2)]
@@ -146,42 +159,48 @@ def strassen_product(
     read: Callable[[Any, Any], Any],
     packed: te.Tensor,
 ) -> te.Tensor:
-    """(m, n), m rounded up to an even number.
+    """(m, n), rounded up to whole tasks of pairs of rows and to pairs of vectors.
 
     Parameters
     ----------
     extents : (m, n, k)
     read : (row, k) -> element
-        Only called with rows below m: the last row of an odd number is its own neighbour.
+        Only called with rows below m: the last row stands for those that are missing.
     """
-    m, n, k = extents
+    m, _, k = extents
     lanes, tile_n = config.val("lanes"), config.val("tile_n")
     block_k, group = config.val("block_k"), config.val("group")
-    rows = -(-m // 2)
+    rows, columns, depth = halves(extents, lanes)
+    rows = padded(rows, config.val("task_rows"))
     # Blocks of S that would share sets of L1 lie further apart.
-    crowded = rule == CONV2D and collide(k // 2 // lanes, rows * lanes * _ITEM_BYTES)
+    crowded = rule == CONV2D and collide(depth // lanes, rows * lanes * _ITEM_BYTES)
     more = MORE_ROWS if crowded else 0
 
     def element(r: Any, c: Any, quadrant: int) -> Any:
         row, column = divmod(quadrant, 2)
-        row = te.min(2 * r + row, m - 1) if more or (row and m % 2) else 2 * r + row
-        return read(row, c // lanes * (2 * lanes) + column * lanes + c % lanes)
+        row = 2 * r + row
+        if more or 2 * rows > m:
+            row = te.min(row, m - 1)
+        index = c // lanes * (2 * lanes) + column * lanes + c % lanes
+        if column and k % (2 * lanes):
+            return tirx.if_then_else(index < k, read(row, index), tirx.const(0, "float32"))
+        return read(row, index)
 
     sums = te.compute(
-        (PRODUCTS, rows + more, k // 2),
+        (PRODUCTS, rows + more, depth),
         lambda q, r, c: select(
             q, [combine(factors, lambda quadrant: element(r, c, quadrant)) for factors in _X]
         ),
         name=SUMS,
     )
-    axis = te.reduce_axis((0, k // 2), "k")
+    axis = te.reduce_axis((0, depth), "k")
 
     def weight(q: Any, c: Any) -> Any:
         panel, column = c // tile_n, c % tile_n
         return packed[panel // group, q, axis // block_k, panel % group, axis % block_k, column]
 
     products = te.compute(
-        (PRODUCTS, rows, n // 2),
+        (PRODUCTS, rows, columns),
         lambda q, r, c: te.sum(sums[q, r, axis] * weight(q, c), axis=[axis]),
         name="strassen_P",
         attrs=anchor_attrs(rule, config),
@@ -194,7 +213,7 @@ def strassen_product(
             [combine(factors, lambda q: products[q, i // 2, column]) for factors in _OUT],
         )
 
-    return te.compute((2 * rows, n), result, name=RESULT)
+    return te.compute((2 * rows, 2 * columns), result, name=RESULT)
 
 
 # --- schedule ----------------------------------------------------------------------------
@@ -270,7 +289,10 @@ class Strassen(s_tir.dlight.ScheduleRule):
         """
         lanes = config.val("lanes")
         i, j = sch.get_loops(parts.output)
-        is_odd = int(sch.get(i).extent) % 2 > 0
+        is_ragged = [
+            int(sch.get(loop).extent) % size > 0
+            for loop, size in ((i, 2 * config.val("task_rows")), (j, 2 * lanes))
+        ]
         row_task, row, i = sch.split(i, [None, config.val("task_rows"), 2])
         vectors = config.val("group") * config.val("tile_n") // lanes
         group, vector, j, lane = sch.split(j, [None, vectors, 2, lanes])
@@ -278,8 +300,9 @@ class Strassen(s_tir.dlight.ScheduleRule):
         by_task = sums_by_task(config)
         tasks = [row_task, group] if by_task else [group, row_task]
         sch.reorder(*tasks, *loops, i, j, lane)
-        if is_odd:
-            sch.annotate(row, "pragma_loop_partition_hint", 1)
+        for loop, has_rest in zip((row, vector), is_ragged, strict=True):
+            if has_rest:
+                sch.annotate(loop, "pragma_loop_partition_hint", 1)
         task = group if by_task else sch.fuse(*tasks)
         sch.parallel(row_task if by_task else task)
         sch.vectorize(lane)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from tvm.target import Target
 
@@ -23,6 +24,7 @@ from .strassen import (
     compute_conv2d,
     compute_dense,
     extents_of,
+    halves,
     pack_filters,
     pack_weight,
 )
@@ -41,8 +43,9 @@ MOST_VECTORS, MOST_VECTORS_OF_16 = 4, 3
 # What a step loses where a tile ends within a cache line of blocked S, which the next tile reads
 # again: 512 to 512 channels at 14x14 took 8% longer with five rows than with six.
 PART_OF_LINE_CYCLES = 0.3
-# Tasks of images have rows whose tiles take at most so much longer than those of other sizes.
-NEARLY_FEWEST = 1.03
+# Tasks have sizes that cost at most so much more than others, and those of images rows whose tiles
+# take at most so much longer.
+NEARLY_CHEAPEST, NEARLY_FEWEST = 1.005, 1.03
 # Shares of L2: for what all panels of a block read of one S, for P of a task, also beside blocked S
 # of all rows, and for one panel.
 S_SHARE, P_SHARE, P_SHARE_BLOCKED, PANEL_SHARE = 1 / 2, 3 / 8, 3 / 16, 1 / 8
@@ -63,12 +66,12 @@ def conv2d_fallback(w: Conv2dWorkload, target: Target) -> ConfigEntity:
 def plan(extents: tuple[int, int, int], machine: Machine, is_blocked: bool = False) -> ConfigEntity:
     """Knobs for (m, n, k).
 
-    tile_m, tile_n: the register tile; n / 2 is a multiple of tile_n.
-    block_k: the largest divisor of k / 2 with which a panel takes at most an eighth of L2.
-    task_rows (of m / 2) and group (panels): of a task. Both divide what they are parts of. Of the
-    sizes with a block of S in half of L2, P in 3/8 of it (images: 3/16), and all threads busy,
-    those with which the tasks read the fewest bytes: S once for each group, the weights once for
-    each task's rows.
+    tile_m, tile_n: the register tile; half of the columns is a multiple of tile_n.
+    block_k: the largest divisor of half the depth with which a panel takes at most an eighth of L2.
+    task_rows (pairs of rows; the last task may have fewer) and group (panels, which it divides): of
+    a task. Of the sizes with a block of S in half of L2, P in 3/8 of it (images: 3/16), and at most
+    0.5% above the lowest cost, those with which the tasks read the fewest bytes: S once for each
+    group, the weights once for each task's rows.
     sums_by_task (images): where the tasks of rows alone keep the threads busy, each makes its own
     S, which is then in L2 or near.
 
@@ -77,9 +80,8 @@ def plan(extents: tuple[int, int, int], machine: Machine, is_blocked: bool = Fal
     is_blocked : bool
         Whether rows are pixels of an image in channel blocks.
     """
-    m, n, k = extents
     lanes = machine.lanes("float32")
-    rows, columns, depth = -(-m // 2), n // 2, k // 2
+    rows, columns, depth = halves(extents, lanes)
     tile_m, vectors = register_tile(rows, columns // lanes, machine, is_blocked)
     tile_n = vectors * lanes
     panels = columns // tile_n
@@ -92,35 +94,34 @@ def plan(extents: tuple[int, int, int], machine: Machine, is_blocked: bool = Fal
         few_sums = task_rows * block_k <= share * S_SHARE
         return few_sums and PRODUCTS * task_rows * group * tile_n <= p_share
 
-    def busy(size: tuple[int, int]) -> float:
-        task_rows, group = size
-        return balance(panels // group * (rows // task_rows), machine.num_cores)
-
     def reads(size: tuple[int, int]) -> float:
         task_rows, group = size
         return 1 / task_rows + 1 / (group * tile_n)
 
-    def cycles(size: tuple[int, int]) -> float:
-        return _cycles(size[0], min(tile_m, size[0]), vectors, machine, is_blocked) / size[0]
+    def cost(size: tuple[int, int]) -> float:
+        task_rows, group = size
+        return _cost(extents, Tasks(task_rows, group * tile_n, block_k), machine)
 
-    sizes = list(filter(fits, itertools.product(divisors(rows), divisors(panels)))) or [(1, 1)]
-    enough = min(GOOD_BALANCE, max(map(busy, sizes)))
-    sizes = [size for size in sizes if busy(size) >= enough]
+    def cycles(size: tuple[int, int]) -> float:
+        tasks = -(-rows // size[0])
+        return tasks * _cycles(size[0], min(tile_m, size[0]), vectors, machine, is_blocked)
+
+    row_sizes = sorted({-(-rows // tasks) for tasks in range(1, rows + 1)})
+    sizes = list(filter(fits, itertools.product(row_sizes, divisors(panels)))) or [(1, 1)]
+    sizes = _nearly_least(sizes, cost, NEARLY_CHEAPEST)
     if is_blocked:
-        most = NEARLY_FEWEST * min(map(cycles, sizes))
-        sizes = [size for size in sizes if cycles(size) <= most]
+        sizes = _nearly_least(sizes, cycles, NEARLY_FEWEST)
     task_rows, group = min(sizes, key=reads)
-    tile_m = min(tile_m, task_rows)
     knobs = {
         "lanes": lanes,
-        "tile_m": tile_m,
+        "tile_m": min(tile_m, task_rows),
         "tile_n": tile_n,
         "block_k": block_k,
         "group": group,
         "task_rows": task_rows,
     }
     if is_blocked:
-        row_tasks = rows // task_rows
+        row_tasks = -(-rows // task_rows)
         is_busy = balance(row_tasks, machine.num_cores) >= GOOD_BALANCE
         knobs["sums_by_task"] = row_tasks > 1 and is_busy
     return ConfigEntity({name: option(value) for name, value in knobs.items()})
@@ -171,6 +172,14 @@ def _cycles(rows: int, tile_m: int, vectors: int, machine: Machine, is_blocked: 
     return cycles
 
 
+def _nearly_least(
+    sizes: Sequence[tuple[int, int]], measure: Callable[[tuple[int, int]], float], share: float
+) -> list[tuple[int, int]]:
+    """The sizes of which the measure is at most so many times the least one."""
+    most = share * min(map(measure, sizes))
+    return [size for size in sizes if measure(size) <= most]
+
+
 def _largest(sizes: Sequence[int], most: float) -> int:
     """The largest size of at most `most`; 1 is among them."""
     return max(size for size in sizes if size <= max(most, 1))
@@ -179,21 +188,34 @@ def _largest(sizes: Sequence[int], most: float) -> int:
 def strassen_cost(
     extents: tuple[int, int, int], machine: Machine, is_blocked: bool = False
 ) -> float:
-    """Estimated floating-point operations for (m, n, k); what else takes time counts as such.
-
-    The products and the elements of S and, once for each block of k, of P, while some threads may
-    be idle; or all weights, once for each task of rows, if reading them takes longer.
-    """
-    m, n, k = extents
-    rows = -(-m // 2)
+    """Estimated floating-point operations for (m, n, k); what else takes time counts as such."""
     config = plan(extents, machine, is_blocked)
-    blocks, passes = k // 2 // config.val("block_k"), rows // config.val("task_rows")
-    tasks = passes * (n // 2 // (config.val("group") * config.val("tile_n")))
-    products = 2 * PRODUCTS * rows * (n // 2) * (k // 2)
-    transforms = TRANSFORM_FLOPS * PRODUCTS * rows * (n // 2 * blocks + k // 2)
-    weights = FLOPS_PER_BYTE * _ITEM_BYTES * PRODUCTS * (n // 2) * (k // 2) * passes
-    busy = balance(tasks, machine.num_cores)
-    return max((products + transforms * _width(machine)) / busy, weights * _width(machine))
+    columns = config.val("group") * config.val("tile_n")
+    tasks = Tasks(config.val("task_rows"), columns, config.val("block_k"))
+    return _cost(extents, tasks, machine)
+
+
+class Tasks(NamedTuple):
+    """Rows, columns and steps of the depth of each of a task's products."""
+
+    rows: int
+    columns: int
+    block_k: int
+
+
+def _cost(extents: tuple[int, int, int], task: Tasks, machine: Machine) -> float:
+    """The products and the elements of S and, once for each block of k, of P, while some threads
+    may be idle; or all weights, once for each task of rows, if reading them takes longer.
+    """
+    rows, columns, depth = halves(extents, machine.lanes("float32"))
+    row_tasks = -(-rows // task.rows)
+    products = 2 * row_tasks * task.rows * columns * depth
+    elements = rows * (columns * (depth // task.block_k) + depth)
+    busy = balance(row_tasks * (columns // task.columns), machine.num_cores)
+    width = _width(machine)
+    computing = PRODUCTS * (products + TRANSFORM_FLOPS * elements * width) / busy
+    weights = PRODUCTS * FLOPS_PER_BYTE * _ITEM_BYTES * columns * depth * row_tasks
+    return max(computing, weights * width)
 
 
 def direct_cost(extents: tuple[int, int, int], machine: Machine) -> float:
@@ -208,10 +230,10 @@ def _width(machine: Machine) -> float:
 
 
 def pays(extents: tuple[int, int, int], machine: Machine, is_blocked: bool = False) -> bool:
-    """Whether columns and depth are pairs of vectors, and the estimate clearly below the direct."""
+    """Whether columns and depth are whole vectors, and the estimate clearly below the direct."""
     _, n, k = extents
-    pair = 2 * machine.lanes("float32")
-    if n % pair or k % pair:
+    lanes = machine.lanes("float32")
+    if n % lanes or k % lanes:
         return False
     share = CLEARLY
     if is_blocked:

@@ -77,13 +77,13 @@ def test_seven_products_of_quadrants_are_the_product():
 @settings(max_examples=8, deadline=None, derandomize=True)
 @given(
     st.lists(st.integers(1, 9), min_size=1, max_size=3),
-    st.integers(1, 5),
-    st.integers(1, 5),
+    st.integers(1, 10),
+    st.integers(1, 10),
     st.booleans(),
 )
-def test_dense_layers_of_any_rows_are_right(lead, n_pairs, k_pairs, prologue):
-    pair = 2 * Machine.from_target(HOST).lanes("float32")
-    w = DenseWorkload(tuple(lead), n_pairs * pair, k_pairs * pair)
+def test_dense_layers_of_any_rows_are_right(lead, n_vectors, k_vectors, prologue):
+    lanes = Machine.from_target(HOST).lanes("float32")
+    w = DenseWorkload(tuple(lead), n_vectors * lanes, k_vectors * lanes)
     assert dense_error(w, prologue=prologue) < 1e-5
 
 
@@ -91,16 +91,16 @@ def test_dense_layers_of_any_rows_are_right(lead, n_pairs, k_pairs, prologue):
 @given(
     st.integers(1, 2),
     st.tuples(st.integers(1, 9), st.integers(1, 9)),
-    st.integers(1, 4),
-    st.integers(1, 4),
+    st.integers(1, 8),
+    st.integers(1, 8),
     st.sampled_from([4, 8, 16]),
     st.integers(1, 2),
 )
 def test_pointwise_convolutions_of_any_image_are_right(
-    batch, size, n_pairs, k_pairs, ic_block, stride
+    batch, size, n_vectors, k_vectors, ic_block, stride
 ):
-    pair = 2 * Machine.from_target(HOST).lanes("float32")
-    w = pointwise(k_pairs * pair, size, n_pairs * pair, batch, stride)
+    lanes = Machine.from_target(HOST).lanes("float32")
+    w = pointwise(k_vectors * lanes, size, n_vectors * lanes, batch, stride)
     assert conv2d_relative_error(w, ic_block=ic_block) < 2e-6
 
 
@@ -133,12 +133,22 @@ def test_tasks_of_rows_may_make_sums_of_their_own(target, stride, task_rows, gro
     assert conv2d_relative_error(w, target, **knobs, sums_by_task=sums_by_task) < 2e-6
 
 
-def test_the_last_task_of_rows_may_have_fewer():
-    """289 pixels are 145 pairs of rows, of which the last is half a one: five tasks of 29."""
+@pytest.mark.parametrize("target", TARGETS, ids=lambda t: str(t.attrs["mcpu"]))
+@pytest.mark.parametrize(("task_rows", "sums_by_task"), [(29, False), (49, False), (73, True)])
+def test_the_last_task_may_have_fewer_rows_and_vectors(target, task_rows, sums_by_task):
+    """289 pixels are 145 pairs of rows, of which the last is half a one: tasks of 29, 49 or 73."""
+    lanes = Machine.from_target(target).lanes("float32")
+    knobs = {"tile_m": 4, "tile_n": 3 * lanes, "block_k": 2 * lanes, "group": 2}
+    w = pointwise(7 * lanes, (17, 17), 11 * lanes)
+    knobs |= {"task_rows": task_rows, "sums_by_task": sums_by_task}
+    assert conv2d_relative_error(w, target, **knobs) < 2e-6
+
+
+@pytest.mark.parametrize("task_rows", [22, 40])
+def test_rows_of_dense_layers_may_be_no_whole_tasks(task_rows):
     lanes = Machine.from_target(HOST).lanes("float32")
-    knobs = {"tile_m": 4, "tile_n": 3 * lanes, "block_k": 2 * lanes, "task_rows": 29, "group": 2}
-    w = pointwise(4 * lanes, (17, 17), 12 * lanes)
-    assert conv2d_relative_error(w, **knobs, sums_by_task=False) < 2e-6
+    w = DenseWorkload((9, 13), 5 * lanes, 3 * lanes)
+    assert dense_error(w, tile_n=lanes, group=3, task_rows=task_rows) < 1e-5
 
 
 def test_blocks_of_sums_that_would_share_sets_of_the_cache_lie_apart():
@@ -213,6 +223,8 @@ def test_estimates_of_images_are_those_that_were_measured():
     """With 16 registers: 14x14 and 7x7 gain 4 to 9%, 28x28 with 128 channels nothing."""
     for extents in ((196, 1024, 256), (196, 512, 512), (784, 512, 256), (49, 2048, 512)):
         assert strassen_rules.pays(extents, ZEN3, is_blocked=True)
+    for extents in ((361, 728, 728), (64, 448, 2048)):  # odd vectors and rows; few rows
+        assert strassen_rules.pays(extents, ZEN3, is_blocked=True)
     for extents in ((784, 128, 512), (784, 512, 128), (3136, 128, 128), (25, 2048, 2048)):
         assert not strassen_rules.pays(extents, ZEN3, is_blocked=True)
 
@@ -224,7 +236,7 @@ def test_only_constant_float32_weights_are_taken(monkeypatch):
     assert takes(w)
     assert not takes(replace(w, weight=Operand.plain((768, 768))))
     assert not takes(replace(w, dtype="float64", out_dtype="float64"))
-    assert not takes(replace(w, n=776))
+    assert not takes(replace(w, n=772))
     conv = pointwise(2048, (28, 28), 2048)
     assert strassen_rules.takes_conv2d(conv, HOST)
     strided = pointwise(2048, (28, 28), 2048, stride=2)
