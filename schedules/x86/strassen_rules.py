@@ -30,9 +30,11 @@ from .strassen import (
 )
 
 # Cost rule. Making an element of S, or storing one of P and reading it again, takes the time of so
-# many operations with vectors of 512 bits (half as many fit in it with vectors of 256),
-TRANSFORM_FLOPS = 24
-# reading a byte of weights, which prefetch lets go on beside the products, that of so many,
+# many operations with vectors of so many bits (measured with 256; wider caches move more bytes in a
+# cycle: as many vectors would be 12 operations with 512, as many bytes 24),
+TRANSFORM_FLOPS = {128: 6, 256: 12, 512: 18}
+# reading a byte of weights, which prefetch lets go on beside the products, that of so many with
+# vectors of 512 bits (half as many fit in it with vectors of 256),
 FLOPS_PER_BYTE = 24
 # and Strassen must be estimated below this share of the direct product; of direct convolutions,
 # below another one, with 16 registers or with 32, where nothing was measured.
@@ -212,10 +214,10 @@ def _cost(extents: tuple[int, int, int], task: Tasks, machine: Machine) -> float
     products = 2 * row_tasks * task.rows * columns * depth
     elements = rows * (columns * (depth // task.block_k) + depth)
     busy = balance(row_tasks * (columns // task.columns), machine.num_cores)
-    width = _width(machine)
-    computing = PRODUCTS * (products + TRANSFORM_FLOPS * elements * width) / busy
+    transforms = TRANSFORM_FLOPS[machine.vector_bits] * elements
+    computing = PRODUCTS * (products + transforms) / busy
     weights = PRODUCTS * FLOPS_PER_BYTE * _ITEM_BYTES * columns * depth * row_tasks
-    return max(computing, weights * width)
+    return max(computing, weights * _width(machine))
 
 
 def direct_cost(extents: tuple[int, int, int], machine: Machine) -> float:
@@ -225,7 +227,7 @@ def direct_cost(extents: tuple[int, int, int], machine: Machine) -> float:
 
 
 def _width(machine: Machine) -> float:
-    """Operations in the time of one element or byte, over those with vectors of 512 bits."""
+    """Operations in the time of one byte, over those with vectors of 512 bits."""
     return machine.vector_bits / 512
 
 
