@@ -86,7 +86,7 @@ def extents_of(w: DenseWorkload | Conv2dWorkload) -> tuple[int, int, int]:
 
 
 def halves(extents: tuple[int, int, int], lanes: int) -> tuple[int, int, int]:
-    """(m, n, k) of each of the seven products: n and k are whole vectors, zeros behind the last."""
+    """(m, n, k) of each of the seven products; n and k are whole vectors."""
     m, n, k = extents
     return -(-m // 2), -(-n // (2 * lanes)) * lanes, -(-k // (2 * lanes)) * lanes
 
@@ -102,12 +102,13 @@ def padded(extent: int, multiple: int) -> int:
 def pack_weight(_: Any, weight: np.ndarray, config: ConfigEntity) -> np.ndarray:
     """(k, n) -> (groups, 7, k blocks, group, block_k, tile_n), in the order of use; constants only.
 
-    A sum of two is rounded once, in whatever type it is computed. Vectors without a neighbour get
-    one of zeros.
+    A sum of two is rounded once, in whatever type it is computed. Zeros complete pairs of vectors
+    and panels.
     """
     lanes, tile_n = config.val("lanes"), config.val("tile_n")
     block_k, group = config.val("block_k"), config.val("group")
-    weight = np.pad(weight, [(0, -extent % (2 * lanes)) for extent in weight.shape])
+    k, n = weight.shape
+    weight = np.pad(weight, [(0, -k % (2 * lanes)), (0, -n % (2 * tile_n))])
     k, n = weight.shape
     pairs = weight.reshape(k // (2 * lanes), 2, lanes, n // (2 * lanes), 2, lanes)
     quadrants = [pairs[:, i, :, :, j] for i in range(2) for j in range(2)]
@@ -159,7 +160,7 @@ def strassen_product(
     read: Callable[[Any, Any], Any],
     packed: te.Tensor,
 ) -> te.Tensor:
-    """(m, n), rounded up to whole tasks of pairs of rows and to pairs of vectors.
+    """(m, n), rounded up to whole tasks of pairs of rows and to pairs of panels.
 
     Parameters
     ----------
@@ -171,7 +172,7 @@ def strassen_product(
     lanes, tile_n = config.val("lanes"), config.val("tile_n")
     block_k, group = config.val("block_k"), config.val("group")
     rows, columns, depth = halves(extents, lanes)
-    rows = padded(rows, config.val("task_rows"))
+    rows, columns = padded(rows, config.val("task_rows")), padded(columns, tile_n)
     # Blocks of S that would share sets of L1 lie further apart.
     crowded = rule == CONV2D and collide(depth // lanes, rows * lanes * _ITEM_BYTES)
     more = MORE_ROWS if crowded else 0
@@ -291,7 +292,7 @@ class Strassen(s_tir.dlight.ScheduleRule):
         i, j = sch.get_loops(parts.output)
         is_ragged = [
             int(sch.get(loop).extent) % size > 0
-            for loop, size in ((i, 2 * config.val("task_rows")), (j, 2 * lanes))
+            for loop, size in ((i, 2 * config.val("task_rows")), (j, 2 * config.val("tile_n")))
         ]
         row_task, row, i = sch.split(i, [None, config.val("task_rows"), 2])
         vectors = config.val("group") * config.val("tile_n") // lanes

@@ -144,11 +144,29 @@ def test_the_last_task_may_have_fewer_rows_and_vectors(target, task_rows, sums_b
     assert conv2d_relative_error(w, target, **knobs) < 2e-6
 
 
-@pytest.mark.parametrize("task_rows", [22, 40])
-def test_rows_of_dense_layers_may_be_no_whole_tasks(task_rows):
+@pytest.mark.parametrize(("task_rows", "vectors", "group"), [(22, 1, 3), (40, 2, 1), (59, 3, 1)])
+def test_rows_of_dense_layers_may_be_no_whole_tasks_and_columns_no_whole_panels(
+    task_rows, vectors, group
+):
     lanes = Machine.from_target(HOST).lanes("float32")
     w = DenseWorkload((9, 13), 5 * lanes, 3 * lanes)
-    assert dense_error(w, tile_n=lanes, group=3, task_rows=task_rows) < 1e-5
+    knobs = {"tile_m": 4, "tile_n": vectors * lanes, "group": group, "task_rows": task_rows}
+    assert dense_error(w, **knobs) < 1e-5
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda t: str(t.attrs["mcpu"]))
+def test_the_last_panel_of_images_may_have_fewer_channels(target):
+    lanes = Machine.from_target(target).lanes("float32")
+    w = pointwise(4 * lanes, (5, 5), 10 * lanes)
+    knobs = {"tile_m": 3, "tile_n": 2 * lanes, "task_rows": 13}
+    for group in (1, 3):
+        assert conv2d_relative_error(w, target, **knobs, group=group) < 2e-6
+
+
+def test_columns_of_a_prime_number_of_vectors_get_panels_of_several():
+    """784 channels are 49 pairs of vectors of eight."""
+    config = strassen_rules.plan((196, 784, 320), ZEN3, is_blocked=True)
+    assert config.val("tile_n") > config.val("lanes")
 
 
 def test_blocks_of_sums_that_would_share_sets_of_the_cache_lie_apart():
