@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -66,6 +67,7 @@ def conv2d_fallback(w: Conv2dWorkload, target: Target) -> ConfigEntity:
     return ConfigEntity({**config.knobs, "oc_block": config.knobs["lanes"]})
 
 
+@functools.lru_cache(maxsize=1024)
 def plan(extents: tuple[int, int, int], machine: Machine, is_blocked: bool = False) -> ConfigEntity:
     """Knobs for (m, n, k).
 

@@ -97,16 +97,20 @@ def pack_weight(_: Any, weight: np.ndarray, config: ConfigEntity, ic_block: int)
     o, i, kernel, _ = weight.shape
     r = taps(kernel, s)
     _, _, g = transform_matrices(m, r)
-    filters = np.zeros((o, i, s * r, s * r))
-    filters[:, :, :kernel, :kernel] = weight
-    split = filters.reshape(o // oc_tile, oc_tile, i, r, s, r, s)  # y, phase of y, x, phase of x
-    u = np.einsum("ay,bx,otiypxq->abopqit", g, g, split, optimize=True)
+    filters = np.zeros((s * r, s * r, o // oc_tile, i, oc_tile))
+    filters[:kernel, :kernel] = weight.reshape(-1, oc_tile, i, kernel, kernel).transpose(
+        3, 4, 0, 2, 1
+    )
+    # (y, x, O/oc_tile, phase of y, phase of x, I * oc_tile): G g G' is one product then
+    split = filters.reshape(r, s, r, s, o // oc_tile, -1).transpose(0, 2, 4, 1, 3, 5)
+    u = (np.kron(g, g) @ split.reshape(r * r, -1)).astype(weight.dtype)
+    u = u.reshape(len(g), len(g), o // oc_tile, s, s, i, oc_tile)
     ends = {False: slice(0, -1), True: slice(-1, None)}
     parts = [
         u[ends[row], ends[column], :, : phases(row, s), : phases(column, s)].reshape(-1, oc_tile)
         for row, column in PARTS
     ]
-    return np.concatenate(parts).astype(weight.dtype)
+    return np.concatenate(parts)
 
 
 def compute(w: Conv2dWorkload, config: ConfigEntity, data: Any, weight: Any) -> Any:
