@@ -35,9 +35,34 @@ def guard_loops() -> tvm.transform.Pass:
 
     @tvm.tirx.transform.prim_func_pass(opt_level=0, name="GuardLoops")
     def guard(func: tirx.PrimFunc, _: tvm.IRModule, __: Any) -> tirx.PrimFunc:
+        if not _is_suspect(func.body):
+            return func
         return func.with_body(tvm_ffi.structural_map(func.body, (tirx.For, _guarded)))
 
     return guard
+
+
+def _is_suspect(body: tirx.Stmt) -> bool:
+    """Whether there are a condition and a modulo of a power of two, as few functions have both."""
+    conditional = wraps = False
+
+    def branch(_: Any) -> None:
+        nonlocal conditional
+        conditional = True
+
+    def call(node: Call) -> None:
+        if _is_if_then_else(node):
+            branch(node)
+
+    def modulo(node: Any) -> None:
+        nonlocal wraps
+        wraps = wraps or _is_power_of_two(node.b)
+
+    tvm_ffi.structural_walk(
+        body,
+        [((tirx.FloorMod, tirx.Mod), modulo), (tirx.IfThenElse, branch), (Call, call)],
+    )
+    return conditional and wraps
 
 
 def _guarded(loop: tirx.For) -> tirx.For:
@@ -61,8 +86,7 @@ def _is_miscompiled(loop: tirx.For) -> bool:
 
     def modulo(node: Any) -> None:
         nonlocal wraps
-        divisor = node.b
-        if isinstance(divisor, tirx.IntImm) and _is_power_of_two(int(divisor)):
+        if _is_power_of_two(node.b):
             wraps = wraps or _uses_any(node.a, following)
 
     def branch(_: Any) -> None:
@@ -70,7 +94,7 @@ def _is_miscompiled(loop: tirx.For) -> bool:
         conditional = True
 
     def call(node: Call) -> None:
-        if isinstance(node.op, Op) and node.op.name == _IF_THEN_ELSE:
+        if _is_if_then_else(node):
             branch(node)
 
     def store(node: Any) -> None:
@@ -101,7 +125,12 @@ def _uses_any(node: Any, variables: list[Any]) -> bool:
     return found
 
 
-def _is_power_of_two(value: int) -> bool:
+def _is_if_then_else(node: Call) -> bool:
+    return isinstance(node.op, Op) and node.op.name == _IF_THEN_ELSE
+
+
+def _is_power_of_two(divisor: Any) -> bool:
+    value = int(divisor) if isinstance(divisor, tirx.IntImm) else 0
     return value > 1 and value & (value - 1) == 0
 
 
