@@ -126,12 +126,13 @@ def _stage(sch: s_tir.Schedule, rv: Any) -> Stage:
     kinds = {tirx.IterVar.DataPar: "S", tirx.IterVar.CommReduce: "R"}
     values = list(_sblock_realize(sch, rv).iter_values)
     iters = []
-    for loop in map(sch.get, sch.get_loops(rv)):
+    loops = sch.get_loops(rv)
+    for loop in map(sch.get, loops):
         driven = [iv for iv, value in zip(block.iter_vars, values) if value.same_as(loop.loop_var)]
         if len(driven) == 1 and driven[0].iter_type in kinds and _is_constant(driven[0].dom):
             iters.append(Iter(kinds[driven[0].iter_type], int(driven[0].dom.extent), driven[0].var))
     plain = (
-        len(iters) == len(values) == len(sch.get_loops(rv)) > 0
+        len(iters) == len(values) == len(loops) > 0
         and len(block.writes) >= 1
         and _is_stores(block.body)
     )
