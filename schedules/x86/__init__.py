@@ -16,8 +16,8 @@ from . import (
     narrow_conv2d,
     recurrent,
     strassen_rules,
-    winograd,
     winograd_parts_rules,
+    winograd_rules,
 )
 
 __all__ = [
@@ -36,6 +36,6 @@ __all__ = [
     "narrow_conv2d",
     "recurrent",
     "strassen_rules",
-    "winograd",
     "winograd_parts_rules",
+    "winograd_rules",
 ]

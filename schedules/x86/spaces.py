@@ -24,6 +24,7 @@ from . import (
     strassen_rules,
     winograd,
     winograd_parts_rules,
+    winograd_rules,
 )
 from .machine import Machine
 from .register_tile import MIN_BLOCK
@@ -173,16 +174,16 @@ def _sizes(extent: int) -> list[int]:
 
 def _winograd(cfg: ConfigSpace, w: Conv2dWorkload, target: Target) -> None:
     machine = Machine.from_target(target)
-    base = winograd.fallback(w, target)
+    base = winograd_rules.fallback(w, target)
     block = base.val("oc_block")
     chunks = w.out_channels // block
-    cfg.define_knob("m", _choices(base.val("m"), [2, 4]))
+    cfg.define_knob("m", _choices(base.val("m"), winograd_rules.candidates(w)))
     cfg.define_knob("oc_block", [block])
     cfg.define_knob(
         "oc_tile",
         _choices(base.val("oc_tile"), [n * block for n in (1, 2, 4) if chunks % n == 0]),
     )
-    rows, columns = -(-w.out_height // 2), -(-w.out_width // 2)
+    rows, columns = winograd.grid(w, 2)
     cfg.define_knob("rows", _choices(base.val("rows"), _sizes(rows)))
     cfg.define_knob("tile_rows", _choices(base.val("tile_rows"), [1, 2, 3, 4, 7]))
     cfg.define_knob("tile_columns", _around(base.val("tile_columns"), min(columns, 28)))
@@ -194,7 +195,7 @@ def _winograd(cfg: ConfigSpace, w: Conv2dWorkload, target: Target) -> None:
     def fits(config: ConfigEntity) -> bool:
         m, vectors = config.val("m"), config.val("oc_tile") // block
         tile_rows, tile_columns = config.val("tile_rows"), config.val("tile_columns")
-        down, across = -(-w.out_height // m), -(-w.out_width // m)
+        down, across = winograd.grid(w, m)
         pixels = tile_rows * tile_columns
         if conv2d.is_flat(config):
             in_group = across * (down if config.val("channels_outer") else config.val("rows"))
@@ -224,8 +225,8 @@ def _winograd_parts(cfg: ConfigSpace, w: Conv2dWorkload, target: Target) -> None
     base = winograd_parts_rules.fallback(w, target)
     block = base.val("oc_block")
     chunks = w.out_channels // block
-    sizes = [2, 4] if w.strides == (1, 1) else winograd_parts_rules.candidates(w)
-    cfg.define_knob("m", _choices(base.val("m"), sizes))
+    rules = winograd_rules if w.strides == (1, 1) else winograd_parts_rules
+    cfg.define_knob("m", _choices(base.val("m"), rules.candidates(w)))
     cfg.define_knob("stride", [w.strides[0]])
     cfg.define_knob("oc_block", [block])
     cfg.define_knob(

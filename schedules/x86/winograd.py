@@ -1,17 +1,20 @@
-"""Winograd convolution F(m x m, 3x3) on blocked layouts (NCHW[x]c) for x86, m = 2 or 4.
+"""Winograd convolution on blocked layouts (NCHW[x]c) for x86, along one axis or both.
 
 Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks" (2015): with
-alpha = m + 2, each alpha x alpha patch of the input gives an m x m tile of the output:
+alpha = m + r - 1, each alpha x alpha patch of the input gives an m x m tile of the output of a
+filter of r x r taps, F(m x m, r x r):
 
     U = G g G'        weights, at build time
     V = B' d B        patches of the padded input
     M = sum over input channels of U * V      alpha^2 matrix products
     out = A' M A
+
+Along an axis of one tap, as both of 1x7 and 7x1 have one, tiles have one output and one point, and
+the matrices of that axis are 1. `winograd_rules` says which convolutions and tiles these are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -19,62 +22,16 @@ from tvm import s_tir, te, tirx
 from tvm.target import Target
 
 from ..anchor import anchor_config, find_anchor, inline_around, sblocks
-from ..config import ConfigEntity, option
+from ..config import ConfigEntity
 from ..conv2d import Conv2dWorkload
 from ..rules import register_anchor_rule
-from ..strategy import Implementation, anchor_attrs, register
-from ..winograd import combine, select
+from ..strategy import anchor_attrs
+from ..winograd import combine, select, transform_matrices
 from .conv2d import is_flat, with_narrow_indices
-from .machine import Machine
 from .prefetch import stream_panels
-from .register_tile import best_tile, register_tile, tile_pixels
 
 NAME = "conv2d_winograd.x86"
 
-# Cost rule, for vectors of 512 bits; with narrower ones a byte takes the time of fewer flops. One
-# byte of weights takes the time of so many flops (a network's weights do not stay in cache from one
-# inference to the next, and prefetch hides part of the latency),
-FLOPS_PER_BYTE = 8
-# one that is read again and again takes less, depending on the cache that has room for it,
-L2_FLOPS_PER_BYTE, L3_FLOPS_PER_BYTE = 1, 3
-# transforming one element of V or M takes the time of so many,
-TRANSFORM_FLOPS = 12
-# and Winograd must be estimated below this share of the direct convolution.
-CLEARLY = 0.9
-# With rows outside the transformed weights are read again for each group of rows; that is cheaper
-# than V in memory while they fill no more than so many L2 caches.
-ROWS_OUTSIDE_L2S = 3
-# With 16 registers, V of an image goes through L3 while it fills no more than so many L2 caches.
-V_L2S = 2
-# V is read again for each group of output channels, so there are no more than needed.
-LEAST_OC_GROUPS = 4
-
-_A: dict[int, list[list[float]]] = {
-    2: [[1, 1, 1, 0], [0, 1, -1, -1]],
-    4: [[1, 1, 1, 1, 1, 0], [0, 1, -1, 2, -2, 0], [0, 1, 1, 4, 4, 0], [0, 1, -1, 8, -8, 1]],
-}
-_B: dict[int, list[list[float]]] = {
-    2: [[1, 0, -1, 0], [0, 1, 1, 0], [0, -1, 1, 0], [0, 1, 0, -1]],
-    4: [
-        [4, 0, -5, 0, 1, 0],
-        [0, -4, -4, 1, 1, 0],
-        [0, 4, -4, -1, 1, 0],
-        [0, -2, -1, 2, 1, 0],
-        [0, 2, -1, -2, 1, 0],
-        [0, 4, 0, -5, 0, 1],
-    ],
-}
-_G: dict[int, list[list[float]]] = {
-    2: [[1, 0, 0], [1 / 2, 1 / 2, 1 / 2], [1 / 2, -1 / 2, 1 / 2], [0, 0, 1]],
-    4: [
-        [1 / 4, 0, 0],
-        [-1 / 6, -1 / 6, -1 / 6],
-        [-1 / 6, 1 / 6, -1 / 6],
-        [1 / 24, 1 / 12, 1 / 6],
-        [1 / 24, -1 / 12, 1 / 6],
-        [0, 0, 1],
-    ],
-}
 _ITEM_BYTES = 4  # float32 alone
 # Elements from one position of V or M to the next are a multiple of `APART` and one cache line: a
 # transform has all positions of a tile in hand, which a power of two would put into one cache set.
@@ -85,21 +42,43 @@ STAGES = ("data_pad", "winograd_rows", "winograd_V", "winograd_M", "winograd_col
 # --- compute -----------------------------------------------------------------------------
 
 
+def tile_of(w: Conv2dWorkload, m: int) -> tuple[int, int]:
+    """Rows and columns of a tile of the output: m along an axis of several taps."""
+    down, across = (m if taps > 1 else 1 for taps in w.kernel)
+    return down, across
+
+
+def points_of(w: Conv2dWorkload, m: int) -> tuple[int, int]:
+    """Points along each axis, as many as the inputs of a tile."""
+    down, across = (size + taps - 1 for size, taps in zip(tile_of(w, m), w.kernel))
+    return down, across
+
+
+def grid(w: Conv2dWorkload, m: int) -> tuple[int, int]:
+    """Rows and columns of tiles."""
+    down, across = tile_of(w, m)
+    return -(-w.out_height // down), -(-w.out_width // across)
+
+
 def pack_weight(_: Any, weight: np.ndarray, config: ConfigEntity, ic_block: int) -> np.ndarray:
-    """OIHW -> (alpha^2, O/oc_tile, I, oc_tile), transformed in float64; constants only."""
+    """OIHW -> (points, O/oc_tile, I, oc_tile), transformed in float64; constants only."""
     m, oc_tile = config.val("m"), config.val("oc_tile")
-    o, i = weight.shape[:2]
-    both_sides = np.kron(_G[m], _G[m])  # (alpha^2, 9): G g G' as one product
-    g = weight.reshape(o // oc_tile, oc_tile, i, 9).transpose(3, 0, 2, 1)
-    g = np.ascontiguousarray(g, "float64").reshape(9, o * i)
+    o, i, *kernel = weight.shape
+    rows, columns = (transform_matrices(m if taps > 1 else 1, taps)[2] for taps in kernel)
+    both_sides = np.kron(rows, columns)  # (points, taps): G g G' as one product
+    g = weight.reshape(o // oc_tile, oc_tile, i, -1).transpose(3, 0, 2, 1)
+    g = np.ascontiguousarray(g, "float64").reshape(-1, o * i)
     return (both_sides @ g).astype(weight.dtype).reshape(-1, o // oc_tile, i, oc_tile)
 
 
 def compute(w: Conv2dWorkload, config: ConfigEntity, data: Any, weight: Any) -> Any:
     """data (N, IC/b, H, W, b), weight as packed -> (N, OC/b, OH, OW, b)."""
-    m, block = config.val("m"), int(data.shape[4])
-    alpha, oc_tile = m + 2, int(weight.shape[3])
-    rows, columns = -(-w.out_height // m), -(-w.out_width // m)
+    m, block, oc_tile = config.val("m"), int(data.shape[4]), int(weight.shape[3])
+    (down, across), (high, wide) = tile_of(w, m), points_of(w, m)
+    (a_rows, b_rows, _), (a_columns, b_columns, _) = (
+        transform_matrices(size, taps) for size, taps in zip((down, across), w.kernel)
+    )
+    rows, columns = grid(w, m)
     if not is_flat(config):
         # Whole register tiles, as a guard in the inner loop would cost more than their zeros.
         columns += -columns % config.val("tile_columns")
@@ -108,7 +87,7 @@ def compute(w: Conv2dWorkload, config: ConfigEntity, data: Any, weight: Any) -> 
     oc_chunks = w.out_channels // block
 
     padded = te.compute(
-        (n, ic_chunks, rows * m + 2, columns * m + 2, block),
+        (n, ic_chunks, rows * down + high - down, columns * across + wide - across, block),
         lambda n, c, y, x, i: tirx.if_then_else(
             tirx.all(y >= top, y < w.height + top, x >= left, x < w.width + left),
             data[n, c, y - top, x - left, i],
@@ -117,48 +96,51 @@ def compute(w: Conv2dWorkload, config: ConfigEntity, data: Any, weight: Any) -> 
         name="data_pad",
     )
     half = te.compute(
-        (n, rows, columns, ic_chunks, alpha, alpha, block),
+        (n, rows, columns, ic_chunks, high, wide, block),
         lambda n, r, t, c, a, x, i: select(
             a,
-            [combine(row, lambda y: padded[n, c, r * m + y, t * m + x, i]) for row in _B[m]],
+            [
+                combine(row, lambda y: padded[n, c, r * down + y, t * across + x, i])
+                for row in b_rows
+            ],
         ),
         name="winograd_rows",
     )
     v = te.compute(
-        (n, alpha, alpha, rows, columns, ic_chunks, block),
+        (n, high, wide, rows, columns, ic_chunks, block),
         lambda n, a, b, r, t, c, i: select(
-            b, [combine(row, lambda x: half[n, r, t, c, a, x, i]) for row in _B[m]]
+            b, [combine(row, lambda x: half[n, r, t, c, a, x, i]) for row in b_columns]
         ),
         name="winograd_V",
     )
     k = te.reduce_axis((0, w.in_channels), "k")
     product = te.compute(
-        (n, alpha, alpha, rows, columns, w.out_channels),
+        (n, high, wide, rows, columns, w.out_channels),
         lambda n, a, b, r, t, o: te.sum(
             v[n, a, b, r, t, k // block, k % block]
-            * weight[a * alpha + b, o // oc_tile, k, o % oc_tile],
+            * weight[a * wide + b, o // oc_tile, k, o % oc_tile],
             axis=[k],
         ),
         name="winograd_M",
         attrs=anchor_attrs(NAME, config),
     )
     columns_done = te.compute(
-        (n, rows, columns, oc_chunks, m, alpha, block),
+        (n, rows, columns, oc_chunks, down, wide, block),
         lambda n, r, t, c, y, b, i: select(
-            y, [combine(row, lambda a: product[n, a, b, r, t, c * block + i]) for row in _A[m]]
+            y, [combine(row, lambda a: product[n, a, b, r, t, c * block + i]) for row in a_rows]
         ),
         name="winograd_columns",
     )
     tiles = te.compute(
-        (n, rows, columns, oc_chunks, m, m, block),
+        (n, rows, columns, oc_chunks, down, across, block),
         lambda n, r, t, c, y, x, i: select(
-            x, [combine(row, lambda b: columns_done[n, r, t, c, y, b, i]) for row in _A[m]]
+            x, [combine(row, lambda b: columns_done[n, r, t, c, y, b, i]) for row in a_columns]
         ),
         name="winograd_O",
     )
     return te.compute(
         (n, oc_chunks, w.out_height, w.out_width, block),
-        lambda n, c, h, x, i: tiles[n, h // m, x // m, c, h % m, x % m, i],
+        lambda n, c, h, x, i: tiles[n, h // down, x // across, c, h % down, x % across, i],
         name="winograd_out",
     )
 
@@ -194,7 +176,8 @@ class Winograd(s_tir.dlight.ScheduleRule):
         if is_flat(config):
             for block in (v, product):
                 keep_positions_apart(sch, block)
-        group = self._output(sch, out, config)
+        down, across, _ = (int(sch.get(loop).extent) for loop in sch.get_loops(tiles)[-3:])
+        group = self._output(sch, out, (down, across), config)
         sch.compute_at(tiles, sch.get_loops(out)[-4], preserve_unit_loops=True)
         self._unroll_tile(sch, tiles)
         sch.compute_at(columns_done, sch.get_loops(tiles)[-4], preserve_unit_loops=True)
@@ -225,12 +208,11 @@ class Winograd(s_tir.dlight.ScheduleRule):
         return sch
 
     @staticmethod
-    def _output(sch: Any, out: Any, config: ConfigEntity) -> Any:
+    def _output(sch: Any, out: Any, tile_size: tuple[int, int], config: ConfigEntity) -> Any:
         """Tile the output block; returns the loop under which one group is computed."""
-        m = config.val("m")
         n, c, h, w, lane = sch.get_loops(out)
-        row, y = sch.split(h, [None, m])
-        tile, x = sch.split(w, [None, m])
+        row, y = sch.split(h, [None, tile_size[0]])
+        tile, x = sch.split(w, [None, tile_size[1]])
         if config.val("channels_outer"):
             oc_group, c = sch.split(c, [None, config.val("oc_group")])
             sch.reorder(n, oc_group, row, tile, c, y, x, lane)
@@ -301,183 +283,9 @@ def keep_positions_apart(sch: Any, block: Any) -> None:
     sch.storage_align(block, 0, 2, APART, LINE)
 
 
-# --- fallback ----------------------------------------------------------------------------
-
-
-def fallback(w: Conv2dWorkload, target: Target) -> ConfigEntity:
-    """Tile size, loop order and register tile by shape.
-
-    Rows go outside while the transformed weights are few L2 caches large; V and M of one group
-    of rows then share L2. Otherwise channels go outside and the weights are read once.
-    """
-    machine = Machine.from_target(target)
-    block = machine.lanes(w.dtype)
-    m = min((2, 4), key=lambda m: winograd_cost(w, m, machine))
-    if machine.vector_registers <= 16:
-        return flat_fallback(w, m, machine)
-    rows, columns = -(-w.out_height // m), -(-w.out_width // m)
-    chunks = w.out_channels // block
-    vectors = 2 if chunks % 2 == 0 else 1
-    pixels = tile_pixels(machine, vectors)
-    tile_columns = best_tile(columns, pixels)
-    tile_rows = 1
-    if tile_columns == columns:
-        tile_rows = max(r for r in range(1, rows + 1) if rows % r == 0 and r * columns <= pixels)
-
-    is_ragged = columns % tile_columns > 0
-    columns += -columns % tile_columns
-    per_pair = 2 * (m + 2) ** 2  # operations for a tile and a pair of channels
-    weight_bytes = 4 * (m + 2) ** 2 * w.in_channels * w.out_channels
-    row_bytes = 4 * (m + 2) ** 2 * columns * (w.in_channels + w.out_channels)
-    # Groups of one register tile: where V and M of a row fill more than half of L2, unless the
-    # weights would then come from L3 for each group; and where the last tile of a row is not
-    # whole, since the guard that a longer group needs in the inner loop costs more.
-    is_wide = row_bytes > machine.l2_bytes // 2 and weight_bytes <= machine.l2_bytes
-    most = min(max(machine.l2_bytes // 2 // row_bytes, tile_rows), rows)
-    group = balanced_group(
-        rows,
-        range(tile_rows, most + 1, tile_rows),
-        per_pair * columns * w.in_channels * w.out_channels,
-        weight_bytes,
-        machine,
-    )
-    most = max(chunks // max(LEAST_OC_GROUPS, machine.num_cores), vectors)
-    oc_group = balanced_group(
-        chunks,
-        [size for size in range(vectors, most + 1, vectors) if chunks % size == 0],
-        per_pair * rows * columns * w.in_channels * block,
-        4 * (m + 2) ** 2 * rows * columns * w.in_channels,
-        machine,
-    )
-    return ConfigEntity(
-        {
-            "m": option(m),
-            "oc_block": option(block),
-            "oc_tile": option(vectors * block),
-            "rows": option(group),
-            "tile_rows": option(tile_rows),
-            "tile_columns": option(tile_columns),
-            "oc_group": option(oc_group),
-            "channels_outer": option(weight_bytes > ROWS_OUTSIDE_L2S * machine.l2_bytes),
-            "split_columns": option(is_wide or is_ragged),
-            "flat": option(False),
-        }
-    )
-
-
-def flat_fallback(w: Conv2dWorkload, m: int, machine: Machine) -> ConfigEntity:
-    """Register tiles that run on from row to row: 16 registers hold six tiles, seldom a row.
-
-    A group is one row of tiles where V of the whole image is too large to go through L3: M and V
-    of a row stay near, and the weights, which each row reads again, are prefetched. Otherwise it
-    is so many output channels that M of all tiles fits L2.
-    """
-    block = machine.lanes(w.dtype)
-    chunks = w.out_channels // block
-    rows, columns = -(-w.out_height // m), -(-w.out_width // m)
-    tile_bytes = _ITEM_BYTES * (m + 2) ** 2
-    v_bytes = tile_bytes * rows * columns * w.in_channels
-    weight_bytes = tile_bytes * w.in_channels * w.out_channels
-    channels_outer = v_bytes < max(V_L2S * machine.l2_bytes, weight_bytes // 2)
-    tiles = rows * columns if channels_outer else columns
-    tile_columns, vectors = register_tile(tiles, chunks, machine, most_vectors=2)
-    m_bytes = tile_bytes * rows * columns * block
-    sizes = [n for n in range(vectors, chunks + 1, vectors) if chunks % n == 0]
-    small = [
-        n for n in sizes if n * m_bytes <= machine.l2_bytes and n * machine.num_cores <= chunks
-    ]
-    return ConfigEntity(
-        {
-            "m": option(m),
-            "oc_block": option(block),
-            "oc_tile": option(vectors * block),
-            "rows": option(1),
-            "tile_rows": option(1),
-            "tile_columns": option(tile_columns),
-            "oc_group": option(max(small, default=sizes[0])),
-            "channels_outer": option(channels_outer),
-            "split_columns": option(False),
-            "flat": option(True),
-        }
-    )
-
-
 def splits_columns(config: ConfigEntity) -> bool:
     """Whether a group is one register tile wide; older records have no such knob."""
     return "split_columns" in config and bool(config.val("split_columns"))
 
 
-def balanced_group(
-    extent: int, sizes: Iterable[int], flops: int, shared_bytes: int, machine: Machine
-) -> int:
-    """The size of groups of `extent` with which the busiest core is done first.
-
-    Seven groups of two rows are eight rows for one of two cores, fourteen groups of one row are
-    seven; but each group reads again what all of them share.
-
-    Parameters
-    ----------
-    flops : int
-        Operations for one of `extent`.
-    shared_bytes : int
-        What every group reads: from L2 where half of it has room for that, else from L3.
-    """
-    rate = L2_FLOPS_PER_BYTE if shared_bytes <= machine.l2_bytes // 2 else L3_FLOPS_PER_BYTE
-
-    def busiest(size: int) -> float:
-        groups = -(-extent // size)
-        return -(-groups // machine.num_cores) * (size * flops + rate * shared_bytes)
-
-    return min(sizes, key=lambda size: (busiest(size), -size))
-
-
-def winograd_cost(w: Conv2dWorkload, m: int, machine: Machine) -> float:
-    """Estimated floating-point operations; what is read or transformed counts as operations.
-
-    The products of all tiles, covered completely; the transformed weights, each read once; and the
-    transforms of V and M.
-    """
-    alpha_squared = (m + 2) ** 2
-    tiles = w.batch * -(-w.out_height // m) * -(-w.out_width // m)
-    channels = w.in_channels * w.out_channels
-    products = 2 * tiles * alpha_squared * channels
-    transforms = TRANSFORM_FLOPS * tiles * alpha_squared * (w.in_channels + w.out_channels)
-    return products + transforms + weights_cost(4 * alpha_squared * channels, machine)
-
-
-def direct_cost(w: Conv2dWorkload, machine: Machine) -> float:
-    """The same estimate for the direct convolution."""
-    channels = w.in_channels * w.out_channels * w.kernel[0] * w.kernel[1]
-    macs = w.batch * w.out_height * w.out_width * channels
-    return 2 * macs + weights_cost(4 * channels, machine)
-
-
-def weights_cost(size: int, machine: Machine) -> float:
-    """What reading so many bytes of weights from memory costs, in operations."""
-    return size * FLOPS_PER_BYTE * machine.vector_bits / 512
-
-
-def takes(w: Conv2dWorkload, target: Target) -> bool:
-    """3x3, stride 1, float32, full convolutions on whole channel blocks, constant weights,
-    where the estimate is clearly below the direct convolution's."""
-    machine = Machine.from_target(target)
-    lanes = machine.lanes(w.dtype)
-    return (
-        w.constant_weight
-        and w.is_float
-        and w.dtype == "float32"
-        and w.groups == 1
-        and w.kernel == (3, 3)
-        and w.strides == w.dilation == (1, 1)
-        and w.in_channels % lanes == 0
-        and w.out_channels % lanes == 0
-        and min(winograd_cost(w, m, machine) for m in (2, 4)) < CLEARLY * direct_cost(w, machine)
-    )
-
-
-register(
-    "nn.conv2d",
-    "cpu",
-    Implementation(NAME, 20, takes, fallback, compute, Conv2dWorkload.autotvm_args, pack_weight),
-)
 register_anchor_rule(NAME, Winograd())

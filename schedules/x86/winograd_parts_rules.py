@@ -12,8 +12,6 @@ from ..strategy import Implementation, register
 from .machine import Machine
 from .microkernel import registers_are_scarce
 from .register_tile import macs_per_cycle, register_tile
-from .winograd import CLEARLY, TRANSFORM_FLOPS, V_L2S, winograd_cost
-from .winograd import takes as winograd_takes
 from .winograd_parts import (
     ITEM_BYTES,
     NAME,
@@ -26,6 +24,8 @@ from .winograd_parts import (
     taps,
     whole_tile,
 )
+from .winograd_rules import CLEARLY, TRANSFORM_FLOPS, V_L2S, best_size
+from .winograd_rules import takes as winograd_takes
 
 # More points than six, 0, 1, -1, 2, -2 and infinity, cost accuracy.
 MOST_POINTS = 6
@@ -121,7 +121,7 @@ def fallback(w: Conv2dWorkload, target: Target) -> ConfigEntity:
     machine = Machine.from_target(target)
     block = machine.lanes(w.dtype)
     if w.strides == (1, 1):
-        m = min((2, 4), key=lambda m: winograd_cost(w, m, machine))
+        m = best_size(w, machine)
     else:
         m = min(candidates(w), key=lambda m: cost(w, m, machine))
     alpha = m + taps(w.kernel[0], w.strides[0]) - 1
@@ -154,9 +154,9 @@ def is_ragged(w: Conv2dWorkload, target: Target) -> bool:
     """Whether Winograd with stride 1 has last tiles that make parts pay, and V of an image small
     enough for channels outside."""
     machine = Machine.from_target(target)
-    if not winograd_takes(w, target):
+    if w.kernel != (3, 3) or not winograd_takes(w, target):
         return False
-    m = min((2, 4), key=lambda m: winograd_cost(w, m, machine))
+    m = best_size(w, machine)
     weight_bytes = ITEM_BYTES * (m + 2) ** 2 * w.in_channels * w.out_channels
     of_image = v_bytes(w, m) // w.batch
     channels_outer = of_image < max(V_L2S * machine.l2_bytes, weight_bytes // 2)

@@ -1,0 +1,239 @@
+"""Which convolutions are Winograd ones (`winograd`), and with which knobs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+from tvm.target import Target
+
+from ..config import ConfigEntity, option
+from ..conv2d import Conv2dWorkload
+from ..strategy import Implementation, register
+from .machine import Machine
+from .register_tile import best_tile, register_tile, tile_pixels
+from .winograd import NAME, compute, grid, pack_weight, points_of
+
+# Cost rule, for vectors of 512 bits; with narrower ones a byte takes the time of fewer flops. One
+# byte of weights takes the time of so many flops (a network's weights do not stay in cache from one
+# inference to the next, and prefetch hides part of the latency),
+FLOPS_PER_BYTE = 8
+# one that is read again and again takes less, depending on the cache that has room for it,
+L2_FLOPS_PER_BYTE, L3_FLOPS_PER_BYTE = 1, 3
+# transforming one element of V or M takes the time of so many,
+TRANSFORM_FLOPS = 12
+# and Winograd must be estimated below this share of the direct convolution.
+CLEARLY = 0.9
+# With rows outside the transformed weights are read again for each group of rows; that is cheaper
+# than V in memory while they fill no more than so many L2 caches.
+ROWS_OUTSIDE_L2S = 3
+# With 16 registers, V of an image goes through L3 while it fills no more than so many L2 caches.
+V_L2S = 2
+# V is read again for each group of output channels, so there are no more than needed.
+LEAST_OC_GROUPS = 4
+
+# Tile sizes along both axes and along one; more points than these make errors that are larger than
+# those of F(4x4, 3x3): relative to the largest result, sums over 192 channels have 1.7e-6 with
+# F(2, 7), 2.1e-6 with F(4, 5), 2.4e-6 with F(6, 3) and 6.4e-6 with F(3, 7).
+TILES_OF_BOTH, TILES_OF_ONE = (2, 4), (2, 3, 4, 6)
+MOST_POINTS_OF_BOTH, MOST_POINTS_OF_ONE = 6, 9
+_ITEM_BYTES = 4  # float32 alone
+
+
+def candidates(w: Conv2dWorkload) -> Sequence[int]:
+    """Tile sizes m whose transforms are accurate enough; none for kernels of other shapes."""
+    sizes: Sequence[int]
+    if w.kernel in ((3, 3), (5, 5)):
+        sizes, most = TILES_OF_BOTH, MOST_POINTS_OF_BOTH
+    elif min(w.kernel) == 1 < max(w.kernel):
+        sizes, most = TILES_OF_ONE, MOST_POINTS_OF_ONE
+    else:
+        return ()
+    return [m for m in sizes if max(points_of(w, m)) <= most]
+
+
+def best_size(w: Conv2dWorkload, machine: Machine) -> int:
+    """The tile size of the lowest cost."""
+    return min(candidates(w), key=lambda m: winograd_cost(w, m, machine))
+
+
+def values(w: Conv2dWorkload, m: int) -> int:
+    """Elements of V of a tile and an input channel: a product of all channels for each."""
+    return math.prod(points_of(w, m))
+
+
+def fallback(w: Conv2dWorkload, target: Target) -> ConfigEntity:
+    """Tile size, loop order and register tile by shape.
+
+    Rows go outside while the transformed weights are few L2 caches large; V and M of one group
+    of rows then share L2. Otherwise channels go outside and the weights are read once.
+    """
+    machine = Machine.from_target(target)
+    block = machine.lanes(w.dtype)
+    m = best_size(w, machine)
+    if machine.vector_registers <= 16:
+        return flat_fallback(w, m, machine)
+    rows, columns = grid(w, m)
+    chunks = w.out_channels // block
+    vectors = 2 if chunks % 2 == 0 else 1
+    pixels = tile_pixels(machine, vectors)
+    tile_columns = best_tile(columns, pixels)
+    tile_rows = 1
+    if tile_columns == columns:
+        tile_rows = max(r for r in range(1, rows + 1) if rows % r == 0 and r * columns <= pixels)
+
+    is_ragged = columns % tile_columns > 0
+    columns += -columns % tile_columns
+    tile_bytes = _ITEM_BYTES * values(w, m)
+    per_pair = 2 * values(w, m)  # operations for a tile and a pair of channels
+    weight_bytes = tile_bytes * w.in_channels * w.out_channels
+    row_bytes = tile_bytes * columns * (w.in_channels + w.out_channels)
+    # Groups of one register tile: where V and M of a row fill more than half of L2, unless the
+    # weights would then come from L3 for each group; and where the last tile of a row is not
+    # whole, since the guard that a longer group needs in the inner loop costs more.
+    is_wide = row_bytes > machine.l2_bytes // 2 and weight_bytes <= machine.l2_bytes
+    most = min(max(machine.l2_bytes // 2 // row_bytes, tile_rows), rows)
+    group = balanced_group(
+        rows,
+        range(tile_rows, most + 1, tile_rows),
+        per_pair * columns * w.in_channels * w.out_channels,
+        weight_bytes,
+        machine,
+    )
+    most = max(chunks // max(LEAST_OC_GROUPS, machine.num_cores), vectors)
+    oc_group = balanced_group(
+        chunks,
+        [size for size in range(vectors, most + 1, vectors) if chunks % size == 0],
+        per_pair * rows * columns * w.in_channels * block,
+        tile_bytes * rows * columns * w.in_channels,
+        machine,
+    )
+    return ConfigEntity(
+        {
+            "m": option(m),
+            "oc_block": option(block),
+            "oc_tile": option(vectors * block),
+            "rows": option(group),
+            "tile_rows": option(tile_rows),
+            "tile_columns": option(tile_columns),
+            "oc_group": option(oc_group),
+            "channels_outer": option(weight_bytes > ROWS_OUTSIDE_L2S * machine.l2_bytes),
+            "split_columns": option(is_wide or is_ragged),
+            "flat": option(False),
+        }
+    )
+
+
+def flat_fallback(w: Conv2dWorkload, m: int, machine: Machine) -> ConfigEntity:
+    """Register tiles that run on from row to row: 16 registers hold six tiles, seldom a row.
+
+    A group is one row of tiles where V of the whole image is too large to go through L3: M and V
+    of a row stay near, and the weights, which each row reads again, are prefetched. Otherwise it
+    is so many output channels that M of all tiles fits L2.
+    """
+    block = machine.lanes(w.dtype)
+    chunks = w.out_channels // block
+    rows, columns = grid(w, m)
+    tile_bytes = _ITEM_BYTES * values(w, m)
+    v_bytes = tile_bytes * rows * columns * w.in_channels
+    weight_bytes = tile_bytes * w.in_channels * w.out_channels
+    channels_outer = v_bytes < max(V_L2S * machine.l2_bytes, weight_bytes // 2)
+    tiles = rows * columns if channels_outer else columns
+    tile_columns, vectors = register_tile(tiles, chunks, machine, most_vectors=2)
+    m_bytes = tile_bytes * rows * columns * block
+    sizes = [n for n in range(vectors, chunks + 1, vectors) if chunks % n == 0]
+    small = [
+        n for n in sizes if n * m_bytes <= machine.l2_bytes and n * machine.num_cores <= chunks
+    ]
+    return ConfigEntity(
+        {
+            "m": option(m),
+            "oc_block": option(block),
+            "oc_tile": option(vectors * block),
+            "rows": option(1),
+            "tile_rows": option(1),
+            "tile_columns": option(tile_columns),
+            "oc_group": option(max(small, default=sizes[0])),
+            "channels_outer": option(channels_outer),
+            "split_columns": option(False),
+            "flat": option(True),
+        }
+    )
+
+
+def balanced_group(
+    extent: int, sizes: Iterable[int], flops: int, shared_bytes: int, machine: Machine
+) -> int:
+    """The size of groups of `extent` with which the busiest core is done first.
+
+    Seven groups of two rows are eight rows for one of two cores, fourteen groups of one row are
+    seven; but each group reads again what all of them share.
+
+    Parameters
+    ----------
+    flops : int
+        Operations for one of `extent`.
+    shared_bytes : int
+        What every group reads: from L2 where half of it has room for that, else from L3.
+    """
+    rate = L2_FLOPS_PER_BYTE if shared_bytes <= machine.l2_bytes // 2 else L3_FLOPS_PER_BYTE
+
+    def busiest(size: int) -> float:
+        groups = -(-extent // size)
+        return -(-groups // machine.num_cores) * (size * flops + rate * shared_bytes)
+
+    return min(sizes, key=lambda size: (busiest(size), -size))
+
+
+def winograd_cost(w: Conv2dWorkload, m: int, machine: Machine) -> float:
+    """Estimated floating-point operations; what is read or transformed counts as operations.
+
+    The products of all tiles, covered completely; the transformed weights, each read once; and the
+    transforms of V and M.
+    """
+    elements = w.batch * math.prod(grid(w, m)) * values(w, m)
+    channels = w.in_channels * w.out_channels
+    products = 2 * elements * channels
+    transforms = TRANSFORM_FLOPS * elements * (w.in_channels + w.out_channels)
+    return products + transforms + weights_cost(4 * values(w, m) * channels, machine)
+
+
+def direct_cost(w: Conv2dWorkload, machine: Machine) -> float:
+    """The same estimate for the direct convolution."""
+    channels = w.in_channels * w.out_channels * w.kernel[0] * w.kernel[1]
+    macs = w.batch * w.out_height * w.out_width * channels
+    return 2 * macs + weights_cost(4 * channels, machine)
+
+
+def weights_cost(size: int, machine: Machine) -> float:
+    """What reading so many bytes of weights from memory costs, in operations."""
+    return size * FLOPS_PER_BYTE * machine.vector_bits / 512
+
+
+def takes(w: Conv2dWorkload, target: Target) -> bool:
+    """3x3, 5x5, or several taps along one axis alone; stride 1, float32, full convolutions on
+    whole channel blocks, constant weights, where the estimate is clearly below the direct
+    convolution's."""
+    machine = Machine.from_target(target)
+    lanes = machine.lanes(w.dtype)
+    can_be_so = (
+        w.constant_weight
+        and w.is_float
+        and w.dtype == "float32"
+        and w.groups == 1
+        and w.strides == w.dilation == (1, 1)
+        and w.in_channels % lanes == 0
+        and w.out_channels % lanes == 0
+        and len(candidates(w)) > 0
+    )
+    if not can_be_so:
+        return False
+    cost = winograd_cost(w, best_size(w, machine), machine)
+    return cost < CLEARLY * direct_cost(w, machine)
+
+
+register(
+    "nn.conv2d",
+    "cpu",
+    Implementation(NAME, 20, takes, fallback, compute, Conv2dWorkload.autotvm_args, pack_weight),
+)
