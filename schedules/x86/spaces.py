@@ -190,6 +190,7 @@ def _winograd(cfg: ConfigSpace, w: Conv2dWorkload, target: Target) -> None:
     cfg.define_knob("oc_group", _choices(base.val("oc_group"), divisors(chunks)))
     cfg.define_knob("channels_outer", _choices(base.val("channels_outer"), [False, True]))
     cfg.define_knob("split_columns", _choices(base.val("split_columns"), [False, True]))
+    cfg.define_knob("group_columns", _choices(base.val("group_columns"), [0]))
     cfg.define_knob("flat", _choices(base.val("flat"), [False, True]))
 
     def fits(config: ConfigEntity) -> bool:
@@ -197,6 +198,8 @@ def _winograd(cfg: ConfigSpace, w: Conv2dWorkload, target: Target) -> None:
         tile_rows, tile_columns = config.val("tile_rows"), config.val("tile_columns")
         down, across = winograd.grid(w, m)
         pixels = tile_rows * tile_columns
+        if config.val("group_columns") % tile_columns:
+            return False
         if conv2d.is_flat(config):
             in_group = across * (down if config.val("channels_outer") else config.val("rows"))
             return (

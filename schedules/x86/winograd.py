@@ -79,9 +79,9 @@ def compute(w: Conv2dWorkload, config: ConfigEntity, data: Any, weight: Any) -> 
         transform_matrices(size, taps) for size, taps in zip((down, across), w.kernel)
     )
     rows, columns = grid(w, m)
-    if not is_flat(config):
-        # Whole register tiles, as a guard in the inner loop would cost more than their zeros.
-        columns += -columns % config.val("tile_columns")
+    # Whole register tiles and groups: a guard in the inner loop would cost more than zeros.
+    if group_columns(config) or not is_flat(config):
+        columns += -columns % (group_columns(config) or config.val("tile_columns"))
     top, left, _, _ = w.padding
     n, ic_chunks = w.batch, w.in_channels // block
     oc_chunks = w.out_channels // block
@@ -219,8 +219,8 @@ class Winograd(s_tir.dlight.ScheduleRule):
             group = sch.fuse(n, oc_group)
         else:
             row_group, row = sch.split(row, [None, config.val("rows")])
-            if splits_columns(config):
-                column_group, tile = sch.split(tile, [None, config.val("tile_columns")])
+            if group_columns(config):
+                column_group, tile = sch.split(tile, [None, group_columns(config)])
                 sch.reorder(n, row_group, column_group, row, tile, c, y, x, lane)
                 group = sch.fuse(n, row_group, column_group)
             else:
@@ -283,9 +283,12 @@ def keep_positions_apart(sch: Any, block: Any) -> None:
     sch.storage_align(block, 0, 2, APART, LINE)
 
 
-def splits_columns(config: ConfigEntity) -> bool:
-    """Whether a group is one register tile wide; older records have no such knob."""
-    return "split_columns" in config and bool(config.val("split_columns"))
+def group_columns(config: ConfigEntity) -> int:
+    """Columns of tiles of a group; 0 for all. Older records lack one knob or both."""
+    if "group_columns" in config and config.val("group_columns"):
+        return int(config.val("group_columns"))
+    is_narrow = "split_columns" in config and config.val("split_columns")
+    return int(config.val("tile_columns")) if is_narrow else 0
 
 
 register_anchor_rule(NAME, Winograd())

@@ -29,6 +29,8 @@ CLEARLY = 0.9
 ROWS_OUTSIDE_L2S = 3
 # With 16 registers, V of an image goes through L3 while it fills no more than so many L2 caches.
 V_L2S = 2
+# Groups of so few rows, as signals have, are as many columns as V and M of which half of L2 holds.
+FEW_ROWS = 3
 # V is read again for each group of output channels, so there are no more than needed.
 LEAST_OC_GROUPS = 4
 
@@ -108,6 +110,7 @@ def fallback(w: Conv2dWorkload, target: Target) -> ConfigEntity:
         tile_bytes * rows * columns * w.in_channels,
         machine,
     )
+    channels_outer = weight_bytes > ROWS_OUTSIDE_L2S * machine.l2_bytes
     return ConfigEntity(
         {
             "m": option(m),
@@ -117,8 +120,11 @@ def fallback(w: Conv2dWorkload, target: Target) -> ConfigEntity:
             "tile_rows": option(tile_rows),
             "tile_columns": option(tile_columns),
             "oc_group": option(oc_group),
-            "channels_outer": option(weight_bytes > ROWS_OUTSIDE_L2S * machine.l2_bytes),
+            "channels_outer": option(channels_outer),
             "split_columns": option(is_wide or is_ragged),
+            "group_columns": option(
+                0 if channels_outer else _few_rows(w, m, tile_columns, machine)
+            ),
             "flat": option(False),
         }
     )
@@ -156,9 +162,22 @@ def flat_fallback(w: Conv2dWorkload, m: int, machine: Machine) -> ConfigEntity:
             "oc_group": option(max(small, default=sizes[0])),
             "channels_outer": option(channels_outer),
             "split_columns": option(False),
+            "group_columns": option(
+                0 if channels_outer else _few_rows(w, m, tile_columns, machine)
+            ),
             "flat": option(True),
         }
     )
+
+
+def _few_rows(w: Conv2dWorkload, m: int, tile_columns: int, machine: Machine) -> int:
+    """Columns of tiles of a group, whole register tiles; 0, all of them, of images of more rows."""
+    rows, columns = grid(w, m)
+    if rows > FEW_ROWS:
+        return 0
+    room = machine.l2_bytes // 2 // (_ITEM_BYTES * values(w, m) * (w.in_channels + w.out_channels))
+    most = min(room, -(-columns // machine.num_cores))
+    return tile_columns * max(most // tile_columns, 1)
 
 
 def balanced_group(

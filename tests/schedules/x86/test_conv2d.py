@@ -11,15 +11,12 @@ from hypothesis import strategies as st
 from tvm import te, topi
 
 from schedules import rules, strategy
-from schedules.config import ConfigEntity, option
 from schedules.conv2d import Conv2dWorkload
 from schedules.x86 import (
     conv2d,
     conv2d_template,
     depthwise,
     register_tile,
-    winograd,
-    winograd_rules,
 )
 from schedules.x86.machine import Machine
 
@@ -178,53 +175,6 @@ def test_last_tile_of_a_row_has_code_of_its_own_without_guards():
     assert not guards
 
 
-@pytest.mark.parametrize("target", TARGETS, ids=lambda t: str(t.attrs["mcpu"]))
-@pytest.mark.parametrize("m", [2, 4])
-@pytest.mark.parametrize(
-    ("channels_outer", "split_columns"), [(False, False), (False, True), (True, False)]
-)
-def test_winograd_tiles_cover_outputs_that_they_do_not_divide(
-    target, m, channels_outer, split_columns
-):
-    w = Conv2dWorkload(
-        2, 64, 13, 10, 64, (3, 3), (1, 1), (1, 0, 0, 1), (1, 1), constant_weight=True
-    )
-    knobs = dict(winograd_rules.fallback(w, target).knobs)
-    tile_rows, columns = 1, -(-w.out_width // m)
-    knobs |= {
-        "m": option(m),
-        "rows": option(2),
-        "tile_rows": option(tile_rows),
-        "tile_columns": option(min(columns, 3)),
-        "channels_outer": option(channels_outer),
-        "split_columns": option(split_columns),
-    }
-    check(w, winograd.NAME, target, config=ConfigEntity(knobs), tolerance=3e-5)
-
-
-@pytest.mark.parametrize("target", TARGETS[1:], ids=lambda t: str(t.attrs["mcpu"]))
-@pytest.mark.parametrize(("m", "vectors"), [(2, 1), (4, 2)])
-@pytest.mark.parametrize("channels_outer", [False, True])
-def test_flat_winograd_tiles_run_on_from_row_to_row(target, m, channels_outer, vectors):
-    w = Conv2dWorkload(
-        2, 32, 13, 10, 64, (3, 3), (1, 1), (1, 0, 0, 1), (1, 1), constant_weight=True
-    )
-    lanes = Machine.from_target(target).lanes("float32")
-    rows = -(-w.out_height // m)
-    knobs = dict(winograd_rules.fallback(w, target).knobs) | {
-        "m": option(m),
-        "oc_tile": option(vectors * lanes),
-        "rows": option(3 if rows % 3 == 0 else 1),
-        "tile_rows": option(1),
-        "tile_columns": option(2 if vectors == 1 else 5),
-        "oc_group": option(vectors),
-        "channels_outer": option(channels_outer),
-        "split_columns": option(False),
-        "flat": option(True),
-    }
-    check(w, winograd.NAME, target, config=ConfigEntity(knobs), tolerance=3e-5)
-
-
 def flat_config(lanes, **knobs):
     """Knobs of register tiles of four pixels that run on from row to row."""
     knobs = {"oc_block": lanes, "tile_ow": 4, "channels_outer": True, "flat": True, **knobs}
@@ -294,48 +244,6 @@ def test_images_of_few_channels_are_cut_into_parts_for_many_cores():
     assert parts * 18 // vectors >= 8 * conv2d.TASKS_PER_CORE
     assert 56 * 56 % (parts * tile) == 0
     assert 18 % vectors == 0
-
-
-def test_winograd_is_not_taken_where_it_does_not_apply():
-    right = Conv2dWorkload(
-        1, 64, 56, 56, 64, (3, 3), (1, 1), (1, 1, 1, 1), (1, 1), constant_weight=True
-    )
-    assert winograd_rules.takes(right, TARGETS[0])
-    for change in (
-        {"strides": (2, 2)},
-        {"kernel": (1, 1)},
-        {"dilation": (2, 2)},
-        {"groups": 64},
-        {"in_channels": 60},
-        {"constant_weight": False},
-        {"dtype": "float64"},
-    ):
-        assert not winograd_rules.takes(replace(right, **change), TARGETS[0])
-
-
-def test_few_tiles_prefer_the_small_winograd_transform():
-    w = Conv2dWorkload(
-        1, 512, 7, 7, 512, (3, 3), (1, 1), (1, 1, 1, 1), (1, 1), constant_weight=True
-    )
-    assert winograd_rules.fallback(w, TARGETS[0]).val("m") == 2
-
-
-def test_winograd_groups_are_even_where_reading_the_weights_again_is_cheap():
-    machine = replace(Machine.from_target(TARGETS[0]), num_cores=2, l2_bytes=1 << 20)
-    sizes = range(1, 4)
-    assert winograd_rules.balanced_group(14, sizes, 10**6, 10**5, machine) == 1  # 7 + 7 rows
-    assert winograd_rules.balanced_group(14, sizes, 10**6, 10**7, machine) == 3  # few groups
-    assert winograd_rules.balanced_group(12, sizes, 10**6, 10**5, machine) == 3  # 6 + 6 rows
-
-
-def test_winograd_reads_weights_once_that_are_larger_than_the_caches():
-    w = Conv2dWorkload(
-        1, 256, 14, 14, 256, (3, 3), (1, 1), (1, 1, 1, 1), (1, 1), constant_weight=True
-    )
-    target = tvm.target.Target({"kind": "llvm", "mcpu": "skylake-avx512"})
-    assert winograd_rules.fallback(w, target).val("channels_outer")
-    few = replace(w, in_channels=64, out_channels=64, height=56, width=56)
-    assert not winograd_rules.fallback(few, target).val("channels_outer")
 
 
 @pytest.mark.parametrize(
