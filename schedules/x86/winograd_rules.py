@@ -43,14 +43,13 @@ _ITEM_BYTES = 4  # float32 alone
 
 
 def candidates(w: Conv2dWorkload) -> Sequence[int]:
-    """Tile sizes m whose transforms are accurate enough; none for kernels of other shapes."""
-    sizes: Sequence[int]
-    if w.kernel in ((3, 3), (5, 5)):
-        sizes, most = TILES_OF_BOTH, MOST_POINTS_OF_BOTH
-    elif min(w.kernel) == 1 < max(w.kernel):
-        sizes, most = TILES_OF_ONE, MOST_POINTS_OF_ONE
-    else:
+    """Tile sizes m whose transforms are accurate enough; none for 1x1 and for large kernels."""
+    if max(w.kernel) == 1:
         return ()
+    sizes: Sequence[int] = TILES_OF_BOTH
+    most = MOST_POINTS_OF_BOTH
+    if min(w.kernel) == 1:
+        sizes, most = TILES_OF_ONE, MOST_POINTS_OF_ONE
     return [m for m in sizes if max(points_of(w, m)) <= most]
 
 
@@ -230,8 +229,8 @@ def weights_cost(size: int, machine: Machine) -> float:
 
 
 def takes(w: Conv2dWorkload, target: Target) -> bool:
-    """3x3, 5x5, or several taps along one axis alone; stride 1, float32, full convolutions on
-    whole channel blocks, constant weights, where the estimate is clearly below the direct
+    """Two to five taps along both axes, or several along one; stride 1, float32, full convolutions
+    on whole channel blocks, constant weights, where the estimate is clearly below the direct
     convolution's."""
     machine = Machine.from_target(target)
     lanes = machine.lanes(w.dtype)
