@@ -122,7 +122,7 @@ def fallback(w: Conv2dWorkload, target: Target) -> ConfigEntity:
             "channels_outer": option(channels_outer),
             "split_columns": option(is_wide or is_ragged),
             "group_columns": option(
-                0 if channels_outer else _few_rows(w, m, tile_columns, machine)
+                0 if channels_outer else _columns_of_signals(w, m, tile_columns, machine)
             ),
             "flat": option(False),
         }
@@ -162,15 +162,15 @@ def flat_fallback(w: Conv2dWorkload, m: int, machine: Machine) -> ConfigEntity:
             "channels_outer": option(channels_outer),
             "split_columns": option(False),
             "group_columns": option(
-                0 if channels_outer else _few_rows(w, m, tile_columns, machine)
+                0 if channels_outer else _columns_of_signals(w, m, tile_columns, machine)
             ),
             "flat": option(True),
         }
     )
 
 
-def _few_rows(w: Conv2dWorkload, m: int, tile_columns: int, machine: Machine) -> int:
-    """Columns of tiles of a group, whole register tiles; 0, all of them, of images of more rows."""
+def _columns_of_signals(w: Conv2dWorkload, m: int, tile_columns: int, machine: Machine) -> int:
+    """Columns of tiles of a group: whole register tiles, or 0, all, where there are more rows."""
     rows, columns = grid(w, m)
     if rows > FEW_ROWS:
         return 0
