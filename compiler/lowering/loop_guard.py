@@ -17,6 +17,7 @@ vectors, which schedules make where speed matters, it leaves alone anyhow.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tvm
@@ -44,25 +45,7 @@ def guard_loops() -> tvm.transform.Pass:
 
 def _is_suspect(body: tirx.Stmt) -> bool:
     """Whether there are a condition and a modulo of a power of two, as few functions have both."""
-    conditional = wraps = False
-
-    def branch(_: Any) -> None:
-        nonlocal conditional
-        conditional = True
-
-    def call(node: Call) -> None:
-        if _is_if_then_else(node):
-            branch(node)
-
-    def modulo(node: Any) -> None:
-        nonlocal wraps
-        wraps = wraps or _is_power_of_two(node.b)
-
-    tvm_ffi.structural_walk(
-        body,
-        [((tirx.FloorMod, tirx.Mod), modulo), (tirx.IfThenElse, branch), (Call, call)],
-    )
-    return conditional and wraps
+    return _wraps_with_condition(body, lambda _: True)
 
 
 def _guarded(loop: tirx.For) -> tirx.For:
@@ -78,40 +61,54 @@ def _guarded(loop: tirx.For) -> tirx.For:
 def _is_miscompiled(loop: tirx.For) -> bool:
     """Whether the loop has scalars, conditions, and its variable modulo a power of two."""
     following = [loop.loop_var]  # the loop's variable and what is computed from it
-    conditional = wraps = vectors = False
+    vectors = False
 
     def bind(statement: Any) -> None:
         if _uses_any(statement.value, following):
             following.append(statement.var)
 
+    def store(node: Any) -> None:
+        nonlocal vectors
+        vectors = vectors or tvm.DataType(node.value.ty.dtype).lanes > 1
+
+    beside = [(tirx.stmt.Bind, bind), (tirx.BufferStore, store)]
+    wraps = _wraps_with_condition(loop.body, lambda value: _uses_any(value, following), beside)
+    return wraps and not vectors
+
+
+def _wraps_with_condition(
+    body: tirx.Stmt, is_counter: Callable[[Any], bool], beside: Sequence[tuple[Any, Any]] = ()
+) -> bool:
+    """Whether there are a condition and a counter modulo a power of two.
+
+    `beside` are other types of nodes and what is called with each, in the order of the program.
+    """
+    conditional = wraps = False
+
     def modulo(node: Any) -> None:
         nonlocal wraps
-        if _is_power_of_two(node.b):
-            wraps = wraps or _uses_any(node.a, following)
+        divisor = node.b
+        if isinstance(divisor, tirx.IntImm) and _is_power_of_two(int(divisor)):
+            wraps = wraps or is_counter(node.a)
 
     def branch(_: Any) -> None:
         nonlocal conditional
         conditional = True
 
     def call(node: Call) -> None:
-        if _is_if_then_else(node):
+        if isinstance(node.op, Op) and node.op.name == _IF_THEN_ELSE:
             branch(node)
 
-    def store(node: Any) -> None:
-        nonlocal vectors
-        vectors = vectors or tvm.DataType(node.value.ty.dtype).lanes > 1
-
     tvm_ffi.structural_walk(
-        loop.body,
+        body,
         [
-            (tirx.stmt.Bind, bind),
             ((tirx.FloorMod, tirx.Mod), modulo),
             (tirx.IfThenElse, branch),
             (Call, call),
-            (tirx.BufferStore, store),
+            *beside,
         ],
     )
-    return conditional and wraps and not vectors
+    return conditional and wraps
 
 
 def _uses_any(node: Any, variables: list[Any]) -> bool:
@@ -125,12 +122,7 @@ def _uses_any(node: Any, variables: list[Any]) -> bool:
     return found
 
 
-def _is_if_then_else(node: Call) -> bool:
-    return isinstance(node.op, Op) and node.op.name == _IF_THEN_ELSE
-
-
-def _is_power_of_two(divisor: Any) -> bool:
-    value = int(divisor) if isinstance(divisor, tirx.IntImm) else 0
+def _is_power_of_two(value: int) -> bool:
     return value > 1 and value & (value - 1) == 0
 
 
