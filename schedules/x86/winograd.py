@@ -15,6 +15,7 @@ the matrices of that axis are 1. `winograd_rules` says which convolutions and ti
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -42,21 +43,21 @@ STAGES = ("data_pad", "winograd_rows", "winograd_V", "winograd_M", "winograd_col
 # --- compute -----------------------------------------------------------------------------
 
 
-def tile_of(w: Conv2dWorkload, m: int) -> tuple[int, int]:
+def tile_of(kernel: Sequence[int], m: int) -> tuple[int, int]:
     """Rows and columns of a tile of the output: m along an axis of several taps."""
-    down, across = (m if taps > 1 else 1 for taps in w.kernel)
+    down, across = (m if taps > 1 else 1 for taps in kernel)
     return down, across
 
 
 def points_of(w: Conv2dWorkload, m: int) -> tuple[int, int]:
     """Points along each axis, as many as the inputs of a tile."""
-    down, across = (size + taps - 1 for size, taps in zip(tile_of(w, m), w.kernel))
+    down, across = (size + taps - 1 for size, taps in zip(tile_of(w.kernel, m), w.kernel))
     return down, across
 
 
 def grid(w: Conv2dWorkload, m: int) -> tuple[int, int]:
     """Rows and columns of tiles."""
-    down, across = tile_of(w, m)
+    down, across = tile_of(w.kernel, m)
     return -(-w.out_height // down), -(-w.out_width // across)
 
 
@@ -64,7 +65,8 @@ def pack_weight(_: Any, weight: np.ndarray, config: ConfigEntity, ic_block: int)
     """OIHW -> (points, O/oc_tile, I, oc_tile), transformed in float64; constants only."""
     m, oc_tile = config.val("m"), config.val("oc_tile")
     o, i, *kernel = weight.shape
-    rows, columns = (transform_matrices(m if taps > 1 else 1, taps)[2] for taps in kernel)
+    sizes = zip(tile_of(kernel, m), kernel, strict=True)
+    rows, columns = (transform_matrices(size, taps)[2] for size, taps in sizes)
     both_sides = np.kron(rows, columns)  # (points, taps): G g G' as one product
     g = weight.reshape(o // oc_tile, oc_tile, i, -1).transpose(3, 0, 2, 1)
     g = np.ascontiguousarray(g, "float64").reshape(-1, o * i)
@@ -74,7 +76,7 @@ def pack_weight(_: Any, weight: np.ndarray, config: ConfigEntity, ic_block: int)
 def compute(w: Conv2dWorkload, config: ConfigEntity, data: Any, weight: Any) -> Any:
     """data (N, IC/b, H, W, b), weight as packed -> (N, OC/b, OH, OW, b)."""
     m, block, oc_tile = config.val("m"), int(data.shape[4]), int(weight.shape[3])
-    (down, across), (high, wide) = tile_of(w, m), points_of(w, m)
+    (down, across), (high, wide) = tile_of(w.kernel, m), points_of(w, m)
     (a_rows, b_rows, _), (a_columns, b_columns, _) = (
         transform_matrices(size, taps) for size, taps in zip((down, across), w.kernel)
     )

@@ -37,7 +37,7 @@ from .conv2d import with_narrow_indices
 from .machine import Machine
 from .prefetch import stream_panels
 from .register_tile import macs_per_cycle, tile_pixels
-from .winograd import keep_positions_apart
+from .winograd import grid, keep_positions_apart
 
 NAME = "conv2d_winograd_parts.x86"
 
@@ -75,11 +75,6 @@ def input_transform(m: int, r: int, stride: int) -> Matrix:
                 if factor:
                     rows[stride * p + phase][stride * j + phase] = factor
     return rows
-
-
-def grid(w: Conv2dWorkload, m: int) -> tuple[int, int]:
-    """Rows and columns of tiles."""
-    return -(-w.out_height // m), -(-w.out_width // m)
 
 
 def part_grid(w: Conv2dWorkload, m: int, part: tuple[bool, bool], trim: bool) -> tuple[int, int]:

@@ -12,12 +12,12 @@ from ..strategy import Implementation, register
 from .machine import Machine
 from .microkernel import registers_are_scarce
 from .register_tile import macs_per_cycle, register_tile
+from .winograd import grid
 from .winograd_parts import (
     ITEM_BYTES,
     NAME,
     PARTS,
     compute,
-    grid,
     pack_weight,
     part_grid,
     phases,
