@@ -85,15 +85,15 @@ def extents_of(w: DenseWorkload | Conv2dWorkload) -> tuple[int, int, int]:
     return w.batch * w.out_height * w.out_width, w.out_channels, w.in_channels
 
 
-def halves(extents: tuple[int, int, int], lanes: int) -> tuple[int, int, int]:
-    """(m, n, k) of each of the seven products; n and k are whole vectors."""
-    m, n, k = extents
-    return -(-m // 2), -(-n // (2 * lanes)) * lanes, -(-k // (2 * lanes)) * lanes
-
-
 def padded(extent: int, multiple: int) -> int:
     """The next multiple."""
     return -(-extent // multiple) * multiple
+
+
+def halves(extents: tuple[int, int, int], lanes: int) -> tuple[int, int, int]:
+    """(m, n, k) of each of the seven products; n and k are whole vectors."""
+    m, n, k = extents
+    return -(-m // 2), padded(n, 2 * lanes) // 2, padded(k, 2 * lanes) // 2
 
 
 # --- compute -----------------------------------------------------------------------------
@@ -107,9 +107,11 @@ def pack_weight(_: Any, weight: np.ndarray, config: ConfigEntity) -> np.ndarray:
     """
     lanes, tile_n = config.val("lanes"), config.val("tile_n")
     block_k, group = config.val("block_k"), config.val("group")
-    k, n = weight.shape
-    weight = np.pad(weight, [(0, -k % (2 * lanes)), (0, -n % (2 * tile_n))])
-    k, n = weight.shape
+    k, n = (
+        padded(extent, 2 * size) for extent, size in zip(weight.shape, (lanes, tile_n), strict=True)
+    )
+    if weight.shape != (k, n):
+        weight = np.pad(weight, [(0, k - weight.shape[0]), (0, n - weight.shape[1])])
     pairs = weight.reshape(k // (2 * lanes), 2, lanes, n // (2 * lanes), 2, lanes)
     quadrants = [pairs[:, i, :, :, j] for i in range(2) for j in range(2)]
     packed = np.empty((PRODUCTS, *quadrants[0].shape), weight.dtype)
