@@ -364,11 +364,11 @@ def _one_line(error: BatonError) -> str:
 
 def check_results(results: Sequence[ModelResult]) -> None:
     """Raise BatonError if Baton failed on a model."""
-    failed = [(result.model, result.engines["baton"].failed) for result in results]
-    failed = [(model, why) for model, why in failed if why]
+    failed = [result for result in results if result.engines["baton"].failed]
     if failed:
+        first = f"{failed[0].model}: {failed[0].engines['baton'].failed}"
         several = f"{len(failed)} of {len(results)} models failed; the first: "
-        raise BatonError(f"{several if len(results) > 1 else ''}{failed[0][0]}: {failed[0][1]}")
+        raise BatonError(several + first if len(results) > 1 else first)
 
 
 def result_table(result: ModelResult, threads: int) -> Any:
