@@ -12,12 +12,7 @@ from tvm import te, topi
 
 from schedules import rules, strategy
 from schedules.conv2d import Conv2dWorkload
-from schedules.x86 import (
-    conv2d,
-    conv2d_template,
-    depthwise,
-    register_tile,
-)
+from schedules.x86 import conv2d, conv2d_template, depthwise, register_tile
 from schedules.x86.machine import Machine
 
 from .kernels import compiled

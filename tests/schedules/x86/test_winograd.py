@@ -93,7 +93,7 @@ def test_asymmetric_layers_of_inception_are_taken():
     assert winograd_rules.takes(convolution(48, (35, 35), 64, (5, 5)), TARGETS[0])
 
 
-@pytest.mark.parametrize("target", TARGETS, ids=lambda t: str(t.attrs["mcpu"]))
+@BY_MCPU
 @pytest.mark.parametrize("m", [2, 4])
 @pytest.mark.parametrize(
     ("channels_outer", "split_columns"), [(False, False), (False, True), (True, False)]
@@ -101,9 +101,7 @@ def test_asymmetric_layers_of_inception_are_taken():
 def test_winograd_tiles_cover_outputs_that_they_do_not_divide(
     target, m, channels_outer, split_columns
 ):
-    w = Conv2dWorkload(
-        2, 64, 13, 10, 64, (3, 3), (1, 1), (1, 0, 0, 1), (1, 1), constant_weight=True
-    )
+    w = convolution(64, (13, 10), 64, (3, 3), (1, 0, 0, 1), batch=2)
     knobs = {
         "m": m,
         "rows": 2,
@@ -119,9 +117,7 @@ def test_winograd_tiles_cover_outputs_that_they_do_not_divide(
 @pytest.mark.parametrize(("m", "vectors"), [(2, 1), (4, 2)])
 @pytest.mark.parametrize("channels_outer", [False, True])
 def test_flat_winograd_tiles_run_on_from_row_to_row(target, m, channels_outer, vectors):
-    w = Conv2dWorkload(
-        2, 32, 13, 10, 64, (3, 3), (1, 1), (1, 0, 0, 1), (1, 1), constant_weight=True
-    )
+    w = convolution(32, (13, 10), 64, (3, 3), (1, 0, 0, 1), batch=2)
     lanes = Machine.from_target(target).lanes("float32")
     rows = -(-w.out_height // m)
     knobs = {
@@ -139,9 +135,7 @@ def test_flat_winograd_tiles_run_on_from_row_to_row(target, m, channels_outer, v
 
 
 def test_winograd_is_not_taken_where_it_does_not_apply():
-    right = Conv2dWorkload(
-        1, 64, 56, 56, 64, (3, 3), (1, 1), (1, 1, 1, 1), (1, 1), constant_weight=True
-    )
+    right = convolution(64, (56, 56), 64, (3, 3))
     assert winograd_rules.takes(right, TARGETS[0])
     for change in (
         {"strides": (2, 2)},
@@ -156,9 +150,7 @@ def test_winograd_is_not_taken_where_it_does_not_apply():
 
 
 def test_few_tiles_prefer_the_small_winograd_transform():
-    w = Conv2dWorkload(
-        1, 512, 7, 7, 512, (3, 3), (1, 1), (1, 1, 1, 1), (1, 1), constant_weight=True
-    )
+    w = convolution(512, (7, 7), 512, (3, 3))
     assert winograd_rules.fallback(w, TARGETS[0]).val("m") == 2
 
 
@@ -171,9 +163,7 @@ def test_winograd_groups_are_even_where_reading_the_weights_again_is_cheap():
 
 
 def test_winograd_reads_weights_once_that_are_larger_than_the_caches():
-    w = Conv2dWorkload(
-        1, 256, 14, 14, 256, (3, 3), (1, 1), (1, 1, 1, 1), (1, 1), constant_weight=True
-    )
+    w = convolution(256, (14, 14), 256, (3, 3))
     target = tvm.target.Target({"kind": "llvm", "mcpu": "skylake-avx512"})
     assert winograd_rules.fallback(w, target).val("channels_outer")
     few = replace(w, in_channels=64, out_channels=64, height=56, width=56)
