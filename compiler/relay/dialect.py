@@ -110,6 +110,16 @@ def call(
     return node
 
 
+def typed_call(
+    name: str, args: Sequence[relax.Expr], attrs: Mapping[str, Any], ty: Any
+) -> relax.Call:
+    """A call whose type is known, so that nothing is inferred or checked."""
+    held = {**registry.lookup(name).attributes, **attrs}
+    node = relax.Call(operator(name), list(args), tvm.ir.make_node("ir.DictAttrs", **held))
+    set_type(node, ty)
+    return node
+
+
 _DEFERRED: contextvars.ContextVar[bool] = contextvars.ContextVar("deferred", default=False)
 
 

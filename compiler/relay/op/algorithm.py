@@ -7,10 +7,12 @@ from typing import Any
 from tvm import relax, topi
 
 from ...errors import RelayTypeError
+from ...graph.rewrite import operator_name
 from ..expr import TupleWrapper
 from ..infer import typed
 from .indexing import positions
 from .kernel import kernel
+from .raising import Definitions, from_relax, made
 from .registry import dynamic_form, operator
 from .shapes import (
     axis_of,
@@ -187,3 +189,38 @@ def cumprod(
 ) -> relax.Expr:
     """Running products; of the flat tensor without `axis`."""
     return op.cumprod(data, axis, dtype or None, bool(exclusive))
+
+
+@from_relax("cumsum", "cumprod")
+def _scan_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
+    name = operator_name(call)
+    axis = None if call.attrs.axis is None else int(call.attrs.axis)
+    exclusive = bool(call.attrs.exclusive)
+    return made(name, call.args, call.ty, axis=axis, dtype=dtype(call), exclusive=exclusive)
+
+
+@from_relax("sort")
+def _sort_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
+    axis, ascend = int(call.attrs.axis), int(not call.attrs.descending)
+    return made("sort", call.args, call.ty, axis=axis, is_ascend=ascend)
+
+
+@from_relax("argsort")
+def _argsort_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
+    axis, ascend = int(call.attrs.axis), int(not call.attrs.descending)
+    return made("argsort", call.args, call.ty, axis=axis, is_ascend=ascend, dtype=dtype(call))
+
+
+@from_relax("topk")
+def _topk_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
+    attrs = call.attrs
+    return made(
+        "topk",
+        call.args,
+        call.ty,
+        k=int(attrs.k),
+        axis=int(attrs.axis),
+        ret_type=str(attrs.ret_type),
+        is_ascend=not attrs.largest,
+        dtype=str(attrs.dtype),
+    )

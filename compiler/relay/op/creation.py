@@ -11,6 +11,7 @@ from tvm import relax, te, tirx
 from ...errors import RelayTypeError
 from ..infer import typed
 from .kernel import kernel
+from .raising import Definitions, from_relax, listed, made, same_name
 from .registry import dynamic_form, operator
 from .shapes import (
     broadcast_extents,
@@ -250,3 +251,11 @@ def _tile(data: relax.Expr, counts: list[Any]) -> relax.Expr:
     if len(shape) != len(extents(data)):
         data = typed(op.reshape(data, shape))
     return _tile_kernel(data, relax.ShapeExpr(counts))
+
+
+same_name("zeros_like", "ones_like")
+
+
+@from_relax("tile")
+def _tile_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
+    return made("tile", call.args, call.ty, reps=listed(call.attrs.repeats))

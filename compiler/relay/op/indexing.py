@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 from tvm import relax, te, tirx, topi
 
 from ...errors import RelayTypeError
+from ...graph.constants import static_shape
 from ..infer import type_of, typed
 from .kernel import kernel
+from .raising import Definitions, from_relax, made, tensor
 from .registry import operator
 from .shapes import (
     axis_of,
     broadcast_extents,
+    constant_value,
     dtype,
     extents,
     is_float,
@@ -268,3 +272,44 @@ _positions = kernel(
     "positions",
     lambda shape, dtype: te.compute(shape, lambda i: i.astype(dtype), name="positions"),
 )
+
+
+@from_relax("take")
+def _take_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
+    axis = None if call.attrs.axis is None else int(call.attrs.axis)
+    if not isinstance(call.args[1].ty, relax.TensorType):
+        return None
+    return made("take", call.args, call.ty, axis=axis, mode=str(call.attrs.mode))
+
+
+@from_relax("gather_elements")
+def _gather_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
+    return made("gather", call.args, call.ty, axis=int(call.attrs.axis))
+
+
+@from_relax("gather_nd")
+def _gather_nd_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
+    """Relay reads a position's coordinates along the first axis, Relax along the last."""
+    data, indices = call.args
+    shape = static_shape(indices)
+    if shape is None or int(call.attrs.batch_dims):
+        return None
+    axes = [len(shape) - 1, *range(len(shape) - 1)]
+    array = constant_value(indices)
+    if array is not None:
+        first: relax.Expr = relax.const(np.ascontiguousarray(array.transpose(axes)))
+    else:
+        ty = tensor([shape[axis] for axis in axes], indices)
+        first = made("transpose", [indices], ty, axes=axes)
+    return made("gather_nd", [data, first], call.ty)
+
+
+@from_relax("where")
+def _where_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
+    return made("where", call.args, call.ty)
+
+
+@from_relax("scatter_elements")
+def _scatter_elements_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
+    axis, reduction = int(call.attrs.axis), str(call.attrs.reduction)
+    return made("scatter_elements", call.args, call.ty, axis=axis, reduction=reduction)

@@ -10,9 +10,11 @@ from typing import Any
 from tvm import relax, tirx, topi
 
 from ...errors import RelayTypeError
+from ...graph.rewrite import operator_name
 from ..expr import TupleWrapper, as_expr
 from ..infer import typed
 from .kernel import kernel
+from .raising import Definitions, from_relax, listed, made
 from .registry import operator
 from .shapes import axis_of, dtype, extents, is_float, number, rank, shape_tensor
 from .transform import cast_to
@@ -229,3 +231,41 @@ def logsumexp(data: relax.Expr, axis: Axes = None, keepdims: bool = False) -> re
     total = sum(exp(subtract(data, largest)), axes, True)
     result = add(log(total), largest)
     return result if keepdims else squeeze(result, axes)
+
+
+def _reduction_from_relax(name: str) -> None:
+    @from_relax(name)
+    def rule(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
+        axes, keepdims = listed(call.attrs.axis), bool(call.attrs.keepdims)
+        return made(name, call.args, call.ty, axis=axes, keepdims=keepdims)
+
+
+for _name in ("sum", "prod", "max", "min"):
+    _reduction_from_relax(_name)
+
+
+@from_relax("mean")
+def _mean_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
+    """Over both spatial axes of images it is the global pooling that importers read."""
+    axes, keepdims = listed(call.attrs.axis), bool(call.attrs.keepdims)
+    ndim = call.args[0].ty.ndim
+    if (
+        keepdims
+        and axes is not None
+        and sorted(axis % ndim for axis in axes) == [2, 3]
+        and ndim == 4
+    ):
+        return made("nn.global_avg_pool2d", call.args, call.ty)
+    if not is_float(dtype(call)):
+        return None
+    return made("mean", call.args, call.ty, axis=axes, keepdims=keepdims)
+
+
+@from_relax("argmax", "argmin")
+def _arg_reduction_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
+    name = operator_name(call)
+    axes = None if call.attrs.axis is None else [int(call.attrs.axis)]
+    shape = call.ty.shape
+    ty = relax.TensorType(shape, "int32")
+    found = made(name, call.args, ty, axis=axes, keepdims=bool(call.attrs.keepdims))
+    return made("cast", [found], call.ty, dtype=dtype(call))

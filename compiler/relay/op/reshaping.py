@@ -9,8 +9,10 @@ from typing import Any
 from tvm import relax, te, tirx
 
 from ...errors import RelayTypeError
+from ...graph.constants import static_shape
 from ..infer import type_of, typed
 from .kernel import kernel
+from .raising import Definitions, from_relax, made
 from .registry import dynamic_form, operator
 from .shapes import Extent, extents, integers, same_extent, shape_values, with_shape
 
@@ -221,3 +223,11 @@ def _range(begin: Any, end: Any, ndim: int) -> slice:
     first = int(begin)
     last = ndim if end is None else int(end)
     return slice(first + ndim * (first < 0), last + ndim * (last < 0))
+
+
+@from_relax("reshape", "flatten")
+def _reshape_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
+    shape = static_shape(call)
+    if shape is None or 0 in shape or static_shape(call.args[0]) is None:
+        return None
+    return made("reshape", call.args[:1], call.ty, newshape=list(shape))

@@ -11,6 +11,7 @@ from tvm import relax, te, tirx, topi
 from ...errors import RelayTypeError
 from ..infer import typed
 from .kernel import kernel
+from .raising import Definitions, fixed, from_relax, made
 from .registry import dynamic_form, operator
 from .shapes import (
     Extent,
@@ -292,3 +293,22 @@ def sequence_mask(
 ) -> relax.Expr:
     """Everything from valid_length[batch] on along the time axis, 0 or 1, replaced."""
     return _sequence_mask(data, valid_length, mask_value=float(mask_value), axis=int(axis))
+
+
+@from_relax("strided_slice")
+def _strided_slice_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
+    data, *operands = call.args
+    values = [fixed(operand) for operand in operands]
+    if any(value is None for value in values) or call.ty.shape is None:
+        return None
+    axes, begin, end, *steps = values
+    return made(
+        "strided_slice",
+        [data],
+        call.ty,
+        begin=begin,
+        end=end,
+        strides=steps[0] if steps else [1] * len(begin or ()),
+        axes=axes,
+        slice_mode="end",
+    )

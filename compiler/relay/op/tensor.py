@@ -10,6 +10,7 @@ from tvm import relax, te, tirx, topi
 from ...errors import RelayTypeError
 from ..infer import type_of, typed
 from .kernel import kernel
+from .raising import Definitions, from_relax, made, same_name, value_of
 from .registry import operator
 from .shapes import broadcast_extents, constant_value, dtype, extents, is_float, joint_shape, number
 
@@ -24,6 +25,8 @@ def _unary(name: str, function: Unary, what: str, how: str = "direct") -> Unary:
 
     make.__name__ = make.__qualname__ = name
     make.__doc__ = f"{what} of each element."
+    if how == "direct":
+        same_name(name)
     return operator(name, how=how)(make)
 
 
@@ -100,6 +103,8 @@ def _binary(name: str, function: Binary, what: str, how: str = "direct") -> Bina
 
     make.__name__ = make.__qualname__ = name
     make.__doc__ = f"{what}; the operands broadcast as in numpy and have one dtype."
+    if how == "direct":
+        same_name(name)
     return operator(name, 2, how=how)(make)
 
 
@@ -185,6 +190,14 @@ def clip(a: relax.Expr, a_min: float, a_max: float) -> relax.Expr:
         info = tirx.min_value(name).value, tirx.max_value(name).value
         low, high = int(max(low, info[0])), int(min(high, info[1]))
     return op.clip(a, relax.prim_value(low, name), relax.prim_value(high, name))
+
+
+@from_relax("clip")
+def _clip_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
+    low, high = (value_of(bound) for bound in call.args[1:])
+    if low is None or high is None:
+        return None
+    return made("clip", call.args[:1], call.ty, a_min=low, a_max=high)
 
 
 def _number(value: Any) -> Any:

@@ -9,7 +9,9 @@ from tvm import relax, te, tirx, topi
 
 from ...errors import RelayTypeError
 from ..infer import type_of, typed
+from . import raising
 from .kernel import kernel
+from .raising import Definitions, axes_of, from_relax, listed, made, shape_of
 from .registry import dynamic_form, operator
 from .shapes import (
     Extent,
@@ -404,3 +406,71 @@ def trilu(data: relax.Expr, k: Any, upper: bool = True) -> relax.Expr:
 def einsum(data: relax.Expr, equation: str) -> relax.Expr:
     """The sum of products that an equation of subscripts describes."""
     return op.einsum(tuple_fields(data), str(equation))
+
+
+@from_relax("astype")
+def _cast_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
+    return made("cast", call.args, call.ty, dtype=str(call.ty.dtype))
+
+
+@from_relax("expand_dims")
+def _expand_dims_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
+    axes = sorted(int(axis) % call.ty.ndim for axis in call.attrs.axis)
+    if axes == list(range(axes[0], axes[-1] + 1)):
+        return made("expand_dims", call.args, call.ty, axis=axes[0], num_newaxis=len(axes))
+    shape = shape_of(call)
+    return None if shape is None else raising.reshaped(call.args[0], shape)
+
+
+@from_relax("permute_dims")
+def _transpose_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
+    return made("transpose", call.args, call.ty, axes=axes_of(call, call.ty.ndim))
+
+
+@from_relax("squeeze")
+def _squeeze_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
+    return made("squeeze", call.args, call.ty, axis=listed(call.attrs.axis))
+
+
+@from_relax("broadcast_to")
+def _broadcast_to_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
+    shape = shape_of(call)
+    return None if shape is None else made("broadcast_to", call.args[:1], call.ty, shape=shape)
+
+
+@from_relax("concat")
+def _concatenate_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
+    if call.attrs.axis is None:
+        return None
+    return made("concatenate", call.args, call.ty, axis=int(call.attrs.axis))
+
+
+@from_relax("stack")
+def _stack_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
+    return made("stack", call.args, call.ty, axis=int(call.attrs.axis or 0))
+
+
+@from_relax("split")
+def _split_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
+    parts = call.attrs.indices_or_sections
+    cuts = listed(parts) if hasattr(parts, "__len__") else int(parts)
+    axis = int(call.attrs.axis) % call.args[0].ty.ndim
+    size = extents(call.args[0])[axis]
+    if isinstance(cuts, int) and not (isinstance(size, int) and cuts > 1 and size % cuts == 0):
+        return None
+    if not cuts:
+        return None
+    return made("split", call.args, call.ty, indices_or_sections=cuts, axis=axis)
+
+
+@from_relax("repeat")
+def _repeat_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
+    if call.attrs.axis is None:
+        return None
+    repeats, axis = int(call.attrs.repeats), int(call.attrs.axis)
+    return made("repeat", call.args, call.ty, repeats=repeats, axis=axis)
+
+
+@from_relax("flip")
+def _reverse_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
+    return made("reverse", call.args, call.ty, axis=int(call.attrs.axis))

@@ -11,8 +11,8 @@ from tvm import relax
 
 from ...errors import RelayError
 from .. import dialect
+from ..raising import raised
 from . import syntax
-from .raising import raised
 
 _handle = tvm_ffi.Object.__hash__
 
@@ -151,7 +151,12 @@ class _Converter:
             name, attributes = dialect.relay_name(call), dialect.attributes(call)
             operands = list(call.args)
         elif isinstance(call.op, tvm.ir.Op):
-            return self._made(raised(call))
+            made = raised(call)
+            if made is None:
+                raise RelayError(
+                    f"this call of the Relax operator {call.op.name} has no form in Relay's text"
+                )
+            return self._made(made)
         else:
             function = self.expression(call.op)
             return syntax.Call(function, [self.expression(arg) for arg in call.args])

@@ -14,7 +14,7 @@ from ...errors import RelayError
 from .. import dialect
 from ..nest import post_order, rewrite
 from ..op import registry
-from ..text.raising import raised
+from ..raising import raised
 from .base import body_wise
 from .layout_rewrite import LayoutRewrite
 from .simplify import canonical
@@ -93,10 +93,7 @@ def _raised(body: relax.Expr, wanted: Mapping[str, Any]) -> relax.Expr:
     def change(_old: relax.Expr, new: relax.Expr) -> relax.Expr:
         if not _is_relax(new):
             return new
-        try:
-            return raised(new)
-        except RelayError:  # it keeps the layouts that it has
-            return new
+        return raised(new) or new  # what Relay has no form for keeps the layouts that it has
 
     return rewrite(body, change)
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import math
+
 from tvm import relax, topi
 
+from ....graph.rewrite import operator_name
 from ...expr import TupleGetItem
 from ...infer import typed
 from ..kernel import kernel
+from ..raising import Definitions, from_relax, made, same_name
+from ..raising import number as constant
 from ..registry import operator
 from ..shapes import assign_type, axis_of, dtype, extents, is_float, number, rank
 
@@ -71,3 +76,48 @@ def dropout(data: relax.Expr, rate: float = 0.5) -> relax.Expr:
 def dropout_raw(data: relax.Expr, rate: float = 0.5) -> relax.Expr:
     """The data and the mask, as a tuple."""
     return dropout_pair(data, rate)
+
+
+same_name("nn.relu")
+
+
+@from_relax("nn.leakyrelu")
+def _leaky_relu_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
+    return made("nn.leaky_relu", call.args, call.ty, alpha=float(call.attrs.alpha))
+
+
+@from_relax("nn.prelu")
+def _prelu_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
+    return made("nn.prelu", call.args, call.ty, axis=int(call.attrs.axis))
+
+
+@from_relax("nn.softmax", "nn.log_softmax", "relay.nn.fast_softmax")
+def _softmax_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
+    name = operator_name(call).removeprefix("relay.")
+    return made(name, call.args, call.ty, axis=int(call.attrs["axis"]))
+
+
+@from_relax("nn.gelu")
+def _gelu_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
+    """x (erf(x / sqrt(2)) + 1) / 2, in the order in which exporters write it."""
+    (data,), ty = call.args, call.ty
+    inner = made("divide", [data, constant(math.sqrt(2), data)], ty)
+    curve = made("add", [made("erf", [inner], ty), constant(1, data)], ty)
+    return made("multiply", [made("multiply", [data, curve], ty), constant(0.5, data)], ty)
+
+
+@from_relax("nn.gelu_tanh")
+def _gelu_tanh_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
+    """x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2."""
+    (data,), ty = call.args, call.ty
+    cube = made("multiply", [made("multiply", [data, data], ty), data], ty)
+    inner = made("add", [data, made("multiply", [cube, constant(0.044715, data)], ty)], ty)
+    scaled = made("multiply", [inner, constant(math.sqrt(2 / math.pi), data)], ty)
+    curve = made("add", [made("tanh", [scaled], ty), constant(1, data)], ty)
+    return made("multiply", [made("multiply", [data, curve], ty), constant(0.5, data)], ty)
+
+
+@from_relax("nn.silu")
+def _silu_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
+    (data,) = call.args
+    return made("multiply", [data, made("sigmoid", [data], call.ty)], call.ty)

@@ -8,10 +8,13 @@ from typing import Any
 from tvm import relax
 
 from ....errors import RelayTypeError
+from ....graph.rewrite import operator_name
 from ...infer import type_of, typed
+from ..raising import Definitions, from_relax, listed, made
 from ..registry import operator
 from ..shapes import assign_type, dtype, extents, integers
 from ..transform import cast_to
+from .convolution import window_of
 from .layouts import PLAIN, convert, is_plain, paddings, permuted, window_attributes
 from .padding import dilate
 
@@ -147,3 +150,13 @@ def conv3d_transpose(
         data, weight, 3, strides, padding, dilation, groups, channels, kernel_size,
         data_layout, kernel_layout, out_layout, output_padding, out_dtype,
     )  # fmt: skip
+
+
+@from_relax("nn.conv1d_transpose", "nn.conv2d_transpose", "nn.conv3d_transpose")
+def _transposed_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
+    attributes = window_of(call)
+    if attributes is None:
+        return None
+    attributes["channels"] *= attributes["groups"]
+    attributes["output_padding"] = listed(call.attrs.output_padding)
+    return made(operator_name(call), call.args, call.ty, **attributes)

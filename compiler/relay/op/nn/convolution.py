@@ -8,8 +8,10 @@ from typing import Any
 from tvm import relax, topi
 
 from ....errors import RelayTypeError
+from ....graph.rewrite import operator_name
 from ...infer import type_of, typed
 from ..kernel import kernel
+from ..raising import Definitions, from_relax, listed, made, shape_of
 from ..registry import operator
 from ..shapes import assign_type, dtype, extents, integers
 from ..transform import cast_to
@@ -378,3 +380,37 @@ def correlation(
         padding=integers(padding, 1),
         is_multiply=bool(is_multiply),
     )
+
+
+@from_relax("nn.conv1d", "nn.conv2d", "nn.conv3d")
+def _convolution_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
+    attributes = window_of(call)
+    if attributes is None:
+        return None
+    return made(operator_name(call), call.args, call.ty, **attributes)
+
+
+def window_of(call: relax.Call) -> dict[str, Any] | None:
+    """The attributes of a Relax convolution under Relay's names; None for an unknown weight."""
+    attrs = call.attrs
+    layout, weight = str(attrs.kernel_layout), shape_of(call.args[1])
+    if weight is None or not is_plain(layout):
+        return None
+    count = len(layout) - 2
+    size = [weight[layout.index(axis)] for axis in "DHW"[-count:]]
+    channels = weight[layout.index("O")]
+    result = dtype(call)
+    attributes: dict[str, Any] = {
+        "strides": listed(attrs.strides),
+        "padding": paddings(listed(attrs.padding), count),
+        "dilation": listed(attrs.dilation),
+        "groups": int(attrs.groups),
+        "channels": channels,
+        "kernel_size": size,
+        "data_layout": str(attrs.data_layout),
+        "kernel_layout": layout,
+        "out_dtype": "" if result == dtype(call.args[0]) else result,
+    }
+    if str(attrs.out_layout) not in ("", str(attrs.data_layout)):
+        attributes["out_layout"] = str(attrs.out_layout)
+    return attributes

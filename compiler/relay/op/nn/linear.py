@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from tvm import relax
 
 from ....errors import RelayTypeError
+from ....graph.rewrite import operator_name
 from ...infer import type_of, typed
+from ..raising import Definitions, from_relax, made, shape_of, swapped_operand, tensor
+from ..raising import reshaped as spelled
 from ..registry import operator
 from ..reshaping import reshaped
 from ..shapes import (
@@ -168,3 +172,88 @@ def batch_flatten(data: relax.Expr) -> relax.Expr:
     for each in rest:
         size = each if isinstance(size, int) and size == 1 else size * each
     return reshaped(data, [first, size])
+
+
+_CONVOLUTIONS = frozenset(
+    f"nn.conv{count}d{kind}" for count in (1, 2, 3) for kind in ("", "_transpose")
+)
+
+
+@from_relax("add")
+def _bias_add_from_relax(call: relax.Call, definition: Definitions) -> relax.Expr | None:
+    """A vector added to the channels of a convolution or a dense layer is a bias."""
+    for data, other in (tuple(call.args), tuple(call.args)[::-1]):
+        bias = _bias_of(data, other, definition)
+        if bias is not None:
+            vector, axis = bias
+            return made("nn.bias_add", [data, vector], call.ty, axis=axis)
+    if not all(isinstance(arg.ty, relax.TensorType) for arg in call.args):
+        return None
+    return made("add", call.args, call.ty)
+
+
+def _bias_of(
+    data: relax.Expr, other: relax.Expr, definition: Definitions
+) -> tuple[relax.Expr, int] | None:
+    """The vector that is added along an axis of `data`, and the axis; None if there is none."""
+    producer, shape, added = definition(data), shape_of(data), shape_of(other)
+    name = operator_name(producer)
+    if shape is None or added is None:
+        return None
+    if name in _CONVOLUTIONS:
+        axis = str(producer.attrs.data_layout).index("C")
+    elif name == "matmul" and len(shape) == 2 and _is_dense(producer, definition):
+        axis = 1
+    else:
+        return None
+    spread_vector = [shape[axis]] + [1] * (len(shape) - axis - 1)
+    if added not in (spread_vector, [1] * axis + spread_vector):
+        return None
+    source = definition(other)
+    while operator_name(source) in ("reshape", "expand_dims"):
+        other = source.args[0]
+        source = definition(other)
+    return spelled(other, [shape[axis]]), axis
+
+
+def _is_dense(call: relax.Call, definition: Definitions) -> bool:
+    """Whether the right operand is a matrix given transposed, as weights of dense layers are."""
+    return operator_name(definition(call.args[1])) == "permute_dims"
+
+
+@from_relax("matmul")
+def _product_from_relax(call: relax.Call, definition: Definitions) -> relax.Expr | None:
+    """A matrix on the right makes a dense layer over joined rows, others a batch_matmul."""
+    left, right = call.args
+    a, b, result = shape_of(left), shape_of(right), shape_of(call)
+    if a is None or b is None or result is None or 0 in (*a, *b):
+        return None
+    name = dtype(call)
+    options = {"out_dtype": "" if name == dtype(left) else name}
+    if len(b) == 1:
+        right, b = spelled(right, [b[0], 1]), [b[0], 1]
+    if len(a) == 1:
+        left, a = spelled(left, [1, a[0]]), [1, a[0]]
+    if len(b) == 2:
+        rows = math.prod(a[:-1])
+        weight = swapped_operand(right, definition)
+        ty = tensor([rows, b[1]], call)
+        flat = spelled(left, [rows, a[-1]])
+        product = made("nn.dense", [flat, weight], ty, units=b[1], **options)
+        return _with_shape(product, result)
+    outer = result[: len(result) - 2] if len(call.args[0].ty.shape.values) > 1 else result[:-1]
+    batches = []
+    for data, shape in ((left, a), (right, b)):
+        if shape[:-2] != outer and math.prod(shape[:-2]) != 1:
+            shape = [*outer, *shape[-2:]]
+            data = made("broadcast_to", [data], tensor(shape, data), shape=shape)
+        shape = [math.prod(shape[:-2]), *shape[-2:]]
+        batches.append(spelled(data, shape))
+    batches[1] = swapped_operand(batches[1], definition)
+    ty = tensor([math.prod(outer), a[-2], b[-1]], call)
+    product = made("nn.batch_matmul", batches, ty, transpose_a=False, transpose_b=True, **options)
+    return _with_shape(product, result)
+
+
+def _with_shape(product: relax.Call, shape: list[int]) -> relax.Expr:
+    return product if shape_of(product) == shape else spelled(product, shape)

@@ -10,6 +10,7 @@ from tvm import relax, topi
 from ....errors import RelayTypeError
 from ...infer import type_of, typed
 from ..kernel import kernel
+from ..raising import Definitions, from_relax, made
 from ..reduce import reduced_axes
 from ..registry import operator
 from ..shapes import assign_type, axis_of, dtype, extents, number, rank
@@ -174,3 +175,36 @@ def l2_normalize(
     total = typed(op.sum(typed(op.multiply(data, data)), axes, True))
     floor = typed(op.maximum(total, number(float(eps), dtype(data))))
     return op.divide(data, typed(op.sqrt(floor)))
+
+
+@from_relax("nn.batch_norm")
+def _batch_norm_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
+    attrs = call.attrs
+    if bool(attrs.training):
+        return None
+    return made(
+        "nn.batch_norm",
+        call.args,
+        call.ty,
+        axis=int(attrs.axis),
+        epsilon=float(attrs.epsilon),
+        center=bool(attrs.center),
+        scale=bool(attrs.scale),
+    )
+
+
+@from_relax("nn.layer_norm")
+def _layer_norm_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
+    """Relay's has one axis."""
+    attrs = call.attrs
+    if len(attrs.axes) != 1:
+        return None
+    return made(
+        "nn.layer_norm",
+        call.args,
+        call.ty,
+        axis=int(attrs.axes[0]),
+        epsilon=float(attrs.epsilon),
+        center=bool(attrs.center),
+        scale=bool(attrs.scale),
+    )

@@ -10,6 +10,7 @@ from tvm import relax, te, tirx, topi
 from ....errors import RelayTypeError
 from ...infer import typed
 from ..kernel import kernel
+from ..raising import Definitions, from_relax, listed, made
 from ..registry import dynamic_form, operator
 from ..shapes import (
     constant_value,
@@ -137,3 +138,13 @@ _dilate = kernel(
 def dilate(data: relax.Expr, strides: Sequence[int], dilation_value: float = 0.0) -> relax.Expr:
     """`data` with strides[i] - 1 values between neighbours along axis i."""
     return _dilate(data, strides=integers(strides), dilation_value=float(dilation_value))
+
+
+@from_relax("nn.pad")
+def _pad_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
+    widths = listed(call.attrs.pad_width) or []
+    if str(call.attrs.pad_mode) != "constant" or min(widths, default=0) < 0:
+        return None
+    value = number(float(call.attrs.pad_value), dtype(call))
+    pairs = [list(pair) for pair in zip(widths[::2], widths[1::2])]
+    return made("nn.pad", [call.args[0], value], call.ty, pad_width=pairs, pad_mode="constant")

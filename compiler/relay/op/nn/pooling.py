@@ -9,6 +9,7 @@ from tvm import relax, topi
 
 from ...infer import typed
 from ..kernel import kernel
+from ..raising import Definitions, from_relax, listed, made
 from ..registry import operator
 from ..shapes import extents, integers
 from .layouts import PLAIN, convert, is_plain, paddings, spatial_axes, window_attributes
@@ -231,3 +232,40 @@ def avg_pool2d_grad(
     return _gradient(
         "avg", out_grad, data, pool_size, strides, padding, layout, ceil_mode, count_include_pad
     )
+
+
+def _pool_from_relax(kind: str, count: int) -> None:
+    name = f"nn.{kind}_pool{count}d"
+
+    @from_relax(name)
+    def rule(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
+        attrs = call.attrs
+        if str(attrs.out_layout) not in ("", str(attrs.layout)):
+            return None
+        options = {"count_include_pad": bool(attrs.count_include_pad)} if kind == "avg" else {}
+        return made(
+            name,
+            call.args,
+            call.ty,
+            pool_size=listed(attrs.pool_size),
+            strides=listed(attrs.strides),
+            dilation=listed(attrs.dilation),
+            padding=paddings(listed(attrs.padding), count),
+            layout=str(attrs.layout),
+            ceil_mode=bool(attrs.ceil_mode),
+            **options,
+        )
+
+    @from_relax(f"nn.adaptive_{kind}_pool{count}d")
+    def adaptive(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
+        attrs = call.attrs
+        size, layout = listed(attrs.output_size), str(attrs.layout)
+        if size is not None and set(size) == {1}:
+            return made(f"nn.global_{kind}_pool{count}d", call.args, call.ty, layout=layout)
+        full = f"nn.adaptive_{kind}_pool{count}d"
+        return made(full, call.args, call.ty, output_size=size, layout=layout)
+
+
+for _kind in ("max", "avg"):
+    for _count in (1, 2, 3):
+        _pool_from_relax(_kind, _count)

@@ -1,0 +1,160 @@
+"""The way back from Relax's operators to Relay's: what the records of both families share.
+
+An operator's file says with `from_relax` which calls of Relax it stands for. The rules are applied
+by `relay.from_relax`, and hold what lowering makes of the result: the same calls of Relax, or
+others of the same value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import tvm
+from tvm import relax
+
+from ...graph.constants import array_of, constant, integers, static_shape
+from ...graph.rewrite import operator_name
+from ..infer import set_type
+
+
+class Definitions(Protocol):
+    """What a rule may ask about the function that a call is part of."""
+
+    def __call__(self, expr: relax.Expr) -> relax.Expr:
+        """What a variable is bound to, in Relax's operators; any other expression as it is."""
+
+
+Rule = Callable[[relax.Call, Definitions], relax.Expr | None]
+
+_RULES: dict[str, Rule] = {}
+
+
+def from_relax(*names: str) -> Callable[[Rule], Rule]:
+    """Register a rule for the Relax operators of these names, without "relax.".
+
+    The rule returns a nested expression of Relay's operators over the operands of the call, with
+    the call's type, or None for a form of the operator that Relay does not have.
+    """
+
+    def register(rule: Rule) -> Rule:
+        for name in names:
+            _RULES[name] = rule
+        return rule
+
+    return register
+
+
+def same_name(*names: str) -> None:
+    """Register operators that have one name, and operands alone, in Relay and Relax."""
+    for name in names:
+        _RULES[name] = _renamed(name)
+
+
+def _renamed(name: str) -> Rule:
+    def rule(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
+        tensors = all(isinstance(arg.ty, relax.TensorType) for arg in call.args)
+        return made(name, call.args, call.ty) if tensors else None
+
+    return rule
+
+
+def rule_for(call: relax.Call) -> Rule | None:
+    """The rule of the Relax operator that is called; None if it has no form in Relay."""
+    return _RULES.get(operator_name(call))
+
+
+def raisable() -> list[str]:
+    """Names of the Relax operators that have a form in Relay, without "relax."."""
+    from . import registry
+
+    registry.names()
+    return sorted(_RULES)
+
+
+def made(name: str, operands: Sequence[relax.Expr], ty: Any, **attrs: Any) -> relax.Call:
+    """A call of a Relay operator whose type is known."""
+    from .. import dialect
+
+    return dialect.typed_call(name, operands, attrs, ty)
+
+
+def tensor(shape: Sequence[Any], like: relax.Expr) -> relax.TensorType:
+    """The type of a tensor of a shape and another one's dtype."""
+    return relax.TensorType(list(shape), str(like.ty.dtype))
+
+
+def tuple_of(fields: Sequence[relax.Expr]) -> relax.Tuple:
+    """A tuple that knows its type."""
+    result = relax.Tuple(list(fields))
+    if result.ty.is_missing():
+        set_type(result, relax.TupleType([field.ty for field in fields]))
+    return result
+
+
+def shape_of(expr: relax.Expr) -> list[int] | None:
+    """The shape, if all of it is known."""
+    shape = static_shape(expr)
+    return None if shape is None else list(shape)
+
+
+def reshaped(data: relax.Expr, shape: Sequence[int]) -> relax.Expr:
+    """`data` in another shape; a small constant is one of that shape."""
+    array = array_of(data)
+    if array is not None and array.size <= 65_536:
+        return constant(array.reshape(shape))
+    if shape_of(data) == list(shape):
+        return data
+    return made("reshape", [data], tensor(shape, data), newshape=list(shape))
+
+
+def swapped(data: relax.Expr) -> relax.Expr:
+    """The last two axes exchanged."""
+    shape = shape_of(data)
+    assert shape is not None
+    axes = [*range(len(shape) - 2), len(shape) - 1, len(shape) - 2]
+    return made("transpose", [data], tensor([shape[axis] for axis in axes], data), axes=axes)
+
+
+def swapped_operand(data: relax.Expr, definition: Definitions) -> relax.Expr:
+    """What `data` is with its last two axes exchanged: the operand of an exchange, if it is one."""
+    inner = definition(data)
+    if operator_name(inner) == "permute_dims":
+        rank = len(shape_of(data) or ())
+        wanted = [*range(rank - 2), rank - 1, rank - 2]
+        if axes_of(inner, rank) == wanted:
+            return inner.args[0]
+    return swapped(data)
+
+
+def axes_of(call: relax.Call, rank: int) -> list[int]:
+    """The order of axes that a `permute_dims` makes."""
+    axes = call.attrs.axes
+    return list(range(rank))[::-1] if axes is None else [int(axis) % rank for axis in axes]
+
+
+def number(value: float, like: relax.Expr) -> relax.Expr:
+    """A scalar constant of the dtype of `like`."""
+    return relax.const(np.array(value, str(like.ty.dtype)))
+
+
+def listed(values: Any) -> list[int] | None:
+    """An attribute that is a list of integers, or None."""
+    return None if values is None else [int(each) for each in values]
+
+
+def fixed(fields: Any) -> list[int] | None:
+    """The integers that a tuple or shape holds as an operand; None if one is not known."""
+    inside = getattr(fields, "fields", getattr(fields, "values", None))
+    found = None if inside is None else integers(list(inside))
+    return None if found is None else list(found)
+
+
+def value_of(expr: Any) -> Any:
+    """The number of a scalar operand, a constant or an immediate; None if it is not known."""
+    array = array_of(expr)
+    if array is not None:
+        return array.item() if array.size == 1 else None
+    known = isinstance(expr, (tvm.tirx.IntImm, tvm.tirx.FloatImm))
+    return expr.value if known else None
