@@ -146,9 +146,9 @@ def _compile(
     import tvm
 
     from compiler import relay
-    from compiler.relay.frontend.mxnet import from_mxnet
+    from compiler.relay.frontend.mxnet import import_symbol
 
-    mod, values = from_mxnet(
+    mod, values = import_symbol(
         symbol if flags.static_alloc else inline_small(symbol, flags.inline_limit),
         {name: shape for name, (shape, _) in types.items()},
         {name: dtype for name, (_, dtype) in types.items()},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -39,18 +40,30 @@ class FoldConstant:
     After::
 
         gv = matmul(x, const[512, 1000])
+
+    Importers leave transpositions alone, so that a weight which the model holds transposed is one
+    that a dense layer reads as it is.
     """
+
+    def __init__(self, transpose: bool = True) -> None:
+        self.transpose = transpose
 
     def transform_module(self, mod: tvm.IRModule, _ctx: tvm.transform.PassContext) -> tvm.IRModule:
         """Fold constants in every Relax function."""
-        return rewrite_calls(mod, _Fold)
+        return rewrite_calls(mod, functools.partial(_Fold, self.transpose))
 
 
 class _Fold(CallRule):
+    def __init__(self, transpose: bool) -> None:
+        super().__init__()
+        self.transpose = transpose
+
     def rewrite(self, call: relax.Call, name: str) -> relax.Expr | None:
         if name in _SHAPE_RULES:
             return _SHAPE_RULES[name](self, call)
         if name not in FOLDERS and name != "split":
+            return None
+        if name == "permute_dims" and not self.transpose:
             return None
         operands = self._operands(call)
         if operands is None or not _has_static_result(call):

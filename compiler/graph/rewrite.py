@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import tvm
@@ -99,9 +100,10 @@ def variables_of(value: relax.Expr) -> list[relax.Var]:
 
 
 def operator_name(expr: Any) -> str:
-    """Name of the operator that `expr` calls, without "relax."; "" if it calls none."""
+    """Name of the Relax operator that `expr` calls, without "relax."; "" if it calls none."""
     if isinstance(expr, tvm.ir.Call) and isinstance(expr.op, tvm.ir.Op):
-        return str(expr.op.name).removeprefix("relax.")
+        name = str(expr.op.name)
+        return name[6:] if name.startswith("relax.") else ""
     return ""
 
 
@@ -121,7 +123,7 @@ class _Applier(PyExprMutator):
         return call if replacement is None else self.builder_.normalize(replacement)
 
 
-def rewrite_calls(mod: tvm.IRModule, rule: type[CallRule]) -> tvm.IRModule:
+def rewrite_calls(mod: tvm.IRModule, rule: Callable[[], CallRule]) -> tvm.IRModule:
     """Apply a rule to every call of every Relax function, and drop what is no longer used."""
     changed: dict[tvm.ir.GlobalVar, relax.Function] = {}
     for variable, function in mod.functions.items():

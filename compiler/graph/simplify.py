@@ -24,6 +24,7 @@ class SimplifyExpr:
     1. A reshape, broadcast, cast, transposition, slice or concatenation that changes nothing
        becomes its operand; a concatenation loses its empty operands.
     2. `flatten`, `expand_dims`, `squeeze` become `reshape`, and a reshape of a reshape one reshape.
+       A product of matrices whose batch axes were joined before and parted behind it keeps them.
     3. A transposition of a transposition becomes one; one that only moves axes of extent 1
        becomes a reshape.
     4. x + 0, x - 0, x * 1, x / 1 and x ** 1 become x.
@@ -60,10 +61,40 @@ class _Simplify(CallRule):
             return None
         if static_shape(data) == shape:
             return data
+        product = self._product_with_batch(data, shape)
+        if product is not None:
+            return product if static_shape(product) == shape else relax.op.reshape(product, shape)
         source = self._before_reshapes(data)
         if source.same_as(data) and operator_name(call) == "reshape":
             return None
         return source if static_shape(source) == shape else relax.op.reshape(source, shape)
+
+    def _product_with_batch(self, data: relax.Expr, shape: tuple[int, ...]) -> relax.Expr | None:
+        """The product that `data` is, over the batch axes that reshapes of its operands join.
+
+        reshape(X, [b * m, k]) * W[k, n] -> X * W, and
+        reshape(X[a, b, m, k], [a * b, m, k]) * reshape(Y[a, b, k, n], [a * b, k, n]) -> X * Y.
+        X of the first form has the batch axes of `shape`, or its own.
+        """
+        call = self.scope.call_of(data, "matmul")
+        if call is None or not self.scope.used_once(data):
+            return None
+        left, right = (self._before_reshapes(arg) for arg in call.args)
+        joined, weight = static_shape(call.args[0]), static_shape(call.args[1])
+        outer, inner = static_shape(left), static_shape(right)
+        if left.same_as(call.args[0]) or not (joined and weight and outer and inner):
+            return None
+        if len(joined) == len(weight) == 2:
+            right, wanted = call.args[1], (*shape[:-1], joined[-1])
+            if len(shape) > 2 and shape[-1] == weight[-1] and wanted != outer:
+                left = relax.op.reshape(left, wanted)
+            elif len(outer) < 3 or outer[-1] != joined[-1]:
+                return None
+        elif not len(joined) == len(weight) == 3 < len(outer) or (
+            (outer[:-2], outer[-2:], inner[-2:]) != (inner[:-2], joined[-2:], weight[-2:])
+        ):
+            return None
+        return relax.op.matmul(left, right, call.attrs.out_dtype or None)
 
     def _before_reshapes(self, data: relax.Expr) -> relax.Expr:
         """What `data` is a reshape of, through any number of them."""

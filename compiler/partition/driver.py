@@ -88,9 +88,9 @@ def partition_with_report(
     limits = Limits.from_options(texts)
     for each in chain:
         check_options(each, texts, limits.callback_timeout)
-    from ..relay.flatten import lower
+    from ..relay.raising import to_relax
 
-    mod = lower(mod)
+    mod = to_relax(mod)
     module = mod.clone()
     graph: Graph | None = None
     candidates: list[Candidate] = []

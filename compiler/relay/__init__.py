@@ -44,6 +44,7 @@ __getattr__ = lazy_attributes(
         "build": ".build_module",
         "optimize": ".build_module",
         "frontend": ".frontend",
+        **dict.fromkeys(("from_relax", "to_relax"), ".raising"),
         "create_executor": ".executor",
         "transform": ".transform",
         "viz": ".viz",

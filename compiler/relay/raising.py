@@ -40,16 +40,26 @@ def from_relax(mod: tvm.IRModule) -> tvm.IRModule:
 def to_relax(mod: tvm.IRModule) -> tvm.IRModule:
     """The module with Relax's operators in place of Relay's, for Relax's own tools.
 
-    `relay.build` does this first. Relax's modules are returned as they are.
+    `relay.build` does this first, and simplifies more than is done here, where only what Relax has
+    larger operators for is put together again: products over batches, GELUs, SiLUs. Modules without
+    Relay's operators are returned as they are.
 
     Raises
     ------
     UnsupportedRelayOperatorError, RelayTypeError
         A call does not apply, or does not fit its operands.
     """
-    from .build_module import as_module
+    from ..graph.fold_constants import FoldConstant
+    from ..graph.recognize_gelu import RecognizeGelu
+    from ..graph.recognize_silu import RecognizeSilu
+    from ..graph.simplify import SimplifyExpr
+    from .flatten import lower
 
-    return as_module(mod)
+    lowered = lower(mod)
+    if lowered.same_as(mod):
+        return mod
+    passes = [FoldConstant(), SimplifyExpr(), RecognizeGelu(), RecognizeSilu()]
+    return tvm.transform.Sequential(passes)(lowered)
 
 
 def raised(call: relax.Call) -> relax.Expr | None:

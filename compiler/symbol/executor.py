@@ -41,13 +41,13 @@ class Executor:
         import tvm
 
         from compiler import relay
-        from compiler.relay.frontend.mxnet import from_mxnet
+        from compiler.relay.frontend.mxnet import import_symbol
         from compiler.runtime.graph_executor import GraphModule
 
         kind = _device_kind(ctx)
         names = set(symbol.list_inputs())
         values = {name: _host_array(value) for name, value in arrays.items() if name in names}
-        mod, _ = from_mxnet(
+        mod, _ = import_symbol(
             symbol,
             {name: value.shape for name, value in values.items()},
             {name: str(value.dtype) for name, value in values.items()},

@@ -1,4 +1,4 @@
-"""`from_mxnet`: an MXNet symbol becomes a Relax module with static shapes, and its parameters."""
+"""`from_mxnet`: an MXNet symbol becomes a Relay module with static shapes, and its parameters."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def from_mxnet(
     arg_params: Mapping[str, Any] | None = None,
     aux_params: Mapping[str, Any] | None = None,
 ) -> tuple[tvm.IRModule, dict[str, tvm.runtime.Tensor]]:
-    """Import an MXNet symbol as a Relax module.
+    """Import an MXNet symbol as a module of Relay's operators.
 
     Operators behave as at inference: dropout does nothing, batch norm uses the moving statistics.
     Variables that nothing reads then (the label of a softmax output, the gamma that `fix_gamma`
@@ -56,6 +56,20 @@ def from_mxnet(
     UnknownShapeError
         The shape of an input is not given and does not follow from others.
     """
+    from ..raising import from_relax
+
+    mod, params = import_symbol(symbol, shape, dtype, arg_params, aux_params)
+    return from_relax(mod), params
+
+
+def import_symbol(
+    symbol: Symbol,
+    shape: Mapping[str, Shape] | Sequence[Shape] | None = None,
+    dtype: str | Mapping[str, str] = "float32",
+    arg_params: Mapping[str, Any] | None = None,
+    aux_params: Mapping[str, Any] | None = None,
+) -> tuple[tvm.IRModule, dict[str, tvm.runtime.Tensor]]:
+    """`from_mxnet` with Relax's operators, for those who build the module at once."""
     from compiler.symbol.symbol import Symbol
 
     from .mxnet_graph import SymbolImporter

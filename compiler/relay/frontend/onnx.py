@@ -1,4 +1,4 @@
-"""`from_onnx`: an ONNX model becomes a Relax module with static shapes, and its parameters."""
+"""`from_onnx`: an ONNX model becomes a Relay module with static shapes, and its parameters."""
 
 from __future__ import annotations
 
@@ -21,13 +21,15 @@ def from_onnx(
     opset: int | None = None,
     freeze_params: bool = True,
 ) -> tuple[tvm.IRModule, dict[str, tvm.runtime.Tensor]]:
-    """Import an ONNX model as a Relax module.
+    """Import an ONNX model as a module of Relay's operators.
 
     The operators are converted by TVM's Relax importer and, where real exports need more than
-    it does, by the converters of `onnx_ops`. Whatever depends only on constants and on static
-    shapes is computed here, so that shape arithmetic leaves no trace in the module. Layer norms,
-    GELUs and SiLUs that the exporter spelled out become operators, so that partitioners see
-    them. Batch norms stay operators until the build folds them.
+    it does, by the converters of `onnx_ops`, and spelled as Relay's importer did: a bias is
+    `nn.bias_add`, a Gemm `nn.dense`; operators that Relay does not have stay Relax's. Whatever
+    depends only on constants and on static shapes is computed here, so that shape arithmetic
+    leaves no trace in the module. Layer norms,
+    GELUs and SiLUs that the exporter spelled out are recognised, however they were written, and
+    spelled in one way. Batch norms stay operators until the build folds them.
 
     Parameters
     ----------
@@ -66,7 +68,10 @@ def from_onnx(
     UnknownShapeError
         An input has a dimension that neither the model nor `shape` gives.
     """
-    return import_model(model, shape or {}, dtype, opset, freeze_params, {})
+    from ..raising import from_relax
+
+    mod, params = import_model(model, shape or {}, dtype, opset, freeze_params, {})
+    return from_relax(mod), params
 
 
 def import_model(
@@ -77,7 +82,7 @@ def import_model(
     freeze_params: bool,
     converters: Mapping[tuple[str, str], Converter],
 ) -> tuple[tvm.IRModule, dict[str, tvm.runtime.Tensor]]:
-    """`from_onnx` with converters for operators of the caller's own, by domain and type."""
+    """`from_onnx`, with Relax's operators, and converters for operators of the caller's own."""
     from compiler.errors import BatonError, FrontendError
     from compiler.graph.fold_constants import FoldConstant
     from compiler.graph.recognize_gelu import RecognizeGelu
@@ -100,5 +105,5 @@ def import_model(
         raise FrontendError(
             f"the ONNX model can't be imported: {type(error).__name__}: {reason}"
         ) from error
-    passes = [FoldConstant(), RecognizeLayerNorm(), RecognizeGelu(), RecognizeSilu()]
+    passes = [FoldConstant(transpose=False), RecognizeLayerNorm(), RecognizeGelu(), RecognizeSilu()]
     return tvm.transform.Sequential(passes)(module), params

@@ -92,6 +92,7 @@ def from_pytorch(
         import torch
     except ImportError as error:
         raise FrontendError("from_pytorch needs PyTorch: pip install 'baton-tvm[torch]'") from error
+    from ..raising import from_relax
     from .onnx import import_model
     from .pytorch_call import Caller
 
@@ -111,7 +112,8 @@ def from_pytorch(
         path = Path(folder) / "model.onnx"
         _export(replay, examples, names, path)
         model = _with_own_names(path, "_" if use_parser_friendly_name else ".")
-    return import_model(model, {}, {}, None, False, call.converters())
+    mod, params = import_model(model, {}, {}, None, False, call.converters())
+    return from_relax(mod), params
 
 
 def _of_script(

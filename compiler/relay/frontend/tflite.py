@@ -55,6 +55,8 @@ def from_tflite(
 
     from compiler.graph.fold_constants import FoldConstant
 
+    from ..raising import from_relax
+
     loaded = model if isinstance(model, tflite.Model) else _read(model, tflite)
     try:
         _check_inputs(loaded, shape_dict or {})
@@ -75,7 +77,7 @@ def from_tflite(
             f"the TFLite model can't be imported: {type(error).__name__}: {reason}"
         ) from error
     mod["main"] = mod["main"].without_attr("params")
-    return tvm.transform.Sequential([FoldConstant()])(mod), {}
+    return from_relax(FoldConstant(transpose=False)(mod)), {}
 
 
 def _read(model: Any, tflite: Any) -> Any:

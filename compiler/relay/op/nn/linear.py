@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import tvm
 from tvm import relax
 
 from ....errors import RelayTypeError
@@ -202,7 +203,7 @@ def _bias_of(
         return None
     if name in _CONVOLUTIONS:
         axis = str(producer.attrs.data_layout).index("C")
-    elif name == "matmul" and len(shape) == 2 and _is_dense(producer, definition):
+    elif name == "matmul" and len(shape) == 2 and _is_weight(producer.args[1], definition):
         axis = 1
     else:
         return None
@@ -216,9 +217,12 @@ def _bias_of(
     return spelled(other, [shape[axis]]), axis
 
 
-def _is_dense(call: relax.Call, definition: Definitions) -> bool:
-    """Whether the right operand is a matrix given transposed, as weights of dense layers are."""
-    return operator_name(definition(call.args[1])) == "permute_dims"
+def _is_weight(expr: relax.Expr, definition: Definitions) -> bool:
+    """Whether a matrix is a constant or a parameter, or one of them transposed."""
+    source = definition(expr)
+    if operator_name(source) == "permute_dims":
+        source = definition(source.args[0])
+    return isinstance(source, (relax.Var, tvm.ir.GenericConst))
 
 
 @from_relax("matmul")

@@ -15,6 +15,7 @@ from onnx import TensorProto, helper
 from tvm import relax
 
 from compiler.relay.frontend import from_onnx
+from compiler.relay.raising import to_relax
 
 
 def make_model(
@@ -50,7 +51,7 @@ def run_module(
     mod: tvm.IRModule, params: dict[str, Any], feeds: dict[str, np.ndarray]
 ) -> list[np.ndarray]:
     """Outputs of `main`, compiled by TVM's own pipeline."""
-    executable = tvm.compile(mod, target=tvm.target.Target({"kind": "llvm"}))
+    executable = tvm.compile(to_relax(mod), target=tvm.target.Target({"kind": "llvm"}))
     machine = relax.VirtualMachine(executable, tvm.cpu())
     given = {**params, **{name: tvm.runtime.tensor(value) for name, value in feeds.items()}}
     result = machine["main"](*[given[param.name] for param in mod["main"].params])

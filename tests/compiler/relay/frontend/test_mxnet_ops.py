@@ -12,6 +12,7 @@ from tvm import relax
 
 from compiler.errors import FrontendError, UnsupportedOperatorError
 from compiler.relay.frontend import from_mxnet
+from compiler.relay.raising import to_relax
 from compiler.symbol import Symbol
 
 RANDOM = np.random.default_rng(3)
@@ -38,7 +39,7 @@ def run(op, *arrays, outputs=1, **attrs):
         {name: str(value.dtype) for name, value in values.items()},
     )
     assert not params
-    executable = tvm.compile(module, target=tvm.target.Target({"kind": "llvm"}))
+    executable = tvm.compile(to_relax(module), target=tvm.target.Target({"kind": "llvm"}))
     machine = relax.VirtualMachine(executable, tvm.cpu())
     read = [tvm.runtime.tensor(values[param.name]) for param in module["main"].params]
     result = machine["main"](*read)

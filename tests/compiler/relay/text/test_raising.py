@@ -117,6 +117,6 @@ def test_what_an_importer_made_is_written_and_read_again(name: str) -> None:
 
 
 def test_an_operator_without_a_form_is_named() -> None:
-    mod = module([(3, 4)], lambda x: R.cumsum(x, axis=1, exclusive=True))
-    with pytest.raises(RelayError, match=r"relax\.cumsum has no form"):
+    mod = module([(3, 4)], lambda x: R.round(x))
+    with pytest.raises(RelayError, match=r"relax\.round has no form"):
         relay.astext(mod)
