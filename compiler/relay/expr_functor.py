@@ -19,6 +19,14 @@ from .nest import call_of, function_of, handle, nested, with_operands
 _FRAMES = 10_000
 
 
+_LEAVES = (relax.ShapeExpr,)
+"""What operands of Relax's own operators are beside expressions; Relay has no methods for them."""
+
+
+def _unchanged(expr: Any) -> Any:
+    return expr
+
+
 class ExprFunctor:
     """Dispatches on the kind of an expression; each node is visited once."""
 
@@ -65,6 +73,8 @@ class ExprFunctor:
             return self.visit_global_var
         if isinstance(expr, tvm.ir.Op):
             return self.visit_op
+        if isinstance(expr, _LEAVES) or tvm.ir.is_prim_expr(expr):
+            return _unchanged
         raise RelayError(f"a visitor has no method for a {type(expr).__name__}")
 
     def visit_function(self, _: Any) -> Any:

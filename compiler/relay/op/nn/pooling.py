@@ -256,16 +256,20 @@ def _pool_from_relax(kind: str, count: int) -> None:
             **options,
         )
 
-    @from_relax(f"nn.adaptive_{kind}_pool{count}d")
-    def adaptive(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
+
+def _adaptive_pool_from_relax(count: int) -> None:
+    @from_relax(f"nn.adaptive_avg_pool{count}d")
+    def rule(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
         attrs = call.attrs
         size, layout = listed(attrs.output_size), str(attrs.layout)
         if size is not None and set(size) == {1}:
-            return made(f"nn.global_{kind}_pool{count}d", call.args, call.ty, layout=layout)
-        full = f"nn.adaptive_{kind}_pool{count}d"
-        return made(full, call.args, call.ty, output_size=size, layout=layout)
+            return made(f"nn.global_avg_pool{count}d", call.args, call.ty, layout=layout)
+        return made(
+            f"nn.adaptive_avg_pool{count}d", call.args, call.ty, output_size=size, layout=layout
+        )
 
 
-for _kind in ("max", "avg"):
-    for _count in (1, 2, 3):
-        _pool_from_relax(_kind, _count)
+for _count in (1, 2, 3):
+    _pool_from_relax("max", _count)
+    _pool_from_relax("avg", _count)
+    _adaptive_pool_from_relax(_count)
