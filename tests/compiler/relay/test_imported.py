@@ -141,11 +141,13 @@ def transformer_of_the_builder(c: dict[str, relax.Expr]) -> relax.Expr:
     heads = relay.reshape(dense(x, c["q"], 8), (2, 3, 2, 4))
     a = relay.transpose(heads, [0, 2, 1, 3])
     scores = relay.nn.softmax(
-        batched(a, relay.transpose(heads, [0, 2, 3, 1]), (2, 2, 3, 3)), axis=3
+        batched(a, relay.transpose(heads, [0, 2, 3, 1]), (2, 2, 3, 3)), axis=-1
     )
     mixed = relay.transpose(batched(scores, a, (2, 2, 3, 4)), [0, 2, 1, 3])
     inner = relay.add(relay.reshape(mixed, (2, 3, 8)), x)
-    normal = relay.nn.layer_norm(inner, c["gamma"], c["beta"], axis=-1, epsilon=1e-5)
+    normal = relay.nn.layer_norm(
+        inner, c["gamma"], c["beta"], axis=-1, epsilon=float(np.float32(1e-5))
+    )
     up = relay.add(dense(normal, c["up"], 16), c["upb"])
     curve = relay.erf(relay.divide(up, relay.const(np.float32(np.sqrt(2)))))
     curve = relay.add(curve, relay.const(np.float32(1)))
