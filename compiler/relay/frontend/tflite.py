@@ -77,7 +77,8 @@ def from_tflite(
             f"the TFLite model can't be imported: {type(error).__name__}: {reason}"
         ) from error
     mod["main"] = mod["main"].without_attr("params")
-    return from_relax(FoldConstant(transpose=False)(mod)), {}
+    folded = tvm.transform.Sequential([FoldConstant(transpose=False)])(mod)
+    return from_relax(folded), {}
 
 
 def _read(model: Any, tflite: Any) -> Any:

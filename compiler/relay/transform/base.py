@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
 import tvm
 from tvm import relax
 
+from ...graph.rewrite import operator_name
 from ..nest import function_of, nested
 
 FunctionChange = Callable[[relax.Function, tvm.IRModule], relax.Function]
@@ -27,9 +29,34 @@ def function_wise(name: str, opt_level: int, change: FunctionChange) -> Any:
     """A pass over the Relax functions of a module; those that stay the same stay as they are."""
 
     def run(mod: tvm.IRModule) -> tvm.IRModule:
+        _name_unseen(name, mod)
         return map_functions(mod, change)
 
     return module_pass(name, opt_level, run)
+
+
+def _name_unseen(name: str, mod: tvm.IRModule) -> None:
+    """Warn of Relax's own operators in the module: a pass over Relay's leaves them alone."""
+    unseen: set[str] = set()
+
+    def look(node: relax.Expr) -> None:
+        if operator_name(node):
+            unseen.add(str(node.op.name))
+
+    for _, function in mod.functions_items():
+        if isinstance(function, relax.Function):
+            relax.analysis.post_order_visit(function, look)
+    if unseen - _NAMED:
+        _NAMED.update(unseen)
+        warnings.warn(
+            f"{name} sees Relay's operators alone; these of Relax have no form in Relay and stay as "
+            f"they are: {', '.join(sorted(unseen))}",
+            stacklevel=2,
+        )
+
+
+_NAMED: set[str] = set()
+"""Operators that a warning has named."""
 
 
 def body_wise(name: str, opt_level: int, change: BodyChange) -> Any:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import onnx
 import onnxruntime
@@ -15,6 +17,7 @@ from compiler.relay import analysis, transform
 from compiler.relay.dataflow_pattern import is_constant, is_op, wildcard
 from compiler.relay.nest import function_of, nested
 from compiler.relay.op.raising import raisable
+from compiler.relay.transform import base
 from compiler.runtime import graph_executor
 
 NODE = helper.make_node
@@ -300,3 +303,14 @@ def test_every_rule_has_a_relay_operator_and_names_a_relax_one() -> None:
     names = [name for name in raisable() if not name.startswith("relay.")]
     assert len(names) > 80
     assert [name for name in names if f"relax.{name}" not in known] == []
+
+
+def test_a_pass_names_once_what_it_does_not_see() -> None:
+    model = proto([NODE("Round", ["x"], ["r"]), NODE("Relu", ["r"], ["y"])], (3, 4))
+    mod, _ = relay.frontend.from_onnx(model)
+    base._NAMED.discard("relax.round")
+    with pytest.warns(UserWarning, match=r"SimplifyExpr sees Relay's .* stay .*: relax\.round$"):
+        transform.SimplifyExpr()(mod)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        transform.FoldConstant()(mod)
