@@ -49,8 +49,8 @@ def _name_unseen(name: str, mod: tvm.IRModule) -> None:
     if unseen - _NAMED:
         _NAMED.update(unseen)
         warnings.warn(
-            f"{name} sees Relay's operators alone; these of Relax have no form in Relay and stay as "
-            f"they are: {', '.join(sorted(unseen))}",
+            f"{name} sees Relay's operators alone; these of Relax have no form in Relay and stay "
+            f"as they are: {', '.join(sorted(unseen))}",
             stacklevel=2,
         )
 
