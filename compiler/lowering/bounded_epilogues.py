@@ -22,8 +22,14 @@ from tvm.ir import TensorLoad
 
 from schedules.epilogue import CHEAP_CALLS
 
-from .op_pattern import BROADCAST, INJECTIVE, OUT_ELEMENTWISE_FUSABLE, callee, op_pattern
-from .op_pattern import with_pattern
+from .op_pattern import (
+    BROADCAST,
+    INJECTIVE,
+    OUT_ELEMENTWISE_FUSABLE,
+    callee,
+    op_pattern,
+    with_pattern,
+)
 
 MAX_LOADS = 16
 """Loads of an anchor's result that the expression behind it may have once all is inlined."""

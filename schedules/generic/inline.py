@@ -10,7 +10,7 @@ from tvm import s_tir
 from tvm.error import InternalError
 from tvm.ir import TensorLoad
 
-from .stages import Stage, body_cost, expensive_calls, stages
+from .stages import Stage, body_cost, expensive_calls, stage_of, stages
 
 # A stage whose expression, once for each read of it, is longer than this many operations stays a
 # stage: a value that is used twice, twice over, doubles the expression each time.
@@ -25,8 +25,8 @@ def inline_stages(sch: s_tir.Schedule, keep: Callable[[Stage], bool] = lambda st
     their polynomials grow exponentially in TVM's code generator, which replaces every `let`
     by its value), when `keep` says so, and where TVM can't inline it.
     """
-    for name in [stage.name for stage in stages(sch)]:
-        stage = next(found for found in stages(sch) if found.name == name)
+    for rv in [stage.rv for stage in stages(sch)]:
+        stage = stage_of(sch, rv)  # as it is after the inlining before
         if stage.opaque or stage.is_reduction or keep(stage):
             continue
         consumers = [sch.get(rv) for rv in sch.get_consumers(stage.rv)]
