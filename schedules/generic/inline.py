@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
+import tvm_ffi
 from tvm import s_tir
 from tvm.error import InternalError
+from tvm.ir import TensorLoad
 
-from .stages import Stage, body_cost, expensive_calls, stages
+from .stages import Stage, body_cost, expensive_calls, stage_of, stages
 
-# A stage whose inlined expression would grow beyond this many operations stays a stage:
-# a value that is used twice, twice over, doubles the expression each time.
+# A stage whose expression, once for each read of it, is longer than this many operations stays a
+# stage: a value that is used twice, twice over, doubles the expression each time.
 MAX_INLINED_COST = 400
 
 
@@ -22,12 +25,12 @@ def inline_stages(sch: s_tir.Schedule, keep: Callable[[Stage], bool] = lambda st
     their polynomials grow exponentially in TVM's code generator, which replaces every `let`
     by its value), when `keep` says so, and where TVM can't inline it.
     """
-    for name in [stage.name for stage in stages(sch)]:
-        stage = next(found for found in stages(sch) if found.name == name)
+    for rv in [stage.rv for stage in stages(sch)]:
+        stage = stage_of(sch, rv)  # as it is after the inlining before
         if stage.opaque or stage.is_reduction or keep(stage):
             continue
         consumers = [sch.get(rv) for rv in sch.get_consumers(stage.rv)]
-        if not consumers or body_cost(stage.block) > MAX_INLINED_COST:
+        if not consumers or _inlined_cost(stage, consumers) > MAX_INLINED_COST:
             continue
         if expensive_calls(stage.block) and (
             any(expensive_calls(block) for block in consumers)
@@ -58,6 +61,21 @@ def inline_output_copy(sch: s_tir.Schedule) -> s_tir.Schedule:
     except (s_tir.ScheduleError, InternalError):  # the latter for a few forms of index
         return sch
     return trial
+
+
+def _inlined_cost(stage: Stage, consumers: Sequence[Any]) -> int:
+    """Operations that the stage becomes in the one of its readers that reads it most often."""
+    most = 1
+    for block in consumers:
+        count = 0
+
+        def load(node: TensorLoad) -> None:
+            nonlocal count
+            count += any(node.source.same_as(buffer) for buffer in stage.outputs)
+
+        tvm_ffi.structural_walk(block.body, (TensorLoad, load))
+        most = max(most, count)
+    return most * body_cost(stage.block)
 
 
 def _executions(sch: s_tir.Schedule, stage: Stage) -> int:

@@ -110,7 +110,7 @@ def stages(sch: s_tir.Schedule) -> list[Stage]:
     if not _has_root(sch):
         return []
     root = sch.get_sblock("root")
-    return [_stage(sch, rv) for rv in sch.get_child_blocks(root)]
+    return [stage_of(sch, rv) for rv in sch.get_child_blocks(root)]
 
 
 def _has_root(sch: s_tir.Schedule) -> bool:
@@ -121,7 +121,8 @@ def _has_root(sch: s_tir.Schedule) -> bool:
 _sblock_realize = tvm_ffi.get_global_func("s_tir.schedule.GetSBlockRealize")
 
 
-def _stage(sch: s_tir.Schedule, rv: Any) -> Stage:
+def stage_of(sch: s_tir.Schedule, rv: Any) -> Stage:
+    """One block, by its handle."""
     block = sch.get(rv)
     kinds = {tirx.IterVar.DataPar: "S", tirx.IterVar.CommReduce: "R"}
     values = list(_sblock_realize(sch, rv).iter_values)
@@ -151,15 +152,23 @@ def _is_stores(body: Any) -> bool:
 
 
 def accesses(stage: Stage) -> list[Access]:
-    """Loads and stores of the block's body (not of its init), unit iterators taken as 0."""
+    """Loads and stores of the block's body (not of its init), unit iterators taken as 0.
+
+    Each is named once, however often an inlined expression repeats it.
+    """
     analyzer = sym.Analyzer()
     unit = [(it.var, tirx.const(0, it.var.ty)) for it in stage.iters if it.extent == 1]
     for it in stage.iters:
         if it.extent > 1:
             analyzer.bind(it.var, Range(0, it.extent))
     found: list[Access] = []
+    known: set[Any] = set()
 
     def record(buffer: Any, indices: Sequence[Expr], is_store: bool) -> None:
+        key = (buffer, is_store, *map(tvm_ffi.StructuralKey, indices))
+        if key in known:
+            return
+        known.add(key)
         at = tuple(analyzer.simplify(substitute(index, unit)) for index in indices)
         found.append(Access(buffer, at, analyzer.simplify(element_offset(buffer, at)), is_store))
 
