@@ -14,11 +14,8 @@ from ..lowering import bind
 from ..lowering import build as driver
 from ..runtime.factory import FactoryModule
 from .executor import create_executor as create_executor
-from .flatten import lower
-from .function import OpenFunction
 from .function import bind_params_by_name as bind_params_by_name
-from .infer import typed
-from .nest import function_of, nested
+from .interface import as_module
 from .transform.simplify import FastMath
 
 
@@ -74,7 +71,7 @@ def build(
         if pools is not None:
             raise BuildError(f"{name} belonged to microTVM, which is gone; pass None")
     return driver.build(
-        as_module(ir_mod), targets.parse(_only_target(target), target_host), params, mod_name
+        as_module(ir_mod), targets.parse(only_target(target), target_host), params, mod_name
     )
 
 
@@ -93,7 +90,7 @@ def optimize(
     them are bound.
     """
     if target is not None:
-        targets.parse(_only_target(target))
+        targets.parse(only_target(target))
     bound, _ = bind.bind_params(as_module(_with_fast_math(mod)), params or {})
     return driver.simplify(bound), {}
 
@@ -108,61 +105,7 @@ def _with_fast_math(mod: Any) -> Any:
     return FastMath()(mod)
 
 
-def as_module(mod: Any) -> tvm.IRModule:
-    """What a build takes: a module at Relax's operator level, with one flat result of main.
-
-    Parameters
-    ----------
-    mod : tvm.IRModule or relax.Function
-        With Relay's operators or Relax's.
-
-    Raises
-    ------
-    BuildError
-        It is neither.
-    """
-    if isinstance(mod, OpenFunction):
-        mod = mod.of()
-    if isinstance(mod, relax.Function):
-        mod = tvm.IRModule({"main": mod.without_attr("global_symbol")})
-    if not isinstance(mod, tvm.IRModule):
-        raise BuildError(
-            f"expected a tvm.IRModule or a relax.Function, got {type(mod).__name__}; a frontend "
-            "returns (mod, params): pass mod, and params as params="
-        )
-    return lower(_with_flat_result(mod))
-
-
-def _with_flat_result(mod: tvm.IRModule) -> tvm.IRModule:
-    """`main` with one tuple of tensors as its result where it has tuples in tuples."""
-    names = [gvar.name_hint for gvar in mod.get_global_vars()]
-    if "main" not in names or not isinstance(mod["main"], relax.Function):
-        return mod
-    function = mod["main"]
-    result = function.ret_ty
-    if not isinstance(result, relax.TupleType) or not any(
-        isinstance(field, relax.TupleType) for field in result.fields
-    ):
-        return mod
-    flat = function_of(function.params, relax.Tuple(_leaves(nested(function))), function.attrs)
-    functions = {
-        gvar: flat if gvar.name_hint == "main" else each for gvar, each in mod.functions_items()
-    }
-    return tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos)
-
-
-def _leaves(value: relax.Expr) -> list[relax.Expr]:
-    """Fields of a tuple, and of the tuples in it, in order."""
-    if not isinstance(value.ty, relax.TupleType):
-        return [value]
-    if isinstance(value, relax.Tuple):
-        fields = list(value.fields)
-    else:
-        fields = [typed(relax.TupleGetItem(value, i)) for i in range(len(value.ty.fields))]
-    return [leaf for field in fields for leaf in _leaves(field)]
-
-
-def _only_target(target: Any) -> Any:
+def only_target(target: Any) -> Any:
     """{"cpu": "llvm"} -> "llvm"; anything else as it is."""
     if isinstance(target, dict) and "kind" not in target:
         if len(target) != 1:
