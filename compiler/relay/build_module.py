@@ -123,3 +123,85 @@ def _check_option(name: str, value: Any, accepted: tuple[str, ...]) -> None:
     given = str(getattr(value, "name", value))
     if given not in accepted:
         raise BuildError(f"{name} {given!r} is not supported; Baton has {', '.join(accepted)}")
+
+
+class BuildModule:
+    """`relay.build_module.BuildModule()`: a build whose parts are asked for one by one."""
+
+    def __init__(self) -> None:
+        self._params: dict[str, Any] = {}
+        self._library: FactoryModule | None = None
+
+    def set_params(self, params: Mapping[str, Any]) -> None:
+        """Values of parameters of `main`, for `build` and `optimize`."""
+        self._params = dict(params)
+
+    def build(
+        self,
+        mod: tvm.IRModule | relax.Function,
+        target: Any = None,
+        target_host: Any = None,
+        executor: Any = None,
+        runtime: Any = None,
+        workspace_memory_pools: Any = None,
+        constant_memory_pools: Any = None,
+        params: Mapping[str, Any] | None = None,
+        mod_name: str | None = None,
+    ) -> tuple[str, Any, dict[str, Any]]:
+        """Compile a module as `build` does; the graph, the library and its weights."""
+        self._library = build(
+            mod,
+            target,
+            target_host,
+            executor,
+            runtime,
+            workspace_memory_pools,
+            constant_memory_pools,
+            self._params if params is None else params,
+            mod_name or "default",
+        )
+        return self.get_graph_json(), self.get_module(), self.get_params()
+
+    def optimize(
+        self,
+        mod: tvm.IRModule | relax.Function,
+        target: Any = None,
+        target_host: Any = None,
+        params: Mapping[str, Any] | None = None,
+    ) -> tuple[tvm.IRModule, dict[str, Any]]:
+        """See `relay.optimize`."""
+        del target_host
+        return optimize(mod, target, self._params if params is None else params)
+
+    @property
+    def library(self) -> FactoryModule:
+        """What the last `build` made.
+
+        Raises
+        ------
+        BuildError
+            There was none.
+        """
+        if self._library is None:
+            raise BuildError("nothing is built yet; call build(mod, target) first")
+        return self._library
+
+    def get_graph_json(self) -> str:
+        """See `FactoryModule.get_graph_json`."""
+        return self.library.get_graph_json()
+
+    def get_module(self) -> Any:
+        """See `FactoryModule.get_lib`."""
+        return self.library.get_lib()
+
+    def get_params(self) -> dict[str, Any]:
+        """The weights as the kernels take them; before a build, what `set_params` was given."""
+        return dict(self._params) if self._library is None else self.library.get_params()
+
+    def get_devices(self) -> list[Any]:
+        """See `FactoryModule.get_devices`."""
+        return self.library.get_devices()
+
+    def get_irmodule(self) -> tvm.IRModule:
+        """The module that was built."""
+        return self.library.ir_mod

@@ -53,7 +53,7 @@ def create_executor(
     if ctx is not None and device is not None:
         raise BuildError("ctx is an old name of device; give one of them")
     if mod is not None and not isinstance(mod, tvm.IRModule):
-        mod = tvm.IRModule.from_expr(mod)
+        mod = tvm.IRModule({"main": mod.without_attr("global_symbol")})
     return Executor(kind, mod, ctx if device is None else device, target, params)
 
 
@@ -109,7 +109,8 @@ class Executor:
 
     def _compiled(self, expr: Any, binds: Mapping[Any, Any]) -> Compiled:
         mod, name = self._module(expr, binds)
-        function = CompiledFunction(mod, name, self.target, self.params)
+        params = self.params if expr is None or isinstance(expr, tvm.ir.GlobalVar) else {}
+        function = CompiledFunction(mod, name, self.target, params)
         return Compiled(function, self.device, results_on_host=self.kind in ("graph", "aot"))
 
     def _module(self, expr: Any, binds: Mapping[Any, Any]) -> tuple[tvm.IRModule, str]:
