@@ -374,7 +374,7 @@ def _signature(value: Any) -> Any:
 def _signature_of_type(ty: Any) -> Any:
     if isinstance(ty, relax.TupleType):
         return tuple(map(_signature_of_type, ty.fields))
-    return tuple(integers(ty.shape.values)), str(ty.dtype)
+    return tuple(map(int, ty.shape.values)), str(ty.dtype)
 
 
 def _on_device(value: Any, device: Any) -> Any:

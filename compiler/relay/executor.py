@@ -133,8 +133,8 @@ class Executor:
 def _contexts_key() -> Any:
     """Equal where a build is done alike; None where nothing can say so."""
     context = tvm.transform.PassContext.current()
-    records = [*autotvm.active_contexts(), *auto_scheduler.active_contexts()]
-    digests = [each.content_digest() for each in records]
+    digests = [each.content_digest() for each in autotvm.active_contexts()]
+    digests += [each.content_digest() for each in auto_scheduler.active_contexts()]
     if context.instruments or None in digests or auto_scheduler.is_extracting():
         return None
     passes = (list(context.required_pass), list(context.disabled_pass), dict(context.config))

@@ -29,6 +29,11 @@ def nesting(ty: Any) -> Nesting:
     return [nesting(field) for field in ty.fields] if isinstance(ty, relax.TupleType) else None
 
 
+def tensors(count: int) -> Nesting:
+    """A result of so many tensors, of which nothing else is known."""
+    return None if count == 1 else [None for _ in range(count)]
+
+
 def leaf_types(ty: Any) -> list[Any]:
     """Types of the values in a type's tuples, in order."""
     if isinstance(ty, relax.TupleType):
@@ -126,9 +131,9 @@ def leaves(value: Any, parts: Nesting) -> list[Any]:
     return [leaf for each, part in zip(value, parts) for leaf in leaves(each, part)]
 
 
-def grouped(tensors: Iterator[Any], parts: Nesting) -> Any:
+def grouped(values: Iterator[Any], parts: Nesting) -> Any:
     """The way back: a tensor, or a list for a tuple."""
-    return next(tensors) if parts is None else [grouped(tensors, part) for part in parts]
+    return next(values) if parts is None else [grouped(values, part) for part in parts]
 
 
 def as_module(mod: Any) -> tvm.IRModule:

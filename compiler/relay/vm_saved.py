@@ -20,7 +20,7 @@ from ..lowering import bind
 from ..runtime.factory import FactoryModule
 from ..runtime.metadata import Metadata
 from .compiled import Loaded, compile_function, compile_plainly, covers, has_known_shape, load
-from .interface import Interface, as_argument
+from .interface import Interface, as_argument, tensors
 from .saved import load_param_dict, save_param_dict
 
 _MAGIC = b"baton vm 1\n"
@@ -166,8 +166,7 @@ def _of_unknown_shape(functions: Mapping[str, relax.Function]) -> list[tuple[str
 def interface_of(library: FactoryModule) -> Interface:
     """The interface of `main` of a library: tensors."""
     names = [info.name for info in library.metadata.inputs]
-    count = len(library.metadata.outputs)
-    return Interface(names, [None for _ in names], None if count == 1 else [None] * count)
+    return Interface(names, [None for _ in names], tensors(len(library.metadata.outputs)))
 
 
 def relax_functions(mod: tvm.IRModule) -> dict[str, relax.Function]:
@@ -209,7 +208,7 @@ def _interfaces(header: Mapping[str, Any], outputs: int) -> dict[str, Interface]
     if "interfaces" in header:
         found = header["interfaces"].items()
         return {str(name): Interface.from_json(each) for name, each in found}
-    result = None if outputs == 1 else [None] * outputs
+    result = tensors(outputs)
     return {
         str(name): Interface([*map(str, names)], [None for _ in names], result)
         for name, names in header["parameters"].items()
