@@ -7,6 +7,7 @@ can't take is compiled by TVM alone, and a warning says why.
 from __future__ import annotations
 
 import contextvars
+import functools
 import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -28,6 +29,7 @@ from .interface import (
     Interface,
     as_argument,
     as_module,
+    dtypes,
     grouped,
     leaf_types,
     leaves,
@@ -62,13 +64,14 @@ class CompiledFunction:
         self.name = name
         self.target = target
         self.interface = Interface.of(self.mod[name])
-        self.types = [var.ty for var in self.mod[name].params]
+        types = [var.ty for var in self.mod[name].params]
+        self._dtypes = list(map(dtypes, types))
         self._bound = frozenset(params or ())
         self._contexts = Contexts.active()
         self._lock = threading.Lock()
         self._libraries: dict[Any, Library] = {}
-        if all(map(has_known_shape, self.types)):
-            key = tuple(_signature_of_type(ty) for ty in self.types)
+        if all(map(has_known_shape, types)):
+            key = tuple(map(_signature_of_type, types))
             self._libraries[key] = compile_function(self.mod, name, target)
 
     def arguments(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
@@ -80,7 +83,7 @@ class CompiledFunction:
             An argument is missing or unknown.
         """
         named = {name: kwargs[name] for name in kwargs if name not in self._bound}
-        return list(map(as_argument, self.interface.ordered(args, named), self.types))
+        return list(map(as_argument, self.interface.ordered(args, named), self._dtypes))
 
     def library(self, values: Sequence[Any]) -> Library:
         """The library for arguments of these shapes.
@@ -365,10 +368,13 @@ def _like(context: tvm.transform.PassContext, disabled: list[str]) -> tvm.transf
     )
 
 
+_dtype_name = functools.cache(str)  # numpy takes as long for a name as a small kernel
+
+
 def _signature(value: Any) -> Any:
     if isinstance(value, tuple):
         return tuple(map(_signature, value))
-    return tuple(map(int, value.shape)), str(value.dtype)
+    return tuple(value.shape), _dtype_name(value.dtype)
 
 
 def _signature_of_type(ty: Any) -> Any:

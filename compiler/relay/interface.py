@@ -72,6 +72,8 @@ class Interface:
         InputError
             One is missing, given twice or unknown.
         """
+        if len(args) == len(self.names) and not kwargs:
+            return list(args)
         listed = ", ".join(self.names) or "no arguments"
         if len(args) > len(self.names):
             raise InputError(f"the function takes {listed}; {len(args)} arguments are given")
@@ -218,14 +220,24 @@ def _fields(value: relax.Expr) -> list[relax.Expr]:
     return [leaf for field in fields for leaf in _fields(field)]
 
 
-def as_argument(value: Any, ty: Any) -> Any:
-    """A value as a tensor or tuple of tensors; arrays are copied into a parameter's dtype."""
-    if isinstance(value, (list, tuple)) and not isinstance(ty, relax.TensorType):
-        types = ty.fields if isinstance(ty, relax.TupleType) else [ty] * len(value)
-        return tuple(map(as_argument, value, types))
+def dtypes(ty: Any) -> Any:
+    """Dtypes of the tensors that a type is made of, nested as it is; None where it has none."""
+    if isinstance(ty, relax.TupleType):
+        return [dtypes(field) for field in ty.fields]
+    known = isinstance(ty, relax.TensorType) and ty.dtype is not None
+    return str(ty.dtype) if known else None
+
+
+def as_argument(value: Any, wanted: Any = None) -> Any:
+    """A value as a tensor or tuple of tensors; arrays are copied into the dtypes `wanted`."""
     if isinstance(value, tvm.runtime.Tensor):
         return value
+    if isinstance(value, (list, tuple)) and not isinstance(wanted, str):
+        parts = [None] * len(value) if wanted is None else wanted
+        if len(parts) != len(value):
+            raise InputError(f"expected a tuple of {len(parts)} values, got {len(value)}")
+        return tuple(map(as_argument, value, parts))
     array = np.asarray(value)
-    if isinstance(ty, relax.TensorType) and ty.dtype is not None:
-        array = array.astype(str(ty.dtype), copy=False)
-    return np.ascontiguousarray(array).reshape(array.shape)
+    if wanted is not None:
+        array = array.astype(wanted, copy=False)
+    return array if array.flags.c_contiguous else np.ascontiguousarray(array)

@@ -41,7 +41,7 @@ class SavedFunction:
     def ready(self, *args: Any, **kwargs: Any) -> Callable[[], Any]:
         """A call with these arguments, which are on the device then: to be timed."""
         values = self._interface.ordered(args, kwargs)
-        return self._loaded.ready([as_argument(value, None) for value in values])
+        return self._loaded.ready(list(map(as_argument, values)))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.ready(*args, **kwargs)()

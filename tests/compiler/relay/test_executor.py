@@ -265,6 +265,8 @@ def test_tuples_in_tuples_go_in_and_come_out():
             np.testing.assert_array_equal(found.numpy(), wanted)
         with pytest.raises(InputError, match="given"):
             run()
+        with pytest.raises(InputError, match="tuple of 2 values"):
+            run(((x, y, x), z))
     assert executable.report.kernels
 
 
