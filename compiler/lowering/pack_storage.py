@@ -162,7 +162,10 @@ class PackStorage:
 
 
 def storage_bytes(mod: tvm.IRModule, but: Sequence[str] = ()) -> int:
-    """Bytes of all storages that the functions of a lowered module allocate, `but` left out."""
+    """Bytes of all storages that the functions of a lowered module allocate, `but` left out.
+
+    Storages whose size only a run tells are not counted.
+    """
     calls = (
         binding.value
         for gvar, function in mod.functions_items()
@@ -170,7 +173,8 @@ def storage_bytes(mod: tvm.IRModule, but: Sequence[str] = ()) -> int:
         for block in function.body.blocks
         for binding in block.bindings
     )
-    return sum(_storage_size(call) for call in calls if operator_name(call) == "vm.alloc_storage")
+    sizes = (_storage_size(call) for call in calls if operator_name(call) == "vm.alloc_storage")
+    return sum(size for size in sizes if size is not None)
 
 
 def _packed(block: relax.BindingBlock, move: tvm.ir.GlobalVar) -> relax.BindingBlock | None:
@@ -183,9 +187,12 @@ def _packed(block: relax.BindingBlock, move: tvm.ir.GlobalVar) -> relax.BindingB
     kinds = {(str(call.args[1]), str(call.args[2])) for call in storages.values()}
     if len(storages) < 2 or len(kinds) > 1:  # one device and one kind of memory
         return None
+    sizes = [size for size in map(_storage_size, storages.values()) if size is not None]
+    if len(sizes) < len(storages):  # extents that only a run tells
+        return None
     lifetimes = _lifetimes(block)
     offsets, nbytes = pack(list(lifetimes.values()))
-    if sum(map(_storage_size, storages.values())) - nbytes < LEAST_SAVED_BYTES:
+    if sum(sizes) - nbytes < LEAST_SAVED_BYTES:
         return None
     return relax.BindingBlock(list(_rewritten(block, dict(zip(lifetimes, offsets)), nbytes, move)))
 
@@ -247,5 +254,7 @@ def _tensor_size(var: relax.Var) -> int:
     return math.prod(extents) * DataType(str(var.ty.dtype)).itemsize
 
 
-def _storage_size(call: Any) -> int:
-    return int(call.args[0].values[0])
+def _storage_size(call: Any) -> int | None:
+    """Bytes of a storage; None where only a run tells."""
+    size = call.args[0].values[0] if isinstance(call.args[0], relax.ShapeExpr) else None
+    return int(size) if isinstance(size, tvm.tirx.IntImm) else None

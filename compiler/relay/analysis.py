@@ -13,7 +13,7 @@ from tvm import relax
 from ..errors import RelayError
 from ..graph.constants import static_shape
 from . import dialect
-from .executor import Compiled
+from .compiled import Compiled, CompiledFunction
 from .expr import Tuple, as_expr
 from .nest import function_of, handle, nested, operands, post_order
 
@@ -286,14 +286,9 @@ def get_calibration_data(
     fields = [each for call in calls for each in (*call.args, call)]
     main = function_of(list(mod["main"].params), Tuple(fields))
     plain = {gvar: function.without_attr("Compiler") for gvar, function in inner.items()}
-    run = Compiled(
-        tvm.IRModule({**plain, tvm.ir.GlobalVar("main"): main}),
-        "main",
-        tvm.target.Target("llvm"),
-        tvm.cpu(),
-        {},
-    )
-    values = iter(run(**dict(data)))
+    whole = tvm.IRModule({**plain, tvm.ir.GlobalVar("main"): main})
+    run = Compiled(CompiledFunction(whole, "main", tvm.target.Target("llvm")), tvm.cpu())
+    values = iter(run(**{name: data[name] for name in run.parameters if name in data}))
     result: dict[tvm.ir.GlobalVar, dict[str, list[Any]]] = {}
     for call in calls:
         inputs = [next(values) for _ in call.args]

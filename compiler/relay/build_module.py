@@ -14,11 +14,8 @@ from ..lowering import bind
 from ..lowering import build as driver
 from ..runtime.factory import FactoryModule
 from .executor import create_executor as create_executor
-from .flatten import lower
-from .function import OpenFunction
 from .function import bind_params_by_name as bind_params_by_name
-from .infer import typed
-from .nest import function_of, nested
+from .interface import as_module
 from .transform.simplify import FastMath
 
 
@@ -74,7 +71,7 @@ def build(
         if pools is not None:
             raise BuildError(f"{name} belonged to microTVM, which is gone; pass None")
     return driver.build(
-        as_module(ir_mod), targets.parse(_only_target(target), target_host), params, mod_name
+        as_module(ir_mod), targets.parse(only_target(target), target_host), params, mod_name
     )
 
 
@@ -93,7 +90,7 @@ def optimize(
     them are bound.
     """
     if target is not None:
-        targets.parse(_only_target(target))
+        targets.parse(only_target(target))
     bound, _ = bind.bind_params(as_module(_with_fast_math(mod)), params or {})
     return driver.simplify(bound), {}
 
@@ -108,61 +105,7 @@ def _with_fast_math(mod: Any) -> Any:
     return FastMath()(mod)
 
 
-def as_module(mod: Any) -> tvm.IRModule:
-    """What a build takes: a module at Relax's operator level, with one flat result of main.
-
-    Parameters
-    ----------
-    mod : tvm.IRModule or relax.Function
-        With Relay's operators or Relax's.
-
-    Raises
-    ------
-    BuildError
-        It is neither.
-    """
-    if isinstance(mod, OpenFunction):
-        mod = mod.of()
-    if isinstance(mod, relax.Function):
-        mod = tvm.IRModule({"main": mod.without_attr("global_symbol")})
-    if not isinstance(mod, tvm.IRModule):
-        raise BuildError(
-            f"expected a tvm.IRModule or a relax.Function, got {type(mod).__name__}; a frontend "
-            "returns (mod, params): pass mod, and params as params="
-        )
-    return lower(_with_flat_result(mod))
-
-
-def _with_flat_result(mod: tvm.IRModule) -> tvm.IRModule:
-    """`main` with one tuple of tensors as its result where it has tuples in tuples."""
-    names = [gvar.name_hint for gvar in mod.get_global_vars()]
-    if "main" not in names or not isinstance(mod["main"], relax.Function):
-        return mod
-    function = mod["main"]
-    result = function.ret_ty
-    if not isinstance(result, relax.TupleType) or not any(
-        isinstance(field, relax.TupleType) for field in result.fields
-    ):
-        return mod
-    flat = function_of(function.params, relax.Tuple(_leaves(nested(function))), function.attrs)
-    functions = {
-        gvar: flat if gvar.name_hint == "main" else each for gvar, each in mod.functions_items()
-    }
-    return tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos)
-
-
-def _leaves(value: relax.Expr) -> list[relax.Expr]:
-    """Fields of a tuple, and of the tuples in it, in order."""
-    if not isinstance(value.ty, relax.TupleType):
-        return [value]
-    if isinstance(value, relax.Tuple):
-        fields = list(value.fields)
-    else:
-        fields = [typed(relax.TupleGetItem(value, i)) for i in range(len(value.ty.fields))]
-    return [leaf for field in fields for leaf in _leaves(field)]
-
-
-def _only_target(target: Any) -> Any:
+def only_target(target: Any) -> Any:
     """{"cpu": "llvm"} -> "llvm"; anything else as it is."""
     if isinstance(target, dict) and "kind" not in target:
         if len(target) != 1:
@@ -180,3 +123,85 @@ def _check_option(name: str, value: Any, accepted: tuple[str, ...]) -> None:
     given = str(getattr(value, "name", value))
     if given not in accepted:
         raise BuildError(f"{name} {given!r} is not supported; Baton has {', '.join(accepted)}")
+
+
+class BuildModule:
+    """`relay.build_module.BuildModule()`: a build whose parts are asked for one by one."""
+
+    def __init__(self) -> None:
+        self._params: dict[str, Any] = {}
+        self._library: FactoryModule | None = None
+
+    def set_params(self, params: Mapping[str, Any]) -> None:
+        """Values of parameters of `main`, for `build` and `optimize`."""
+        self._params = dict(params)
+
+    def build(
+        self,
+        mod: tvm.IRModule | relax.Function,
+        target: Any = None,
+        target_host: Any = None,
+        executor: Any = None,
+        runtime: Any = None,
+        workspace_memory_pools: Any = None,
+        constant_memory_pools: Any = None,
+        params: Mapping[str, Any] | None = None,
+        mod_name: str | None = None,
+    ) -> tuple[str, Any, dict[str, Any]]:
+        """Compile a module as `build` does; the graph, the library and its weights."""
+        self._library = build(
+            mod,
+            target,
+            target_host,
+            executor,
+            runtime,
+            workspace_memory_pools,
+            constant_memory_pools,
+            self._params if params is None else params,
+            mod_name or "default",
+        )
+        return self.get_graph_json(), self.get_module(), self.get_params()
+
+    def optimize(
+        self,
+        mod: tvm.IRModule | relax.Function,
+        target: Any = None,
+        target_host: Any = None,
+        params: Mapping[str, Any] | None = None,
+    ) -> tuple[tvm.IRModule, dict[str, Any]]:
+        """See `relay.optimize`."""
+        del target_host
+        return optimize(mod, target, self._params if params is None else params)
+
+    @property
+    def library(self) -> FactoryModule:
+        """What the last `build` made.
+
+        Raises
+        ------
+        BuildError
+            There was none.
+        """
+        if self._library is None:
+            raise BuildError("nothing is built yet; call build(mod, target) first")
+        return self._library
+
+    def get_graph_json(self) -> str:
+        """See `FactoryModule.get_graph_json`."""
+        return self.library.get_graph_json()
+
+    def get_module(self) -> Any:
+        """See `FactoryModule.get_lib`."""
+        return self.library.get_lib()
+
+    def get_params(self) -> dict[str, Any]:
+        """The weights as the kernels take them; before a build, what `set_params` was given."""
+        return dict(self._params) if self._library is None else self.library.get_params()
+
+    def get_devices(self) -> list[Any]:
+        """See `FactoryModule.get_devices`."""
+        return self.library.get_devices()
+
+    def get_irmodule(self) -> tvm.IRModule:
+        """The module that was built."""
+        return self.library.ir_mod

@@ -1,27 +1,24 @@
-"""`relay.create_executor` and `relay.vm`: modules that run as Python functions, any shapes.
-
-`main` is compiled for the shapes of the arguments it is called with, once for each: extents that
-the text leaves open, and shapes that are operands, are known then.
-"""
+"""`relay.create_executor`: functions of a module as Python functions."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import tvm
 from tvm import relax
 
 from .. import target as targets
-from ..errors import BuildError, InputError
+from ..auto_scheduler import dispatcher as auto_scheduler
+from ..autotvm import dispatcher as autotvm
+from ..errors import BuildError
 from ..lowering import bind
-from .flatten import lower
-from .function import Function, OpenFunction
-from .specialize import specialize
+from .compiled import Compiled, CompiledFunction
+from .function import OpenFunction
+from .nest import handle
 
 KINDS = ("graph", "vm", "debug", "aot")
+_MOST_KEPT = 32
 
 
 def create_executor(
@@ -30,23 +27,34 @@ def create_executor(
     device: Any = None,
     target: Any = "llvm",
     params: Mapping[str, Any] | None = None,
+    *,
+    ctx: Any = None,
 ) -> Executor:
     """An executor, which evaluates functions of a module.
+
+    Functions are compiled as `relay.build` compiles them.
 
     Parameters
     ----------
     kind : str
-        "graph", "vm", "debug" or "aot"; they differ in nothing that results show.
-    mod : tvm.IRModule, optional
+        "graph", "vm", "debug" or "aot"; all run the same kernels. Those of "graph" and "aot"
+        return their results on the CPU.
+    mod : tvm.IRModule or relax.Function, optional
         The module; without it, `evaluate` takes functions.
     device, target
-        Where to run and what to compile for.
+        Where to run and what to compile for; the target's own device by default.
     params : dict of str to array, optional
         Values of parameters of `main`, bound before it is compiled.
+    ctx
+        What `device` was called before TVM 0.8.
     """
     if kind not in KINDS:
         raise BuildError(f"there is no executor {kind!r}; there are {', '.join(KINDS)}")
-    return Executor(kind, mod, device or tvm.cpu(), target, params)
+    if ctx is not None and device is not None:
+        raise BuildError("ctx is an old name of device; give one of them")
+    if mod is not None and not isinstance(mod, tvm.IRModule):
+        mod = tvm.IRModule({"main": mod.without_attr("global_symbol")})
+    return Executor(kind, mod, ctx if device is None else device, target, params)
 
 
 class Executor:
@@ -57,12 +65,18 @@ class Executor:
     ) -> None:
         self.kind = kind
         self.mod = mod
-        self.device = device
         self.target = targets.parse(target or "llvm")
+        own_device = tvm.device(self.target.get_target_device_type(), 0)
+        self.device = own_device if device is None else device
         self.params = dict(params or {})
+        self._known: dict[Any, tuple[Any, Compiled]] = {}
 
     def evaluate(self, expr: Any = None, binds: Mapping[Any, Any] | None = None) -> Any:
         """A Python function for a function of the module, or the value of a closed expression.
+
+        Functions of known shapes are compiled here, in the pass context and the dispatch contexts
+        that are active; others when they are called, in the same contexts. A function that was
+        evaluated before in these contexts is not compiled again.
 
         Parameters
         ----------
@@ -70,14 +84,34 @@ class Executor:
             What to evaluate; `main` without it.
         binds : dict of variable to array, optional
             Values of free variables of `expr`.
+
+        Raises
+        ------
+        BuildError
+            There is no module, or the function does not compile.
         """
-        mod, name = self._module(expr, binds or {})
-        function = mod[name]
-        run = Compiled(mod, name, self.target, self.device, self.params)
-        if expr is not None and not isinstance(expr, (Function, tvm.ir.GlobalVar)):
-            return run()
-        del function
-        return run
+        if expr is not None and not isinstance(
+            expr, (relax.Function, OpenFunction, tvm.ir.GlobalVar)
+        ):
+            return self._compiled(expr, binds or {})()
+        contexts = None if binds or isinstance(expr, OpenFunction) else _contexts_key()
+        if contexts is None:
+            return self._compiled(expr, binds or {})
+        known = [*(self.mod.functions_items() if self.mod is not None else ())]
+        nodes = [expr, *(node for pair in known for node in pair)]
+        key = contexts, tuple(map(handle, nodes[1:])), None if expr is None else handle(expr)
+        if key not in self._known:
+            if len(self._known) == _MOST_KEPT:
+                del self._known[next(iter(self._known))]
+            # A handle stays one node's while the node is kept.
+            self._known[key] = nodes, self._compiled(expr, {})
+        return self._known[key][1]
+
+    def _compiled(self, expr: Any, binds: Mapping[Any, Any]) -> Compiled:
+        mod, name = self._module(expr, binds)
+        params = self.params if expr is None or isinstance(expr, tvm.ir.GlobalVar) else {}
+        function = CompiledFunction(mod, name, self.target, params)
+        return Compiled(function, self.device, results_on_host=self.kind in ("graph", "aot"))
 
     def _module(self, expr: Any, binds: Mapping[Any, Any]) -> tuple[tvm.IRModule, str]:
         if expr is None or isinstance(expr, tvm.ir.GlobalVar):
@@ -96,112 +130,12 @@ class Executor:
         return mod, "main"
 
 
-class Compiled:
-    """A function of a module, compiled for the shapes it meets.
-
-    Calling it with arrays, or tuples of them, gives a TVM tensor, or a list for a tuple.
-    """
-
-    def __init__(
-        self, mod: tvm.IRModule, name: str, target: Any, device: Any, params: Mapping[str, Any]
-    ) -> None:
-        self.mod = bind.bind_params(mod, params, name)[0] if params else mod
-        self.name = name
-        self.target = target
-        self.device = device
-        self._built: dict[Any, Callable[..., Any]] = {}
-
-    @property
-    def parameters(self) -> list[str]:
-        """Names of the parameters that are left."""
-        return [str(var.name) for var in self.mod[self.name].params]
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        types = [var.ty for var in self.mod[self.name].params]
-        values = [as_argument(*each) for each in zip(self._ordered(args, kwargs), types)]
-        key = tuple(map(_signature, values))
-        if key not in self._built:
-            self._built[key] = self._build(values)
-        return as_result(self._built[key](*[on_device(v, self.device) for v in values]))
-
-    def _ordered(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
-        names = self.parameters
-        values = list(args)
-        for name in names[len(args) :]:
-            if name not in kwargs:
-                raise InputError(f"{self.name} takes {', '.join(names)}; {name} is missing")
-            values.append(kwargs[name])
-        if len(values) > len(names):
-            raise InputError(f"{self.name} takes {len(names)} arguments, got {len(values)}")
-        return values
-
-    def _build(self, values: list[Any]) -> Callable[..., Any]:
-        mod = lower(specialize(self.mod, values, self.name))
-        with self.target, without_planning(mod):
-            executable = tvm.compile(mod, target=self.target)
-        machine = relax.VirtualMachine(executable, self.device)
-        return machine[self.name]
-
-
-def without_planning(mod: tvm.IRModule) -> AbstractContextManager[Any]:
-    """A context for modules with conditions: planned memory of nested branches is freed too early.
-
-    Other modules are left to the context that is active: to enter it once more would call its
-    instruments.
-    """
+def _contexts_key() -> Any:
+    """Equal where a build is done alike; None where nothing can say so."""
     context = tvm.transform.PassContext.current()
-    if not has_conditions(mod):
-        return nullcontext()
-    return tvm.transform.PassContext(
-        opt_level=context.opt_level,
-        required_pass=list(context.required_pass),
-        disabled_pass=[*context.disabled_pass, "StaticPlanBlockMemory"],
-        config=dict(context.config),
-    )
-
-
-def has_conditions(mod: tvm.IRModule) -> bool:
-    """Whether a function of the module has an `If`."""
-    found = False
-
-    def look(expr: Any) -> None:
-        nonlocal found
-        found = found or isinstance(expr, relax.If)
-
-    for _, function in mod.functions_items():
-        if isinstance(function, relax.Function):
-            relax.analysis.post_order_visit(function, look)
-    return found
-
-
-def as_argument(value: Any, ty: Any) -> Any:
-    """A value as a tensor or tuple of tensors; arrays are copied into a parameter's dtype."""
-    if isinstance(value, (list, tuple)) and not isinstance(ty, relax.TensorType):
-        types = ty.fields if isinstance(ty, relax.TupleType) else [ty] * len(value)
-        return tuple(map(as_argument, value, types))
-    if isinstance(value, tvm.runtime.Tensor):
-        return value
-    array = np.asarray(value)
-    if isinstance(ty, relax.TensorType) and ty.dtype is not None:
-        array = array.astype(str(ty.dtype), copy=False)
-    return np.ascontiguousarray(array).reshape(array.shape)
-
-
-def _signature(value: Any) -> Any:
-    if isinstance(value, tuple):
-        return tuple(map(_signature, value))
-    return tuple(value.shape), str(value.dtype)
-
-
-def on_device(value: Any, device: Any) -> Any:
-    if isinstance(value, tuple):
-        return tuple(on_device(item, device) for item in value)
-    return value if isinstance(value, tvm.runtime.Tensor) else tvm.runtime.tensor(value, device)
-
-
-def as_result(value: Any) -> Any:
-    if isinstance(value, tvm.runtime.Tensor):
-        return value
-    if isinstance(value, (list, tuple)) or hasattr(value, "__getitem__"):
-        return [as_result(value[index]) for index in range(len(value))]
-    return value
+    digests = [each.content_digest() for each in autotvm.active_contexts()]
+    digests += [each.content_digest() for each in auto_scheduler.active_contexts()]
+    if context.instruments or None in digests or auto_scheduler.is_extracting():
+        return None
+    passes = (list(context.required_pass), list(context.disabled_pass), dict(context.config))
+    return int(context.opt_level), repr(passes), repr(digests)

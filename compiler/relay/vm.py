@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tvm
@@ -13,45 +13,57 @@ from .. import target as targets
 from ..errors import BuildError, InputError
 from ..runtime.factory import FactoryModule
 from ..runtime.graph_executor import time_repeats
-from .build_module import _only_target, optimize
-from .executor import Compiled, on_device
-from .vm_saved import SavedExecutable, compiled, load_exec
+from .build_module import only_target, optimize
+from .compiled import Compiled, CompiledFunction, Contexts
+from .vm_saved import (
+    SavedExecutable,
+    can_be_kept,
+    compiled,
+    interface_of,
+    load_exec,
+    relax_functions,
+)
 
 
 class Executable:
     """What `relay.vm.compile` returns: run it with `VirtualMachine(executable, device)`.
 
-    Functions are compiled when they are first called with arguments of new shapes. `save` and
-    `library` compile a module of known shapes as it is, for machines without a compiler.
+    A `main` of known shapes is compiled at once, as `relay.build` compiles it, and so are
+    functions that it does not call when they are asked for. Others are compiled when they are
+    called with arguments of new shapes; what is kept in files, and described by `stats` and the
+    like, needs known shapes.
     """
 
     def __init__(self, mod: tvm.IRModule, target: Any, params: Mapping[str, Any]):
         self.ir_mod = mod
         self.target = target
         self.params = dict(params)
-        self._compiled: SavedExecutable | None = None
-
-    @property
-    def globals(self) -> list[str]:
+        self.globals = list(relax_functions(mod))
         """Names of the functions that can be called."""
-        return [
-            gvar.name_hint
-            for gvar, function in self.ir_mod.functions_items()
-            if isinstance(function, relax.Function)
-        ]
+        self._contexts = Contexts.active()
+        self._functions: dict[str, CompiledFunction] = {}
+        self._compiled: SavedExecutable | None = None
+        if can_be_kept(mod):
+            self._compiled = compiled(mod, target, self.params)
 
-    def function(self, name: str, device: Any) -> Compiled:
+    def function(self, name: str, device: Any) -> Any:
         """A function of the module as a Python function on `device`."""
         if name not in self.globals:
             raise InputError(f"there is no function {name!r}; there are {', '.join(self.globals)}")
-        return Compiled(self.ir_mod, name, self.target, device, self.params)
+        if self._compiled is not None and name in self._compiled.globals:
+            return self._compiled.function(name, device)
+        if name not in self._functions:
+            self._functions[name] = self._contexts.run(
+                lambda: CompiledFunction(self.ir_mod, name, self.target, self.params)
+            )
+        return Compiled(self._functions[name], device)
 
     def get_function_params(self, name: str) -> list[str]:
         """Names of a function's parameters."""
         return self.function(name, tvm.cpu()).parameters
 
     def compiled(self) -> SavedExecutable:
-        """The module compiled as it is; done once.
+        """The module as it is kept in files.
 
         Raises
         ------
@@ -59,7 +71,9 @@ class Executable:
             An extent of a parameter is only known at run time.
         """
         if self._compiled is None:
-            self._compiled = compiled(self.ir_mod, self.target, self.params)
+            self._compiled = self._contexts.run(
+                lambda: compiled(self.ir_mod, self.target, self.params)
+            )
         return self._compiled
 
     @property
@@ -67,14 +81,11 @@ class Executable:
         """The library, whose `export_library` writes it to a file; see `compiled`."""
         return self.compiled().library
 
-    @property
-    def lib(self) -> Any:
-        """TVM's module of the library, without weights; see `compiled`."""
-        return self.compiled().lib
-
-    def save(self) -> tuple[bytearray, Any]:
-        """The code and the library, for `Executable.load_exec`; see `compiled`."""
-        return self.compiled().save()
+    def __getattr__(self, name: str) -> Any:
+        # lib, save, report, stats, bytecode
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self.compiled(), name)
 
     load_exec = staticmethod(load_exec)
 
@@ -99,7 +110,7 @@ class VirtualMachine:
         memory_cfg: Any = None,
     ):
         if isinstance(exe, FactoryModule):
-            exe = SavedExecutable(exe, {"main": [info.name for info in exe.metadata.inputs]})
+            exe = SavedExecutable(exe, {"main": interface_of(exe)})
         self.executable = exe
         self.device = device or tvm.cpu()
         self._functions: dict[str, Any] = {}
@@ -125,9 +136,14 @@ class VirtualMachine:
 
     def invoke(self, func_name: str, *args: Any, **kwargs: Any) -> Any:
         """Call a function, with these arguments or those of `set_input`."""
-        given = self._inputs.get(func_name, {}) if not args else {}
-        self._result = self._function(func_name)(*args, **{**given, **kwargs})
+        self._result = self._function(func_name)(*args, **self._given(func_name, args, kwargs))
         return self._result
+
+    def _given(
+        self, func_name: str, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Arguments by name: those of `set_input` too where none are given by position."""
+        return {**(self._inputs.get(func_name, {}) if not args else {}), **kwargs}
 
     def invoke_stateful(self, func_name: str, *args: Any, **kwargs: Any) -> None:
         """Call a function as `invoke` does; `get_outputs` has the result."""
@@ -166,17 +182,16 @@ class VirtualMachine:
         """
         del limit_zero_time_iterations, device
         function = self._function(func_name)
+        given = self._given(func_name, args, kwargs)
+        call = function.ready(*args, **given)
 
         def once() -> None:
-            made = function(*args, **kwargs)
+            made = function(*args, **given) if end_to_end else call()
             if end_to_end:
                 for each in made if isinstance(made, list) else [made]:
                     each.numpy()
             self.device.sync()
 
-        if not end_to_end:
-            args = tuple(on_device(each, self.device) for each in args)
-            kwargs = {name: on_device(each, self.device) for name, each in kwargs.items()}
         return BenchmarkResult(
             time_repeats(
                 once,
@@ -187,6 +202,29 @@ class VirtualMachine:
                 repeats_to_cooldown,
             )
         )
+
+    def time_evaluator(self, func_name: str, dev: Any, **kwargs: Any) -> Callable[..., Any]:
+        """A function of arguments, those of `set_input` by default, that times their call.
+
+        Parameters
+        ----------
+        func_name : str
+            Of the function; "invoke" has the evaluator take that name before the arguments.
+        dev, **kwargs
+            As for `benchmark`, `number` 10 and `repeat` 1 by default.
+        """
+        options = {"number": 10, "repeat": 1, **kwargs}
+
+        def evaluate(*args: Any) -> BenchmarkResult:
+            name, *values = args if func_name == "invoke" else (func_name, *args)
+            return self.benchmark(dev, *values, func_name=name, **options)
+
+        return evaluate
+
+    @property
+    def module(self) -> VirtualMachine:
+        """What had `time_evaluator` in TVM: the machine itself."""
+        return self
 
     def get_outputs(self) -> list[Any]:
         """Results of the last call."""
@@ -261,4 +299,4 @@ def compile(
         mod = tvm.IRModule({"main": mod.without_attr("global_symbol")})
     if not isinstance(mod, tvm.IRModule):
         raise BuildError(f"expected a tvm.IRModule, got {type(mod).__name__}")
-    return Executable(mod, targets.parse(_only_target(target), target_host), params or {})
+    return Executable(mod, targets.parse(only_target(target), target_host), params or {})

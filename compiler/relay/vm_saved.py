@@ -1,7 +1,7 @@
 """Executables of the virtual machine that are compiled once and kept: code and library.
 
 The library is a TVM module, which `export_library` writes to a file. The code is everything that
-running it needs beside it: names of functions and parameters, metadata and weights.
+running it needs beside it: names of functions, what they take and return, metadata and weights.
 
     b"baton vm 1\n" | length of the JSON, 8 bytes, little-endian | JSON | parameter file
 """
@@ -9,57 +9,42 @@ running it needs beside it: names of functions and parameters, metadata and weig
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import tvm
 from tvm import relax
 
 from ..errors import BuildError, InputError, LoadError
-from ..graph.constants import integers
-from ..lowering import build as driver
-from ..runtime.executor import GraphExecutor
+from ..lowering import bind
 from ..runtime.factory import FactoryModule
 from ..runtime.metadata import Metadata
-from .build_module import as_module
-from .executor import has_conditions, without_planning
-from .flatten import lower
+from .compiled import Loaded, compile_function, compile_plainly, covers, has_known_shape, load
+from .interface import Interface, as_argument, tensors
 from .saved import load_param_dict, save_param_dict
 
 _MAGIC = b"baton vm 1\n"
 
 
-class ScheduledFunction:
-    """`main` of a library that `relay.build` made, as a function of arrays."""
+class SavedFunction:
+    """A function of a library on a device: call it with arrays, or tuples of them."""
 
-    def __init__(self, library: FactoryModule, device: Any) -> None:
-        self._executor: GraphExecutor = library[library.libmod_name](device)
-        self.parameters = [info.name for info in library.metadata.inputs]
-        self._results = len(library.metadata.outputs)
+    def __init__(self, loaded: Loaded, interface: Interface) -> None:
+        self._loaded = loaded
+        self._interface = interface
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        self._executor.run(**dict(zip(self.parameters, args)), **kwargs)
-        found = [self._executor.get_output(index) for index in range(self._results)]
-        return found[0] if len(found) == 1 else found
+    @property
+    def parameters(self) -> list[str]:
+        """Names of the parameters."""
+        return self._interface.names
 
-
-class PlainFunction:
-    """A function of a library that TVM alone made: of a module with conditions or recursion."""
-
-    def __init__(self, machine: Any, name: str, parameters: list[str], device: Any) -> None:
-        self._function = machine[name]
-        self.parameters = parameters
-        self._device = device
+    def ready(self, *args: Any, **kwargs: Any) -> Callable[[], Any]:
+        """A call with these arguments, which are on the device then: to be timed."""
+        values = self._interface.ordered(args, kwargs)
+        return self._loaded.ready(list(map(as_argument, values)))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        from .executor import as_argument, as_result, on_device
-
-        named = {**dict(zip(self.parameters, args)), **kwargs}
-        missing = [name for name in self.parameters if name not in named]
-        if missing:
-            raise InputError(f"no value is given for {', '.join(missing)}")
-        values = [as_argument(named[name], None) for name in self.parameters]
-        return as_result(self._function(*[on_device(each, self._device) for each in values]))
+        return self.ready(*args, **kwargs)()
 
 
 class SavedExecutable:
@@ -68,19 +53,20 @@ class SavedExecutable:
     Attributes
     ----------
     library : FactoryModule or tvm.runtime.Module
-        Of a module that is `main` alone, what `relay.build` made of it; of others TVM's library.
-    parameters : dict of str to list of str
-        Names of each function's parameters.
+        What `relay.build` made of `main`; TVM's library where the build driver can't take it, or
+        where there are functions that `main` does not call.
+    interfaces : dict of str to Interface
+        What each function takes and returns.
     """
 
-    def __init__(self, library: Any, parameters: Mapping[str, list[str]]) -> None:
+    def __init__(self, library: Any, interfaces: Mapping[str, Interface]) -> None:
         self.library = library
-        self.parameters = dict(parameters)
+        self.interfaces = dict(interfaces)
 
     @property
     def globals(self) -> list[str]:
         """Names of the functions that can be called."""
-        return list(self.parameters)
+        return list(self.interfaces)
 
     @property
     def lib(self) -> Any:
@@ -88,22 +74,42 @@ class SavedExecutable:
         is_factory = isinstance(self.library, FactoryModule)
         return self.library.get_lib() if is_factory else self.library
 
-    def function(self, name: str, device: Any) -> Any:
+    @property
+    def report(self) -> Any:
+        """What the build driver did; None for a library that it did not make."""
+        return self.library.report if isinstance(self.library, FactoryModule) else None
+
+    @property
+    def stats(self) -> str:
+        """How many constants and functions the virtual machine's code has."""
+        return str(self.lib["stats"]())
+
+    @property
+    def bytecode(self) -> str:
+        """The virtual machine's code as text."""
+        return str(self.lib["as_text"]())
+
+    def function(self, name: str, device: Any) -> SavedFunction:
         """A function as a Python function on `device`."""
-        if name not in self.parameters:
-            raise InputError(f"there is no function {name!r}; there are {', '.join(self.globals)}")
-        if isinstance(self.library, FactoryModule):
-            return ScheduledFunction(self.library, device)
-        machine = relax.VirtualMachine(_runnable(self.library), device)
-        return PlainFunction(machine, name, self.parameters[name], device)
+        interface = self._interface(name)
+        is_factory = isinstance(self.library, FactoryModule)
+        library = self.library if is_factory else _runnable(self.library)
+        return SavedFunction(load(library, name, interface, device), interface)
 
     def get_function_params(self, name: str) -> list[str]:
         """Names of a function's parameters."""
-        return self.parameters[name]
+        return self._interface(name).names
+
+    def _interface(self, name: str) -> Interface:
+        if name not in self.interfaces:
+            raise InputError(f"there is no function {name!r}; there are {', '.join(self.globals)}")
+        return self.interfaces[name]
 
     def save(self) -> tuple[bytearray, Any]:
         """The code, and the library; `load_exec` takes both."""
-        header: dict[str, Any] = {"parameters": self.parameters}
+        header: dict[str, Any] = {
+            "interfaces": {name: each.to_json() for name, each in self.interfaces.items()}
+        }
         weights = b""
         if isinstance(self.library, FactoryModule):
             header["metadata"] = self.library.metadata.to_json()
@@ -120,42 +126,56 @@ def compiled(mod: tvm.IRModule, target: Any, params: Mapping[str, Any]) -> Saved
     BuildError
         An extent of a parameter is only known at run time.
     """
-    functions = {
+    functions = relax_functions(mod)
+    if not functions:
+        raise BuildError("the module has no function to compile")
+    for name, var in _of_unknown_shape(functions):
+        raise BuildError(
+            f"an extent of {name}'s parameter {var.name} is only known at run time; a library "
+            "that is kept needs shapes: give them to the importer"
+        )
+    if params:
+        mod = bind.bind_params(mod, params, "main")[0]
+    if "main" in functions and covers(mod, "main"):
+        library = compile_function(mod, "main", target)
+        if isinstance(library, FactoryModule):
+            return SavedExecutable(library, {"main": Interface.of(mod["main"])})
+    else:
+        library = compile_plainly(
+            mod, target, "several functions in one library can be called from outside"
+        )
+    interfaces = {name: Interface.of(mod[name]) for name in functions}
+    return SavedExecutable(library.mod, interfaces)
+
+
+def can_be_kept(mod: tvm.IRModule) -> bool:
+    """Whether `main` is of known shapes, and calls all other functions of the module."""
+    functions = relax_functions(mod)
+    return "main" in functions and not _of_unknown_shape(functions) and covers(mod, "main")
+
+
+def _of_unknown_shape(functions: Mapping[str, relax.Function]) -> list[tuple[str, relax.Var]]:
+    return [
+        (name, var)
+        for name, function in functions.items()
+        for var in function.params
+        if not has_known_shape(var.ty)
+    ]
+
+
+def interface_of(library: FactoryModule) -> Interface:
+    """The interface of `main` of a library: tensors."""
+    names = [info.name for info in library.metadata.inputs]
+    return Interface(names, [None for _ in names], tensors(len(library.metadata.outputs)))
+
+
+def relax_functions(mod: tvm.IRModule) -> dict[str, relax.Function]:
+    """The Relax functions of a module by name."""
+    return {
         str(gvar.name_hint): function
         for gvar, function in mod.functions_items()
         if isinstance(function, relax.Function)
     }
-    for name, function in functions.items():
-        for var in function.params:
-            if not _is_known(var.ty):
-                raise BuildError(
-                    f"an extent of {name}'s parameter {var.name} is only known at run time; a "
-                    "library that is kept needs shapes: give them to the importer"
-                )
-    if not functions:
-        raise BuildError("the module has no function to compile")
-    is_plain = all(isinstance(var.ty, relax.TensorType) for var in functions[min(functions)].params)
-    if list(functions) == ["main"] and is_plain and not has_conditions(mod):
-        library = driver.build(as_module(mod), target, params, "default")
-        names = [info.name for info in library.metadata.inputs]
-        return SavedExecutable(library, {"main": names})
-    if params:
-        from ..lowering import bind
-
-        mod = bind.bind_params(mod, params, "main")[0]
-    with target, without_planning(mod):
-        executable = tvm.compile(lower(mod), target=target)
-    names_of = {name: [str(var.name) for var in mod[name].params] for name in functions}
-    return SavedExecutable(executable.mod, names_of)
-
-
-def _is_known(ty: Any) -> bool:
-    """Whether a type says all extents."""
-    if isinstance(ty, relax.TupleType):
-        return all(map(_is_known, ty.fields))
-    if not isinstance(ty, relax.TensorType) or not isinstance(ty.shape, relax.ShapeExpr):
-        return False
-    return integers(ty.shape.values) is not None
 
 
 def load_exec(bytecode: bytes | bytearray, lib: Any) -> SavedExecutable:
@@ -164,7 +184,7 @@ def load_exec(bytecode: bytes | bytearray, lib: Any) -> SavedExecutable:
     Raises
     ------
     LoadError
-        The bytes are none that `save` returned.
+        The bytes are not what `save` returned.
     """
     code = bytes(bytecode)
     begin = len(_MAGIC) + 8
@@ -173,15 +193,26 @@ def load_exec(bytecode: bytes | bytearray, lib: Any) -> SavedExecutable:
         raise LoadError("the code of an executable is what Executable.save() returned first")
     try:
         header = json.loads(code[begin:end])
-        parameters = {str(name): [*map(str, names)] for name, names in header["parameters"].items()}
+        metadata = Metadata.from_json(header["metadata"]) if "metadata" in header else None
+        interfaces = _interfaces(header, 1 if metadata is None else len(metadata.outputs))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise LoadError(f"the code of an executable is damaged: {error}") from error
-    if "metadata" not in header:
-        return SavedExecutable(lib, parameters)
-    weights = load_param_dict(code[end:])
-    metadata = Metadata.from_json(header["metadata"])
-    library = FactoryModule(_runnable(lib), metadata, weights)
-    return SavedExecutable(library, parameters)
+    if metadata is None:
+        return SavedExecutable(lib, interfaces)
+    library = FactoryModule(_runnable(lib), metadata, load_param_dict(code[end:]))
+    return SavedExecutable(library, interfaces)
+
+
+def _interfaces(header: Mapping[str, Any], outputs: int) -> dict[str, Interface]:
+    """Of each function; older code has the names of its parameters alone."""
+    if "interfaces" in header:
+        found = header["interfaces"].items()
+        return {str(name): Interface.from_json(each) for name, each in found}
+    result = tensors(outputs)
+    return {
+        str(name): Interface([*map(str, names)], [None for _ in names], result)
+        for name, names in header["parameters"].items()
+    }
 
 
 def _runnable(lib: Any) -> Any:

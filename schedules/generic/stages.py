@@ -190,8 +190,8 @@ def element_offset(buffer: Any, indices: Sequence[Expr]) -> Expr:
         return tirx.const(0, "int64")
     index_type = indices[0].ty
     offset: Expr = tirx.const(0, index_type)
-    for index, extent in zip(indices, buffer.shape):
-        offset = offset * tirx.const(int(extent), index_type) + index.astype(index_type.dtype)
+    for index, extent in zip(indices, buffer.shape):  # extents may be known at run time only
+        offset = offset * extent.astype(index_type.dtype) + index.astype(index_type.dtype)
     return offset
 
 

@@ -1,4 +1,4 @@
-"""`relay.backend`: the options of a build that chose executor and runtime."""
+"""`relay.backend`: options of a build, what it returns, and what runs it, under their old names."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ __getattr__ = lazy_attributes(
         "Executor": ".options",
         "Runtime": ".options",
         "executor_factory": ".executor_factory",
+        "interpreter": ".interpreter",
         "te_compiler": ".te_compiler",
         "vm": "..vm",
     },

@@ -4,6 +4,7 @@ DynamicToStatic, FoldConstant, EliminateCommonSubexpr."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextvars import Context
 from typing import Any
 
 import numpy as np
@@ -188,9 +189,12 @@ def _computed(call: relax.Call) -> relax.Expr:
     """The value of a call of constants; the call itself if it can't be computed here."""
     from ..executor import create_executor
 
-    try:
+    def value_of_call() -> Any:
         with tvm.transform.PassContext():  # the caller's instruments see the caller's passes
-            value = create_executor("graph").evaluate(call)
+            return create_executor("graph").evaluate(call)
+
+    try:
+        value = Context().run(value_of_call)  # dispatch contexts are asked for the caller's kernels
     except BatonError:
         return call
     if isinstance(value, list):

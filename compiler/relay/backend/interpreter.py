@@ -1,0 +1,20 @@
+"""`relay.backend.interpreter`: the executor that evaluated operator by operator, under its names.
+
+What it evaluates is compiled, as all that executors run.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm
+
+from ..executor import Executor, create_executor
+
+
+def Interpreter(mod: tvm.IRModule | None, device: Any, target: Any) -> Executor:
+    """`create_executor("debug", mod, device, target)`."""
+    return create_executor("debug", mod, device, target)
+
+
+__all__ = ["Executor", "Interpreter"]

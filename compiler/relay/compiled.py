@@ -1,0 +1,403 @@
+"""Functions of a module, compiled by the build driver for the shapes that they are called with.
+
+Extents that the text leaves open, and shapes that are operands, are known then. What the driver
+can't take is compiled by TVM alone, and a warning says why.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import functools
+import threading
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import tvm
+from tvm import relax
+
+from ..graph.constants import integers
+from ..lowering import bind
+from ..lowering import build as driver
+from ..lowering.link import has_conditions
+from ..runtime.executor import GraphExecutor
+from ..runtime.factory import FactoryModule
+from .flatten import lower
+from .infer import type_of
+from .interface import (
+    Interface,
+    as_argument,
+    as_module,
+    dtypes,
+    grouped,
+    leaf_types,
+    leaves,
+    with_tensor_parameters,
+)
+from .specialize import specialize
+
+Library: TypeAlias = "FactoryModule | relax.VMExecutable"
+"""What the build driver makes, or what TVM alone makes."""
+
+
+class CompiledFunction:
+    """A function of a module; each list of argument types has a library, made once.
+
+    A function of known shapes is compiled at once, others when they are called, with the pass
+    context and the dispatch contexts that were active when this object was made.
+
+    Parameters
+    ----------
+    mod : tvm.IRModule
+    name : str
+        Of the function.
+    target : tvm.target.Target
+    params : dict of str to array
+        Values of its parameters; names that it does not have are ignored.
+    """
+
+    def __init__(
+        self, mod: tvm.IRModule, name: str, target: Any, params: Mapping[str, Any] | None = None
+    ) -> None:
+        self.mod = bind.bind_params(mod, params, name)[0] if params else mod
+        self.name = name
+        self.target = target
+        self.interface = Interface.of(self.mod[name])
+        types = [var.ty for var in self.mod[name].params]
+        self._dtypes = list(map(dtypes, types))
+        self._bound = frozenset(params or ())
+        self._contexts = Contexts.active()
+        self._lock = threading.Lock()
+        self._libraries: dict[Any, Library] = {}
+        if all(map(has_known_shape, types)):
+            key = tuple(map(_signature_of_type, types))
+            self._libraries[key] = compile_function(self.mod, name, target)
+
+    def arguments(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+        """A tensor, array or tuple of them for each parameter, in its dtype.
+
+        Raises
+        ------
+        InputError
+            An argument is missing or unknown.
+        """
+        named = {name: kwargs[name] for name in kwargs if name not in self._bound}
+        return list(map(as_argument, self.interface.ordered(args, named), self._dtypes))
+
+    def library(self, values: Sequence[Any]) -> Library:
+        """The library for arguments of these shapes.
+
+        Raises
+        ------
+        InputError
+            A value does not fit its parameter.
+        BuildError
+            The function does not compile.
+        """
+        key = tuple(map(_signature, values))
+        with self._lock:
+            if key not in self._libraries:
+                mod = specialize(self.mod, values, self.name)
+                self._libraries[key] = self._contexts.run(
+                    lambda: compile_function(mod, self.name, self.target)
+                )
+            return self._libraries[key]
+
+    @property
+    def libraries(self) -> list[Library]:
+        """Those that were made, in order."""
+        return list(self._libraries.values())
+
+
+class Compiled:
+    """A compiled function on a device: call it with arrays, or tuples of them.
+
+    It returns a TVM tensor, or a list for a tuple. Calls from several threads take turns.
+
+    Parameters
+    ----------
+    function : CompiledFunction
+    device : tvm.runtime.Device
+    results_on_host : bool
+        Copy results to the CPU, as the graph executor did.
+    """
+
+    def __init__(
+        self, function: CompiledFunction, device: Any, results_on_host: bool = False
+    ) -> None:
+        self.function = function
+        self.device = device
+        self._to_host = results_on_host and device.type != "cpu"
+        self._lock = threading.Lock()
+        self._loaded: dict[int, Loaded] = {}
+
+    @property
+    def parameters(self) -> list[str]:
+        """Names of the parameters that are left."""
+        return self.function.interface.names
+
+    @property
+    def reports(self) -> list[Any]:
+        """What the build driver says of each library that was made so far."""
+        made = self.function.libraries
+        return [each.report for each in made if isinstance(each, FactoryModule)]
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        with self._lock:
+            result = self._ready(args, kwargs)()
+        return _on_host(result) if self._to_host else result
+
+    def ready(self, *args: Any, **kwargs: Any) -> Callable[[], Any]:
+        """A call with these arguments, which are on the device then: to be timed."""
+        with self._lock:
+            return self._ready(args, kwargs)
+
+    def _ready(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Callable[[], Any]:
+        values = self.function.arguments(args, kwargs)
+        library = self.function.library(values)
+        if id(library) not in self._loaded:
+            interface = self.function.interface
+            self._loaded[id(library)] = load(library, self.function.name, interface, self.device)
+        return self._loaded[id(library)].ready(values)
+
+
+class Scheduled:
+    """A function of a library that the build driver made, on a device."""
+
+    def __init__(self, library: FactoryModule, interface: Interface, device: Any) -> None:
+        self._executor: GraphExecutor = library[library.libmod_name](device)
+        self._interface = interface
+
+    def ready(self, values: Sequence[Any]) -> Callable[[], Any]:
+        """A call with these arguments."""
+        parts = self._interface.parameters
+        tensors = [leaf for value, part in zip(values, parts) for leaf in leaves(value, part)]
+        for index, tensor in enumerate(tensors):
+            self._executor.set_input(index, tensor)
+        return self._run
+
+    def _run(self) -> Any:
+        self._executor.run()
+        count = self._executor.get_num_outputs()
+        found = (self._executor.get_output(index) for index in range(count))
+        return grouped(found, self._interface.result)
+
+
+class Plain:
+    """A function of a library that TVM alone made, on a device."""
+
+    def __init__(self, library: Any, name: str, device: Any) -> None:
+        self._function = relax.VirtualMachine(library, device)[name]
+        self._device = device
+
+    def ready(self, values: Sequence[Any]) -> Callable[[], Any]:
+        """A call with these arguments."""
+        placed = [_on_device(value, self._device) for value in values]
+        return lambda: _as_result(self._function(*placed))
+
+
+Loaded: TypeAlias = "Scheduled | Plain"
+
+
+def load(library: Any, name: str, interface: Interface, device: Any) -> Loaded:
+    """A function of a library on a device."""
+    if isinstance(library, FactoryModule):
+        return Scheduled(library, interface, device)
+    return Plain(library, name, device)
+
+
+def compile_function(mod: tvm.IRModule, name: str, target: Any) -> Library:
+    """Compile a function of known shapes, and what it calls, by the build driver if it can be.
+
+    Raises
+    ------
+    BuildError
+        The function does not compile.
+    """
+    reason = obstacle(mod, name)
+    if not reason:
+        lowered = as_module(_as_main(mod, name))
+        reason = "functions are values in it" if _has_function_values(lowered) else ""
+    if not reason:
+        return driver.build(lowered, target, {}, "default")
+    return compile_plainly(mod, target, reason)
+
+
+def compile_plainly(mod: tvm.IRModule, target: Any, reason: str) -> relax.VMExecutable:
+    """All functions of a module, compiled by TVM alone, with a warning that says why."""
+    warnings.warn(
+        "TVM compiles the module without schedules, tuning logs and the backends of subgraphs, "
+        f"because {reason}",
+        stacklevel=2,
+    )
+    lowered = lower(mod)
+    context = tvm.transform.PassContext.current()
+    if not has_conditions(lowered):
+        with target:
+            return tvm.compile(lowered, target=target)
+    disabled = [*context.disabled_pass, "StaticPlanBlockMemory"]
+    with target, _like(context, disabled):
+        return tvm.compile(lowered, target=target)
+
+
+def obstacle(mod: tvm.IRModule, name: str) -> str:
+    """Why the build driver can't take a function and what it calls; "" if it may."""
+    if _reachable(mod, name) is None:
+        return "a function calls itself"
+    function = mod[name]
+    for var in function.params:
+        if any(not isinstance(ty, relax.TensorType) for ty in leaf_types(var.ty)):
+            return f"its parameter {var.name} is {type_of(var)}"
+    for ty in leaf_types(function.ret_ty):
+        if not isinstance(ty, relax.TensorType) or ty.ndim < 0:
+            return f"its result is {type_of(function.ret_ty)}"
+    return ""
+
+
+def has_known_shape(ty: Any) -> bool:
+    """Whether a type is tensors of which all extents are numbers."""
+    return all(
+        isinstance(each, relax.TensorType)
+        and isinstance(each.shape, relax.ShapeExpr)
+        and integers(each.shape.values) is not None
+        for each in leaf_types(ty)
+    )
+
+
+def covers(mod: tvm.IRModule, name: str) -> bool:
+    """Whether a function calls, directly or not, all others of the module."""
+    reached = _reachable(mod, name)
+    return reached is not None and len(reached) == sum(
+        isinstance(function, relax.Function) for _, function in mod.functions_items()
+    )
+
+
+def _reachable(mod: tvm.IRModule, name: str) -> list[str] | None:
+    """Names of the Relax functions that a function needs, it too; None if any calls itself."""
+    done: list[str] = []
+    pending: list[str] = []
+
+    def visit(current: str) -> bool:
+        if current in done or not isinstance(mod[current], relax.Function):
+            return True
+        if current in pending:
+            return False
+        pending.append(current)
+        called: list[str] = []
+
+        def note(expr: Any) -> None:
+            if isinstance(expr, tvm.ir.GlobalVar):
+                called.append(str(expr.name_hint))
+
+        relax.analysis.post_order_visit(mod[current], note)
+        ends = all(map(visit, dict.fromkeys(called)))
+        done.append(pending.pop())
+        return ends
+
+    return done if visit(name) else None
+
+
+def _as_main(mod: tvm.IRModule, name: str) -> tvm.IRModule:
+    """The module with a function, over tensors, as `main`, and without those it does not need."""
+    needed = set(_reachable(mod, name) or ())
+    functions: dict[Any, Any] = {}
+    for gvar, function in mod.functions_items():
+        own = str(gvar.name_hint)
+        if own == name:
+            main = with_tensor_parameters(function).with_attr("global_symbol", "main")
+            functions[gvar if name == "main" else tvm.ir.GlobalVar("main")] = main
+        elif not isinstance(function, relax.Function):
+            functions[gvar] = function
+        elif own in needed:
+            is_public = "global_symbol" in (function.attrs or {})
+            is_external = "Compiler" in (function.attrs or {})
+            private = is_public and not is_external
+            functions[gvar] = function.without_attr("global_symbol") if private else function
+    return tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos)
+
+
+def _has_function_values(mod: tvm.IRModule) -> bool:
+    """Whether a function of a lowered module has functions inside of it."""
+    found = False
+
+    def look(expr: Any) -> None:
+        nonlocal found
+        calls_value = isinstance(expr, relax.Call) and isinstance(expr.op, relax.Var)
+        found = found or (calls_value and not isinstance(expr.op, tvm.ir.GlobalVar))
+
+    for _, function in mod.functions_items():
+        if isinstance(function, relax.Function):
+            relax.analysis.post_order_visit(function.body, look)
+    return found
+
+
+@dataclass(frozen=True)
+class Contexts:
+    """The pass context and the dispatch contexts of a moment."""
+
+    variables: contextvars.Context
+    pass_context: tvm.transform.PassContext
+
+    @staticmethod
+    def active() -> Contexts:
+        """Those that are active now."""
+        return Contexts(contextvars.copy_context(), tvm.transform.PassContext.current())
+
+    def run(self, function: Callable[[], Any]) -> Any:
+        """What a function returns in these contexts.
+
+        The instruments of a pass context that was left since are not called again.
+        """
+        return self.variables.copy().run(self._in_pass_context, function)
+
+    def _in_pass_context(self, function: Callable[[], Any]) -> Any:
+        if tvm.transform.PassContext.current().same_as(self.pass_context):
+            return function()
+        with _like(self.pass_context, list(self.pass_context.disabled_pass)):
+            return function()
+
+
+def _like(context: tvm.transform.PassContext, disabled: list[str]) -> tvm.transform.PassContext:
+    """A pass context as another, without its instruments."""
+    return tvm.transform.PassContext(
+        opt_level=context.opt_level,
+        required_pass=list(context.required_pass),
+        disabled_pass=disabled,
+        config=dict(context.config),
+    )
+
+
+_dtype_name = functools.cache(str)  # numpy takes as long for a name as a small kernel
+
+
+def _signature(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return tuple(map(_signature, value))
+    return tuple(value.shape), _dtype_name(value.dtype)
+
+
+def _signature_of_type(ty: Any) -> Any:
+    if isinstance(ty, relax.TupleType):
+        return tuple(map(_signature_of_type, ty.fields))
+    return tuple(map(int, ty.shape.values)), str(ty.dtype)
+
+
+def _on_device(value: Any, device: Any) -> Any:
+    if isinstance(value, tuple):
+        return tuple(_on_device(item, device) for item in value)
+    return value if isinstance(value, tvm.runtime.Tensor) else tvm.runtime.tensor(value, device)
+
+
+def _as_result(value: Any) -> Any:
+    if isinstance(value, tvm.runtime.Tensor):
+        return value
+    if isinstance(value, (list, tuple)) or hasattr(value, "__getitem__"):
+        return [_as_result(value[index]) for index in range(len(value))]
+    return value
+
+
+def _on_host(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_on_host(each) for each in value]
+    return value.copyto(tvm.cpu())
