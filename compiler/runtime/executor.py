@@ -12,12 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import tvm
-from tvm.runtime.vm import VirtualMachine
 
 from compiler.errors import BuildError, InputError
 from compiler.runtime import cuda_code
 from compiler.runtime.metadata import ALIGNMENT, Metadata, TensorInfo
+from compiler.runtime.type_lookup import tvm
 
 _FUNCTIONS = (
     "set_input",
@@ -72,7 +71,7 @@ class GraphExecutor:
         self._device_of = {device.type: device for device in (tvm.cpu(0), *self.devices)}
         if "cuda" in metadata.devices:
             cuda_code.register()
-        self._vm = VirtualMachine(code, list(self.devices))
+        self._vm = tvm.runtime.vm.VirtualMachine(code, list(self.devices))
         arity = self._vm.module["get_function_arity"]("main")
         if arity != len(self._infos):
             raise BuildError(
