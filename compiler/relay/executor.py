@@ -17,6 +17,7 @@ from tvm import relax
 from .. import target as targets
 from ..errors import BuildError, InputError
 from ..lowering import bind
+from ..runtime.tensors import for_kernels
 from .flatten import lower
 from .function import Function, OpenFunction
 from .specialize import specialize
@@ -194,9 +195,11 @@ def _signature(value: Any) -> Any:
 
 
 def on_device(value: Any, device: Any) -> Any:
+    """A tensor, or tuple of them, that kernels on a device can take; copied only if need be."""
     if isinstance(value, tuple):
         return tuple(on_device(item, device) for item in value)
-    return value if isinstance(value, tvm.runtime.Tensor) else tvm.runtime.tensor(value, device)
+    is_tensor = isinstance(value, tvm.runtime.Tensor)
+    return for_kernels(value, device) if is_tensor else tvm.runtime.tensor(value, device)
 
 
 def as_result(value: Any) -> Any:

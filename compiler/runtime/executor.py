@@ -16,6 +16,7 @@ import numpy as np
 from compiler.errors import BuildError, InputError
 from compiler.runtime import cuda_code
 from compiler.runtime.metadata import ALIGNMENT, Metadata, TensorInfo
+from compiler.runtime.tensors import compact, copy_into, fits_kernels
 from compiler.runtime.type_lookup import tvm
 
 _FUNCTIONS = (
@@ -167,10 +168,10 @@ class GraphExecutor:
                     f"input {info.name!r} without a copy must be {info.dtype} on {device}, not "
                     f"{value.dtype} on {value.device}"
                 )
-            if not value.is_contiguous() or value.data_ptr() % ALIGNMENT:
+            if not fits_kernels(value):
                 raise InputError(
                     f"input {info.name!r} without a copy must be contiguous and aligned to "
-                    f"{ALIGNMENT} bytes"
+                    f"{ALIGNMENT} bytes, and be no view with a byte offset"
                 )
             self._bind(index, value)
 
@@ -220,7 +221,7 @@ class GraphExecutor:
                 raise InputError("there is no output before the first run(); call run() first")
             result = self._outputs[index]
             if out is not None:
-                return _copy_out(result, out, self.metadata.outputs[index])
+                return copy_into(result, out, f"output {self.metadata.outputs[index]}")
             if result.data_ptr() in self._bound_pointers:
                 result = self._outputs[index] = result.copyto(result.device)
             return result
@@ -365,6 +366,7 @@ class GraphExecutor:
         buffer = self._buffers[index]
         if isinstance(value, tvm.runtime.Tensor):
             self._require_shape(info, tuple(value.shape))
+            value = compact(value)
             if str(value.dtype) == info.dtype:
                 value.copyto(buffer)
                 self._bind(index, buffer)
@@ -458,17 +460,6 @@ def _require_convertible(array: np.ndarray, info: TensorInfo) -> None:
             f"input {info.name!r} has the dtype {info.dtype}, which a value of dtype "
             f"{array.dtype} can't be converted to without loss; convert it first"
         )
-
-
-def _copy_out(result: Any, out: Any, info: TensorInfo) -> Any:
-    if tuple(out.shape) != tuple(result.shape):
-        raise InputError(f"output {info} can't be copied into the shape {tuple(out.shape)}")
-    if isinstance(out, np.ndarray):
-        np.copyto(out, result.numpy(), casting="same_kind")
-        return out
-    if not isinstance(out, tvm.runtime.Tensor) or str(out.dtype) != info.dtype:
-        raise InputError(f"output {info} can't be copied into {type(out).__name__}")
-    return result.copyto(out)
 
 
 def _parse_params(params_bytes: bytes | bytearray) -> dict[str, Any]:

@@ -204,7 +204,9 @@ class FactoryModule:
         -------
         entry : callable
             Takes one tensor for each of `metadata.inputs`, on its device, contiguous and aligned
-            to 64 bytes; returns a tensor, or an array of tensors.
+            to 64 bytes; returns a tensor, or an array of tensors. Kernels and the virtual machine
+            refuse any other with TVM's errors: TypeError, ValueError or RuntimeError. An output
+            that is one of the inputs is that tensor itself.
         """
         from compiler.runtime.entry import make_entry
 

@@ -12,6 +12,7 @@ from compiler.errors import InputError
 from compiler.runtime.executor import GraphExecutor
 from compiler.runtime.factory import FactoryModule
 from compiler.runtime.graph_json import metadata_of
+from compiler.runtime.tensors import copy_into
 from compiler.runtime.type_lookup import tvm
 
 
@@ -104,7 +105,7 @@ class GraphModule:
         tensor = self.module.get_input(index)
         if out is None or tensor is None:
             return tensor
-        return tensor.copyto(out)
+        return copy_into(tensor, out, f"input {index!r}")
 
     def get_num_inputs(self) -> int:
         """The number of inputs and weights."""
