@@ -17,6 +17,7 @@ from tvm import relax
 from .. import target as targets
 from ..errors import BuildError, InputError
 from ..lowering import bind
+from ..runtime import forks
 from ..runtime.tensors import for_kernels
 from .flatten import lower
 from .function import Function, OpenFunction
@@ -121,6 +122,7 @@ class Compiled:
         types = [var.ty for var in self.mod[self.name].params]
         values = [as_argument(*each) for each in zip(self._ordered(args, kwargs), types)]
         key = tuple(map(_signature, values))
+        forks.note_kernels()
         if key not in self._built:
             self._built[key] = self._build(values)
         return as_result(self._built[key](*[on_device(v, self.device) for v in values]))

@@ -18,6 +18,7 @@ from tvm import relax
 from ..errors import BuildError, InputError, LoadError
 from ..graph.constants import integers
 from ..lowering import build as driver
+from ..runtime import forks
 from ..runtime.executor import GraphExecutor
 from ..runtime.factory import FactoryModule
 from ..runtime.metadata import Metadata
@@ -54,6 +55,7 @@ class PlainFunction:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         from .executor import as_argument, as_result, on_device
 
+        forks.note_kernels()
         named = {**dict(zip(self.parameters, args)), **kwargs}
         missing = [name for name in self.parameters if name not in named]
         if missing:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from compiler.runtime import forks
 from compiler.runtime.type_lookup import tvm
 
 _STATIC, _WORKSPACE, _ENTRY = "main_static", "workspace", "entry"
@@ -21,6 +22,7 @@ def make_entry(code: Any, devices: Sequence[Any], weights: Iterable[Any]) -> Cal
     weights : iterable of tvm.runtime.Tensor
         In the order of `main`'s trailing parameters.
     """
+    forks.note_kernels()  # of calls nothing is seen
     machine = tvm.runtime.vm.VirtualMachine(code, list(devices)).module
     static = code.implements_function(_STATIC, True)
     kept = [*weights, *(machine[_WORKSPACE]() if static else ())]

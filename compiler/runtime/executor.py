@@ -7,14 +7,13 @@ names up nor hands over hundreds of weights; it is bound anew only when a tensor
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from compiler.errors import BuildError, InputError
-from compiler.runtime import cuda_code
+from compiler.runtime import cuda_code, forks
 from compiler.runtime.metadata import ALIGNMENT, Metadata, TensorInfo
 from compiler.runtime.tensors import compact, copy_into, fits_kernels
 from compiler.runtime.type_lookup import tvm
@@ -66,7 +65,7 @@ class GraphExecutor:
     ) -> None:
         self.metadata = metadata
         self.devices = list(devices)
-        self._lock = threading.RLock()
+        self._lock = forks.ForkSafeLock()
         self._infos: tuple[TensorInfo, ...] = (*metadata.inputs, *metadata.params)
         self._index = {info.name: index for index, info in enumerate(self._infos)}
         self._device_of = {device.type: device for device in (tvm.cpu(0), *self.devices)}
@@ -187,6 +186,7 @@ class GraphExecutor:
             if inputs:
                 self.set_input(**inputs)
             function = self._run or self._prepare()
+            forks.note_kernels()
             self._outputs = None  # gives the memory back before the next outputs take it
             self._outputs = _flatten(function())
 
@@ -326,6 +326,7 @@ class GraphExecutor:
             with self._lock:
                 if self._run is None:
                     self._prepare()
+                forks.note_kernels()
                 timed = self._vm.module.time_evaluator(
                     "run",
                     dev,
