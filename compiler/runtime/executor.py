@@ -14,7 +14,7 @@ import numpy as np
 
 from compiler.errors import BuildError, InputError
 from compiler.runtime import cuda_code, forks
-from compiler.runtime.metadata import ALIGNMENT, Metadata, TensorInfo
+from compiler.runtime.metadata import ALIGNMENT, Metadata, TensorInfo, dtype_bits
 from compiler.runtime.tensors import compact, copy_into, fits_kernels
 from compiler.runtime.type_lookup import tvm
 
@@ -102,8 +102,8 @@ class GraphExecutor:
             Name or index of one input, or a dict of several.
         value : array_like
             A numpy array, TVM tensor on any device, list or number, of exactly the input's
-            shape. Another dtype is converted, unless that would turn fractions into integers
-            or complex numbers into real ones.
+            shape. Another dtype is converted, unless that would turn fractions into integers,
+            complex numbers into real ones, or integers into others that fit the dtype.
         **inputs
             Further values by name. Names of weights that were bound at build time are ignored.
 
@@ -188,7 +188,7 @@ class GraphExecutor:
             function = self._run or self._prepare()
             forks.note_kernels()
             self._outputs = None  # gives the memory back before the next outputs take it
-            self._outputs = _flatten(function())
+            self._outputs = [self._own(tensor) for tensor in _flatten(function())]
 
     def get_output(self, index: int, out: Any = None) -> Any:
         """The result of the last run.
@@ -222,8 +222,6 @@ class GraphExecutor:
             result = self._outputs[index]
             if out is not None:
                 return copy_into(result, out, f"output {self.metadata.outputs[index]}")
-            if result.data_ptr() in self._bound_pointers:
-                result = self._outputs[index] = result.copyto(result.device)
             return result
 
     def get_input(self, key: str | int) -> Any:
@@ -338,6 +336,11 @@ class GraphExecutor:
                 return timed()
 
         return evaluate
+
+    def _own(self, result: Any) -> Any:
+        """A result that no later change of the inputs changes: a copy if it is one of them."""
+        is_bound = result.data_ptr() in self._bound_pointers
+        return result.copyto(result.device) if is_bound else result
 
     def _prepare(self) -> Callable[[], Any]:
         """Bind the tensors to `main`, as the VM's function "run"."""
@@ -461,12 +464,28 @@ def _require_convertible(array: np.ndarray, info: TensorInfo) -> None:
             f"input {info.name!r} has the dtype {info.dtype}, which a value of dtype "
             f"{array.dtype} can't be converted to without loss; convert it first"
         )
+    if info.dtype.startswith(("int", "uint")) and array.size:
+        bits, signed = dtype_bits(info.dtype), info.dtype.startswith("int")
+        least, most = (-(1 << bits - 1), (1 << bits - 1) - 1) if signed else (0, (1 << bits) - 1)
+        for value in (int(array.min()), int(array.max())):
+            if not least <= value <= most:
+                raise InputError(
+                    f"input {info.name!r} has the dtype {info.dtype}, which can't hold the value "
+                    f"{value}; it holds {least} to {most}"
+                )
 
 
 def _parse_params(params_bytes: bytes | bytearray) -> dict[str, Any]:
     try:
-        return dict(tvm.runtime.load_param_dict(bytearray(params_bytes)))
+        params = dict(tvm.runtime.load_param_dict(bytearray(params_bytes)))
+        whole = len(tvm.runtime.save_param_dict(params))
     except Exception as error:
         raise InputError(
             f"not the bytes of a dict of parameters that save_param_dict wrote: {error}"
         ) from error
+    if len(params_bytes) != whole:  # TVM fills what is missing with whatever its memory held
+        raise InputError(
+            f"a dict of these parameters has {whole} bytes, not {len(params_bytes)}; the file is "
+            "truncated or damaged, so save it again"
+        )
+    return params

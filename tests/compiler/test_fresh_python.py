@@ -11,7 +11,17 @@ from compiler import fresh_python
 from compiler.cli.processes import WorkerProcess
 from compiler.measure import verdicts
 
-PLANTED = ("runpy", "json", "random", "struct", "selectors", "compiler", "tvm", "numpy", "schedules")
+PLANTED = (
+    "runpy",
+    "json",
+    "random",
+    "struct",
+    "selectors",
+    "compiler",
+    "tvm",
+    "numpy",
+    "schedules",
+)
 
 
 @pytest.fixture
