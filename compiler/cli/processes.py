@@ -6,21 +6,16 @@ import contextlib
 import json
 import os
 import subprocess
-import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-from compiler import errors
-
-_ROOT = Path(__file__).resolve().parents[2]
+from compiler import errors, fresh_python
 
 # The folder of the `compiler` package takes the place of the current one, which -c puts first
 # and in which the user may have modules of the same names.
 _PROGRAM = (
-    "import os, sys; sys.path[0] = sys.argv[1]; "
-    "cpus = [int(n) for n in sys.argv[2].split(',') if n]; "
+    "import os; cpus = [int(n) for n in sys.argv[1].split(',') if n]; "
     "cpus and os.sched_setaffinity(0, cpus); "
     "from compiler.cli.worker import serve; serve()"
 )
@@ -56,7 +51,7 @@ class WorkerProcess:
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 (closed by `close`)
         own = {"TVM_NUM_THREADS": str(threads), "OMP_NUM_THREADS": str(threads)}
         self._process = subprocess.Popen(
-            [sys.executable, "-c", _PROGRAM, str(_ROOT), ",".join(map(str, cpus))],
+            fresh_python.running(_PROGRAM, ",".join(map(str, cpus))),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._stderr,

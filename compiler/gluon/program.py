@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from compiler.errors import BlockArgumentError
+from compiler.runtime import forks
 
 from .device import Device
 from .inline import inline_small
@@ -102,6 +103,7 @@ class Program:
             if tensor.data_ptr() % _ALIGNMENT:
                 tensors = [_aligned(each) for each in tensors]
                 break
+        forks.note_kernels()
         try:
             state = self._states.pop()
         except IndexError:  # other threads are using all of them

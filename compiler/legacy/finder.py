@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import importlib.abc
 import importlib.machinery
-import importlib.util
 import sys
 from collections.abc import Sequence
 from types import ModuleType
@@ -128,7 +127,20 @@ def forget() -> None:
 
 
 def _exists(module: str) -> bool:
-    try:
-        return importlib.util.find_spec(module) is not None
-    except ModuleNotFoundError:
-        return False
+    """Whether Python finds a module of today; found without importing its packages.
+
+    Finders are asked under Python's import lock: one that imports, as `importlib.util.find_spec`
+    imports the packages around a module, waits for ever for a thread that imports the same.
+    """
+    name = ""
+    path: list[str] | None = None
+    for part in module.split("."):
+        name = f"{name}.{part}" if name else part
+        found: Any = sys.modules.get(name)
+        if found is None:
+            found = importlib.machinery.PathFinder.find_spec(name, path)
+        if found is None:
+            return False
+        spec = getattr(found, "__spec__", found)
+        path = list(getattr(spec, "submodule_search_locations", None) or ())
+    return True

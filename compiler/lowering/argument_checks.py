@@ -10,10 +10,13 @@ The pass leaves every comparison and joins those that may be evaluated together:
 
     assert type of x and x                              x points to a tensor
     assert x.ndim == 4 and x.dtype == .. and ..         fields of that tensor
+           and x.data % 64 == 0
     assert x.shape[0] == 1 and x.shape[1] == 64 ..      as many extents as there are
     if x.strides: assert x.strides ..
 
 TIR evaluates both sides of a conjunction, so each line may only read what the lines above allow.
+TVM does not compare where the data begin, although its code for CPUs loads vectors that it takes to
+be aligned, and such a load of other data ends the process.
 
 Arguments that are known to be what the kernel takes (`made_arguments.py`) are not compared, but for
 one: that it lies on the kernel's device, as then all of them do, is up to who runs the library.
@@ -30,6 +33,7 @@ from tvm import tirx
 from tvm.ir import Call, Op, StringImm
 from tvm.tirx.stmt import AssertStmt, AttrStmt, Bind, IfThenElse, SeqStmt
 
+from ..runtime.metadata import ALIGNMENT
 from .made_arguments import MADE_ARGUMENTS
 
 _PACKED_PARAMS = 4  # self, arguments, their number, result
@@ -39,13 +43,14 @@ _BODY = "compute_scope"  # attribute of the statement behind all checks
 _WHEN = " when calling"
 
 # Fields as TVM's intrinsic functions count them (TVMStructFieldKind in builtin.h).
-_SHAPE, _STRIDES, _DEVICE_TYPE, _TYPE_INDEX, _VALUE, _ELEMENT = 2, 3, 10, 13, 15, 17
+_DATA, _SHAPE, _STRIDES, _DEVICE_TYPE, _TYPE_INDEX, _VALUE, _ELEMENT = 1, 2, 3, 10, 13, 15, 17
 _FIELDS = frozenset({1, 4, 5, 6, 7, 8, 9, 10})  # of a DLTensor, all but the pointers to arrays
 
+_CPU_KINDS = frozenset({"llvm", "c"})
 _IS_TENSOR = "a tensor"
 _FIELDS_FIT = (
-    "a tensor of that number of dimensions and dtype, on the kernel's device, with data and "
-    "without a byte offset"
+    "a tensor of that number of dimensions and dtype, on the kernel's device, with data that "
+    f"begin at a multiple of {ALIGNMENT} bytes, and without a byte offset"
 )
 _SHAPE_FITS = "a tensor of that shape"
 
@@ -59,7 +64,7 @@ def join_argument_checks() -> tvm.transform.Pass:
     def join(func: tirx.PrimFunc, _: tvm.IRModule, __: Any) -> tirx.PrimFunc:
         if len(func.params) != _PACKED_PARAMS or "calling_conv" not in (func.attrs or {}):
             return func
-        entry = _Entry(func.params[1])
+        entry = _Entry(func.params[1], aligned=func.attrs["target"].kind.name in _CPU_KINDS)
         entry.read(func.body)
         changes = entry.changes(set(map(int, func.attrs.get(MADE_ARGUMENTS, ()))))
         return func.with_body(_changed(func.body, changes)) if changes else func
@@ -89,10 +94,13 @@ class _Entry:
     ----------
     arguments : Var
         The packed arguments.
+    aligned : bool
+        Whether the kernel's code takes tensors to be aligned.
     """
 
-    def __init__(self, arguments: Any) -> None:
+    def __init__(self, arguments: Any, aligned: bool) -> None:
         self._arguments = arguments
+        self._aligned = aligned
         self._bound: set[Any] = set()
         # By variable: the number of the argument of which it is the type, the tensor, the
         # shape or the strides.
@@ -177,15 +185,26 @@ class _Entry:
                 # compared of a tensor is readable from the first of the other kinds on.
                 place = checks.asserts[-1 if what == _IS_TENSOR else 0]
                 changes |= dict.fromkeys(checks.asserts)
-                changes[place] = _joined(checks.asserts, what, number)
+                more = self._alignment(number) if what == _FIELDS_FIT else []
+                changes[place] = _joined(checks.asserts, more, what, number)
         changes |= {check: None for number, check in self._of_strides.items() if number in made}
         if made:
             changes.pop(self._of_device.get(max(made)), None)
         return changes
 
+    def _alignment(self, number: int) -> list[Any]:
+        """What compares the address of an argument's data, where the kernel relies on it."""
+        if not self._aligned:
+            return []
+        tensor = next(var for var, of in self._tensor_of.items() if of == number)
+        address = tirx.reinterpret("uint64", tirx.tvm_struct_get(tensor, 0, _DATA, "handle"))
+        return [address % tirx.const(ALIGNMENT, "uint64") == tirx.const(0, "uint64")]
 
-def _joined(asserts: Sequence[AssertStmt], what: str, number: int) -> AssertStmt:
-    condition = tirx.all(*(each.condition for each in asserts))
+
+def _joined(
+    asserts: Sequence[AssertStmt], more: Sequence[Any], what: str, number: int
+) -> AssertStmt:
+    condition = tirx.all(*(each.condition for each in asserts), *more)
     if what == _IS_TENSOR:  # all of them have one message
         return AssertStmt(condition, asserts[0].error_kind, list(asserts[0].message_parts))
     texts = ("Mismatched argument #", str(number))

@@ -12,12 +12,12 @@ import logging
 import os
 import statistics
 import subprocess
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from .. import fresh_python
 from ..errors import RecordError
 from .log_file import append_lines
 
@@ -25,7 +25,6 @@ logger = logging.getLogger("baton.measure")
 
 ROUNDS = 15  # each times both libraries once
 TIMEOUT_SECONDS = 300.0
-_ROOT = Path(__file__).resolve().parents[2]
 
 
 @dataclass(frozen=True)
@@ -102,15 +101,14 @@ def measure_elsewhere(module: str, request: Mapping[str, Any], name: str) -> Ver
     -------
     None where this machine can't run the operator.
     """
-    path = os.pathsep.join([str(_ROOT), os.environ.get("PYTHONPATH", "")])
     try:
         done = subprocess.run(
-            [sys.executable, "-m", module],
+            fresh_python.running_module(module),
             input=json.dumps(request),
             capture_output=True,
             text=True,
             timeout=TIMEOUT_SECONDS,
-            env={**os.environ, "PYTHONPATH": path, "TOPHUB_LOCATION": "NONE"},
+            env={**os.environ, "TOPHUB_LOCATION": "NONE"},
         )
     except subprocess.TimeoutExpired:
         logger.warning("%s: not measured in %.0f s; the log's record stays", name, TIMEOUT_SECONDS)

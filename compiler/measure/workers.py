@@ -12,20 +12,16 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
+from .. import fresh_python
 from ..errors import BatonError
 from .nursery import read_frame, write_frame
 
-_ROOT = Path(__file__).resolve().parents[2]
-
 # The folder of the `compiler` package takes the place of the current one, which -c puts first
 # and in which the user may have modules of the same names.
-_PROGRAM = (
-    "import sys; sys.path[0] = sys.argv[1]; from compiler.measure.nursery import serve; serve()"
-)
+_PROGRAM = "from compiler.measure.nursery import serve; serve()"
 
 # Functions of these packages are sent to a worker by name, all others with their code.
 _IMPORTABLE = ("compiler", "schedules", "tvm", "tvm_ffi", "numpy")
@@ -161,7 +157,7 @@ class _Nursery:
 
     def __init__(self, environment: dict[str, str]) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-c", _PROGRAM, str(_ROOT)],
+            fresh_python.running(_PROGRAM),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**os.environ, **environment},

@@ -21,8 +21,10 @@ from ..graph.constants import integers
 from ..lowering import bind
 from ..lowering import build as driver
 from ..lowering.link import has_conditions
+from ..runtime import forks
 from ..runtime.executor import GraphExecutor
 from ..runtime.factory import FactoryModule
+from ..runtime.tensors import for_kernels
 from .flatten import lower
 from .infer import type_of
 from .interface import (
@@ -194,6 +196,7 @@ class Plain:
     def ready(self, values: Sequence[Any]) -> Callable[[], Any]:
         """A call with these arguments."""
         placed = [_on_device(value, self._device) for value in values]
+        forks.note_kernels()
         return lambda: _as_result(self._function(*placed))
 
 
@@ -386,7 +389,8 @@ def _signature_of_type(ty: Any) -> Any:
 def _on_device(value: Any, device: Any) -> Any:
     if isinstance(value, tuple):
         return tuple(_on_device(item, device) for item in value)
-    return value if isinstance(value, tvm.runtime.Tensor) else tvm.runtime.tensor(value, device)
+    is_tensor = isinstance(value, tvm.runtime.Tensor)
+    return for_kernels(value, device) if is_tensor else tvm.runtime.tensor(value, device)
 
 
 def _as_result(value: Any) -> Any:

@@ -13,6 +13,7 @@ from .. import target as targets
 from ..errors import BuildError, InputError
 from ..runtime.factory import FactoryModule
 from ..runtime.graph_executor import time_repeats
+from ..runtime.tensors import copy_into
 from .build_module import only_target, optimize
 from .compiled import Compiled, CompiledFunction, Contexts
 from .vm_saved import (
@@ -155,7 +156,7 @@ class VirtualMachine:
         """Call a function with arguments by name; its results are copied into `output_args`."""
         self.invoke(func_name, **input_args)
         for found, out in zip(self.get_outputs(), output_args):
-            found.copyto(out)
+            copy_into(found, out, f"a result of {func_name}")
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
         """Call `main`."""

@@ -1,8 +1,8 @@
 """What runs a built library: factory module, executor, export and load.
 
 Needs only what a runtime-only installation of TVM has. Attributes load on first use, so that
-importing the package costs nothing. Import it before TVM where memory or the time of a start
-matters (`type_lookup`).
+importing the package costs nothing. Import `graph_executor` or `load_module` from here before TVM
+where memory or the time of a start matters (`type_lookup`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from compiler.lazy import lazy_attributes
-from compiler.runtime import type_lookup
 
 if TYPE_CHECKING:
     from compiler.runtime import graph_executor
@@ -30,8 +29,6 @@ __all__ = [
     "graph_executor",
     "load_module",
 ]
-
-type_lookup.before_tvm()
 
 __getattr__ = lazy_attributes(
     __name__,

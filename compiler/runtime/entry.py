@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from tvm.runtime.vm import VirtualMachine
+from compiler.runtime import forks
+from compiler.runtime.type_lookup import tvm
 
 _STATIC, _WORKSPACE, _ENTRY = "main_static", "workspace", "entry"
 
@@ -21,7 +22,8 @@ def make_entry(code: Any, devices: Sequence[Any], weights: Iterable[Any]) -> Cal
     weights : iterable of tvm.runtime.Tensor
         In the order of `main`'s trailing parameters.
     """
-    machine = VirtualMachine(code, list(devices)).module
+    forks.note_kernels()  # of calls nothing is seen
+    machine = tvm.runtime.vm.VirtualMachine(code, list(devices)).module
     static = code.implements_function(_STATIC, True)
     kept = [*weights, *(machine[_WORKSPACE]() if static else ())]
     # Saving a function binds its last arguments inside of the virtual machine.

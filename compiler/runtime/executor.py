@@ -7,17 +7,16 @@ names up nor hands over hundreds of weights; it is bound anew only when a tensor
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import tvm
-from tvm.runtime.vm import VirtualMachine
 
 from compiler.errors import BuildError, InputError
-from compiler.runtime import cuda_code
-from compiler.runtime.metadata import ALIGNMENT, Metadata, TensorInfo
+from compiler.runtime import cuda_code, forks
+from compiler.runtime.metadata import ALIGNMENT, Metadata, TensorInfo, dtype_bits
+from compiler.runtime.tensors import compact, copy_into, fits_kernels
+from compiler.runtime.type_lookup import tvm
 
 _FUNCTIONS = (
     "set_input",
@@ -66,13 +65,13 @@ class GraphExecutor:
     ) -> None:
         self.metadata = metadata
         self.devices = list(devices)
-        self._lock = threading.RLock()
+        self._lock = forks.ForkSafeLock()
         self._infos: tuple[TensorInfo, ...] = (*metadata.inputs, *metadata.params)
         self._index = {info.name: index for index, info in enumerate(self._infos)}
         self._device_of = {device.type: device for device in (tvm.cpu(0), *self.devices)}
         if "cuda" in metadata.devices:
             cuda_code.register()
-        self._vm = VirtualMachine(code, list(self.devices))
+        self._vm = tvm.runtime.vm.VirtualMachine(code, list(self.devices))
         arity = self._vm.module["get_function_arity"]("main")
         if arity != len(self._infos):
             raise BuildError(
@@ -103,8 +102,8 @@ class GraphExecutor:
             Name or index of one input, or a dict of several.
         value : array_like
             A numpy array, TVM tensor on any device, list or number, of exactly the input's
-            shape. Another dtype is converted, unless that would turn fractions into integers
-            or complex numbers into real ones.
+            shape. Another dtype is converted, unless that would turn fractions into integers,
+            complex numbers into real ones, or integers into others that fit the dtype.
         **inputs
             Further values by name. Names of weights that were bound at build time are ignored.
 
@@ -168,10 +167,10 @@ class GraphExecutor:
                     f"input {info.name!r} without a copy must be {info.dtype} on {device}, not "
                     f"{value.dtype} on {value.device}"
                 )
-            if not value.is_contiguous() or value.data_ptr() % ALIGNMENT:
+            if not fits_kernels(value):
                 raise InputError(
                     f"input {info.name!r} without a copy must be contiguous and aligned to "
-                    f"{ALIGNMENT} bytes"
+                    f"{ALIGNMENT} bytes, and be no view with a byte offset"
                 )
             self._bind(index, value)
 
@@ -187,8 +186,9 @@ class GraphExecutor:
             if inputs:
                 self.set_input(**inputs)
             function = self._run or self._prepare()
+            forks.note_kernels()
             self._outputs = None  # gives the memory back before the next outputs take it
-            self._outputs = _flatten(function())
+            self._outputs = [self._own(tensor) for tensor in _flatten(function())]
 
     def get_output(self, index: int, out: Any = None) -> Any:
         """The result of the last run.
@@ -221,9 +221,7 @@ class GraphExecutor:
                 raise InputError("there is no output before the first run(); call run() first")
             result = self._outputs[index]
             if out is not None:
-                return _copy_out(result, out, self.metadata.outputs[index])
-            if result.data_ptr() in self._bound_pointers:
-                result = self._outputs[index] = result.copyto(result.device)
+                return copy_into(result, out, f"output {self.metadata.outputs[index]}")
             return result
 
     def get_input(self, key: str | int) -> Any:
@@ -326,6 +324,7 @@ class GraphExecutor:
             with self._lock:
                 if self._run is None:
                     self._prepare()
+                forks.note_kernels()
                 timed = self._vm.module.time_evaluator(
                     "run",
                     dev,
@@ -337,6 +336,11 @@ class GraphExecutor:
                 return timed()
 
         return evaluate
+
+    def _own(self, result: Any) -> Any:
+        """A result that no later change of the inputs changes: a copy if it is one of them."""
+        is_bound = result.data_ptr() in self._bound_pointers
+        return result.copyto(result.device) if is_bound else result
 
     def _prepare(self) -> Callable[[], Any]:
         """Bind the tensors to `main`, as the VM's function "run"."""
@@ -366,6 +370,7 @@ class GraphExecutor:
         buffer = self._buffers[index]
         if isinstance(value, tvm.runtime.Tensor):
             self._require_shape(info, tuple(value.shape))
+            value = compact(value)
             if str(value.dtype) == info.dtype:
                 value.copyto(buffer)
                 self._bind(index, buffer)
@@ -459,23 +464,28 @@ def _require_convertible(array: np.ndarray, info: TensorInfo) -> None:
             f"input {info.name!r} has the dtype {info.dtype}, which a value of dtype "
             f"{array.dtype} can't be converted to without loss; convert it first"
         )
-
-
-def _copy_out(result: Any, out: Any, info: TensorInfo) -> Any:
-    if tuple(out.shape) != tuple(result.shape):
-        raise InputError(f"output {info} can't be copied into the shape {tuple(out.shape)}")
-    if isinstance(out, np.ndarray):
-        np.copyto(out, result.numpy(), casting="same_kind")
-        return out
-    if not isinstance(out, tvm.runtime.Tensor) or str(out.dtype) != info.dtype:
-        raise InputError(f"output {info} can't be copied into {type(out).__name__}")
-    return result.copyto(out)
+    if info.dtype.startswith(("int", "uint")) and array.size:
+        bits, signed = dtype_bits(info.dtype), info.dtype.startswith("int")
+        least, most = (-(1 << bits - 1), (1 << bits - 1) - 1) if signed else (0, (1 << bits) - 1)
+        for value in (int(array.min()), int(array.max())):
+            if not least <= value <= most:
+                raise InputError(
+                    f"input {info.name!r} has the dtype {info.dtype}, which can't hold the value "
+                    f"{value}; it holds {least} to {most}"
+                )
 
 
 def _parse_params(params_bytes: bytes | bytearray) -> dict[str, Any]:
     try:
-        return dict(tvm.runtime.load_param_dict(bytearray(params_bytes)))
+        params = dict(tvm.runtime.load_param_dict(bytearray(params_bytes)))
+        whole = len(tvm.runtime.save_param_dict(params))
     except Exception as error:
         raise InputError(
             f"not the bytes of a dict of parameters that save_param_dict wrote: {error}"
         ) from error
+    if len(params_bytes) != whole:  # TVM fills what is missing with whatever its memory held
+        raise InputError(
+            f"a dict of these parameters has {whole} bytes, not {len(params_bytes)}; the file is "
+            "truncated or damaged, so save it again"
+        )
+    return params

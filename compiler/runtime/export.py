@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import mmap
 import os
-import shutil
 import tarfile
 import tempfile
 import zlib
@@ -28,6 +27,7 @@ from compiler.runtime.weights import write_weights
 
 if TYPE_CHECKING:
     from compiler.runtime.factory import FactoryModule
+    from compiler.runtime.load import LoadedFile
 
 SUFFIXES = (".so", ".tar")
 
@@ -93,8 +93,8 @@ def export_library(
         tempfile.TemporaryDirectory(prefix=".baton-", dir=target.parent) as tmp,
     ):
         draft = Path(tmp) / target.name
-        if library.origin is not None:
-            _copy(library.origin, draft)
+        if library.origin_file is not None:
+            _copy(library.origin_file, draft)
         elif not library.get_lib()._collect_dso_modules():
             raise ExportError(
                 f"can't export to {str(target)!r}: the code was loaded from a library, whose "
@@ -130,14 +130,14 @@ def _reason(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def _copy(origin: Path, draft: Path) -> None:
-    if origin.suffix != draft.suffix:
+def _copy(origin: LoadedFile, draft: Path) -> None:
+    suffix = origin.path.suffix
+    if suffix != draft.suffix:
         raise ExportError(
-            f"a library loaded from {str(origin)!r} can only be exported to a "
-            f"{origin.suffix} again; build the model to export it as {draft.suffix}"
+            f"a library loaded from {str(origin.path)!r} can only be exported to a "
+            f"{suffix} again; build the model to export it as {draft.suffix}"
         )
-    shutil.copyfile(origin, draft)
-    shutil.copymode(origin, draft)
+    origin.copy_to(draft)
 
 
 def _write_shared_library(

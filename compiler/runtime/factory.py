@@ -6,9 +6,8 @@ import copy
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from compiler.errors import InputError
 from compiler.runtime import foreign
@@ -16,6 +15,9 @@ from compiler.runtime.export import export_library
 from compiler.runtime.graph_json import graph_json
 from compiler.runtime.host import arrange_devices, require_cpu_features
 from compiler.runtime.metadata import Metadata
+
+if TYPE_CHECKING:
+    from compiler.runtime.load import LoadedFile
 
 _FUNCTIONS = {
     "get_graph_json": "get_graph_json",
@@ -45,13 +47,17 @@ class FactoryModule:
         The module that was built.
     target : tvm.target.Target, optional
         What it was built for; the metadata's string by default.
-    origin : path, optional
+    origin : LoadedFile, optional
         The file that the library was loaded from.
 
     Attributes
     ----------
-    metadata, params, report, ir_mod, target, origin
+    metadata, params, report, ir_mod, target
         As given.
+    origin : path or None
+        The path of the file that the library was loaded from.
+    origin_file : LoadedFile or None
+        That file itself, whatever lies at its path by now.
     libmod_name : str
         The name under which the library makes executors.
     """
@@ -64,7 +70,7 @@ class FactoryModule:
         report: Any = None,
         ir_mod: Any = None,
         target: Any = None,
-        origin: Path | None = None,
+        origin: LoadedFile | None = None,
     ) -> None:
         in_memory = bool(params) and origin is None
         self.metadata = metadata.with_params(params.items()) if in_memory else metadata
@@ -72,7 +78,8 @@ class FactoryModule:
         self.report = metadata.report if report is None else report
         self.ir_mod = ir_mod
         self.target = metadata.target if target is None else target
-        self.origin = origin
+        self.origin = origin.path if origin else None
+        self.origin_file = origin
         self._executable = executable
         self._lock = threading.Lock()
         self._placed: dict[tuple[str, int], dict[str, Any]] = {}
@@ -204,7 +211,9 @@ class FactoryModule:
         -------
         entry : callable
             Takes one tensor for each of `metadata.inputs`, on its device, contiguous and aligned
-            to 64 bytes; returns a tensor, or an array of tensors.
+            to 64 bytes; returns a tensor, or an array of tensors. Kernels and the virtual machine
+            refuse any other with TVM's errors: TypeError, ValueError or RuntimeError. An output
+            that is one of the inputs is that tensor itself.
         """
         from compiler.runtime.entry import make_entry
 

@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from tvm.runtime import Executable
-from tvm.runtime.module import BenchmarkResult
 
 from compiler.errors import InputError
 from compiler.runtime.executor import GraphExecutor
 from compiler.runtime.factory import FactoryModule
 from compiler.runtime.graph_json import metadata_of
+from compiler.runtime.tensors import copy_into
+from compiler.runtime.type_lookup import tvm
 
 
 def create(graph_json: str, lib: Any, device: Any) -> GraphModule:
@@ -38,7 +38,7 @@ def create(graph_json: str, lib: Any, device: Any) -> GraphModule:
     metadata = metadata_of(graph_json)
     if not isinstance(lib, FactoryModule):
         # Its kernels may be object code that is still to be linked.
-        lib = FactoryModule(Executable(lib), metadata, {})
+        lib = FactoryModule(tvm.runtime.Executable(lib), metadata, {})
     devices = device if isinstance(device, (list, tuple)) else [device]
     return GraphModule(lib[metadata.mod_name](*devices))
 
@@ -105,7 +105,7 @@ class GraphModule:
         tensor = self.module.get_input(index)
         if out is None or tensor is None:
             return tensor
-        return tensor.copyto(out)
+        return copy_into(tensor, out, f"input {index!r}")
 
     def get_num_inputs(self) -> int:
         """The number of inputs and weights."""
@@ -147,7 +147,7 @@ class GraphModule:
         cooldown_interval_ms: int = 0,
         repeats_to_cooldown: int = 1,
         **kwargs: Any,
-    ) -> BenchmarkResult:
+    ) -> tvm.runtime.module.BenchmarkResult:
         """Time runs.
 
         Parameters
@@ -195,7 +195,7 @@ class GraphModule:
             for index in range(self.get_num_outputs()):
                 self.get_output(index).numpy()
 
-        return BenchmarkResult(
+        return tvm.runtime.module.BenchmarkResult(
             time_repeats(
                 once,
                 repeat,

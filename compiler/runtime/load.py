@@ -25,7 +25,48 @@ from compiler.runtime.factory import FactoryModule
 from compiler.runtime.host import require_cpu_features
 from compiler.runtime.weights import map_weights
 
+_PIECE = 1 << 22  # bytes that are copied at a time
 _OBJECT_NAME = re.compile(r"\d{2,}-[\w.+-]+\.[oa]")
+
+
+class LoadedFile:
+    """The file of a loaded library, kept open: its path may be another's, or nobody's, by now.
+
+    Parameters
+    ----------
+    path : Path
+    file : binary file
+        Open for reading; a descriptor of its own is kept.
+    """
+
+    def __init__(self, path: Path, file: BinaryIO) -> None:
+        self.path = path
+        self._file = os.fdopen(os.dup(file.fileno()), "rb")
+        self._stamp = self._now()
+
+    def _now(self) -> tuple[int, int]:
+        status = os.fstat(self._file.fileno())
+        return status.st_size, status.st_mtime_ns
+
+    def copy_to(self, target: Path) -> None:
+        """Write the bytes that were loaded to another file, with the same mode.
+
+        Raises
+        ------
+        OSError
+            The file was written into since it was loaded, or `target` can't be written.
+        """
+        if self._now() != self._stamp:
+            raise OSError(f"{str(self.path)!r} was written into since it was loaded; load it again")
+        with open(target, "wb") as out:
+            position, size = 0, self._stamp[0]
+            while position < size:
+                piece = os.pread(self._file.fileno(), _PIECE, position)
+                if not piece:
+                    raise OSError(f"{str(self.path)!r} became shorter while it was read")
+                out.write(piece)
+                position += len(piece)
+        os.chmod(target, os.fstat(self._file.fileno()).st_mode & 0o7777)
 
 
 @dataclass(frozen=True)
@@ -68,6 +109,7 @@ def load_module(path: str | os.PathLike[str], verify_weights: bool = False) -> F
     except OSError as error:
         raise LoadError(f"can't open the library {str(path)!r}: {error.strerror}") from error
     with file:
+        loaded = LoadedFile(origin, file)
         library_bytes = os.fstat(file.fileno()).st_size
         try:
             opened = _open(file, origin)
@@ -89,7 +131,7 @@ def load_module(path: str | os.PathLike[str], verify_weights: bool = False) -> F
                 f"by TVM {metadata.tvm_version or 'unknown'}: {type(error).__name__}: {error}"
             ) from error
     report = {**metadata.report, "library_bytes": library_bytes}
-    return FactoryModule(code, metadata, params, report, origin=origin)
+    return FactoryModule(code, metadata, params, report, origin=loaded)
 
 
 def _open(file: BinaryIO, origin: Path) -> _Opened:

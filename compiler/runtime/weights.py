@@ -13,10 +13,10 @@ from collections.abc import Mapping
 from typing import Any, BinaryIO
 
 import numpy as np
-import tvm
 
 from compiler.errors import LoadError
 from compiler.runtime.metadata import ALIGNMENT, Metadata
+from compiler.runtime.type_lookup import tvm
 
 
 def write_weights(stream: BinaryIO, metadata: Metadata, params: Mapping[str, Any]) -> int:

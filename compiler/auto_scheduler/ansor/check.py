@@ -20,7 +20,6 @@ import logging
 import os
 import selectors
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Mapping
@@ -33,6 +32,7 @@ import tvm
 from tvm.libinfo import find_libtvm_runtime
 from tvm.support import cc
 
+from ... import fresh_python
 from ...errors import RecordError
 from ...lowering.kernel_cache import KernelCache, user_cache
 from .packing import Packing
@@ -40,12 +40,8 @@ from .plan import plan_of
 
 logger = logging.getLogger("baton.auto_scheduler")
 
-_ROOT = Path(__file__).resolve().parents[3]
 # The folder of the `compiler` package takes the place of the current one, which -c puts first.
-_PROGRAM = (
-    "import sys; sys.path[0] = sys.argv[1]; "
-    "from compiler.auto_scheduler.ansor.check_worker import serve; serve()"
-)
+_PROGRAM = "from compiler.auto_scheduler.ansor.check_worker import serve; serve()"
 SECONDS = 120.0
 _SUBFOLDER = "verdicts"
 _BYTES = 10**7
@@ -242,7 +238,7 @@ class Checker:
 
     def _start(self) -> subprocess.Popen[bytes]:
         self._process = subprocess.Popen(
-            [sys.executable, "-c", _PROGRAM, str(_ROOT)],
+            fresh_python.running(_PROGRAM),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

@@ -93,7 +93,7 @@ class GraphImporter:
             for entry in inputs
         }
         variables = list(scope.values())
-        self._add_initializers(graph, scope, as_parameters=not self.freeze_params)
+        self._add_initializers(graph, scope, self.model.array, not self.freeze_params)
         variables += [variable for variable, _ in self.parameters.values()]
         try:
             with self.builder.function("main", params=variables):
@@ -125,7 +125,7 @@ class GraphImporter:
     ) -> list[relax.Expr]:
         """Convert a graph that is an attribute; it sees `scope` and binds its own inputs."""
         inner = dict(scope)
-        self._add_initializers(graph, inner, as_parameters=False)
+        self._add_initializers(graph, inner, tensor_array, as_parameters=False)
         inner.update(zip((value.name for value in graph.input), arguments))
         return self.convert_graph(graph, inner)
 
@@ -142,13 +142,19 @@ class GraphImporter:
             value = constant(array)
         return value
 
-    def _add_initializers(self, graph: onnx.GraphProto, scope: Scope, as_parameters: bool) -> None:
+    def _add_initializers(
+        self,
+        graph: onnx.GraphProto,
+        scope: Scope,
+        values: Callable[[onnx.TensorProto], np.ndarray],
+        as_parameters: bool,
+    ) -> None:
         if graph.sparse_initializer:
             name = graph.sparse_initializer[0].values.name
             raise FrontendError(f"the weight {name!r} is sparse; store it as a dense initializer")
         read_now = _read_while_importing(graph)
         for tensor in graph.initializer:
-            array = self.model.array(tensor)
+            array = values(tensor)
             if str(array.dtype) in SUB_BYTE_DTYPES:
                 raise UnsupportedOperatorError(
                     f"initializer {tensor.name!r} is of dtype {array.dtype}, which has no tensors"

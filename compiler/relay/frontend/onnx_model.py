@@ -7,7 +7,7 @@ import math
 import mmap
 import os
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +15,7 @@ import onnx
 import onnx.numpy_helper
 import onnx.version_converter
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+from onnx.external_data_helper import load_external_data_for_tensor
 
 from compiler.errors import FrontendError, UnknownShapeError, UnsupportedOperatorError
 from compiler.graph.constants import NUMPY_DTYPES
@@ -52,7 +53,9 @@ class Model:
     weights: Mapping[str, memoryview]
 
     def array(self, tensor: onnx.TensorProto) -> np.ndarray:
-        """Values of an initializer of the main graph, or of any other tensor of the model.
+        """Values of an initializer of the main graph.
+
+        Tensors of inner graphs, which may have the same names, are read with `tensor_array`.
 
         Raises
         ------
@@ -83,8 +86,10 @@ def tensor_array(tensor: onnx.TensorProto) -> np.ndarray:
     Raises
     ------
     FrontendError
-        The data don't match the declared shape and type.
+        The data don't match the declared shape and type, or lie in another file.
     """
+    if tensor.data_location == onnx.TensorProto.EXTERNAL:  # ONNX reads the current folder's
+        raise _elsewhere(tensor)
     try:
         return onnx.numpy_helper.to_array(tensor).reshape(tuple(tensor.dims))
     except (ValueError, TypeError, KeyError) as error:
@@ -136,25 +141,46 @@ def _complete(model: Model, origin: str, folder: pathlib.Path | None) -> Model:
     graph = model.proto.graph
     if not model.proto.HasField("graph") or not graph.output:
         raise FrontendError(f"{origin} is not an ONNX model: it has no graph with outputs")
-    external = [
-        tensor.name
-        for tensor in graph.initializer
-        if tensor.data_location == onnx.TensorProto.EXTERNAL
-    ]
-    if external:
+    for tensor in _tensors(model.proto):
+        if tensor.data_location != onnx.TensorProto.EXTERNAL:
+            continue
         if folder is None:
-            raise FrontendError(
-                f"the weight {external[0]!r} lies in another file; pass the path of the model, "
-                "or load its external data first"
-            )
+            raise _elsewhere(tensor)
         try:
-            onnx.load_external_data_for_model(model.proto, str(folder))
+            load_external_data_for_tensor(tensor, str(folder))
         except (onnx.checker.ValidationError, OSError, ValueError) as error:
             raise FrontendError(
                 f"the external weights of {origin} can't be loaded: {error}"
             ) from error
     _log_checker_findings(model.proto, origin)
     return model
+
+
+def _elsewhere(tensor: onnx.TensorProto) -> FrontendError:
+    return FrontendError(
+        f"the weight {tensor.name!r} lies in another file; pass the path of the model, "
+        "or load its external data first"
+    )
+
+
+def _tensors(proto: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
+    """All tensors of a model: initializers and attributes, inner graphs' and functions' too."""
+    for holder in (proto.graph, *proto.functions):
+        yield from _tensors_of(holder)
+
+
+def _tensors_of(holder: onnx.GraphProto | onnx.FunctionProto) -> Iterator[onnx.TensorProto]:
+    if isinstance(holder, onnx.GraphProto):
+        yield from holder.initializer
+        for sparse in holder.sparse_initializer:
+            yield from (sparse.values, sparse.indices)
+    for node in holder.node:
+        for attribute in node.attribute:
+            yield from (attribute.t, *attribute.tensors)
+            for sparse in (attribute.sparse_tensor, *attribute.sparse_tensors):
+                yield from (sparse.values, sparse.indices)
+            for graph in (attribute.g, *attribute.graphs):
+                yield from _tensors_of(graph)
 
 
 def _log_checker_findings(proto: onnx.ModelProto, origin: str) -> None:

@@ -15,6 +15,7 @@ from compiler.errors import InputError
 from compiler.runtime import graph_executor
 from compiler.runtime.debugger.debug_result import DebugResult
 from compiler.runtime.debugger.trace import KernelCall, Tracer
+from compiler.runtime.tensors import copy_into
 
 
 def create(
@@ -210,7 +211,7 @@ repeats_to_cooldown
         if not 0 <= node < len(names):
             raise InputError(f"no node {node}; there are {len(names)}")
         result = datum.outputs[node][0]
-        return result if out is None else result.copyto(out)
+        return result if out is None else copy_into(result, out, f"node {names[node]!r}")
 
     def get_node_output(self, index: int, out_index: int = 0) -> Any:
         """What the node wrote in the last recorded run."""

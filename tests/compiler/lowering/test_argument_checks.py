@@ -54,10 +54,18 @@ def moved():
 
 
 def strided():
-    return tvm_ffi.from_dlpack(np.ones(SHAPE[::-1], "float32").T)
+    whole = tvm.runtime.tensor(np.ones(SHAPE[::-1], "float32"))
+    return tvm_ffi.from_dlpack(np.from_dlpack(whole).T)
+
+
+def misaligned():
+    room = np.ones(24 + 32, "float32")
+    start = (-room.ctypes.data % 64) // 4 + 1
+    return tvm_ffi.from_dlpack(room[start : start + 24].reshape(SHAPE), require_alignment=0)
 
 
 WRONG = {
+    "alignment": misaligned,
     "rank": lambda: tensor((24,)),
     "higher rank": lambda: tensor((4, 6, 1)),
     "rank 0": lambda: tensor(()),

@@ -254,3 +254,30 @@ def test_a_stripped_library_still_loads(network, tmp_path):
     network.library.export_library(path)
     subprocess.run(["strip", path], check=True)
     run(load_module(path), network)
+
+
+@pytest.mark.parametrize("suffix", [".so", ".tar"])
+def test_a_loaded_library_is_exported_as_it_was_loaded(network, tmp_path, suffix):
+    first, second = tmp_path / f"first{suffix}", tmp_path / f"second{suffix}"
+    network.library.export_library(first)
+    content = first.read_bytes()
+    loaded = load_module(first)
+    first.unlink()
+    loaded.export_library(second)
+    assert second.read_bytes() == content
+    first.write_bytes(b"another file at the same path")
+    loaded.export_library(second)
+    assert second.read_bytes() == content
+    loaded.export_library(first)
+    assert first.read_bytes() == content
+
+
+def test_a_loaded_library_that_was_written_into_is_not_exported(network, tmp_path):
+    path = tmp_path / "a.tar"
+    network.library.export_library(path)
+    loaded = load_module(path)
+    with open(path, "ab") as file:
+        file.write(b"more")
+    with pytest.raises(ExportError, match="written into since it was loaded"):
+        loaded.export_library(tmp_path / "b.tar")
+    assert not (tmp_path / "b.tar").exists()

@@ -405,3 +405,57 @@ def test_graph_module_says_what_it_takes(network):
 def test_a_device_of_the_wrong_kind_is_named(network):
     with pytest.raises(IncompatibleDeviceError, match=r"built for cpu.*cuda:0"):
         network.library["default"](tvm.cuda(0))
+
+
+@pytest.fixture(scope="module")
+def passed_through(build):
+    """y = x of int8, and z = x + 1."""
+
+    def emit(builder, x):
+        added = builder.emit(relax.op.add(x, relax.const(np.int8(1))))
+        return builder.emit(relax.Tuple([x, added]))
+
+    return build([("x", (3,), "int8")], emit)
+
+
+def test_an_output_that_is_an_input_does_not_change_with_it(passed_through):
+    module = graph_executor.GraphModule(passed_through["default"](tvm.cpu()))
+    module.run(x=[1, 2, 3])
+    module.set_input("x", [7, 8, 9])
+    np.testing.assert_array_equal(module.get_output(0).numpy(), [1, 2, 3])
+    own = tvm.runtime.tensor(np.array([4, 5, 6], "int8"))
+    module.set_input_zero_copy("x", own)
+    module.run()
+    own.copyfrom(np.zeros(3, "int8"))
+    np.testing.assert_array_equal(module.get_output(0).numpy(), [4, 5, 6])
+
+
+@pytest.mark.parametrize("value", [128, -129, 2**31, 2**63, 10**30])
+@pytest.mark.parametrize("form", [list, np.array, "tensor"])
+def test_an_integer_that_does_not_fit_an_input_is_refused(passed_through, value, form):
+    module = graph_executor.GraphModule(passed_through["default"](tvm.cpu()))
+    values = [0, value, 1]
+    if form == "tensor":
+        values = tvm.runtime.tensor(np.array([0, min(value, 2**40), 1], "int64"))
+    elif form is np.array:
+        values = np.array(values)
+    with pytest.raises(InputError, match=r"'x'.*int8"):
+        module.set_input("x", values)
+    module.run(x=np.array([127, -128, 0], "int64"))
+    np.testing.assert_array_equal(module.get_output(0).numpy(), [127, -128, 0])
+
+
+@pytest.mark.parametrize("value", [1.5, np.nan, np.inf, 1e30, 1j])
+def test_a_fraction_is_no_integer_input(passed_through, value):
+    module = graph_executor.GraphModule(passed_through["default"](tvm.cpu()))
+    with pytest.raises(InputError, match=r"'x'.*int8"):
+        module.set_input("x", [0, value, 1])
+
+
+def test_truncated_and_damaged_parameters_are_refused(module):
+    saved = bytes(tvm.runtime.save_param_dict({"p0": tvm.runtime.empty((64,), "float32")}))
+    for count in (0, 7, 40, len(saved) - 100, len(saved) - 1):
+        with pytest.raises(InputError, match=r"truncated|not the bytes"):
+            module.load_params(saved[:count])
+    with pytest.raises(InputError, match="damaged"):
+        module.load_params(saved + b"more")

@@ -1,0 +1,107 @@
+"""Tensors of other libraries and views, in the form that kernels take.
+
+Kernels take tensors that are contiguous, begin at a multiple of `ALIGNMENT` bytes, and have their
+data pointer there, without DLPack's byte offset beside it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+
+from compiler.errors import InputError
+from compiler.runtime.metadata import ALIGNMENT
+from compiler.runtime.type_lookup import tvm
+
+
+class _DLTensor(ctypes.Structure):
+    """DLPack's tensor; a managed one begins with it."""
+
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        ("device_type", ctypes.c_int32),
+        ("device_id", ctypes.c_int32),
+        ("ndim", ctypes.c_int32),
+        ("dtype", ctypes.c_uint32),
+        ("shape", ctypes.c_void_p),
+        ("strides", ctypes.c_void_p),
+        ("byte_offset", ctypes.c_uint64),
+    )
+
+
+_pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
+_pointer_of.restype = ctypes.POINTER(_DLTensor)
+_pointer_of.argtypes = (ctypes.py_object, ctypes.c_char_p)
+
+
+def fits_kernels(tensor: Any) -> bool:
+    """Whether kernels on the tensor's device can take it as it is."""
+    if tensor.data_ptr() % ALIGNMENT or not tensor.is_contiguous():
+        return False
+    capsule = tensor.__dlpack__()
+    return _pointer_of(capsule, b"dltensor").contents.byte_offset == 0
+
+
+def for_kernels(tensor: Any, device: Any) -> Any:
+    """The tensor itself where kernels on `device` can take it, else a copy that they can take.
+
+    Raises
+    ------
+    InputError
+        The copy would have to be made of a tensor with strides that is not in host memory.
+    """
+    if tensor.device == device and fits_kernels(tensor):
+        return tensor
+    return compact(tensor).copyto(device)
+
+
+def compact(tensor: Any) -> Any:
+    """The tensor itself where it is contiguous, else a contiguous copy; raises InputError."""
+    if tensor.is_contiguous():
+        return tensor
+    try:
+        return tvm.runtime.tensor(np.ascontiguousarray(np.from_dlpack(tensor)))
+    except Exception as error:
+        raise InputError(
+            f"a tensor of shape {tuple(tensor.shape)} and dtype {tensor.dtype} on {tensor.device} "
+            f"has strides ({tuple(tensor.strides)}) and can't be made contiguous here ({error}); "
+            "make it contiguous first"
+        ) from error
+
+
+def copy_into(source: Any, out: Any, what: str) -> Any:
+    """Copy a tensor into a caller's tensor or array, and return that.
+
+    Parameters
+    ----------
+    source : tvm.runtime.Tensor
+        Contiguous.
+    out : tvm.runtime.Tensor or numpy.ndarray
+        Of the same shape; a tensor also of the same dtype, and contiguous.
+    what : str
+        What `source` is, for messages.
+
+    Raises
+    ------
+    InputError
+        `out` does not fit.
+    """
+    if not isinstance(out, (np.ndarray, tvm.runtime.Tensor)):
+        raise InputError(f"{what} can't be copied into {type(out).__name__}")
+    if tuple(out.shape) != tuple(source.shape):
+        raise InputError(f"{what} can't be copied into the shape {tuple(out.shape)}")
+    if isinstance(out, np.ndarray):
+        try:
+            np.copyto(out, source.numpy(), casting="same_kind")
+        except (TypeError, ValueError) as error:
+            raise InputError(f"{what} can't be copied into the array: {error}") from error
+        return out
+    if str(out.dtype) != str(source.dtype):
+        raise InputError(f"{what} can't be copied into the dtype {out.dtype}")
+    if not out.is_contiguous():
+        raise InputError(
+            f"{what} can't be copied into a tensor with strides; give a contiguous one"
+        )
+    return source.copyto(out)
