@@ -302,9 +302,7 @@ _REWRITTEN: dict[str, Callable[[Any, Sequence[Any], Any], Any]] = {
     "aten::fill": _filled,
     "aten::floor_divide": _floor_divide,
     **dict.fromkeys(("aten::index_add", "aten::index_add_"), _index_add),
-    **dict.fromkeys(
-        ("aten::index_put", "aten::index_put_", "aten::_index_put_impl_"), _index_put
-    ),
+    **dict.fromkeys(("aten::index_put", "aten::index_put_", "aten::_index_put_impl_"), _index_put),
     "aten::lift_fresh_copy": _copy_to,
     "aten::linalg_vector_norm": _norm,
     "aten::log_sigmoid": _log_sigmoid,
