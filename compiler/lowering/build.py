@@ -227,7 +227,7 @@ def _compile_once(
         tvm_version=tvm.__version__,
     )
     report.weights_bytes = sum(param.nbytes for param in metadata.params)
-    report.activations_bytes = linked.activations_bytes
+    report.activations_bytes, report.unknown_activations = linked.activations_bytes
     return linked, metadata, weights, report
 
 

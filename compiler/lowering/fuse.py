@@ -14,6 +14,9 @@ from .spread_results import separate_spread_results
 OPERATORS = "baton.operators"
 """Attribute of a kernel that was made elsewhere: the operators it computes, between blanks."""
 
+_ENDING_IN_DIGITS = ("atan2", "log10", "log2")
+"""Operators whose names end like the number that tells kernels of one name apart."""
+
 
 def fuse(
     mod: tvm.IRModule, target: Target, concat_in_place: bool = False
@@ -46,18 +49,27 @@ def _operators(mod: tvm.IRModule) -> dict[str, list[str]]:
     for gvar, function in mod.functions_items():
         if isinstance(function, tvm.tirx.PrimFunc):
             given = function.attrs.get(OPERATORS) if function.attrs else None
-            own = [operator_name(gvar.name_hint)] if given is None else str(given).split()
+            own = [_own_name(gvar.name_hint, function)] if given is None else str(given).split()
             names[gvar.name_hint] = own
     for gvar, function in mod.functions_items():
         if not isinstance(function, relax.Function) or not is_fused(function):
             continue
         names[gvar.name_hint] = [
-            operator_name(callee)
+            name
             for block in function.body.blocks
             for binding in block.bindings
             if (callee := called_kernel(binding.value)) is not None
+            for name in names[callee]
         ]
     return names
+
+
+def _own_name(kernel: str, function: tvm.tirx.PrimFunc) -> str:
+    """The operator of an unfused kernel; log2 is one, or the third kernel of log."""
+    for name in _ENDING_IN_DIGITS:
+        if kernel.removeprefix("tir_").startswith(name) and f"{name}(" in str(function):
+            return name
+    return operator_name(kernel)
 
 
 def is_fused(function: relax.Function) -> bool:

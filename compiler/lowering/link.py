@@ -39,8 +39,11 @@ class Linked:
     dropped: Counter[str] = field(default_factory=Counter)
 
     @property
-    def activations_bytes(self) -> int:
-        """Storage that one inference takes for its intermediate tensors and results."""
+    def activations_bytes(self) -> tuple[int, int]:
+        """Storage that one inference takes for its intermediate tensors and results.
+
+        The bytes that are known, and how many storages have a size that only running tells.
+        """
         return storage_bytes(
             self.lowered, but=(static_allocation.ENTRY, static_allocation.WORKSPACE)
         )

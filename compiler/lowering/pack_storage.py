@@ -17,18 +17,21 @@ after:
 
 Kernels refuse tensors with a byte offset, so the kernel that ConcatInPlace has for its views moves
 the pointer of each tensor that does not begin where the storage does.
+
+A storage whose size only running tells, as that of what NonZero finds, stays a storage of its own.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import tvm
 from tvm import DataType, relax
 
+from ..graph.constants import integers, static_shape
 from ..graph.rewrite import operator_name, variables_of
 from ..runtime.debugger.trace import MOVE_POINTER
 from .concat_in_place import ALIGNMENT, move_pointer
@@ -161,10 +164,15 @@ class PackStorage:
         return tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos)
 
 
-def storage_bytes(mod: tvm.IRModule, but: Sequence[str] = ()) -> int:
-    """Bytes of all storages that the functions of a lowered module allocate, `but` left out.
+def storage_bytes(mod: tvm.IRModule, but: Sequence[str] = ()) -> tuple[int, int]:
+    """What the functions of a lowered module allocate, `but` left out.
 
-    Storages whose size only a run tells are not counted.
+    Returns
+    -------
+    nbytes : int
+        Of all storages whose size is known.
+    unknown : int
+        How many storages there are besides, whose size only running tells.
     """
     calls = (
         binding.value
@@ -173,32 +181,41 @@ def storage_bytes(mod: tvm.IRModule, but: Sequence[str] = ()) -> int:
         for block in function.body.blocks
         for binding in block.bindings
     )
-    sizes = (_storage_size(call) for call in calls if operator_name(call) == "vm.alloc_storage")
-    return sum(size for size in sizes if size is not None)
+    sizes = [_storage_size(call) for call in calls if operator_name(call) == "vm.alloc_storage"]
+    known = [size for size in sizes if size is not None]
+    return sum(known), len(sizes) - len(known)
 
 
 def _packed(block: relax.BindingBlock, move: tvm.ir.GlobalVar) -> relax.BindingBlock | None:
     """The block with one storage for all its planned tensors; None if that saves too little."""
-    storages = {
-        binding.var: binding.value
+    sizes = {
+        binding.var: size
         for binding in block.bindings
         if operator_name(binding.value) == _STORAGE
+        and (size := _storage_size(binding.value)) is not None
     }
-    kinds = {(str(call.args[1]), str(call.args[2])) for call in storages.values()}
-    if len(storages) < 2 or len(kinds) > 1:  # one device and one kind of memory
+    kinds = {
+        (str(binding.value.args[1]), str(binding.value.args[2]))
+        for binding in block.bindings
+        if binding.var in sizes
+    }
+    if len(sizes) < 2 or len(kinds) > 1:  # one device and one kind of memory
         return None
-    sizes = [size for size in map(_storage_size, storages.values()) if size is not None]
-    if len(sizes) < len(storages):  # extents that only a run tells
-        return None
-    lifetimes = _lifetimes(block)
+    lifetimes = _lifetimes(block, sizes)
     offsets, nbytes = pack(list(lifetimes.values()))
-    if sum(sizes) - nbytes < LEAST_SAVED_BYTES:
+    if sum(sizes.values()) - nbytes < LEAST_SAVED_BYTES:
         return None
-    return relax.BindingBlock(list(_rewritten(block, dict(zip(lifetimes, offsets)), nbytes, move)))
+    places = dict(zip(lifetimes, offsets, strict=True))
+    return relax.BindingBlock(list(_rewritten(block, sizes, places, nbytes, move)))
 
 
-def _lifetimes(block: relax.BindingBlock) -> dict[relax.Var, Lifetime]:
-    """By variable, the lifetimes of a block's planned tensors; the steps are its bindings.
+def _lifetimes(
+    block: relax.BindingBlock, sizes: Mapping[relax.Var, int]
+) -> dict[relax.Var, Lifetime]:
+    """By variable, the lifetimes of the tensors in storages of known `sizes`.
+
+    The steps are the block's bindings. A tensor of an extent that only running tells takes all of
+    the storage that was planned for it.
 
     StaticPlanBlockMemory plans no tensor that is used outside of its block. Whatever a binding
     makes of tensors, such as a view, counts as a name of each of them.
@@ -206,33 +223,37 @@ def _lifetimes(block: relax.BindingBlock) -> dict[relax.Var, Lifetime]:
     first: dict[relax.Var, int] = {}
     last: dict[relax.Var, int] = {}
     names: dict[relax.Var, set[relax.Var]] = {}
+    nbytes: dict[relax.Var, int] = {}
     for step, binding in enumerate(block.bindings):
         used = [tensor for var in variables_of(binding.value) for tensor in names.get(var, ())]
         last |= dict.fromkeys(used, step)
         names[binding.var] = set(used)
-        if operator_name(binding.value) == _TENSOR:
+        if operator_name(binding.value) == _TENSOR and binding.value.args[0] in sizes:
             first[binding.var] = last[binding.var] = step
             names[binding.var] = {binding.var}
-    return {var: Lifetime(start, last[var], _tensor_size(var)) for var, start in first.items()}
+            whole = sizes[binding.value.args[0]]
+            extents = static_shape(binding.var)
+            nbytes[binding.var] = whole if extents is None else _tensor_size(binding.var, extents)
+    return {var: Lifetime(start, last[var], nbytes[var]) for var, start in first.items()}
 
 
 def _rewritten(
     block: relax.BindingBlock,
-    offsets: dict[relax.Var, int],
+    sizes: Mapping[relax.Var, int],
+    offsets: Mapping[relax.Var, int],
     nbytes: int,
     move: tvm.ir.GlobalVar,
 ) -> Iterator[relax.Binding]:
     """The bindings, with one storage in front of the first tensor."""
     storage: relax.Var | None = None
     for binding in block.bindings:
-        operator = operator_name(binding.value)
-        if operator == _STORAGE:
+        if binding.var in sizes:
             if storage is None:
                 _, *others = binding.value.args
                 size = relax.ShapeExpr([nbytes])
                 storage = relax.Var("storage", binding.var.ty)
                 yield relax.VarBinding(storage, _with_args(binding.value, [size, *others]))
-        elif operator == _TENSOR:
+        elif binding.var in offsets:
             offset = offsets[binding.var]
             _, _, *others = binding.value.args
             args = [storage, tvm.tirx.IntImm("int64", offset), *others]
@@ -249,12 +270,11 @@ def _with_args(call: relax.Call, args: Sequence[Any]) -> relax.Call:
     return relax.Call(call.op, args, call.attrs, call.ty_args, ret_ty=call.ty)
 
 
-def _tensor_size(var: relax.Var) -> int:
-    extents = (int(extent) for extent in var.ty.shape.values)
+def _tensor_size(var: relax.Var, extents: Sequence[int]) -> int:
     return math.prod(extents) * DataType(str(var.ty.dtype)).itemsize
 
 
 def _storage_size(call: Any) -> int | None:
-    """Bytes of a storage; None where only a run tells."""
-    size = call.args[0].values[0] if isinstance(call.args[0], relax.ShapeExpr) else None
-    return int(size) if isinstance(size, tvm.tirx.IntImm) else None
+    """Bytes of a storage; None where only running tells them."""
+    sizes = integers(call.args[0].values) if isinstance(call.args[0], relax.ShapeExpr) else None
+    return None if sizes is None else sizes[0]

@@ -69,6 +69,8 @@ class Report:
     activations_bytes : int
         Of the storage that one inference takes for its intermediate tensors and results; what a
         kernel takes while it runs is not counted.
+    unknown_activations : int
+        How many more storages there are, whose size depends on the values of tensors.
     library_bytes : int
         Of the file that the library was exported to last, or loaded from; 0 before that.
     notes : list of str
@@ -83,6 +85,7 @@ class Report:
     cache: str = ""
     weights_bytes: int = 0
     activations_bytes: int = 0
+    unknown_activations: int = 0
     library_bytes: int = 0
     notes: list[str] = field(default_factory=list)
 
@@ -94,10 +97,13 @@ class Report:
     @property
     def sizes(self) -> str:
         """One line: bytes of packed parameters and activations, and of the file if there is one."""
-        sizes = {"packed parameters": self.weights_bytes, "activations": self.activations_bytes}
+        activations = f"activations: {_megabytes(self.activations_bytes)}"
+        if self.unknown_activations:
+            activations += f" and {self.unknown_activations} of a size known only at run time"
+        sizes = [f"packed parameters: {_megabytes(self.weights_bytes)}", activations]
         if self.library_bytes:
-            sizes["library"] = self.library_bytes
-        return "; ".join(f"{name}: {_megabytes(size)}" for name, size in sizes.items())
+            sizes.append(f"library: {_megabytes(self.library_bytes)}")
+        return "; ".join(sizes)
 
     def drop(self, calls: Mapping[str, int]) -> None:
         """Take off calls that the linked library does not make, by the kernel's name."""

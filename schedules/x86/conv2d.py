@@ -324,7 +324,8 @@ def direct_fallback(w: Conv2dWorkload, target: Target) -> ConfigEntity:
     chunks = -(-w.out_channels // oc_block)
     if w.groups > 1:
         chunks = max(w.out_channels // w.groups // oc_block, 1)
-    weight_bytes = 4 * w.out_channels * (w.in_channels // w.groups) * w.kernel[0] * w.kernel[1]
+    weights = w.out_channels * (w.in_channels // w.groups) * w.kernel[0] * w.kernel[1]
+    weight_bytes = DataType(w.dtype).itemsize * weights
     outer = weight_bytes > machine.l2_bytes // 2 or w.groups > 1
     tile_ow, oc_chunks = register_tile(w.out_width, chunks, machine)
     parts = 1
@@ -352,7 +353,7 @@ def crowds_caches(w: Conv2dWorkload, lanes: int, machine: Machine) -> bool:
     that lie a little further apart costs less.
     """
     pixels = w.out_height * w.out_width
-    stride = 4 * lanes * pixels
+    stride = DataType(w.dtype).itemsize * lanes * pixels
     return (
         stride % SET_BYTES == 0
         and w.in_channels // lanes > SET_WAYS
@@ -373,7 +374,7 @@ def flat_tile(w: Conv2dWorkload, chunks: int, machine: Machine) -> tuple[int, in
     a tile is as wide as most rows that are short, and images that do not stay in half of L3.
     """
     pixels = w.out_height * w.out_width
-    image_bytes = 4 * w.in_channels * pixels
+    image_bytes = DataType(w.dtype).itemsize * w.in_channels * pixels
     if not w.is_pointwise or w.groups > 1 or machine.vector_registers > 16:
         return None
     if image_bytes > machine.l3_bytes // 2:

@@ -9,7 +9,7 @@ import torch
 from torch._decomp import decomposition_table
 from torch.utils import _pytree
 
-from compiler.errors import FrontendError
+from compiler.errors import FrontendError, UnsupportedOperatorError
 
 from .onnx_node import Node
 
@@ -85,9 +85,7 @@ class _CustomCall:
         self._convert = convert
         self._op = op
         declared = op._schema.arguments
-        values = list(args) + [
-            kwargs.get(argument.name, argument.default_value) for argument in declared[len(args) :]
-        ]
+        values = _bound(op, args, kwargs)
         self._leaves, self._structure = _pytree.tree_flatten((values, {}))
         self._count = len(declared)
         self._positional = [not argument.kwarg_only for argument in declared]
@@ -224,6 +222,76 @@ def _select_scatter(_op: Any, args: Sequence[Any], _kwargs: Any) -> Any:
     return result
 
 
+def _softplus(op: Any, args: Sequence[Any], kwargs: Any) -> Any:
+    """The exporter forgets the threshold above which the function is the identity."""
+    data, beta, threshold = _bound(op, args, kwargs)
+    smooth = torch.nn.functional.softplus(data * beta) / beta
+    return torch.where(data * beta > threshold, data, smooth)
+
+
+def _log_sigmoid(op: Any, args: Sequence[Any], kwargs: Any) -> Any:
+    """The exporter takes the logarithm of a sigmoid that rounds to zero."""
+    (data,) = _bound(op, args, kwargs)
+    result = -torch.nn.functional.softplus(-data)
+    return (result, torch.empty(0)) if op._schema.name.endswith("_forward") else result
+
+
+def _norm(op: Any, args: Sequence[Any], kwargs: Any) -> Any:
+    """The exporter drops all dimensions of a norm over all of them, wanted or not."""
+    declared = [argument.name for argument in op._schema.arguments]
+    values = dict(zip(declared, _bound(op, args, kwargs)))
+    if values.get("dim") or not values.get("keepdim"):
+        return op(*args, **kwargs)
+    values["dim"] = list(range(values["self"].dim()))
+    return op(**values)
+
+
+def _index_add(op: Any, args: Sequence[Any], kwargs: Any) -> Any:
+    """The exporter keeps one of the rows that are added at equal indices."""
+    data, dim, index, source, alpha = _bound(op, args, kwargs)
+    if data.dim() == 0:
+        return _written(op, data, data + torch.sum(source * alpha))
+    along = [1] * data.dim()
+    along[dim] = -1
+    places = index.to(torch.int64).reshape(along).expand(source.shape)
+    return _written(op, data, torch.scatter_add(data, dim, places, source * alpha))
+
+
+def _index_put(op: Any, args: Sequence[Any], kwargs: Any) -> Any:
+    """The exporter keeps one of the values that are added at equal indices."""
+    data, indices, values, accumulate = _bound(op, args, kwargs)[:4]
+    if not accumulate or any(i is not None and i.dtype == torch.bool for i in indices):
+        return op(*args, **kwargs)  # a mask has no equal indices
+    if any(i is None for i in indices):
+        raise UnsupportedOperatorError(
+            f"{op._schema.name} with accumulate=True and a dimension that is not indexed before "
+            "one that is; move the indexed dimensions to the front"
+        )
+    shape, count = data.shape, len(indices)
+    place = torch.zeros((), dtype=torch.int64)
+    for index, extent in zip(indices, shape):
+        index = index.to(torch.int64)
+        place = place * extent + torch.where(index < 0, index + extent, index)
+    rows = torch.Size([shape[:count].numel(), shape[count:].numel()])
+    source = values.expand(place.shape + shape[count:]).reshape(-1, rows[1])
+    places = place.reshape(-1, 1).expand(source.shape)
+    added = torch.scatter_add(data.reshape(rows), 0, places, source.to(data.dtype))
+    return _written(op, data, added.reshape(shape))
+
+
+def _bound(op: Any, args: Sequence[Any], kwargs: Any) -> list[Any]:
+    """The values of all declared arguments, defaults included."""
+    declared = op._schema.arguments
+    return list(args) + [
+        kwargs.get(argument.name, argument.default_value) for argument in declared[len(args) :]
+    ]
+
+
+def _written(op: Any, data: torch.Tensor, result: torch.Tensor) -> torch.Tensor:
+    """The result, in the place of `data` where the operator works in place."""
+    return data.copy_(result) if op._schema.name.endswith("_") else result
+
+
 _REWRITTEN: dict[str, Callable[[Any, Sequence[Any], Any], Any]] = {
     "aten::_native_batch_norm_legit_no_training": _batch_norm,
     "aten::_to_copy": _copy_to,
@@ -233,10 +301,17 @@ _REWRITTEN: dict[str, Callable[[Any, Sequence[Any], Any], Any]] = {
     "aten::copy": _filled,
     "aten::fill": _filled,
     "aten::floor_divide": _floor_divide,
+    **dict.fromkeys(("aten::index_add", "aten::index_add_"), _index_add),
+    **dict.fromkeys(("aten::index_put", "aten::index_put_", "aten::_index_put_impl_"), _index_put),
     "aten::lift_fresh_copy": _copy_to,
+    "aten::linalg_vector_norm": _norm,
+    "aten::log_sigmoid": _log_sigmoid,
+    "aten::log_sigmoid_forward": _log_sigmoid,
     "aten::native_channel_shuffle": _channel_shuffle,
+    "aten::norm": _norm,
     "aten::scatter": _scatter,
     "aten::scatter_add": _scatter,
     "aten::select_scatter": _select_scatter,
     "aten::slice_scatter": _slice_scatter,
+    "aten::softplus": _softplus,
 }

@@ -383,3 +383,11 @@ def test_one_kernel_for_two_targets_is_compiled_twice(backend):
     np.testing.assert_allclose(run(lib, x=data, y=data), np.exp(data.astype("f8")), rtol=1e-5)
     names = [k.name for k in lib.report.kernels if k.operators == ["exp"]]
     assert len(names) == 2 and len(set(names)) == 2
+
+
+def test_the_report_tells_logarithms_apart():
+    x = relay.var("x", shape=(4, 5), dtype="float32")
+    logs = [relay.log(x), relay.log2(x), relay.log10(relay.negative(x))]
+    library = relay.build(relay.Function([x], relay.Tuple(logs)), "llvm")
+    found = sorted(name for kernel in library.report.kernels for name in kernel.operators)
+    assert found == ["log", "log10", "log2", "negative"]

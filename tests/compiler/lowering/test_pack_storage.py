@@ -3,6 +3,7 @@
 import random
 
 import numpy as np
+import onnx
 import pytest
 import tvm
 
@@ -130,3 +131,29 @@ def test_the_debugger_knows_what_each_kernel_wrote(describe):
     net = Network()
     library = build(net, describe)
     check_debugger(library, net)
+
+
+def test_a_tensor_whose_extent_only_running_tells_has_a_storage_of_its_own():
+    nodes = [
+        onnx.helper.make_node("NonZero", ["x"], ["i"]),
+        onnx.helper.make_node("Cast", ["i"], ["f"], to=onnx.TensorProto.FLOAT),
+        onnx.helper.make_node("Transpose", ["f"], ["t"]),
+        onnx.helper.make_node("MatMul", ["f", "t"], ["y"]),
+    ]
+    infos = [
+        onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape)
+        for name, shape in (("x", [4, 5]), ("y", None))
+    ]
+    graph = onnx.helper.make_graph(nodes, "found", infos[:1], infos[1:])
+    opsets = [onnx.helper.make_opsetid("", 17)]
+    mod, params = relay.frontend.from_onnx(onnx.helper.make_model(graph, opset_imports=opsets))
+    library = relay.build(mod, TARGET, params=params)
+    assert library.report.unknown_activations > 0
+    assert library.report.activations_bytes == 2 * 2 * 4  # the result's
+    assert "known only at run time" in str(library.report)
+    data = np.eye(4, 5, dtype="float32")
+    executor = library["default"](tvm.cpu())
+    executor.set_input("x", data)
+    executor.run()
+    places = np.array(np.nonzero(data), "float64")
+    np.testing.assert_array_equal(executor.get_output(0).numpy(), places @ places.T)

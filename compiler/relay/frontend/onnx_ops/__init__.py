@@ -13,10 +13,13 @@ from . import (
     elementwise,
     indexing,
     normalization,
+    pooling,
     quantization,
     recurrent,
+    reduction,
     resize,
     shape,
+    vision,
 )
 
 CONVERTERS: dict[tuple[str, str], Callable[[Node], Any]] = {
@@ -28,10 +31,13 @@ CONVERTERS: dict[tuple[str, str], Callable[[Node], Any]] = {
         elementwise,
         indexing,
         normalization,
+        pooling,
         quantization,
         recurrent,
+        reduction,
         resize,
         shape,
+        vision,
     )
     for name, converter in family.CONVERTERS.items()
 }

@@ -18,10 +18,15 @@ _PAD_MODES = {"constant": "constant", "edge": "replicate", "reflect": "reflect"}
 
 def convolution(node: Node) -> relax.Expr | None:
     """Conv with `auto_pad`: the padding as attribute of the convolution; others are TVM's."""
-    mode = node.attr("auto_pad", "NOTSET")
-    if mode == "NOTSET":
+    if node.attr("auto_pad", "NOTSET") == "NOTSET":
         return None
-    shape, kernel = node.shape(0)[2:], node.shape(1)[2:]
+    return with_pads(node, automatic_pads(node, node.shape(1)[2:]))
+
+
+def automatic_pads(node: Node, kernel: tuple[int, ...]) -> list[int]:
+    """The pads that `auto_pad` stands for: none, or as many as a result of
+    ceil(extent / stride) takes."""
+    mode, shape = node.attr("auto_pad"), node.shape(0)[2:]
     rank = len(shape)
     strides = node.attr("strides", (1,) * rank)
     dilations = node.attr("dilations", (1,) * rank)
@@ -33,7 +38,7 @@ def convolution(node: Node) -> relax.Expr | None:
             total = max((steps - 1) * strides[axis] + reach - shape[axis], 0)
             small, large = total // 2, total - total // 2
             before[axis], after[axis] = (small, large) if mode == "SAME_UPPER" else (large, small)
-    return with_pads(node, before + after)
+    return before + after
 
 
 def transposed_convolution(node: Node) -> relax.Expr | None:

@@ -57,6 +57,15 @@ def scatter_elements(node: Node) -> relax.Expr | None:
     )
 
 
+def slices(node: Node) -> None:
+    """Before opset 10 the bounds are attributes: TVM's converter takes them as operands."""
+    if node.opset < 10:
+        bounds = (node.attr("starts"), node.attr("ends"), node.attr("axes"))
+        node.inputs[1:] = [
+            None if bound is None else constant(np.array(bound, "int64")) for bound in bounds
+        ]
+
+
 def one_hot(node: Node) -> relax.Expr:
     """A new axis whose position `indices` says is on, the others off."""
     depth = int(node.value(1, "the depth").reshape(-1)[0])
@@ -175,7 +184,9 @@ CONVERTERS = {
     "GatherElements": gather_elements,
     "OneHot": one_hot,
     "ReverseSequence": reverse_sequence,
+    "Scatter": scatter_elements,  # its name before opset 11
     "ScatterElements": scatter_elements,
+    "Slice": slices,
     "Split": split,
     "TopK": top_k,
 }

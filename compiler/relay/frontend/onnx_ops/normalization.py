@@ -72,6 +72,8 @@ def lp_normalization(node: Node) -> relax.Expr:
 
 def batch_normalization(node: Node) -> list[relax.Expr] | None:
     """Training mode: the batch's own statistics, and the moving ones updated."""
+    if node.opset < 9 and not node.attr("spatial", 1):
+        return [_batch_norm_of_elements(node)]
     if not node.attr("training_mode", 0):
         return None
     data, shape, dtype = node[0], node.shape(0), node.dtype(0)
@@ -97,8 +99,16 @@ def batch_normalization(node: Node) -> list[relax.Expr] | None:
     return [result, *moved]
 
 
+def _batch_norm_of_elements(node: Node) -> relax.Expr:
+    """`spatial=0`: every element of a sample has a mean, a variance, a scale and a bias."""
+    data, (scale, bias, mean, variance) = node[0], (node[i] for i in range(1, 5))
+    epsilon = relax.const(node.attr("epsilon", 1e-5), node.dtype(0))
+    factor = relax.op.multiply(scale, relax.op.rsqrt(relax.op.add(variance, epsilon)))
+    return relax.op.add(relax.op.multiply(relax.op.subtract(data, mean), factor), bias)
+
+
 def dropout(node: Node) -> list[relax.Expr]:
-    """The operand and a mask of ones; dropping in training is refused."""
+    """The operand and a mask of ones, of zeros before opset 12; dropping in training is refused."""
     training = constant_value(node.get(2)) if node.get(2) is not None else np.array(False)
     ratio = constant_value(node.get(1)) if node.get(1) is not None else np.array(0.5)
     if training is None or (bool(training) and (ratio is None or float(ratio) != 0.0)):
@@ -106,7 +116,7 @@ def dropout(node: Node) -> list[relax.Expr]:
     outputs = [node[0]]
     if any(node.proto.output[1:]):
         dtype = "bool" if node.opset >= 10 else node.dtype(0)
-        outputs.append(constant(np.ones(node.shape(0), dtype)))
+        outputs.append(constant(np.full(node.shape(0), node.opset >= 12, dtype)))
     return outputs
 
 

@@ -142,7 +142,9 @@ def _taps(node: Node, at: np.ndarray, factor: float) -> tuple[np.ndarray, np.nda
     """Positions, which may lie outside, and weights of the taps: both (taps, new extent)."""
     mode = node.attr("mode", "nearest")
     if mode == "nearest":
-        default = "floor" if node.opset < 11 else "round_prefer_floor"
+        default = "round_prefer_floor"
+        if node.opset < 11:  # as onnxruntime does; the operator set does not say
+            default = "ceil" if factor < 1 else "floor"
         rounding: dict[str, Callable[[np.ndarray], np.ndarray]] = {
             "round_prefer_floor": lambda x: np.ceil(x - 0.5),
             "round_prefer_ceil": lambda x: np.floor(x + 0.5),

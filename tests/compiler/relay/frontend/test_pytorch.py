@@ -154,6 +154,30 @@ MODELS: dict[str, Callable[[], tuple[Any, tuple[Any, ...]]]] = {
         ),
         (randn(2, 4, 2, 2), torch.tensor([[[[1, 0]]]])),
     ),
+    "added at equal indices": lambda: (
+        Apply(
+            lambda x, i: (
+                x.index_add(1, i, x[:, :3], alpha=2),
+                x.clone().index_add_(0, i[1:] * 0, x[:2]),
+                x.index_put((i, -i - 1), torch.ones(3), accumulate=True),
+                x.clone().index_put_((i,), x[0], accumulate=True),
+            )
+        ),
+        (randn(3, 4), torch.tensor([2, 2, 0])),
+    ),
+    "thresholds, tails and kept dimensions": lambda: (
+        Apply(
+            lambda x: (
+                functional.softplus(x, beta=2.0, threshold=1.0),
+                functional.logsigmoid(x * 100),
+                torch.norm(x, dim=None, keepdim=True),
+                torch.linalg.vector_norm(x, 1, keepdim=True),
+                torch.norm(x, dim=1, keepdim=True),
+                torch.norm(x),
+            )
+        ),
+        (randn(3, 4),),
+    ),
 }
 
 
@@ -205,7 +229,7 @@ def test_a_traced_module_computes_what_pytorch_does(name: str) -> None:
     assert_same(mod, params, module, examples)
 
 
-@pytest.mark.parametrize("name", ["convolutional", "indexing"])
+@pytest.mark.parametrize("name", ["convolutional", "indexing", "added at equal indices"])
 def test_an_exported_program_computes_what_pytorch_does(name: str) -> None:
     module, examples = made(name)
     mod, params = relay.frontend.from_pytorch(torch.export.export(module, examples))

@@ -1,0 +1,75 @@
+"""Non-maximum suppression."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from tvm import relax, tirx
+
+from compiler.graph.constants import constant
+from compiler.relay.op import registry
+
+from ..onnx_node import Node, constant_value, dtype_of
+
+
+def non_max_suppression(node: Node) -> relax.Expr:
+    """Rows (batch, class, box) of the boxes that stay, best first; limits may be run-time values.
+
+    Without `max_output_boxes_per_class` no box stays; without `score_threshold` every score counts.
+    """
+    boxes, scores = node[0], node[1]
+    for index in (0, 1):
+        node.shape(index)  # else the error says which one is known only at run time
+    if node.attr("center_point_box", 0):
+        center, size = (relax.op.strided_slice(boxes, [2], [i], [i + 2]) for i in (0, 2))
+        half = node.emit(relax.op.multiply(size, relax.const(0.5, node.dtype(0))))
+        corners = [relax.op.subtract(center, half), relax.op.add(center, half)]
+        boxes = node.emit(relax.op.concat(corners, 2))
+    limit = relax.op.clip(_scalar(node, 2, 0, "int64"), 0, np.iinfo("int32").max)
+    suppressed = registry.call(
+        "vision.all_class_non_max_suppression",
+        [
+            boxes,
+            scores,
+            node.emit(relax.op.astype(limit, "int32")),
+            _above(node, _scalar(node, 3, 0.0, node.dtype(0))),
+            _scalar(node, 4, -math.inf, node.dtype(1)),
+        ],
+        {"output_format": "onnx"},
+    )
+    suppressed = node.emit(suppressed)
+    rows, total = (node.emit(relax.TupleGetItem(suppressed, i)) for i in (0, 1))
+    end = node.emit(relax.op.concat([total, constant(np.array([3], "int64"))], 0))
+    kept = relax.op.dynamic_strided_slice(
+        rows, constant(np.zeros(2, "int64")), end, constant(np.ones(2, "int64"))
+    )
+    count = tirx.Var("selected_boxes", "int64")
+    return node.builder.match_cast(node.emit(kept), relax.TensorType([count, 3], "int64"))
+
+
+def _scalar(node: Node, index: int, default: float, dtype: str) -> relax.Expr:
+    """Operand `index` as a scalar of that dtype; `default` only where it is left out."""
+    if node.get(index) is None:
+        return relax.const(default, dtype)
+    value = node[index]
+    if dtype_of(value) != dtype:
+        value = relax.op.astype(value, dtype)
+    return node.emit(relax.op.reshape(value, []))
+
+
+def _above(node: Node, threshold: relax.Expr) -> relax.Expr:
+    """The next number above a threshold.
+
+    ONNX suppresses boxes that overlap by more than the threshold, Relay those that reach it.
+    """
+    known, dtype = constant_value(threshold), dtype_of(threshold)
+    if known is not None:
+        return constant(np.nextafter(known, np.array(math.inf, known.dtype)))
+    step = float(np.finfo(dtype).eps)
+    tiny = relax.const(float(np.finfo(dtype).tiny), dtype)
+    grown = relax.op.multiply(threshold, relax.const(1.0 + step, dtype))
+    return node.emit(relax.op.maximum(grown, tiny))
+
+
+CONVERTERS = dict.fromkeys(("AllClassNMS", "NonMaxSuppression"), non_max_suppression)
