@@ -13,11 +13,15 @@ from typing import Any
 
 import numpy as np
 import tvm
+import tvm_ffi
 from tvm.runtime.vm import VirtualMachine
 
-from compiler.errors import BuildError, InputError
+from compiler.errors import BuildError, IndexRangeError, InputError
 from compiler.runtime import cuda_code
 from compiler.runtime.metadata import ALIGNMENT, Metadata, TensorInfo
+
+for _error in (IndexRangeError,):  # that kernels raise, by these names
+    tvm_ffi.register_error(_error)
 
 _FUNCTIONS = (
     "set_input",
