@@ -38,38 +38,21 @@ def set_error(kind: str, pieces: Sequence[Any]) -> None:
     pieces : sequence of str, int or integer expression
         The message.
     """
-    texts = [str(piece) if isinstance(piece, (str, int)) else piece for piece in pieces]
-    room = sum(len(text.encode()) if isinstance(text, str) else _MOST_DIGITS for text in texts)
-    message, at = local("uint8", room + 1), local("int32")
-    message[room] = T.uint8(0)
-    at[0] = T.int32(room)
-    for text in reversed(texts):
-        if isinstance(text, str):
-            codes = text.encode()
-            for place, code in enumerate(codes):
-                message[at[0] + (place - len(codes))] = T.uint8(code)
-            at[0] = at[0] - len(codes)
-        else:
-            _write_number(message, at, tirx.Cast("int64", text))
-    T.evaluate(
-        tirx.call_extern("int32", _SET_ERROR, StringImm(kind), tirx.address_of(message[at[0]]))
-    )
+    form = "".join(_escaped(str(p)) if isinstance(p, (str, int)) else "%lld" for p in pieces)
+    numbers = [tirx.Cast("int64", p) for p in pieces if not isinstance(p, (str, int))]
+    room = len(form.encode()) + 1 + _MOST_DIGITS * len(numbers)
+    message = local("uint8", room)
+    message[room - 1] = T.uint8(0)  # TVM makes a buffer as small as the places that it sees used
+    start = tirx.address_of(message[0])
+    size = tirx.const(room, "int64")
+    T.evaluate(tirx.call_extern("int32", "snprintf", start, size, StringImm(form), *numbers))
+    T.evaluate(tirx.call_extern("int32", _SET_ERROR, StringImm(kind), start))
+
+
+def _escaped(text: str) -> str:
+    return text.replace("%", "%%")
 
 
 def give_up() -> None:
     """Have the kernel return, with an error that is set; in one place of a kernel only."""
     T.evaluate(tirx.call_cpacked(_FAIL, tirx.reinterpret("handle", tirx.const(0, "int64"))))
-
-
-def _write_number(message: Any, at: Any, number: Any) -> None:
-    """Write a number in front of the place `at`, last digit first."""
-    rest = local("int64")
-    rest[0] = number
-    with T.serial(0, _MOST_DIGITS - 1) as place, T.If((place == 0) | (rest[0] != 0)), T.Then():
-        digit = tirx.truncmod(rest[0], tirx.const(10, "int64"))
-        message[at[0] - 1] = tirx.Cast("uint8", tirx.abs(digit) + 48)
-        at[0] = at[0] - 1
-        rest[0] = tirx.truncdiv(rest[0], tirx.const(10, "int64"))
-    with T.If(number < 0), T.Then():
-        message[at[0] - 1] = T.uint8(ord("-"))
-        at[0] = at[0] - 1
