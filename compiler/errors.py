@@ -94,6 +94,10 @@ class IndexRangeError(BatonError, IndexError):
     """An index outside of the axis that it indexes, met while a library ran; names the operator."""
 
 
+class DivisionByZeroError(BatonError, ZeroDivisionError):
+    """A division of integers by 0, met while a library ran; names the operator."""
+
+
 class ExportError(BatonError, OSError):
     """A library that can't be written; nothing half-written is left behind."""
 

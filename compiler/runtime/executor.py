@@ -16,11 +16,11 @@ import tvm
 import tvm_ffi
 from tvm.runtime.vm import VirtualMachine
 
-from compiler.errors import BuildError, IndexRangeError, InputError
+from compiler.errors import BuildError, DivisionByZeroError, IndexRangeError, InputError
 from compiler.runtime import cuda_code
 from compiler.runtime.metadata import ALIGNMENT, Metadata, TensorInfo
 
-for _error in (IndexRangeError,):  # that kernels raise, by these names
+for _error in (DivisionByZeroError, IndexRangeError):  # that kernels raise, by these names
     tvm_ffi.register_error(_error)
 
 _FUNCTIONS = (
