@@ -142,8 +142,24 @@ def can_plan_memory(mod: tvm.IRModule) -> bool:
     TVM 0.27's planner knows sizes and not devices: it gives a CUDA kernel the memory of a CPU
     value that is no longer needed. A module with several devices goes without; its tensors then
     come from the virtual machine's pools, one for each device.
+
+    Nor does it know of conditions: a branch gets storage that only the other one allocates. A
+    module with an `If` goes without too.
     """
-    return len((mod.global_infos or {}).get("vdevice", [])) <= 1
+    return len((mod.global_infos or {}).get("vdevice", [])) <= 1 and not _has_branches(mod)
+
+
+def _has_branches(mod: tvm.IRModule) -> bool:
+    found = False
+
+    def look(expr: Any) -> None:
+        nonlocal found
+        found = found or isinstance(expr, relax.If)
+
+    for _, function in mod.functions_items():
+        if isinstance(function, relax.Function):
+            relax.analysis.post_order_visit(function, look)
+    return found
 
 
 def separate_cpus(target: Target) -> tvm.transform.Pass:

@@ -173,9 +173,7 @@ def test_relay_operators_name_themselves_where_an_index_is_outside(level: int) -
     for image in (FAR, 2.0, -1.0, float("nan")):
         roi = values["roi"].copy()
         roi[1, 0] = image
-        with pytest.raises(
-            IndexRangeError, match=r"roi_align: the index .* is outside of \[0, 1\]"
-        ):
+        with pytest.raises(IndexRangeError, match=r"roi_align: the index .* of \[0, 1\]"):
             module.run(**{**values, "roi": roi})
     module.run(**values)
     x = values["x"]
