@@ -132,7 +132,7 @@ class _Checker(PyExprMutator):
         name = operator_name(call)
         bounds = bounds_of(call, name)
         if not bounds:
-            return call
+            return self._limited(call, name)
         operator = name.removeprefix("relay.")
         what = _MADE_BY.get(operator, operator)
         if not _NAMELESS.fullmatch(self._result):
@@ -154,10 +154,14 @@ class _Checker(PyExprMutator):
                 argument = relax.Tuple(fields)
             arguments[each.operand] = argument
         call = relax.Call(call.op, arguments, call.attrs, call.ty_args)
-        if operator == "take":
-            self.changed = True
-            return _with_limits(self.builder_.normalize(call))
-        return call
+        return self._limited(call, name)
+
+    def _limited(self, call: relax.Call, name: str) -> relax.Expr:
+        """A `take` that limits its indices; any other call as it is."""
+        if name not in ("take", "relay.take") or call.attrs["mode"] != "fast":
+            return call
+        self.changed = True
+        return _with_limits(self.builder_.normalize(call))
 
     def _check(
         self, given: relax.Expr, bounds: Bounds, operator: str, what: str
@@ -171,9 +175,7 @@ class _Checker(PyExprMutator):
                 return None
             wrapped = _array_from_front(array, bounds)
             return None if wrapped is array else constant(wrapped)
-        raw = self._raw(given, bounds)
-        if raw is not None:
-            given, bounds = raw, replace(bounds, from_end=True)
+        given, bounds = self._raw(given, bounds)
         variables = [each for each in bounds.extents if isinstance(each, tirx.Expr)]
         compute = _checked if self._can_raise else _limited
 
@@ -199,21 +201,26 @@ class _Checker(PyExprMutator):
             expr = value
         return expr
 
-    def _raw(self, given: relax.Expr, bounds: Bounds) -> relax.Expr | None:
-        """`i` of where(i < 0, i + extent, i), as importers write it; None for anything else."""
+    def _raw(self, given: relax.Expr, bounds: Bounds) -> tuple[relax.Expr, Bounds]:
+        """For where(i < 0, i + extent, i), as importers write it, `i`, which may be negative.
+
+        If what is added is known only at run time, the sum itself, which may not.
+        """
         chosen = self._definition(given)
         if operator_name(chosen) != "where":
-            return None
+            return given, bounds
         condition, shifted, raw = (self._definition(arg) for arg in chosen.args)
         if operator_name(condition) != "less" or operator_name(shifted) != "add":
-            return None
+            return given, bounds
         same = (condition.args[0], shifted.args[0])
-        if not all(self._definition(each).same_as(raw) for each in same):
-            return None
         zero, extent = (array_of(self._definition(each.args[1])) for each in (condition, shifted))
-        if zero is None or extent is None or zero.any():
-            return None
-        return chosen.args[2] if extent.ravel().tolist() == list(bounds.extents) else None
+        if not all(self._definition(e).same_as(raw) for e in same) or zero is None or zero.any():
+            return given, bounds
+        if extent is None:
+            return given, replace(bounds, from_end=False)
+        if extent.ravel().tolist() != list(bounds.extents):
+            return given, bounds
+        return chosen.args[2], replace(bounds, from_end=True)
 
 
 def _operand(call: relax.Call, bounds: Bounds) -> relax.Expr:

@@ -182,7 +182,8 @@ def element_offset(buffer: Any, indices: Sequence[Expr]) -> Expr:
     index_type = indices[0].ty
     offset: Expr = tirx.const(0, index_type)
     for index, extent in zip(indices, buffer.shape):
-        offset = offset * tirx.const(int(extent), index_type) + index.astype(index_type.dtype)
+        step = tirx.Cast(str(index_type.dtype), extent)
+        offset = offset * step + index.astype(index_type.dtype)
     return offset
 
 

@@ -243,3 +243,23 @@ def test_indices_that_reach_beyond_another_axis_are_refused() -> None:
     mod = tvm.IRModule.from_expr(relay.Function([x, i], relay.gather(x, 1, i)))
     with pytest.raises(BuildError, match=r"gather: indices of shape \(4, 2\) reach beyond axis 0"):
         relay.build(mod, "llvm")
+
+
+def test_extents_that_only_running_tells_limit_indices_too() -> None:
+    nodes = [
+        helper.make_node("NonZero", ["x"], ["found"]),
+        helper.make_node("GatherElements", ["found", "i"], ["y"], axis=1),
+    ]
+    values = {"x": np.array([0, 1, 0, 2, 3], "float32"), "i": np.array([[0, -1]])}
+    model = _model(nodes[1:], values)
+    model.graph.node.insert(0, nodes[0])
+    # Activations of an unknown size share no storage.
+    with tvm.transform.PassContext(disabled_pass=["PackStorage"]):
+        mod, params = relay.frontend.from_onnx(model)
+        library = relay.build(mod, "llvm", params=params)
+    module = GraphModule(library["default"](tvm.cpu()))
+    module.run(**values)
+    assert module.get_output(0).numpy().tolist() == [[1, 4]]
+    for wrong in (3, -4, FAR):
+        with pytest.raises(IndexRangeError, match=r"is outside of \[.*, 2\].* has the extent 3"):
+            module.run(**_with(values, "i", wrong))
