@@ -90,6 +90,14 @@ class InputError(BatonError, ValueError):
     """An input or output of a built library by a wrong name, index, shape or dtype."""
 
 
+class IndexRangeError(BatonError, IndexError):
+    """An index outside of the axis that it indexes, met while a library ran; names the operator."""
+
+
+class DivisionByZeroError(BatonError, ZeroDivisionError):
+    """A division of integers by 0, met while a library ran; names the operator."""
+
+
 class ExportError(BatonError, OSError):
     """A library that can't be written; nothing half-written is left behind."""
 

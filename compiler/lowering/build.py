@@ -31,6 +31,8 @@ from ..runtime.factory import FactoryModule
 from ..runtime.metadata import UNKNOWN, Metadata, ParamInfo, TensorInfo
 from . import devices, library_cache, library_key, recorded
 from .bind import bind_params, without_aliases
+from .check_divisors import check_divisors
+from .check_indices import check_indices
 from .combine_matmul import combine_matmul
 from .compile_errors import build_or_retreat
 from .concat_in_place import NAME as CONCAT_PASS
@@ -199,6 +201,8 @@ def _compile_once(
         found, note = _split_batch(found, chosen_targets, source)
         report.notes += [note] if note else []
         chosen_targets = function_targets(found.mod, target)
+    checked = check_divisors(found.mod, chosen_targets, found.records)
+    found = replace(found, mod=check_indices(checked, chosen_targets, found.records))
     scheduled, report.kernels = scheduled_kernels(found, chosen_targets, target, source, watch.lap)
     for kernel in report.kernels:
         kernel.remark = source.slower.get(kernel.source, "")

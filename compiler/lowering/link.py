@@ -66,8 +66,7 @@ def link(mod: tvm.IRModule, target: Target) -> Linked:
     if size is not None:
         mod = segments.split(mod, size)
     in_place = ConcatInPlace()
-    can_plan = devices.can_plan_memory(mod) and not has_conditions(mod)
-    plan = [relax.transform.StaticPlanBlockMemory()] if can_plan else []
+    plan = [relax.transform.StaticPlanBlockMemory()] if devices.can_plan_memory(mod) else []
     for_cpu = bool(plan) and target.kind.name == "llvm"
     lower = tvm.transform.Sequential(
         [
@@ -102,20 +101,6 @@ def link(mod: tvm.IRModule, target: Target) -> Linked:
         raise
     except Exception as error:
         raise BuildError(f"TVM could not generate code for {target.kind.name}: {error}") from error
-
-
-def has_conditions(mod: tvm.IRModule) -> bool:
-    """Whether a function has an `If`.
-
-    TVM 0.27's planner gives what conditions in conditions return back too early.
-    """
-    return any(
-        isinstance(binding.value, relax.If)
-        for _, function in mod.functions_items()
-        if isinstance(function, relax.Function)
-        for block in function.body.blocks
-        for binding in block.bindings
-    )
 
 
 def assemble(

@@ -28,6 +28,8 @@ from ..auto_scheduler.workload import workload_key
 from ..errors import RecordError
 from ..graph.fold_scale_forward import ForwardFoldScaleAxis
 from ..partition import contract
+from .check_divisors import divides_at_run_time
+from .check_indices import indexes_at_run_time
 from .extract import PlainKernel, plain_kernels
 from .replayed import ReplayedKernels, install
 from .report import Kernel
@@ -84,7 +86,10 @@ def set_aside(
     for name, target in chosen_targets.items():
         mod = unique_names(mod, name)
         found = []
+        checked = _checked(mod, name)
         for kernel in plain_kernels(mod, name, target):
+            if not checked.isdisjoint(kernel.bindings):
+                continue
             record = _replayable_record(kernel, target, source, replayed)
             if record is not None and not _stands(kernel, record, target, source):
                 continue
@@ -115,6 +120,17 @@ def set_aside(
         if place in made
     }
     return Recorded(mod, records, templates, replayed.notes, unchecked)
+
+
+def _checked(mod: tvm.IRModule, name: str) -> set[str]:
+    """Variables of operators whose indices or divisors are checked in front of them.
+
+    A kernel with one of these is another one than was recorded.
+    """
+    body = mod[name].body
+    bindings = [b for block in getattr(body, "blocks", ()) for b in block.bindings]
+    needs_check = (indexes_at_run_time, divides_at_run_time)
+    return {b.var.name for b in bindings if any(needs(b.value) for needs in needs_check)}
 
 
 def all_right(found: Recorded, code: Mapping[str, bytes], checker: Checker) -> bool:

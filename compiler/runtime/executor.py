@@ -11,12 +11,16 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import tvm_ffi
 
-from compiler.errors import BuildError, InputError
+from compiler.errors import BuildError, DivisionByZeroError, IndexRangeError, InputError
 from compiler.runtime import cuda_code, forks
 from compiler.runtime.metadata import ALIGNMENT, Metadata, TensorInfo, dtype_bits
 from compiler.runtime.tensors import compact, copy_into, fits_kernels
 from compiler.runtime.type_lookup import tvm
+
+for _error in (DivisionByZeroError, IndexRangeError):  # that kernels raise, by these names
+    tvm_ffi.register_error(_error)
 
 _FUNCTIONS = (
     "set_input",

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -97,15 +98,20 @@ class GraphImporter:
         variables += [variable for variable, _ in self.parameters.values()]
         try:
             with self.builder.function("main", params=variables):
-                with self.builder.dataflow():
+                # Only outside of a dataflow block may an If stand.
+                branches = any(node.op_type == "If" for node in self._nodes(graph))
+                with nullcontext() if branches else self.builder.dataflow():
                     outputs = self.convert_graph(graph, scope)
                     result = outputs[0] if len(outputs) == 1 else relax.Tuple(outputs)
-                    result = self.builder.emit_output(result)
+                    emit = self.builder.emit if branches else self.builder.emit_output
+                    result = emit(result)
                 self.builder.emit_func_output(result)
         except Exception:
             self.builder._end_block()  # else the builder prints a warning when it goes
             raise
         module = self.builder.get()
+        if branches:
+            module = relax.transform.ConvertToDataflow(min_size=1)(module)
         module["main"] = module["main"].with_attr("num_input", len(inputs))
         return module, {name: value for name, (_, value) in self.parameters.items()}
 
@@ -128,6 +134,22 @@ class GraphImporter:
         self._add_initializers(graph, inner, tensor_array, as_parameters=False)
         inner.update(zip((value.name for value in graph.input), arguments))
         return self.convert_graph(graph, inner)
+
+    def convert_branch(self, graph: onnx.GraphProto, scope: Scope) -> relax.SeqExpr:
+        """Convert a graph that is an attribute and has no inputs, bindings and all, to a tuple."""
+        self.builder._begin_binding_block()
+        try:
+            outputs = self.convert_subgraph(graph, [], scope)
+            result = self.builder.emit(relax.Tuple(outputs))
+        finally:
+            block = self.builder._end_block()
+        return relax.SeqExpr([block], result)
+
+    def _nodes(self, graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
+        """All nodes of a graph and of the model's functions."""
+        yield from _all_nodes(graph)
+        for function in self.functions.values():
+            yield from _all_nodes(function)
 
     def _output(self, name: str, scope: Scope) -> relax.Expr:
         value = scope.get(name)

@@ -1,9 +1,10 @@
-"""If, Loop and Scan: branches become selections, loops of known length are unrolled."""
+"""If, Loop and Scan: a branch runs only if it is taken, loops of known length are unrolled."""
 
 from __future__ import annotations
 
 import numpy as np
 import onnx
+import tvm_ffi
 from tvm import relax
 
 from compiler.graph.constants import constant, static_shape
@@ -15,23 +16,22 @@ MAX_ITERATIONS = 1024
 
 
 def branch(node: Node) -> list[relax.Expr]:
-    """The branch that a constant condition takes; else both, and a selection of their results."""
+    """The branch that a constant condition takes; else an `If`, which runs one of them."""
     graphs: list[onnx.GraphProto] = [node.attrs["then_branch"], node.attrs["else_branch"]]
     condition = constant_value(node[0])
     if condition is not None:
         taken = graphs[0] if bool(condition.reshape(-1)[0]) else graphs[1]
         return node.importer.convert_subgraph(taken, [], node.scope)
-    results = [node.importer.convert_subgraph(graph, [], node.scope) for graph in graphs]
-    selected = []
-    flag = node.emit(relax.op.reshape(node[0], []))
-    for yes, no in zip(*results):
-        if static_shape(yes) is None or static_shape(yes) != static_shape(no):
-            raise node.unsupported(
-                f"the branches return different types, {yes.ty} and {no.ty}, "
-                "and the condition is known only at run time"
-            )
-        selected.append(relax.op.where(flag, yes, no))
-    return selected
+    branches = [node.importer.convert_branch(graph, node.scope) for graph in graphs]
+    types = [branch.body.ty for branch in branches]
+    if not tvm_ffi.structural_equal(*types):
+        raise node.unsupported(
+            f"the branches return different types, {types[0]} and {types[1]}, and the condition is "
+            "known only at run time"
+        )
+    chosen = relax.If(node.emit(relax.op.reshape(node[0], [])), *branches)
+    result = node.emit(chosen)
+    return [node.emit(relax.TupleGetItem(result, i)) for i in range(len(types[0].fields))]
 
 
 def loop(node: Node) -> list[relax.Expr]:

@@ -28,8 +28,7 @@ def gather(node: Node) -> relax.Expr | None:
     if shape is None:
         return None
     axis = node.attr("axis", 0) % len(shape)
-    # "clip" keeps a wrong index at run time within the tensor's memory.
-    return relax.op.take(node[0], in_range(node[1], shape[axis]), axis, mode="clip")
+    return relax.op.take(node[0], in_range(node[1], shape[axis]), axis, mode="fast")
 
 
 def gather_elements(node: Node) -> relax.Expr | None:

@@ -1,0 +1,203 @@
+"""Which operands of an operator are places in memory, and what they may be.
+
+An operator that is missing here must not read or write at a place that an operand names, or must
+limit it itself, as `take` does in its modes "clip" and "wrap".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import relax, tirx
+
+Extents = Sequence[Any]
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What one operand of a call may hold.
+
+    Attributes
+    ----------
+    operand : int
+        Number of the argument.
+    field : int or None
+        Of the operand, if that is a tuple.
+    extents : tuple
+        An extent, or one for each coordinate; None for a coordinate that is no place.
+    axes : tuple of int
+        The axis that each extent is of, for the message.
+    along : int or None
+        Axis of the operand along which the coordinates lie.
+    from_end : bool
+        Whether negative places count from the end.
+    lengths : bool
+        Whether the values are numbers of elements, which may be the extent itself.
+    but : int or None
+        A value that stands for no place.
+    """
+
+    operand: int
+    extents: tuple[Any, ...]
+    axes: tuple[int, ...]
+    field: int | None = None
+    along: int | None = None
+    from_end: bool = False
+    lengths: bool = False
+    but: int | None = None
+
+    def limits(self, coordinate: int) -> tuple[Any, Any]:
+        """The first value that is allowed, and the first that is not any more."""
+        extent = self.extents[coordinate]
+        return (-extent if self.from_end else 0), (extent + 1 if self.lengths else extent)
+
+
+Rule = Callable[[relax.Call], "list[Bounds]"]
+
+
+def bounds_of(call: relax.Call, name: str) -> list[Bounds]:
+    """What the operands of a call may hold; empty where none is a place.
+
+    Parameters
+    ----------
+    name : str
+        The operator's name without "relax.".
+    """
+    rule = RULES.get(name)
+    return rule(call) if rule is not None else []
+
+
+def _shape(expr: Any) -> list[Any]:
+    """Extents of a tensor, as int where they are known; empty where not even the rank is."""
+    shape = expr.ty.shape
+    if not isinstance(shape, relax.ShapeExpr):
+        return []
+    return [int(each) if isinstance(each, tirx.IntImm) else each for each in shape.values]
+
+
+def _axis(call: relax.Call) -> int:
+    axis = call.attrs["axis"]
+    return 0 if axis is None else int(axis) % max(len(_shape(call.args[0])), 1)
+
+
+def _along_axis(operand: int, from_end: bool) -> Rule:
+    """Places along the attribute `axis` of the first operand."""
+
+    def rule(call: relax.Call) -> list[Bounds]:
+        axis, shape = _axis(call), _shape(call.args[0])
+        return [Bounds(operand, (shape[axis],), (axis,), from_end=from_end)] if shape else []
+
+    return rule
+
+
+def _take(call: relax.Call) -> list[Bounds]:
+    return _along_axis(1, from_end=False)(call) if call.attrs["mode"] == "fast" else []
+
+
+def _coordinates(along: int) -> Rule:
+    """Coordinates in the first operand, behind its `batch_dims` axes."""
+
+    def rule(call: relax.Call) -> list[Bounds]:
+        shape, places = _shape(call.args[0]), _shape(call.args[1])
+        if not shape or not places:
+            return []
+        batch = _attribute(call, "batch_dims", 0)
+        axes = tuple(range(batch, batch + int(places[along])))
+        extents = tuple(shape[axis] for axis in axes)
+        return [Bounds(1, extents, axes, along=along % len(places), from_end=True)]
+
+    return rule
+
+
+def _attribute(call: relax.Call, name: str, default: int) -> int:
+    attrs = call.attrs
+    known = attrs.keys() if hasattr(attrs, "keys") else dir(attrs)
+    return int(attrs[name]) if name in list(known) else default
+
+
+def _advanced(call: relax.Call) -> list[Bounds]:
+    """One tensor of places for each of the first axes."""
+    shape, places = _shape(call.args[0]), call.args[1]
+    fields = places.ty.fields if isinstance(places.ty, relax.TupleType) else []
+    return [
+        Bounds(1, (shape[axis],), (axis,), field=axis, from_end=True)
+        for axis, field in enumerate(fields)
+        if axis < len(shape) and str(field.dtype) != "bool"
+    ]
+
+
+def _regions(call: relax.Call) -> list[Bounds]:
+    """Regions (image, corners); the corners are limited by the operator."""
+    shape = _shape(call.args[0])
+    if not shape:
+        return []
+    batch = shape[0]
+    return [Bounds(1, (batch, None, None, None, None), (0,) * 5, along=1)]
+
+
+def _box_images(call: relax.Call) -> list[Bounds]:
+    layout = str(call.attrs["layout"])
+    axis = layout.index("N")
+    return [Bounds(2, (_shape(call.args[0])[axis],), (axis,))]
+
+
+def _sequence(call: relax.Call) -> list[Bounds]:
+    shape = _shape(call.args[0])
+    axis = int(call.attrs["seq_axis"]) % max(len(shape), 1)
+    return [Bounds(1, (shape[axis],), (axis,), lengths=True)] if shape else []
+
+
+def _classes(call: relax.Call) -> list[Bounds]:
+    shape = _shape(call.args[0])
+    axis = min(1, len(shape) - 1)
+    ignored = int(call.attrs["ignore_index"])
+    return [Bounds(1, (shape[axis],), (axis,), but=ignored)] if shape else []
+
+
+def _first_axis(operand: int) -> Rule:
+    return lambda call: [Bounds(operand, (_shape(call.args[0])[0],), (0,))]
+
+
+def _box_counts(operand: int, of: int) -> Rule:
+    """Numbers of boxes, which lie along axis 1 of the operand `of`."""
+    return lambda call: [Bounds(operand, (_shape(call.args[of])[1],), (1,), lengths=True)]
+
+
+def _dense_places(call: relax.Call) -> list[Bounds]:
+    extents = [int(v) if isinstance(v, tirx.IntImm) else v for v in call.args[3].values]
+    rank = len(_shape(call.args[0]))
+    if rank < 2:
+        return [Bounds(0, (extents[0],), (0,))]
+    return [Bounds(0, tuple(extents), tuple(range(len(extents))), along=1)]
+
+
+RULES: dict[str, Rule] = {
+    "gather_elements": _along_axis(1, from_end=True),
+    "gather_nd": _coordinates(-1),
+    "index_put": _advanced,
+    "index_tensor": _advanced,
+    "multinomial_from_uniform": _first_axis(2),
+    "nn.nll_loss": _classes,
+    "relay.adv_index": _advanced,
+    "relay.gather": _along_axis(1, from_end=True),
+    "relay.gather_nd": _coordinates(0),
+    "relay.image.crop_and_resize": _box_images,
+    "relay.reverse_sequence": _sequence,
+    "relay.scatter_elements": _along_axis(1, from_end=True),
+    "relay.scatter_nd": _coordinates(0),
+    "relay.sparse_to_dense": _dense_places,
+    "relay.take": _take,
+    "relay.vision.roi_align": _regions,
+    "relay.vision.roi_pool": _regions,
+    "relay.vision.select_boxes": _box_counts(2, of=1),
+    "reverse_sequence": _sequence,
+    "scatter_elements": _along_axis(1, from_end=True),
+    "scatter_nd": _coordinates(-1),
+    "take": _take,
+    "vision.non_max_suppression": _box_counts(1, of=0),
+    "vision.roi_align": _regions,
+    "vision.roi_pool": _regions,
+}
+"""By operator, without "relax."."""
