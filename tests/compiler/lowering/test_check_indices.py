@@ -253,10 +253,8 @@ def test_extents_that_only_running_tells_limit_indices_too() -> None:
     values = {"x": np.array([0, 1, 0, 2, 3], "float32"), "i": np.array([[0, -1]])}
     model = _model(nodes[1:], values)
     model.graph.node.insert(0, nodes[0])
-    # Activations of an unknown size share no storage.
-    with tvm.transform.PassContext(disabled_pass=["PackStorage"]):
-        mod, params = relay.frontend.from_onnx(model)
-        library = relay.build(mod, "llvm", params=params)
+    mod, params = relay.frontend.from_onnx(model)
+    library = relay.build(mod, "llvm", params=params)
     module = GraphModule(library["default"](tvm.cpu()))
     module.run(**values)
     assert module.get_output(0).numpy().tolist() == [[1, 4]]
