@@ -44,6 +44,7 @@ from .prefetch import prefetch_results, stream_panels
 
 DENSE = "dense_strassen.x86"
 CONV2D = "conv2d_strassen.x86"
+ALGORITHM = "strassen"
 
 # Of quadrants 11, 12, 21, 22: the sums of x and of the weight that each product multiplies; and
 # for each quadrant of the result, the products that it is the sum of.
@@ -206,7 +207,7 @@ def strassen_product(
         (PRODUCTS, rows, columns),
         lambda q, r, c: te.sum(sums[q, r, axis] * weight(q, c), axis=[axis]),
         name="strassen_P",
-        attrs=anchor_attrs(rule, config),
+        attrs=anchor_attrs(rule, config, ALGORITHM),
     )
 
     def result(i: Any, j: Any) -> Any:
