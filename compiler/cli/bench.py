@@ -164,8 +164,9 @@ def benchmark(
     Raises
     ------
     BatonError
-        A model is not found, a precision is not known, or a peer is not known or not installed. An engine that fails on a
-        model has that as its result instead; without Baton the others are not measured.
+        A model is not found, a precision is not known, or a peer is not known or not installed.
+        An engine that fails on a model has that as its result instead; without Baton the others
+        are not measured.
     """
     if not options.precisions:
         raise BatonError(f"no precision is named; known: {DEFAULT}, {STRICT}")
@@ -180,7 +181,7 @@ def _measured(name: str, path: Path, options: BenchOptions, steps: Steps) -> Mod
     steps.note(f"{name}, threads: {options.threads}")
     with Comparison(name, path, options, steps) as comparison:
         try:
-            inputs = [comparison.build(engine) for engine in options.own_engines][0]
+            inputs, *_ = [comparison.build(engine) for engine in options.own_engines]
             for peer in options.peers:
                 if peer in BUILDERS:
                     comparison.build(peer)
