@@ -30,8 +30,15 @@ from schedules import error_bounds, rules, strategy
 from schedules.config import ConfigEntity, option
 from schedules.conv2d import Conv2dWorkload
 from schedules.winograd import algorithm
-from schedules.x86 import conv2d, strassen, strassen_rules, winograd, winograd_parts
-from schedules.x86 import winograd_parts_rules, winograd_rules
+from schedules.x86 import (
+    conv2d,
+    strassen,
+    strassen_rules,
+    winograd,
+    winograd_parts,
+    winograd_parts_rules,
+    winograd_rules,
+)
 from schedules.x86.machine import Machine
 
 TARGET = tvm.target.Target({"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 1})
@@ -77,9 +84,10 @@ def cases(channels: int) -> Iterator[Case]:
 
 
 def _workload(channels: int, kernel: tuple[int, int], stride: int = 1) -> Conv2dWorkload:
-    padding = tuple(taps // 2 for taps in kernel) * 2
-    shape = (1, channels, SIZE, SIZE, 16, kernel, (stride, stride), padding, (1, 1))
-    return Conv2dWorkload(*shape, constant_weight=True)
+    down, across = (taps // 2 for taps in kernel)
+    image, strides = (1, channels, SIZE, SIZE, 16), (stride, stride)
+    padding = (down, across, down, across)
+    return Conv2dWorkload(*image, kernel, strides, padding, (1, 1), constant_weight=True)
 
 
 def _with(config: ConfigEntity, **knobs: Any) -> ConfigEntity:

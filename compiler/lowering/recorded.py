@@ -95,11 +95,12 @@ def set_aside(
             record = _replayable_record(kernel, target, source, replayed)
             if record is not None and not _stands(kernel, record, target, source):
                 continue
-            template = record.template if isinstance(record, Record) else None
-            if template is not None and template.task in disabled:
-                replayed.notes.append(f"{record.source}: not used, {template.task} is disabled")
-            elif template is not None:
-                query = template.query(record.source, record.cost)
+            if isinstance(record, Record) and record.template is not None:
+                task = record.template.task
+                if task in disabled:
+                    replayed.notes.append(f"{record.source}: not used, {task} is disabled")
+                    continue
+                query = record.template.query(record.source, record.cost)
                 templates.setdefault(name, {}).update(dict.fromkeys(kernel.bindings, query))
             elif record is not None:
                 found.append((kernel, record))

@@ -62,11 +62,14 @@ class Provenance:
     ----------
     is_one_sample : bool
         Case 1 above.
+    functions : dict
+        Those of the module, by name, so that what calls return is known.
     parameters : dict
         Of each function that is called, what its parameters hold.
     """
 
     is_one_sample: bool
+    functions: Mapping[str, relax.Function] = field(default_factory=dict)
     parameters: dict[str, tuple[Fact, ...]] = field(default_factory=dict)
 
     def may_pair_rows(self, function: relax.Function, name: str) -> Callable[[relax.Var], bool]:
@@ -81,7 +84,9 @@ class Provenance:
             return lambda _: True
         known = self.parameters.get(name, ())
         unknown: tuple[Fact, ...] = (None,) * len(function.params)
-        facts = _Walk({}, {}).facts(function, known if len(known) == len(unknown) else unknown)
+        facts = _Walk(self.functions, {}).facts(
+            function, known if len(known) == len(unknown) else unknown
+        )
         convolutions = {
             binding.var
             for binding in _bindings(function)
@@ -114,7 +119,7 @@ def provenance(mod: tvm.IRModule) -> Provenance:
     is_batch_first = not any(map(_has_batch_second, functions.values()))
     if all(fact.count <= 1 for fact in inputs) and is_batch_first:
         return Provenance(True)
-    found = Provenance(False, {"main": tuple(inputs)})
+    found = Provenance(False, functions, {"main": tuple(inputs)})
     _Walk(functions, found.parameters).facts(main, inputs)
     return found
 
@@ -298,10 +303,10 @@ def _slice(call: relax.Call, shape: Sequence[int], fact: Samples) -> Fact:
     fields = [arg.fields if isinstance(arg, relax.Tuple) else None for arg in call.args[1:4]]
     if None in fields:
         return None
-    axes, begin, end = ([_integer(each) for each in part] for part in fields)
-    if any(axis is None for axis in axes):
+    axes, begin, end = ([_integer(each) for each in part or ()] for part in fields)
+    if None in axes:
         return None
-    at = {axis % len(shape): (first, last) for axis, first, last in zip(axes, begin, end)}
+    at = {(axis or 0) % len(shape): ends for axis, *ends in zip(axes, begin, end)}
     if 0 not in at:
         return fact
     first, last = at[0]
