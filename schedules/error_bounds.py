@@ -9,8 +9,8 @@ what the one result is made from. Here they are those of all that an algorithm a
 Strassen's two rows of x and two columns of w, the tile of an image and one filter for Winograd's.
 
 `growth * K * max|x| * max|w|` also bounds every intermediate value of the sums, and
-`spread * max|x|` what is made of x before them. Neither may exceed the largest float32, or results are infinite or
-NaN where the definition's need not be.
+`spread * max|x|` what is made of x before them. Neither may exceed the largest float32, or results
+are infinite or NaN where the definition's need not be.
 
 Higham, "Accuracy and Stability of Numerical Algorithms" (2002), chapters 3 and 23; Barabasz et al.,
 "Error Analysis and Improving the Accuracy of Winograd Convolution" (2020).
