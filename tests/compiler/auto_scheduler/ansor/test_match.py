@@ -141,7 +141,7 @@ def test_a_strict_build_takes_no_record_of_winograd_and_says_so():
     inputs, emit, *_ = winograd()
     report, _ = run(module(inputs, emit), inputs)
     assert [k.algorithm for k in report.kernels if k.source.startswith("auto")] == [
-        "winograd F(2x2,3x3)"
+        "winograd F(4x4,3x3)"
     ]
     strict = {"config": {"baton.precision": "strict"}}
     with (
