@@ -18,11 +18,18 @@ from tvm import s_tir, tirx
 from tvm.error import InternalError
 from tvm.target import Target
 
+from .strategy import DIRECT
+
 ScheduleRule: TypeAlias = Any
 """A `tvm.s_tir.dlight.ScheduleRule`; TVM has no types."""
 
 ANCHOR_RULES: dict[str, ScheduleRule] = {}
-ANCHOR_ANNOTATIONS = ("schedule_rule", "schedule_config", "schedule_source")
+ANCHOR_ANNOTATIONS = (
+    "schedule_rule",
+    "schedule_config",
+    "schedule_source",
+    "schedule_algorithm",
+)
 GENERIC_SOURCE = "topi:fallback"
 
 _LOG = logging.getLogger("baton.schedules")
@@ -40,11 +47,14 @@ class Scheduled:
         Name of the anchor's rule, or class name of the generic rule.
     source : str
         As the build report prints it: "topi:fallback" or "topi:<log>:<line>".
+    algorithm : str
+        Of the anchor, such as "strassen"; "direct" where the definition is followed.
     """
 
     func: tirx.PrimFunc
     rule: str
     source: str
+    algorithm: str = DIRECT
 
 
 def register_anchor_rule(name: str, rule: ScheduleRule) -> ScheduleRule:
@@ -80,7 +90,7 @@ def schedule(func: tirx.PrimFunc, target: Target) -> Scheduled | None:
         sch = _attempt(name, rule, func, target)
         if sch is not None:
             scheduled = sch.mod["main"].with_attr("tirx.is_scheduled", True)
-            return Scheduled(_without_anchor(scheduled), name, source)
+            return Scheduled(_without_anchor(scheduled), name, source, algorithm(func))
     _LOG.warning("no schedule rule takes the function with blocks %s", block_names(func))
     return None
 
@@ -88,6 +98,12 @@ def schedule(func: tirx.PrimFunc, target: Target) -> Scheduled | None:
 def block_names(func: tirx.PrimFunc) -> list[str]:
     """Names of the blocks of a function, in program order, without the root."""
     return [str(block.name_hint) for block in _blocks(func) if block.name_hint != "root"]
+
+
+def algorithm(func: tirx.PrimFunc) -> str:
+    """How the anchor of an unscheduled function computes its result."""
+    named = (block.annotations.get("schedule_algorithm") for block in _blocks(func))
+    return next((str(name) for name in named if name is not None), DIRECT)
 
 
 def _candidates(func: tirx.PrimFunc, target: Target) -> Iterator[tuple[str, str, ScheduleRule]]:

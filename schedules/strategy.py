@@ -15,6 +15,9 @@ from tvm.target import Target
 
 from .config import ConfigEntity
 
+DIRECT = "direct"
+"""The algorithm that multiplies and adds what the operator's definition does."""
+
 Query = Callable[[Target, tuple], ConfigEntity | None]
 """Looks up a tuning record: (target, AutoTVM workload tuple) -> config, or None."""
 
@@ -126,10 +129,16 @@ def select(
     return (unasked[0], unasked[0].fallback(workload, target)) if unasked else None
 
 
-def anchor_attrs(implementation: str, config: ConfigEntity) -> dict[str, str]:
-    """Block attributes that carry the schedule choice through operator fusion."""
+def anchor_attrs(
+    implementation: str, config: ConfigEntity, algorithm: str = DIRECT
+) -> dict[str, str]:
+    """Block attributes that carry the schedule choice through operator fusion.
+
+    `algorithm` is what the build's report calls the way in which the result is computed.
+    """
     return {
         "schedule_rule": implementation,
         "schedule_config": config.dumps(),
         "schedule_source": config.source,
+        "schedule_algorithm": algorithm,
     }

@@ -58,6 +58,12 @@ def _polynomial(roots: Sequence[Fraction]) -> list[Fraction]:
     return coefficients
 
 
+def algorithm(tile: Sequence[int], taps: Sequence[int], of_phases: bool = False) -> str:
+    """What the build's report calls tiles of so many results of a filter of so many taps."""
+    sizes = ",".join("x".join(map(str, each)) for each in (tile, taps))
+    return f"winograd F({sizes})" + (" of phases" if of_phases else "")
+
+
 def combine(row: Sequence[float], read: Callable[[int], Any]) -> Any:
     """sum over j of row[j] * read(j), without the zeros and ones."""
     total = None

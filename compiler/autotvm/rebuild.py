@@ -170,7 +170,10 @@ def _four_sided(task: LoggedTask) -> LoggedTask:
 def _module(
     emit: Callable[..., Any], inputs: dict[str, np.ndarray], weights: Sequence[np.ndarray]
 ) -> tvm.IRModule:
+    import tvm
     from tvm import relax
+
+    from ..lowering.samples import ONE_SAMPLE
 
     variables = [
         relax.Var(name, relax.TensorType(value.shape, str(value.dtype)))
@@ -182,7 +185,8 @@ def _module(
             call = emit(*variables, *(relax.const(weight) for weight in weights))
             out = builder.emit_output(builder.emit(call))
         builder.emit_func_output(out)
-    return builder.get()
+    # A record was measured by itself; whether rows are of one sample is a matter of its network.
+    return tvm.IRModule({"main": builder.get()["main"].with_attr(ONE_SAMPLE, True)})
 
 
 def _values(rng: Any, tensor: Any) -> np.ndarray:

@@ -24,6 +24,8 @@ from .options import (
     OptLevel,
     Peers,
     Plugin,
+    Precision,
+    Precisions,
     Rounds,
     Seconds,
     Seed,
@@ -65,6 +67,7 @@ def compile_command(
     log: Log,
     auto_scheduler_log: AutoSchedulerLog,
     disable_pass: DisablePass,
+    precision: Precision = "default",
     backend: Backend,
     plugin: Plugin,
     option: BackendOption,
@@ -85,6 +88,7 @@ def compile_command(
         backends=tuple(backend),
         plugins=texts(plugin),
         backend_options=arguments.options(option),
+        precision=precision,
     )
     with failures(debug):
         compiled = compile_model(find_model(str(model)), options, output, Steps())
@@ -220,6 +224,7 @@ def bench_command(
     shape: Shape,
     log: Log,
     auto_scheduler_log: AutoSchedulerLog,
+    precision: Precisions = "default",
     json_file: Annotated[
         str | None,
         typer.Option("--json", metavar="FILE", help='Write JSON; "-" is stdout, without tables.'),
@@ -238,6 +243,7 @@ def bench_command(
         seconds=seconds,
         cpus=arguments.cpus(pin),
         seed=seed,
+        precisions=arguments.names(precision),
         build=BuildOptions(
             target=target,
             opt_level=opt_level,

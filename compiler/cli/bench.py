@@ -16,11 +16,12 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from compiler.errors import BatonError
+from compiler.precision import DEFAULT, STRICT, disabled_by
 
 from .compile import BuildOptions
 from .console import Steps, table
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from compiler.runtime import TensorInfo
 
 PEERS = tuple(MODULE_OF)
+OWN = "baton"
+"""The engine that the others are compared with; Baton's others have longer names."""
 
 _SETTLE_SECONDS = 0.05
 """After one engine was measured its threads may spin for a moment before they sleep."""
@@ -62,6 +65,8 @@ class BenchOptions:
         CPUs to stay on; all by default.
     seed : int
         Of the inputs.
+    precisions : tuple of str
+        Of Baton; the first is what the others and the peers are compared with.
     build : BuildOptions
         Of Baton; target and shapes hold for TVM's default pipeline, too.
     """
@@ -72,7 +77,14 @@ class BenchOptions:
     seconds: float = 1.0
     cpus: tuple[int, ...] = ()
     seed: int = 0
+    precisions: tuple[str, ...] = (DEFAULT,)
     build: BuildOptions = field(default_factory=BuildOptions)
+
+    @property
+    def own_engines(self) -> dict[str, str]:
+        """Precision of each of Baton's engines: "baton" is the first."""
+        first, *others = self.precisions
+        return {OWN: first, **{f"{OWN}-{precision}": precision for precision in others}}
 
 
 @dataclass
@@ -120,7 +132,7 @@ class EngineResult:
 
 @dataclass
 class ModelResult:
-    """All engines on one model, Baton first."""
+    """All engines on one model, Baton's first."""
 
     model: str
     engines: dict[str, EngineResult] = field(default_factory=dict)
@@ -152,9 +164,14 @@ def benchmark(
     Raises
     ------
     BatonError
-        A model is not found, or a peer is not known or not installed. An engine that fails on a
-        model has that as its result instead; without Baton the others are not measured.
+        A model is not found, a precision is not known, or a peer is not known or not installed.
+        An engine that fails on a model has that as its result instead; without Baton the others
+        are not measured.
     """
+    if not options.precisions:
+        raise BatonError(f"no precision is named; known: {DEFAULT}, {STRICT}")
+    for precision in options.precisions:
+        disabled_by(precision)
     check_peers(options.peers)
     found = [(name, find_model(name)) for name in models]
     return (_measured(name, path, options, steps or Steps()) for name, path in found)
@@ -164,7 +181,7 @@ def _measured(name: str, path: Path, options: BenchOptions, steps: Steps) -> Mod
     steps.note(f"{name}, threads: {options.threads}")
     with Comparison(name, path, options, steps) as comparison:
         try:
-            inputs = comparison.build("baton")
+            inputs, *_ = [comparison.build(engine) for engine in options.own_engines]
             for peer in options.peers:
                 if peer in BUILDERS:
                     comparison.build(peer)
@@ -207,7 +224,8 @@ class Comparison:
     """
 
     def __init__(self, name: str, model: Path, options: BenchOptions, steps: Steps) -> None:
-        self.result = ModelResult(name, {e: EngineResult() for e in ("baton", *options.peers)})
+        engines = (*options.own_engines, *options.peers)
+        self.result = ModelResult(name, {e: EngineResult() for e in engines})
         self._model = model
         self._options = options
         self._steps = steps
@@ -231,13 +249,14 @@ class Comparison:
 
         library = self._folder / f"{engine}.so"
         with self._excused(engine), self._steps.step("build", engine):
+            precision = self._options.own_engines.get(engine, DEFAULT)
             with self._worker(engine, {}) as builder:
                 answer = builder.ask(
                     "build",
-                    engine=engine,
+                    engine=_kind(engine),
                     model=str(self._model),
                     library=str(library),
-                    options=asdict(self._options.build),
+                    options=asdict(replace(self._options.build, precision=precision)),
                 )
             self.result.engines[engine].build_seconds = answer["seconds"]
             self._libraries[engine] = library
@@ -262,10 +281,10 @@ class Comparison:
             if outcome.failed:
                 continue
             with self._excused(engine), self._steps.step("load", engine):
-                worker = self._worker(engine, ENVIRONMENT.get(engine, {}))
+                worker = self._worker(engine, ENVIRONMENT.get(_kind(engine), {}))
                 self._workers[engine] = self._stack.enter_context(worker)
                 outcome.load_seconds = self._load(worker, engine)
-                if engine not in BUILDERS:
+                if _kind(engine) not in BUILDERS:
                     outcome.build_seconds = outcome.load_seconds
 
     def verify(self) -> None:
@@ -315,7 +334,7 @@ class Comparison:
         path = self._libraries.get(engine, self._model)
         answer = worker.ask(
             "load",
-            engine=engine,
+            engine=_kind(engine),
             path=str(path),
             inputs=str(self._inputs),
             threads=self._options.threads,
@@ -349,13 +368,18 @@ class Comparison:
         try:
             yield
         except BatonError as error:
-            if engine == "baton":
+            if _kind(engine) == OWN:
                 raise
             self.result.engines[engine].failed = _one_line(error)
             self._steps.note(f"{engine} is left out: {self.result.engines[engine].failed}")
             worker = self._workers.pop(engine, None)
             if worker is not None:
                 worker.close()
+
+
+def _kind(engine: str) -> str:
+    """What `engines` knows an engine as: those of Baton differ in their builds alone."""
+    return OWN if engine.startswith(OWN) else engine
 
 
 def _one_line(error: BatonError) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from compiler.errors import PartitionError
+from compiler.precision import DEFAULT, KEY
 
 from .console import Steps, show, table
 from .plugins import load_plugins
@@ -30,6 +31,8 @@ class BuildOptions:
         As `compiler.target.parse` reads them; no host means this machine.
     opt_level : int
     disabled_passes : tuple of str
+    precision : str
+        "default", or "strict" for a build without Winograd's and Strassen's algorithms.
     shapes : dict of str to tuple of int
         Shapes of inputs that the model leaves open.
     logs, auto_scheduler_logs : tuple of str
@@ -52,6 +55,7 @@ class BuildOptions:
     backends: tuple[str, ...] = ()
     plugins: tuple[str, ...] = ()
     backend_options: Mapping[str, str] = field(default_factory=dict)
+    precision: str = DEFAULT
 
 
 @dataclass(frozen=True)
@@ -171,7 +175,9 @@ def build_module(
             contexts.enter_context(auto_scheduler.ApplyHistoryBest(records))
         contexts.enter_context(
             tvm.transform.PassContext(
-                opt_level=options.opt_level, disabled_pass=list(options.disabled_passes)
+                opt_level=options.opt_level,
+                disabled_pass=list(options.disabled_passes),
+                config={KEY: options.precision},
             )
         )
         return relay.build(mod, options.target, options.target_host, params=params)
@@ -196,12 +202,22 @@ def show_compiled(compiled: Compiled) -> None:
 def kernel_table(report: Report) -> Any:
     """Every kernel with its operators and the source of its schedule."""
     return table(
-        ("kernel", "operators", "implementation", "schedule from", "calls", "MFLOP", "KB"),
+        (
+            "kernel",
+            "operators",
+            "implementation",
+            "algorithm",
+            "schedule from",
+            "calls",
+            "MFLOP",
+            "KB",
+        ),
         [
             (
                 kernel.name,
                 " ".join(kernel.operators),
                 kernel.implementation,
+                kernel.algorithm,
                 kernel.source + (f" [{kernel.backend}]" if kernel.backend else ""),
                 kernel.calls,
                 f"{kernel.flops / 1e6:.2f}",
@@ -210,6 +226,7 @@ def kernel_table(report: Report) -> Any:
             for kernel in report.kernels
         ],
         title=f"{len(report.kernels)} kernels for {report.target}, opt_level {report.opt_level}, "
+        f"precision {report.precision}, "
         f"{'TOPI schedules' if report.use_topi_schedule else 'auto_scheduler records first'}",
         numbers=3,
     )

@@ -45,6 +45,14 @@ DisablePass = Annotated[
     list[str],
     typer.Option(default_factory=list, show_default=False, metavar="NAME", help="May be repeated."),
 ]
+Precision = Annotated[
+    str,
+    typer.Option(help='"strict" builds without algorithms that round differently.'),
+]
+Precisions = Annotated[
+    str,
+    typer.Option(help='Of Baton: "default", "strict", or both with a comma, measured in turn.'),
+]
 Backend = Annotated[
     list[str],
     typer.Option(

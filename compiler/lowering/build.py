@@ -19,9 +19,10 @@ import tvm
 from tvm import relax
 from tvm.target import Target
 
+from schedules.cuda import winograd_template
 from schedules.x86 import strassen, winograd, winograd_parts
 
-from .. import graph
+from .. import graph, precision
 from .. import target as targets
 from ..errors import BuildError
 from ..graph.convert_layout import NAME as CONVERT_LAYOUT_PASS
@@ -42,6 +43,7 @@ from .fuse import fuse
 from .lift_constants import lift_constants
 from .link import Linked, link
 from .report import Kernel, Report
+from .samples import provenance
 from .schedule import schedule_kernels
 from .schedule_source import ScheduleSource
 from .select import select_implementations
@@ -59,9 +61,10 @@ if TYPE_CHECKING:
 
 LAYOUT_PASS = "AlterOpLayout"
 FAST_MATH_PASS = "FastMath"
+WINOGRAD_PASS, STRASSEN_PASS = precision.FEWER_MULTIPLICATIONS
 FEWER_MULTIPLICATIONS = {
-    "Winograd": (winograd.NAME, winograd_parts.NAME),
-    "Strassen": (strassen.DENSE, strassen.CONV2D),
+    WINOGRAD_PASS: (winograd.NAME, winograd_parts.NAME, winograd_template.NAME),
+    STRASSEN_PASS: (strassen.DENSE, strassen.CONV2D),
 }
 """Implementations that round differently, by the name that `disabled_pass` knows."""
 ATTENTION_PASS = "FuseAttention"
@@ -183,6 +186,7 @@ def _compile_once(
         int(tvm.transform.PassContext.current().opt_level),
         notes=list(request.notes),
         seconds=watch.laps,
+        precision=precision.of_disabled(tvm.transform.PassContext.current().disabled_pass),
     )
     simplified = simplify(bind_constant_arguments(bound))
     watch.lap("simplify")
@@ -192,7 +196,9 @@ def _compile_once(
         targets.check_buildable(each)
     found = recorded.Recorded(simplified)
     if not source.use_topi_schedule:
-        found = recorded.set_aside(simplified, chosen_targets, source, checker)
+        found = recorded.set_aside(
+            *(simplified, chosen_targets, source, checker), disabled_implementations()
+        )
         report.notes += found.notes
         simplified = found.mod
         chosen_targets = function_targets(simplified, target)
@@ -208,6 +214,7 @@ def _compile_once(
         kernel.remark = source.slower.get(kernel.source, "")
     if not source.use_topi_schedule:
         report.notes += recorded.warn_missing(report.kernels)
+    report.notes += source.passed_over(chosen_targets.values(), disabled_implementations())
 
     lifted, weights = lift_constants(inline_subgraphs(scheduled))
     placed = devices.place(lifted, target, chosen_targets)
@@ -268,7 +275,7 @@ def scheduled_kernels(
     -------
     The module with scheduled TIR functions, and one report entry for each.
     """
-    lowered = found.mod
+    lowered, known = found.mod, provenance(found.mod)
     fuse_attention = enabled(ATTENTION_PASS, 3)
     for name, own_target in chosen_targets.items():
         if name in found.records:
@@ -291,6 +298,7 @@ def scheduled_kernels(
             fuse_attention=fuse_attention,
             disabled=disabled_implementations(),
             own_queries=own_queries,
+            known=known,
         )
     lap("select")
     in_place = target.kind.name == "llvm" and enabled(CONCAT_PASS, 3)

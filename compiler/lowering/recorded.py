@@ -13,7 +13,7 @@ layouts pass from kernel to kernel: the selection of implementations asks it for
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -74,8 +74,15 @@ def set_aside(
     chosen_targets: Mapping[str, Target],
     source: ScheduleSource,
     checker: Checker,
+    disabled: Collection[str] = (),
 ) -> Recorded:
-    """Move the operators of every recorded kernel to a function of their own."""
+    """Move the operators of every recorded kernel to a function of their own.
+
+    Parameters
+    ----------
+    disabled
+        Names of implementations that must not be chosen, whatever a record's template says.
+    """
     records: dict[str, Any] = {}
     templates: dict[str, dict[str, Query]] = {}
     made: dict[int, Any] = {}
@@ -94,6 +101,10 @@ def set_aside(
             if record is not None and not _stands(kernel, record, target, source):
                 continue
             if isinstance(record, Record) and record.template is not None:
+                task = record.template.task
+                if task in disabled:
+                    replayed.notes.append(f"{record.source}: not used, {task} is disabled")
+                    continue
                 query = record.template.query(record.source, record.cost)
                 templates.setdefault(name, {}).update(dict.fromkeys(kernel.bindings, query))
             elif record is not None:

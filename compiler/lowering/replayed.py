@@ -18,8 +18,10 @@ from tvm import relax
 from tvm.target import Target
 
 from schedules.cuda import violation
+from schedules.strategy import DIRECT
 
 from ..block_builder import BlockBuilder
+from ..precision import FEWER_MULTIPLICATIONS
 from ..runtime.cpu import missing_features
 from ..target import cpu_features
 from ..target.config import config_of_object
@@ -29,13 +31,15 @@ from .extract import PlainKernel, kernel_calls, plain_function
 from .fuse import OPERATORS
 from .index_guard import guard_indices
 from .packing import pack
-from .schedule import SCHEDULED_BY
+from .schedule import ALGORITHM, SCHEDULED_BY
 from .schedule_source import ScheduleSource
 from .subgraphs import new_global_var
 
 if TYPE_CHECKING:
     from ..auto_scheduler.ansor.check import Checker, Question
     from ..auto_scheduler.ansor.match import Match
+
+WINOGRAD, _ = FEWER_MULTIPLICATIONS
 
 logger = logging.getLogger("baton.lowering")
 
@@ -86,6 +90,8 @@ class ReplayedKernels:
                 self.notes += [f"{name}: {note}" for note in match.notes]
                 return match
             logger.warning("%s: %s; the record is not used", name, reason)
+            if match.algorithm != DIRECT:
+                self.notes.append(f"{name}: {reason}")
         self._note_blocked(kernel, target)
         return None
 
@@ -123,6 +129,11 @@ class ReplayedKernels:
         results = len(kernel.func.params) - len(match.operands)
         if results < 1:
             return "the kernel has operands that the record's compute does not read"
+        if (
+            match.algorithm != DIRECT
+            and WINOGRAD in tvm.transform.PassContext.current().disabled_pass
+        ):
+            return f"it is {match.algorithm}, and {WINOGRAD} is disabled"
         kind = str(target.kind.name)
         if kind == "cuda":
             beyond = violation(guard_indices(match.func), target)
@@ -177,6 +188,7 @@ def install(
             op_pattern.ATTRIBUTE: op_pattern.OPAQUE,
             OPERATORS: " ".join(operators),
             SCHEDULED_BY: match.record.source,
+            ALGORITHM: match.algorithm,
         })  # fmt: skip
         made[id(match)] = (match, _new_variable(mod, kernel, "_".join(operators)))
         functions[made[id(match)][1]] = kernel

@@ -27,6 +27,8 @@ class Kernel:
         How often one inference calls it.
     flops, bytes : int
         Floating-point operations, and bytes of all operands and results, of one call.
+    algorithm : str
+        "direct", "strassen", or Winograd's with its tile, such as "winograd F(4x4,3x3)".
     remark : str
         Times of a kernel whose record won although the build without it is faster here.
     """
@@ -40,6 +42,7 @@ class Kernel:
     calls: int = 1
     flops: int = 0
     bytes: int = 0
+    algorithm: str = "direct"
     remark: str = ""
 
 
@@ -73,6 +76,8 @@ class Report:
         How many more storages there are, whose size depends on the values of tensors.
     library_bytes : int
         Of the file that the library was exported to last, or loaded from; 0 before that.
+    precision : str
+        "default", or "strict" for a build without Winograd's and Strassen's algorithms.
     notes : list of str
         Remarks, one line each.
     """
@@ -87,6 +92,7 @@ class Report:
     activations_bytes: int = 0
     unknown_activations: int = 0
     library_bytes: int = 0
+    precision: str = "default"
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -122,7 +128,16 @@ class Report:
         return Report(**{**data, "kernels": kernels})
 
     def __str__(self) -> str:
-        header = ("kernel", "operators", "implementation", "source", "calls", "MFLOP", "KB")
+        header = (
+            "kernel",
+            "operators",
+            "implementation",
+            "algorithm",
+            "source",
+            "calls",
+            "MFLOP",
+            "KB",
+        )
         rows = [header]
         for kernel in self.kernels:
             rows.append(
@@ -130,6 +145,7 @@ class Report:
                     kernel.name,
                     " ".join(kernel.operators),
                     kernel.implementation,
+                    kernel.algorithm,
                     _origin(kernel),
                     str(kernel.calls),
                     f"{kernel.flops / 1e6:.2f}",
@@ -139,13 +155,15 @@ class Report:
         widths = [max(len(row[i]) for row in rows) for i in range(len(header))]
         lines = [
             "  ".join(
-                cell.ljust(width) if i < 4 else cell.rjust(width)
+                cell.ljust(width) if i < 5 else cell.rjust(width)
                 for i, (cell, width) in enumerate(zip(row, widths, strict=True))
             ).rstrip()
             for row in rows
         ]
         found = [f"found in the cache: {self.cache}"] if self.cache else []
-        lines = [lines[0], "-" * len(lines[0]), *lines[1:], *found, self.sizes, *self.notes]
+        precision = f"precision: {self.precision}"
+        lines = [lines[0], "-" * len(lines[0]), *lines[1:], *found, precision, self.sizes]
+        lines += self.notes
         return "\n".join(lines)
 
 

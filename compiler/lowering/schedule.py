@@ -26,6 +26,8 @@ logger = logging.getLogger("baton.lowering")
 
 SCHEDULED_BY = "baton.scheduled_by"
 """Attribute of a kernel that is scheduled already: the source of its schedule, for the report."""
+ALGORITHM = "baton.algorithm"
+"""Another one of such a kernel, also for the report."""
 
 
 def schedule_kernels(
@@ -126,6 +128,7 @@ def _schedule(
     applied = func.attrs.get(SCHEDULED_BY) if func.attrs else None
     if applied is not None:
         entry.implementation, entry.source = "auto_scheduler", str(applied)
+        entry.algorithm = str(func.attrs[ALGORITHM])
     elif isinstance(record, Record):
         func = replay(record, func, target)
         entry.implementation, entry.source = "auto_scheduler", record.source
@@ -139,6 +142,7 @@ def _schedule(
                 scheduled.rule,
                 scheduled.source,
             )
+        entry.algorithm = rules.algorithm(func) if scheduled is None else scheduled.algorithm
     if fast_math and kind == "llvm":
         from schedules.x86 import fast_math as polynomials
 

@@ -13,6 +13,7 @@ Users have no other way to say it: no argument of `relay.build`, no PassContext 
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -136,6 +137,27 @@ class ScheduleSource:
             to_tuple(normalize(workload)), None if config is None else config.source
         )
         return config
+
+    def passed_over(self, targets: Iterable[Any], names: Collection[str]) -> list[str]:
+        """A line for each record of an implementation that the build was not to choose.
+
+        Parameters
+        ----------
+        targets
+            Of the build's functions.
+        names
+            Those implementations. They are looked for under the arguments of all that were asked
+            for: implementations of one operator have the same.
+        """
+        asked = {*self.autotvm_queries.found, *self.autotvm_queries.missing}
+        workloads = {(name, *args) for _, *args in asked for name in names}
+        found = {
+            (str(config.source), str(workload[0]))
+            for target in {str(target): target for target in targets}.values()
+            for workload in workloads
+            if (config := self.autotvm_known(target, workload)) is not None
+        }
+        return [f"{source}: not used, {name} is disabled" for source, name in sorted(found)]
 
     def auto_scheduler_query(self, target: Any, workload_key: str) -> Record | None:
         """Record of the unscheduled kernel `workload_key`, or None."""

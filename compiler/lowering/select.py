@@ -11,7 +11,7 @@ reader needs it, at most once per layout.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 import tvm
 from tvm import relax
@@ -20,6 +20,7 @@ from tvm.target import Target
 
 from schedules import strategy
 from schedules.config import ConfigEntity
+from schedules.x86 import strassen
 
 from .layout import PLAIN, LayoutMap, static_shape
 from .layout_rules import RULES
@@ -33,6 +34,7 @@ from .ops.gpu import is_gpu, lower_recorded
 from .ops.matmul import lower_matmul
 from .ops.recurrent import NAME as RECURRENT
 from .ops.recurrent import lower_recurrent
+from .samples import Provenance, provenance
 
 _CONVOLUTIONS = {
     "relax.nn.conv1d": lower_conv1d,
@@ -57,8 +59,10 @@ class _Selector(PyExprMutator):
         fuse_attention: bool,
         disabled: Collection[str],
         own_queries: Mapping[str, strategy.Query],
+        may_pair_rows: Callable[[relax.Var], bool],
     ) -> None:
         super().__init__(mod)
+        self.may_pair_rows = may_pair_rows
         self.target = target
         self.query = query
         self.own_queries = own_queries
@@ -79,7 +83,11 @@ class _Selector(PyExprMutator):
             lowered = self._fuse_attention(binding.var)
         if lowered is None and isinstance(call, relax.Call) and isinstance(call.op, tvm.ir.Op):
             query = self.own_queries.get(binding.var.name, self.query)
-            lowered = self._lower(call, _asked_once(query))
+            pairs_rows = (
+                () if self.may_pair_rows(binding.var) else (strassen.DENSE, strassen.CONV2D)
+            )
+            disabled = (*self.disabled, *pairs_rows)
+            lowered = self._lower(call, _asked_once(query), disabled)
         if lowered is None:
             super().visit_var_binding_(binding)
             return
@@ -104,25 +112,25 @@ class _Selector(PyExprMutator):
         return None if kernel is None else (PLAIN, self.builder_.emit(kernel))
 
     def _lower(
-        self, call: relax.Call, query: strategy.Query | None
+        self, call: relax.Call, query: strategy.Query | None, disabled: Collection[str]
     ) -> tuple[int, relax.Expr] | None:
         """Channel block and new expression of a call; None to leave it to legalisation."""
         name = call.op.name
         if is_gpu(self.target) and name in _ANCHORS_ON_GPU:
             plain = self._on_plain_tensors(call)
-            conv = lower_recorded(self.builder_, plain, self.target, query, self.disabled)
+            conv = lower_recorded(self.builder_, plain, self.target, query, disabled)
             return None if conv is None else (PLAIN, conv)
         if name in _CONVOLUTIONS:
             return _CONVOLUTIONS[name](
-                self.builder_, call, self.layouts, self.target, query, self.disabled
+                self.builder_, call, self.layouts, self.target, query, disabled
             )
         if name == "relax.matmul":
             plain = self._on_plain_tensors(call)
-            product = lower_matmul(self.builder_, plain, self.target, query, self.disabled)
+            product = lower_matmul(self.builder_, plain, self.target, query, disabled)
             return None if product is None else (PLAIN, self.builder_.emit(product))
         if name == RECURRENT:
             plain = self._on_plain_tensors(call)
-            layer = lower_recurrent(self.builder_, plain, self.target, query, self.disabled)
+            layer = lower_recurrent(self.builder_, plain, self.target, query, disabled)
             return None if layer is None else (PLAIN, self.builder_.emit(layer))
         rule = RULES.get(name)
         if rule is None or self.keep_layouts or static_shape(call) is None:
@@ -158,6 +166,7 @@ def select_implementations(
     fuse_attention: bool = True,
     disabled: Collection[str] = (),
     own_queries: Mapping[str, strategy.Query] | None = None,
+    known: Provenance | None = None,
 ) -> tvm.IRModule:
     """Rewrite function `name` of the module.
 
@@ -173,9 +182,13 @@ def select_implementations(
         Implementations that must not be chosen.
     own_queries
         By the variable that an operator's result is bound to, what is asked instead of `query`.
+    known
+        Whose samples the module's tensors hold, if its functions were changed since that was clear.
     """
     selector = _Selector(
-        mod, mod[name], target, query, keep_layouts, fuse_attention, disabled, own_queries or {}
+        *(mod, mod[name], target, query, keep_layouts, fuse_attention, disabled),
+        own_queries or {},
+        (known or provenance(mod)).may_pair_rows(mod[name], name),
     )
     gvar = mod.get_global_var(name)
     function = selector.visit_expr(mod[name])

@@ -14,6 +14,7 @@ from schedules.strategy import Query
 from ..auto_scheduler import dispatcher as auto_scheduler
 from ..partition import contract
 from .recorded import Recorded
+from .samples import ONE_SAMPLE, provenance
 from .schedule_source import ScheduleSource
 from .subgraphs import function_targets
 
@@ -60,7 +61,10 @@ def alone(mod: tvm.IRModule, name: str, bindings: Sequence[str]) -> tvm.IRModule
         if function.attrs and _ALONE in function.attrs:
             for key in list(function.attrs.keys()):
                 function = function.without_attr(key)
-            return tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
+            function = function.with_attr("global_symbol", "main")
+            if provenance(mod).is_one_sample:  # which the operators' inputs need not show
+                function = function.with_attr(ONE_SAMPLE, True)
+            return tvm.IRModule({"main": function})
     raise AssertionError("contract made no function")
 
 

@@ -17,7 +17,7 @@ from ..config import ConfigEntity
 from ..conv2d import Conv2dWorkload
 from ..rules import register_anchor_rule
 from ..strategy import Implementation, anchor_attrs, register
-from ..winograd import combine, select, transform_matrices
+from ..winograd import algorithm, combine, select, transform_matrices
 from .checked import Checked
 from .conv2d_template import BLOCK_ZYX, ZYX, direct_args
 from .template_loops import (
@@ -97,7 +97,7 @@ def compute(w: Conv2dWorkload, config: ConfigEntity, data: Any, weight: Any) -> 
         (alpha * alpha, w.out_channels, tiles),
         lambda ab, o, p: te.sum(weight[ab, k, o] * v[ab, k, p], axis=[k]),
         name="winograd_M",
-        attrs=anchor_attrs(NAME, config),
+        attrs=anchor_attrs(NAME, config, algorithm((m, m), (r, r))),
     )
     columns_done = te.compute(
         (w.out_channels, tiles, m, alpha),

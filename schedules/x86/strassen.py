@@ -12,10 +12,11 @@ Rows 2r and 2r + 1 are of different quadrants, and so are neighbouring vectors o
 a sum reads, and a result is written to, two whole vectors of two rows. S and P of images in channel
 blocks lie in channel blocks as well, so that all is read and written in the order of memory.
 
-Errors are those of sums and differences of rows and columns: of layers with random operands and 384
-to 3072 columns, 0.8 to 1.6 times those of the direct product, below 2e-6 of the largest result. A
-row that is far smaller than its neighbour gets an error of the neighbour's size, and an infinity or
-NaN in one row of a pair spreads to the other.
+Errors are those of sums and differences of rows and columns (`schedules.error_bounds`): of layers
+with random operands and 384 to 3072 columns, 0.8 to 1.6 times those of the direct product, below
+2e-6 of the largest result. A row that is far smaller than its neighbour gets an error of the
+neighbour's size, and an infinity or NaN in one row of a pair spreads to the other. So both must be
+of one sample: who selects these implementations has to know that.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ from .prefetch import prefetch_results, stream_panels
 
 DENSE = "dense_strassen.x86"
 CONV2D = "conv2d_strassen.x86"
+ALGORITHM = "strassen"
 
 # Of quadrants 11, 12, 21, 22: the sums of x and of the weight that each product multiplies; and
 # for each quadrant of the result, the products that it is the sum of.
@@ -206,7 +208,7 @@ def strassen_product(
         (PRODUCTS, rows, columns),
         lambda q, r, c: te.sum(sums[q, r, axis] * weight(q, c), axis=[axis]),
         name="strassen_P",
-        attrs=anchor_attrs(rule, config),
+        attrs=anchor_attrs(rule, config, ALGORITHM),
     )
 
     def result(i: Any, j: Any) -> Any:

@@ -249,7 +249,11 @@ def pays(extents: tuple[int, int, int], machine: Machine, is_blocked: bool = Fal
 
 
 def takes_dense(w: DenseWorkload, target: Target) -> bool:
-    """float32, constant weights, where it pays."""
+    """float32, constant weights, where it pays.
+
+    Rows of different samples may not be pairs, which a workload does not show: who selects an
+    implementation must know that all rows are of one sample.
+    """
     types = {w.dtype, w.rhs_dtype or w.dtype, w.out_dtype}
     if w.weight is not None or types != {"float32"}:
         return False
@@ -257,12 +261,17 @@ def takes_dense(w: DenseWorkload, target: Target) -> bool:
 
 
 def takes_conv2d(w: Conv2dWorkload, target: Target) -> bool:
-    """1x1, float32, constant weights, where it pays; of stride 1 alone with 32 registers."""
+    """1x1, float32, constant weights, where it pays; of stride 1 alone with 32 registers.
+
+    Pairs of pixels are of one image: of several, each must have an even number of them.
+    """
     machine = Machine.from_target(target)
     if not (w.constant_weight and w.is_float and w.dtype == "float32"):
         return False
     if not w.is_pointwise or w.groups > 1:
         return False
+    if w.batch > 1 and w.out_height * w.out_width % 2:
+        return False  # a pair of rows would be of two images, which may be two samples
     if w.strides != (1, 1) and not registers_are_scarce(machine):
         return False
     return pays(extents_of(w), machine, is_blocked=True)

@@ -27,7 +27,7 @@ from ..config import ConfigEntity
 from ..conv2d import Conv2dWorkload
 from ..rules import register_anchor_rule
 from ..strategy import anchor_attrs
-from ..winograd import combine, select, transform_matrices
+from ..winograd import algorithm, combine, select, transform_matrices
 from .conv2d import is_flat, with_narrow_indices
 from .prefetch import stream_panels
 
@@ -124,7 +124,7 @@ def compute(w: Conv2dWorkload, config: ConfigEntity, data: Any, weight: Any) -> 
             axis=[k],
         ),
         name="winograd_M",
-        attrs=anchor_attrs(NAME, config),
+        attrs=anchor_attrs(NAME, config, algorithm((down, across), w.kernel)),
     )
     columns_done = te.compute(
         (n, rows, columns, oc_chunks, down, wide, block),

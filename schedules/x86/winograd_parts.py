@@ -32,7 +32,7 @@ from ..config import ConfigEntity
 from ..conv2d import Conv2dWorkload
 from ..rules import register_anchor_rule
 from ..strategy import anchor_attrs
-from ..winograd import Matrix, combine, select, transform_matrices
+from ..winograd import Matrix, algorithm, combine, select, transform_matrices
 from .conv2d import with_narrow_indices
 from .machine import Machine
 from .prefetch import stream_panels
@@ -234,6 +234,12 @@ def _or_zero(w: Conv2dWorkload, y: Any, x: Any, read: Any) -> Any:
     return tirx.if_then_else(inside, read(y - top, x - left), tirx.const(0, w.dtype))
 
 
+def _attrs(w: Conv2dWorkload, config: ConfigEntity) -> dict[str, str]:
+    m, stride = config.val("m"), w.strides[0]
+    r = taps(w.kernel[0], stride)
+    return anchor_attrs(NAME, config, algorithm((m, m), (r, r), of_phases=stride > 1))
+
+
 def _steps(w: Conv2dWorkload, part: tuple[bool, bool]) -> int:
     """Steps of the reduction of a part."""
     stride = w.strides[0]
@@ -277,7 +283,7 @@ def _product(
             axis=[py, px, k],
         ),
         name=name,
-        attrs=anchor_attrs(NAME, config) if part == PARTS[0] else {},
+        attrs=_attrs(w, config) if part == PARTS[0] else {},
     )
 
 

@@ -15,6 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from tvm import tirx
 
+from schedules.strategy import DIRECT
+from schedules.winograd import algorithm
+
 from ...autotvm.log_target import log_target
 from ...errors import RecordError
 from .candidates import Candidate, candidates
@@ -26,6 +29,7 @@ from .packing import Packing
 from .record import AnsorRecord, WorkloadKey
 from .replay import replay
 from .unrolled import vectorize_unrolled
+from .winograd import KERNEL
 
 if TYPE_CHECKING:
     from ..dispatcher import DispatchContext
@@ -58,6 +62,14 @@ class Match:
     record: AnsorRecord
     by_hash: bool
     notes: tuple[str, ...] = ()
+
+    @property
+    def algorithm(self) -> str:
+        """As the build's report names it: weights are multiplied for Winograd's alone."""
+        steps = (step for _, packing in self.operands for step in packing.steps)
+        points = next((len(step[1]) for step in steps if step[0] == "matrix"), 0)
+        m = points - KERNEL + 1
+        return algorithm((m, m), (KERNEL, KERNEL)) if points else DIRECT
 
 
 def matches(

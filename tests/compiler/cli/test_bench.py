@@ -102,6 +102,33 @@ def test_engines_take_turns_and_the_ratio_is_the_median_over_rounds(fake, model)
     assert result.engines["onnxruntime"].median_ms == 40
 
 
+def test_both_precisions_are_measured_in_turn(fake, model, monkeypatch):
+    built = {}
+    ask = fake.ask
+
+    def noted(self, do, **arguments):
+        if do == "build":
+            assert arguments["engine"] == "baton"
+            built[self.name] = arguments["options"]["precision"]
+        return ask(self, do, **arguments)
+
+    monkeypatch.setattr(fake, "ask", noted)
+    monkeypatch.setitem(TIMES, "baton-strict", [20.0, 60.0, 40.0])
+    options = bench.BenchOptions(peers=(), rounds=3, precisions=("default", "strict"))
+    (result,) = bench.benchmark([str(model)], options, Steps())
+    assert built == {"baton": "default", "baton-strict": "strict"}
+    measured = [name for name, do in fake.sequence if do == "measure"]
+    assert measured == ["baton", "baton-strict"] * 3
+    assert result.engines["baton-strict"].ratio == 2
+
+
+def test_a_precision_that_is_not_known_is_an_error_of_the_command(cli, model):
+    for command in (["bench", str(model), "--peers", ""], ["compile", str(model)]):
+        result = cli.invoke(app, [*command, "--precision", "exact"])
+        assert result.exit_code == 1
+        assert "'default', or 'strict'" in result.stderr.splitlines()[-1]
+
+
 def test_a_slow_engine_leaves_after_two_rounds(fake, model):
     options = bench.BenchOptions(peers=("relax",), rounds=3)
     (result,) = bench.benchmark([str(model)], options, Steps())

@@ -81,13 +81,14 @@ def test_the_build_sees_level_disabled_passes_target_and_shapes(model, monkeypat
         target="llvm -mcpu=x86-64-v3",
         opt_level=2,
         disabled_passes=("FastMath",),
+        precision="strict",
         shapes={"data": (1, 3, 8, 8)},
     )
     with pytest.raises(_SeenEnough):
         compile_model(model, options)
     assert seen == {
         "level": 2,
-        "disabled": ["FastMath"],
+        "disabled": ["FastMath", "Winograd", "Strassen"],
         "target": "llvm -mcpu=x86-64-v3",
         "shape": [1, 3, 8, 8],
         "params": {"conv_weight", "dense_weight", "dense_bias"},

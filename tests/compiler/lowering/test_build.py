@@ -108,7 +108,7 @@ def test_a_library_is_little_larger_than_its_packed_parameters(tmp_path):
 
 def test_strassens_product_is_on_at_opt_level_3_and_has_a_name():
     rng = np.random.default_rng(0)
-    x, weight = rng.standard_normal((128, 512), "f4"), rng.standard_normal((512, 512), "f4")
+    x, weight = rng.standard_normal((1, 128, 512), "f4"), rng.standard_normal((512, 512), "f4")
     builder = relax.BlockBuilder()
     data = relax.Var("x", relax.TensorType(x.shape, "float32"))
     with builder.function("main", [data]):

@@ -137,6 +137,22 @@ def test_a_build_takes_the_log_and_computes_the_right_numbers(case):
     np.testing.assert_allclose(result, expected, atol=2e-4 * np.abs(expected).max())
 
 
+def test_a_strict_build_takes_no_record_of_winograd_and_says_so():
+    inputs, emit, *_ = winograd()
+    report, _ = run(module(inputs, emit), inputs)
+    assert [k.algorithm for k in report.kernels if k.source.startswith("auto")] == [
+        "winograd F(4x4,3x3)"
+    ]
+    strict = {"config": {"baton.precision": "strict"}}
+    with (
+        auto_scheduler.ApplyHistoryBest(LOG),
+        tvm.transform.PassContext(opt_level=3, **strict),
+    ):
+        report = relay.build(module(inputs, emit), target="llvm").report
+    assert {kernel.algorithm for kernel in report.kernels} == {"direct"}
+    assert any("Winograd is disabled" in note for note in report.notes)
+
+
 def test_a_record_of_other_numbers_is_not_used(tmp_path, caplog):
     """A key claims the compute of another: its steps fit, so only the numbers tell."""
     inputs, emit, expected, _ = softmax()

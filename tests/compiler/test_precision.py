@@ -1,0 +1,170 @@
+"""`baton.precision`: a key of PassContext, what it builds, and what the report says of it."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tvm
+from tvm import relax
+
+from compiler import auto_scheduler, autotvm, precision, relay
+from compiler.auto_scheduler.record import Record, save_records
+from compiler.auto_scheduler.template import Template
+from compiler.autotvm.record import LoggedTask, MeasureInput, MeasureResult
+from compiler.errors import BuildError
+from compiler.lowering import build as driver
+from compiler.lowering.report import Report
+from compiler.runtime import graph_executor
+from compiler.target import parse
+from schedules import strategy
+from schedules.conv2d import Conv2dWorkload
+from schedules.x86 import winograd
+
+TARGET = "llvm -mcpu=x86-64-v3"
+
+
+def context(value=None, **others):
+    config = {} if value is None else {"config": {precision.KEY: value}}
+    return tvm.transform.PassContext(opt_level=3, **others, **config)
+
+
+def network():
+    """A convolution for Winograd's tiles, one for Strassen's product, and a dense layer."""
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-1, 1, (1, 64, 14, 14)).astype("float32")
+    w3 = rng.uniform(-1, 1, (512, 64, 3, 3)).astype("float32")
+    w1 = rng.uniform(-1, 1, (512, 512, 1, 1)).astype("float32")
+    builder = relax.BlockBuilder()
+    data = relax.Var("x", relax.TensorType(x.shape, "float32"))
+    with builder.function("main", [data]):
+        with builder.dataflow():
+            y = builder.emit(relax.op.nn.conv2d(data, relax.const(w3), padding=(1, 1, 1, 1)))
+            out = builder.emit_output(relax.op.nn.conv2d(y, relax.const(w1)))
+        builder.emit_func_output(out)
+    padded = np.pad(x.astype("float64"), [(0, 0), (0, 0), (1, 1), (1, 1)])
+    patches = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (2, 3))
+    y = np.einsum("nchwij,ocij->nohw", patches, w3.astype("float64"), optimize=True)
+    return builder.get(), x, np.einsum("nchw,oc->nohw", y, w1[:, :, 0, 0], optimize=True)
+
+
+def algorithms(library):
+    return [k.algorithm for k in library.report.kernels if k.operators == ["conv2d"]]
+
+
+def test_strict_builds_have_no_winograd_and_no_strassen_and_a_library_of_their_own():
+    mod, x, expected = network()
+    for value, names in (
+        (None, ["winograd F(4x4,3x3)", "strassen"]),
+        ("strict", ["direct", "direct"]),
+        ("default", ["winograd F(4x4,3x3)", "strassen"]),
+    ):
+        with context(value):
+            library = relay.build(mod, TARGET)
+        assert algorithms(library) == names
+        assert library.report.precision == value or value is None
+        executor = graph_executor.GraphModule(library["default"](tvm.cpu()))
+        executor.run(x=x)
+        assert np.abs(executor.get_output(0).numpy() - expected).max() < 2e-5 * expected.max()
+        read = Report.from_json(json.loads(json.dumps(library.report.to_json())))
+        assert [k.algorithm for k in read.kernels] == [k.algorithm for k in library.report.kernels]
+        assert names[0] in str(library.report)
+        assert f"precision: {value or 'default'}" in str(library.report)
+
+
+def test_strict_wins_against_a_pass_that_is_required():
+    with context("strict", required_pass=["Strassen", "Winograd"]):
+        names = driver.disabled_implementations()
+    assert set(names) == {n for each in driver.FEWER_MULTIPLICATIONS.values() for n in each}
+
+
+def test_a_value_that_is_neither_is_an_error_that_names_both():
+    for value in ("exact", 1, None):
+        with pytest.raises(BuildError, match="'default', or 'strict'"):
+            tvm.transform.PassContext(config={precision.KEY: value})
+
+
+def test_other_keys_and_disabled_passes_stay():
+    made = context("strict", disabled_pass=["FastMath"])
+    assert set(made.disabled_pass) == {"FastMath", "Winograd", "Strassen"}
+    made = tvm.transform.PassContext(
+        config={precision.KEY: "strict", "tirx.disable_assert": True}, disabled_pass=("FastMath",)
+    )
+    assert dict(made.config) == {"tirx.disable_assert": True}
+    with pytest.raises(AttributeError, match="Invalid config option"):
+        tvm.transform.PassContext(config={"baton.precison": "strict"})
+
+
+@pytest.mark.parametrize(
+    "imports",
+    [
+        "from compiler import relay; assert 'tvm' not in sys.modules; import tvm",
+        "import tvm; from compiler import relay",
+        "import compiler.legacy; compiler.legacy.install(); import tvm",
+    ],
+)
+def test_importing_relay_is_all_that_the_key_needs(imports):
+    code = (
+        f"import sys; {imports}\n"
+        "context = tvm.transform.PassContext(config={'baton.precision': 'strict'})\n"
+        "assert list(context.disabled_pass) == ['Winograd', 'Strassen']"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+# --- records -----------------------------------------------------------------------------
+
+
+def recorded_layer():
+    """A convolution, and the arguments and config of a record that computes it by Winograd."""
+    weight = np.random.default_rng(1).uniform(-1, 1, (32, 32, 3, 3)).astype("float32")
+    builder = relax.BlockBuilder()
+    data = relax.Var("x", relax.TensorType((1, 32, 12, 12), "float32"))
+    with builder.function("main", [data]):
+        with builder.dataflow():
+            conv = relax.op.nn.conv2d(data, relax.const(weight), padding=(1, 1, 1, 1))
+            out = builder.emit_output(builder.normalize(conv))
+        builder.emit_func_output(out)
+    w = Conv2dWorkload(
+        *(1, 32, 12, 12, 32, (3, 3), (1, 1), (1, 1, 1, 1), (1, 1)), constant_weight=True
+    )
+    target = parse(TARGET)
+    impl = next(i for i in strategy.registered("nn.conv2d", target) if i.name == winograd.NAME)
+    return builder.get(), w.autotvm_args(), impl.fallback(w, target)
+
+
+def test_strict_builds_pass_over_records_of_winograd_and_say_so():
+    mod, args, config = recorded_layer()
+    task = LoggedTask(winograd.NAME, args)
+    inp = MeasureInput(parse(TARGET), task, config)
+    with autotvm.apply_history_best([(inp, MeasureResult((1e-9,), 0, 0.0, 0.0))]):
+        with context():
+            library = relay.build(mod, TARGET)
+        with context("strict"):
+            strict = relay.build(mod, TARGET)
+    assert algorithms(library)[0].startswith("winograd") and not library.report.notes
+    assert algorithms(strict) == ["direct"]
+    (note,) = strict.report.notes
+    assert note.endswith(f"not used, {winograd.NAME} is disabled")
+
+
+def test_strict_builds_pass_over_templates_of_auto_scheduler_records(tmp_path):
+    mod, args, config = recorded_layer()
+    (task,), _ = auto_scheduler.extract_tasks(mod, {}, TARGET)
+    template = Template(winograd.NAME, args, config.to_entity())
+    log = tmp_path / "log.json"
+    save_records(
+        log,
+        [Record(task.workload_key, {"kind": "llvm"}, [[], []], (1e-9,), 0, template=template)],
+    )
+    with auto_scheduler.ApplyHistoryBest(log):
+        with context():
+            library = relay.build(mod, TARGET)
+        with context("strict"):
+            strict = relay.build(mod, TARGET)
+    source = "auto_scheduler:log.json:1"
+    assert [k.source for k in library.report.kernels if "conv2d" in k.operators] == [source]
+    assert algorithms(library)[0].startswith("winograd")
+    assert algorithms(strict) == ["direct"]
+    assert f"{source}: not used, {winograd.NAME} is disabled" in strict.report.notes
