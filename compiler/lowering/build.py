@@ -78,6 +78,7 @@ def build(
     target: Target,
     params: Mapping[str, Any] | None = None,
     mod_name: str = "default",
+    lower: Callable[[tvm.IRModule], tvm.IRModule] | None = None,
 ) -> FactoryModule:
     """Compile a module to a library.
 
@@ -92,6 +93,8 @@ def build(
         Values of parameters of `main`, by name; unknown names are ignored.
     mod_name : str
         Name of the function in the library that makes an executor.
+    lower : callable, optional
+        Makes the module's operators Relax's. A library that is in the cache does without.
 
     Raises
     ------
@@ -103,7 +106,7 @@ def build(
 
     def attempt(mod: tvm.IRModule, target: Target, params: Any, notes: list[str]) -> FactoryModule:
         request = _Request(target, mod_name, tuple(notes), ScheduleSource.from_contexts())
-        return _build(mod, params or {}, request)
+        return _build(mod, params or {}, request, lower)
 
     return build_or_retreat(mod, target, params or {}, attempt)
 
@@ -128,7 +131,12 @@ class _Request:
     source: ScheduleSource
 
 
-def _build(mod: tvm.IRModule, params: Mapping[str, Any], request: _Request) -> FactoryModule:
+def _build(
+    mod: tvm.IRModule,
+    params: Mapping[str, Any],
+    request: _Request,
+    lower: Callable[[tvm.IRModule], tvm.IRModule] | None,
+) -> FactoryModule:
     """One attempt at a build: put together again from the cache, or made and kept there."""
     watch = _Stopwatch()
     target, source = request.target, request.source
@@ -144,6 +152,9 @@ def _build(mod: tvm.IRModule, params: Mapping[str, Any], request: _Request) -> F
         watch.lap("restore")
         if restored is not None:
             return restored
+    if lower is not None:
+        bound = lower(bound)
+        watch.lap("lower")
     with library_cache.recorded_warnings() as messages:
         linked, metadata, weights, report = _compile(bound, foreign_modules, request, watch)
     report.cache = f"{linked.kernels.found} of {len(linked.kernels.code)} kernels"

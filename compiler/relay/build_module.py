@@ -15,7 +15,7 @@ from ..lowering import build as driver
 from ..runtime.factory import FactoryModule
 from .executor import create_executor as create_executor
 from .function import bind_params_by_name as bind_params_by_name
-from .interface import as_module
+from .interface import as_module, is_closed, module_of
 from .transform.simplify import FastMath
 
 
@@ -70,9 +70,11 @@ def build(
     ):
         if pools is not None:
             raise BuildError(f"{name} belonged to microTVM, which is gone; pass None")
-    return driver.build(
-        as_module(ir_mod), targets.parse(only_target(target), target_host), params, mod_name
-    )
+    mod = module_of(ir_mod)
+    parsed = targets.parse(only_target(target), target_host)
+    if is_closed(mod):
+        return driver.build(mod, parsed, params, mod_name, as_module)
+    return driver.build(as_module(mod), parsed, params, mod_name)
 
 
 def optimize(

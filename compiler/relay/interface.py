@@ -151,6 +151,38 @@ def as_module(mod: Any) -> tvm.IRModule:
     BuildError
         It is neither.
     """
+    return lower(_with_flat_result(module_of(mod)))
+
+
+def is_closed(mod: tvm.IRModule) -> bool:
+    """Whether lowering `main` adds no functions and changes neither parameters nor results.
+
+    Then values can be bound, and the module be told from others, before it is lowered.
+    """
+    functions = [function for _, function in mod.functions_items()]
+    if len(functions) != 1 or not isinstance(functions[0], relax.Function):
+        return False
+    (main,) = functions
+    result = list(main.ret_ty.fields) if isinstance(main.ret_ty, relax.TupleType) else [main.ret_ty]
+    return (
+        "Compiler" not in (main.attrs or {})
+        and all(isinstance(ty, relax.TensorType) for ty in [*(p.ty for p in main.params), *result])
+        and not any(
+            isinstance(binding.value, relax.Function)
+            for block in main.body.blocks
+            for binding in block.bindings
+        )
+    )
+
+
+def module_of(mod: Any) -> tvm.IRModule:
+    """A module, or a function as the `main` of one.
+
+    Raises
+    ------
+    BuildError
+        It is neither.
+    """
     if isinstance(mod, OpenFunction):
         mod = mod.of()
     if isinstance(mod, relax.Function):
@@ -160,7 +192,7 @@ def as_module(mod: Any) -> tvm.IRModule:
             f"expected a tvm.IRModule or a relax.Function, got {type(mod).__name__}; a frontend "
             "returns (mod, params): pass mod, and params as params="
         )
-    return lower(_with_flat_result(mod))
+    return mod
 
 
 def _with_flat_result(mod: tvm.IRModule) -> tvm.IRModule:
