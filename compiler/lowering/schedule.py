@@ -19,6 +19,7 @@ from ..auto_scheduler.record import Record, replay
 from .concat_in_place import CONCATENATES, pays
 from .fuse import called_kernel
 from .index_guard import guard_indices
+from .infinite_extremes import pad_with_infinity, start_at_infinity
 from .report import Kernel
 from .subgraphs import backends, call_counts, new_global_var
 
@@ -123,6 +124,7 @@ def _schedule(
     kind = str(target.kind.name)
     entry = Kernel(name, [], "unscheduled", "none", kind, "", 1, count_flops(func))
     entry.bytes = count_bytes(func)
+    func = pad_with_infinity(func)
     applied = func.attrs.get(SCHEDULED_BY) if func.attrs else None
     if applied is not None:
         entry.implementation, entry.source = "auto_scheduler", str(applied)
@@ -139,6 +141,8 @@ def _schedule(
                 scheduled.rule,
                 scheduled.source,
             )
+    if kind == "llvm":  # reductions across the threads of a GPU are still to be recognized
+        func = start_at_infinity(func)
     if fast_math and kind == "llvm":
         from schedules.x86 import fast_math as polynomials
 
