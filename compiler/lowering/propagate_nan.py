@@ -2,16 +2,15 @@
 
 TIR's `max(a, b)` is the C expression `a > b ? a : b`: b where either operand is NaN, which is what the
 instruction `maxps` does. The simplifier moves constants to the right, so a clipped NaN became the
-constant. After all simplifications this pass writes the operands in the order that keeps a NaN:
+constant. After all simplifications this pass writes what keeps a NaN:
 
-    max(x, 0)              ->  max(0, x)                                still one instruction
-    max(x, y)              ->  isnan(x) ? x : max(x, y)                 compare, maximum, blend
-    acc = max(acc, x)      ->  acc = isnan(x) ? x : max(x, acc)
-    x != y                 ->  not x == y
+    max(x, 0)     ->  max(0, x)                             still one instruction
+    max(x, y)     ->  bits of max(x, y) | bits of max(y, x)
+    x != y        ->  not x == y
 
-In the last form a NaN that the accumulator holds stays there, and the comparison is not part of the
-chain from one element to the next. The last line is there because TVM tells LLVM that a NaN is not
-unequal to anything.
+Both orders give the same number, unless an operand is NaN: then one of them is the NaN, and stays one
+whatever bits are added. That takes three instructions, where a comparison, a maximum and a selection
+would become four. The last line is there because TVM tells LLVM that a NaN is not unequal to anything.
 
 On a GPU, `max` of the device's library drops NaNs whatever their place, so that a comparison and a
 selection are written instead.
@@ -25,7 +24,6 @@ from typing import Any
 import tvm
 import tvm_ffi
 from tvm import tirx
-from tvm.ir import TensorLoad
 
 Expr = Any
 
@@ -45,26 +43,14 @@ def propagate_nan(on_device: bool = False) -> tvm.transform.Pass:
     def propagate(func: tirx.PrimFunc, _: tvm.IRModule, __: Any) -> tirx.PrimFunc:
         if on_device:
             return func.with_body(tvm_ffi.structural_map(func.body, (_EXTREMES, _on_device)))
-        body = tvm_ffi.structural_map(func.body, (tirx.BufferStore, _accumulator_last))
         rules = [(_EXTREMES, _exact), (tirx.NE, _unequal)]
-        return func.with_body(tvm_ffi.structural_map(body, rules))
+        return func.with_body(tvm_ffi.structural_map(func.body, rules))
 
     return propagate
 
 
-def _accumulator_last(store: tirx.BufferStore) -> tirx.BufferStore:
-    """acc = max(x, acc) for acc = max(acc, x)."""
-    value = store.value
-    if not isinstance(value, _EXTREMES) or not _is_float(value):
-        return store
-    first = value.a
-    if not isinstance(first, TensorLoad) or not first.source.same_as(store.buffer):
-        return store
-    return tirx.BufferStore(store.buffer, type(value)(value.b, first), store.indices)
-
-
 def _exact(node: Expr) -> Expr:
-    """The operands in such an order, or with such a selection, that a NaN stays."""
+    """The operands in such an order that a NaN stays, or in both."""
     if not _is_float(node):
         return node
     extreme, first, second = type(node), node.a, node.b
@@ -72,7 +58,14 @@ def _exact(node: Expr) -> Expr:
         return extreme(second, first)
     if _is_number(first):
         return node
-    return _named(first, lambda x: tirx.Select(tirx.isnan(x), x, extreme(x, second)))
+
+    def both(x: Expr, y: Expr) -> Expr:
+        dtype = str(node.ty.dtype)
+        bits = dtype.replace("bfloat", "int").replace("float", "int")
+        either = (tirx.reinterpret(bits, each) for each in (extreme(x, y), extreme(y, x)))
+        return tirx.reinterpret(dtype, tirx.bitwise_or(*either))
+
+    return _named(first, lambda x: _named(second, lambda y: both(x, y)))
 
 
 def _unequal(node: tirx.NE) -> Expr:
