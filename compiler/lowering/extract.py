@@ -14,6 +14,7 @@ from tvm.tirx import PrimFunc
 from ..block_builder import BlockBuilder
 from .bind import bind_params
 from .fuse import called_kernel, is_fused, operator_name
+from .legalize import legalize_ops
 from .subgraphs import function_targets
 from .unique_names import unique_names
 
@@ -80,7 +81,7 @@ def _legalise_and_fuse(
 ) -> tuple[tvm.IRModule, tvm.IRModule]:
     """The module before and after the kernels of each group become one."""
     with target:
-        legal = relax.transform.LegalizeOps()(mod)
+        legal = legalize_ops()(mod)
         tagged = _tag_bindings(legal, name)
         fused = tvm.transform.Sequential(
             [relax.transform.AnnotateTIROpPattern(), relax.transform.FuseOps(fuse_opt_level=2)]

@@ -7,6 +7,7 @@ from tvm import relax
 from tvm.target import Target
 
 from .alias_tuples import alias_tuples
+from .legalize import legalize_ops
 from .separate_concat import separate_concatenations
 from .spread_results import separate_spread_results
 
@@ -30,7 +31,7 @@ def fuse(
     the names of the operators that went into it.
     """
     with target:
-        mod = relax.transform.AnnotateTIROpPattern()(relax.transform.LegalizeOps()(mod))
+        mod = relax.transform.AnnotateTIROpPattern()(legalize_ops()(mod))
         mod = separate_spread_results(mod)
         mod = separate_concatenations(mod, target) if concat_in_place else mod
         mod = relax.transform.FuseOps(fuse_opt_level=2)(alias_tuples(mod))

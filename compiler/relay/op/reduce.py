@@ -9,6 +9,7 @@ from typing import Any
 
 from tvm import relax, tirx, topi
 
+from ... import ordering
 from ...errors import RelayTypeError
 from ..expr import TupleWrapper, as_expr
 from ..infer import typed
@@ -73,8 +74,8 @@ def _reduction(name: str, what: str, function: Callable[..., relax.Expr]) -> Cal
 _OF_NOTHING: dict[str, Callable[[str], Any]] = {
     "sum": lambda name: 0,
     "prod": lambda name: 1,
-    "max": lambda name: tirx.min_value(name).value,
-    "min": lambda name: tirx.max_value(name).value,
+    "max": lambda name: -math.inf if is_float(name) else tirx.min_value(name).value,
+    "min": lambda name: math.inf if is_float(name) else tirx.max_value(name).value,
 }
 """What reductions give where there is nothing to reduce, by dtype."""
 
@@ -113,7 +114,7 @@ any = _reduction(
 
 
 def _arg_reduction(name: str, what: str) -> Callable[..., relax.Expr]:
-    function = getattr(topi, name)
+    function = getattr(ordering, name)
     compute = kernel(
         name,
         lambda data, axis, keepdims, select_last_index: function(
