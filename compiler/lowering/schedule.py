@@ -143,11 +143,16 @@ def _schedule(
             )
     if kind == "llvm":  # reductions across the threads of a GPU are still to be recognized
         func = start_at_infinity(func)
-    if fast_math and kind == "llvm":
+    # TVM's passes for bfloat16 refuse polynomials in loops that were unrolled.
+    if fast_math and kind == "llvm" and not _has_bfloat16(func):
         from schedules.x86 import fast_math as polynomials
 
         func = polynomials.approximate(func, target)
     return guard_indices(func).with_attr("target", target), entry
+
+
+def _has_bfloat16(func: tvm.tirx.PrimFunc) -> bool:
+    return any(str(param.dtype) == "bfloat16" for param in func.params)
 
 
 def count_flops(func: tvm.tirx.PrimFunc) -> int:
