@@ -35,9 +35,7 @@ def key(value: Expr) -> Expr:
 
 def keys(data: te.Tensor) -> te.Tensor:
     """The keys of a tensor of floats."""
-    return te.compute(
-        data.shape, lambda *i: key(data(*i)), name="keys", tag=topi.tag.ELEMWISE
-    )
+    return te.compute(data.shape, lambda *i: key(data(*i)), name="keys", tag=topi.tag.ELEMWISE)
 
 
 def argmax(

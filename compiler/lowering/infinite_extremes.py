@@ -57,9 +57,9 @@ def start_at_infinity(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
     def accumulate(store: tirx.BufferStore) -> None:
         value = store.value
-        if isinstance(value, _EXTREMES) and isinstance(value.a, TensorLoad):
-            if value.a.source.same_as(store.buffer):
-                accumulators.append(store.buffer)
+        total = value.a if isinstance(value, _EXTREMES) else None
+        if isinstance(total, TensorLoad) and total.source.same_as(store.buffer):
+            accumulators.append(store.buffer)
 
     tvm_ffi.structural_walk(func.body, (tirx.BufferStore, accumulate))
     if not accumulators:

@@ -133,7 +133,7 @@ def _nan(_: str) -> float:
 
 
 def _remainder(name: str, floor: bool) -> Legalize:
-    """The exact remainder of floats, with the sign of the dividend or, with `floor`, the divisor."""
+    """The exact remainder of floats; it has the dividend's sign or, with `floor`, the divisor's."""
     stock = _stock(name)
 
     def value(a: Any, b: Any) -> Any:

@@ -1,16 +1,17 @@
 """Makes the maximum and the minimum of floats NaN where one of the operands is.
 
-TIR's `max(a, b)` is the C expression `a > b ? a : b`: b where either operand is NaN, which is what the
-instruction `maxps` does. The simplifier moves constants to the right, so a clipped NaN became the
-constant. After all simplifications this pass writes what keeps a NaN:
+TIR's `max(a, b)` is the C expression `a > b ? a : b`: b where either operand is NaN, which is what
+the instruction `maxps` does. The simplifier moves constants to the right, so a clipped NaN became
+the constant. After all simplifications this pass writes what keeps a NaN:
 
     max(x, 0)     ->  max(0, x)                             still one instruction
     max(x, y)     ->  bits of max(x, y) | bits of max(y, x)
     x != y        ->  not x == y
 
-Both orders give the same number, unless an operand is NaN: then one of them is the NaN, and stays one
-whatever bits are added. That takes three instructions, where a comparison, a maximum and a selection
-would become four. The last line is there because TVM tells LLVM that a NaN is not unequal to anything.
+Both orders give the same number, unless an operand is NaN: then one of them is the NaN, and stays
+one whatever bits are added. That takes three instructions, where a comparison, a maximum and a
+selection would become four. The last line is there because TVM tells LLVM that a NaN is not unequal
+to anything.
 
 On a GPU, `max` of the device's library drops NaNs whatever their place, so that a comparison and a
 selection are written instead.

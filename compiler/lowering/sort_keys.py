@@ -1,9 +1,9 @@
 """Has sorts of floats compare integers, so that NaN has a place: behind infinity.
 
-    before   order = argsort(x)               values, places = topk(x, k)
+before   order = argsort(x)               values, places = topk(x, k)
 
-    after    order = argsort(keys(x))         places = topk(keys(x), k, ret_type="indices")
-                                              values = gather_elements(x, places)
+after    order = argsort(keys(x))         places = topk(keys(x), k, ret_type="indices")
+                                          values = gather_elements(x, places)
 """
 
 from __future__ import annotations

@@ -9,13 +9,12 @@
              z = astype(z1, "float16")              rounded once
 
 1. Operators that add or multiply many elements take and give float32.
-2. Element-wise operators and those that move elements follow an operand that is float32 already, and
-   so do those whose results only such operators read: the squares of a norm neither overflow nor
-   are rounded.
+2. Element-wise operators and those that move elements follow an operand that is float32 already,
+   and so do those whose results only such operators read: the squares of a norm neither overflow
+   nor are rounded.
 3. Where anything else reads a value, or it is a result of the function, it is rounded.
 
-Constants become float32 when the library is built. That is what onnxruntime does on CPUs too; few of
-them compute in float16, and none in bfloat16 without a matrix unit.
+Constants become float32 when the library is built. onnxruntime computes halves on CPUs like that.
 """
 
 from __future__ import annotations
@@ -137,11 +136,11 @@ class _Widener(PyExprMutator):
             return
         widened = self.builder_.normalize(self._widened(value))
         if isinstance(value.ty, relax.TupleType):
-            fields = [
-                relax.op.astype(self.builder_.emit(relax.TupleGetItem(widened, i)), str(field.dtype))
-                for i, field in enumerate(value.ty.fields)
-            ]
-            self._define(binding.var, relax.Tuple([self.builder_.emit(each) for each in fields]))
+            fields = []
+            for index, field in enumerate(value.ty.fields):
+                part = self.builder_.emit(relax.TupleGetItem(widened, index))
+                fields.append(self.builder_.emit(relax.op.astype(part, str(field.dtype))))
+            self._define(binding.var, relax.Tuple(fields))
         elif isinstance(binding.var, relax.DataflowVar):
             var = relax.DataflowVar(binding.var.name, widened.ty)  # records are looked up by it
             self.builder_.emit_normalized(relax.VarBinding(var, widened))
