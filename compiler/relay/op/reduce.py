@@ -74,8 +74,8 @@ def _reduction(name: str, what: str, function: Callable[..., relax.Expr]) -> Cal
 _OF_NOTHING: dict[str, Callable[[str], Any]] = {
     "sum": lambda name: 0,
     "prod": lambda name: 1,
-    "max": lambda name: -math.inf if is_float(name) else tirx.min_value(name).value,
-    "min": lambda name: math.inf if is_float(name) else tirx.max_value(name).value,
+    "max": lambda name: tirx.min_value(name).value,
+    "min": lambda name: tirx.max_value(name).value,
 }
 """What reductions give where there is nothing to reduce, by dtype."""
 
