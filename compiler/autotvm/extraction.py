@@ -95,6 +95,7 @@ def _queried(
     from ..lowering.ops.attention import find_attention
     from ..lowering.select import select_implementations
     from ..lowering.subgraphs import function_targets
+    from ..lowering.widen_half import widen_halves
     from ..relay.build_module import as_module
 
     asked: Counter[tuple] = Counter()
@@ -111,7 +112,8 @@ def _queried(
         for name, own_target in function_targets(simplified, target).items():
             if str(own_target) != str(target):
                 continue
-            converted = convert_layout(simplified, name)
+            widened = widen_halves(simplified, name) if target.kind.name == "llvm" else simplified
+            converted = convert_layout(widened, name)
             select_implementations(converted, name, target, query, fuse_attention=fuse_attention)
             if fuse_attention:
                 for attention in find_attention(simplified[name]).values():

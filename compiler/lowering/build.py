@@ -55,6 +55,7 @@ from .subgraphs import (
     partition_info,
     subgraph_flops,
 )
+from .widen_half import widen_halves
 
 if TYPE_CHECKING:
     from ..auto_scheduler.ansor.check import Checker
@@ -292,6 +293,8 @@ def scheduled_kernels(
         if name in found.records:
             continue
         own_queries = found.templates.get(name)
+        if own_target.kind.name == "llvm":
+            lowered = widen_halves(lowered, name)
         if own_target.kind.name != "llvm":
             lowered = unroll_recurrent(lowered, name)
         if own_target.kind.name == "llvm" and enabled(CONVERT_LAYOUT_PASS, 0):

@@ -178,9 +178,9 @@ def _compile_all(
     threads = min(len(kernels), len(os.sched_getaffinity(0)))
     if threads == 0:
         return {}
-    with (
-        ThreadPoolExecutor(threads) as pool,
+    with (  # after an error, the threads are waited for before the folder goes
         tempfile.TemporaryDirectory(prefix="baton-kernels-") as folder,
+        ThreadPoolExecutor(threads) as pool,
     ):
         codes: dict[str, Future[bytes]] = {}
         for index, (symbol, (_, func)) in enumerate(kernels.items()):

@@ -27,6 +27,7 @@ from tvm.target import Target
 from ..block_builder import BlockBuilder
 from ..errors import BuildError
 from . import tir_pipeline
+from .sort_keys import sort_by_keys
 
 MAIN = "main"
 HOST = "cpu"
@@ -123,6 +124,7 @@ def dispatch_sorts(mod: tvm.IRModule, function_targets: Mapping[str, Target]) ->
     GPUs TVM has device versions, which launch their own threads.
     """
     for name, target in function_targets.items():
+        mod = sort_by_keys(mod, name)
         gvar = mod.get_global_var(name)
         # The pass works on every Relax function of a module; the kernels keep names apart.
         alone = {g: f for g, f in mod.functions_items() if not isinstance(f, relax.Function)}

@@ -15,6 +15,7 @@ from ..block_builder import BlockBuilder
 from .bind import bind_params
 from .check_indices import limited_takes
 from .fuse import called_kernel, is_fused, operator_name
+from .legalize import legalize_ops
 from .subgraphs import function_targets
 from .unique_names import unique_names
 
@@ -81,7 +82,7 @@ def _legalise_and_fuse(
 ) -> tuple[tvm.IRModule, tvm.IRModule]:
     """The module before and after the kernels of each group become one."""
     with target:
-        legal = relax.transform.LegalizeOps()(limited_takes(mod, name))
+        legal = legalize_ops()(limited_takes(mod, name))
         tagged = _tag_bindings(legal, name)
         fused = tvm.transform.Sequential(
             [relax.transform.AnnotateTIROpPattern(), relax.transform.FuseOps(fuse_opt_level=2)]

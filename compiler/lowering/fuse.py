@@ -8,6 +8,7 @@ from tvm.target import Target
 
 from .alias_tuples import alias_tuples
 from .bounded_epilogues import bound_epilogues
+from .legalize import legalize_ops
 from .separate_concat import separate_concatenations
 from .spread_results import separate_spread_results
 
@@ -34,7 +35,7 @@ def fuse(
     the names of the operators that went into it.
     """
     with target:
-        mod = relax.transform.AnnotateTIROpPattern()(relax.transform.LegalizeOps()(mod))
+        mod = relax.transform.AnnotateTIROpPattern()(legalize_ops()(mod))
         mod = bound_epilogues(separate_spread_results(mod))
         mod = separate_concatenations(mod, target) if concat_in_place else mod
         mod = relax.transform.FuseOps(fuse_opt_level=2)(alias_tuples(mod))

@@ -19,6 +19,7 @@ from ..auto_scheduler.record import Record, replay
 from .concat_in_place import CONCATENATES, pays
 from .fuse import called_kernel
 from .index_guard import guard_indices
+from .infinite_extremes import pad_with_infinity, start_at_infinity
 from .report import Kernel
 from .subgraphs import backends, call_counts, new_global_var
 
@@ -125,6 +126,7 @@ def _schedule(
     kind = str(target.kind.name)
     entry = Kernel(name, [], "unscheduled", "none", kind, "", 1, count_flops(func))
     entry.bytes = count_bytes(func)
+    func = pad_with_infinity(func)
     applied = func.attrs.get(SCHEDULED_BY) if func.attrs else None
     if applied is not None:
         entry.implementation, entry.source = "auto_scheduler", str(applied)
@@ -143,11 +145,18 @@ def _schedule(
                 scheduled.source,
             )
         entry.algorithm = rules.algorithm(func) if scheduled is None else scheduled.algorithm
-    if fast_math and kind == "llvm":
+    if kind == "llvm":  # reductions across the threads of a GPU are still to be recognized
+        func = start_at_infinity(func)
+    # TVM's passes for bfloat16 refuse polynomials in loops that were unrolled.
+    if fast_math and kind == "llvm" and not _has_bfloat16(func):
         from schedules.x86 import fast_math as polynomials
 
         func = polynomials.approximate(func, target)
     return guard_indices(func).with_attr("target", target), entry
+
+
+def _has_bfloat16(func: tvm.tirx.PrimFunc) -> bool:
+    return any(str(param.dtype) == "bfloat16" for param in func.params)
 
 
 def count_flops(func: tvm.tirx.PrimFunc) -> int:

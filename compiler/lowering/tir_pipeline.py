@@ -15,6 +15,7 @@ from . import (
     microkernel,
     prefetch,
     prefetch_results,
+    propagate_nan,
     scalar_calls,
 )
 
@@ -26,6 +27,7 @@ PASSES = (
     microkernel,
     prefetch,
     prefetch_results,
+    propagate_nan,
     scalar_calls,
 )
 """Modules of the passes that are added to TVM's."""
@@ -47,11 +49,17 @@ def _pipeline() -> tuple[Any, Any, Any]:
                 prefetch.insert_prefetches(),
                 microkernel.outline_microkernels(),
                 scalar_calls.split_scalar_calls(),
+                propagate_nan.propagate_nan(),
                 finalize_host(),
             ]
         )
 
-    return constant_tables.fold_constant_tables(lower), with_our_passes, finalize_device
+    def for_devices() -> tvm.transform.Pass:
+        return tvm.transform.Sequential(
+            [finalize_device(), propagate_nan.propagate_nan(on_device=True)]
+        )
+
+    return constant_tables.fold_constant_tables(lower), with_our_passes, for_devices
 
 
 tirx.register_tir_pipeline(PIPELINE, _pipeline)

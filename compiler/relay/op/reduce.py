@@ -9,6 +9,7 @@ from typing import Any
 
 from tvm import relax, tirx, topi
 
+from ... import ordering
 from ...errors import RelayTypeError
 from ...graph.rewrite import operator_name
 from ..expr import TupleWrapper, as_expr
@@ -115,7 +116,7 @@ any = _reduction(
 
 
 def _arg_reduction(name: str, what: str) -> Callable[..., relax.Expr]:
-    function = getattr(topi, name)
+    function = getattr(ordering, name)
     compute = kernel(
         name,
         lambda data, axis, keepdims, select_last_index: function(

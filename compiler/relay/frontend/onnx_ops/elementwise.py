@@ -105,17 +105,11 @@ def power(node: Node) -> relax.Expr | None:
     return relax.op.astype(relax.op.round(wide), dtype_of(base))
 
 
-def modulo(node: Node) -> relax.Expr | None:
-    """Modulo with the divisor's sign, or with the dividend's where fmod=1."""
-    left, right = node[0], node[1]
-    if not dtype_of(left).startswith("float"):
-        return None
-    if node.attr("fmod", 0):
-        # The quotient is rounded toward zero; infinite divisors leave the dividend as it is.
-        quotient = relax.op.trunc(relax.op.divide(left, right))
-        rest = relax.op.subtract(left, relax.op.multiply(quotient, right))
-        return relax.op.where(relax.op.isinf(right), left, rest)
-    return None
+def thresholded_relu(node: Node) -> relax.Expr:
+    """x where it is larger than alpha, else 0, also for NaN."""
+    data = node[0]
+    above = relax.op.greater(data, number(node.attr("alpha", 1.0), data))
+    return relax.op.where(above, data, number(0.0, data))
 
 
 def is_infinite(node: Node) -> relax.Expr:
@@ -155,8 +149,8 @@ CONVERTERS = {
     "Elu": elu,
     "IsInf": is_infinite,
     "Mish": mish,
-    "Mod": modulo,
     "Pow": power,
     "Selu": selu,
     "Softplus": softplus,
+    "ThresholdedRelu": thresholded_relu,
 }

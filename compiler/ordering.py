@@ -1,0 +1,76 @@
+"""The order of floats with NaN behind infinity, as numpy, ONNX and onnxruntime sort.
+
+Comparisons of floats are false where an operand is NaN, which leaves a sorting algorithm without an
+order. Keys are integers of the same order as the floats; NaNs are equal to each other.
+
+    float     NaN       inf ... 1.0 ... 0.0 = -0.0 ... -1.0 ... -inf
+    key     highest    the bits without the sign   and    minus those
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from tvm import te, tirx, topi
+
+Expr = Any
+
+
+def key(value: Expr) -> Expr:
+    """The int32 of a float of 16 or 32 bits, or int64 of a float64, that sorts as it does.
+
+    No float's key is the lowest integer.
+    """
+    dtype = str(value.ty.dtype)
+    wide, integer = ("float64", "int64") if dtype == "float64" else ("float32", "int32")
+    highest = tirx.max_value(integer)
+    infinity = np.array(np.inf, wide).view(integer).item()
+    bits = tirx.reinterpret(integer, value.astype(wide))
+    magnitude = tirx.bitwise_and(bits, highest)
+    number = tirx.Select(bits < tirx.const(0, integer), -magnitude, magnitude)
+    # A comparison of floats would need isnan, which TVM's vectorizer does not take everywhere.
+    return tirx.Select(magnitude > tirx.const(infinity, integer), highest, number)
+
+
+def keys(data: te.Tensor) -> te.Tensor:
+    """The keys of a tensor of floats."""
+    return te.compute(data.shape, lambda *i: key(data(*i)), name="keys", tag=topi.tag.ELEMWISE)
+
+
+def argmax(
+    data: te.Tensor, axis: Any = None, keepdims: bool = False, select_last_index: bool = False
+) -> te.Tensor:
+    """Flat index of the largest element over axes; the first or last NaN where there is one."""
+    return _arg_reduction(topi.argmax, _comparable(data), axis, keepdims, select_last_index)
+
+
+def argmin(
+    data: te.Tensor, axis: Any = None, keepdims: bool = False, select_last_index: bool = False
+) -> te.Tensor:
+    """Flat index of the smallest element over axes; the first or last NaN where there is one."""
+    if _is_float(data):
+        return argmax(topi.negative(data), axis, keepdims, select_last_index)
+    return _arg_reduction(topi.argmin, _comparable(data), axis, keepdims, select_last_index)
+
+
+def _arg_reduction(
+    function: Any, data: te.Tensor, axis: Any, keepdims: bool, select_last_index: bool
+) -> te.Tensor:
+    found = function(data, axis, keepdims, select_last_index)
+    if str(data.dtype) != "int64":
+        return found
+    # TOPI starts with the index -1 of the lowest int64, which precedes others of that value.
+    return topi.maximum(found, tirx.const(0, found.dtype))
+
+
+def _comparable(data: te.Tensor) -> te.Tensor:
+    """Integers of the same order, of a dtype with lower and higher ones, if there is one."""
+    if _is_float(data):
+        return keys(data)
+    bits = tirx.max_value(str(data.dtype)).value.bit_length() if str(data.dtype) != "bool" else 1
+    return topi.cast(data, "int32" if bits < 31 else "int64")
+
+
+def _is_float(data: te.Tensor) -> bool:
+    return str(data.dtype).startswith(("float", "bfloat"))
