@@ -8,6 +8,7 @@ from tvm import s_tir, tirx
 from tvm.s_tir.dlight import ScheduleRule
 from tvm.target import Target
 
+from .limits import plain
 from .verify import has_thread_bindings, launches_in_loops, violation
 
 _logger = logging.getLogger(__name__)
@@ -35,7 +36,7 @@ class Checked(ScheduleRule):
             return None
         try:
             with target:
-                schedule = self.rule.apply(func, target, tunable)
+                schedule = self.rule.apply(func, plain(target), tunable)
         except Exception as error:  # see the class's docstring
             _logger.debug("%s raised %s: %s", self.name, type(error).__name__, error)
             return None

@@ -63,7 +63,7 @@ def test_too_many_threads_for_the_target_are_a_violation():
 def test_too_much_shared_memory_for_the_target_is_a_violation():
     small = Target({"kind": "cuda", "arch": "sm_90", "max_shared_memory_per_block": 4096})
     reason = violation(bound(256, shared=True), small.with_host("llvm"))
-    assert reason == "its 8192 bytes of shared memory exceed 4096"
+    assert reason == "its 8192 bytes of static shared memory exceed 4096"
 
 
 def test_static_shared_memory_has_a_limit_that_no_target_raises():
