@@ -57,8 +57,23 @@ def _loop_around_threads(stmt: Any, in_loop: bool) -> bool:
     return any(_loop_around_threads(child, in_loop) for child in children if child is not None)
 
 
+class LoweringError(Exception):
+    """TVM's passes fail on a scheduled function."""
+
+
 def violation(func: tirx.PrimFunc, target: Target) -> str | None:
     """Why the scheduled function can't become kernels of the target; None if it can.
+
+    The same as `limit_violation`, with a failure of TVM's passes as one more reason.
+    """
+    try:
+        return limit_violation(func, target)
+    except LoweringError as error:
+        return str(error)
+
+
+def limit_violation(func: tirx.PrimFunc, target: Target) -> str | None:
+    """Why the scheduled function does not fit the target; None if it does.
 
     The function is lowered as a build would lower it, so memory that the host would touch,
     thread extents that disagree and expressions that can't be lowered show up here.
@@ -69,6 +84,11 @@ def violation(func: tirx.PrimFunc, target: Target) -> str | None:
         A scheduled function.
     target
         A CUDA target; `limits.of` says what its architecture and its attributes allow.
+
+    Raises
+    ------
+    LoweringError
+        TVM's passes fail on the function.
     """
     if not has_thread_bindings(func):
         return "it stores outside of any thread"
@@ -77,7 +97,8 @@ def violation(func: tirx.PrimFunc, target: Target) -> str | None:
     try:
         module = pipeline(tirx.transform.BindTarget(target)(module))
     except Exception as error:  # TVM's passes raise what they like on what they can't lower
-        return f"it can't be lowered: {str(error).strip().splitlines()[-1:]}"
+        last = (str(error).strip().splitlines() or [type(error).__name__])[-1]
+        raise LoweringError(f"it can't be lowered: {last}") from error
     _, device_modules = split_host_device_mods(module)
     for device_module in device_modules.values():
         for kernel in device_module.functions.values():
