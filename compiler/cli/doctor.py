@@ -186,7 +186,10 @@ def _cuda() -> dict[str, Any]:
     if isinstance(driver, str):
         found |= {"driver": None, "driver missing": driver, "devices": []}
     else:
-        found |= {"driver": f"CUDA {driver.version}", "devices": [asdict(d) for d in driver.devices]}
+        found |= {
+            "driver": f"CUDA {driver.version}",
+            "devices": [asdict(d) for d in driver.devices],
+        }
     lacking = cuda_runtime.missing()
     found["runtime"] = cuda_runtime.LIBRARY if lacking is None else None
     if lacking is not None:

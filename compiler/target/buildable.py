@@ -6,8 +6,8 @@ import tvm
 from tvm.target import Target
 
 from compiler.errors import UnavailableTargetError
-
 from compiler.runtime import cuda_runtime
+
 from . import nvcc
 from .config import to_cli
 

@@ -272,6 +272,11 @@ def _check_cuda(config: dict[str, Any], attribute: str) -> None:
                 f"-{attribute}=sm_90"
             )
         config[attribute] = "sm_" + str(device.compute_version).replace(".", "")
+        if config["kind"] == "cuda":
+            from . import cuda_driver
+
+            for name, value in cuda_driver.unlike_table(config[attribute]).items():
+                config.setdefault(name, value)
     if not _CUDA_ARCHITECTURE.fullmatch(config[attribute]):
         raise TargetError(
             f"-{attribute}={config[attribute]} is not a CUDA architecture; "

@@ -56,6 +56,27 @@ def driver() -> Driver | str:
     return Driver(text, tuple(_devices(library)))
 
 
+def unlike_table(arch: str) -> dict[str, int]:
+    """Target attributes of this machine's first GPU that the table of its architecture lacks.
+
+    Empty for a GPU of an architecture in the table, whose numbers are the same.
+    """
+    found = driver()
+    if isinstance(found, str) or not found.devices:
+        return {}
+    device, table = found.devices[0], of_arch(arch)
+    names = {
+        "max_shared_memory_per_block": "shared_per_block",
+        "max_threads_per_block": "threads_per_block",
+        "registers_per_block": "registers_per_block",
+    }
+    return {
+        name: getattr(device, field)
+        for name, field in names.items()
+        if getattr(device, field) != getattr(table, field)
+    }
+
+
 def _devices(library: ctypes.CDLL) -> Iterator[Limits]:
     count = ctypes.c_int()
     if library.cuDeviceGetCount(ctypes.byref(count)):
@@ -78,4 +99,6 @@ def _devices(library: ctypes.CDLL) -> Iterator[Limits]:
 def _attribute(library: ctypes.CDLL, number: int, device: ctypes.c_int) -> int | None:
     """A device's attribute; None where the driver does not know it."""
     value = ctypes.c_int()
-    return None if library.cuDeviceGetAttribute(ctypes.byref(value), number, device) else value.value
+    return (
+        None if library.cuDeviceGetAttribute(ctypes.byref(value), number, device) else value.value
+    )
