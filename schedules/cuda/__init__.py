@@ -5,7 +5,7 @@ from __future__ import annotations
 from .checked import TVM_REFUSALS, Checked
 from .verify import has_thread_bindings, violation
 
-__all__ = ["Checked", "has_thread_bindings", "rules", "violation"]
+__all__ = ["TVM_REFUSALS", "Checked", "has_thread_bindings", "rules", "violation"]
 
 
 def rules() -> list[Checked]:

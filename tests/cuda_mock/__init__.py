@@ -12,6 +12,14 @@ from pathlib import Path
 COMPILER = shutil.which("gcc") or shutil.which("cc")
 _SOURCE = Path(__file__).with_name("mock.c")
 _ROOT = Path(__file__).parents[2]
+# The dynamic loader takes what is loaded already instead of what it finds on this machine; what it
+# would not find is left to be found under CUDA_PATH.
+_MOCK_INSTEAD_OF_REAL = """
+import ctypes, ctypes.util, os
+for stem, name in (("cuda", "libcuda.so.1"), ("cudart", "libcudart.so.13")):
+    if ctypes.util.find_library(stem):
+        ctypes.CDLL(os.path.join(os.environ["CUDA_PATH"], "lib", name))
+"""
 
 
 def make_home(folder: Path) -> Path:
@@ -52,7 +60,7 @@ def run(script: str, home: Path, *arguments: str, **environment: str) -> list[st
         "TVM_NUM_THREADS": "1",
         **environment,
     }
-    command = [sys.executable, "-c", script, *arguments]
+    command = [sys.executable, "-c", _MOCK_INSTEAD_OF_REAL + script, *arguments]
     done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr[-4000:]
     return done.stdout.splitlines()

@@ -28,7 +28,7 @@ library = relay.build(mod, target="cuda", params=params)
 print("after", tvm.cuda(0).exist, library.target.attrs["arch"])
 tvm_ffi.register_global_func("tvm_callback_cuda_compile", tvms_own, override=True)
 library = relay.build(mod, target="cuda -arch=sm_90a", params=params)
-print({kernel.rule for kernel in library.report.kernels})
+print({kernel.implementation for kernel in library.report.kernels})
 library.export_library(sys.argv[2])
 found = doctor.examine()["cuda"]
 print(found["driver"], found["devices"][0]["device"], found["devices"][0]["sms"], found["runtime"])
