@@ -23,11 +23,13 @@ def rules() -> list[Checked]:
     from .products import Products
     from .stages import Stages, Windows
     from .transpose import Transpose
+    from .wide_reduction import WideReduction
 
     return [
         Checked("cuda.convolution", Convolution()),
         Checked("dlight.matmul", Products(), TVM_REFUSALS),
         Checked("cuda.windows", Windows()),
+        Checked("cuda.wide_reduction", WideReduction()),
         # No gpu.GEMV: where its rows don't divide by its threads it writes beyond the output
         # (seen in 0.27, cross-thread reduction lowering drops the predicate).
         Checked("dlight.reduction", gpu.Reduction(), TVM_REFUSALS),

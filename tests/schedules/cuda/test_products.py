@@ -4,6 +4,7 @@ import re
 import shutil
 import subprocess
 
+import numpy as np
 import pytest
 import tvm
 from tvm import te, topi
@@ -11,18 +12,20 @@ from tvm.target import Target
 
 from schedules.cuda import limits
 from schedules.cuda import rules as cuda_rules
+from schedules.cuda.products import Products
+from tests.schedules.cuda.emulation import COMPILER, Emulated
 
 SIZE = 256
 
 
-def product(dtype, result):
-    a = te.placeholder((SIZE, SIZE), dtype, name="a")
-    b = te.placeholder((SIZE, SIZE), dtype, name="b")
+def product(dtype, result, size=SIZE):
+    a = te.placeholder((size, size), dtype, name="a")
+    b = te.placeholder((size, size), dtype, name="b")
     if dtype == result:
         return te.create_prim_func([a, b, topi.matmul(a, b)])
-    k = te.reduce_axis((0, SIZE), name="k")
+    k = te.reduce_axis((0, size), name="k")
     c = te.compute(
-        (SIZE, SIZE), lambda i, j: te.sum(a[i, k].astype(result) * b[k, j].astype(result), axis=k)
+        (size, size), lambda i, j: te.sum(a[i, k].astype(result) * b[k, j].astype(result), axis=k)
     )
     return te.create_prim_func([a, b, c])
 
@@ -49,6 +52,16 @@ def test_products_of_useful_size_run_on_tensor_cores(dtype, result, arch):
     assert name == "dlight.matmul"
     assert "nvcuda::wmma::mma_sync" in text
     assert "extern __shared__" in text
+
+
+@pytest.mark.skipif(COMPILER is None, reason="the emulation needs a C++ compiler")
+def test_an_int8_product_by_its_pipeline_is_exact(tmp_path):
+    target = Target({"kind": "cuda", "arch": "sm_80"}, host="llvm")
+    schedule = Products().apply(product("int8", "int32", 128), target, False)
+    rng = np.random.default_rng(0)
+    a, b = (rng.integers(-128, 128, (128, 128)).astype("int8") for _ in range(2))
+    (found,) = Emulated(schedule.mod["main"], target, tmp_path)([a, b])
+    np.testing.assert_array_equal(found, a.astype("int32") @ b.astype("int32"))
 
 
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
