@@ -15,7 +15,7 @@ from tvm.target import Target
 
 from . import limits
 from .blocks import Stage, inline_producers, stages
-from .stages import bind_stages
+from .stages import bind_stages, fuse_consumers, reduce_in_thread
 
 LONG = 1 << 16  # below, the second kernel costs more than the idle multiprocessors
 BLOCKS_PER_SM = 2
@@ -41,6 +41,10 @@ class WideReduction(ScheduleRule):
         reduced = schedule.fuse(*loops[-len(reductions[0].reduction_extents) :])
         part, _ = schedule.split(reduced, [parts, None])
         schedule.rfactor(part, 0)
+        store = schedule.cache_write(reductions[0].block, 0, "local")
+        if prod(reductions[0].spatial_extents) > 1:  # TVM fails on inlining into a single element
+            fuse_consumers(schedule, store)
+        reduce_in_thread(schedule, reductions[0].block, store)
         bind_stages(schedule)
         return schedule
 
