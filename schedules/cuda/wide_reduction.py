@@ -37,13 +37,15 @@ class WideReduction(ScheduleRule):
         parts = _parts(reductions[0], limits.of(target).sms)
         if parts is None:
             return None
+        is_single = prod(reductions[0].spatial_extents) == 1
+        if is_single and schedule.get_consumers(reductions[0].block):
+            return None  # TVM 0.27's primitives fail on a single element with work behind it
         loops = schedule.get_loops(reductions[0].block)
         reduced = schedule.fuse(*loops[-len(reductions[0].reduction_extents) :])
         part, _ = schedule.split(reduced, [parts, None])
         schedule.rfactor(part, 0)
         store = schedule.cache_write(reductions[0].block, 0, "local")
-        if prod(reductions[0].spatial_extents) > 1:  # TVM fails on inlining into a single element
-            fuse_consumers(schedule, store)
+        fuse_consumers(schedule, store)
         reduce_in_thread(schedule, reductions[0].block, store)
         bind_stages(schedule)
         return schedule

@@ -31,7 +31,7 @@ def test_a_sum_of_16_million_elements_fills_the_device():
 @pytest.mark.parametrize(
     ("shape", "compute", "expected"),
     [
-        ((3 << 16,), lambda x: topi.sqrt(topi.sum(x * x)), lambda x: np.sqrt((x * x).sum())),
+        ((3 << 16,), lambda x: topi.sum(x * x), lambda x: (x * x).sum()),
         ((3, 70000), lambda x: topi.max(x, 1) + 1.0, lambda x: x.max(1) + 1),
         ((2, 300, 256), lambda x: topi.sum(x, (1, 2)), lambda x: x.sum((1, 2))),
     ],
