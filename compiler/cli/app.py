@@ -371,6 +371,21 @@ def cache_command(
             show_usage(usage)
 
 
+@app.command("doctor")
+def doctor_command(*, as_json: AsJson = False, debug: Debug = False) -> None:
+    """What is on this machine of all that builds and runs need; 1 if builds for the CPU fail."""
+    from .doctor import examine, show_findings
+
+    with failures(debug):
+        found = examine()
+        if as_json:
+            show_json(found)
+        else:
+            show_findings(found)
+    if found["problems"]:
+        raise typer.Exit(1)
+
+
 @app.command("demo")
 def demo_command(
     *,

@@ -6,6 +6,7 @@ from contextvars import ContextVar
 from typing import Any
 
 from compiler.errors import ArrayError, UnavailableTargetError
+from compiler.runtime import cuda_runtime
 
 _KINDS = {"cpu": "cpu", "gpu": "cuda"}
 _DEVICES: dict[tuple[str, int], Device] = {}
@@ -74,6 +75,9 @@ class Device:
         import tvm
 
         device = tvm.runtime.device(_KINDS[self.device_type], self.device_id)
+        lacking = None if self.is_cpu else cuda_runtime.missing()
+        if lacking is not None:
+            raise UnavailableTargetError(f"there is no device {self!r} on this machine: {lacking}")
         if not self.is_cpu and not device.exist:
             raise UnavailableTargetError(f"there is no device {self!r} on this machine")
         return device
@@ -107,6 +111,8 @@ def num_gpus() -> int:
     import tvm
 
     count = 0
+    if cuda_runtime.missing() is not None:
+        return 0
     while tvm.runtime.device("cuda", count).exist:
         count += 1
     return count

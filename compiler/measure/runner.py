@@ -138,8 +138,11 @@ def _run_here(
 ) -> MeasureResult:  # runs in a worker
     import tvm
 
+    from ..runtime import cuda_runtime
     from .timing import time_kernel
 
+    if candidate.device == "cuda":
+        cuda_runtime.prepare()
     module = tvm.runtime.load_module(built.path)
     device = tvm.device(candidate.device)
     result = time_kernel(module, device, candidate, built.args, options, ref_input)

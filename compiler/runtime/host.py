@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from compiler.errors import IncompatibleDeviceError
+from compiler.runtime import cuda_runtime
 from compiler.runtime.metadata import Metadata
 
 _MCPU = re.compile(r"mcpu\"?\s*[=:]\s*\"?([\w.+-]+)")
@@ -86,6 +87,11 @@ def arrange_devices(metadata: Metadata, devices: Sequence[Any]) -> list[Any]:
             f"library {metadata.mod_name!r} was built for {needed} and can't run on {names}"
         )
     for device in given.values():
+        lacking = cuda_runtime.missing() if device.type == "cuda" else None
+        if lacking is not None:
+            raise IncompatibleDeviceError(
+                f"library {metadata.mod_name!r} needs {device}, and {lacking}"
+            )
         if not device.exist:
             raise IncompatibleDeviceError(
                 f"library {metadata.mod_name!r} needs {device}, which this machine does not have "

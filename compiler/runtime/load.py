@@ -20,7 +20,7 @@ from typing import Any, BinaryIO
 import tvm_ffi
 
 from compiler.errors import ForeignLibraryError, LoadError
-from compiler.runtime import container, elf
+from compiler.runtime import container, cuda_runtime, elf
 from compiler.runtime.factory import FactoryModule
 from compiler.runtime.host import require_cpu_features
 from compiler.runtime.weights import map_weights
@@ -123,9 +123,12 @@ def load_module(path: str | os.PathLike[str], verify_weights: bool = False) -> F
         require_cpu_features(metadata, f"the library {str(origin)!r}")
         has_weights = opened.envelope.weights_nbytes > 0
         params = map_weights(file, opened.weights_offset, metadata) if has_weights else {}
+        lacking = cuda_runtime.prepare() if "cuda" in metadata.devices else None
         try:
             code = opened.load_code()
         except Exception as error:
+            if lacking is not None:
+                raise LoadError(f"{str(origin)!r} has kernels for CUDA, and {lacking}") from error
             raise LoadError(
                 f"can't load the code of {str(origin)!r}, built for {metadata.target or 'unknown'} "
                 f"by TVM {metadata.tvm_version or 'unknown'}: {type(error).__name__}: {error}"

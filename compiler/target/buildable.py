@@ -6,6 +6,7 @@ import tvm
 from tvm.target import Target
 
 from compiler.errors import UnavailableTargetError
+from compiler.runtime import cuda_runtime
 
 from . import nvcc
 from .config import to_cli
@@ -34,6 +35,7 @@ def check_buildable(target: Target) -> None:
             nvcc.require(str(target.attrs["arch"]))
         except UnavailableTargetError as error:
             raise UnavailableTargetError(f"{shown}: {error}") from error
+        cuda_runtime.missing()  # loaded where it can be, so that tvm.cuda() is there afterwards
     elif kind == "c":
         if tvm.support.cc.get_cc() is None:
             raise UnavailableTargetError(f"{shown}: no C compiler; install gcc or set CXX")

@@ -14,6 +14,7 @@ from tvm.target import Target
 from tvm.target.target import TargetKind
 
 from compiler.errors import TargetError, UnavailableTargetError
+from compiler.runtime import cuda_runtime
 
 from . import cpu, text
 
@@ -263,16 +264,22 @@ def _check_llvm(config: dict[str, Any]) -> None:
 
 def _check_cuda(config: dict[str, Any], attribute: str) -> None:
     if attribute not in config:
-        device = tvm.cuda(0)
-        if not device.exist:
+        device, lacking = tvm.cuda(0), cuda_runtime.missing()
+        if lacking is not None or not device.exist:
             raise TargetError(
                 f"target {config['kind']!r} names no architecture and TVM sees no GPU here to "
-                f"take it from; add for example -{attribute}=sm_90"
+                f"take it from{f' ({lacking})' if lacking else ''}; add for example "
+                f"-{attribute}=sm_90"
             )
         config[attribute] = "sm_" + str(device.compute_version).replace(".", "")
+        if config["kind"] == "cuda":
+            from . import cuda_driver
+
+            for name, value in cuda_driver.unlike_table(config[attribute]).items():
+                config.setdefault(name, value)
     if not _CUDA_ARCHITECTURE.fullmatch(config[attribute]):
         raise TargetError(
-            f"-{attribute}={config[attribute]} is no CUDA architecture; "
+            f"-{attribute}={config[attribute]} is not a CUDA architecture; "
             f"write for example -{attribute}=sm_90"
         )
 

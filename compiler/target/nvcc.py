@@ -1,15 +1,14 @@
 """Compiles the CUDA source of a build to device code with the machine's nvcc.
 
-TVM 0.27 only generates CUDA source when it builds; compiling is left to the first launch. While
-`device_code()` is active, every CUDA module is compiled at once and carries its fatbin along
-(see `compiler.runtime.cuda_code`). No GPU is needed. What is needed: nvcc, found on PATH, or
-under CUDA_PATH, CUDA_HOME or /usr/local/cuda, and a C++ compiler that this nvcc accepts.
+While `device_code()` is active, every CUDA module that TVM generates is compiled at once and
+carries its fatbin along (see `compiler.runtime.cuda_code`), whether there is a GPU or none. What is
+needed: nvcc, found on PATH, under CUDA_PATH or CUDA_HOME, among pip's packages, or under
+/usr/local/cuda, and a C++ compiler that this nvcc accepts.
 """
 
 from __future__ import annotations
 
 import functools
-import os
 import re
 import shutil
 import subprocess
@@ -21,9 +20,10 @@ from pathlib import Path
 from typing import Any
 
 from compiler.errors import BatonError, BuildError, TargetError, UnavailableTargetError
+from compiler.runtime import cuda_code, cuda_files
 from compiler.runtime.cuda_code import attach
 
-DEFAULT_HOME = "/usr/local/cuda"
+PACKAGES = "nvidia-cuda-nvcc nvidia-cuda-crt nvidia-cuda-runtime nvidia-cuda-cccl nvidia-nvvm"
 _HOOK = "tvm_callback_cuda_postproc"
 _ARCH = re.compile(r"sm_(\d+)([af]?)")
 # The code generator writes half and bfloat16 arithmetic with operators, which CUDA's headers
@@ -55,6 +55,7 @@ def device_code() -> Iterator[None]:
         nvcc rejects the source; the message holds its output.
     """
     _install_hook()
+    cuda_code.register()
     errors: list[BatonError] = []
     token = _errors.set(errors)
     try:
@@ -73,13 +74,13 @@ def require(arch: str) -> None:
     Raises
     ------
     TargetError
-        `arch` is no CUDA architecture.
+        `arch` is not a CUDA architecture.
     UnavailableTargetError
         There is no nvcc, or it does not know the architecture.
     """
     match = _ARCH.fullmatch(arch)
     if match is None:
-        raise TargetError(f"arch {arch!r} is no CUDA architecture: write it as sm_90 or sm_90a")
+        raise TargetError(f"arch {arch!r} is not a CUDA architecture: write it as sm_90 or sm_90a")
     known = _architectures(find_nvcc())
     if match.group(1) not in known:
         raise UnavailableTargetError(
@@ -100,13 +101,13 @@ def find_nvcc() -> str:
     found = shutil.which("nvcc")
     if found is not None:
         return found
-    homes = [os.environ.get("CUDA_PATH"), os.environ.get("CUDA_HOME"), DEFAULT_HOME]
-    for home in homes:
-        if home and (Path(home) / "bin" / "nvcc").is_file():
-            return str(Path(home) / "bin" / "nvcc")
+    found = cuda_files.program("nvcc")
+    if found is not None:
+        return found
     raise UnavailableTargetError(
-        "CUDA targets need nvcc, and it is neither on PATH nor under CUDA_PATH, CUDA_HOME or "
-        f"{DEFAULT_HOME}: install the CUDA toolkit or set CUDA_PATH to it"
+        "CUDA targets need nvcc, and it is neither on PATH nor under CUDA_PATH, CUDA_HOME, pip's "
+        f"nvidia packages or {cuda_files.DEFAULT_HOME}: pip install {PACKAGES}, or install the "
+        "CUDA toolkit and set CUDA_PATH to it"
     )
 
 

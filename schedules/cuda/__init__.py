@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from .checked import Checked
+from .checked import TVM_REFUSALS, Checked
 from .verify import has_thread_bindings, violation
 
-__all__ = ["Checked", "has_thread_bindings", "rules", "violation"]
+__all__ = ["TVM_REFUSALS", "Checked", "has_thread_bindings", "rules", "violation"]
 
 
 def rules() -> list[Checked]:
@@ -20,17 +20,20 @@ def rules() -> list[Checked]:
 
     from .convolution import Convolution
     from .opaque import Opaque
+    from .products import Products
     from .stages import Stages, Windows
     from .transpose import Transpose
+    from .wide_reduction import WideReduction
 
     return [
         Checked("cuda.convolution", Convolution()),
-        Checked("dlight.matmul", gpu.Matmul()),
+        Checked("dlight.matmul", Products(), TVM_REFUSALS),
         Checked("cuda.windows", Windows()),
+        Checked("cuda.wide_reduction", WideReduction()),
         # No gpu.GEMV: where its rows don't divide by its threads it writes beyond the output
         # (seen in 0.27, cross-thread reduction lowering drops the predicate).
-        Checked("dlight.reduction", gpu.Reduction()),
-        Checked("dlight.general_reduction", gpu.GeneralReduction()),
+        Checked("dlight.reduction", gpu.Reduction(), TVM_REFUSALS),
+        Checked("dlight.general_reduction", gpu.GeneralReduction(), TVM_REFUSALS),
         Checked("cuda.transpose", Transpose()),
         Checked("cuda.stages", Stages()),
         Checked("cuda.opaque", Opaque()),

@@ -8,16 +8,22 @@ from tvm import s_tir, tirx
 from tvm.s_tir.dlight import ScheduleRule
 from tvm.target import Target
 
-from .verify import has_thread_bindings, launches_in_loops, violation
+from ..rules import block_names
+from .limits import plain
+from .verify import has_thread_bindings, launches_in_loops, limit_violation
 
-_logger = logging.getLogger(__name__)
+_logger = logging.getLogger("baton.schedules")
+# How TVM's own rules say that a function is not theirs, beside returning None.
+TVM_REFUSALS = (AssertionError, ValueError)
 
 
 class Checked(ScheduleRule):
-    """Takes what `rule` takes, unless the rule raises or its kernels break the target's limits.
+    """Takes what `rule` takes, unless the rule refuses or its kernels break the target's limits.
 
-    TVM's rules, and schedule primitives on functions that nobody foresaw, raise errors of many
-    kinds; the next rule in the list then gets the unchanged function.
+    The next rule in the list then gets the unchanged function. A schedule primitive that does not
+    apply (`ScheduleError`) is a refusal, and so are the `refusals`; they are logged at debug level.
+    Any other error is a defect of the rule or of TVM: the next rule still gets the function, and
+    a warning names the error and the kernel's blocks.
 
     Attributes
     ----------
@@ -25,9 +31,12 @@ class Checked(ScheduleRule):
         What a build report prints for kernels that this rule scheduled.
     """
 
-    def __init__(self, name: str, rule: ScheduleRule):
+    def __init__(
+        self, name: str, rule: ScheduleRule, refusals: tuple[type[Exception], ...] = ()
+    ) -> None:
         self.name = name
         self.rule = rule
+        self._refusals = (s_tir.ScheduleError, *refusals)
 
     def apply(self, func: tirx.PrimFunc, target: Target, tunable: bool) -> s_tir.Schedule | None:
         """Schedule a whole fused function for `target`; None when another rule must."""
@@ -35,17 +44,38 @@ class Checked(ScheduleRule):
             return None
         try:
             with target:
-                schedule = self.rule.apply(func, target, tunable)
+                schedule = self.rule.apply(func, plain(target), tunable)
+            reason = None if schedule is None else _objection(func, schedule, target)
+        except MemoryError:
+            raise
+        except self._refusals as error:
+            _logger.debug("%s refuses %s: %s", self.name, block_names(func), error)
+            return None
         except Exception as error:  # see the class's docstring
-            _logger.debug("%s raised %s: %s", self.name, type(error).__name__, error)
+            _logger.warning(
+                "%s fails on the function with blocks %s, which another rule gets: %s: %s",
+                self.name,
+                block_names(func),
+                type(error).__name__,
+                (str(error).strip().splitlines() or [""])[-1],
+            )
             return None
-        if schedule is None:
-            return None
-        scheduled = schedule.mod["main"]
-        reason = violation(scheduled, target)
-        if launches_in_loops(scheduled) and not has_thread_bindings(func):
-            reason = "it makes the host launch a kernel in a loop"
         if reason is not None:
-            _logger.debug("%s is not used: %s", self.name, reason)
+            _logger.debug("%s is not used for %s: %s", self.name, block_names(func), reason)
             return None
         return schedule
+
+
+def _objection(func: tirx.PrimFunc, schedule: s_tir.Schedule, target: Target) -> str | None:
+    """Why the scheduled function can't be used.
+
+    Raises
+    ------
+    LoweringError
+        TVM can't lower it.
+    """
+    scheduled = schedule.mod["main"]
+    reason = limit_violation(scheduled, target)
+    if launches_in_loops(scheduled) and not has_thread_bindings(func):
+        return "it makes the host launch a kernel in a loop"
+    return reason

@@ -74,7 +74,7 @@ def bind_reduction(schedule: s_tir.Schedule, stage: Stage) -> None:
     if across_threads:
         _reduce_across_threads(schedule, stage, store, length)
     else:
-        _reduce_in_thread(schedule, stage, store)
+        reduce_in_thread(schedule, stage.block, store)
 
 
 def fuse_consumers(schedule: s_tir.Schedule, store: SBlockRV) -> None:
@@ -97,11 +97,12 @@ def _bind_spatial(schedule: s_tir.Schedule, block: SBlockRV) -> LoopRV:
     return inner
 
 
-def _reduce_in_thread(schedule: s_tir.Schedule, stage: Stage, store: SBlockRV) -> None:
+def reduce_in_thread(schedule: s_tir.Schedule, block: SBlockRV, store: SBlockRV) -> None:
+    """Each thread reduces one output; `store` writes what `block` accumulates."""
     # The accumulator's start stays inside the loop: at a fused, split output the block's
     # bindings are no longer affine, which decompose_reduction asks for.
     thread = _bind_spatial(schedule, store)
-    schedule.compute_at(stage.block, thread, preserve_unit_loops=True)
+    schedule.compute_at(block, thread, preserve_unit_loops=True)
     schedule.annotate(thread, "pragma_auto_unroll_max_step", MAX_UNROLL)
     schedule.annotate(thread, "pragma_unroll_explicit", 0)
 

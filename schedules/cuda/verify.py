@@ -12,10 +12,9 @@ from tvm.s_tir.analysis import verify_gpu_code
 from tvm.target import Target
 from tvm.tirx.build import split_host_device_mods
 
-MAX_THREADS_PER_BLOCK = 1024
-# What a kernel may declare statically, on every architecture, however much a block may have.
-MAX_SHARED_BYTES = 48 * 1024
-MAX_GRID_YZ = 65535
+from . import limits as device_limits
+from .limits import MAX_GRID_YZ, Limits
+
 _CHILDREN = ("block", "init", "body", "then_case", "else_case")
 
 
@@ -58,8 +57,23 @@ def _loop_around_threads(stmt: Any, in_loop: bool) -> bool:
     return any(_loop_around_threads(child, in_loop) for child in children if child is not None)
 
 
+class LoweringError(Exception):
+    """TVM's passes fail on a scheduled function."""
+
+
 def violation(func: tirx.PrimFunc, target: Target) -> str | None:
     """Why the scheduled function can't become kernels of the target; None if it can.
+
+    The same as `limit_violation`, with a failure of TVM's passes as one more reason.
+    """
+    try:
+        return limit_violation(func, target)
+    except LoweringError as error:
+        return str(error)
+
+
+def limit_violation(func: tirx.PrimFunc, target: Target) -> str | None:
+    """Why the scheduled function does not fit the target; None if it does.
 
     The function is lowered as a build would lower it, so memory that the host would touch,
     thread extents that disagree and expressions that can't be lowered show up here.
@@ -69,8 +83,12 @@ def violation(func: tirx.PrimFunc, target: Target) -> str | None:
     func
         A scheduled function.
     target
-        A CUDA target; its attributes `max_threads_per_block`, `max_num_threads` and
-        `max_shared_memory_per_block` override the limits of every CUDA device.
+        A CUDA target; `limits.of` says what its architecture and its attributes allow.
+
+    Raises
+    ------
+    LoweringError
+        TVM's passes fail on the function.
     """
     if not has_thread_bindings(func):
         return "it stores outside of any thread"
@@ -79,66 +97,58 @@ def violation(func: tirx.PrimFunc, target: Target) -> str | None:
     try:
         module = pipeline(tirx.transform.BindTarget(target)(module))
     except Exception as error:  # TVM's passes raise what they like on what they can't lower
-        return f"it can't be lowered: {str(error).strip().splitlines()[-1:]}"
+        last = (str(error).strip().splitlines() or [type(error).__name__])[-1]
+        raise LoweringError(f"it can't be lowered: {last}") from error
     _, device_modules = split_host_device_mods(module)
     for device_module in device_modules.values():
         for kernel in device_module.functions.values():
-            reason = _limit_violation(kernel, target)
+            reason = _limit_violation(kernel, device_limits.of(target))
             if reason is not None:
                 return reason
     return None
 
 
-def _limit_violation(kernel: tirx.PrimFunc, target: Target) -> str | None:
+def _limit_violation(kernel: tirx.PrimFunc, limits: Limits) -> str | None:
     host_call = _host_call(kernel)
     if host_call is not None:
         return f"it calls {host_call}, which only a host has"
-    threads = _attribute(target, "max_threads_per_block", "max_num_threads")
-    shared = _attribute(target, "max_shared_memory_per_block")
-    limits = {
-        "max_threads_per_block": threads or MAX_THREADS_PER_BLOCK,
-        "max_shared_memory_per_block": shared or MAX_SHARED_BYTES,
-    }
     extents = _launch_extents(kernel)
     if any(extent is None for _, extent in extents):
         return None  # known at launch only: TVM's own scans, which keep within the limits
-    static = _shared_bytes(kernel, ("shared",))
-    if static > MAX_SHARED_BYTES:
-        return f"its {static} bytes of static shared memory exceed {MAX_SHARED_BYTES}"
-    if not verify_gpu_code(kernel, limits):
-        return _excess(kernel, extents, limits)
+    threads = math.prod(extent or 1 for tag, extent in extents if tag.startswith("threadIdx"))
+    if threads > limits.threads_per_block:
+        return f"its {threads} threads per block exceed {limits.threads_per_block}"
+    reason = _shared_violation(kernel, limits)
+    if reason is not None:
+        return reason
+    if not verify_gpu_code(kernel, {"max_threads_per_block": limits.threads_per_block}):
+        return "TVM's check of GPU code refuses it: its stages disagree in their threads"
     for tag, extent in extents:
         if tag in ("blockIdx.y", "blockIdx.z") and extent is not None and extent > MAX_GRID_YZ:
             return f"its {tag} of {extent} exceeds {MAX_GRID_YZ}"
     return None
 
 
-def _excess(
-    kernel: tirx.PrimFunc, extents: list[tuple[str, int | None]], limits: dict[str, int]
-) -> str:
-    """What of a kernel exceeds the limits, in numbers."""
-    by_tag = {tag: extent or 1 for tag, extent in extents if tag.startswith("threadIdx")}
-    amounts = {
-        "max_threads_per_block": (math.prod(by_tag.values()), "threads per block"),
-        "max_shared_memory_per_block": (
-            _shared_bytes(kernel, ("shared", "shared.dyn")), "bytes of shared memory",
-        ),
-    }  # fmt: skip
-    found = [
-        f"its {amount} {what} exceed {limits[name]}"
-        for name, (amount, what) in amounts.items()
-        if amount > limits[name]
-    ]
-    return "; ".join(found) or f"it exceeds {limits}"
+def _shared_violation(kernel: tirx.PrimFunc, limits: Limits) -> str | None:
+    """What of the shared memory that a kernel asks for no block can have."""
+    static, dynamic = (_shared_bytes(kernel, scope) for scope in ("shared", "shared.dyn"))
+    if static > limits.static_shared:
+        return f"its {static} bytes of static shared memory exceed {limits.static_shared}"
+    # TVM's runtime asks for more than the static limit where the dynamic part alone exceeds it.
+    is_asked_for = dynamic >= limits.static_shared
+    allowed = limits.shared_per_block if is_asked_for else limits.static_shared
+    if static + dynamic > allowed:
+        return f"its {static + dynamic} bytes of shared memory exceed {allowed}"
+    return None
 
 
-def _shared_bytes(kernel: tirx.PrimFunc, scopes: tuple[str, ...]) -> int:
-    """Bytes that the kernel's buffers of these scopes take."""
+def _shared_bytes(kernel: tirx.PrimFunc, scope: str) -> int:
+    """Bytes that the kernel's buffers of this scope take."""
     sizes: list[int] = []
 
     def visit(allocation: tirx.AllocBuffer) -> None:
         buffer = allocation.buffer
-        if buffer.scope() in scopes:
+        if buffer.scope() == scope:
             count = math.prod(int(extent) for extent in buffer.shape)
             bits = tvm.DataType(str(buffer.dtype))
             sizes.append(count * bits.bits * bits.lanes // 8)
@@ -168,10 +178,3 @@ def _launch_extents(kernel: tirx.PrimFunc) -> list[tuple[str, int | None]]:
 
     tvm_ffi.structural_walk(kernel.body, (tirx.AttrStmt, visit), order="pre")
     return found
-
-
-def _attribute(target: Target, *names: str) -> int | None:
-    for name in names:
-        if target.attrs.get(name) is not None:
-            return int(target.attrs[name])
-    return None

@@ -9,6 +9,7 @@ from tvm import s_tir, te, topi
 from tvm.target import Target
 
 from compiler.errors import BuildError, TargetError, UnavailableTargetError
+from compiler.runtime import cuda_files
 from compiler.runtime.cuda_code import extract
 from compiler.target import nvcc
 
@@ -98,7 +99,7 @@ def test_the_error_class_survives_tvms_build():
 
 @pytest.mark.parametrize("arch", ["", "90", "compute_90", "sm_", "gfx90a", "sm_90; rm"])
 def test_what_is_no_architecture_is_a_target_error(arch):
-    with pytest.raises(TargetError, match="is no CUDA architecture"):
+    with pytest.raises(TargetError, match="is not a CUDA architecture"):
         nvcc.require(arch)
 
 
@@ -112,7 +113,7 @@ def test_without_nvcc_the_error_says_where_it_was_looked_for(monkeypatch, tmp_pa
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("CUDA_PATH", str(tmp_path))
     monkeypatch.delenv("CUDA_HOME", raising=False)
-    monkeypatch.setattr(nvcc, "DEFAULT_HOME", str(tmp_path))
+    monkeypatch.setattr(cuda_files, "DEFAULT_HOME", str(tmp_path))
     with pytest.raises(UnavailableTargetError, match="set CUDA_PATH"):
         nvcc.require("sm_90")
 

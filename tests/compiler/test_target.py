@@ -341,7 +341,7 @@ class TestBuildable:
         for name in ("CUDA_PATH", "CUDA_HOME"):
             monkeypatch.delenv(name, raising=False)
         monkeypatch.setenv("PATH", str(tmp_path))
-        monkeypatch.setattr(targets.nvcc, "DEFAULT_HOME", str(tmp_path))
+        monkeypatch.setattr(targets.nvcc.cuda_files, "DEFAULT_HOME", str(tmp_path))
         with pytest.raises(UnavailableTargetError, match=r"cuda .*-arch=sm_90.*need nvcc"):
             targets.check_buildable(targets.parse("cuda -arch=sm_90"))
 

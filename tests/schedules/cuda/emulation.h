@@ -184,7 +184,53 @@ static void launch(void (*body)(void**), void** args, Index3 grid, Index3 block)
       }
 }
 
+alignas(128) static uchar dynamic_shared[227 * 1024];
+
 }  // namespace emulation
+
+// Tensor cores: every lane of a warp holds whole matrices and computes whole products.
+namespace nvcuda {
+namespace wmma {
+struct matrix_a;
+struct matrix_b;
+struct accumulator;
+struct row_major;
+struct col_major;
+enum layout_t { mem_row_major, mem_col_major };
+template <typename Use, int M, int N, int K, typename T, typename Layout = void>
+struct fragment {
+  T at[16][16];
+};
+template <typename F>
+static void fill_fragment(F& f, float value) {
+  for (auto& row : f.at)
+    for (auto& element : row) element = value;
+}
+template <typename U, typename T>
+static void load_matrix_sync(fragment<U, 16, 16, 16, T, row_major>& f, const T* p, unsigned stride) {
+  for (int i = 0; i < 16; ++i)
+    for (int j = 0; j < 16; ++j) f.at[i][j] = p[i * stride + j];
+}
+template <typename U, typename T>
+static void load_matrix_sync(fragment<U, 16, 16, 16, T, col_major>& f, const T* p, unsigned stride) {
+  for (int i = 0; i < 16; ++i)
+    for (int j = 0; j < 16; ++j) f.at[i][j] = p[j * stride + i];
+}
+template <typename C, typename A, typename B>
+static void mma_sync(C& d, const A& a, const B& b, const C& c) {
+  C sum = c;
+  for (int i = 0; i < 16; ++i)
+    for (int k = 0; k < 16; ++k)
+      for (int j = 0; j < 16; ++j) sum.at[i][j] += a.at[i][k] * b.at[k][j];
+  d = sum;
+}
+template <typename T, typename F>
+static void store_matrix_sync(T* p, const F& f, unsigned stride, layout_t) {
+  for (int i = 0; i < 16; ++i)
+    for (int j = 0; j < 16; ++j) p[i * stride + j] = f.at[i][j];
+}
+}  // namespace wmma
+}  // namespace nvcuda
 
 #define __syncthreads() emulation::wait(emulation::kAtBlockBarrier, __LINE__)
 #define __activemask() 0xffffffffu

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -23,6 +24,7 @@ from tvm.tirx.build import codegen_build, split_host_device_mods
 HEADER = Path(__file__).with_name("emulation.h")
 COMPILER = shutil.which("g++") or shutil.which("c++")
 GUARD, POISON = 64 * 1024, 0x5A
+_DYNAMIC_SHARED = re.compile(r"extern __shared__ __align__\(64\) uchar (\w+)\[\];")
 TAGS = ("blockIdx.x", "blockIdx.y", "blockIdx.z", "threadIdx.x", "threadIdx.y", "threadIdx.z")
 
 
@@ -110,6 +112,7 @@ def _launchers(host: tvm.IRModule, device: tvm.IRModule, names: list[str]) -> st
 def _compile(source: str, launchers: str, folder: Path) -> ctypes.CDLL:
     """Compile the kernels, which begin at the first declaration, behind the header."""
     kernels = source[source.index('extern "C" __global__') :]
+    kernels = _DYNAMIC_SHARED.sub(r"uchar* \1 = emulation::dynamic_shared;", kernels)
     barriers = int("__syncthreads" in kernels or "__shfl" in kernels)
     text = f"#define EMULATION_BARRIERS {barriers}\n" + HEADER.read_text() + kernels + launchers
     stem = folder / f"kernel_{hashlib.sha1(text.encode()).hexdigest()[:16]}"

@@ -1,0 +1,179 @@
+"""What a CUDA device has room for: shared memory, registers and threads, by its architecture.
+
+The numbers are those of the table "Technical Specifications per Compute Capability" in NVIDIA's
+CUDA C++ Programming Guide. How many multiprocessors there are is not a matter of the
+architecture: the table has those of the device that is meant most often by it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+
+from tvm.target import Target
+
+KIB = 1024
+WARP = 32
+MAX_GRID_YZ = 65535
+# Registers are handed out to warps in units of this many.
+REGISTER_UNIT = 256
+_ARCH = re.compile(r"sm_(\d+)[af]?")
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one block, and one multiprocessor (SM), of a device can have.
+
+    Attributes
+    ----------
+    arch : int
+        The compute capability without its point, 90 for sm_90, sm_90a and sm_90f.
+    shared_per_sm, shared_per_block : int
+        Bytes of shared memory; a block gets more than `static_shared` of it only as dynamic
+        shared memory, and only when the launch asks for it, as TVM's runtime does.
+    threads_per_sm, blocks_per_sm : int
+        Resident at a time.
+    sms : int
+        Multiprocessors of the device.
+    device : str
+        The device that `sms` is of.
+    static_shared : int
+        Bytes that a kernel may declare statically, on every architecture.
+    reserved_shared : int
+        Bytes of each resident block that CUDA keeps for itself.
+    registers_per_thread, registers_per_block, registers_per_sm : int
+        32-bit registers.
+    threads_per_block : int
+    """
+
+    arch: int
+    shared_per_sm: int
+    shared_per_block: int
+    threads_per_sm: int
+    blocks_per_sm: int
+    sms: int
+    device: str
+    static_shared: int = 48 * KIB
+    reserved_shared: int = 0
+    registers_per_thread: int = 255
+    registers_per_block: int = 64 * KIB
+    registers_per_sm: int = 64 * KIB
+    threads_per_block: int = 1024
+
+    def resident_blocks(self, threads: int, registers: int, shared: int) -> int:
+        """How many blocks of a kernel one multiprocessor runs at a time.
+
+        Parameters
+        ----------
+        threads : int
+            Of a block.
+        registers : int
+            Of a thread.
+        shared : int
+            Bytes of a block, static and dynamic together.
+
+        Returns
+        -------
+        0 for a kernel that can't be launched.
+        """
+        warps = -(-threads // WARP)
+        of_warp = -(-registers * WARP // REGISTER_UNIT) * REGISTER_UNIT
+        if threads > self.threads_per_block or registers > self.registers_per_thread:
+            return 0
+        if warps * of_warp > self.registers_per_block or shared > self.shared_per_block:
+            return 0
+        return min(
+            self.blocks_per_sm,
+            self.threads_per_sm // (warps * WARP),
+            self.registers_per_sm // max(of_warp, 1) // warps,
+            self.shared_per_sm // max(shared + self.reserved_shared, 1),
+        )
+
+
+def _row(
+    arch: int, sm_kib: int, block_kib: int, threads: int, blocks: int, sms: int, device: str
+) -> tuple[int, Limits]:
+    # From sm_80 on, CUDA keeps 1 KiB of each block's shared memory.
+    reserved = KIB if arch >= 80 else 0
+    limits = Limits(
+        arch, sm_kib * KIB, block_kib * KIB, threads, blocks, sms, device, reserved_shared=reserved
+    )
+    return arch, limits
+
+
+TABLE = dict(
+    # arch, KiB of shared memory an SM and a block, threads and blocks an SM, SMs, device
+    [
+        _row(70, 96, 96, 2048, 32, 80, "V100"),
+        _row(72, 96, 96, 2048, 32, 8, "Jetson Xavier"),
+        _row(75, 64, 64, 1024, 16, 40, "T4"),
+        _row(80, 164, 163, 2048, 32, 108, "A100"),
+        _row(86, 100, 99, 1536, 16, 84, "A40"),
+        _row(87, 164, 163, 1536, 16, 16, "Jetson Orin"),
+        _row(89, 100, 99, 1536, 24, 142, "L40"),
+        _row(90, 228, 227, 2048, 32, 132, "H100"),
+        _row(100, 228, 227, 2048, 32, 148, "B200"),
+        _row(103, 228, 227, 2048, 32, 160, "B300"),
+        _row(120, 100, 99, 1536, 24, 170, "RTX 5090"),
+        _row(121, 100, 99, 1536, 24, 48, "GB10"),
+    ]
+)
+
+
+def number(arch: str) -> int | None:
+    """90 for "sm_90", "sm_90a" and "sm_90f"; None for what is not a CUDA architecture."""
+    match = _ARCH.fullmatch(arch)
+    return None if match is None else int(match.group(1))
+
+
+def plain(target: Target) -> Target:
+    """The target with its architecture's number alone: sm_90 for sm_90a.
+
+    The letter lets nvcc use instructions that only this architecture has. TVM's rules read
+    "sm_90a" as something without tensor cores.
+    """
+    arch = str(target.attrs.get("arch", ""))
+    found = number(arch)
+    if found is None or arch == f"sm_{found}":
+        return target
+    config = {name: value for name, value in target.export().items() if name != "tag"}
+    return Target({**config, "arch": f"sm_{found}"}, host=target.host)
+
+
+def of_arch(arch: str) -> Limits:
+    """The limits of an architecture.
+
+    One that is not in the table has what every device has: an older one, or a later one, whose
+    numbers are not known here.
+    """
+    found = number(arch) or 0
+    return TABLE.get(found) or Limits(found, 48 * KIB, 48 * KIB, 1024, 8, 16, "unknown")
+
+
+def of(target: Target) -> Limits:
+    """The limits that hold for a target: of its `arch`, and what its attributes say otherwise.
+
+    `max_threads_per_block` (or `max_num_threads`) and `registers_per_block` replace the table's
+    numbers. So does `max_shared_memory_per_block`, except where it is 48 KiB: that many bytes of
+    static shared memory is what every device reports and what TVM's tags copy, and says nothing
+    of dynamic shared memory.
+    """
+    limits = of_arch(str(target.attrs.get("arch", "")))
+    threads = _attribute(target, "max_threads_per_block", "max_num_threads")
+    shared = _attribute(target, "max_shared_memory_per_block")
+    registers = _attribute(target, "registers_per_block")
+    if threads is not None:
+        limits = replace(limits, threads_per_block=threads)
+    if registers is not None:
+        limits = replace(limits, registers_per_block=registers)
+    if shared is not None and shared != limits.static_shared:
+        static = min(shared, limits.static_shared)
+        limits = replace(limits, shared_per_block=shared, static_shared=static)
+    return limits
+
+
+def _attribute(target: Target, *names: str) -> int | None:
+    for name in names:
+        if target.attrs.get(name) is not None:
+            return int(target.attrs[name])
+    return None

@@ -1,0 +1,66 @@
+"""Libraries that pose as NVIDIA's driver and CUDA's runtime, for processes of tests."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+COMPILER = shutil.which("gcc") or shutil.which("cc")
+_SOURCE = Path(__file__).with_name("mock.c")
+_ROOT = Path(__file__).parents[2]
+# The dynamic loader takes what is loaded already instead of what it finds on this machine; what it
+# would not find is left to be found under CUDA_PATH.
+_MOCK_INSTEAD_OF_REAL = """
+import ctypes, ctypes.util, os
+for stem, name in (("cuda", "libcuda.so.1"), ("cudart", "libcudart.so.13")):
+    if ctypes.util.find_library(stem):
+        ctypes.CDLL(os.path.join(os.environ["CUDA_PATH"], "lib", name))
+"""
+
+
+def make_home(folder: Path) -> Path:
+    """A folder for CUDA_PATH: the two libraries, and an nvcc that makes empty device code."""
+    assert COMPILER is not None
+    (folder / "lib").mkdir(parents=True)
+    (folder / "bin").mkdir()
+    versions = folder / "versions"
+    versions.write_text("libcudart.so.13 { global: *; };\n")
+    for name, options in (
+        ("libcuda.so.1", ["-DDRIVER"]),
+        ("libcudart.so.13", [f"-Wl,--version-script={versions}"]),
+    ):
+        command = [COMPILER, "-shared", "-fPIC", "-w", f"-Wl,-soname,{name}", *options]
+        subprocess.run([*command, "-o", str(folder / "lib" / name), str(_SOURCE)], check=True)
+    nvcc = folder / "bin" / "nvcc"
+    nvcc.write_text(
+        "#!/bin/sh\n"
+        'if [ "$1" = --list-gpu-arch ]; then echo compute_90; exit; fi\n'
+        'while [ "$1" != -o ]; do shift; done; printf \'MOCK code\' > "$2"\n'
+    )
+    nvcc.chmod(nvcc.stat().st_mode | stat.S_IXUSR)
+    return folder
+
+
+def run(script: str, home: Path, *arguments: str, **environment: str) -> list[str]:
+    """Run a Python script on the mocked CUDA; the lines it printed.
+
+    CUDA's libraries are found under CUDA_PATH only, as in an installation that the dynamic loader
+    knows nothing of. Other compilers of CUDA are not on PATH.
+    """
+    search = os.pathsep.join([str(_ROOT), *filter(None, sys.path)])
+    variables = {
+        **{name: value for name, value in os.environ.items() if name != "LD_LIBRARY_PATH"},
+        "PYTHONPATH": search,
+        "PATH": os.pathsep.join(["/usr/bin", "/bin"]),
+        "CUDA_PATH": str(home),
+        "TVM_NUM_THREADS": "1",
+        **environment,
+    }
+    command = [sys.executable, "-c", _MOCK_INSTEAD_OF_REAL + script, *arguments]
+    done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr[-4000:]
+    return done.stdout.splitlines()

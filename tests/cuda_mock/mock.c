@@ -1,0 +1,118 @@
+// Poses as libcuda.so.1 (-DDRIVER) and libcudart.so.13: what TVM's CUDA runtime asks of a GPU, with
+// memory of the host. Kernels do not run. Launches and attributes are written to $MOCK_CUDA_LOG.
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#ifdef DRIVER
+
+static void note(const char* format, ...) {
+  const char* path = getenv("MOCK_CUDA_LOG");
+  FILE* file = path ? fopen(path, "a") : NULL;
+  va_list arguments;
+  if (!file) return;
+  va_start(arguments, format);
+  vfprintf(file, format, arguments);
+  va_end(arguments);
+  fclose(file);
+}
+
+int cuInit(unsigned flags) { return 0; }
+int cuDriverGetVersion(int* version) { return *version = 13000, 0; }
+int cuDeviceGetCount(int* count) { return *count = 1, 0; }
+int cuDeviceGet(int* device, int index) { return *device = index, 0; }
+int cuDeviceGetName(char* name, int size, int device) { return strncpy(name, "mock H100", size), 0; }
+int cuDeviceGetAttribute(int* value, int attribute, int device) {
+  switch (attribute) {
+    case 1: return *value = 1024, 0;
+    case 8: return *value = 49152, 0;
+    case 12: case 82: return *value = 65536, 0;
+    case 16: return *value = 114, 0;
+    case 39: return *value = 2048, 0;
+    case 75: return *value = 9, 0;
+    case 76: return *value = 0, 0;
+    case 81: return *value = 233472, 0;
+    case 97: return *value = 232448, 0;
+    case 106: return *value = 32, 0;
+    case 111: return *value = 1024, 0;
+  }
+  return 1;
+}
+int cuGetErrorName(int error, const char** text) { return *text = "mock", 0; }
+int cuGetErrorString(int error, const char** text) { return *text = "mock", 0; }
+int cuModuleLoadData(void** module, const void* image) {
+  note("module %02x%02x%02x%02x\n", ((unsigned char*)image)[0], ((unsigned char*)image)[1],
+       ((unsigned char*)image)[2], ((unsigned char*)image)[3]);
+  return *module = malloc(1), 0;
+}
+int cuModuleUnload(void* module) { return 0; }
+int cuModuleGetFunction(void** function, void* module, const char* name) {
+  return *function = strdup(name), 0;
+}
+int cuFuncSetAttribute(void* function, int attribute, int value) {
+  note("attribute %s %d %d\n", (char*)function, attribute, value);
+  return 0;
+}
+int cuLaunchKernelEx(const unsigned* config, void* function, void** arguments, void** extra) {
+  note("launch %s shared %u\n", (char*)function, config[6]);
+  return 0;
+}
+int cuTensorMapEncodeTiled(void) { return 801; }
+
+#else
+
+int cudaGetDeviceCount(int* count) { return *count = 1, 0; }
+int cudaGetDevice(int* device) { return *device = 0, 0; }
+int cudaSetDevice(int device) { return 0; }
+int cudaDeviceGetAttribute(int* value, int attribute, int device) {
+  switch (attribute) {
+    case 1: return *value = 1024, 0;   // threads of a block
+    case 8: return *value = 49152, 0;  // static shared memory of a block
+    case 10: return *value = 32, 0;    // threads of a warp
+    case 16: return *value = 114, 0;   // multiprocessors
+    case 75: return *value = 9, 0;     // compute capability
+    case 76: return *value = 0, 0;
+  }
+  return *value = 1024, 0;
+}
+int cudaGetDeviceProperties(void* properties, int device) {
+  return memset(properties, 0, 512), strcpy(properties, "mock H100"), 0;
+}
+int cudaMalloc(void** memory, size_t size) {
+  return (*memory = aligned_alloc(256, (size + 255) / 256 * 256)) ? 0 : 2;
+}
+int cudaFree(void* memory) { return free(memory), 0; }
+int cudaMallocHost(void** memory, size_t size) { return (*memory = malloc(size)) ? 0 : 2; }
+int cudaFreeHost(void* memory) { return free(memory), 0; }
+int cudaMemGetInfo(size_t* left, size_t* total) { return *left = *total = 1ul << 33, 0; }
+int cudaMemcpyAsync(void* to, const void* from, size_t size, int kind, void* stream) {
+  return memcpy(to, from, size), 0;
+}
+int cudaMemcpyPeerAsync(void* to, int a, const void* from, int b, size_t size, void* stream) {
+  return memcpy(to, from, size), 0;
+}
+int cudaStreamCreate(void** stream) { return *stream = malloc(1), 0; }
+int cudaStreamCreateWithFlags(void** stream, unsigned flags) { return *stream = malloc(1), 0; }
+int cudaEventCreate(void** event) { return *event = malloc(1), 0; }
+int cudaEventElapsedTime(float* ms, void* a, void* b) { return *ms = 1, 0; }
+const char* cudaGetErrorName(int error) { return "mock"; }
+const char* cudaGetErrorString(int error) { return "mock"; }
+#define NOTHING(name) \
+  int name(void) { return 0; }
+NOTHING(cudaStreamDestroy)
+NOTHING(cudaStreamSynchronize)
+NOTHING(cudaStreamWaitEvent)
+NOTHING(cudaEventDestroy)
+NOTHING(cudaEventRecord)
+NOTHING(cudaEventSynchronize)
+NOTHING(cudaGetLastError)
+NOTHING(cudaPeekAtLastError)
+NOTHING(cudaStreamBeginCapture)
+NOTHING(cudaStreamEndCapture)
+NOTHING(cudaGraphInstantiate)
+NOTHING(cudaGraphLaunch)
+NOTHING(cudaGraphDestroy)
+NOTHING(cudaGraphExecDestroy)
+
+#endif
