@@ -76,7 +76,9 @@ def build_with_tvm(mod: Any, params: dict[str, Any]) -> Call:
     import tvm
     from tvm import relax
 
-    executable = tvm.compile(mod, target=tvm.target.Target({"kind": "llvm"}))
+    from compiler import relay
+
+    executable = tvm.compile(relay.to_relax(mod), target=tvm.target.Target({"kind": "llvm"}))
     machine = relax.VirtualMachine(executable, tvm.cpu())
     names = [param.name for param in mod["main"].params]
 
