@@ -100,10 +100,14 @@ def variables_of(value: relax.Expr) -> list[relax.Var]:
 
 
 def operator_name(expr: Any) -> str:
-    """Name of the Relax operator that `expr` calls, without "relax."; "" if it calls none."""
+    """Name of the operator that `expr` calls, without "relax."; "" if it calls none of Relax's.
+
+    Kernels of Relay's operators that Relax does not have are operators "relay.<name>" of Relax.
+    """
     if isinstance(expr, tvm.ir.Call) and isinstance(expr.op, tvm.ir.Op):
         name = str(expr.op.name)
-        return name[6:] if name.startswith("relax.") else ""
+        if name.startswith(("relax.", "relay.")):
+            return name.removeprefix("relax.")
     return ""
 
 

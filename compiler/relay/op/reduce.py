@@ -238,6 +238,8 @@ def _reduction_from_relax(name: str) -> None:
     @from_relax(name)
     def rule(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
         axes, keepdims = listed(call.attrs.axis), bool(call.attrs.keepdims)
+        if 0 in extents(call.args[0]):
+            return None  # the largest and smallest of nothing are infinite in Relax alone
         return made(name, call.args, call.ty, axis=axes, keepdims=keepdims)
 
 

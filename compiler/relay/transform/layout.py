@@ -93,7 +93,8 @@ def _raised(body: relax.Expr, wanted: Mapping[str, Any]) -> relax.Expr:
     def change(_old: relax.Expr, new: relax.Expr) -> relax.Expr:
         if not _is_relax(new):
             return new
-        return raised(new) or new  # what Relay has no form for keeps the layouts that it has
+        made = raised(new)  # what Relay has no form for keeps the layouts that it has
+        return new if made is None else made
 
     return rewrite(body, change)
 
