@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TextIO
 
 from ..measure.log_file import append_lines
+from ..whole_files import replacing
 from .log_target import UNKNOWN_MODEL, log_target
 from .record import (
     MeasureInput,
@@ -72,9 +73,8 @@ def pick_best(in_file: PathLike, out_file: PathLike | TextIO) -> None:
     lines = [encode(inp, result) for inp, result in best_records(records)]
     text = "".join(line + "\n" for line in lines)
     if is_path:
-        draft = Path(f"{out_file}.{os.getpid()}.tmp")
-        draft.write_text(text, encoding="utf-8")
-        os.replace(draft, out_file)  # type: ignore[arg-type]
+        with replacing(out_file) as file:  # type: ignore[arg-type]
+            file.write(text.encode())
     else:
         out_file.write(text)  # type: ignore[union-attr]
 

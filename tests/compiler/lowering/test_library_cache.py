@@ -158,7 +158,7 @@ def test_whatever_decides_a_build_decides_the_key(other):
 
 def test_another_version_of_the_code_finds_nothing(monkeypatch):
     build()
-    monkeypatch.setattr(library_key, "_code_version", lambda: "another")
+    monkeypatch.setattr(library_key, "code_version", lambda: "another")
     assert build().report.cache != KEPT
 
 
