@@ -20,7 +20,7 @@ from pathlib import Path
 
 _PREFIX, _SUFFIX = "baton-", ".tmp"
 _NAME = re.compile(r"\.?baton-[a-z]+-[a-z0-9_]{8}\.tmp")
-_swept: set[str] = set()  # folders that this process has looked through
+_known: set[str] = set()  # folders that this process has looked through
 
 
 class TemporaryFolder:
@@ -47,9 +47,8 @@ class TemporaryFolder:
 
     def __init__(self, purpose: str, beside: str | os.PathLike[str] | None = None) -> None:
         parent = tempfile.gettempdir() if beside is None else os.path.dirname(os.fspath(beside))
-        parent = os.path.abspath(parent)
+        parent = _swept(parent)
         prefix = f"{'' if beside is None else '.'}{_PREFIX}{purpose}-"
-        remove_abandoned(parent)
         while True:
             self.name = tempfile.mkdtemp(_SUFFIX, prefix, parent)
             lock = _held(self.name)
@@ -85,8 +84,7 @@ def create_draft(folder: str | os.PathLike[str], permissions: int) -> tuple[int,
     OSError
         It can't be made.
     """
-    folder = os.path.abspath(folder)
-    remove_abandoned(folder)
+    folder = _swept(folder)
     # O_EXCL fails on whatever has the name already, a symbolic link included.
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     while True:
@@ -101,16 +99,21 @@ def create_draft(folder: str | os.PathLike[str], permissions: int) -> tuple[int,
 
 
 def remove_abandoned(folder: str | os.PathLike[str]) -> None:
-    """Remove what processes that are gone left in a folder; looks once in each process."""
-    folder = os.path.abspath(folder)
-    if folder in _swept:
-        return
-    _swept.add(folder)
+    """Remove what processes that are gone left in a folder."""
     with contextlib.suppress(OSError), os.scandir(folder) as listing:
         for entry in listing:
             if _NAME.fullmatch(entry.name):
                 with contextlib.suppress(OSError):
                     _remove_if_abandoned(entry.path)
+
+
+def _swept(folder: str | os.PathLike[str]) -> str:
+    """The absolute path of a folder in which something is made; looked through the first time."""
+    path = os.path.abspath(folder)
+    if path not in _known:
+        _known.add(path)
+        remove_abandoned(path)
+    return path
 
 
 def _remove_if_abandoned(path: str) -> None:

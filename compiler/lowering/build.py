@@ -161,6 +161,8 @@ def _build(
     report.cache = f"{linked.kernels.found} of {len(linked.kernels.code)} kernels"
     if obstacle:
         report.cache += f"; not the library, because {obstacle}"
+    if linked.kernels.problem:
+        report.cache += f"; nothing is kept: {linked.kernels.problem}"
     metadata = replace(metadata, bound_params=tuple(bound_names), report=report.to_json())
     own_weights = without_aliases(weights, params)
     library = FactoryModule(linked.executable, metadata, own_weights, report, mod, target)

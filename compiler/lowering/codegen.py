@@ -49,11 +49,14 @@ class CompiledKernels:
         What each is kept under in the cache.
     found : int
         How many came from there.
+    problem : str
+        Why the cache keeps none of the others; "" if it does.
     """
 
     code: dict[str, bytes]
     keys: dict[str, str]
     found: int
+    problem: str = ""
 
 
 def compile_cpu_kernels(
@@ -154,7 +157,7 @@ def _objects(
         cache.put(missing[symbol][0], code)
         found[symbol] = code
     in_order = {symbol: found[symbol] for symbol in sorted(found)}
-    return CompiledKernels(in_order, keys, len(kernels) - len(missing))
+    return CompiledKernels(in_order, keys, len(kernels) - len(missing), cache.problem)
 
 
 def _compile_all(
