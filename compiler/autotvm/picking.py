@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -18,6 +19,7 @@ from .record import (
     encode,
     load_from_file,
 )
+from .strangers_json import mean_seconds
 from .workload import digest
 
 Record = tuple[MeasureInput, MeasureResult]
@@ -34,7 +36,7 @@ def best_records(records: Iterable[Record]) -> list[Record]:
     held: list[Record] = []
     best: dict[tuple[str, str, bytes], int] = {}
     for inp, result in records:
-        if result.error_no != 0:
+        if _mean(result) == math.inf:
             continue
         target, workload = log_target(inp.target), digest(inp.task.workload)
         places = [("key", key, workload) for key in target.keys]
@@ -49,7 +51,7 @@ def best_records(records: Iterable[Record]) -> list[Record]:
 
 
 def _mean(result: MeasureResult) -> float:
-    return sum(result.costs) / len(result.costs)
+    return mean_seconds(result.costs, result.error_no)
 
 
 def pick_best(in_file: PathLike, out_file: PathLike | TextIO) -> None:
