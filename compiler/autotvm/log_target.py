@@ -80,6 +80,8 @@ def log_target(target: Any) -> LogTarget:
         return _parse(target)
     if isinstance(target, Mapping) and "kind" in target:
         return _from_options(json.dumps(dict(target)), str(target["kind"]), dict(target))
+    if not hasattr(target, "kind"):
+        raise RecordError(f"a {type(target).__name__} is not a target")
     text = str(target)  # cheap, and all that a target is
     found = _of_objects.get(text)
     if found is None:

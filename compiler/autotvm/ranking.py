@@ -47,7 +47,7 @@ class Ranked(NamedTuple):
 # A line as TVM's writer lays it out: target and task, arguments, entity, costs, error number.
 _LAYOUT = line_layout(
     r'\{"input": \["([^"]*", "[^"]*)", (\[[^{]*\]), \{\}\], '
-    r'"config": \{"index": -?\d+, "code_hash": null, "entity": (\[[^}]*\])\}, '
+    r'"config": \{"index": -?\d{1,18}, "code_hash": null, "entity": (\[[^}]*\])\}, '
     rf'"result": \[\[({NUMBER}(?:, {NUMBER})*)\], (\d{{1,9}}), {NUMBER}, {NUMBER}\], '
     r'"version": 0\.2, "tvm_version": "[^"\\]*"\}'
 )
