@@ -63,7 +63,7 @@ def check_depth(value: Any) -> None:
     RecordError
         It is nested more than 64 levels deep.
     """
-    level = [[value]]
+    level: list[Any] = [[value]]
     for _ in range(_DEEPEST + 1):
         level = [
             item

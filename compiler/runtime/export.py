@@ -89,6 +89,9 @@ def export_library(
         )
 
     with _explained(target), replacing_path(target) as draft:
+        if kwargs.get("workspace_dir") is None:  # TVM's own choice would outlive a kill
+            kwargs["workspace_dir"] = str(draft.parent / "objects")
+            os.mkdir(kwargs["workspace_dir"])
         if library.origin_file is not None:
             _copy(library.origin_file, draft)
         elif not library.get_lib()._collect_dso_modules():
