@@ -17,6 +17,7 @@ from compiler.autotvm.log_target import log_target
 from compiler.autotvm.picking import best_records
 from compiler.autotvm.ranking import rank_log
 from compiler.autotvm.record import decode, load_from_file
+from compiler.autotvm.tuner.base import as_measured
 from compiler.errors import RecordError
 from compiler.runtime import graph_executor
 from tests.compiler.hostile_json import variants
@@ -118,6 +119,12 @@ def test_pairs_of_a_script_with_such_times_never_rank_first(cost):
     (bad, result), good = decode(line(tile=8)), decode(line([1.0]))
     config = found(ApplyHistoryBest([(bad, result._replace(costs=(cost,))), good]))
     assert config is not None and config.cost == 1.0
+
+
+@pytest.mark.parametrize("costs", [[0.0], [-1.0], [-1.0, 5.0]])
+def test_a_tuner_that_learns_from_a_log_holds_such_times_for_failures(costs):
+    assert not as_measured(decode(line(costs))[1]).is_right
+    assert as_measured(decode(line())[1]).is_right
 
 
 def test_a_model_builds_with_a_log_that_has_bad_lines(tmp_path):
