@@ -207,7 +207,7 @@ SI_SCALE = {"": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 
 
 def as_measured(result: Any) -> MeasureResult:
-    """A result that was read from a log, as measuring gives it; times of 0 or less are a failure."""
+    """A result read from a log as measuring gives it; times of 0 or less are a failure."""
     from ...measure.candidate import MeasureErrorNo
 
     known = result.error_no in MeasureErrorNo._value2member_map_
