@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import datetime
 import json
+import math
 import pathlib
 import statistics
 import sys
@@ -30,6 +31,7 @@ from compiler.autotvm.record import (  # noqa: E402
     load_from_file,
     read_lines,
 )
+from compiler.autotvm.strangers_json import mean_seconds  # noqa: E402
 from compiler.autotvm.workload import digest  # noqa: E402
 from compiler.errors import BatonError, RecordError  # noqa: E402
 
@@ -61,13 +63,13 @@ def fastest(records: Iterable[Record]) -> dict[bytes, Record]:
     best: dict[bytes, Record] = {}
     for inp, result in records:
         key = digest(inp.task.workload)
-        if result.error_no == 0 and (key not in best or _mean(result) < _mean(best[key][1])):
+        if _mean(result) < math.inf and (key not in best or _mean(result) < _mean(best[key][1])):
             best[key] = inp, result
     return best
 
 
 def _mean(result: MeasureResult) -> float:
-    return statistics.fmean(result.costs)
+    return mean_seconds(result.costs, result.error_no)
 
 
 def lean_line(inp: MeasureInput, result: MeasureResult) -> str:

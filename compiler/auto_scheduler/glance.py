@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..autotvm.record import NUMBER, SkippedLines
+from ..autotvm.strangers_json import mean_seconds
 from ..errors import RecordError
 from ..measure.log_file import BOM, Run, line_layout, runs
 from .ansor import record as ansor
@@ -25,7 +26,7 @@ _LAYOUT = line_layout(
     r'\{"v":1,"kind":"auto_scheduler","workload":\{"key":"([^"]*)"'
     r'(?:,"tir":"[^"\\]*(?:\\.[^"\\]*)*")?\},'
     rf'"target":(\{{[^{{}}]*(?:\{{[^{{}}]*\}}[^{{}}]*)*\}}),"costs":\[((?:{NUMBER}(?:,{NUMBER})*)?)\],'
-    rf'"error":(\d+),"timestamp":{NUMBER},'
+    rf'"error":(\d{{1,9}}),"timestamp":{NUMBER},'
     r'(?:"untuned":true,)?(?:"template":\{[^{}]*\},)?"trace":\[.*\]\}'
 )
 _LAYOUTS = (ansor.LAYOUT, _LAYOUT)
@@ -182,6 +183,6 @@ def _cost(costs: bytes, error: bytes) -> float:
     if error != b"0" or not costs:
         return math.inf
     if b"," not in costs:
-        return float(costs)
-    each = list(map(float, costs.split(b",")))
-    return sum(each) / len(each)
+        seconds = float(costs)
+        return seconds if seconds > 0.0 else math.inf
+    return mean_seconds(list(map(float, costs.split(b","))))

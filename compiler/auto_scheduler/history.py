@@ -221,8 +221,7 @@ class BestRecords:
                     if key.startswith(family)
                     and math.isfinite(factor := distance(workload_key, key))
                 ]
-            for _, slot in self._ranked(found):
-                record = self._read(slot)
+            for record in self._read_all(found):
                 assert isinstance(record, Record)
                 return record
         return None
@@ -296,14 +295,14 @@ class BestRecords:
         log = self._logs[self._log_of[slot]]
         return log.read(self._lines[slot], self._offsets[slot], self._lengths[slot])
 
-    def _read_all(self, found: Iterable[tuple[float, int]]) -> Iterator[AnsorRecord]:
+    def _read_all(self, found: Iterable[tuple[float, int]]) -> Iterator[Any]:
+        """Records, the best first; what turns out to be damaged is named and passed over."""
         for _, slot in self._ranked(found):
             try:
                 record = self._read(slot)
             except RecordError as error:
                 logger.warning("%s; the record is passed over", error)
                 continue
-            assert isinstance(record, AnsorRecord)
             yield record
 
 

@@ -8,6 +8,7 @@ times, target and arguments), as TVM's `JSONDatabase` keeps them.
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -127,7 +128,7 @@ def write_database(folder: str | os.PathLike, records: Iterable[Record]) -> int:
         if record.tir is not None:
             functions[record.workload_key] = canonical(record.unscheduled())
         func = functions.get(record.workload_key)
-        if func is None or not record.has_trace or record.error:
+        if func is None or not record.has_trace or record.cost == math.inf:
             continue
         mod = tvm.IRModule({ENTRY: func})
         target = tvm.target.Target(record.target)

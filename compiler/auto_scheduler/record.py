@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..autotvm.log_target import LogTarget, log_target
 from ..autotvm.record import SkippedLines, read_lines
+from ..autotvm.strangers_json import mean_seconds, read_json, record_errors
 from ..errors import RecordError
 from ..measure.log_file import append_lines
 from .ansor import record as ansor
@@ -99,7 +100,7 @@ class Record:
     @property
     def cost(self) -> float:
         """Mean seconds per run; infinity when the measurement failed."""
-        return sum(self.costs) / len(self.costs) if self.costs and not self.error else math.inf
+        return mean_seconds(self.costs, self.error)
 
     def unscheduled(self) -> PrimFunc:
         """The function that was tuned.
@@ -146,6 +147,7 @@ class Record:
 AnyRecord = Record | ansor.AnsorRecord
 
 
+@record_errors
 def parse_line(text: str, source: str = "auto_scheduler:<line>:1") -> AnyRecord:
     """Read and check one line.
 
@@ -154,10 +156,7 @@ def parse_line(text: str, source: str = "auto_scheduler:<line>:1") -> AnyRecord:
     RecordError
         The line is no record; the message says why, without file and line.
     """
-    try:
-        row = json.loads(text)
-    except (ValueError, RecursionError):
-        raise RecordError("not a JSON object, or a truncated one") from None
+    row = read_json(text)
     if not isinstance(row, dict):
         raise RecordError("not a JSON object")
     if ansor.looks_like(row):
@@ -166,25 +165,20 @@ def parse_line(text: str, source: str = "auto_scheduler:<line>:1") -> AnyRecord:
         raise RecordError('not an auto_scheduler record (no "kind": "auto_scheduler")')
     if row.get("v") != VERSION:
         raise RecordError(f"version {row.get('v')!r}; this reader knows version {VERSION}")
-    try:
-        instructions, decisions = row["trace"]
-        costs, error = tuple(float(cost) for cost in row["costs"]), int(row["error"])
-        if not isinstance(instructions, list) or not isinstance(decisions, list):
-            raise TypeError("trace is not two lists")
-        if not all(map(math.isfinite, costs)) or not (costs or error):
-            raise ValueError("costs are not seconds")
-        log_target(row["target"])
-        tir, template = row["workload"].get("tir"), row.get("template")
-        return Record(
-            str(row["workload"]["key"]), dict(row["target"]), row["trace"], costs, error,
-            float(row["timestamp"]), tir if tir is None else str(tir), source,
-            row.get("untuned") is True,
-            None if template is None else Template.from_json(template),
-        )  # fmt: skip
-    except RecordError:
-        raise
-    except (KeyError, TypeError, ValueError, AttributeError) as problem:
-        raise RecordError(f"lacks or misspells a field ({problem!r})") from problem
+    instructions, decisions = row["trace"]
+    costs, error = tuple(float(cost) for cost in row["costs"]), int(row["error"])
+    if not isinstance(instructions, list) or not isinstance(decisions, list):
+        raise TypeError("trace is not two lists")
+    if not all(map(math.isfinite, (*costs, row["timestamp"]))) or not (costs or error):
+        raise ValueError("costs are not seconds")
+    log_target(row["target"])
+    tir, template = row["workload"].get("tir"), row.get("template")
+    return Record(
+        str(row["workload"]["key"]), dict(row["target"]), row["trace"], costs, error,
+        float(row["timestamp"]), tir if tir is None else str(tir), source,
+        row.get("untuned") is True,
+        None if template is None else Template.from_json(template),
+    )  # fmt: skip
 
 
 def scan(path: PathLike, strict: bool = False, n_lines: int | None = None) -> Iterator[AnyRecord]:

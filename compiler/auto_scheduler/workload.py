@@ -99,7 +99,7 @@ def _split(key: str) -> tuple[str, str, list[int]]:
     if len(parts) != 3:
         return key, "", []
     dims = parts[2].replace("x", ",").split(",")
-    return parts[0], parts[1], [int(dim) for dim in dims if dim.isdigit()]
+    return parts[0], parts[1], [int(dim) for dim in dims if dim.isdecimal() and len(dim) < 19]
 
 
 def _shape(param: Any) -> list[int]:

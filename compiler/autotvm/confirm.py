@@ -6,6 +6,7 @@ of its rate to luck. So the best few of each operator are measured again, in tur
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from ..measure.candidate import FAILED_COST, MeasureErrorNo, MeasureResult
 from .dispatcher import FallbackContext, query_contexts
 from .measure import release
 from .record import MeasureInput
+from .strangers_json import mean_seconds
 from .task import Task, TaskCandidate
 from .workload import digest
 
@@ -91,9 +93,10 @@ def contests(
     """
     costs: dict[bytes, list[tuple[float, ConfigEntity]]] = {}
     for inp, result in records:
-        if result.error_no == 0:
+        seconds = mean_seconds(result.costs, result.error_no)
+        if seconds < math.inf:
             held = costs.setdefault(digest(inp.task.workload), [])
-            held.append((sum(result.costs) / len(result.costs), inp.config))
+            held.append((seconds, inp.config))
     groups: dict[tuple, list[Task]] = {}
     for task in tasks:
         key = (task.tunable.operator.name, repr(_shape_of(task)))

@@ -10,6 +10,7 @@ entered in one thread is not seen by another, and an exception leaves none behin
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable
 from dataclasses import replace
@@ -25,6 +26,7 @@ from .history import BestRecords
 from .log_target import LogTarget, log_target
 from .ranking import rank_log
 from .record import MeasureInput, MeasureResult, load_from_file
+from .strangers_json import mean_seconds
 from .workload import digest
 
 PREFERENCES = ("log", "fastest")
@@ -181,7 +183,7 @@ class ApplyGraphBest(DispatchContext):
             records = load_from_file(records, strict)
         self._of_workload: dict[bytes, list[tuple[LogTarget, ConfigEntity]]] = {}
         for inp, result in records:
-            if result.error_no == 0:
+            if mean_seconds(result.costs, result.error_no) < math.inf:
                 configs = self._of_workload.setdefault(digest(inp.task.workload), [])
                 configs.append((log_target(inp.target), inp.config))
         self._taken: dict[bytes, int] = {}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import hashlib
 import json
+import math
 from array import array
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ from schedules.config import ConfigEntity
 from .log_target import UNKNOWN_MODEL, log_target
 from .ranking import Ranked
 from .record import MeasureInput, MeasureResult
+from .strangers_json import mean_seconds
 from .workload import digest
 
 
@@ -62,7 +64,7 @@ class BestRecords:
         costs, entities, new = self._costs, self._entities, len(self._entities)
         with no_collection():  # and as little as can be for each of a million records
             for line, target, workload, cost, error_no, entity in records:
-                if error_no:
+                if error_no or cost == math.inf:
                     continue
                 self._added += 1
                 if target is not last:  # logs name few targets, and in long runs
@@ -82,10 +84,8 @@ class BestRecords:
 
     def add_pair(self, inp: MeasureInput, result: MeasureResult) -> None:
         """Add one record that is already decoded."""
-        if result.error_no != 0:
-            return
+        cost = mean_seconds(result.costs, result.error_no)
         name, line = _source_of(inp.config, self._added + 1)
-        cost = sum(result.costs) / len(result.costs)
         entity = json.dumps(inp.config.to_entity())
         target = log_target(inp.target)
         self.add_log(name, [Ranked(line, target, digest(inp.task.workload), cost, 0, entity)])

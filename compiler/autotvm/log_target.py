@@ -17,6 +17,7 @@ from ..errors import RecordError, TargetError
 from ..target import parse
 from ..target import text as target_text
 from ..target.config import to_cli
+from .strangers_json import read_json, record_errors
 
 UNKNOWN_MODEL = "unknown"
 
@@ -64,6 +65,7 @@ class LogTarget:
         return self.text
 
 
+@record_errors
 def log_target(target: Any) -> LogTarget:
     """Describe a target string, dict, `tvm.target.Target` or LogTarget for record matching.
 
@@ -78,6 +80,8 @@ def log_target(target: Any) -> LogTarget:
         return _parse(target)
     if isinstance(target, Mapping) and "kind" in target:
         return _from_options(json.dumps(dict(target)), str(target["kind"]), dict(target))
+    if not hasattr(target, "kind"):
+        raise RecordError(f"a {type(target).__name__} is not a target")
     text = str(target)  # cheap, and all that a target is
     found = _of_objects.get(text)
     if found is None:
@@ -102,9 +106,9 @@ def _from_object(target: Any) -> LogTarget:
 def _parse(text: str) -> LogTarget:
     if text.lstrip().startswith("{"):
         try:
-            options = json.loads(text)
-        except ValueError as error:
-            raise RecordError(f"target {text!r} is not readable as JSON: {error}") from error
+            options = read_json(text)
+        except RecordError as error:
+            raise RecordError(f"target {text[:200]!r} is not readable as JSON: {error}") from error
         return _from_options(text, str(options.get("kind", "")), options)
     try:
         words = target_text.read(text)

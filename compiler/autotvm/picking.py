@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TextIO
 
 from ..measure.log_file import append_lines
+from ..whole_files import replacing
 from .log_target import UNKNOWN_MODEL, log_target
 from .record import (
     MeasureInput,
@@ -17,6 +19,7 @@ from .record import (
     encode,
     load_from_file,
 )
+from .strangers_json import mean_seconds
 from .workload import digest
 
 Record = tuple[MeasureInput, MeasureResult]
@@ -33,7 +36,7 @@ def best_records(records: Iterable[Record]) -> list[Record]:
     held: list[Record] = []
     best: dict[tuple[str, str, bytes], int] = {}
     for inp, result in records:
-        if result.error_no != 0:
+        if _mean(result) == math.inf:
             continue
         target, workload = log_target(inp.target), digest(inp.task.workload)
         places = [("key", key, workload) for key in target.keys]
@@ -48,7 +51,7 @@ def best_records(records: Iterable[Record]) -> list[Record]:
 
 
 def _mean(result: MeasureResult) -> float:
-    return sum(result.costs) / len(result.costs)
+    return mean_seconds(result.costs, result.error_no)
 
 
 def pick_best(in_file: PathLike, out_file: PathLike | TextIO) -> None:
@@ -72,9 +75,8 @@ def pick_best(in_file: PathLike, out_file: PathLike | TextIO) -> None:
     lines = [encode(inp, result) for inp, result in best_records(records)]
     text = "".join(line + "\n" for line in lines)
     if is_path:
-        draft = Path(f"{out_file}.{os.getpid()}.tmp")
-        draft.write_text(text, encoding="utf-8")
-        os.replace(draft, out_file)  # type: ignore[arg-type]
+        with replacing(out_file) as file:  # type: ignore[arg-type]
+            file.write(text.encode())
     else:
         out_file.write(text)  # type: ignore[union-attr]
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import itertools
 import json
-import math
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -21,6 +20,7 @@ from ..measure.log_file import BOM, Run, line_layout, runs
 from .legacy import changes_spelling
 from .log_target import LogTarget, log_target
 from .record import NUMBER, RawRecord, SkippedLines, known_entity, parse_line
+from .strangers_json import mean_seconds, read_json
 from .workload import digests_of_bytes, is_normal_text
 
 
@@ -32,7 +32,8 @@ class Ranked(NamedTuple):
     digest : bytes
         Of the workload; see `workload.digest`.
     cost : float
-        Mean seconds; meaningless where `error_no` is not 0.
+        Mean seconds; infinity for a measurement that failed or says 0 or less, and meaningless
+        where `error_no` is not 0.
     """
 
     line: int
@@ -46,8 +47,8 @@ class Ranked(NamedTuple):
 # A line as TVM's writer lays it out: target and task, arguments, entity, costs, error number.
 _LAYOUT = line_layout(
     r'\{"input": \["([^"]*", "[^"]*)", (\[[^{]*\]), \{\}\], '
-    r'"config": \{"index": -?\d+, "code_hash": null, "entity": (\[[^}]*\])\}, '
-    rf'"result": \[\[({NUMBER}(?:, {NUMBER})*)\], (\d+), {NUMBER}, {NUMBER}\], '
+    r'"config": \{"index": -?\d{1,18}, "code_hash": null, "entity": (\[[^}]*\])\}, '
+    rf'"result": \[\[({NUMBER}(?:, {NUMBER})*)\], (\d{{1,9}}), {NUMBER}, {NUMBER}\], '
     r'"version": 0\.2, "tvm_version": "[^"\\]*"\}'
 )
 _ONE_DIGIT = bytes.maketrans(b"123456789", b"0" * 9)
@@ -119,7 +120,7 @@ def _cut(run: Run) -> Iterator[Ranked] | None:
     digests = _digests(tasks, args)
     shared = [_entities.get(entity) or _entity(entity) for entity in entities]
     means = _means(costs)
-    if digests is None or None in shared or not all(map(math.isfinite, means)):
+    if digests is None or None in shared:
         return None
     targets = [task[0] for task in tasks if task]
     rows = zip(itertools.count(run.line), targets, digests, means, map(int, errors), shared)
@@ -131,10 +132,10 @@ _new = tuple.__new__  # of a named tuple without the check of how many fields th
 
 def _means(costs: Sequence[bytes]) -> list[float]:
     try:
-        return list(map(float, costs))
+        means = list(map(float, costs))
     except ValueError:  # several in a line
-        each = [list(map(float, line.split(b", "))) for line in costs]
-        return [sum(line) / len(line) for line in each]
+        return [mean_seconds(list(map(float, line.split(b", ")))) for line in costs]
+    return means if min(means) > 0.0 else [mean_seconds([mean]) for mean in means]
 
 
 def _entity(text: bytes) -> str | None:
@@ -154,7 +155,7 @@ def _text(raw: bytes, number: int) -> str:
 
 def ranked(raw: RawRecord) -> Ranked:
     """The same of a line that is parsed already."""
-    cost = sum(raw.costs) / len(raw.costs)
+    cost = mean_seconds(raw.costs)
     return Ranked(raw.line, raw.input.target, raw.input.digest, cost, raw.error_no, raw.entity)
 
 
@@ -197,12 +198,12 @@ def _is_normal(args: bytes) -> bool:
     if " " in compact or "\t" in compact or not is_normal_text(compact):
         return False
     try:
-        parsed = json.loads(args)
+        parsed = read_json(args.decode())
         if not isinstance(parsed, list) or not parsed:
             return False
         if json.dumps(parsed, separators=(",", ":")) != compact:
             return False  # a string holds what separates elements elsewhere
-    except ValueError:
+    except RecordError:
         return False
     if len(_forms) >= _MOST_FORMS:
         _forms.clear()

@@ -24,12 +24,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from schedules.config import ConfigEntity
+from schedules.config import ConfigEntity, OtherOptionEntity, ReorderEntity, SplitEntity
 
 from ..errors import RecordError
 from ..lazy import lazy_attributes
 from .legacy import current_spelling
 from .log_target import LogTarget, log_target
+from .strangers_json import mean_seconds, read_json, record_errors
 from .version_0_1 import translate_version_0_1
 from .workload import digest_of_json, normalize, to_tuple
 
@@ -126,23 +127,27 @@ class RawRecord(NamedTuple):
 
 # A line as TVM's writer lays it out. Anything else that is valid takes the way through
 # json.loads, which costs about three times as much.
-NUMBER = r"-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?"
+# Numbers are finite and fit 64 bits.
+_INTEGER = r"-?\d{1,18}"
+NUMBER = rf"{_INTEGER}(?:\.\d+)?(?:[eE][-+]?\d{{1,2}})?"
 _KNOB = (
-    r'\["[^"\\]*", (?:"sp", \[-?\d+(?:, -?\d+)*\]|"re", \[\d+(?:, \d+)*\]'
+    rf'\["[^"\\]*", (?:"(?:sp|re)", \[{_INTEGER}(?:, {_INTEGER})*\]'
     r'|"an", \["[^"\\]*"(?:, "[^"\\]*")*\]'
     rf'|"ot", (?:true|false|null|{NUMBER}|"[^"\\]*"))\]'
 )
 _ENTITY = re.compile(rf"\[(?:{_KNOB}(?:, {_KNOB})*)?\]")
 _INDEX, _CODE_HASH = '{"index": ', ', "code_hash": null, "entity": '
+_INDEX_VALUE = re.compile(_INTEGER)
 _MOST_KNOWN = 1 << 16
 RESULT = re.compile(
-    rf"\[\[({NUMBER}(?:, {NUMBER})*)\], (\d+), ({NUMBER}), ({NUMBER})\], "
+    rf"\[\[({NUMBER}(?:, {NUMBER})*)\], (\d{{1,9}}), ({NUMBER}), ({NUMBER})\], "
     r'"version": 0\.2, "tvm_version": "[^"\\]*"}'
 )
 _INPUT = '{"input": '
 _PICKLED = re.compile(r"[^{\t]*(?:\t[^\t]+){3}(?:\t[^\t]+\t[^\t]+)?")
 
 
+@record_errors
 def parse_line(text: str, line: int = 1) -> RawRecord:
     """Read and check one line.
 
@@ -161,7 +166,7 @@ def parse_line(text: str, line: int = 1) -> RawRecord:
         and head.startswith(_INPUT)
         and config.startswith(_INDEX)
         and config.endswith("]}")
-        and index.removeprefix("-").isdigit()
+        and _INDEX_VALUE.fullmatch(index)
         and text.isascii()
         and known_entity(entity)
     ):
@@ -200,39 +205,47 @@ def _parse_any_layout(text: str, line: int) -> RawRecord:
         text.encode()
     except UnicodeEncodeError:
         raise RecordError("not UTF-8 text") from None
-    try:
-        row = json.loads(text)
-    except (ValueError, RecursionError):
-        raise RecordError("not a JSON object, or a truncated one") from None
+    row = read_json(text)
     if not isinstance(row, dict):
         raise RecordError("not a JSON object")
     if row.get("v") == 0.1:
         row = translate_version_0_1(row)
-    try:
-        key = _input_key(json.dumps(row["input"]))
-        costs, error_no, all_cost, timestamp = row["result"]
-        entity, index = row["config"]["entity"], row["config"].get("index", -1)
-        ConfigEntity.from_entity(entity)
-        return RawRecord(
-            line, key, _checked_costs(tuple(costs)), int(error_no), float(all_cost),
-            float(timestamp), -1 if index is None else int(index), json.dumps(entity),
-        )  # fmt: skip
-    except RecordError:
-        raise
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise RecordError(f"lacks or misspells a field ({error!r})") from error
+    key = _input_key(json.dumps(row["input"]))
+    costs, error_no, all_cost, timestamp = row["result"]
+    entity, index = row["config"]["entity"], row["config"].get("index", -1)
+    _check_knobs(ConfigEntity.from_entity(entity))
+    if not math.isfinite(all_cost) or not math.isfinite(timestamp):
+        raise RecordError(f"the times {all_cost} and {timestamp} are not seconds")
+    return RawRecord(
+        line, key, _checked_costs(tuple(costs)), int(error_no), float(all_cost),
+        float(timestamp), -1 if index is None else int(index), json.dumps(entity),
+    )  # fmt: skip
+
+
+def _check_knobs(config: ConfigEntity) -> None:
+    """Refuse values that no template can use; the layout above has none."""
+    for name, knob in config.items():
+        if isinstance(knob, (SplitEntity, ReorderEntity)):
+            numbers = knob.size if isinstance(knob, SplitEntity) else knob.perm
+            right = all(isinstance(each, int) and abs(each) < 1 << 62 for each in numbers)
+        elif isinstance(knob, OtherOptionEntity):
+            right = not isinstance(knob.val, (int, float)) or abs(knob.val) < 1e300
+        else:
+            right = all(isinstance(each, str) for each in knob.anns)
+        if not right:
+            raise RecordError(f"knob {name!r} has a value that is not of its kind")
 
 
 def _checked_costs(costs: tuple) -> tuple[float, ...]:
     if not costs or not all(isinstance(c, (int, float)) and math.isfinite(c) for c in costs):
         raise RecordError(f"costs {list(costs)} are not seconds")
-    return costs
+    return tuple(map(float, costs))
 
 
 @functools.lru_cache(maxsize=1 << 13)  # most logs measure a workload many times
 def _input_key(text: str) -> InputKey:
     try:
-        target, task, args, _ = json.loads(text)
+        target, task, args, _ = read_json(text)
         if not isinstance(task, str) or not isinstance(args, list):
             raise TypeError("task name or arguments of a wrong type")
         task, args = current_spelling(task, args)
@@ -372,16 +385,19 @@ def load_from_file(
         The file can't be read, holds no record, or, with `strict`, has a bad line.
     """
     name = Path(path).name
-    for raw in scan(read_lines(path, "AutoTVM log"), name, strict, parse_line):
-        yield _measured(raw, f"topi:{name}:{raw.line}")
+    yield from scan(read_lines(path, "AutoTVM log"), name, strict, _measured_in(name))
 
 
 def load_from_buffer(
     file: Iterable[str], strict: bool = False
 ) -> Iterator[tuple[MeasureInput, MeasureResult]]:
     """Read the records of an open text file, as `load_from_file` does."""
-    for raw in scan(file, "<buffer>", strict, parse_line):
-        yield _measured(raw, f"topi:<buffer>:{raw.line}")
+    yield from scan(file, "<buffer>", strict, _measured_in("<buffer>"))
+
+
+def _measured_in(name: str) -> Callable[[str, int], tuple[MeasureInput, MeasureResult]]:
+    """A parser of the lines of one log."""
+    return lambda text, line: _measured(parse_line(text, line), f"topi:{name}:{line}")
 
 
 def decode(row: str, protocol: str = "json") -> tuple[MeasureInput, MeasureResult]:
@@ -420,8 +436,9 @@ def _check_protocol(protocol: str) -> None:
         raise RecordError(f"record protocol {protocol!r}: only 'json' is read and written")
 
 
+@record_errors
 def _measured(raw: RawRecord, source: str) -> tuple[MeasureInput, MeasureResult]:
-    cost = sum(raw.costs) / len(raw.costs)
+    cost = mean_seconds(raw.costs)
     config = ConfigEntity.from_entity(json.loads(raw.entity), source, False, cost)
     task = LoggedTask(raw.input.task, to_tuple(normalize(json.loads(raw.input.args))))
     result = MeasureResult(raw.costs, raw.error_no, raw.all_cost, raw.timestamp)

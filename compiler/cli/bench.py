@@ -12,7 +12,6 @@ import importlib.util
 import os
 import platform
 import statistics
-import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -22,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from compiler.errors import BatonError
 from compiler.precision import DEFAULT, STRICT, disabled_by
+from compiler.temporary import TemporaryFolder
 
 from .compile import BuildOptions
 from .console import Steps, table
@@ -236,7 +236,7 @@ class Comparison:
         self._reference: list[np.ndarray] | None = None
 
     def __enter__(self) -> Comparison:
-        temporary = tempfile.TemporaryDirectory(prefix="baton-bench-")
+        temporary = TemporaryFolder("bench")
         self._folder = Path(self._stack.enter_context(temporary))
         return self
 

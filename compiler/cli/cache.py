@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
+from compiler.cache_folder import MISSING
 from compiler.errors import ExportError
 from compiler.lowering.kernel_cache import LIMIT_VARIABLE, Usage, user_cache
 
@@ -43,12 +44,15 @@ def clear_cache() -> Usage:
 
 def usage_json(usage: Usage) -> dict[str, Any]:
     """Plain strings and numbers."""
-    return {**asdict(usage), "folder": str(usage.folder)}
+    return {**asdict(usage), "folder": usage.folder and str(usage.folder)}
 
 
 def show_usage(usage: Usage) -> None:
     """Print the folder, what it holds, and the limit."""
     limit = f"at most {usage.limit / 1e6:.0f} MB" if usage.limit else "off"
+    if usage.folder is None:
+        show(f"the cache is off: {MISSING}")
+        return
     show(
         f"{usage.folder}: {_content(usage)} "
         f"({limit}; {LIMIT_VARIABLE} sets the limit in bytes, 0 turns the cache off)"
@@ -57,7 +61,7 @@ def show_usage(usage: Usage) -> None:
 
 def show_cleared(usage: Usage) -> None:
     """Print what is gone."""
-    show(f"{usage.folder}: dropped {_content(usage)}")
+    show(f"{usage.folder or 'the cache'}: dropped {_content(usage)}")
 
 
 def _content(usage: Usage) -> str:

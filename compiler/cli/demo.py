@@ -6,10 +6,11 @@ second process -> the kernels, the error, and the times of Baton and of its peer
 
 from __future__ import annotations
 
-import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
+
+from compiler.temporary import TemporaryFolder
 
 from . import demo_backend
 from .bench import BenchOptions, Comparison, ModelResult, check_peers, result_table
@@ -113,7 +114,7 @@ def demonstrate(
     mod, params = import_model(path, options, steps)
     mod = partition_module(mod, params, options, steps)
     library = build_module(mod, params, options, steps)
-    with tempfile.TemporaryDirectory(prefix="baton-demo-") as folder:
+    with TemporaryFolder("demo") as folder:
         exported = Path(folder) / f"{path.stem}.so"
         with steps.step("export", exported.name):
             library.export_library(exported)

@@ -210,11 +210,10 @@ def _nvcc_version(path: str) -> str | None:
 def _cache() -> dict[str, Any]:
     from compiler.lowering.kernel_cache import user_cache
 
-    try:
-        cache = user_cache()
-        found: dict[str, Any] = {"folder": str(cache.folder), "limit": cache.limit}
-    except (OSError, RuntimeError) as error:  # no home folder
-        return {"folder": None, "missing": str(error)}
+    cache = user_cache()
+    if cache.folder is None:
+        return {"folder": None, "missing": cache.problem}
+    found: dict[str, Any] = {"folder": str(cache.folder), "limit": cache.limit}
     existing = cache.folder
     while not existing.exists() and existing != existing.parent:
         existing = existing.parent

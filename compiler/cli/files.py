@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from compiler.errors import ExportError
+from compiler.whole_files import replacing
 
 
 def write_whole(path: Path, write: Callable[[BinaryIO], Any]) -> None:
@@ -23,11 +22,8 @@ def write_whole(path: Path, write: Callable[[BinaryIO], Any]) -> None:
         and an existing file is as it was.
     """
     try:
-        with tempfile.TemporaryDirectory(prefix=".baton-", dir=path.parent) as folder:
-            draft = Path(folder) / path.name
-            with draft.open("wb") as file:
-                write(file)
-            os.replace(draft, path)
+        with replacing(path) as file:
+            write(file)
     except OSError as error:
         raise ExportError(f"can't write {str(path)!r}: {error.strerror or error}") from error
 

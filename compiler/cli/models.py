@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import tempfile
 import zlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from compiler.cache_folder import MISSING, cache_folder
 from compiler.errors import ExportError, FrontendError, InputError
+from compiler.whole_files import replacing_path
 
 if TYPE_CHECKING:
     import numpy as np
@@ -47,15 +48,17 @@ def find_model(name: str) -> Path:
     if os.sep in name or not skeleton.is_file():
         known = ", ".join(bundled()) or "none, since this is no checkout of Baton"
         raise FrontendError(f"{name!r} is neither a file nor a bundled model (those are: {known})")
-    filled = _cache_folder() / f"{zlib.crc32(skeleton.read_bytes()):08x}" / f"{name}.onnx"
+    filled = _models_folder() / f"{zlib.crc32(skeleton.read_bytes()):08x}" / f"{name}.onnx"
     if not filled.is_file():
         _hydrate(name, filled)
     return filled
 
 
-def _cache_folder() -> Path:
-    root = os.environ.get("XDG_CACHE_HOME")
-    return (Path(root) if root else Path.home() / ".cache") / "baton" / "models"
+def _models_folder() -> Path:
+    folder = cache_folder()
+    if folder is None:
+        raise ExportError(f"the weights of bundled models can't be kept: {MISSING}")
+    return folder / "models"
 
 
 def _hydrate(name: str, path: Path) -> None:
@@ -69,10 +72,8 @@ def _hydrate(name: str, path: Path) -> None:
     spec.loader.exec_module(module)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".hydrate-", dir=path.parent) as folder:
-            draft = Path(folder) / path.name
+        with replacing_path(path) as draft:
             onnx.save(module.hydrate(name), draft)
-            os.replace(draft, path)
     except OSError as error:
         raise ExportError(
             f"can't keep the weights of {name!r} in {path.parent}: {error.strerror}; set "

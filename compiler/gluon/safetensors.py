@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from compiler.errors import ExportError, FrontendError
+from compiler.whole_files import replacing
 
 _DTYPES = {
     "BOOL": "bool",
@@ -57,12 +58,10 @@ def write(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray]) -> Non
         parts.append(data)
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
-    partial = f"{os.fspath(path)}.part"
     try:
-        with open(partial, "wb") as file:
+        with replacing(path) as file:
             file.write(struct.pack("<Q", len(text)) + text)
             file.writelines(parts)
-        os.replace(partial, path)
     except OSError as error:
         raise ExportError(f"{os.fspath(path)!r} can't be written: {error}") from error
 

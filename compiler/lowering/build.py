@@ -161,13 +161,21 @@ def _build(
     report.cache = f"{linked.kernels.found} of {len(linked.kernels.code)} kernels"
     if obstacle:
         report.cache += f"; not the library, because {obstacle}"
+    if linked.kernels.problem:
+        report.cache += _nothing_kept(linked.kernels.problem)
     metadata = replace(metadata, bound_params=tuple(bound_names), report=report.to_json())
     own_weights = without_aliases(weights, params)
     library = FactoryModule(linked.executable, metadata, own_weights, report, mod, target)
     if slot is not None:
         slot.keep(library, linked, messages)
+        if slot.cache.problem and not linked.kernels.problem:
+            report.cache += _nothing_kept(slot.cache.problem)
         watch.lap("keep")
     return library
+
+
+def _nothing_kept(reason: str) -> str:
+    return f"; nothing is kept: {reason}"
 
 
 def _compile(

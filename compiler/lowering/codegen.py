@@ -10,11 +10,8 @@ them into the exported library, or into the one that is loaded to run in memory.
 
 from __future__ import annotations
 
-import functools
 import hashlib
-import inspect
 import os
-import tempfile
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -27,7 +24,8 @@ from tvm.support import cc
 from tvm.target import Target
 from tvm.tirx.build import codegen_build
 
-from .. import tir
+from ..code_version import code_version
+from ..temporary import TemporaryFolder
 from . import tir_pipeline
 from .devices import device_kind
 from .kernel_cache import KernelCache
@@ -51,11 +49,14 @@ class CompiledKernels:
         What each is kept under in the cache.
     found : int
         How many came from there.
+    problem : str
+        Why the cache keeps none of the others; "" if it does.
     """
 
     code: dict[str, bytes]
     keys: dict[str, str]
     found: int
+    problem: str = ""
 
 
 def compile_cpu_kernels(
@@ -125,24 +126,17 @@ def kernel_key(func: tvm.tirx.PrimFunc, target: Target) -> str:
     """Hash of all that decides a kernel's object code, as hexadecimal digits.
 
     That is the scheduled function with its symbol and its own target, the target it is bound to
-    otherwise, the pass context, the versions of TVM and LLVM, and the code below that lowers.
+    otherwise, the pass context, the versions of TVM and LLVM, and Baton's code.
     """
     digest = hashlib.sha256()
     for part in (
-        f"baton {_code_version()}",
+        f"baton {code_version()}",
         *compiler_state(),
         f"target {target}",
         tvm.ir.save_json(func),
     ):
         digest.update(part.encode() + b"\0")
     return digest.hexdigest()
-
-
-@functools.cache
-def _code_version() -> str:
-    """Changes with the files that decide how a scheduled kernel is lowered."""
-    sources = [__file__, *map(inspect.getfile, (tir, tir_pipeline, *tir_pipeline.PASSES))]
-    return hashlib.sha256(b"".join(Path(each).read_bytes() for each in sources)).hexdigest()
 
 
 def _objects(
@@ -163,7 +157,7 @@ def _objects(
         cache.put(missing[symbol][0], code)
         found[symbol] = code
     in_order = {symbol: found[symbol] for symbol in sorted(found)}
-    return CompiledKernels(in_order, keys, len(kernels) - len(missing))
+    return CompiledKernels(in_order, keys, len(kernels) - len(missing), cache.problem)
 
 
 def _compile_all(
@@ -179,7 +173,7 @@ def _compile_all(
     if threads == 0:
         return {}
     with (  # after an error, the threads are waited for before the folder goes
-        tempfile.TemporaryDirectory(prefix="baton-kernels-") as folder,
+        TemporaryFolder("kernels") as folder,
         ThreadPoolExecutor(threads) as pool,
     ):
         codes: dict[str, Future[bytes]] = {}
@@ -209,7 +203,7 @@ def _generate(mod: tvm.IRModule, target: Target, settings: Mapping[str, Any], pa
 def _static_libraries(objects: Mapping[str, bytes]) -> list[Any]:
     """Modules that only hold object code until they are linked."""
     libraries = []
-    with tempfile.TemporaryDirectory(prefix="baton-kernels-") as folder:
+    with TemporaryFolder("kernels") as folder:
         path = Path(folder) / "kernel.o"
         for symbol, code in objects.items():
             path.write_bytes(code)

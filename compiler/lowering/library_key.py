@@ -13,7 +13,6 @@ import hashlib
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import tvm
@@ -25,6 +24,7 @@ from tvm.target import Target
 from schedules import rules, strategy
 from schedules.x86.machine import Machine
 
+from ..code_version import code_version
 from ..partition.outline import COMPILE_OPTIONS
 from ..relay.op.kernel import COMPUTES
 from .codegen import compiler_state
@@ -33,7 +33,6 @@ from .lift_constants import bytes_of
 from .schedule_source import ScheduleSource
 from .subgraphs import function_targets
 
-_ROOT = Path(__file__).resolve().parents[2]
 _OWN_PACKAGES = ("compiler", "schedules", "tvm")
 _PLAIN = (bool, int, float, str, type(None))
 
@@ -96,7 +95,7 @@ def library_key(
     structure = tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos)
     digest = hashlib.sha256()
     for part in (
-        f"baton {_code_version()}",
+        f"baton {code_version()}",
         *compiler_state(),
         f"target {target} {[Machine.from_target(each) for each in _targets(mod, target)]}",
         f"records {source.content_digest()}",
@@ -153,14 +152,3 @@ def _module_of(function: Any) -> str:
 
 def _is_own(module: str) -> bool:
     return module.partition(".")[0] in _OWN_PACKAGES
-
-
-@functools.cache
-def _code_version() -> str:
-    """Changes with Baton's code and the logs that it ships."""
-    digest = hashlib.sha256()
-    for package in ("compiler", "schedules", "tuning_logs"):
-        for path in sorted((_ROOT / package).rglob("*")):
-            if path.suffix in (".py", ".log"):
-                digest.update(f"{path.relative_to(_ROOT)}\0".encode() + path.read_bytes())
-    return digest.hexdigest()

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..errors import BatonError
+from ..temporary import TemporaryFolder
 from .candidate import BuildResult, Candidate, InstantiationError, Lowered, MeasureErrorNo
 from .workers import Outcome, WorkerPool
 
@@ -56,7 +56,7 @@ class LocalBuilder:
         self.build_func = build_func
         self.memory = memory
         self._pool: WorkerPool | None = None
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._folder: TemporaryFolder | None = None
         self._count = 0
 
     def __enter__(self) -> LocalBuilder:
@@ -69,7 +69,7 @@ class LocalBuilder:
         """Build candidates; a failure is part of its result."""
         if self._pool is None:
             self._pool = WorkerPool(self.n_parallel)
-            self._folder = tempfile.TemporaryDirectory(prefix="baton-measure-")
+            self._folder = TemporaryFolder("measure")
         assert self._folder is not None
         futures = []
         for candidate in candidates:

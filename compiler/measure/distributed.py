@@ -11,13 +11,13 @@ gives its work to another one. Records are written by the process that tunes, fr
 from __future__ import annotations
 
 import importlib.util
-import tempfile
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from ..errors import BatonError
+from ..temporary import TemporaryFolder
 from .builder import LocalBuilder
 from .candidate import BuildResult, Candidate, MeasureResult
 from .runner import LocalRunner, failed
@@ -86,7 +86,7 @@ class DaskBuilder:
     def __init__(self, client: Any, builder: LocalBuilder) -> None:
         self.client = client
         self.timeout, self.memory = builder.timeout, builder.memory
-        self._folder = tempfile.TemporaryDirectory(prefix="baton-measure-")
+        self._folder = TemporaryFolder("measure")
         self._count = 0
 
     @property
@@ -113,7 +113,7 @@ class DaskBuilder:
     def close(self) -> None:
         """Delete what was built."""
         self._folder.cleanup()
-        self._folder = tempfile.TemporaryDirectory(prefix="baton-measure-")
+        self._folder = TemporaryFolder("measure")
 
 
 class DaskRunner:
@@ -197,7 +197,7 @@ def _build_there(candidate: Candidate, timeout: float, memory: int) -> tuple[Bui
 def _run_there(
     candidate: Candidate, built: BuildResult, library: bytes, timing: Mapping[str, Any]
 ) -> MeasureResult:
-    with tempfile.TemporaryDirectory(prefix="baton-measure-") as folder:
+    with TemporaryFolder("measure") as folder:
         path = Path(folder) / "candidate.so"
         path.write_bytes(library)
         here = built._replace(path=str(path))

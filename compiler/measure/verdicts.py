@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import fresh_python
+from ..cache_folder import MISSING, cache_folder
 from ..errors import RecordError
 from .log_file import append_lines
 
@@ -56,13 +57,17 @@ def key_of(*parts: str) -> str:
 
 def kept(key: str) -> Verdict | None:
     """The verdict that this machine keeps; None if it never measured it."""
-    return _read_kept().get(key) if _kept_file().exists() else None
+    return _read_kept().get(key)
 
 
 def keep(key: str, verdict: Verdict) -> None:
     """Keep a verdict for later processes."""
+    file = _kept_file()
+    if file is None:
+        logger.warning("%s; the operator will be measured again", MISSING)
+        return
     try:
-        append_lines(_kept_file(), [json.dumps({"key": key, **asdict(verdict)})])
+        append_lines(file, [json.dumps({"key": key, **asdict(verdict)})])
     except RecordError as error:
         logger.warning("%s; the operator will be measured again", error)
 
@@ -79,8 +84,9 @@ def settle(key: str, measure: Callable[[], Verdict | None]) -> Verdict | None:
 
 def content_digest() -> str:
     """Changes with what `kept` may answer."""
+    file = _kept_file()
     try:
-        return hashlib.sha256(_kept_file().read_bytes()).hexdigest()
+        return hashlib.sha256(file.read_bytes()).hexdigest() if file else ""
     except OSError:
         return ""
 
@@ -153,19 +159,23 @@ def time_in_turn(libraries: Sequence[Any], inputs: Mapping[str, Any], kind: str)
     return Verdict(*(statistics.median(taken) for taken in seconds))
 
 
-def _kept_file() -> Path:
-    root = os.environ.get("XDG_CACHE_HOME")
-    return (Path(root) if root else Path.home() / ".cache") / "baton" / "contests.jsonl"
+def _kept_file() -> Path | None:
+    folder = cache_folder()
+    return folder and folder / "contests.jsonl"
 
 
 def _read_kept() -> Mapping[str, Verdict]:
     """Every readable line; what is damaged is measured again."""
+    file = _kept_file()
+    try:
+        text = file.read_text(encoding="utf-8", errors="replace") if file else ""
+    except OSError:  # nothing was kept yet, or it can't be read
+        return {}
     found = {}
-    with open(_kept_file(), encoding="utf-8", errors="replace") as lines:
-        for line in lines:
-            try:
-                row = json.loads(line)
-                found[row["key"]] = Verdict(float(row["logged_seconds"]), float(row["own_seconds"]))
-            except (ValueError, KeyError, TypeError):
-                continue
+    for line in text.splitlines():
+        try:
+            row = json.loads(line)
+            found[row["key"]] = Verdict(float(row["logged_seconds"]), float(row["own_seconds"]))
+        except (ArithmeticError, KeyError, RecursionError, TypeError, ValueError):
+            continue
     return found

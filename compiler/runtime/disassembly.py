@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from compiler.errors import BuildError
+from compiler.temporary import TemporaryFolder
 
 # LLVM's knows all machines, GNU's those that it was made for.
 _DISASSEMBLERS = ("llvm-objdump", "objdump")
@@ -45,7 +45,7 @@ def assembly(module: Any) -> str:
     BuildError
         There is neither llvm-objdump nor objdump, or none of them knows the machine.
     """
-    with tempfile.TemporaryDirectory(prefix="baton-assembly-") as folder:
+    with TemporaryFolder("assembly") as folder:
         path = Path(folder) / "kernel.o"
         texts = []
         for each in object_modules(module):

@@ -13,7 +13,6 @@ from __future__ import annotations
 import mmap
 import os
 import tarfile
-import tempfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -24,6 +23,7 @@ from compiler.errors import BatonError, ExportError
 from compiler.runtime import container, elf
 from compiler.runtime.foreign import IN_PROCESS
 from compiler.runtime.weights import write_weights
+from compiler.whole_files import replacing_path
 
 if TYPE_CHECKING:
     from compiler.runtime.factory import FactoryModule
@@ -88,11 +88,10 @@ def export_library(
             "first"
         )
 
-    with (
-        _explained(target),
-        tempfile.TemporaryDirectory(prefix=".baton-", dir=target.parent) as tmp,
-    ):
-        draft = Path(tmp) / target.name
+    with _explained(target), replacing_path(target) as draft:
+        if kwargs.get("workspace_dir") is None:  # TVM's own choice would outlive a kill
+            kwargs["workspace_dir"] = str(draft.parent / "objects")
+            os.mkdir(kwargs["workspace_dir"])
         if library.origin_file is not None:
             _copy(library.origin_file, draft)
         elif not library.get_lib()._collect_dso_modules():
@@ -104,7 +103,6 @@ def export_library(
             _write_shared_library(library, draft, fcompile, kwargs)
         else:
             _write_archive(library, draft, kwargs)
-        os.replace(draft, target)
 
 
 @contextmanager

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 import tarfile
-import tempfile
 import threading
 import zlib
 from collections.abc import Callable
@@ -24,6 +23,7 @@ from compiler.runtime import container, cuda_runtime, elf
 from compiler.runtime.factory import FactoryModule
 from compiler.runtime.host import require_cpu_features
 from compiler.runtime.weights import map_weights
+from compiler.temporary import TemporaryFolder
 
 _PIECE = 1 << 22  # bytes that are copied at a time
 _OBJECT_NAME = re.compile(r"\d{2,}-[\w.+-]+\.[oa]")
@@ -244,7 +244,7 @@ def _link_and_load(objects: dict[str, bytes]) -> Any:
     """Link the object files of an archive into a temporary library and load that."""
     from tvm.support import cc
 
-    with tempfile.TemporaryDirectory(prefix="baton-") as folder:
+    with TemporaryFolder("load") as folder:
         names = []
         for name, content in objects.items():
             Path(folder, name).write_bytes(content)

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from compiler.errors import ExportError, FrontendError
+from compiler.whole_files import replacing
 
 from .attributes import DTYPES
 from .params_numpy import is_numpy_file, read_numpy_file, write_numpy_file
@@ -144,11 +145,9 @@ def save_params(
         data = write_numpy_file(names, [np.asarray(value) for value in values])
     else:
         data = _write_list(names, [np.asarray(value) for value in values])
-    partial = f"{os.fspath(path)}.part"
     try:
-        with open(partial, "wb") as file:
+        with replacing(path) as file:
             file.write(data)
-        os.replace(partial, path)
     except OSError as error:
         raise ExportError(
             f"the parameter file {os.fspath(path)!r} can't be written: {error}"

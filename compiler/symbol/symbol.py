@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from compiler.errors import ExportError, FrontendError
+from compiler.whole_files import replacing
 
 from .graph import VARIABLE, Entry, Graph, Node
 from .json_format import read_json, write_json
@@ -61,11 +62,9 @@ class Symbol:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the symbol file; raises ExportError if it can't be written."""
-        partial = f"{os.fspath(path)}.part"
         try:
-            with open(partial, "w", encoding="utf-8") as file:
-                file.write(self.tojson())
-            os.replace(partial, path)
+            with replacing(path) as file:
+                file.write(self.tojson().encode())
         except OSError as error:
             raise ExportError(
                 f"the symbol file {os.fspath(path)!r} can't be written: {error}"

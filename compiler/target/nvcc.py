@@ -12,7 +12,6 @@ import functools
 import re
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -22,6 +21,7 @@ from typing import Any
 from compiler.errors import BatonError, BuildError, TargetError, UnavailableTargetError
 from compiler.runtime import cuda_code, cuda_files
 from compiler.runtime.cuda_code import attach
+from compiler.temporary import TemporaryFolder
 
 PACKAGES = "nvidia-cuda-nvcc nvidia-cuda-crt nvidia-cuda-runtime nvidia-cuda-cccl nvidia-nvvm"
 _HOOK = "tvm_callback_cuda_postproc"
@@ -128,7 +128,7 @@ def compile_source(source: str, arch: str) -> bytes:
     command += ["-gencode", f"arch=compute_{number},code=sm_{number}"]
     if number.isdigit():  # sm_90a and the like have no later architecture
         command += ["-gencode", f"arch=compute_{number},code=compute_{number}"]
-    with tempfile.TemporaryDirectory(prefix="baton-nvcc-") as folder:
+    with TemporaryFolder("nvcc") as folder:
         input_path, output_path = Path(folder) / "kernels.cu", Path(folder) / "kernels.fatbin"
         input_path.write_text(source)
         done = subprocess.run(

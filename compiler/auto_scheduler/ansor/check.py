@@ -20,7 +20,6 @@ import logging
 import os
 import selectors
 import subprocess
-import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -33,8 +32,10 @@ from tvm.libinfo import find_libtvm_runtime
 from tvm.support import cc
 
 from ... import fresh_python
+from ...code_version import code_version
 from ...errors import RecordError
 from ...lowering.kernel_cache import KernelCache, user_cache
+from ...temporary import TemporaryFolder
 from .packing import Packing
 from .plan import plan_of
 
@@ -114,7 +115,7 @@ class Question:
     @cached_property
     def key(self) -> str:
         """What its verdict is kept under."""
-        version = f"{tvm.__version__}\0{_code_version()}\0"
+        version = f"{tvm.__version__}\0{code_version()}\0"
         return hashlib.sha256((version + self.text).encode()).hexdigest()
 
 
@@ -133,7 +134,7 @@ class Checker:
         self.cache = cache or verdict_cache()
         self.seconds = seconds
         self._process: subprocess.Popen[bytes] | None = None
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._folder: TemporaryFolder | None = None
         self._known: dict[str, Verdict] = {}
         self._begun: set[str] = set()
 
@@ -197,7 +198,7 @@ class Checker:
 
     def _workplace(self) -> Path:
         if self._folder is None:
-            self._folder = tempfile.TemporaryDirectory(prefix="baton-check-")
+            self._folder = TemporaryFolder("check")
         return Path(self._folder.name)
 
     def _file(self, question: Question) -> Path:
@@ -270,18 +271,11 @@ class Checker:
 def verdict_cache() -> KernelCache:
     """The folder beside the kernel cache; off when that is."""
     kernels = user_cache()
-    return KernelCache(kernels.folder.parent / _SUBFOLDER, _BYTES if kernels.limit else 0)
+    folder = kernels.folder and kernels.folder.parent / _SUBFOLDER
+    return KernelCache(folder, _BYTES if kernels.limit else 0)
 
 
 @cache
 def _runtime_library() -> str:
     """TVM's runtime, which kernels call."""
     return str(find_libtvm_runtime())
-
-
-@cache
-def _code_version() -> str:
-    """Changes with the code that checks."""
-    sources = ("check.py", "check_worker.py", "packing.py", "plan.py", "sample.py")
-    folder = Path(__file__).parent
-    return hashlib.sha256(b"".join((folder / name).read_bytes() for name in sources)).hexdigest()

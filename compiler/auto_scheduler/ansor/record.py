@@ -19,6 +19,7 @@ from typing import Any
 
 from ...autotvm.log_target import LogTarget, log_target
 from ...autotvm.record import NUMBER
+from ...autotvm.strangers_json import mean_seconds, record_errors
 from ...errors import RecordError
 from ...measure.log_file import line_layout
 from .steps import Step, parse_steps
@@ -29,12 +30,13 @@ _LONGEST_KEY = 1 << 16
 _HARDWARE_PARAMS = 8
 _KEYS = {"i", "r", "v"}
 _DEEPEST = 16
+_LARGEST = 2**63 - 1
 
 # A line as Ansor's writer lays it out: key, target, costs and error number. The steps are not
 # looked at. What escapes the key and the target hold is for the reader of the fields to see.
 LAYOUT = line_layout(
     r'\{"i": \[\["(\[(?:[^"]*\\")*[^"]*\])", "([^"]+)"[,\]].*'
-    rf'"r": \[\[({NUMBER}(?:, {NUMBER})*)\], (\d+), {NUMBER}, {NUMBER}\], "v": "[^"\\]*"\}}'
+    rf'"r": \[\[({NUMBER}(?:, {NUMBER})*)\], (\d{{1,9}}), {NUMBER}, {NUMBER}\], "v": "[^"\\]*"\}}'
 )
 
 
@@ -103,7 +105,7 @@ class AnsorRecord:
     @property
     def cost(self) -> float:
         """Mean seconds per run, which is what Ansor compared; infinity for a failure."""
-        return sum(self.costs) / len(self.costs) if self.costs and not self.error else math.inf
+        return mean_seconds(self.costs, self.error)
 
     @property
     def key(self) -> WorkloadKey:
@@ -140,6 +142,8 @@ def decode_key(text: str) -> WorkloadKey:
         return WorkloadKey(text, ())
     if not isinstance(row, list) or not row or not isinstance(row[0], str):
         return WorkloadKey(text, ())
+    if any(isinstance(each, int) and abs(each) > _LARGEST for each in _flat(row[1:], 0)):
+        raise RecordError("a workload key with an extent beyond 64 bits")
     return WorkloadKey(row[0], tuple(_flat(row[1:], 0)))
 
 
@@ -177,6 +181,7 @@ def looks_like(row: Any) -> bool:
     return isinstance(row, dict) and "i" in row and "r" in row and row.get("v") != 0.1
 
 
+@record_errors
 def read(row: Any, source: str) -> AnsorRecord:
     """Check a decoded line.
 
@@ -185,15 +190,6 @@ def read(row: Any, source: str) -> AnsorRecord:
     RecordError
         A field is missing, or is not what it should be.
     """
-    try:
-        return _read(row, source)
-    except RecordError:
-        raise
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError) as error:
-        raise RecordError(f"lacks or misspells a field of Ansor's records ({error!r})") from error
-
-
-def _read(row: Any, source: str) -> AnsorRecord:
     unknown = set(row) - _KEYS
     if unknown:
         raise RecordError(f"has the unknown field {sorted(unknown)[0][:20]!r}")
@@ -214,7 +210,8 @@ def _read(row: Any, source: str) -> AnsorRecord:
         raise ValueError(f"{len(hardware)} hardware parameters, not {_HARDWARE_PARAMS}")
     if option not in range(len(LAYOUT_OPTIONS)):
         raise ValueError(f"layout rewrite option {option!r}")
-    if not costs or not all(isinstance(c, (int, float)) and math.isfinite(c) for c in costs):
+    times = (*costs, all_cost, timestamp)
+    if not costs or not all(isinstance(c, (int, float)) and math.isfinite(c) for c in times):
         raise ValueError("costs are not seconds")
     decode_key(key)
     log_target(target)

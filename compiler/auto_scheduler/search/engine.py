@@ -7,6 +7,7 @@ What a log holds already is not measured again: its times are handed to MetaSche
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -254,8 +255,9 @@ def preload(
         except Exception:  # a trace of another TVM, or an edited one, fails in many ways
             continue
         taken.append(record)
-        known.add(schedule.mod, () if record.error else record.costs)
-        if not record.error:
+        failed = record.cost == math.inf
+        known.add(schedule.mod, () if failed else record.costs)
+        if not failed:
             args = ms.arg_info.ArgInfo.from_entry_func(plain)
             database.commit_tuning_record(
                 ms.database.TuningRecord(schedule.trace, workload, list(record.costs), target, args)

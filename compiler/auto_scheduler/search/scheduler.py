@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import logging
 import math
-import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ from typing import Any
 
 from ...errors import RecordError
 from ...measure.runner import LocalRunner
+from ...temporary import TemporaryFolder
 from ..record import PathLike, Record, scan
 from ..task import SearchTask
 from .callbacks import LogEstimatedLatency, PrintTableInfo, TaskSchedulerCallback
@@ -230,7 +230,7 @@ class TaskScheduler:
         of_rules = self.round_size - self._template_round
         for callback in self.callbacks:
             callback.pre_tune(self, 0)
-        with tempfile.TemporaryDirectory() as work_dir, _quiet():
+        with TemporaryFolder("search") as work_dir, _quiet():
             ms.tune_tasks(
                 tasks=[engine.context(task, parameters, seed, of_rules) for task in self.tasks],
                 task_weights=self.task_weights,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -16,6 +17,7 @@ from ...measure.log_file import append_lines
 from ...relay.build_module import as_module
 from ..measure import measure_option
 from ..record import MeasureInput, encode, load_from_file
+from ..strangers_json import mean_seconds
 from ..workload import digest
 from .network import Network, Node, network_of
 from .solver import eliminate, reduce, total_cost
@@ -286,7 +288,7 @@ def _candidates(records: Iterable[Record], most: int) -> dict[bytes, list[Record
     """For each workload the fastest record of each pair of layouts, fastest first."""
     best: dict[bytes, dict[tuple[int, int], Record]] = {}
     for inp, result in records:
-        if result.error_no != 0 or "tile_ic" not in inp.config or "tile_oc" not in inp.config:
+        if _mean(result) == math.inf or "tile_ic" not in inp.config or "tile_oc" not in inp.config:
             continue
         held = best.setdefault(digest(inp.task.workload), {})
         blocks = _blocks_of(inp)
@@ -303,4 +305,4 @@ def _blocks_of(inp: MeasureInput) -> tuple[int, int]:
 
 
 def _mean(result: Any) -> float:
-    return sum(result.costs) / len(result.costs)
+    return mean_seconds(result.costs, result.error_no)

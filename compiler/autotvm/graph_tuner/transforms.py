@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from ...measure.candidate import ArgInfo, Lowered, MeasureResult, Reference
 from ..log_target import log_target
 from ..measure import measure
 from ..record import LoggedTask, MeasureInput
+from ..strangers_json import mean_seconds
 
 TASK = "layout_transform"
 PLAIN = 1
@@ -133,7 +135,8 @@ class TransformCosts:
         """Take records of the task `layout_transform`."""
         for inp, result in records:
             transform = Transform.from_args(inp.task.args) if inp.task.name == TASK else None
-            if transform is not None and result.error_no == 0:
+            seconds = mean_seconds(result.costs, result.error_no)
+            if transform is not None and seconds < math.inf:
                 self._note(transform, inp, result)
 
     def measure(self, transforms: Iterable[Transform], option: dict[str, Any]) -> None:

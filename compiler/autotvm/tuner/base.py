@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -15,6 +16,7 @@ from ...measure.candidate import MeasureResult
 from ..log_target import log_target
 from ..measure import measure
 from ..record import MeasureInput
+from ..strangers_json import mean_seconds
 from ..task import Task, TaskCandidate
 from ..workload import digest
 
@@ -205,9 +207,11 @@ SI_SCALE = {"": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 
 
 def as_measured(result: Any) -> MeasureResult:
-    """A result that was read from a log, as measuring gives it."""
+    """A result read from a log as measuring gives it; times of 0 or less are a failure."""
     from ...measure.candidate import MeasureErrorNo
 
     known = result.error_no in MeasureErrorNo._value2member_map_
     error = MeasureErrorNo(result.error_no) if known else MeasureErrorNo.UNKNOWN_ERROR
+    if mean_seconds(result.costs, error) == math.inf and not error:
+        error = MeasureErrorNo.UNKNOWN_ERROR
     return MeasureResult(result.costs, error, result.all_cost, result.timestamp)

@@ -14,6 +14,7 @@ from schedules.config import InstantiationError
 from ...errors import BatonError
 from ...measure.candidate import MeasureResult
 from ..record import MeasureInput
+from ..strangers_json import mean_seconds
 from ..task import Task
 from .base import Tuner, as_measured
 
@@ -116,9 +117,7 @@ class XGBTuner(Tuner):
             self._rates.append(self._rate(result))
 
     def _rate(self, result: Any) -> float:
-        if result.error_no != 0:
-            return 0.0
-        return self.task.flop / float(np.mean(result.costs))
+        return self.task.flop / mean_seconds(result.costs, result.error_no)
 
     def learn(
         self,
@@ -145,8 +144,7 @@ class XGBTuner(Tuner):
             )
             try:
                 rows.append(self._loop_features(task, inp.config))
-                cost = float(np.mean(result.costs))
-                rates.append(task.flop / cost if result.error_no == 0 else 0.0)
+                rates.append(task.flop / mean_seconds(result.costs, result.error_no))
                 groups.append(inp.task.workload)
             except InstantiationError:
                 rows = rows[: len(rates)]

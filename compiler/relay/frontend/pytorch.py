@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import tempfile
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -17,6 +16,7 @@ from compiler.errors import (
     UnknownShapeError,
     UnsupportedOperatorError,
 )
+from compiler.temporary import TemporaryFolder
 
 if TYPE_CHECKING:
     import onnx
@@ -108,7 +108,7 @@ def from_pytorch(
             f"from_pytorch takes a traced or scripted module or an exported program, not "
             f"{type(script_module).__name__}; make one with torch.jit.trace(module, examples)"
         )
-    with tempfile.TemporaryDirectory() as folder:
+    with TemporaryFolder("pytorch") as folder:
         path = Path(folder) / "model.onnx"
         _export(replay, examples, names, path)
         model = _with_own_names(path, "_" if use_parser_friendly_name else ".")

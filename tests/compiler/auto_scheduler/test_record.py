@@ -277,7 +277,7 @@ def test_ansor_lines_are_read_among_those_of_baton(tmp_path, caplog):
         ({"trace": 3}, "field"),
         ({"workload": {}}, "field"),
         ({"target": {"kind": "toaster"}}, "toaster"),
-        ({"target": None}, "field"),
+        ({"target": None}, "NoneType is not a target"),
     ],
 )
 def test_malformed_line_is_a_record_error(change, reason):

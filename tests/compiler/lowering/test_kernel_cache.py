@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from compiler.lowering.kernel_cache import DEFAULT_LIMIT, KernelCache, user_cache
+from compiler.temporary import create_draft
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -107,13 +108,13 @@ def test_trim_drops_the_least_recently_used_first(tmp_path):
 
 def test_trim_drops_drafts_of_killed_builds_and_keeps_those_in_progress(cache):
     cache.put("a", b"code")
-    old, new = cache.folder / ".draft-old", cache.folder / ".draft-new"
-    for draft in (old, new):
-        draft.write_bytes(b"half")
-    os.utime(old, (0, 0))
+    old = cache.folder / ".baton-draft-0a1b2c3d.tmp"
+    old.write_bytes(b"half")
+    descriptor, new = create_draft(cache.folder, 0o600)
     cache.trim()
+    os.close(descriptor)
     assert not old.exists()
-    assert new.exists()
+    assert Path(new).exists()
     assert cache.get("a") == b"code"
 
 

@@ -68,7 +68,7 @@ def test_a_record_is_written_as_it_was_read(text):
         (line(steps=[["PR", 1, 0, "unroll_all"]]), "is not known"),
         (line(x=1), "unknown field 'x'"),
         (line()[:-20], "truncated"),
-        ('{"i": ' + "[" * 5000, "truncated"),
+        ('{"i": ' + "[" * 5000, "nested too deeply"),
     ],
 )
 def test_a_damaged_line_says_what_is_wrong(text, reason):
