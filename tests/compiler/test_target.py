@@ -179,6 +179,7 @@ class TestHosts:
             compute_version = "8.6"
 
         monkeypatch.setattr(tvm, "cuda", lambda index: Device())
+        monkeypatch.setattr(cuda_runtime, "missing", lambda: None)
         assert targets.parse("cuda -model=3090").attrs["arch"] == "sm_86"
 
     def test_without_architecture_and_gpu_the_error_says_to_pass_one(self, monkeypatch):

