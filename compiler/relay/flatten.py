@@ -40,7 +40,10 @@ def lower(mod: tvm.IRModule) -> tvm.IRModule:
         return as_subgraphs(mod)
     functions = {gvar: changed.get(gvar, function) for gvar, function in mod.functions_items()}
     mod = tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos)
-    return as_subgraphs(relax.transform.ConvertToDataflow(min_size=1)(mod))
+    mod = relax.transform.ConvertToDataflow(min_size=1)(mod)
+    with tvm.transform.PassContext(opt_level=1):  # at every level: passes fuse and drop what
+        mod = relax.transform.CanonicalizeBindings()(mod)  # a block keeps to itself
+    return as_subgraphs(mod)
 
 
 def _with_public_main(mod: tvm.IRModule) -> tvm.IRModule:

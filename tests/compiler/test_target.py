@@ -13,6 +13,7 @@ from tvm.target import Target
 from compiler import target as targets
 from compiler.errors import TargetError, UnavailableTargetError
 from compiler.runtime import cpu as runtime_cpu
+from compiler.runtime import cuda_runtime
 from compiler.runtime.cpu import missing_features
 
 SYSTEM_CPU = str(tvm.target.codegen.llvm_get_system_cpu())
