@@ -207,6 +207,11 @@ class _Checker(PyExprMutator):
         If what is added is known only at run time, the sum itself, which may not.
         """
         chosen = self._definition(given)
+        if operator_name(chosen) == "permute_dims":
+            inner, found = self._raw(chosen.args[0], bounds)
+            if inner.same_as(chosen.args[0]):
+                return given, found
+            return self.builder_.emit(relax.op.permute_dims(inner, chosen.attrs.axes)), found
         if operator_name(chosen) != "where":
             return given, bounds
         condition, shifted, raw = (self._definition(arg) for arg in chosen.args)
