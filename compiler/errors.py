@@ -14,6 +14,10 @@ class BatonError(RuntimeError):
     A RuntimeError, as `tvm.TVMError` was: scripts that catch that one catch these.
     """
 
+    def __str__(self) -> str:
+        # Messages quote what strangers wrote; lone surrogates can't be printed or logged.
+        return super().__str__().encode("utf-8", "backslashreplace").decode()
+
 
 class TargetError(BatonError, ValueError):
     """A target string, dict or attribute that is not understood."""
