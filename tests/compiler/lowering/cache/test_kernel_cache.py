@@ -12,7 +12,7 @@ import pytest
 from compiler.lowering.cache.kernel_cache import DEFAULT_LIMIT, KernelCache, user_cache
 from compiler.temporary import create_draft
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 
 
 @pytest.fixture

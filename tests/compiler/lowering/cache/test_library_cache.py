@@ -21,7 +21,7 @@ from compiler.runtime import graph_executor, load_module
 from compiler.target import parse
 from schedules import strategy
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 CPU = "llvm -mcpu=x86-64-v3"
 DRAFTS = ".baton-draft-*.tmp"
 KEPT = "the library"
@@ -337,8 +337,8 @@ class TestWhatCannotBeKeyed:
 BUILDER = """
 import os, sys, time
 sys.path.insert(0, sys.argv[1])
-from tests.compiler.lowering import test_library_cache as t
-from compiler.lowering import library_cache
+from tests.compiler.lowering.cache import test_library_cache as t
+from compiler.lowering.cache import library_cache
 if sys.argv[2] == "stall":
     def stall(file, metadata, params):
         file.write(b"half")
