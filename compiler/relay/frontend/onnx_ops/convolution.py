@@ -146,7 +146,7 @@ def _pad_by_value(node: Node, data: relax.Expr, before: list[int], after: list[i
     else:
         value = constant_value(node[2])
     shape: tuple[int, ...] = static_shape(data) or ()
-    if value is not None and dtype != "bool" and math.prod(shape):
+    if value is not None and dtype != "bool" and 0 not in shape:
         around = [width for pair in zip(before, after) for width in pair]
         return relax.op.nn.pad(data, around, "constant", value.reshape(-1)[0].item())
     if value is not None:
