@@ -220,7 +220,7 @@ def kernel_table(report: Report) -> Any:
                 kernel.algorithm,
                 kernel.source + (f" [{kernel.backend}]" if kernel.backend else ""),
                 kernel.calls,
-                f"{kernel.flops / 1e6:.2f}",
+                kernel.megaflops,
                 f"{kernel.bytes / 1e3:.0f}",
             )
             for kernel in report.kernels

@@ -48,9 +48,10 @@ class KernelTime:
         Of all its calls in one inference; the median over the inferences.
     share : float
         Of the time of all kernels and the runtime, 0 to 1.
-    gflops, gbytes : float
-        10^9 floating-point operations, and bytes of operands and results, per second; 0 where
-        the report has no count.
+    gflops : float or None
+        10^9 floating-point operations per second; None where they are unknown.
+    gbytes : float
+        10^9 bytes of operands and results per second; 0 where the report has no count.
     """
 
     name: str
@@ -61,7 +62,7 @@ class KernelTime:
     calls: int
     milliseconds: float
     share: float
-    gflops: float
+    gflops: float | None
     gbytes: float
 
 
@@ -138,7 +139,7 @@ def show_profile(profile: Profile) -> None:
             kernel.calls,
             f"{kernel.milliseconds:.3f}",
             f"{kernel.share:.1%}",
-            f"{kernel.gflops:.1f}" if kernel.gflops else "",
+            gflops_of(kernel),
             f"{kernel.gbytes:.1f}" if kernel.gbytes else "",
         )
         for kernel in profile.kernels
@@ -283,11 +284,22 @@ def _kernel_times(
                 calls[name],
                 spent * 1e3,
                 spent / whole,
-                kernel.flops * rate if kernel else 0.0,
+                _rate(kernel.flops, rate) if kernel else 0.0,
                 kernel.bytes * rate if kernel else 0.0,
             )
         )
     return times
+
+
+def _rate(flops: int | None, rate: float) -> float | None:
+    return None if flops is None else flops * rate
+
+
+def gflops_of(kernel: KernelTime) -> str:
+    """10^9 floating-point operations per second, for tables; nothing where there are none."""
+    if kernel.gflops is None:
+        return "unknown"
+    return f"{kernel.gflops:.1f}" if kernel.gflops else ""
 
 
 def _kind(kernel: KernelTime) -> str:

@@ -22,8 +22,8 @@ from .. import target as targets
 from ..errors import BuildError
 from ..partition.outline import COMPILE_OPTIONS
 from ..runtime import foreign
+from ..tir import count_flops
 from ..tvm_faults.block_builder import BlockBuilder
-from .selection.schedule import count_flops
 from .subgraphs import (
     BACKEND,
     FLOPS,
@@ -32,6 +32,7 @@ from .subgraphs import (
     RELAY_FUNCTION,
     RUNTIME,
     operators_of,
+    sum_if_known,
 )
 
 
@@ -126,7 +127,7 @@ def _compiled(
     attrs = {
         **dict(function.attrs),
         OPERATORS: json.dumps(operators_of(function)),
-        FLOPS: _flops(function, target),
+        FLOPS: json.dumps(_flops(function, target)),
         RUNTIME: "tvm" if module is not None else code.runtime,
     }
     if targets.is_gpu(target) and "target" not in attrs:
@@ -176,8 +177,8 @@ def _call_code_generator(where: str, function: relax.Function) -> Any:
     return code
 
 
-def _flops(function: relax.Function, target: Target) -> int:
-    """Floating-point operations of the operators as TVM would compute them."""
+def _flops(function: relax.Function, target: Target) -> int | None:
+    """Floating-point operations of the operators as TVM would compute them; None if unknown."""
     with target:
         mod = relax.transform.LegalizeOps()(
             tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
@@ -185,14 +186,14 @@ def _flops(function: relax.Function, target: Target) -> int:
     kernels = {
         gvar: func for gvar, func in mod.functions_items() if isinstance(func, tvm.tirx.PrimFunc)
     }
-    called: list[int] = []
+    called: list[int | None] = []
 
     def note(expr: relax.Expr) -> None:
         if isinstance(expr, relax.Call) and expr.args and expr.args[0] in kernels:
             called.append(count_flops(kernels[expr.args[0]]))
 
     relax.analysis.post_order_visit(mod["main"], note)
-    return sum(called)
+    return sum_if_known(called)
 
 
 def _array(value: Any) -> np.ndarray:

@@ -23,6 +23,7 @@ from .onnx_evaluate import FOLDABLE, LARGEST, evaluate
 from .onnx_functions import default_attributes, function_body, has_function
 from .onnx_model import InputType, Model, tensor_array
 from .onnx_node import Node, Scope, constant_value, describe
+from .onnx_old_opsets import OLDEST_FORM, in_form_of_opset_7
 from .onnx_ops import CONVERTERS, PREFER_FUNCTION, STOCK_CONTRIB
 
 logger = logging.getLogger(__name__)
@@ -224,6 +225,8 @@ class GraphImporter:
         inputs = [scope[name] if name else None for name in proto.input]
         node = Node(proto, opset, inputs, _attributes(proto), self, scope)
         try:
+            if domain == "" and opset < OLDEST_FORM:
+                node = in_form_of_opset_7(node)
             outputs = self._convert(node, domain)
         except BatonError:
             raise
@@ -272,7 +275,7 @@ class GraphImporter:
         if node.proto.op_type not in FOLDABLE or not all(map(_is_small_constant, node.inputs)):
             return None
         values = [constant_value(value) for value in node.inputs]
-        return evaluate(node.proto, node.opset, values)
+        return evaluate(node.proto, max(node.opset, OLDEST_FORM), values)
 
     def _convert_stock(self, node: Node) -> Any:
         """Let TVM's own converter have the node."""

@@ -131,11 +131,35 @@ def _expand_at_run_time(node: Node, shape: tuple[int, ...]) -> relax.Expr | None
     rank = static_shape(node[1])
     if rank is None or rank[0] < len(shape):
         return None
-    wanted = [tirx.Var(f"extent_{axis}", "int64") for axis in range(rank[0])]
-    node.builder.match_cast(node.emit(relax.op.tensor_to_shape(node[1])), relax.ShapeType(wanted))
+    wanted = _shape_at_run_time(node, 1).values
     padded = (*[1] * (rank[0] - len(shape)), *shape)
     target = [extent if own == 1 else own for own, extent in zip(padded, wanted)]
     return relax.op.broadcast_to(node[0], relax.ShapeExpr(target))
+
+
+def _shape_at_run_time(node: Node, index: int) -> relax.ShapeExpr:
+    """The extents that input `index` holds at run time, as new symbolic dimensions."""
+    extents = [tirx.Var(f"extent_{axis}", "int64") for axis in range(node.shape(index)[0])]
+    shape = node.emit(relax.op.tensor_to_shape(node[index]))
+    node.builder.match_cast(shape, relax.ShapeType(extents))
+    return relax.ShapeExpr(extents)
+
+
+def constant_of_shape(node: Node) -> relax.Expr:
+    """One value everywhere; the shape may be known only at run time."""
+    from ..onnx_model import tensor_array
+
+    value = node.attrs.get("value")
+    single = np.zeros(1, "float32") if value is None else tensor_array(value)
+    if single.size != 1:
+        raise node.unsupported(f"the value has {single.size} elements instead of one")
+    shape = constant_value(node[0])
+    fill = constant(single.reshape(()))
+    if shape is None:
+        return relax.op.full(_shape_at_run_time(node, 0), fill)
+    if shape.size and shape.min() < 0:
+        raise node.unsupported(f"the shape {shape.tolist()} has a negative extent")
+    return relax.op.full(tuple(shape.tolist()), fill)
 
 
 def split(node: Node) -> list[relax.Expr] | None:
@@ -176,6 +200,7 @@ def cumulative_product(node: Node) -> relax.Expr:
 
 
 CONVERTERS = {
+    "ConstantOfShape": constant_of_shape,
     "CumProd": cumulative_product,
     "Expand": expand,
     "EyeLike": eye_like,

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tvm import relax, topi
+from tvm import relax, te, tirx, topi
 
+from .... import ordering
 from ...infer import typed
 from ..kernel import kernel
 from ..raising import Definitions, from_relax, listed, made
@@ -88,6 +89,57 @@ max_pool3d = _pool("max", 3)
 avg_pool1d = _pool("avg", 1)
 avg_pool2d = _pool("avg", 2)
 avg_pool3d = _pool("avg", 3)
+
+
+def _max_pool_places(
+    data: te.Tensor,
+    shape: list[int],
+    kernel: list[int],
+    strides: list[int],
+    dilations: list[int],
+    before: list[int],
+    first_axis_fastest: bool,
+) -> te.Tensor:
+    """Where in the flat tensor the largest element of each window is, the first of several.
+
+    NaN is larger than any number. The spatial axes may be counted with the first as the fastest.
+    """
+    rank = len(kernel)
+    size = [int(extent) for extent in data.shape[2:]]
+    order = range(rank) if first_axis_fastest else reversed(range(rank))
+    pitch, pitches = 1, [0] * rank
+    for axis in order:
+        pitches[axis], pitch = pitch, pitch * size[axis]
+    ranked = ordering.comparable(data)
+    lowest, none = tirx.min_value(ranked.dtype), tirx.max_value("int64")
+
+    def larger(first: Any, second: Any) -> tuple[Any, Any]:
+        wins = tirx.Or(first[1] > second[1], tirx.And(first[1] == second[1], first[0] < second[0]))
+        return tuple(tirx.Select(wins, a, b) for a, b in zip(first, second))
+
+    largest = te.comm_reducer(larger, lambda *_: (none, lowest), name="largest_place")
+    steps = [te.reduce_axis((0, extent), f"step_{axis}") for axis, extent in enumerate(kernel)]
+
+    def element(image: Any, channel: Any, *at: Any) -> Any:
+        places = [
+            tirx.Cast("int64", at[axis] * strides[axis] + steps[axis] * dilations[axis])
+            - before[axis]
+            for axis in range(rank)
+        ]
+        inside = tirx.all(*(tirx.And(p >= 0, p < extent) for p, extent in zip(places, size)))
+        flat = tirx.Cast("int64", image * data.shape[1] + channel) * pitch
+        for place, factor in zip(places, pitches):
+            flat = flat + place * factor
+        pair = (
+            tirx.if_then_else(inside, flat, none),
+            tirx.if_then_else(inside, ranked(image, channel, *places), lowest),
+        )
+        return largest(pair, axis=steps)
+
+    return te.compute(tuple(shape), element, name="max_pool_places")[0]
+
+
+max_pool_places = kernel("nn.max_pool_places", _max_pool_places)
 
 
 def _global_pool(kind: str, count: int) -> Callable[..., Any]:
