@@ -10,6 +10,7 @@ from ...errors import RelayTypeError
 from ...graph.rewrite import operator_name
 from ..expr import TupleWrapper
 from ..infer import typed
+from . import layout_rules, quantization
 from .indexing import positions
 from .kernel import kernel
 from .raising import Definitions, from_relax, made
@@ -57,7 +58,9 @@ def topk(
     return TupleWrapper(result, 2) if ret_type == "both" else result
 
 
-@operator("topk", how="direct")
+@operator(
+    "topk", how="direct", layout=layout_rules.along_axis(twice=True), quantized=quantization.topk
+)
 def select_top(
     data: relax.Expr,
     k: Any = 1,

@@ -14,8 +14,10 @@ from ...errors import RelayTypeError
 from ...graph.rewrite import operator_name
 from ..expr import TupleWrapper, as_expr
 from ..infer import typed
+from . import layout_rules, quantization
 from .kernel import kernel
 from .raising import Definitions, from_relax, listed, made
+from .record import FOLLOW, NEVER, REDUCTION
 from .registry import operator
 from .shapes import axis_of, dtype, extents, is_float, number, rank, shape_tensor
 from .transform import cast_to
@@ -57,7 +59,9 @@ def _count(data: relax.Expr, axes: Sequence[int], name: str) -> relax.Expr:
     return cast_to(typed(op.prod(picked)), name)
 
 
-def _reduction(name: str, what: str, function: Callable[..., relax.Expr]) -> Callable[..., Any]:
+def _reduction(
+    name: str, what: str, function: Callable[..., relax.Expr], **facts: Any
+) -> Callable[..., Any]:
     def make(
         data: relax.Expr, axis: Axes = None, keepdims: bool = False, exclude: bool = False
     ) -> relax.Expr:
@@ -70,7 +74,12 @@ def _reduction(name: str, what: str, function: Callable[..., relax.Expr]) -> Cal
 
     make.__name__ = make.__qualname__ = name
     make.__doc__ = f"{what} over axes, all of them for None; the complement with `exclude`."
-    return operator(name, prepare={"axis": _axis_list}, how="direct")(make)
+    return _registered(name, make, how="direct", **facts)
+
+
+def _registered(name: str, make: Callable[..., Any], **facts: Any) -> Callable[..., Any]:
+    facts = {"pattern": REDUCTION, "layout": layout_rules.reduction, **facts}
+    return operator(name, prepare={"axis": _axis_list}, **facts)(make)
 
 
 _OF_NOTHING: dict[str, Callable[[str], Any]] = {
@@ -102,10 +111,17 @@ _any = kernel("any", lambda data, axis, keepdims: topi.any(data, axis, keepdims)
 _OF_BOOL = {"min": _all, "max": _any}
 """What the smallest and the largest of truth values are."""
 
-sum = _reduction("sum", "Sum", op.sum)
-max = _reduction("max", "Largest element", op.max)
-min = _reduction("min", "Smallest element", op.min)
-mean = _reduction("mean", "Arithmetic mean, truncated for integers", _mean)
+_EXTREME: dict[str, Any] = {"precision": FOLLOW, "quantized": quantization.same}
+sum = _reduction("sum", "Sum", op.sum, precision=NEVER)
+max = _reduction("max", "Largest element", op.max, **_EXTREME)
+min = _reduction("min", "Smallest element", op.min, **_EXTREME)
+mean = _reduction(
+    "mean",
+    "Arithmetic mean, truncated for integers",
+    _mean,
+    precision=NEVER,
+    quantized=quantization.mean,
+)
 prod = _reduction("prod", "Product", op.prod)
 all = _reduction(
     "all", "Conjunction", lambda data, axes, keepdims: _all(data, axis=axes, keepdims=keepdims)
@@ -139,14 +155,21 @@ def _arg_reduction(name: str, what: str) -> Callable[..., relax.Expr]:
 
     make.__name__ = make.__qualname__ = name
     make.__doc__ = f"Flat index (int32) of the {what} element over axes."
-    return operator(name, prepare={"axis": _axis_list}, how="TOPI")(make)
+    return _registered(name, make, how="TOPI", precision=FOLLOW)
 
 
 argmax = _arg_reduction("argmax", "largest")
 argmin = _arg_reduction("argmin", "smallest")
 
 
-@operator("variance", 2, prepare={"axis": _axis_list})
+@operator(
+    "variance",
+    2,
+    prepare={"axis": _axis_list},
+    pattern=REDUCTION,
+    precision=NEVER,
+    layout=layout_rules.reduction,
+)
 def variance_about(
     data: relax.Expr,
     with_mean: relax.Expr,

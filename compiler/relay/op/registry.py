@@ -7,7 +7,6 @@ import functools
 import importlib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import numpy as np
@@ -23,6 +22,7 @@ from ...errors import (
 )
 from ..expr import TupleWrapper, as_expr
 from ..infer import known, settled, type_of, typed
+from .record import FUSABLE, REQUIRED, Builder, Operator
 
 FAMILIES = (
     "tensor",
@@ -45,51 +45,7 @@ FAMILIES = (
 )
 """Modules of this package that register operators when they are imported."""
 
-Builder = Callable[..., Any]
 Wrapped = TypeVar("Wrapped", bound=Builder)
-
-REQUIRED = inspect.Parameter.empty
-
-
-@dataclass(frozen=True)
-class Operator:
-    """One operator.
-
-    Attributes
-    ----------
-    name : str
-        The registered name, e.g. "nn.conv2d".
-    function : callable
-        Makes the Relax expression. Its parameters are the operands and the attributes.
-    operands : tuple of str
-        Names of the parameters that are operands of a call, in the call's order.
-    attributes : dict of str to object
-        Attribute name to its default in Relay's text and JSON; `REQUIRED` where it has none.
-    renamed : dict of str to str
-        Attribute names that differ from the function's parameter.
-    ignored : frozenset of str
-        Attributes of the call that repeat an operand or say nothing about the result.
-    why_not : str
-        Why the operator does not apply; "" if it does.
-    how : str
-        How it becomes Relax: "direct", "composed", "TOPI" or "TE".
-    """
-
-    name: str
-    function: Builder
-    operands: tuple[str, ...]
-    attributes: Mapping[str, Any] = field(default_factory=dict)
-    renamed: Mapping[str, str] = field(default_factory=dict)
-    ignored: frozenset[str] = frozenset()
-    why_not: str = ""
-    how: str = "composed"
-
-    def __str__(self) -> str:
-        return self.name
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self.function(*args, **kwargs)
-
 
 _OPERATORS: dict[str, Operator] = {}
 
@@ -107,7 +63,7 @@ def operator(
     ignored: Sequence[str] = (),
     prepare: Mapping[str, Callable[[Any], Any]] | None = None,
     wraps: bool = False,
-    how: str = "composed",
+    **facts: Any,
 ) -> Callable[[Wrapped], Wrapped]:
     """Register a function as the Relay operator `name`.
 
@@ -132,8 +88,8 @@ def operator(
         stride for all axes.
     wraps
         The Python function returns a `TupleWrapper`, as Relay's does.
-    how
-        How the operator becomes Relax, for the table of operators.
+    facts
+        Further fields of the record: how it becomes Relax, how it fuses, its layouts, ...
     """
 
     def register(function: Wrapped) -> Wrapped:
@@ -147,6 +103,8 @@ def operator(
             if parameter.name not in taken
         }
         attributes.update(defaults or {})
+        if "out_dtype" in attributes and facts.get("pattern") == FUSABLE:
+            facts.setdefault("dtype_attribute", "out_dtype")
         for each in (name, *aliases):
             _OPERATORS[each] = Operator(
                 each,
@@ -155,14 +113,14 @@ def operator(
                 attributes,
                 renamed or {},
                 frozenset(ignored),
-                how=how,
+                **facts,
             )
         return _caller(_OPERATORS[name], function, prepare or {}, wraps)  # type: ignore[return-value]
 
     return register
 
 
-def dynamic_form(name: str, function: Builder, operands: Sequence[str]) -> None:
+def dynamic_form(name: str, function: Builder, operands: Sequence[str], **facts: Any) -> None:
     """Register "dyn.name": the same function, with further operands in place of attributes."""
     static = _OPERATORS[name]
     given = {key: value for key, value in static.attributes.items() if key not in operands}
@@ -173,8 +131,11 @@ def dynamic_form(name: str, function: Builder, operands: Sequence[str]) -> None:
         given,
         static.renamed,
         static.ignored | (set(static.attributes) & set(operands)),
-        how=static.how,
+        **{each: getattr(static, each) for each in _OF_BOTH_FORMS} | facts,
     )
+
+
+_OF_BOTH_FORMS = ("how", "pattern", "precision", "dtype_attribute")
 
 
 def unavailable(name: str, reason: str) -> Builder:
@@ -240,14 +201,10 @@ def _number_of_results(call: relax.Call) -> int:
     """How many fields the result of an operator has that a script unpacks."""
     if not call.ty.is_missing():
         return len(call.ty.fields)
-    name = str(call.op.name)
-    if name not in _RESULTS:
-        raise UntypedVariableError(f"Relay operator {name}: an operand has no type")
-    return _RESULTS[name]
-
-
-# What a call gives whatever its operands are.
-_RESULTS = {"nn.batch_norm": 3, "nn.dropout": 2}
+    found = lookup(str(call.op.name))
+    if not found.results:
+        raise UntypedVariableError(f"Relay operator {found}: an operand has no type")
+    return found.results
 
 
 def _is_tensor(value: Any) -> bool:

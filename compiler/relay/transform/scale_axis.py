@@ -20,9 +20,9 @@ from tvm import relax
 
 from .. import dialect
 from ..nest import call_of, handle, operands, post_order, with_operands
+from ..op.layout_string import Layout, is_one
 from .base import body_wise
 from .build import again, array, is_op, op
-from .layout_string import Layout, is_one
 from .simplify import folded_constants
 
 _CONVOLUTIONS = ("nn.conv2d", "nn.conv3d")

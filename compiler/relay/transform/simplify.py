@@ -21,12 +21,6 @@ from .base import body_wise
 from .build import again, array, constant, dtype, is_op, op, shape
 from .rearrange import relaid, transposed
 
-_FAST = {
-    "exp": "fast_exp",
-    "erf": "fast_erf",
-    "tanh": "fast_tanh",
-    "nn.softmax": "nn.fast_softmax",
-}
 _ALIKE: dict[str, Callable[[relax.Call], relax.Expr | None]] = {
     "zeros_like": lambda new: _filled(new, 0),
     "ones_like": lambda new: _filled(new, 1),
@@ -43,11 +37,11 @@ _NEVER_FOLDED = ("annotation.", "random.", "on_device", "nn.dropout")
 
 
 def FastMath() -> Any:
-    """exp, erf, tanh and softmax by their fast approximations."""
+    """Operators whose records name a fast approximation by it: exp, erf, tanh and softmax."""
 
     def change(_old: relax.Expr, new: relax.Expr) -> relax.Expr:
-        name = dialect.relay_name(new) if isinstance(new, relax.Call) else ""
-        return op(_FAST[name], *new.args, **dialect.attributes(new)) if name in _FAST else new
+        fast = registry.lookup(dialect.relay_name(new)).fast if dialect.is_relay(new) else ""
+        return op(fast, *new.args, **dialect.attributes(new)) if fast else new
 
     return _each("FastMath", 4, change)
 

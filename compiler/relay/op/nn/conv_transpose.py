@@ -10,7 +10,9 @@ from tvm import relax
 from ....errors import RelayTypeError
 from ....graph.rewrite import operator_name
 from ...infer import type_of, typed
+from .. import layout_rules, quantization
 from ..raising import Definitions, from_relax, listed, made
+from ..record import ALWAYS, FUSABLE
 from ..registry import operator
 from ..shapes import assign_type, dtype, extents, integers
 from ..transform import cast_to
@@ -83,7 +85,14 @@ def _convolve_transposed(
     return convert(typed(result), plain, result_layout)
 
 
-@operator("nn.conv1d_transpose", 2, prepare=window_attributes(1), how="direct")
+@operator(
+    "nn.conv1d_transpose",
+    2,
+    prepare=window_attributes(1),
+    how="direct",
+    pattern=FUSABLE,
+    precision=ALWAYS,
+)
 def conv1d_transpose(
     data: relax.Expr,
     weight: relax.Expr,
@@ -106,7 +115,16 @@ def conv1d_transpose(
     )  # fmt: skip
 
 
-@operator("nn.conv2d_transpose", 2, prepare=window_attributes(2), how="direct")
+@operator(
+    "nn.conv2d_transpose",
+    2,
+    prepare=window_attributes(2),
+    how="direct",
+    pattern=FUSABLE,
+    precision=ALWAYS,
+    layout=layout_rules.convolution,
+    quantized=quantization.convolution,
+)
 def conv2d_transpose(
     data: relax.Expr,
     weight: relax.Expr,
@@ -129,7 +147,15 @@ def conv2d_transpose(
     )  # fmt: skip
 
 
-@operator("nn.conv3d_transpose", 2, prepare=window_attributes(3), how="direct")
+@operator(
+    "nn.conv3d_transpose",
+    2,
+    prepare=window_attributes(3),
+    how="direct",
+    pattern=FUSABLE,
+    precision=ALWAYS,
+    layout=layout_rules.convolution,
+)
 def conv3d_transpose(
     data: relax.Expr,
     weight: relax.Expr,

@@ -13,6 +13,7 @@ from tvm import relax, te
 from ....errors import RelayTypeError
 from ...infer import type_of, typed
 from ..kernel import kernel
+from ..record import FUSABLE
 from ..registry import operator
 from ..shapes import dtype, extents
 from ..sparse import rows_of_entries
@@ -60,7 +61,7 @@ def _parts(matrix: Any) -> tuple[Any, Any, Any]:
     return data, indices, indptr
 
 
-@operator("nn.sparse_dense", 4, aliases=("nn.internal.sparse_dense_padded",))
+@operator("nn.sparse_dense", 4, aliases=("nn.internal.sparse_dense_padded",), pattern=FUSABLE)
 def sparse_dense_call(
     dense_mat: relax.Expr,
     data: relax.Expr,
@@ -102,7 +103,7 @@ def _row_starts(indices: te.Tensor, indptr: te.Tensor) -> te.Tensor:
 _row_starts_kernel = kernel("nn.sparse_row_starts", _row_starts)
 
 
-@operator("nn.sparse_transpose", 3, wraps=True, how="TE")
+@operator("nn.sparse_transpose", 3, wraps=True, how="TE", pattern=FUSABLE)
 def sparse_transpose_call(data: relax.Expr, indices: relax.Expr, indptr: relax.Expr) -> relax.Expr:
     """The transposed square matrix in the same form: entries sorted by column, stably."""
     order = typed(op.argsort(indices, 0, False, "int32"))
@@ -124,7 +125,7 @@ def sparse_transpose(x: Any) -> Any:
     return sparse_transpose_call(*_parts(x))
 
 
-@operator("nn.sparse_conv2d", 4)
+@operator("nn.sparse_conv2d", 4, pattern=FUSABLE)
 def sparse_conv2d(
     data: relax.Expr,
     weight_data: relax.Expr,

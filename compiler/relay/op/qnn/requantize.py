@@ -18,8 +18,10 @@ from tvm import relax, te, tirx, topi
 from ....errors import RelayTypeError
 from ....graph.constants import array_of
 from ...infer import typed
+from .. import layout_rules, quantization
 from ..kernel import kernel
 from ..nn.layouts import spread
+from ..record import ELEMENTWISE
 from ..registry import operator
 from ..shapes import axis_of, dtype, extents, is_float, number, rank
 from ..tensor import broadcasting, half_away, round
@@ -102,7 +104,7 @@ def centred(data: relax.Expr, zero_point: relax.Expr, axis: int, name: str) -> r
     return broadcasting(op.subtract, wide, along(cast_to(zero_point, name), data, axis))
 
 
-@operator("qnn.quantize", 3)
+@operator("qnn.quantize", 3, pattern=ELEMENTWISE, quantized=quantization.quantize)
 def quantize(
     data: relax.Expr,
     output_scale: relax.Expr,
@@ -139,7 +141,7 @@ def _saturated_floats(data: relax.Expr, name: str) -> relax.Expr:
     return typed(_saturate_kernel(data, dtype=name))
 
 
-@operator("qnn.dequantize", 3)
+@operator("qnn.dequantize", 3, pattern=ELEMENTWISE, quantized=quantization.dequantize)
 def dequantize(
     data: relax.Expr,
     input_scale: relax.Expr,
@@ -154,7 +156,7 @@ def dequantize(
     return broadcasting(op.multiply, value, along(cast_to(input_scale, name), data, axis))
 
 
-@operator("qnn.requantize", 5)
+@operator("qnn.requantize", 5, pattern=ELEMENTWISE, layout=layout_rules.requantize)
 def requantize(
     data: relax.Expr,
     input_scale: relax.Expr,
@@ -326,7 +328,7 @@ def _simulated(name: str, compute: Any, what: str) -> Any:
 
     call.__name__ = call.__qualname__ = name
     call.__doc__ = f"{what} in floats, with the dtype as a number that is known at run time."
-    return operator(f"qnn.{name}", 4, ignored=("out_dtype",), how="TE")(call)
+    return operator(f"qnn.{name}", 4, ignored=("out_dtype",), how="TE", pattern=ELEMENTWISE)(call)
 
 
 _simulated_quantize_call = _simulated("simulated_quantize", _simulated_quantize, "Quantization")
