@@ -54,12 +54,15 @@ class Operator:
         The attribute that names the dtype that the operator computes in.
     layout : callable, optional
         Which layouts it works in (`layout_rules`); None where values keep theirs.
+    keeps : str
+        "order": the result has the elements of the data, in their order. "elements": it has those
+        of the data alone. "": it computes.
     kernel_layouts : dict of str to str
         The kernel layout that "default" means to ConvertLayout, by the layout of the data.
     quantized : IntegerForm, optional
         What it is between dequantize and quantize (`quantization`).
     macs : callable, optional
-        Multiplications of a call, of its attributes and the shapes of operands and result.
+        Multiplications of a call, of its attributes and the shapes of data, weight and result.
     fast : str
         The operator that FastMath puts in its place.
     """
@@ -77,6 +80,7 @@ class Operator:
     precision: int | None = None
     dtype_attribute: str = ""
     layout: LayoutRule | None = None
+    keeps: str = ""
     kernel_layouts: Mapping[str, str] = field(default_factory=dict)
     quantized: IntegerForm | None = None
     macs: Callable[..., int] | None = None

@@ -135,7 +135,7 @@ def dynamic_form(name: str, function: Builder, operands: Sequence[str], **facts:
     )
 
 
-_OF_BOTH_FORMS = ("how", "pattern", "precision", "dtype_attribute")
+_OF_BOTH_FORMS = ("how", "pattern", "precision", "dtype_attribute", "keeps")
 
 
 def unavailable(name: str, reason: str) -> Builder:

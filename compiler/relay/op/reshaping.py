@@ -146,7 +146,14 @@ def _reshape_codes(data: te.Tensor, codes: te.Tensor, allowzero: bool) -> te.Ten
 _reshape_codes_kernel = kernel("reshape_codes", _reshape_codes)
 
 
-@operator("reshape", how="direct", pattern=INJECTIVE, precision=FOLLOW, quantized=quantization.same)
+@operator(
+    "reshape",
+    how="direct",
+    pattern=INJECTIVE,
+    precision=FOLLOW,
+    quantized=quantization.same,
+    keeps="order",
+)
 def reshape(data: relax.Expr, newshape: Any, allowzero: bool = False) -> relax.Expr:
     """The same elements in another shape, which may contain Relay's codes."""
     codes = shape_values(newshape)
@@ -185,7 +192,9 @@ def reshaped(data: relax.Expr, shape: Sequence[Extent]) -> relax.Expr:
     return typed(op.reshape(data, list(shape)))
 
 
-@operator("contrib_reverse_reshape", defaults={"allowzero": False}, pattern=INJECTIVE)
+@operator(
+    "contrib_reverse_reshape", defaults={"allowzero": False}, pattern=INJECTIVE, keeps="order"
+)
 def reverse_reshape(data: relax.Expr, newshape: Any, allowzero: bool = False) -> relax.Expr:
     """`reshape` with codes that are read from the right."""
     codes = _reversed_codes(integers(newshape))

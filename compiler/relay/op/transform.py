@@ -108,7 +108,12 @@ _removed_kernel = kernel("squeeze_shape", _removed)
 
 
 @operator(
-    "expand_dims", how="direct", pattern=BROADCAST, precision=FOLLOW, quantized=quantization.same
+    "expand_dims",
+    how="direct",
+    pattern=BROADCAST,
+    precision=FOLLOW,
+    quantized=quantization.same,
+    keeps="order",
 )
 def expand_dims(data: relax.Expr, axis: Any, num_newaxis: int = 1) -> relax.Expr:
     """`num_newaxis` axes of extent 1 inserted before `axis`."""
@@ -133,6 +138,7 @@ dynamic_form("expand_dims", expand_dims, ["data", "axis"], pattern=INJECTIVE)
     precision=FOLLOW,
     layout=layout_rules.transpose,
     quantized=quantization.same,
+    keeps="elements",
 )
 def transpose(data: relax.Expr, axes: Sequence[int] | None = None) -> relax.Expr:
     """Axes reordered; reversed without `axes`."""
@@ -149,6 +155,7 @@ def transpose(data: relax.Expr, axes: Sequence[int] | None = None) -> relax.Expr
     precision=FOLLOW,
     layout=layout_rules.squeeze,
     quantized=quantization.same,
+    keeps="order",
 )
 def squeeze(data: relax.Expr, axis: Any = None) -> relax.Expr:
     """Axes of extent 1 removed, all of them without `axis`."""
@@ -296,7 +303,7 @@ def split(data: relax.Expr, indices_or_sections: Any, axis: int = 0) -> relax.Ex
     return op.split(data, cuts, where) if cuts else relax.Tuple([data])
 
 
-@operator("repeat", how="direct", pattern=BROADCAST)
+@operator("repeat", how="direct", pattern=BROADCAST, keeps="elements")
 def repeat(data: relax.Expr, repeats: int, axis: int) -> relax.Expr:
     """Each slice along `axis` repeated."""
     return op.repeat(data, int(repeats), axis_of(axis, rank(data)))
@@ -327,7 +334,7 @@ def _reverse_sequence(
 _reverse_sequence_kernel = kernel("reverse_sequence", _reverse_sequence)
 
 
-@operator("reverse_sequence", 2, how="TE", pattern=INJECTIVE)
+@operator("reverse_sequence", 2, how="TE", pattern=INJECTIVE, keeps="elements")
 def reverse_sequence(
     data: relax.Expr, seq_lengths: relax.Expr, seq_axis: int = 1, batch_axis: int = 0
 ) -> relax.Expr:

@@ -14,6 +14,7 @@ from tvm import relax
 from .. import dialect
 from ..infer import typed
 from ..nest import call_of, handle, local_function, operands, post_order, rewrite, with_operands
+from ..op import registry
 from ..op.record import BROADCAST, ELEMENTWISE, INJECTIVE, OPAQUE, TUPLE
 from ..pass_config import setting
 from .base import body_wise
@@ -22,11 +23,6 @@ from .fusion_groups import Group, Node, partition
 _MAX_SIZE = 256
 _STOP = "annotation.stop_fusion"
 _MARKS = ("annotation.compiler_begin", "annotation.compiler_end")
-
-_RESHAPES = (
-    *("reshape", "expand_dims", "squeeze", "contrib_reverse_reshape", "nn.batch_flatten"),
-    *("dyn.reshape", "dyn.squeeze"),
-)
 
 
 def FuseOps(fuse_opt_level: int = -1) -> Any:
@@ -205,8 +201,8 @@ class _Fusion:
         calls = [each for each in post_order(body) if isinstance(each, relax.Call)]
         attrs = {"Primitive": tvm.tirx.IntImm("int32", int(bool(calls)))}
         of_tensors = all(isinstance(var.ty, relax.TensorType) for var in kernel.params)
-        names = {dialect.relay_name(each) for each in calls}
-        if of_tensors and names and names <= set(_RESHAPES):
+        records = [registry.lookup(dialect.relay_name(each)) for each in calls]
+        if of_tensors and records and all(each.keeps == "order" for each in records):
             attrs["relay.reshape_only"] = tvm.tirx.IntImm("int32", 1)
         return call_of(local_function(kernel.params, body, attrs), kernel.arguments, node.ty)
 

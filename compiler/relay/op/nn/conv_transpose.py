@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -85,6 +86,12 @@ def _convolve_transposed(
     return convert(typed(result), plain, result_layout)
 
 
+def _macs(attrs: dict[str, Any], data: Any, weight: Any, _result: Any) -> int:
+    """Every weight meets every place of the data, which is spread out."""
+    places = [size for size, letter in zip(data, attrs["data_layout"]) if letter in "NHW"]
+    return math.prod(weight) * math.prod(places)
+
+
 @operator(
     "nn.conv1d_transpose",
     2,
@@ -124,6 +131,8 @@ def conv1d_transpose(
     precision=ALWAYS,
     layout=layout_rules.convolution,
     quantized=quantization.convolution,
+    kernel_layouts={"NCHW": "IOHW", "NHWC": "HWIO"},
+    macs=_macs,
 )
 def conv2d_transpose(
     data: relax.Expr,
@@ -155,6 +164,7 @@ def conv2d_transpose(
     pattern=FUSABLE,
     precision=ALWAYS,
     layout=layout_rules.convolution,
+    kernel_layouts={"NCDHW": "IODHW", "NDHWC": "DHWOI"},
 )
 def conv3d_transpose(
     data: relax.Expr,

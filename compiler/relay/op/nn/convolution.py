@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -142,6 +143,12 @@ def _check_weight(
         )
 
 
+def _macs(attrs: dict[str, Any], _data: Any, weight: Any, result: Any) -> int:
+    """Every weight meets every place of the result."""
+    places = [size for size, letter in zip(result, attrs["data_layout"]) if letter in "NHW"]
+    return math.prod(weight) * math.prod(places)
+
+
 @operator(
     "nn.conv1d",
     2,
@@ -182,6 +189,8 @@ def conv1d(
     precision=ALWAYS,
     layout=layout_rules.convolution,
     quantized=quantization.convolution,
+    kernel_layouts={"NCHW": "OIHW", "NHWC": "HWIO", "HWNC": "HWOI"},
+    macs=_macs,
 )
 def conv2d(
     data: relax.Expr,
@@ -213,6 +222,7 @@ def conv2d(
     pattern=FUSABLE,
     precision=ALWAYS,
     layout=layout_rules.convolution,
+    kernel_layouts={"NCDHW": "OIDHW", "NDHWC": "DHWIO"},
 )
 def conv3d(
     data: relax.Expr,
@@ -247,6 +257,7 @@ def conv3d(
     },
     pattern=FUSABLE,
     layout=layout_rules.convolution,
+    kernel_layouts={"NCHW": "OIHW", "NHWC": "HWIO"},
 )
 def conv2d_backward_weight(
     grad: relax.Expr,

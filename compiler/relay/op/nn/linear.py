@@ -74,6 +74,14 @@ def _with_extent(data: relax.Expr, axis: int, size: Extent) -> relax.Expr:
     return broadcast_extents(data, shape)
 
 
+def _dense_macs(_attrs: dict[str, Any], data: Any, _weight: Any, result: Any) -> int:
+    return math.prod(result) * data[-1]
+
+
+def _batch_matmul_macs(attrs: dict[str, Any], data: Any, _weight: Any, result: Any) -> int:
+    return math.prod(result) * data[1 if attrs["transpose_a"] else 2]
+
+
 @operator(
     "nn.matmul",
     2,
@@ -108,6 +116,7 @@ def matmul(
     precision=ALWAYS,
     layout=layout_rules.fixed(["NC", "NC"], "NC"),
     quantized=quantization.dense,
+    macs=_dense_macs,
 )
 def dense(
     data: relax.Expr, weight: relax.Expr, units: int | None = None, out_dtype: str = ""
@@ -138,6 +147,7 @@ def dense(
     pattern=FUSABLE,
     precision=ALWAYS,
     quantized=quantization.batch_matmul,
+    macs=_batch_matmul_macs,
 )
 def batch_matmul(
     tensor_a: relax.Expr,
@@ -185,6 +195,7 @@ def bias_add(data: relax.Expr, bias: relax.Expr, axis: int = 1) -> relax.Expr:
     pattern=INJECTIVE,
     precision=FOLLOW,
     quantized=quantization.same,
+    keeps="order",
 )
 def batch_flatten(data: relax.Expr) -> relax.Expr:
     """All axes but the first one joined."""

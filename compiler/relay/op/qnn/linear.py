@@ -28,7 +28,12 @@ def _accumulator(out_dtype: str) -> str:
 
 
 @operator(
-    "qnn.conv2d", 6, prepare=window_attributes(2), pattern=FUSABLE, layout=layout_rules.convolution
+    "qnn.conv2d",
+    6,
+    prepare=window_attributes(2),
+    pattern=FUSABLE,
+    layout=layout_rules.convolution,
+    kernel_layouts={"NCHW": "OIHW", "NHWC": "HWIO"},
 )
 def conv2d(
     data: relax.Expr,
@@ -63,7 +68,13 @@ def conv2d(
     )  # fmt: skip
 
 
-@operator("qnn.conv2d_transpose", 6, prepare=window_attributes(2), layout=layout_rules.convolution)
+@operator(
+    "qnn.conv2d_transpose",
+    6,
+    prepare=window_attributes(2),
+    layout=layout_rules.convolution,
+    kernel_layouts={"NCHW": "IOHW", "NHWC": "HWIO"},
+)
 def conv2d_transpose(
     data: relax.Expr,
     weight: relax.Expr,
