@@ -7,7 +7,7 @@ from typing import Any
 from tvm import relax
 
 from . import layout_rules
-from .registry import operator
+from .registry import builder, operator
 
 
 def _mark(name: str, what: str, **options: Any) -> Any:
@@ -61,6 +61,7 @@ def with_funcid(data: relax.Expr, funcid: int = 0) -> relax.Expr:
     return data
 
 
+@builder("annotation.function_on_device")
 def function_on_device(function: Any, param_devices: Any, result_device: Any) -> Any:
     """The same function: the build places tensors where the functions that use them run."""
     return function

@@ -15,7 +15,7 @@ from . import quantization
 from .kernel import kernel
 from .raising import Definitions, from_relax, made, tensor
 from .record import BROADCAST, FOLLOW, INJECTIVE
-from .registry import operator
+from .registry import builder, operator
 from .shapes import (
     axis_of,
     broadcast_extents,
@@ -211,6 +211,7 @@ _scatter_nd = kernel(
 )
 
 
+@builder("segment_sum")
 def segment_sum(data: relax.Expr, segment_ids: relax.Expr, num_segments: Any = None) -> relax.Expr:
     """Sums of the slices along the first axis that have the same segment number."""
     if num_segments is None:

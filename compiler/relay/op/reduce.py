@@ -18,7 +18,7 @@ from . import layout_rules, quantization
 from .kernel import kernel
 from .raising import Definitions, from_relax, listed, made
 from .record import FOLLOW, NEVER, REDUCTION
-from .registry import operator
+from .registry import builder, operator
 from .shapes import axis_of, dtype, extents, is_float, number, rank, shape_tensor
 from .transform import cast_to
 
@@ -170,7 +170,7 @@ argmin = _arg_reduction("argmin", "smallest")
     precision=NEVER,
     layout=layout_rules.reduction,
 )
-def variance_about(
+def _variance_about(
     data: relax.Expr,
     with_mean: relax.Expr,
     axis: Axes = None,
@@ -188,6 +188,7 @@ def variance_about(
     return op.divide(total, count)
 
 
+@builder("variance")
 def variance(
     data: relax.Expr,
     axis: Axes = None,
@@ -198,9 +199,10 @@ def variance(
 ) -> relax.Expr:
     """Mean squared distance from the mean; divided by n - 1 with `unbiased`."""
     about = mean(data, axis, True, exclude) if with_mean is None else with_mean
-    return variance_about(data, about, axis, keepdims, exclude, unbiased)
+    return _variance_about(data, about, axis, keepdims, exclude, unbiased)
 
 
+@builder("std")
 def std(
     data: relax.Expr,
     axis: Axes = None,
@@ -212,6 +214,7 @@ def std(
     return typed(op.sqrt(variance(data, axis, keepdims, exclude, unbiased)))
 
 
+@builder("mean_variance")
 def mean_variance(
     data: relax.Expr,
     axis: Axes = None,
@@ -223,6 +226,7 @@ def mean_variance(
     return _with_mean(data, axis, keepdims, exclude, unbiased, lambda value: value)
 
 
+@builder("mean_std")
 def mean_std(
     data: relax.Expr, axis: Axes = None, keepdims: bool = False, exclude: bool = False
 ) -> TupleWrapper:
@@ -239,12 +243,13 @@ def _with_mean(
     finish: Callable[[relax.Expr], relax.Expr],
 ) -> TupleWrapper:
     about = mean(data, axis, True, exclude)
-    spread = typed(finish(variance_about(data, about, axis, keepdims, exclude, unbiased)))
+    spread = typed(finish(_variance_about(data, about, axis, keepdims, exclude, unbiased)))
     if not keepdims:
         about = typed(op.squeeze(about, reduced_axes(data, axis, exclude)))
     return TupleWrapper(typed(relax.Tuple([about, spread])), 2)
 
 
+@builder("logsumexp")
 def logsumexp(data: relax.Expr, axis: Axes = None, keepdims: bool = False) -> relax.Expr:
     """Logarithm of the sum of exponentials, without overflow."""
     from .tensor import add, exp, log, subtract

@@ -6,6 +6,8 @@ import contextvars
 import functools
 import importlib
 import inspect
+import pkgutil
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -20,34 +22,17 @@ from ...errors import (
     UnsupportedRelayOperatorError,
     UntypedVariableError,
 )
+from ...lazy import lazy_attributes
 from ..expr import TupleWrapper, as_expr
 from ..infer import known, settled, type_of, typed
 from .record import FUSABLE, REQUIRED, Builder, Operator
 
-FAMILIES = (
-    "tensor",
-    "transform",
-    "reshaping",
-    "indexing",
-    "slicing",
-    "creation",
-    "sparse",
-    "reduce",
-    "algorithm",
-    "signal",
-    "nn",
-    "image",
-    "vision",
-    "random",
-    "annotation",
-    "qnn",
-    "unavailable",
-)
-"""Modules of this package that register operators when they are imported."""
-
 Wrapped = TypeVar("Wrapped", bound=Builder)
 
 _OPERATORS: dict[str, Operator] = {}
+
+_BUILDERS: dict[str, Builder] = {}
+"""What scripts call, by its name behind "relay.": "add", "nn.conv2d"."""
 
 _EXPANDING: contextvars.ContextVar[bool] = contextvars.ContextVar("expanding", default=False)
 """Whether operators make Relax expressions, as they do within each other, or Relay calls."""
@@ -115,9 +100,49 @@ def operator(
                 frozenset(ignored),
                 **facts,
             )
-        return _caller(_OPERATORS[name], function, prepare or {}, wraps)  # type: ignore[return-value]
+        made = _caller(_OPERATORS[name], function, prepare or {}, wraps)
+        for each in (name, *aliases) if not function.__name__.startswith("_") else ():
+            builder(each.rpartition(".")[0] + "." + function.__name__)(made)
+        return made  # type: ignore[return-value]
 
     return register
+
+
+def builder(name: str) -> Callable[[Wrapped], Wrapped]:
+    """Have scripts call a function as `relay.<name>`.
+
+    `operator` does so with functions whose names do not begin with an underscore.
+    """
+
+    def register(function: Wrapped) -> Wrapped:
+        _BUILDERS[name.lstrip(".")] = function
+        return function
+
+    return register
+
+
+def builders_of(family: str) -> tuple[Callable[[str], Builder], Callable[[], list[str]]]:
+    """`__getattr__` and `__dir__` of a package whose functions are the builders of a family.
+
+    Parameters
+    ----------
+    family : str
+        "nn", "vision", ...; "" for what is `relay.<name>` itself.
+    """
+    start = f"{family}." if family else ""
+
+    def find(name: str) -> Builder:
+        _load()
+        if start + name not in _BUILDERS:
+            raise AttributeError(f"there is no function relay.{start}{name}")
+        return _BUILDERS[start + name]
+
+    def __dir__() -> list[str]:
+        _load()
+        names = [each.removeprefix(start) for each in _BUILDERS if each.startswith(start)]
+        return sorted(each for each in names if "." not in each)
+
+    return lazy_attributes(f"{__package__}.{family}".rstrip("."), {}, find), __dir__
 
 
 def dynamic_form(name: str, function: Builder, operands: Sequence[str], **facts: Any) -> None:
@@ -149,7 +174,7 @@ def unavailable(name: str, reason: str) -> Builder:
     refuse.__name__ = refuse.__qualname__ = name.rsplit(".", 1)[-1]
     refuse.__doc__ = f"Not supported: {reason}"
     _OPERATORS[name] = Operator(name, refuse, (), why_not=reason)
-    return refuse
+    return builder(name)(refuse)
 
 
 def _caller(
@@ -319,8 +344,9 @@ def _first_lines(message: str) -> str:
 
 @functools.lru_cache(maxsize=1)
 def _load() -> None:
-    for family in FAMILIES:
-        importlib.import_module(f"{__package__}.{family}")
+    package = sys.modules[__package__]
+    for module in pkgutil.walk_packages(package.__path__, f"{__package__}."):
+        importlib.import_module(module.name)
 
 
 def names() -> list[str]:

@@ -10,7 +10,7 @@ from ..expr import Tuple
 from ..infer import typed
 from .kernel import kernel
 from .record import INJECTIVE
-from .registry import dynamic_form, operator
+from .registry import builder, dynamic_form, operator
 from .shapes import dtype, extents, number, shaped, with_shape
 from .transform import cast, cast_to
 
@@ -147,6 +147,7 @@ def _fill_empty_rows(
     return with_shape(first, fill)
 
 
+@builder("sparse_fill_empty_rows")
 def sparse_fill_empty_rows(
     sparse_indices: relax.Expr,
     sparse_values: relax.Expr,

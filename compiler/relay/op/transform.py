@@ -13,7 +13,7 @@ from . import layout_rules, quantization, raising
 from .kernel import kernel
 from .raising import Definitions, axes_of, from_relax, listed, made, shape_of
 from .record import BROADCAST, ELEMENTWISE, FOLLOW, INJECTIVE, REDUCTION
-from .registry import dynamic_form, operator
+from .registry import builder, dynamic_form, operator
 from .shapes import (
     Extent,
     axis_of,
@@ -398,17 +398,18 @@ def _align(above: bool, below: bool) -> str:
     return "_".join("RIGHT" if right else "LEFT" for right in (above, below))
 
 
+@builder("matrix_set_diag")
 def matrix_set_diag(
     data: relax.Expr, diagonal: relax.Expr, k: int | Sequence[int] = 0, align: str = "RIGHT_LEFT"
 ) -> relax.Expr:
     """The diagonals of matrices replaced: one, or all from k[0] to k[1]."""
     low, high = integers(k, 2)[0], integers(k, 2)[-1]
     above, _, below = align.partition("_")
-    return set_diagonals(data, diagonal, low, high, above == "RIGHT", below == "RIGHT")
+    return _set_diagonals(data, diagonal, low, high, above == "RIGHT", below == "RIGHT")
 
 
 @operator("matrix_set_diag", 2, how="TOPI", pattern=INJECTIVE)
-def set_diagonals(
+def _set_diagonals(
     data: relax.Expr,
     diagonal: relax.Expr,
     k1: int = 0,

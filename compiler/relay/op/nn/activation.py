@@ -14,7 +14,7 @@ from ..kernel import kernel
 from ..raising import Definitions, from_relax, made, same_name
 from ..raising import number as constant
 from ..record import BROADCAST, ELEMENTWISE, FOLLOW, FUSABLE, NEVER
-from ..registry import operator
+from ..registry import builder, operator
 from ..shapes import assign_type, axis_of, dtype, extents, is_float, number, rank
 
 op = relax.op
@@ -89,19 +89,21 @@ def fast_softmax(data: relax.Expr, axis: int = -1) -> relax.Expr:
 
 
 @operator("nn.dropout", precision=FOLLOW, layout=layout_rules.elementwise)
-def dropout_pair(data: relax.Expr, rate: float = 0.5) -> relax.Expr:
+def _dropout_pair(data: relax.Expr, rate: float = 0.5) -> relax.Expr:
     """The data as they are, and the mask of inference, which is all ones."""
     return relax.Tuple([data, typed(op.ones(extents(data), dtype(data)))])
 
 
+@builder("nn.dropout")
 def dropout(data: relax.Expr, rate: float = 0.5) -> relax.Expr:
     """Identity: nothing is dropped in inference."""
-    return TupleGetItem(dropout_pair(data, rate), 0)
+    return TupleGetItem(_dropout_pair(data, rate), 0)
 
 
+@builder("nn.dropout_raw")
 def dropout_raw(data: relax.Expr, rate: float = 0.5) -> relax.Expr:
     """The data and the mask, as a tuple."""
-    return dropout_pair(data, rate)
+    return _dropout_pair(data, rate)
 
 
 same_name("nn.relu")

@@ -19,7 +19,7 @@ from ..registry import operator
 from ..shapes import axis_of, dtype, number, rank
 from ..tensor import broadcasting
 from ..transform import cast_to, tuple_fields
-from .requantize import along, centred, dequantize, is_zero, quantize, requantize, saturated
+from .requantization import along, centred, dequantize, is_zero, quantize, requantize, saturated
 
 op = relax.op
 

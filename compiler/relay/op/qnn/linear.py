@@ -18,7 +18,7 @@ from ..nn.pooling import avg_pool2d as plain_avg_pool2d
 from ..record import FUSABLE
 from ..registry import operator
 from ..shapes import assign_type, dtype, extents, integers
-from .requantize import centred, requantize
+from .requantization import centred, requantize
 
 op = relax.op
 

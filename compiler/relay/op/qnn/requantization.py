@@ -22,7 +22,7 @@ from .. import layout_rules, quantization
 from ..kernel import kernel
 from ..nn.layouts import spread
 from ..record import ELEMENTWISE
-from ..registry import operator
+from ..registry import builder, operator
 from ..shapes import axis_of, dtype, extents, is_float, number, rank
 from ..tensor import broadcasting, half_away, round
 from ..transform import cast_to
@@ -43,6 +43,7 @@ ROUNDINGS = ("UPWARD", "TONEAREST")
 COMPUTE_DTYPES = ("int64", "float32", "float64")
 
 
+@builder("qnn.requantize_config")
 @contextlib.contextmanager
 def requantize_config(**options: str) -> Iterator[None]:
     """Rounding and compute_dtype of `requantize` where a call does not say them.
@@ -343,6 +344,7 @@ def _code(value: Any) -> relax.Expr:
     return value
 
 
+@builder("qnn.simulated_quantize")
 def simulated_quantize(
     data: relax.Expr,
     output_scale: relax.Expr,
@@ -354,6 +356,7 @@ def simulated_quantize(
     return _simulated_quantize_call(data, _code(out_dtype), output_scale, output_zero_point, axis)
 
 
+@builder("qnn.simulated_dequantize")
 def simulated_dequantize(
     data: relax.Expr,
     input_scale: relax.Expr,
