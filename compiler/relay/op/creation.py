@@ -9,10 +9,11 @@ import numpy as np
 from tvm import relax, te, tirx
 
 from ...errors import RelayTypeError
+from ...graph.rewrite import operator_name
 from ..infer import typed
 from . import layout_rules
 from .kernel import kernel
-from .raising import Definitions, from_relax, listed, made, same_name
+from .raising import Definitions, exact, fixed, from_relax, listed, made, same_name
 from .record import BROADCAST, ELEMENTWISE, FOLLOW, FUSABLE, INJECTIVE, NEVER
 from .registry import dynamic_form, operator
 from .shapes import (
@@ -261,3 +262,11 @@ same_name("zeros_like", "ones_like")
 @from_relax("tile")
 def _tile_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
     return made("tile", call.args, call.ty, reps=listed(call.attrs.repeats))
+
+
+@from_relax("zeros", "ones", "full")
+def _filled_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
+    shape, name = fixed(call.args[0]), str(call.ty.dtype)
+    if shape is None:
+        return None
+    return exact(operator_name(call), call.args[1:], call, shape=shape, dtype=name)

@@ -8,8 +8,10 @@ from typing import Any
 from tvm import relax, te, tirx, topi
 
 from ...errors import RelayTypeError
+from ...graph.rewrite import operator_name
 from . import layout_rules, quantization
 from .kernel import kernel
+from .raising import Definitions, exact, fixed, from_relax
 from .record import FOLLOW, FUSABLE, INJECTIVE
 from .registry import dynamic_form, operator
 from .shapes import Extent, constant_value, dtype, integers, shaped
@@ -313,3 +315,19 @@ def grid_sample(
         padding_mode=padding_mode,
         align_corners=bool(align_corners),
     )
+
+
+@from_relax(*(f"relay.image.resize{count}d" for count in _RESIZE))
+def _resize_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
+    data, size = call.args[0], fixed(call.args[1])
+    name, attrs = operator_name(call).removeprefix("relay."), call.attrs
+    if size is None:
+        return None
+    changes: dict[str, Any] = {"size": size, "coordinate_transformation_mode": str(attrs["mode"])}
+    if str(attrs["rounding_method"]) == "round_prefer_ceil":
+        changes["rounding_method"] = "round"
+    if not any(attrs["roi"]):
+        changes["roi"] = None
+    if str(attrs["out_dtype"]) == dtype(data):
+        changes["out_dtype"] = None
+    return exact(name, [data], call, **changes)

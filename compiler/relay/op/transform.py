@@ -11,7 +11,7 @@ from ...errors import RelayTypeError
 from ..infer import type_of, typed
 from . import layout_rules, quantization, raising
 from .kernel import kernel
-from .raising import Definitions, axes_of, from_relax, listed, made, shape_of
+from .raising import Definitions, axes_of, exact, from_relax, listed, made, shape_of
 from .record import BROADCAST, ELEMENTWISE, FOLLOW, INJECTIVE, REDUCTION
 from .registry import builder, dynamic_form, operator
 from .shapes import (
@@ -522,3 +522,16 @@ def _repeat_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr
 @from_relax("flip")
 def _reverse_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
     return made("reverse", call.args, call.ty, axis=int(call.attrs.axis))
+
+
+@from_relax("einsum")
+def _einsum_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
+    return exact("einsum", call.args, call, equation=str(call.attrs.subscripts))
+
+
+@from_relax("collapse_sum_to")
+def _collapse_sum_to_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
+    shape = raising.fixed(call.args[1])
+    if shape is None:
+        return None
+    return exact("collapse_sum_to", [call.args[0], relax.const(shape, "int64")], call)

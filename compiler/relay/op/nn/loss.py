@@ -5,6 +5,7 @@ from __future__ import annotations
 from tvm import relax
 
 from ...infer import typed
+from ..raising import Definitions, exact, from_relax
 from ..record import FUSABLE, NEVER
 from ..registry import operator
 from ..shapes import dtype, extents, number
@@ -41,3 +42,8 @@ def nll_loss(
 ) -> relax.Expr:
     """Negative log likelihood of the target classes, weighted by class."""
     return op.nn.nll_loss(predictions, targets, weights, str(reduction), int(ignore_index))
+
+
+@from_relax("nn.nll_loss")
+def _nll_loss_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
+    return exact("nn.nll_loss", call.args, call)

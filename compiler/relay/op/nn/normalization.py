@@ -8,10 +8,11 @@ from typing import Any
 from tvm import relax, topi
 
 from ....errors import RelayTypeError
+from ....graph.rewrite import operator_name
 from ...infer import type_of, typed
 from .. import layout_rules
 from ..kernel import kernel
-from ..raising import Definitions, from_relax, made
+from ..raising import Definitions, exact, from_relax, made
 from ..record import FOLLOW, FUSABLE, NEVER
 from ..reduce import reduced_axes
 from ..registry import operator
@@ -219,3 +220,8 @@ def _layer_norm_from_relax(call: relax.Call, _definition: Definitions) -> relax.
         center=bool(attrs.center),
         scale=bool(attrs.scale),
     )
+
+
+@from_relax("nn.instance_norm", "nn.group_norm")
+def _group_norm_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
+    return exact(operator_name(call), call.args, call, axis=int(call.attrs.channel_axis))
