@@ -298,7 +298,7 @@ def clip(call: relax.Call, types: AffineTypes) -> Result:
 
 
 def _computed(expr: relax.Expr) -> relax.Expr:
-    from ..transform.simplify import folded_constants
+    from ..transform.constants import folded_constants
 
     return folded_constants(expr)
 

@@ -334,7 +334,7 @@ def _reverse_sequence(
 _reverse_sequence_kernel = kernel("reverse_sequence", _reverse_sequence)
 
 
-@operator("reverse_sequence", 2, how="TE", pattern=INJECTIVE, keeps="elements")
+@operator("reverse_sequence", 2, how="TE", pattern=INJECTIVE)
 def reverse_sequence(
     data: relax.Expr, seq_lengths: relax.Expr, seq_axis: int = 1, batch_axis: int = 0
 ) -> relax.Expr:
@@ -353,7 +353,7 @@ _layout_transform = kernel(
 )
 
 
-@operator("layout_transform", how="TOPI", pattern=INJECTIVE)
+@operator("layout_transform", how="TOPI", pattern=INJECTIVE, keeps="elements")
 def layout_transform(data: relax.Expr, src_layout: str, dst_layout: str) -> relax.Expr:
     """From one layout to another, e.g. NCHW to NHWC or NCHW8c."""
     if src_layout == dst_layout:

@@ -24,7 +24,7 @@ from ..op import registry
 from ..op.layout_string import Layout, is_one
 from .base import body_wise
 from .build import again, array, is_op, op
-from .simplify import folded_constants
+from .constants import folded_constants
 
 _CONVOLUTIONS = ("nn.conv2d", "nn.conv3d")
 
