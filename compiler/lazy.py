@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 from collections.abc import Callable, Mapping
 from typing import Any
 
 
-def lazy_attributes(package: str, where: Mapping[str, str]) -> Callable[[str], Any]:
+def lazy_attributes(
+    package: str, where: Mapping[str, str], others: Callable[[str], Any] | None = None
+) -> Callable[[str], Any]:
     """A module-level `__getattr__` (PEP 562) for `package`.
 
     Parameters
@@ -15,10 +18,15 @@ def lazy_attributes(package: str, where: Mapping[str, str]) -> Callable[[str], A
     where
         Attribute name to the module, relative to the package, that defines it. An attribute of
         the same name as its module's last part is the module itself.
+    others
+        Finds attributes that are neither there nor modules of the package.
     """
 
     def __getattr__(name: str) -> Any:
         if name not in where:
+            plain = not name.startswith("_")
+            if others and plain and importlib.util.find_spec(f"{package}.{name}") is None:
+                return others(name)
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         module = importlib.import_module(where[name], package)
         return module if where[name].endswith("." + name) else getattr(module, name)

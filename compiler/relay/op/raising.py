@@ -12,8 +12,10 @@ from typing import Any, Protocol
 
 import numpy as np
 import tvm
+import tvm_ffi
 from tvm import relax
 
+from ...errors import RelayError
 from ...graph.constants import array_of, constant, integers, static_shape
 from ...graph.rewrite import operator_name
 from ..infer import set_type
@@ -62,7 +64,13 @@ def _renamed(name: str) -> Rule:
 
 def rule_for(call: relax.Call) -> Rule | None:
     """The rule of the Relax operator that is called; None if it has no form in Relay."""
-    return _RULES.get(operator_name(call))
+    name = operator_name(call)
+    return _RULES.get(name, _from_kernel if name.startswith("relay.") else None)
+
+
+def _from_kernel(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
+    """The Relay operator that a kernel has its name of."""
+    return exact(operator_name(call).removeprefix("relay."), call.args, call)
 
 
 def raisable() -> list[str]:
@@ -78,6 +86,40 @@ def made(name: str, operands: Sequence[relax.Expr], ty: Any, **attrs: Any) -> re
     from .. import dialect
 
     return dialect.typed_call(name, operands, attrs, ty)
+
+
+def exact(
+    name: str, operands: Sequence[relax.Expr], call: relax.Call, **attrs: Any
+) -> relax.Expr | None:
+    """A call of a Relay operator that becomes this very call of Relax; None if it does not.
+
+    Attributes that both have under one name are those of the call.
+    """
+    from .. import dialect
+    from . import registry
+
+    if not registry.is_available(name):
+        return None
+    found = registry.lookup(name)
+    alike = {key: _attribute(call.attrs, key, value) for key, value in found.attributes.items()}
+    held = {**alike, **attrs}
+    if len(operands) != len(found.operands) or registry.REQUIRED in held.values():
+        return None
+    result = dialect.typed_call(name, operands, held, call.ty)
+    try:
+        same = tvm_ffi.structural_equal(dialect.expand(result), call)
+    except RelayError:
+        return None
+    return result if same else None
+
+
+def _attribute(attrs: Any, name: str, default: Any) -> Any:
+    """An attribute of a call as a plain value."""
+    from .. import dialect
+
+    if isinstance(attrs, tvm.ir.attrs.DictAttrs):
+        return dialect.plain(attrs[name]) if name in attrs else default
+    return dialect.plain(getattr(attrs, name, default))
 
 
 def tensor(shape: Sequence[Any], like: relax.Expr) -> relax.TensorType:

@@ -9,8 +9,10 @@ from tvm import relax, te, tirx, topi
 
 from .... import ordering
 from ...infer import typed
+from .. import layout_rules, quantization
 from ..kernel import kernel
 from ..raising import Definitions, from_relax, listed, made
+from ..record import FOLLOW, FUSABLE, NEVER
 from ..registry import operator
 from ..shapes import extents, integers
 from .layouts import PLAIN, convert, is_plain, paddings, spatial_axes, window_attributes
@@ -18,7 +20,10 @@ from .layouts import PLAIN, convert, is_plain, paddings, spatial_axes, window_at
 op = relax.op
 
 
-def _pool(kind: str, count: int) -> Callable[..., Any]:
+_POOLING: dict[str, Any] = {"pattern": FUSABLE, "precision": FOLLOW, "layout": layout_rules.pooling}
+
+
+def _pool(kind: str, count: int, **facts: Any) -> Callable[..., Any]:
     """max or avg pooling over windows of `count` axes."""
     name = f"{kind}_pool{count}d"
     function = getattr(op.nn, name)
@@ -80,17 +85,19 @@ def _pool(kind: str, count: int) -> Callable[..., Any]:
     made.__name__ = made.__qualname__ = name
     what = "Largest value" if kind == "max" else "Mean"
     made.__doc__ = f"{what} of windows over {count} spatial axes."
-    return operator(f"nn.{name}", prepare=window_attributes(count), how="direct")(made)
+    facts = {**_POOLING, **facts, "how": "direct"}
+    return operator(f"nn.{name}", prepare=window_attributes(count), **facts)(made)
 
 
 max_pool1d = _pool("max", 1)
-max_pool2d = _pool("max", 2)
+max_pool2d = _pool("max", 2, quantized=quantization.same)
 max_pool3d = _pool("max", 3)
 avg_pool1d = _pool("avg", 1)
-avg_pool2d = _pool("avg", 2)
+avg_pool2d = _pool("avg", 2, quantized=quantization.avg_pool2d)
 avg_pool3d = _pool("avg", 3)
 
 
+<<<<<<< 85f6659b90940bc32b4b6520aca95bad064ba658
 def _max_pool_places(
     data: te.Tensor,
     shape: list[int],
@@ -143,6 +150,9 @@ max_pool_places = kernel("nn.max_pool_places", _max_pool_places)
 
 
 def _global_pool(kind: str, count: int) -> Callable[..., Any]:
+=======
+def _global_pool(kind: str, count: int, **facts: Any) -> Callable[..., Any]:
+>>>>>>> de2575636f77873513f09133f478caeda1790120
     name = f"global_{kind}_pool{count}d"
     plain = PLAIN["data"][count]
 
@@ -161,20 +171,22 @@ def _global_pool(kind: str, count: int) -> Callable[..., Any]:
     make.__name__ = make.__qualname__ = name
     what = "Largest value" if kind == "max" else "Mean"
     make.__doc__ = f"{what} over all {count} spatial axes, which stay with extent 1."
-    return operator(f"nn.{name}")(make)
+    return operator(f"nn.{name}", **facts)(make)
 
 
 global_max_pool1d = _global_pool("max", 1)
-global_max_pool2d = _global_pool("max", 2)
+global_max_pool2d = _global_pool("max", 2, **_POOLING)
 global_max_pool3d = _global_pool("max", 3)
 global_avg_pool1d = _global_pool("avg", 1)
-global_avg_pool2d = _global_pool("avg", 2)
+global_avg_pool2d = _global_pool(
+    "avg", 2, **{**_POOLING, "precision": NEVER, "quantized": quantization.global_mean}
+)
 global_avg_pool3d = _global_pool("avg", 3)
 
 _ADAPTIVE = {1: topi.nn.adaptive_pool1d, 2: topi.nn.adaptive_pool, 3: topi.nn.adaptive_pool3d}
 
 
-def _adaptive_pool(kind: str, count: int) -> Callable[..., Any]:
+def _adaptive_pool(kind: str, count: int, **facts: Any) -> Callable[..., Any]:
     name = f"adaptive_{kind}_pool{count}d"
     plain = PLAIN["data"][count]
     compute = kernel(
@@ -201,13 +213,14 @@ def _adaptive_pool(kind: str, count: int) -> Callable[..., Any]:
 
     make.__name__ = make.__qualname__ = name
     make.__doc__ = f"Pooling to `output_size` along {count} axes; None keeps the size."
-    return operator(f"nn.{name}", how="direct" if kind == "avg" else "TOPI")(make)
+    own = {"how": "direct", "precision": NEVER} if kind == "avg" else {"how": "TOPI"}
+    return operator(f"nn.{name}", **{**_POOLING, **own, **facts})(make)
 
 
 adaptive_max_pool1d = _adaptive_pool("max", 1)
 adaptive_max_pool2d = _adaptive_pool("max", 2)
 adaptive_max_pool3d = _adaptive_pool("max", 3)
-adaptive_avg_pool1d = _adaptive_pool("avg", 1)
+adaptive_avg_pool1d = _adaptive_pool("avg", 1, quantized=quantization.mean_pool)
 adaptive_avg_pool2d = _adaptive_pool("avg", 2)
 adaptive_avg_pool3d = _adaptive_pool("avg", 3)
 
@@ -251,7 +264,7 @@ def _gradient(
     )
 
 
-@operator("nn.max_pool2d_grad", 2, ignored=("dilation",), how="TOPI")
+@operator("nn.max_pool2d_grad", 2, ignored=("dilation",), how="TOPI", pattern=FUSABLE)
 def max_pool2d_grad(
     out_grad: relax.Expr,
     data: relax.Expr,
@@ -267,7 +280,7 @@ def max_pool2d_grad(
     return _gradient("max", out_grad, data, pool_size, strides, padding, layout, ceil_mode, False)
 
 
-@operator("nn.avg_pool2d_grad", 2, ignored=("dilation",), how="TOPI")
+@operator("nn.avg_pool2d_grad", 2, ignored=("dilation",), how="TOPI", pattern=FUSABLE)
 def avg_pool2d_grad(
     out_grad: relax.Expr,
     data: relax.Expr,

@@ -8,8 +8,10 @@ from typing import Any
 from tvm import relax, te, tirx, topi
 
 from ...infer import typed
+from .. import layout_rules
 from ..kernel import kernel
 from ..nn.layouts import convert
+from ..record import FUSABLE
 from ..registry import operator, unavailable
 from ..shapes import integers
 
@@ -28,7 +30,7 @@ _roi_align = kernel(
 )
 
 
-@operator("vision.roi_align", 2, how="TOPI")
+@operator("vision.roi_align", 2, how="TOPI", pattern=FUSABLE, layout=layout_rules.regions)
 def roi_align(
     data: relax.Expr,
     rois: relax.Expr,
@@ -98,7 +100,7 @@ def _roi_pool_compute(
 _roi_pool = kernel("vision.roi_pool", _roi_pool_compute)
 
 
-@operator("vision.roi_pool", 2, how="TE")
+@operator("vision.roi_pool", 2, how="TE", pattern=FUSABLE, layout=layout_rules.regions)
 def roi_pool(
     data: relax.Expr,
     rois: relax.Expr,

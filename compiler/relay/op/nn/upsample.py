@@ -11,8 +11,10 @@ from tvm import relax, te, tirx
 
 from ....errors import RelayTypeError
 from ...infer import typed
+from .. import layout_rules
 from ..image import resize_to
 from ..kernel import kernel
+from ..record import INJECTIVE
 from ..registry import dynamic_form, operator
 from ..shapes import Extent, constant_value, dtype, extents, with_shape
 from .layouts import spatial_axes
@@ -80,7 +82,7 @@ def _as_tensor(scale: Any) -> relax.Expr:
     return scale if dtype(scale) == "float32" else typed(op.astype(scale, "float32"))
 
 
-@operator("nn.upsampling", how="direct")
+@operator("nn.upsampling", how="direct", pattern=INJECTIVE, layout=layout_rules.upsampling)
 def upsampling(
     data: relax.Expr,
     scale_h: Any = 1,
@@ -94,7 +96,7 @@ def upsampling(
     return _upsample(data, (scale_h, scale_w), layout, method, mode)
 
 
-@operator("nn.upsampling3d", how="direct")
+@operator("nn.upsampling3d", how="direct", pattern=INJECTIVE, layout=layout_rules.upsampling)
 def upsampling3d(
     data: relax.Expr,
     scale_d: Any = 1,

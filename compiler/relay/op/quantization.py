@@ -7,7 +7,9 @@ the same on integers, and the affine type of its result.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,11 +19,32 @@ from tvm import relax
 from ...errors import RelayError
 from .. import dialect
 from ..infer import typed
+from ..transform.build import again, array, constant, dtype, op, shape, tuple_of
 from .affine_type import AffineTypes, TensorAffineType, TupleAffineType
-from .build import again, array, constant, dtype, op, shape, tuple_of
 
 Result = list[Any]
 Rule = Callable[[relax.Call, AffineTypes], Result]
+
+
+@dataclass(frozen=True)
+class IntegerForm:
+    """What an operator is on integers, for its record; a decorator of rules.
+
+    Attributes
+    ----------
+    rule : callable
+    alone : bool
+        The affine type of the result follows from those of the operands: no quantize need tell it.
+    optional : bool
+        It loses accuracy, and is taken where a script asks for it.
+    """
+
+    rule: Rule
+    alone: bool = False
+    optional: bool = False
+
+
+_alone = functools.partial(IntegerForm, alone=True)
 
 _REAL = ("float32", "float64", "float16", "bfloat16")
 
@@ -81,11 +104,13 @@ def _zeros_of(scale: relax.Expr) -> relax.Expr:
     return constant(np.zeros(extents), "int32")
 
 
-def _dequantize(call: relax.Call, types: AffineTypes) -> Result:
+@IntegerForm
+def dequantize(call: relax.Call, types: AffineTypes) -> Result:
     return [call.args[0], types[call]]
 
 
-def _quantize(call: relax.Call, types: AffineTypes) -> Result:
+@IntegerForm
+def quantize(call: relax.Call, types: AffineTypes) -> Result:
     value, scale, zero_point = call.args
     attrs = dialect.attributes(call)
     wanted = TensorAffineType(scale, zero_point, str(attrs["out_dtype"]), int(attrs["axis"]))
@@ -97,23 +122,26 @@ def _same(call: relax.Call, types: AffineTypes) -> Result:
     return [call, types[call.args[0]]]
 
 
-def _take(call: relax.Call, types: AffineTypes) -> Result:
-    return [call, types[call.args[0]]]
+same = IntegerForm(_same, alone=True)
+same_in_region = IntegerForm(_same)
 
 
-def _topk(call: relax.Call, types: AffineTypes) -> Result:
+@IntegerForm
+def topk(call: relax.Call, types: AffineTypes) -> Result:
     if call.attrs["ret_type"] != "values":
         raise RelayError("topk of quantised values must return values alone")
     return [call, types[call.args[0]]]
 
 
-def _split(call: relax.Call, types: AffineTypes) -> Result:
+@_alone
+def split(call: relax.Call, types: AffineTypes) -> Result:
     sections = dialect.attributes(call)["indices_or_sections"]
     count = len(sections) + 1 if isinstance(sections, list) else int(sections)
     return [call, TupleAffineType([types[call.args[0]]] * count)]
 
 
-def _avg_pool2d(call: relax.Call, types: AffineTypes) -> Result:
+@_alone
+def avg_pool2d(call: relax.Call, types: AffineTypes) -> Result:
     data, own = call.args[0], types[call.args[0]]
     # Only what the region's quantize reads directly has its scale; others keep that of the data.
     last = any(
@@ -142,13 +170,19 @@ def _mean_pool(call: relax.Call, types: AffineTypes) -> Result:
     return [again(call, [data]), TensorAffineType(out.scale, out.zero_point, "int32", out.axis)]
 
 
-def _mean(call: relax.Call, types: AffineTypes) -> Result:
+mean_pool = IntegerForm(_mean_pool)
+global_mean = IntegerForm(_mean_pool, alone=True)
+
+
+@IntegerForm
+def mean(call: relax.Call, types: AffineTypes) -> Result:
     own = types[call.args[0]]
     made = again(call, [op("cast", call.args[0], dtype="int32")])
     return [op("cast", made, dtype=own.dtype), own]
 
 
-def _bias_add(call: relax.Call, types: AffineTypes) -> Result:
+@_alone
+def bias_add(call: relax.Call, types: AffineTypes) -> Result:
     data, bias = call.args
     own = types[data]
     if bias not in types:
@@ -160,13 +194,15 @@ def _bias_add(call: relax.Call, types: AffineTypes) -> Result:
     return [again(call, [data, bias]), own]
 
 
-def _convolution(call: relax.Call, types: AffineTypes) -> Result:
+@_alone
+def convolution(call: relax.Call, types: AffineTypes) -> Result:
     attrs = dialect.attributes(call)
     layout = str(attrs["out_layout"] or attrs["data_layout"])
     return _weighted(call, types, layout.index("C"))
 
 
-def _dense(call: relax.Call, types: AffineTypes) -> Result:
+@_alone
+def dense(call: relax.Call, types: AffineTypes) -> Result:
     return _weighted(call, types, 1)
 
 
@@ -189,7 +225,8 @@ def _weighted(call: relax.Call, types: AffineTypes, axis: int) -> Result:
     return [made, TensorAffineType(scale, _zeros_of(scale), dtype(made), axis)]
 
 
-def _batch_matmul(call: relax.Call, types: AffineTypes) -> Result:
+@_alone
+def batch_matmul(call: relax.Call, types: AffineTypes) -> Result:
     left, right = call.args
     attrs = dialect.attributes(call)
     if attrs["transpose_a"] or not attrs["transpose_b"]:
@@ -208,7 +245,8 @@ def _batch_matmul(call: relax.Call, types: AffineTypes) -> Result:
     return [made, TensorAffineType(scale, constant(0, "int32"), dtype(made), first.axis)]
 
 
-def _concatenate(call: relax.Call, types: AffineTypes) -> Result:
+@IntegerForm
+def concatenate(call: relax.Call, types: AffineTypes) -> Result:
     fields, out = types[call.args[0]].types, types[call]
     made = op(
         "qnn.concatenate",
@@ -238,7 +276,8 @@ def _per_channel(affine: TensorAffineType) -> int:
     return extents[0] if extents and extents[0] > 1 else 0
 
 
-def _clip(call: relax.Call, types: AffineTypes) -> Result:
+@_alone
+def clip(call: relax.Call, types: AffineTypes) -> Result:
     data, own = call.args[0], types[call.args[0]]
     bounds = (float(call.attrs["a_min"]), float(call.attrs["a_max"]))
     scale, zero_point = array(own.scale), array(own.zero_point)
@@ -259,12 +298,13 @@ def _clip(call: relax.Call, types: AffineTypes) -> Result:
 
 
 def _computed(expr: relax.Expr) -> relax.Expr:
-    from .simplify import folded_constants
+    from ..transform.constants import folded_constants
 
     return folded_constants(expr)
 
 
-def _relu(call: relax.Call, types: AffineTypes) -> Result:
+@_alone
+def relu(call: relax.Call, types: AffineTypes) -> Result:
     data, own = call.args[0], types[call.args[0]]
     count, zero = _per_channel(own), own.zero_point
     if count:
@@ -272,7 +312,8 @@ def _relu(call: relax.Call, types: AffineTypes) -> Result:
     return [op("maximum", data, _computed(op("cast", zero, dtype=own.dtype))), own]
 
 
-def _leaky_relu(call: relax.Call, types: AffineTypes) -> Result:
+@IntegerForm
+def leaky_relu(call: relax.Call, types: AffineTypes) -> Result:
     data, out = call.args[0], types[call]
     own = types[data]
     made = op(
@@ -287,7 +328,8 @@ def _leaky_relu(call: relax.Call, types: AffineTypes) -> Result:
     return [made, out]
 
 
-def _pad(call: relax.Call, types: AffineTypes) -> Result:
+@_alone
+def pad(call: relax.Call, types: AffineTypes) -> Result:
     data, value = call.args
     own = types[data]
     if value not in types:
@@ -313,7 +355,7 @@ def _operand_types(
     return args, found, out
 
 
-def _arithmetic(name: str) -> Rule:
+def arithmetic(name: str) -> IntegerForm:
     def rule(call: relax.Call, types: AffineTypes) -> Result:
         args, (left, right), out = _operand_types(call, types)
         zero = array(out.zero_point)
@@ -344,10 +386,11 @@ def _arithmetic(name: str) -> Rule:
         )
         return [made, out]
 
-    return rule
+    return IntegerForm(rule)
 
 
-def _extremum(call: relax.Call, types: AffineTypes) -> Result:
+@_alone
+def extremum(call: relax.Call, types: AffineTypes) -> Result:
     args, found, out = _operand_types(call, types)
     made = [
         arg if own == out or _alike(own, out) else _requantized(arg, own, out)
@@ -356,7 +399,7 @@ def _extremum(call: relax.Call, types: AffineTypes) -> Result:
     return [again(call, made), out]
 
 
-def _function(name: str) -> Rule:
+def function(name: str, optional: bool = False) -> IntegerForm:
     """A function of one operand that has a quantised form."""
 
     def rule(call: relax.Call, types: AffineTypes) -> Result:
@@ -366,54 +409,4 @@ def _function(name: str) -> Rule:
         made = op(name, data, own.scale, own.zero_point, out.scale, out.zero_point, **attrs)
         return [made, out]
 
-    return rule
-
-
-RULES: dict[str, Rule] = {
-    "qnn.dequantize": _dequantize,
-    "qnn.quantize": _quantize,
-    **dict.fromkeys(
-        (
-            *("reshape", "squeeze", "strided_slice", "transpose", "expand_dims", "broadcast_to"),
-            *("nn.max_pool2d", "nn.batch_flatten", "nn.depth_to_space", "max", "min"),
-            "image.resize2d",
-        ),
-        _same,
-    ),
-    "take": _take,
-    "topk": _topk,
-    "split": _split,
-    "nn.avg_pool2d": _avg_pool2d,
-    **dict.fromkeys(("nn.adaptive_avg_pool1d", "nn.global_avg_pool2d"), _mean_pool),
-    "mean": _mean,
-    "nn.bias_add": _bias_add,
-    **dict.fromkeys(("nn.conv2d", "nn.conv2d_transpose"), _convolution),
-    "nn.dense": _dense,
-    "nn.batch_matmul": _batch_matmul,
-    "concatenate": _concatenate,
-    "clip": _clip,
-    "nn.relu": _relu,
-    "nn.leaky_relu": _leaky_relu,
-    "nn.pad": _pad,
-    "add": _arithmetic("qnn.add"),
-    "multiply": _arithmetic("qnn.mul"),
-    "subtract": _arithmetic("qnn.subtract"),
-    **dict.fromkeys(("minimum", "maximum"), _extremum),
-    **{
-        name: _function(f"qnn.{name}")
-        for name in ("sqrt", "rsqrt", "exp", "erf", "sigmoid", "hardswish", "tanh", "abs", "log")
-    },
-}
-
-OPTIONAL: dict[str, Rule] = {"nn.softmax": _function("qnn.softmax")}
-"""Rules that are followed where a script asks for them."""
-
-ONE_BY_ONE = frozenset(
-    (
-        *("broadcast_to", "clip", "expand_dims", "max", "maximum", "min", "minimum", "reshape"),
-        *("split", "squeeze", "strided_slice", "transpose", "nn.avg_pool2d", "nn.batch_flatten"),
-        *("nn.batch_matmul", "nn.bias_add", "nn.conv2d", "nn.conv2d_transpose", "nn.dense"),
-        *("nn.depth_to_space", "nn.global_avg_pool2d", "nn.max_pool2d", "nn.pad", "nn.relu"),
-    )
-)
-"""Operators whose result's affine type follows from those of the operands."""
+    return IntegerForm(rule, optional=optional)

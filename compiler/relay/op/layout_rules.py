@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from .layout_query import Answer, Maybe, Query, Rule
-from .layout_slices import slice_like, strided_slice
 from .layout_string import Axis, Layout, is_one, like, without_blocks_of_one
 
 CHANNELS = Layout("C")
@@ -143,6 +142,10 @@ def along_axis(*operands: Layout, results: Sequence[Layout] = (), twice: bool = 
         return Answer([found, *operands], [*outputs, *results], attrs)
 
     return rule
+
+
+batch_norm = along_axis(*[CHANNELS] * 4, results=(CHANNELS, CHANNELS))
+norm = along_axis(CHANNELS, CHANNELS)
 
 
 def prelu(query: Query) -> Answer:
@@ -333,69 +336,3 @@ def quantized_broadcast(query: Query) -> Answer | None:
         return None
     rest: list[Maybe] = [CHANNELS] * (len(query.types) - 2)
     return Answer([*found.inputs, *rest], found.outputs, found.attrs)
-
-
-def _each(names: str, rule: Rule) -> dict[str, Rule]:
-    return dict.fromkeys(names.split(), rule)
-
-
-RULES: dict[str, Rule] = {
-    **_each(
-        "log tan cos cosh sin sinh acos acosh asin asinh atan atanh exp fast_exp erf fast_erf sqrt "
-        "rsqrt zeros_like ones_like sigmoid copy floor ceil trunc round sign abs tanh fast_tanh "
-        "negative logical_not bitwise_not isnan isfinite isinf clip cast cast_like reinterpret "
-        "fixed_point_multiply nn.relu nn.leaky_relu nn.dropout on_device device_copy "
-        "annotation.cast_hint annotation.compiler_begin annotation.compiler_end "
-        "annotation.stop_fusion annotation.checkpoint annotation.bitpack_start "
-        "annotation.bitpack_end annotation.on_device ndarray_size",
-        elementwise,
-    ),
-    **_each(
-        "add subtract right_shift left_shift maximum minimum divide trunc_divide floor_divide "
-        "multiply power mod floor_mod trunc_mod logical_and logical_or logical_xor bitwise_and "
-        "bitwise_or bitwise_xor equal not_equal less less_equal greater greater_equal",
-        broadcast,
-    ),
-    **_each("qnn.add qnn.subtract qnn.mul", quantized_broadcast),
-    **_each(
-        "nn.conv1d nn.conv2d nn.conv3d nn.conv2d_transpose nn.conv3d_transpose qnn.conv2d "
-        "qnn.conv2d_transpose nn.contrib_conv2d_NCHWc nn.contrib_depthwise_conv2d_NCHWc "
-        "nn.contrib_conv2d_winograd_without_weight_transform nn.contrib_conv2d_gemm_without_"
-        "weight_transform nn.contrib_conv3d_winograd_without_weight_transform "
-        "nn.conv2d_backward_weight nn.bitserial_conv2d",
-        convolution,
-    ),
-    "nn.deformable_conv2d": deformable,
-    **_each(
-        " ".join(f"nn.{prefix}_pool{rank}d" for prefix in ("max", "avg") for rank in (1, 2, 3))
-        + " nn.global_max_pool2d nn.global_avg_pool2d qnn.avg_pool2d "
-        + " ".join(
-            f"nn.adaptive_{prefix}_pool{rank}d" for prefix in ("max", "avg") for rank in (1, 2, 3)
-        ),
-        pooling,
-    ),
-    **_each("nn.upsampling nn.upsampling3d", upsampling),
-    **_each("image.resize1d image.resize2d", resize),
-    **_each("nn.pad", padding),
-    "nn.batch_norm": along_axis(*[CHANNELS] * 4, results=(CHANNELS, CHANNELS)),
-    **_each("nn.layer_norm nn.instance_norm", along_axis(CHANNELS, CHANNELS)),
-    "topk": along_axis(twice=True),
-    "nn.prelu": prelu,
-    "nn.l2_normalize": l2_normalize,
-    **_each("concatenate qnn.concatenate", concatenate),
-    "transpose": transpose,
-    "squeeze": squeeze,
-    "split": split,
-    "slice_like": slice_like,
-    "strided_slice": strided_slice,
-    **_each("argmax argmin sum all any max min prod mean variance", reduction),
-    "nn.dense": fixed(["NC", "NC"], "NC"),
-    "qnn.dense": fixed(["NC", "NC", "N", "N", "N", "N"], "NC"),
-    **_each("nn.contrib_dense_pack qnn.contrib_dense_pack", dense_pack),
-    **_each("vision.roi_align vision.roi_pool", regions),
-    "nn.correlation": with_layout(2),
-    "image.dilation2d": dilation2d,
-    "qnn.requantize": requantize,
-    "fixed_point_multiply_per_axis": per_axis_multiply,
-}
-"""Operators whose layouts can be inferred; values of others keep the layout of the script."""

@@ -18,9 +18,11 @@ from tvm import relax, te, tirx, topi
 from ....errors import RelayTypeError
 from ....graph.constants import array_of
 from ...infer import typed
+from .. import layout_rules, quantization
 from ..kernel import kernel
 from ..nn.layouts import spread
-from ..registry import operator
+from ..record import ELEMENTWISE
+from ..registry import builder, operator
 from ..shapes import axis_of, dtype, extents, is_float, number, rank
 from ..tensor import broadcasting, half_away, round
 from ..transform import cast_to
@@ -41,6 +43,7 @@ ROUNDINGS = ("UPWARD", "TONEAREST")
 COMPUTE_DTYPES = ("int64", "float32", "float64")
 
 
+@builder("qnn.requantize_config")
 @contextlib.contextmanager
 def requantize_config(**options: str) -> Iterator[None]:
     """Rounding and compute_dtype of `requantize` where a call does not say them.
@@ -102,7 +105,7 @@ def centred(data: relax.Expr, zero_point: relax.Expr, axis: int, name: str) -> r
     return broadcasting(op.subtract, wide, along(cast_to(zero_point, name), data, axis))
 
 
-@operator("qnn.quantize", 3)
+@operator("qnn.quantize", 3, pattern=ELEMENTWISE, quantized=quantization.quantize)
 def quantize(
     data: relax.Expr,
     output_scale: relax.Expr,
@@ -139,7 +142,7 @@ def _saturated_floats(data: relax.Expr, name: str) -> relax.Expr:
     return typed(_saturate_kernel(data, dtype=name))
 
 
-@operator("qnn.dequantize", 3)
+@operator("qnn.dequantize", 3, pattern=ELEMENTWISE, quantized=quantization.dequantize)
 def dequantize(
     data: relax.Expr,
     input_scale: relax.Expr,
@@ -154,7 +157,7 @@ def dequantize(
     return broadcasting(op.multiply, value, along(cast_to(input_scale, name), data, axis))
 
 
-@operator("qnn.requantize", 5)
+@operator("qnn.requantize", 5, pattern=ELEMENTWISE, layout=layout_rules.requantize)
 def requantize(
     data: relax.Expr,
     input_scale: relax.Expr,
@@ -326,7 +329,7 @@ def _simulated(name: str, compute: Any, what: str) -> Any:
 
     call.__name__ = call.__qualname__ = name
     call.__doc__ = f"{what} in floats, with the dtype as a number that is known at run time."
-    return operator(f"qnn.{name}", 4, ignored=("out_dtype",), how="TE")(call)
+    return operator(f"qnn.{name}", 4, ignored=("out_dtype",), how="TE", pattern=ELEMENTWISE)(call)
 
 
 _simulated_quantize_call = _simulated("simulated_quantize", _simulated_quantize, "Quantization")
@@ -341,6 +344,7 @@ def _code(value: Any) -> relax.Expr:
     return value
 
 
+@builder("qnn.simulated_quantize")
 def simulated_quantize(
     data: relax.Expr,
     output_scale: relax.Expr,
@@ -352,6 +356,7 @@ def simulated_quantize(
     return _simulated_quantize_call(data, _code(out_dtype), output_scale, output_zero_point, axis)
 
 
+@builder("qnn.simulated_dequantize")
 def simulated_dequantize(
     data: relax.Expr,
     input_scale: relax.Expr,
