@@ -97,7 +97,6 @@ avg_pool2d = _pool("avg", 2, quantized=quantization.avg_pool2d)
 avg_pool3d = _pool("avg", 3)
 
 
-<<<<<<< 85f6659b90940bc32b4b6520aca95bad064ba658
 def _max_pool_places(
     data: te.Tensor,
     shape: list[int],
@@ -149,10 +148,7 @@ def _max_pool_places(
 max_pool_places = kernel("nn.max_pool_places", _max_pool_places)
 
 
-def _global_pool(kind: str, count: int) -> Callable[..., Any]:
-=======
 def _global_pool(kind: str, count: int, **facts: Any) -> Callable[..., Any]:
->>>>>>> de2575636f77873513f09133f478caeda1790120
     name = f"global_{kind}_pool{count}d"
     plain = PLAIN["data"][count]
 
