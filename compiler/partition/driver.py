@@ -1,10 +1,12 @@
-"""Partitioning a Relax module by registered partitioners, and outlining bindings by name."""
+"""Partitioning a module by registered partitioners, and outlining bindings by name."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Mapping, Sequence
+from copy import copy
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -21,7 +23,7 @@ from .outline import COMPILE_OPTIONS, ON_COMPILE_ERROR, Group, outline
 from .registry import Strategy, list_partitioners, partitioner
 from .relax_function import PROJECTION, RelaxFunction
 from .relax_graph import RelaxGraph
-from .strategy_run import run_strategy
+from .strategy_run import Adapter, run_strategy
 
 
 def partition(
@@ -37,10 +39,13 @@ def partition(
     subgraphs included, stays in `main` as it was. Subgraphs accepted before, in this call or in
     an earlier one, are never taken apart.
 
+    All of it is in Relay's operators: those of a Relax module are raised first, as
+    `relay.from_relax` does. `relay.to_relax` gives the plain Relax module of the result.
+
     Parameters
     ----------
     mod : IRModule
-        Has a Relax function `main` over operators. It is not changed.
+        Has a function `main` over operators, Relay's or Relax's. It is not changed.
     backend : str or sequence of str
         Registered partitioners; several run one after the other.
     params : mapping of str to numpy.ndarray or tvm.runtime.Tensor, optional
@@ -88,9 +93,9 @@ def partition_with_report(
     limits = Limits.from_options(texts)
     for each in chain:
         check_options(each, texts, limits.callback_timeout)
-    from ..relay.raising import to_relax
+    from ..relay.raising import as_relay
 
-    mod = to_relax(mod)
+    mod = as_relay(mod)
     module = mod.clone()
     graph: Graph | None = None
     candidates: list[Candidate] = []
@@ -135,6 +140,16 @@ class _RelaxAdapter:
         ]
         self._extractor = SubgraphExtractor(self.graph)
         self._groups: list[Group] = []
+
+    def in_relax(self) -> Adapter | None:
+        names = self._source.relax_names()
+        if names == [node.op for node in self.graph.nodes]:
+            return None
+        other = copy(self)
+        nodes = [replace(node, op=name) for node, name in zip(self.graph.nodes, names)]
+        other.graph = Graph(nodes, self.graph.heads)
+        other._extractor = SubgraphExtractor(other.graph)
+        return other
 
     def graph_json(self) -> str:
         return self.graph.to_json()

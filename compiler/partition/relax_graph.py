@@ -1,6 +1,7 @@
-"""From a Relax `main` to the graph that partitioner callbacks see.
+"""From `main` of a module to the graph that partitioner callbacks see.
 
-Operators have Relax's names without the `relax.` prefix. Tuples, projections and other names of a
+Operators have Relay's names and attributes; what Relay has no operator for has Relax's, without
+the prefix `relax.`. Tuples, projections and other names of a
 value leave no node: inputs refer to the entries themselves. A call of a function of the module is
 one node; an accepted subgraph has the operator name its strategy gave it.
 """
@@ -61,6 +62,23 @@ class RelaxGraph:
                 self._read_operation(index)
         self.graph.heads = self.entries(main.function.body.body)
         self.values: Mapping[str, np.ndarray] = MappingProxyType(self._values)
+
+    def relax_names(self) -> list[str]:
+        """The operator of each node under Relax's name, where Relax has one operator for it."""
+        from ..relay.op.relax_names import relax_name
+
+        known: dict[Any, str] = {}  # networks repeat their layers
+        names = []
+        for node, index in zip(self.graph.nodes, self.binding_of):
+            name = node.op
+            if index is not None and type(self._main.callees[index]) is Op:
+                types = [self.graph.nodes[source].types[output] for source, output in node.inputs]
+                key = (node.op, repr(node.attrs), repr(types))
+                if key not in known:
+                    known[key] = relax_name(self._main.values[index])
+                name = known[key]
+            names.append(name)
+        return names
 
     def entries(self, expr: Any) -> list[Entry]:
         """The entries behind an expression, tuples flattened; none for shapes and numbers."""

@@ -44,6 +44,8 @@ def operator(name: str) -> tvm.ir.Op:
     _ffi_api.RegisterOpAttr(name, "FPurity", True, 10)
     made = _ffi_api.GetOp(name)
     made.set_num_inputs(len(found.operands))
+    for operand in found.operands:
+        made.add_argument(operand, "Tensor", "")
     _REGISTERED.add(name)
     return made
 
