@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from copy import copy
-from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -20,10 +18,12 @@ from .collection import paused_collection
 from .graph import Graph, SubgraphExtractor
 from .limits import Limits
 from .outline import COMPILE_OPTIONS, ON_COMPILE_ERROR, Group, outline
+from .regions import UNMARKED
 from .registry import Strategy, list_partitioners, partitioner
 from .relax_function import PROJECTION, RelaxFunction
 from .relax_graph import RelaxGraph
-from .strategy_run import Adapter, run_strategy
+from .strategy_run import claims, run_strategy
+from .vocabulary import knows_relax, knows_relay
 
 
 def partition(
@@ -95,22 +95,56 @@ def partition_with_report(
         check_options(each, texts, limits.callback_timeout)
     from ..relay.raising import as_relay
 
-    mod = as_relay(mod)
-    module = mod.clone()
-    graph: Graph | None = None
+    module, plain = as_relay(mod), mod
+    first: Graph | None = None
     candidates: list[Candidate] = []
     with paused_collection():
         for each in chain:
             for strategy in each.strategies:
-                adapter = _RelaxAdapter(module, each.name, strategy, params, limits, texts)
-                graph = graph or adapter.graph
-                candidates += run_strategy(adapter, each.name, strategy, texts, limits)
-                module = adapter.result()
-    graph = graph or RelaxGraph(RelaxFunction(mod), params).graph
-    return Partitioning(module, graph, candidates)
+                run = each.name, strategy, params, limits, texts
+                adapter, marks = _asked(module, *run)
+                if not knows_relay(adapter.claimed(marks)):
+                    adapter, marks = _asked_in_relax(plain, *run) or (adapter, marks)
+                first = first or adapter.graph
+                candidates += run_strategy(adapter, each.name, strategy, texts, limits, marks)
+                if adapter.has_accepted:
+                    module = plain = as_relay(adapter.result())
+    first = first or RelaxGraph(RelaxFunction(module), params).graph
+    return Partitioning(module, first, candidates)
 
 
-class _RelaxAdapter:
+def _asked(
+    mod: IRModule,
+    backend: str,
+    strategy: Strategy,
+    params: Mapping[str, Any] | None,
+    limits: Limits,
+    options: Mapping[str, str],
+) -> tuple[_ModuleAdapter, list[int]]:
+    """A module for a strategy, and what the strategy claims of it."""
+    adapter = _ModuleAdapter(mod, backend, strategy, params, limits, options)
+    return adapter, claims(adapter, backend, strategy, options, limits)
+
+
+def _asked_in_relax(
+    mod: IRModule,
+    backend: str,
+    strategy: Strategy,
+    params: Mapping[str, Any] | None,
+    limits: Limits,
+    options: Mapping[str, str],
+) -> tuple[_ModuleAdapter, list[int]] | None:
+    """The same of the module in Relax's operators; None if the strategy does not know those."""
+    from ..relay.raising import to_relax
+
+    adapter = _ModuleAdapter(to_relax(mod), backend, strategy, params, limits, options)
+    if not knows_relax({node.op for node in adapter.graph.nodes}):
+        return None
+    marks = claims(adapter, backend, strategy, options, limits)
+    return (adapter, marks) if knows_relax(adapter.claimed(marks)) else None
+
+
+class _ModuleAdapter:
     """`main` of a module for one strategy; see `Adapter`."""
 
     def __init__(
@@ -122,7 +156,6 @@ class _RelaxAdapter:
         limits: Limits,
         options: Mapping[str, str],
     ) -> None:
-        self._mod = mod
         self._backend = backend
         self._compiled = compiled_attrs(backend, options)
         self._strategy = strategy
@@ -141,15 +174,14 @@ class _RelaxAdapter:
         self._extractor = SubgraphExtractor(self.graph)
         self._groups: list[Group] = []
 
-    def in_relax(self) -> Adapter | None:
-        names = self._source.relax_names()
-        if names == [node.op for node in self.graph.nodes]:
-            return None
-        other = copy(self)
-        nodes = [replace(node, op=name) for node, name in zip(self.graph.nodes, names)]
-        other.graph = Graph(nodes, self.graph.heads)
-        other._extractor = SubgraphExtractor(other.graph)
-        return other
+    @property
+    def has_accepted(self) -> bool:
+        """Whether any nodes were made a subgraph."""
+        return bool(self._groups)
+
+    def claimed(self, marks: Sequence[int]) -> set[str]:
+        """Names of the operators that are marked."""
+        return {node.op for node, mark in zip(self.graph.nodes, marks) if mark != UNMARKED}
 
     def graph_json(self) -> str:
         return self.graph.to_json()
@@ -174,8 +206,6 @@ class _RelaxAdapter:
 
     def result(self) -> IRModule:
         """The module with the accepted subgraphs as functions."""
-        if not self._groups:
-            return self._mod
         return outline(self._main, self._groups, share=self._limits.dedup_subgraph)
 
 

@@ -63,23 +63,6 @@ class RelaxGraph:
         self.graph.heads = self.entries(main.function.body.body)
         self.values: Mapping[str, np.ndarray] = MappingProxyType(self._values)
 
-    def relax_names(self) -> list[str]:
-        """The operator of each node under Relax's name, where Relax has one operator for it."""
-        from ..relay.op.relax_names import relax_name
-
-        known: dict[Any, str] = {}  # networks repeat their layers
-        names = []
-        for node, index in zip(self.graph.nodes, self.binding_of):
-            name = node.op
-            if index is not None and type(self._main.callees[index]) is Op:
-                types = [self.graph.nodes[source].types[output] for source, output in node.inputs]
-                key = (node.op, repr(node.attrs), repr(types))
-                if key not in known:
-                    known[key] = relax_name(self._main.values[index])
-                name = known[key]
-            names.append(name)
-        return names
-
     def entries(self, expr: Any) -> list[Entry]:
         """The entries behind an expression, tuples flattened; none for shapes and numbers."""
         expr = self._main.resolve(expr)

@@ -41,9 +41,6 @@ class Adapter(Protocol):
     @property
     def aux(self) -> Mapping[str, np.ndarray]: ...
 
-    def in_relax(self) -> Adapter | None:
-        """The same with operators under Relax's names; None where they have no others."""
-
     def graph_json(self) -> str:
         """The graph as callbacks see it."""
 
@@ -55,12 +52,19 @@ class Adapter(Protocol):
 
 
 def run_strategy(
-    adapter: Adapter, backend: str, strategy: Strategy, options: Options, limits: Limits
+    adapter: Adapter,
+    backend: str,
+    strategy: Strategy,
+    options: Options,
+    limits: Limits,
+    marks: Sequence[int] | None = None,
 ) -> list[Candidate]:
     """Let a strategy claim subgraphs; each is reviewed, and accepted or not, before the next.
 
-    A strategy that claims more operators when they have Relax's names is taken to know them by
-    those: it reviews its subgraphs under the same names.
+    Parameters
+    ----------
+    marks
+        What `claims` gave, if it was asked already.
 
     Raises
     ------
@@ -68,19 +72,15 @@ def run_strategy(
         A callback raised, returned nonsense or took too long.
     """
     graph = adapter.graph
-    seen, marks = adapter, _marks(adapter, backend, strategy, options, limits)
-    respelled = adapter.in_relax()
-    if respelled is not None:
-        others = _marks(respelled, backend, strategy, options, limits)
-        if others.count(UNMARKED) < marks.count(UNMARKED):
-            seen, marks = respelled, others
+    if marks is None:
+        marks = claims(adapter, backend, strategy, options, limits)
     regions = find_regions(graph.predecessors(), marks, [each or 0 for each in adapter.domains])
     candidates: list[Candidate] = []
     for number, (members, objection) in enumerate(bounded(graph, regions, limits)):
         decision = objection or accept(
             backend,
             strategy,
-            seen.subgraph_json(members) if strategy.accept_subgraph is not None else "",
+            adapter.subgraph_json(members) if strategy.accept_subgraph is not None else "",
             number,
             options,
             adapter.args,
@@ -93,10 +93,16 @@ def run_strategy(
     return candidates
 
 
-def _marks(
+def claims(
     adapter: Adapter, backend: str, strategy: Strategy, options: Options, limits: Limits
 ) -> list[int]:
-    """What the strategy marked of the nodes that a subgraph may take."""
+    """What a strategy marks of the nodes that a subgraph may take.
+
+    Raises
+    ------
+    PartitionCallbackError
+        A callback raised, returned nonsense or took too long.
+    """
     marks = _answer(adapter, backend, strategy, options, limits)
     domains = zip(marks, adapter.domains, strict=True)
     return [UNMARKED if domain is None else mark for mark, domain in domains]

@@ -119,9 +119,6 @@ class SymbolAdapter:
         else:
             self._nodes[node].inputs[position] = entry
 
-    def in_relax(self) -> None:
-        """MXNet's names are the only ones of a symbol's operators."""
-
     def graph_json(self) -> str:
         return _json(self._source)
 

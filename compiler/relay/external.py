@@ -66,6 +66,11 @@ def with_operators(function: relax.Function) -> relax.Function:
     return function.with_attr(OPERATORS, json.dumps(operators_of(function)))
 
 
+def without_operators(function: relax.Function) -> relax.Function:
+    """The way back of `with_operators`."""
+    return function.without_attr(OPERATORS) if OPERATORS in (function.attrs or {}) else function
+
+
 def _subgraph(function: relax.Function, name: str, number: int, names: list[str]) -> relax.Function:
     compiler = str(function.attrs["Compiler"])
     for attribute in _RELAYS_OWN:

@@ -10,6 +10,7 @@ from tvm import relax
 
 from ..lowering.subgraphs import RELAY_FUNCTION
 from ..partition.outline import COMPILE_OPTIONS
+from .external import without_operators
 from .flatten import in_dataflow
 from .infer import set_type
 from .nest import operands
@@ -32,7 +33,7 @@ def from_relax(mod: tvm.IRModule) -> tvm.IRModule:
     """
     registry.names()
     changed = {
-        gvar: _Raising().function(function)
+        gvar: _Raising().function(without_operators(function))
         for gvar, function in mod.functions_items()
         if isinstance(function, relax.Function)
     }
