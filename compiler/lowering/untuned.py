@@ -22,7 +22,7 @@ _ALONE = "baton.alone"
 
 # Changes of layout are left out of the account: a network makes them once, at its edges.
 _LAYOUT_OPERATORS = frozenset(
-    {"_block", "layout_unblock", "layout_transform", "reshape", "transpose", "pad"}
+    {"_block", "layout_unblock", "layout_transform", "reshape", "transpose", "nn.pad"}
 )
 
 
