@@ -14,8 +14,9 @@ import tvm
 from tvm import relax
 from tvm.target import Target
 
-from ..partition.outline import COMPILE_OPTIONS, ON_COMPILE_ERROR, Group, outline
-from ..partition.relax_function import OPERATION, RelaxFunction
+from ..backends import COMPILE_OPTIONS
+from ..graph.outline import ON_COMPILE_ERROR, Group, outline
+from ..graph.relax_function import OPERATION, RelaxFunction
 from .bind import bind_params
 from .foreign import check_foreign
 from .subgraphs import (

@@ -19,9 +19,9 @@ from tvm import relax
 from tvm.target import Target
 
 from .. import target as targets
+from ..backends import COMPILE_OPTIONS
 from ..block_builder import BlockBuilder
 from ..errors import BuildError
-from ..partition.outline import COMPILE_OPTIONS
 from ..runtime import foreign
 from .schedule import count_flops
 from .subgraphs import (
@@ -33,7 +33,6 @@ from .subgraphs import (
     RUNTIME,
     operators_of,
 )
-
 
 Lower = Callable[[tvm.IRModule], tvm.IRModule]
 
@@ -166,7 +165,7 @@ def _calling(
 def _call_backend(
     where: str, name: str, function: relax.Function, values: Mapping[str, Any]
 ) -> Any:
-    from ..partition.registry import list_partitioners, partitioner
+    from ..backends import list_partitioners, partitioner
 
     if RELAY_FUNCTION in function.attrs:
         return _call_code_generator(where, function)

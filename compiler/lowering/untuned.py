@@ -12,7 +12,7 @@ from tvm.tirx import PrimFunc
 from schedules.strategy import Query
 
 from ..auto_scheduler import dispatcher as auto_scheduler
-from ..partition import contract
+from ..graph.outline_by_name import contract
 from .recorded import Recorded
 from .samples import ONE_SAMPLE, provenance
 from .schedule_source import ScheduleSource

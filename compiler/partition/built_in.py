@@ -11,8 +11,9 @@ import json
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from compiler.backends import Options, Strategy, register
+
 from .graph import VARIABLE
-from .registry import Options, Strategy, register
 
 if TYPE_CHECKING:
     import numpy as np

@@ -19,9 +19,10 @@ from tvm.ir import GenericConst, GlobalVar, Op, StringImm, Tuple
 from tvm.tirx import IntImm
 
 from compiler.errors import PartitionError
+from compiler.graph.names import Names
+from compiler.graph.relax_function import OPERATION, RelaxFunction
 
-from .graph import VARIABLE, Entry, Graph, Names, Node, OutputType
-from .relax_function import OPERATION, RelaxFunction
+from .graph import VARIABLE, Entry, Graph, Node, OutputType
 
 _ARGUMENT_NAMES = {"relax.strided_slice": ("x", "axes", "begin", "end", "strides")}
 """Argument names that Relax does not declare itself."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from compiler.backends import Options, Strategy
+
 from .callbacks import accept, claim_nodes, make_selector
 from .candidates import Candidate
 from .deadline import within
 from .graph import Graph
 from .limits import Limits, bounded
 from .regions import UNMARKED, find_regions
-from .registry import Options, Strategy
 from .selector import select_marks
 
 if TYPE_CHECKING:

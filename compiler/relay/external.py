@@ -8,8 +8,8 @@ from typing import Any
 import tvm
 from tvm import relax
 
+from ..backends import COMPILE_OPTIONS
 from ..lowering.subgraphs import BACKEND, INPUT_NAMES, OPERATORS, RELAY_FUNCTION, operators_of
-from ..partition.outline import COMPILE_OPTIONS
 
 _RELAYS_OWN = ("Compiler", "Primitive", "Inline", "global_symbol")
 

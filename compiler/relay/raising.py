@@ -8,8 +8,8 @@ import tvm
 import tvm_ffi
 from tvm import relax
 
+from ..backends import COMPILE_OPTIONS
 from ..lowering.subgraphs import RELAY_FUNCTION
-from ..partition.outline import COMPILE_OPTIONS
 from .external import without_operators
 from .flatten import in_dataflow
 from .infer import set_type

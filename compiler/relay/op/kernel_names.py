@@ -35,7 +35,7 @@ def _families() -> Mapping[str, str]:
     found: dict[str, str] = {}
     for family in _PREFERRED:
         for name in names():
-            if name.startswith(family) and "." not in name.removeprefix(family):
-                if is_available(name):
-                    found.setdefault(name.removeprefix(family), name)
+            short = name.removeprefix(family)
+            if name.startswith(family) and "." not in short and is_available(name):
+                found.setdefault(short, name)
     return found

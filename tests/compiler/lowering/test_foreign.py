@@ -196,7 +196,10 @@ def test_onnxruntime_runs_subgraphs_before_and_after_export(tmp_path: Path) -> N
     lib = build(mod)
     check(lib)
     (entry,) = lib.partition_info().values()
-    assert (entry["runtime"], entry["operators"]) == ("onnxruntime", ["nn.dense", "nn.relu", "tanh"])
+    assert (entry["runtime"], entry["operators"]) == (
+        "onnxruntime",
+        ["nn.dense", "nn.relu", "tanh"],
+    )
     lib.export_library(tmp_path / "lib.so")
     loaded = load_module(tmp_path / "lib.so")
     check(loaded)

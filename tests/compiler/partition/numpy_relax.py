@@ -1,4 +1,4 @@
-"""A module of simple operators, Relay's or Relax's, computed with numpy, private functions included."""
+"""A module of simple operators, Relay's or Relax's, computed with numpy."""
 
 from __future__ import annotations
 
