@@ -16,7 +16,7 @@ from .models import find_model
 from .peak import memory_gbytes, peak_gflops
 from .profile import KernelTime, gflops_of, profile_model
 
-ANCHORS = ("conv", "matmul")
+ANCHORS = ("conv", "dense", "matmul")
 """An operator whose name holds one of these makes its kernel a workload."""
 
 

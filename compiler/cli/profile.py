@@ -29,7 +29,9 @@ RUNTIME = "runtime"
 
 # The picture, in pixels.
 _ROW, _BAR, _LEFT, _BARS, _RIGHT, _TOP = 22, 16, 300, 480, 330, 46
-_COLOURS = {"conv2d": "#3b6ea5", "matmul": "#a5623b", "other": "#6b8f5e", RUNTIME: "#999999"}
+_KINDS = {"conv2d": ("conv2d",), "dense": ("dense", "matmul")}
+"""Kinds of kernels, by what the name of one of their operators contains."""
+_COLOURS = {"conv2d": "#3b6ea5", "dense": "#a5623b", "other": "#6b8f5e", RUNTIME: "#999999"}
 
 
 @dataclass(frozen=True)
@@ -305,8 +307,10 @@ def gflops_of(kernel: KernelTime) -> str:
 def _kind(kernel: KernelTime) -> str:
     if kernel.name == RUNTIME:
         return RUNTIME
-    known = (kind for kind in ("conv2d", "matmul") if any(kind in op for op in kernel.operators))
-    return next(known, "other")
+    for kind, names in _KINDS.items():
+        if any(name in operator for operator in kernel.operators for name in names):
+            return kind
+    return "other"
 
 
 def _short(name: str) -> str:

@@ -15,7 +15,7 @@ from compiler.errors import (
     ExportError,
     UnknownShapeError,
 )
-from compiler.symbol.params import save_params
+from compiler.mxnet.params import save_params
 from compiler.symbol.symbol import Symbol
 
 from .block import Block, HookHandle

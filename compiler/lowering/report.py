@@ -16,7 +16,8 @@ class Kernel:
     name : str
         Symbol in the library.
     operators : list of str
-        Operators fused into it, in order.
+        Operators fused into it, in order, under Relay's names; Relax's or the kernel's own for
+        what Relay has no operator for.
     implementation : str
         The implementation or schedule rule; "unscheduled" where no rule took it.
     source : str

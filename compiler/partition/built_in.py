@@ -11,8 +11,9 @@ import json
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from compiler.backends import Options, Strategy, register
+
 from .graph import VARIABLE
-from .registry import Options, Strategy, register
 
 if TYPE_CHECKING:
     import numpy as np
@@ -86,10 +87,11 @@ def _check_target(options: Options) -> str | None:
 def _compile_with_onnxruntime(
     subgraph: IRModule, params: Mapping[str, np.ndarray], options: Options
 ) -> Any:
+    from compiler.relay import to_relax
     from compiler.runtime import foreign
 
     from .onnx_export import to_onnx
 
-    code = foreign.ForeignCode("onnxruntime", to_onnx(subgraph, params))
+    code = foreign.ForeignCode("onnxruntime", to_onnx(to_relax(subgraph), params))
     foreign.load(code)  # what onnxruntime refuses is a compile error
     return code

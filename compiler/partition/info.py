@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tvm import IRModule, relax
 from tvm.ir import Call, GlobalVar, Op
 
-from .outline import INPUT_NAMES
+from compiler.graph.outline import INPUT_NAMES
 
 _OWN = "baton."
 

@@ -45,6 +45,8 @@ def operator(name: str) -> tvm.ir.Op:
     _ffi_api.RegisterOpAttr(name, "TOpPattern", found.pattern, _BELOW_SCRIPTS)
     made = _ffi_api.GetOp(name)
     made.set_num_inputs(len(found.operands))
+    for operand in found.operands:
+        made.add_argument(operand, "Tensor", "")
     _REGISTERED.add(name)
     return made
 

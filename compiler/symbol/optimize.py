@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from compiler.errors import PartitionError
-
-from .attributes import DTYPES
+from compiler.mxnet.attributes import DTYPES
 
 if TYPE_CHECKING:
     from .symbol import Symbol
@@ -30,7 +29,7 @@ def optimize_for(
     options: Mapping[str, Any],
 ) -> Symbol:
     """See `Symbol.optimize_for`."""
-    from compiler.partition.symbol_driver import KnownValues, partition_symbol
+    from .partition import KnownValues, partition_symbol
 
     if not isinstance(backend, str):
         raise PartitionError(f"backend is {backend!r}; give the name of a registered partitioner")

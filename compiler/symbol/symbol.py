@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from compiler.errors import ExportError, FrontendError
+from compiler.mxnet.graph import VARIABLE, Entry, Graph, Node
+from compiler.mxnet.json_format import read_json, write_json
+from compiler.mxnet.operators import auxiliary_nodes, outputs_of
+from compiler.mxnet.params import load_params, split_prefixes
 from compiler.whole_files import replacing
-
-from .graph import VARIABLE, Entry, Graph, Node
-from .json_format import read_json, write_json
-from .operators import auxiliary_nodes, outputs_of
-from .params import load_params, split_prefixes
 
 if TYPE_CHECKING:
     from .executor import Executor

@@ -27,7 +27,7 @@ from ...auto_scheduler.record import Record, replay
 from ...auto_scheduler.workload import workload_key
 from ...errors import RecordError
 from ...graph.fold_scale_forward import ForwardFoldScaleAxis
-from ...partition import contract
+from ...graph.outline_by_name import contract
 from ..relax_passes.check_divisors import divides_at_run_time
 from ..relax_passes.check_indices import indexes_at_run_time
 from ..relax_passes.unique_names import unique_names

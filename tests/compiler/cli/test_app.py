@@ -75,7 +75,7 @@ def test_a_script_does_what_the_command_does_from_any_folder(model, plugin, tmp_
     """Also one whose modules have the names of the project's own."""
     (tmp_path / "compiler.py").write_text("raise RuntimeError('the wrong module')")
     script = str(ROOT / "scripts" / "partition_model.py")
-    arguments = ["--backend", "mine", "--plugin", str(plugin), "--option", "ops=matmul", "--json"]
+    arguments = ["--backend", "mine", "--plugin", str(plugin), "--option", "ops=nn.dense", "--json"]
     done = subprocess.run(
         [sys.executable, script, str(model), *arguments],
         cwd=tmp_path,
@@ -84,4 +84,4 @@ def test_a_script_does_what_the_command_does_from_any_folder(model, plugin, tmp_
         text=True,
         check=True,
     )
-    assert [found["operators"] for found in json.loads(done.stdout)["subgraphs"]] == [["matmul"]]
+    assert [found["operators"] for found in json.loads(done.stdout)["subgraphs"]] == [["nn.dense"]]

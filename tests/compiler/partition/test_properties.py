@@ -20,8 +20,8 @@ from compiler.partition import (
     unregister,
 )
 from compiler.partition import subgraphs as subgraphs_of
-from compiler.partition.symbol_driver import partition_symbol
 from compiler.symbol import Symbol
+from compiler.symbol.partition import partition_symbol
 from tests.compiler.partition import numpy_relax, numpy_symbol
 from tests.compiler.partition.mxnet_oracle import is_acyclic, subgraphs
 from tests.compiler.partition.random_graphs import (

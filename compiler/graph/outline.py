@@ -32,7 +32,7 @@ from tvm.relax.expr import _update_type
 
 from compiler.errors import PartitionError
 
-from .graph import Names
+from .names import Names
 from .relax_function import PROJECTION, TRANSPARENT, RelaxFunction, items, variables
 
 # What the classes of those names call, without the conversions of arguments before it, which take
@@ -50,9 +50,6 @@ INPUT_NAMES = "baton.input_names"
 
 ON_COMPILE_ERROR = "baton.on_compile_error"
 """Attribute of an outlined function: "back" or "split", what the build does if it fails."""
-
-COMPILE_OPTIONS = "baton.compile_options"
-"""Attribute of an outlined function that its backend compiles itself: options, as JSON."""
 
 _OWN_TO_A_GROUP = ("baton.subgraph_id", INPUT_NAMES)
 """Attributes in which functions may differ that are otherwise identical."""

@@ -17,18 +17,18 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from compiler.backends import Strategy
 from compiler.errors import PartitionError
-from compiler.symbol.attributes import DTYPES
-from compiler.symbol.graph import VARIABLE, Entry, Node
-from compiler.symbol.graph import Graph as SymbolGraph
-from compiler.symbol.json_format import graph_data
-from compiler.symbol.operators import auxiliary_nodes, input_names, outputs_of
-from compiler.symbol.subgraph_node import Claim, visible
-from compiler.symbol.symbol import output_name
+from compiler.mxnet.attributes import DTYPES
+from compiler.mxnet.graph import VARIABLE, Entry, Node
+from compiler.mxnet.graph import Graph as SymbolGraph
+from compiler.mxnet.json_format import graph_data
+from compiler.mxnet.operators import auxiliary_nodes, input_names, outputs_of
+from compiler.mxnet.subgraph_node import Claim, visible
+from compiler.partition import graph as neutral
+from compiler.partition.limits import Limits
 
-from . import graph as neutral
-from .limits import Limits
-from .registry import Strategy
+from .symbol import output_name
 
 if TYPE_CHECKING:
     import numpy as np

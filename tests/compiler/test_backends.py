@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
+from compiler.backends import partitioner
 from compiler.errors import PartitionError, UnknownBackendError
 from compiler.partition import Strategy, list_partitioners, register, unregister
-from compiler.partition.registry import partitioner
 
 
 def nothing(graph_json: str, ids: list[int], options: dict[str, str]) -> None:

@@ -6,16 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from compiler.symbol.symbol import Symbol
+from compiler.backends import partitioner
+from compiler.partition.callbacks import check_options
+from compiler.partition.candidates import Candidate
+from compiler.partition.collection import paused_collection
+from compiler.partition.graph import Graph
+from compiler.partition.limits import Limits
+from compiler.partition.strategy_run import run_strategy
 
-from .callbacks import check_options
-from .candidates import Candidate
-from .collection import paused_collection
-from .graph import Graph
-from .limits import Limits
-from .registry import partitioner
-from .strategy_run import run_strategy
-from .symbol_graph import OutputType, SymbolAdapter
+from .partition_adapter import OutputType, SymbolAdapter
+from .symbol import Symbol
 
 if TYPE_CHECKING:
     import numpy as np

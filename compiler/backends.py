@@ -1,4 +1,4 @@
-"""Which partitioners exist: their strategies, registered by name.
+"""Backends that claim parts of modules: partitioners, their strategies, registered by name.
 
 A partitioner is a name and one or more strategies that run in order. What the callbacks of a
 strategy get, may do and must not do is written at `Strategy` and `Selector`.
@@ -6,6 +6,9 @@ strategy get, may do and must not do is written at `Strategy` and `Selector`.
 
 from __future__ import annotations
 
+import importlib
+import json
+import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +20,7 @@ if TYPE_CHECKING:
     import numpy as np
     from tvm import IRModule
 
-    from .selector import Selector
+    from .partition.selector import Selector
 
 Options = dict[str, str]
 CheckOptions = Callable[[Options], "str | None"]
@@ -56,7 +59,7 @@ class Strategy:
         accepted function, "target" says what to compile it for. `args` maps the name of every
         parameter and constant whose value is known to a read-only array that shares the memory
         of the value; the variable nodes of the subgraph give that name as "argName". `aux` is
-        empty for Relax modules. A rejection may put a "reason" into `attrs`. Without this
+        empty for modules. A rejection may put a "reason" into `attrs`. Without this
         callback every subgraph is accepted.
     subgraph_op : str
         Operator name that later partitioners see on the accepted subgraph.
@@ -116,6 +119,9 @@ class Partitioner:
     compile: Compile | None = None
 
 
+COMPILE_OPTIONS = "baton.compile_options"
+"""Attribute of an outlined function that its backend compiles itself: options, as JSON."""
+
 _partitioners: dict[str, Partitioner] = {}
 _lock = threading.Lock()
 
@@ -174,7 +180,8 @@ def register(
         is the reason why it refuses them; nothing is partitioned then.
     compile : (subgraph, params, options) -> code, optional
         Compiles an accepted subgraph in place of the build driver. `subgraph` is a module with
-        one Relax function; `params` has the values of those of its parameters that are known, by
+        one function of Relay's operators, of which `compiler.relay.to_relax` makes plain Relax;
+        `params` has the values of those of its parameters that are known, by
         name; `options` are those of the `partition` call. What it returns is called with the
         other inputs in order:
 
@@ -245,6 +252,7 @@ def unregister(name: str) -> None:
 
 def list_partitioners() -> list[str]:
     """Names of all registered partitioners, sorted."""
+    _load_built_in()
     with _lock:
         return sorted(_partitioners)
 
@@ -257,10 +265,28 @@ def partitioner(name: str) -> Partitioner:
     UnknownBackendError
         No partitioner of that name is registered.
     """
+    _load_built_in()
     with _lock:
         if name not in _partitioners:
             raise _unknown(name)
         return _partitioners[name]
+
+
+def compiled_attrs(backend: str, options: Mapping[str, str]) -> dict[str, str]:
+    """Attribute of subgraphs that the backend compiles itself: the options it will get."""
+    if backend not in list_partitioners() or partitioner(backend).compile is None:
+        return {}
+    return {COMPILE_OPTIONS: json.dumps(dict(options))}
+
+
+def subgraph_name(backend: str, strategy: str, number: int) -> str:
+    """Wanted name of the function of an accepted subgraph."""
+    return re.sub(r"\W", "_", f"subgraph_{backend}_{strategy}_{number}")
+
+
+def _load_built_in() -> None:
+    """Have the partitioners that are always there register themselves, as plugins do."""
+    importlib.import_module("compiler.partition")
 
 
 def _unknown(name: object) -> UnknownBackendError:
