@@ -127,7 +127,7 @@ def _calling(
     code: Any,
     values: Mapping[str, Any],
     target: Target,
-    flops: int,
+    flops: int | None,
 ) -> tuple[relax.Function, Any]:
     """The function with a call as its body, and the TVM module that the call needs, if any."""
     inputs = [var for var in function.params if var.name not in values]
@@ -154,11 +154,7 @@ def _calling(
     attrs = {
         **dict(function.attrs),
         OPERATORS: json.dumps(operators_of(function)),
-<<<<<<< 67667590ae72449727841a8b4edd4c5e6f8eac3c
-        FLOPS: json.dumps(_flops(function, target)),
-=======
-        FLOPS: flops,
->>>>>>> 47905f03801a5fbd8ccbd20b171dc90f3a580563
+        FLOPS: json.dumps(flops),
         RUNTIME: "tvm" if module is not None else code.runtime,
     }
     if targets.is_gpu(target) and "target" not in attrs:
@@ -208,13 +204,8 @@ def _call_code_generator(where: str, function: relax.Function) -> Any:
     return code
 
 
-<<<<<<< 67667590ae72449727841a8b4edd4c5e6f8eac3c
-def _flops(function: relax.Function, target: Target) -> int | None:
-    """Floating-point operations of the operators as TVM would compute them; None if unknown."""
-=======
-def _flops(mod: tvm.IRModule, target: Target) -> int:
-    """Floating-point operations of the operators of `main` as TVM would compute them."""
->>>>>>> 47905f03801a5fbd8ccbd20b171dc90f3a580563
+def _flops(mod: tvm.IRModule, target: Target) -> int | None:
+    """Floating-point operations of `main` as TVM would compute them; None if unknown."""
     with target:
         mod = relax.transform.LegalizeOps()(mod)
     kernels = {
