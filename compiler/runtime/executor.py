@@ -15,6 +15,7 @@ import tvm_ffi
 
 from compiler.errors import BuildError, DivisionByZeroError, IndexRangeError, InputError
 from compiler.runtime import cuda_code, forks
+from compiler.runtime.host import kind_of
 from compiler.runtime.metadata import ALIGNMENT, Metadata, TensorInfo, dtype_bits
 from compiler.runtime.tensors import compact, copy_into, fits_kernels
 from compiler.runtime.type_lookup import tvm
@@ -60,6 +61,9 @@ class GraphExecutor:
         The metadata do not describe the executable.
     """
 
+    _timed: tuple[str, ...] = ("run",)
+    """The virtual machine's function that a timer calls once `_prepare` was, and its arguments."""
+
     def __init__(
         self,
         code: Any,
@@ -72,7 +76,7 @@ class GraphExecutor:
         self._lock = forks.ForkSafeLock()
         self._infos: tuple[TensorInfo, ...] = (*metadata.inputs, *metadata.params)
         self._index = {info.name: index for index, info in enumerate(self._infos)}
-        self._device_of = {device.type: device for device in (tvm.cpu(0), *self.devices)}
+        self._device_of = {kind_of(device): device for device in (tvm.cpu(0), *self.devices)}
         if "cuda" in metadata.devices:
             cuda_code.register()
         self._vm = tvm.runtime.vm.VirtualMachine(code, list(self.devices))
@@ -329,15 +333,16 @@ class GraphExecutor:
                 if self._run is None:
                     self._prepare()
                 forks.note_kernels()
+                function, *arguments = self._timed
                 timed = self._vm.module.time_evaluator(
-                    "run",
+                    function,
                     dev,
                     number=number,
                     repeat=repeat,
                     min_repeat_ms=min_repeat_ms or 0,
                     **kwargs,
                 )
-                return timed()
+                return timed(*arguments)
 
         return evaluate
 
@@ -346,8 +351,7 @@ class GraphExecutor:
         is_bound = result.data_ptr() in self._bound_pointers
         return result.copyto(result.device) if is_bound else result
 
-    def _prepare(self) -> Callable[[], Any]:
-        """Bind the tensors to `main`, as the VM's function "run"."""
+    def _require_all_set(self) -> None:
         missing = [
             info for info, value in zip(self._infos, self._bound, strict=True) if value is None
         ]
@@ -356,6 +360,10 @@ class GraphExecutor:
                 "run() needs inputs that have not been set: "
                 + ", ".join(str(info) for info in missing)
             )
+
+    def _prepare(self) -> Callable[[], Any]:
+        """Bind the tensors to `main`, as the VM's function "run"."""
+        self._require_all_set()
         self._vm.save_function("main", "run", *self._bound)
         self._run = self._vm.module["run"]
         self._bound_pointers = frozenset(tensor.data_ptr() for tensor in self._bound)

@@ -13,7 +13,7 @@ from compiler.errors import InputError
 from compiler.runtime import foreign
 from compiler.runtime.export import export_library
 from compiler.runtime.graph_json import graph_json
-from compiler.runtime.host import arrange_devices, require_cpu_features
+from compiler.runtime.host import arrange_devices, kind_of, require_cpu_features
 from compiler.runtime.metadata import Metadata
 
 if TYPE_CHECKING:
@@ -244,7 +244,7 @@ class FactoryModule:
         """The weights on the devices where `main` expects them, copied there once."""
         import tvm
 
-        device_of = {device.type: device for device in (tvm.cpu(0), *devices)}
+        device_of = {kind_of(device): device for device in (tvm.cpu(0), *devices)}
         placed = {}
         with self._lock:
             for info in self.metadata.params:
