@@ -18,6 +18,7 @@ from compiler.runtime.metadata import Metadata
 
 if TYPE_CHECKING:
     from compiler.runtime.load import LoadedFile
+    from compiler.runtime.session import Session
 
 _FUNCTIONS = {
     "get_graph_json": "get_graph_json",
@@ -220,6 +221,12 @@ class FactoryModule:
         require_cpu_features(self.metadata, f"library {self.libmod_name!r}")
         arranged = arrange_devices(self.metadata, devices)
         return make_entry(self._code(), arranged, self._params_on(arranged).values())
+
+    def session(self, *devices: Any, num_threads: int | None = None, parallel: int = 1) -> Session:
+        """A session: `run({name: array})`, from any number of threads; see `Session`."""
+        from compiler.runtime.session import Session
+
+        return Session(self, devices, num_threads, parallel)
 
     def _make_executor(self, *devices: Any) -> Any:
         """An executor on the given devices, which may also come as one list."""

@@ -51,8 +51,9 @@ def create(graph_json: str, lib: Any, device: Any) -> GraphModule:
 class GraphModule:
     """Sets inputs, runs and fetches outputs of one executor.
 
-    Safe to call from several threads; calls take turns. A thread that must not see another's
-    inputs between its own `set_input` and `get_output` uses a GraphModule of its own.
+    Calls of several threads take turns. A thread whose inputs or outputs another thread has
+    exchanged meanwhile gets an InputError: use `FactoryModule.session` there, or a GraphModule for
+    each thread.
 
     Parameters
     ----------

@@ -18,6 +18,7 @@ from tvm.relax.frontend.onnx.onnx_frontend import _get_convert_map, onnx_input
 from compiler.block_builder import BlockBuilder
 from compiler.errors import BatonError, FrontendError, UnsupportedOperatorError
 from compiler.graph.constants import constant, static_shape, to_tensor
+from compiler.runtime.metadata import OUTPUT_NAMES
 
 from .onnx_evaluate import FOLDABLE, LARGEST, evaluate
 from .onnx_functions import default_attributes, function_body, has_function
@@ -112,7 +113,9 @@ class GraphImporter:
         module = self.builder.get()
         if branches:
             module = relax.transform.ConvertToDataflow(min_size=1)(module)
-        module["main"] = module["main"].with_attr("num_input", len(inputs))
+        names = [value.name for value in graph.output]
+        attrs = {"num_input": len(inputs), OUTPUT_NAMES: names}
+        module["main"] = module["main"].with_attrs(attrs)
         return module, {name: value for name, (_, value) in self.parameters.items()}
 
     def convert_graph(self, graph: onnx.GraphProto, scope: Scope) -> list[relax.Expr]:
