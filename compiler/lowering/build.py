@@ -29,7 +29,7 @@ from ..graph.convert_layout import NAME as CONVERT_LAYOUT_PASS
 from ..graph.convert_layout import convert_layout
 from ..graph.unroll_recurrent import unroll_recurrent
 from ..runtime.factory import FactoryModule
-from ..runtime.metadata import UNKNOWN, Metadata, ParamInfo, TensorInfo
+from ..runtime.metadata import OUTPUT_NAMES, UNKNOWN, Metadata, ParamInfo, TensorInfo
 from .bind import bind_params, without_aliases
 from .cache import library_cache, library_key
 from .compile_errors import build_or_retreat
@@ -373,9 +373,10 @@ def _inputs(mod: tvm.IRModule) -> list[TensorInfo]:
 def _outputs(mod: tvm.IRModule) -> list[TensorInfo]:
     ty = mod["main"].ret_ty
     fields = ty.fields if isinstance(ty, relax.TupleType) else [ty]
-    return [
-        _describe(f"output{index}", field, lambda *_: UNKNOWN) for index, field in enumerate(fields)
-    ]
+    names = list(map(str, (mod["main"].attrs or {}).get(OUTPUT_NAMES, ())))
+    if len(names) != len(fields) or len(set(names)) != len(names):
+        names = [f"output{index}" for index in range(len(fields))]
+    return [_describe(name, field, lambda *_: UNKNOWN) for name, field in zip(names, fields)]
 
 
 def _weights(

@@ -17,6 +17,7 @@ from tvm.relax.frontend.onnx.onnx_frontend import _get_convert_map, onnx_input
 
 from compiler.errors import BatonError, FrontendError, UnsupportedOperatorError
 from compiler.graph.constants import constant, static_shape, to_tensor
+from compiler.runtime.metadata import OUTPUT_NAMES
 from compiler.tvm_faults.block_builder import BlockBuilder
 
 from .onnx_evaluate import FOLDABLE, LARGEST, evaluate
@@ -113,7 +114,9 @@ class GraphImporter:
         module = self.builder.get()
         if branches:
             module = relax.transform.ConvertToDataflow(min_size=1)(module)
-        module["main"] = module["main"].with_attr("num_input", len(inputs))
+        names = [value.name for value in graph.output]
+        attrs = {"num_input": len(inputs), OUTPUT_NAMES: names}
+        module["main"] = module["main"].with_attrs(attrs)
         return module, {name: value for name, (_, value) in self.parameters.items()}
 
     def convert_graph(self, graph: onnx.GraphProto, scope: Scope) -> list[relax.Expr]:
