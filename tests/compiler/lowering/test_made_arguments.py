@@ -150,7 +150,7 @@ def test_kernels_are_marked(main):
     assert main.kernel.attrs.get(MADE_ARGUMENTS) is None
 
 
-def test_a_build_marks_its_kernels(monkeypatch):
+def test_a_build_marks_its_kernels(monkeypatch, compiles_every_kernel):
     from compiler.lowering import codegen
 
     marks = {}
