@@ -4,13 +4,14 @@ from dataclasses import replace
 
 import pytest
 import tvm
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from schedules.config import ConfigEntity, option
 from schedules.conv2d import Conv2dWorkload
 from schedules.x86 import winograd, winograd_rules
 from schedules.x86.machine import Machine
+from tests.sweep import examples
 
 from .test_conv2d import BY_NAME, TARGETS, relative_error
 
@@ -42,7 +43,7 @@ def test_kernels_along_one_axis_and_both_are_right(target, kernel):
             assert error(w, target, m=m, channels_outer=channels_outer) < 3e-5
 
 
-@settings(max_examples=10, deadline=None, derandomize=True)
+@examples(5)
 @given(
     st.integers(1, 2),
     st.tuples(st.integers(7, 19), st.integers(7, 19)),
