@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 
 from compiler.lowering import codegen
 from compiler.lowering.kernel_cache import LIMIT_VARIABLE
+
+
+_compile_all = codegen._compile_all
+
+
+def pytest_collection_finish():
+    """Modules and tests stay: searching them for garbage time and again takes a lot."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -13,9 +24,6 @@ def _no_kernel_cache():
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(LIMIT_VARIABLE, "0")
         yield
-
-
-_compile_all = codegen._compile_all
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -36,11 +36,10 @@ def error(w, target=TARGETS[0], **changes):
 @BY_MCPU
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_kernels_along_one_axis_and_both_are_right(target, kernel):
-    """Both loop orders, and all accurate tile sizes."""
+    """All accurate tile sizes; both loop orders, but not both for each size on each target."""
     w = convolution(16, (11, 13), 32, kernel, batch=2)
-    for m in winograd_rules.candidates(w):
-        for channels_outer in (False, True):
-            assert error(w, target, m=m, channels_outer=channels_outer) < 3e-5
+    for position, m in enumerate(winograd_rules.candidates(w), TARGETS.index(target)):
+        assert error(w, target, m=m, channels_outer=position % 2 == 0) < 3e-5
 
 
 @examples(5)
