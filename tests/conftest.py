@@ -9,7 +9,6 @@ import pytest
 from compiler.lowering import codegen
 from compiler.lowering.kernel_cache import LIMIT_VARIABLE
 
-
 _compile_all = codegen._compile_all
 
 
