@@ -15,6 +15,9 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from tests.sweep import FACTOR
+
+CASES_RUN = 15 * FACTOR
 SCRIPT = pathlib.Path(__file__).resolve().parents[2] / "scripts" / "onnx_backend.py"
 
 
@@ -98,7 +101,9 @@ def test_operands_become_initializers_and_data_stay_inputs(script):
 
 
 def test_a_sample_of_the_node_tests_passes_as_the_record_says():
-    command = [sys.executable, str(SCRIPT), "--check", "--sample", "40", "--jobs", "1"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    command = [sys.executable, str(SCRIPT), "--check", "--sample", str(CASES_RUN), "--jobs", "1"]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=300 * FACTOR, check=False
+    )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    assert "40 cases" in done.stdout
+    assert f"{CASES_RUN} cases" in done.stdout

@@ -4,13 +4,14 @@ from dataclasses import replace
 
 import pytest
 import tvm
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from schedules.config import ConfigEntity, option
 from schedules.conv2d import Conv2dWorkload
 from schedules.x86 import winograd, winograd_rules
 from schedules.x86.machine import Machine
+from tests.sweep import examples
 
 from .test_conv2d import BY_NAME, TARGETS, relative_error
 
@@ -35,14 +36,13 @@ def error(w, target=TARGETS[0], **changes):
 @BY_MCPU
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_kernels_along_one_axis_and_both_are_right(target, kernel):
-    """Both loop orders, and all accurate tile sizes."""
+    """All accurate tile sizes; both loop orders, but not both for each size on each target."""
     w = convolution(16, (11, 13), 32, kernel, batch=2)
-    for m in winograd_rules.candidates(w):
-        for channels_outer in (False, True):
-            assert error(w, target, m=m, channels_outer=channels_outer) < 3e-5
+    for position, m in enumerate(winograd_rules.candidates(w), TARGETS.index(target)):
+        assert error(w, target, m=m, channels_outer=position % 2 == 0) < 3e-5
 
 
-@settings(max_examples=10, deadline=None, derandomize=True)
+@examples(5)
 @given(
     st.integers(1, 2),
     st.tuples(st.integers(7, 19), st.integers(7, 19)),

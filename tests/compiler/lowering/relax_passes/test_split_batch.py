@@ -6,7 +6,7 @@ from unittest import mock
 import numpy as np
 import pytest
 import tvm
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tvm import relax
 from tvm.relax import op
@@ -16,6 +16,7 @@ from compiler.lowering.build import build
 from compiler.lowering.relax_passes import split_batch as module
 from compiler.lowering.relax_passes.split_batch import split_batch
 from compiler.runtime import graph_executor
+from tests.sweep import examples
 
 from ..test_random_shapes import ACTIVATIONS, TARGETS, convolution, values
 
@@ -62,7 +63,7 @@ def run(library, x):
     return [executor.get_output(i).numpy() for i in range(executor.get_num_outputs())]
 
 
-@settings(deadline=None, derandomize=True, max_examples=8)
+@examples(4)
 @given(
     st.sampled_from(TARGETS),
     st.integers(2, 4),
