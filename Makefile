@@ -17,6 +17,8 @@ INSTALLED_PEERS := $(VENV)/installed-peers
 MODEL =
 TARGET =
 THREADS = 1
+SECONDS = 600
+JOBS = 1
 export MODEL TARGET
 
 .PHONY: help demo test fuzz lint format bench clean c-compiler
@@ -30,8 +32,9 @@ demo: c-compiler $(INSTALLED) ## import, partition, build, run, export: MODEL=pa
 test: c-compiler $(INSTALLED) ## run the tests
 	$(BIN)/python -m pytest -q -n auto --dist loadfile
 
-fuzz: $(INSTALLED) ## read 100,000 damaged symbol and parameter files
-	@$(BIN)/python -m tests.compiler.symbol.test_damage 100000
+fuzz: c-compiler $(INSTALLED) ## damaged files, and random models against onnxruntime: SECONDS=600 JOBS=1
+	@$(BIN)/python -m tests.compiler.symbol.test_damage --seconds $(SECONDS)
+	@$(BIN)/python scripts/fuzz_models.py --seconds $(SECONDS) --jobs $(JOBS) --seed $$(date +%s)
 
 lint: $(INSTALLED) ## check style, format and types
 	$(BIN)/ruff check .
