@@ -19,6 +19,8 @@ INSTALLED_PEERS := $(VENV)/installed-peers
 MODEL =
 TARGET =
 THREADS = 1
+SECONDS = 600
+JOBS = 1
 export MODEL TARGET
 
 .PHONY: help demo test sweep fuzz lint format bench clean c-compiler
@@ -35,8 +37,9 @@ test: c-compiler $(INSTALLED) ## run the tests
 sweep: ## run the tests with ten times as many random examples
 	BATON_SWEEP=10 $(MAKE) test
 
-fuzz: $(INSTALLED) ## read 100,000 damaged symbol and parameter files
-	@$(BIN)/python -m tests.compiler.symbol.test_damage 100000
+fuzz: c-compiler $(INSTALLED) ## damaged files, and random models against onnxruntime: SECONDS=600 JOBS=1
+	@$(BIN)/python -m tests.compiler.symbol.test_damage --seconds $(SECONDS)
+	@$(BIN)/python scripts/fuzz_models.py --seconds $(SECONDS) --jobs $(JOBS) --seed $$(date +%s)
 
 lint: $(INSTALLED) ## check style, format and types
 	$(BIN)/ruff check .
