@@ -217,7 +217,10 @@ def subgraph_flops(mod: tvm.IRModule, kernels: Iterable[Kernel]) -> dict[str, in
 
 
 def operators_of(function: relax.Function) -> list[str]:
-    """Operators of a claimed function in execution order, without the `relax.` prefix."""
+    """Operators of a claimed function in execution order, those that it had before it was lowered.
+
+    Relax's are without the prefix `relax.`.
+    """
     if function.attrs and OPERATORS in function.attrs:
         return list(json.loads(str(function.attrs[OPERATORS])))
     found: list[str] = []

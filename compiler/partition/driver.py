@@ -20,7 +20,7 @@ from .limits import Limits
 from .regions import UNMARKED
 from .relax_graph import RelaxGraph
 from .strategy_run import claims, run_strategy
-from .vocabulary import knows_relax, knows_relay
+from .vocabulary import knows_relax, knows_relay, with_arranged_parameters
 
 
 def partition(
@@ -138,7 +138,9 @@ def _asked_in_relax(
     if not knows_relax({node.op for node in adapter.graph.nodes}):
         return None
     marks = claims(adapter, backend, strategy, options, limits)
-    return (adapter, marks) if knows_relax(adapter.claimed(marks)) else None
+    if not knows_relax(adapter.claimed(marks)):
+        return None
+    return adapter, with_arranged_parameters(adapter.graph, marks)
 
 
 class _ModuleAdapter:
