@@ -20,10 +20,10 @@ from tvm.target import Target
 
 from .. import target as targets
 from ..backends import COMPILE_OPTIONS
-from ..block_builder import BlockBuilder
 from ..errors import BuildError
 from ..runtime import foreign
-from .schedule import count_flops
+from ..tvm_faults.block_builder import BlockBuilder
+from .selection.schedule import count_flops
 from .subgraphs import (
     BACKEND,
     FLOPS,

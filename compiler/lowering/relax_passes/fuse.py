@@ -1,0 +1,98 @@
+"""From operators to fused, unscheduled TIR functions."""
+
+from __future__ import annotations
+
+import tvm
+from tvm import relax
+from tvm.target import Target
+
+from ...relay.op.kernel_names import operator_of
+from ...tvm_faults.alias_tuples import alias_tuples
+from .bounded_epilogues import bound_epilogues
+from .legalize import legalize_ops
+from .separate_concat import separate_concatenations
+from .spread_results import separate_spread_results
+
+OPERATORS = "baton.operators"
+"""Attribute of a kernel whose name does not say which operators it computes: these, between
+blanks."""
+
+_ENDING_IN_DIGITS = ("atan2", "log10", "log2")
+"""Operators whose names end like the number that tells kernels of one name apart."""
+
+
+def fuse(
+    mod: tvm.IRModule, target: Target, concat_in_place: bool = False
+) -> tuple[tvm.IRModule, dict[str, list[str]]]:
+    """Legalise what is left at operator level, and fuse.
+
+    Parameters
+    ----------
+    concat_in_place
+        Nothing is fused with concatenations whose parts can be written where they belong.
+
+    Returns
+    -------
+    The module, in which every kernel is one unscheduled PrimFunc, and for each kernel's name
+    the operators that went into it, under Relay's names.
+    """
+    with target:
+        mod = relax.transform.AnnotateTIROpPattern()(legalize_ops()(mod))
+        mod = bound_epilogues(separate_spread_results(mod))
+        mod = separate_concatenations(mod, target) if concat_in_place else mod
+        mod = relax.transform.FuseOps(fuse_opt_level=2)(alias_tuples(mod))
+        operators = _operators(mod)
+        mod = relax.transform.CanonicalizeBindings()(relax.transform.FuseTIR()(mod))
+    return mod, operators
+
+
+def _operators(mod: tvm.IRModule) -> dict[str, list[str]]:
+    """Operators of each fused function, from the TIR functions that it calls."""
+    names: dict[str, list[str]] = {}
+    for gvar, function in mod.functions_items():
+        if isinstance(function, tvm.tirx.PrimFunc):
+            names[gvar.name_hint] = operators_of(gvar.name_hint, function)
+    for gvar, function in mod.functions_items():
+        if not isinstance(function, relax.Function) or not is_fused(function):
+            continue
+        names[gvar.name_hint] = [
+            name
+            for block in function.body.blocks
+            for binding in block.bindings
+            if (callee := called_kernel(binding.value)) is not None
+            for name in names[callee]
+        ]
+    return names
+
+
+def operators_of(kernel: str, function: tvm.tirx.PrimFunc) -> list[str]:
+    """The operators of an unfused kernel, under Relay's names."""
+    given = function.attrs.get(OPERATORS) if function.attrs else None
+    if given is not None:
+        return str(given).split()
+    buffers = (param.ty for param in function.params)
+    ranks = [len(ty.shape) for ty in buffers if isinstance(ty, tvm.tirx.buffer.BufferType)]
+    return [operator_of(_compute_name(kernel, function), ranks)]
+
+
+def _compute_name(kernel: str, function: tvm.tirx.PrimFunc) -> str:
+    """conv2d12 -> conv2d, tir_clip -> clip; log2 is a compute, or the third kernel of log."""
+    kernel = kernel.removeprefix("tir_")
+    for name in _ENDING_IN_DIGITS:
+        if kernel.startswith(name) and f"{name}(" in str(function):
+            return name
+    return kernel.rstrip("0123456789")
+
+
+def is_fused(function: relax.Function) -> bool:
+    """Whether FuseOps made the function."""
+    return bool(function.attrs and function.attrs.get("Primitive"))
+
+
+def called_kernel(value: relax.Expr) -> str | None:
+    """Name of the TIR function that a binding calls; None if it calls none."""
+    if not isinstance(value, relax.Call) or not isinstance(value.op, tvm.ir.Op):
+        return None
+    if value.op.name not in ("relax.call_tir", "relax.call_tir_inplace"):
+        return None
+    return str(value.args[0].name_hint)
