@@ -229,7 +229,10 @@ def sum_if_known(counts: Iterable[int | None]) -> int | None:
 
 
 def operators_of(function: relax.Function) -> list[str]:
-    """Operators of a claimed function in execution order, without the `relax.` prefix."""
+    """Operators of a claimed function in execution order, those that it had before it was lowered.
+
+    Relax's are without the prefix `relax.`.
+    """
     if function.attrs and OPERATORS in function.attrs:
         return list(json.loads(str(function.attrs[OPERATORS])))
     found: list[str] = []

@@ -11,6 +11,7 @@ from tvm import IRModule
 from compiler.backends import Options, Strategy, compiled_attrs, partitioner, subgraph_name
 from compiler.graph.outline import ON_COMPILE_ERROR, Group, outline
 from compiler.graph.relax_function import RelaxFunction
+from compiler.lowering.subgraphs import operators_of
 
 from .callbacks import check_options
 from .candidates import Candidate, Partitioning
@@ -20,7 +21,7 @@ from .limits import Limits
 from .regions import UNMARKED
 from .relax_graph import RelaxGraph
 from .strategy_run import claims, run_strategy
-from .vocabulary import knows_relax, knows_relay
+from .vocabulary import knows_relax, knows_relay, with_arranged_parameters
 
 
 def partition(
@@ -100,12 +101,16 @@ def partition_with_report(
             for strategy in each.strategies:
                 run = each.name, strategy, params, limits, texts
                 adapter, marks = _asked(module, *run)
+                in_relax = None
                 if not knows_relay(adapter.claimed(marks)):
-                    adapter, marks = _asked_in_relax(plain, *run) or (adapter, marks)
+                    in_relax = _asked_in_relax(plain, *run)
+                    adapter, marks = in_relax or (adapter, marks)
                 first = first or adapter.graph
                 candidates += run_strategy(adapter, each.name, strategy, texts, limits, marks)
                 if adapter.has_accepted:
-                    module = plain = as_relay(adapter.result())
+                    module = plain = (
+                        adapter.result() if in_relax is None else as_relay(adapter.result())
+                    )
     first = first or RelaxGraph(RelaxFunction(module), params).graph
     return Partitioning(module, first, candidates)
 
@@ -134,11 +139,13 @@ def _asked_in_relax(
     """The same of the module in Relax's operators; None if the strategy does not know those."""
     from ..relay.raising import to_relax
 
-    adapter = _ModuleAdapter(to_relax(mod), backend, strategy, params, limits, options)
-    if not knows_relax({node.op for node in adapter.graph.nodes}):
+    names = operators_of(mod["main"])
+    if not (knows_relay(names) or knows_relax(names)):
+        return None  # the names are the same in both
+    adapter, marks = _asked(to_relax(mod), backend, strategy, params, limits, options)
+    if not knows_relax(adapter.claimed(marks)):
         return None
-    marks = claims(adapter, backend, strategy, options, limits)
-    return (adapter, marks) if knows_relax(adapter.claimed(marks)) else None
+    return adapter, with_arranged_parameters(adapter.graph, marks)
 
 
 class _ModuleAdapter:

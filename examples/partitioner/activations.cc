@@ -1,5 +1,6 @@
-// A partitioner with a selector: a subgraph begins at a dense layer, a batch_matmul or a conv2d, and takes the sums and
-// activations behind it. One that is nothing but the product itself is not worth the trouble.
+// A partitioner with a selector: a subgraph begins at a dense layer, a batch_matmul or a conv2d, and
+// takes the sums and activations behind it. One that is nothing but the product itself is not worth
+// the trouble.
 #include <baton/partitioner.h>
 
 #include <set>

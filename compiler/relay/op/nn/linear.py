@@ -228,8 +228,11 @@ def _bias_of(
     data: relax.Expr, other: relax.Expr, definition: Definitions
 ) -> tuple[relax.Expr, int] | None:
     """The vector that is added along an axis of `data`, and the axis; None if there is none."""
-    producer, shape, added = definition(data), shape_of(data), shape_of(other)
+    producer = definition(data)
     name = operator_name(producer)
+    if name != "matmul" and name not in _CONVOLUTIONS:
+        return None
+    shape, added = shape_of(data), shape_of(other)
     if shape is None or added is None:
         return None
     if name in _CONVOLUTIONS:

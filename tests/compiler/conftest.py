@@ -1,4 +1,4 @@
-"""Oracle data of the symbol tests: what the real MXNet wrote."""
+"""What the real MXNet wrote, for the tests of symbols and of its files."""
 
 from __future__ import annotations
 
@@ -10,4 +10,4 @@ import pytest
 @pytest.fixture(scope="session")
 def oracle() -> pathlib.Path:
     """Folder with MXNet's symbols, parameters and results."""
-    return pathlib.Path(__file__).parents[2] / "oracle" / "mxnet"
+    return pathlib.Path(__file__).parents[1] / "oracle" / "mxnet"
