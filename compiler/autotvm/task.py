@@ -383,7 +383,7 @@ class TaskCandidate:
 
     @property
     def modules(self) -> tuple[str, ...]:
-        return ("compiler.autotvm.operators", "compiler.lowering.index_guard", "schedules.rules")
+        return ("compiler.autotvm.operators", "compiler.tvm_faults.index_guard", "schedules.rules")
 
     @property
     def device(self) -> str:
@@ -403,7 +403,7 @@ class TaskCandidate:
 
             legacy.install()
 
-        from ..lowering.index_guard import guard_indices
+        from ..tvm_faults.index_guard import guard_indices
 
         made, tensors = self.task.instantiate(self.config)
         func = guard_indices(_function(made, tensors)).with_attr("global_symbol", "main")
