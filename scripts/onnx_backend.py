@@ -390,9 +390,8 @@ def main() -> int:
     if args.pattern:
         cases = [case for case in cases if re.search(args.pattern, case.name)]
     if args.sample and args.sample < len(cases):
-        cases = sorted(
-            random.Random(args.seed).sample(cases, args.sample), key=lambda case: str(case.name)
-        )
+        chosen = random.Random(args.seed).sample(cases, args.sample)
+        cases = sorted(chosen, key=lambda case: str(case.name))
     outcomes = run_all(cases, args.build, args.jobs, progress=len(cases) > 50)
     kinds = Counter(kind for kind, _ in outcomes.values())
     print(f"{len(cases)} cases in {time.monotonic() - started:.0f} s: {dict(kinds)}")
@@ -402,9 +401,7 @@ def main() -> int:
         for line in worse:
             print(line)
         if worse:
-            print(
-                f"{RECORD.name} is not true: mend what fails, then run this program without options"
-            )
+            print(f"{RECORD.name} is not true: mend what fails, then write it (no options)")
         return 1 if worse else 0
     if args.pattern or args.sample:
         for case in cases:

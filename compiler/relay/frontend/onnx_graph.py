@@ -57,6 +57,10 @@ class _Attributes(dict[str, Any]):
         super().__init__(values)
         self.asked: set[str] = set()
 
+    def __contains__(self, name: object) -> bool:
+        self.asked.add(str(name))
+        return super().__contains__(name)
+
     def get(self, name: str, default: Any = None) -> Any:
         self.asked.add(name)
         return super().get(name, default)
