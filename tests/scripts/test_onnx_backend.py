@@ -15,6 +15,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from compiler import errors
+
 SCRIPT = pathlib.Path(__file__).resolve().parents[2] / "scripts" / "onnx_backend.py"
 
 
@@ -73,21 +75,34 @@ def test_a_crash_or_a_hang_costs_one_case(script):
 
 def test_the_record_says_what_becomes_of_each_case_and_the_check_where_not(script, tmp_path):
     good = {c.name: ("pass", "") for c in CASES}
-    one = {**good, "test_neg_2": ("run", "Error: broken")}
+    one = {**good, "test_neg_2": ("run", "Error: broken"), "test_neg_3": (script.PASS_CONSTANT, "")}
     two = {**one, "test_neg_4": ("compare", "Error: differs")}
-    known = {**one, "test_neg_3": ("pass with constant operands", "")}
     script.RECORD = tmp_path / "record.md"
-    script.RECORD.write_text(script.write_record(CASES, known, "right"))
+    script.RECORD.write_text(script.write_record(CASES, script.failures(one), "right"))
     assert "| fail | 1 |" in script.RECORD.read_text()
-    assert list(script.check(CASES, known)) == []
-    assert list(script.check(CASES, {**two, "test_neg_3": known["test_neg_3"]})) == [
-        "test_neg_4: compare: Error: differs (recorded: pass)"
-    ]
-    assert list(script.check(CASES, good)) == [
-        "test_neg_2: pass (recorded: fail)",
-        "test_neg_3: pass (recorded: pass with constant operands)",
-    ]
+    assert script.recorded() == {"test_neg_2": "run: Error: broken"}
+    assert list(script.check(one)) == []
+    assert list(script.check(two)) == ["test_neg_4: compare: Error: differs"]
+    assert list(script.check(good)) == ["test_neg_2: passes, but is recorded as failing"]
     assert list(script.check_set(CASES)) == [] and len(list(script.check_set(CASES[1:]))) == 1
+
+
+def test_a_part_of_the_cases_updates_its_lines_of_the_record(script, tmp_path, monkeypatch):
+    script.RECORD = tmp_path / "record.md"
+    known = dict.fromkeys(["test_neg_1", "test_neg_4"], "run: Error: broken")
+    script.RECORD.write_text(script.write_record(CASES, known, "right"))
+    monkeypatch.setattr(script, "collect", lambda: CASES)
+    options = ["-k", "neg_[45]", "--update", "--build", "right", "--jobs", "1"]
+    monkeypatch.setattr(sys, "argv", ["onnx_backend.py", *options])
+    assert script.main() == 0
+    assert list(script.recorded()) == ["test_neg_1"]
+
+
+def test_what_fails_says_why_in_an_error_of_our_own(script):
+    own = {name for name, each in vars(errors).items() if isinstance(each, type)}
+    for name, why in script.recorded().items():
+        stage, _, reason = why.partition(": ")
+        assert stage == "compare" or reason.partition(":")[0] in own, f"{name}: {why}"
 
 
 def test_operands_become_initializers_and_data_stay_inputs(script):
