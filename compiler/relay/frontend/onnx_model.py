@@ -278,7 +278,25 @@ def _dtype(value: onnx.ValueInfoProto) -> str:
         raise UnsupportedOperatorError(
             f"input {value.name!r} is a {what}; only numeric tensors can be inputs"
         )
-    return tensor_dtype(elem_type, f"input {value.name!r}")
+    dtype = tensor_dtype(elem_type, f"input {value.name!r}")
+    refuse_narrow(dtype, f"input {value.name!r}")
+    return dtype
+
+
+def refuse_narrow(dtype: str, what: str) -> None:
+    """Raise for a dtype of less than a byte, or of floats of a byte.
+
+    There are no tensors of the former, and TVM converts the latter without their NaN, subnormal
+    numbers and saturation.
+
+    Raises
+    ------
+    UnsupportedOperatorError
+        The message begins with `what`.
+    """
+    narrow = dtype.startswith(("float8", "float6", "float4"))
+    if narrow or dtype in ("int2", "uint2", "int4", "uint4"):
+        raise UnsupportedOperatorError(f"{what} is of dtype {dtype}, which is not supported")
 
 
 def tensor_dtype(elem_type: int, what: str) -> str:

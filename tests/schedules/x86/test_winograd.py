@@ -168,3 +168,16 @@ def test_winograd_reads_weights_once_that_are_larger_than_the_caches():
     assert winograd_rules.fallback(w, target).val("channels_outer")
     few = replace(w, in_channels=64, out_channels=64, height=56, width=56)
     assert not winograd_rules.fallback(few, target).val("channels_outer")
+
+
+@pytest.mark.parametrize("kernel", [(3, 3), (5, 1)])
+def test_estimates_count_the_bytes_of_the_elements_type(kernel):
+    machine = Machine.from_target(TARGETS[0])
+    single = convolution(64, (14, 14), 64, kernel)
+    double = replace(single, dtype="float64", out_dtype="float64")
+    m = winograd_rules.best_size(single, machine)
+    for cost in (lambda w: winograd_rules.winograd_cost(w, m, machine),
+                 lambda w: winograd_rules.direct_cost(w, machine)):  # fmt: skip
+        weightless = 2 * cost(single) - cost(double)  # what is not in proportion to the bytes
+        assert 0 < weightless < cost(single)
+    assert not winograd_rules.takes(double, TARGETS[0])

@@ -213,3 +213,47 @@ def test_integers_are_not_multiplied_by_half_a_factor(model):
     feeds = {"a": np.ones((2, 3), "int32"), "b": np.ones((3, 2), "int32")}
     with pytest.raises(errors.UnsupportedOperatorError, match="alpha"):
         from_onnx(one_node(model, "Gemm", feeds, 13, dtypes={"y": TensorProto.INT32}, alpha=0.5))
+
+
+# ---------------------------------------------------------------- attributes and dtypes
+
+
+@pytest.mark.parametrize("mode", [None, "DCR", "CRD"])
+def test_blocks_become_channels_in_either_order(mode, model, run):
+    feeds = {"x": IMAGE[..., :6]}
+    options = {"mode": mode} if mode else {}
+    proto = one_node(model, "SpaceToDepth", feeds, 28 if mode else 13, blocksize=2, **options)
+    blocks = feeds["x"].reshape(2, 3, 3, 2, 3, 2)
+    order = (0, 1, 3, 5, 2, 4) if mode == "CRD" else (0, 3, 5, 1, 2, 4)
+    (got,) = run(*from_onnx(proto), feeds)
+    np.testing.assert_array_equal(got, blocks.transpose(order).reshape(2, 12, 3, 3))
+
+
+def test_an_attribute_that_the_converter_does_not_read_must_have_its_default(model):
+    protos = [
+        one_node(
+            model, "Cast", {"x": IMAGE}, 25, dtypes={"y": TensorProto.FLOAT16},
+            to=TensorProto.FLOAT16, round_mode=mode,
+        )
+        for mode in ("up", "down")
+    ]  # fmt: skip
+    from_onnx(protos[0])
+    with pytest.raises(errors.UnsupportedOperatorError, match="round_mode='down'"):
+        from_onnx(protos[1])
+
+
+@pytest.mark.parametrize("kind", ["INT4", "FLOAT4E2M1", "FLOAT8E4M3FN"])
+def test_dtypes_that_tvm_does_not_convert_are_refused(kind, model):
+    number = TensorProto.DataType.Value(kind)
+    to = one_node(model, "Cast", {"x": IMAGE}, 25, dtypes={"y": number}, to=number)
+    back = one_node(model, "Cast", {"x": IMAGE}, 25, dtypes={"x": number}, to=TensorProto.FLOAT)
+    for proto in (to, back):
+        with pytest.raises(errors.UnsupportedOperatorError, match="which is not supported"):
+            from_onnx(proto)
+
+
+def test_sorting_what_can_not_be_sorted_is_refused(model):
+    feeds = {"a": np.arange(4, dtype="uint64")}
+    proto = one_node(model, "TopK", feeds, 11, {"b": np.array([2])}, ["y", "z"])
+    with pytest.raises(errors.UnsupportedOperatorError, match="without sign"):
+        from_onnx(proto)
