@@ -15,14 +15,10 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-<<<<<<< d2e322d35ddb808b48bf16bc8160487f9d0ca528
+from compiler import errors
 from tests.sweep import FACTOR
 
-CASES_RUN = 15 * FACTOR
-=======
-from compiler import errors
-
->>>>>>> 66440f6968ea39f7131308b52caead4bfee48f82
+CASES_RUN = 25 * FACTOR
 SCRIPT = pathlib.Path(__file__).resolve().parents[2] / "scripts" / "onnx_backend.py"
 
 
@@ -125,20 +121,22 @@ def test_operands_become_initializers_and_data_stay_inputs(script):
     np.testing.assert_array_equal(onnx.numpy_helper.to_array(changed.graph.initializer[0]), [2, 3])
 
 
-<<<<<<< d2e322d35ddb808b48bf16bc8160487f9d0ca528
-def test_a_sample_of_the_node_tests_passes_as_the_record_says():
-    command = [sys.executable, str(SCRIPT), "--check", "--sample", str(CASES_RUN), "--jobs", "1"]
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=300 * FACTOR, check=False
-    )
-=======
 def test_a_sample_of_the_node_tests_that_each_commit_chooses_is_as_recorded():
     version = subprocess.run(
         ["git", "rev-parse", "HEAD"], cwd=SCRIPT.parent, capture_output=True, text=True, check=False
     )
-    options = ["--check", "--sample", "40", "--seed", version.stdout.strip() or "0", "--jobs", "1"]
+    options = [
+        "--check",
+        "--sample",
+        str(CASES_RUN),
+        "--seed",
+        version.stdout.strip() or "0",
+        "--jobs",
+        "1",
+    ]
     command = [sys.executable, str(SCRIPT), *options]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
->>>>>>> 66440f6968ea39f7131308b52caead4bfee48f82
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=300 * FACTOR, check=False
+    )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     assert f"{CASES_RUN} cases" in done.stdout
