@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
 
 def lazy_attributes(package: str, where: Mapping[str, str]) -> Callable[[str], Any]:
-    """A module-level `__getattr__` (PEP 562) for `package`.
+    """A module-level `__getattr__` (PEP 562) for `package`, whose `dir` lists the names too.
 
     Parameters
     ----------
@@ -23,4 +24,6 @@ def lazy_attributes(package: str, where: Mapping[str, str]) -> Callable[[str], A
         module = importlib.import_module(where[name], package)
         return module if where[name].endswith("." + name) else getattr(module, name)
 
+    module = sys.modules[package]
+    vars(module).setdefault("__dir__", lambda: sorted({*vars(module), *where}))
     return __getattr__
