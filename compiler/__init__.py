@@ -23,6 +23,7 @@ __getattr__ = lazy_attributes(
                 "autotvm",
                 "gluon",
                 "legacy",
+                "model",
                 "partition",
                 "relay",
                 "runtime",
