@@ -26,7 +26,7 @@ from compiler.runtime.tensors import (
     require_convertible,
 )
 from compiler.runtime.thread_use import ThreadUse
-from compiler.runtime.type_lookup import tvm
+from compiler.tvm_faults.type_lookup import tvm
 
 for _error in (DivisionByZeroError, IndexRangeError):  # that kernels raise, by these names
     tvm_ffi.register_error(_error)

@@ -25,7 +25,7 @@ from compiler.errors import InputError
 from compiler.runtime.executor import GraphExecutor
 from compiler.runtime.metadata import ALIGNMENT, TensorInfo
 from compiler.runtime.tensors import numpy_dtype
-from compiler.runtime.type_lookup import tvm
+from compiler.tvm_faults.type_lookup import tvm
 
 if TYPE_CHECKING:
     from compiler.runtime.factory import FactoryModule
