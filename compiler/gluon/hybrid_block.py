@@ -58,7 +58,7 @@ class HybridBlock(Block):
 
     def __getstate__(self) -> dict[str, Any]:
         """What copies and pickles hold: all but compiled code."""
-        return {**self.__dict__, "_cached_op": None, "_by_shapes": None}
+        return {**self.__dict__, "_cached_op": None}
 
     @property
     def is_active(self) -> bool:

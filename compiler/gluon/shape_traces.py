@@ -37,6 +37,10 @@ class ShapeTraces:
         self._others: OrderedDict[Shapes, HybridBlock] = OrderedDict()
         self._lock = threading.Lock()
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copies know what their block's trace is of, and make the others' anew."""
+        return type(self), (self._site, self._own)
+
     def block_for(
         self, block: HybridBlock, args: tuple[Any, ...], arrays: Sequence[ndarray]
     ) -> HybridBlock:

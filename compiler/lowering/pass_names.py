@@ -13,7 +13,7 @@ _OWN = (
     *precision.FEWER_MULTIPLICATIONS,
     *("AlterOpLayout", "CombineParallelMatmul", "ConcatInPlace", "ConvertLayout", "FastMath"),
     *("FoldConstantTables", "FoldGate", "FuseAttention", "GuardLoops", "InsertPrefetches"),
-    *("InterleaveVectors", "JoinArgumentChecks", "MarkMadeArguments", "OutlineMicrokernels"),
+    *("InterleaveVectors", "JoinArgumentChecks", "MarkInternalTensors", "OutlineMicrokernels"),
     *("PackStorage", "PropagateNaN", "SeparateCpus", "SplitBatch", "SplitScalarCalls"),
     "StaticAllocation",
 )

@@ -218,6 +218,9 @@ def test_a_forward_that_reads_shapes_is_traced_for_each():
     net.hybridize()
     for size in (2, 3, 1, 4, 3, 2):
         onp.testing.assert_allclose(net(inputs[size]).asnumpy(), eager[size], rtol=1e-6)
+    for copied in (copy.deepcopy(net), pickle.loads(pickle.dumps(net))):
+        for size in (3, 2):
+            onp.testing.assert_allclose(copied(inputs[size]).asnumpy(), eager[size], rtol=1e-6)
 
 
 def test_a_partition_of_a_forward_that_reads_shapes_is_of_these_shapes(backends):
