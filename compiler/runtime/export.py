@@ -59,12 +59,7 @@ def export_library(
         The suffix is unknown, the folder does not exist or can't be written, the disk is full,
         or linking failed. Nothing is left behind, and an existing file is as it was.
     """
-    target = Path(os.fspath(path))
-    if target.suffix not in SUFFIXES:
-        raise ExportError(
-            f"can't export to {str(target)!r}: the suffix {target.suffix!r} is none of "
-            f"{', '.join(SUFFIXES)}"
-        )
+    target = require_destination(path)
     if target.suffix == ".tar" and fcompile is not None:
         if getattr(fcompile, "output_format", None) != "tar":
             raise ExportError(
@@ -82,11 +77,6 @@ def export_library(
             f"can't export to {str(target)!r}: the backend of subgraph {local[0]} compiled it to a "
             "Python function, which can't leave this process"
         )
-    if not target.parent.is_dir():
-        raise ExportError(
-            f"can't export to {str(target)!r}: {str(target.parent)!r} is not a folder; create it "
-            "first"
-        )
 
     with _explained(target), replacing_path(target) as draft:
         if kwargs.get("workspace_dir") is None:  # TVM's own choice would outlive a kill
@@ -103,6 +93,32 @@ def export_library(
             _write_shared_library(library, draft, fcompile, kwargs)
         else:
             _write_archive(library, draft, kwargs)
+
+
+def require_destination(path: str | os.PathLike[str]) -> Path:
+    """The path of a library to write.
+
+    Raises
+    ------
+    ExportError
+        The suffix is unknown, or the folder does not exist or can't be written.
+    """
+    target = Path(os.fspath(path))
+    if target.suffix not in SUFFIXES:
+        raise ExportError(
+            f"can't export to {str(target)!r}: the suffix {target.suffix!r} is none of "
+            f"{', '.join(SUFFIXES)}"
+        )
+    if not target.parent.is_dir():
+        raise ExportError(
+            f"can't export to {str(target)!r}: {str(target.parent)!r} is not a folder; create it "
+            "first"
+        )
+    if not os.access(target.parent, os.W_OK | os.X_OK):
+        raise ExportError(
+            f"can't export to {str(target)!r}: the folder {str(target.parent)!r} can't be written"
+        )
+    return target
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from compiler.backends import partitioner
@@ -78,7 +79,7 @@ def partition_symbol(
     symbol: Symbol,
     backend: str,
     known: KnownValues = NOTHING_KNOWN,
-    **options: Any,
+    options: Mapping[str, Any] = MappingProxyType({}),
 ) -> SymbolPartitioning:
     """Let a partitioner claim subgraphs of a symbol; the symbol is not changed.
 
@@ -88,7 +89,7 @@ def partition_symbol(
     backend : str
         A registered partitioner.
     known : KnownValues
-    **options
+    options : mapping of str to object
         As of `compiler.partition.partition`.
 
     Raises

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import compiler
 from compiler.cli.app import app
 from compiler.errors import FrontendError
 
@@ -84,4 +85,48 @@ def test_a_script_does_what_the_command_does_from_any_folder(model, plugin, tmp_
         text=True,
         check=True,
     )
+<<<<<<< 37d7e01d63e05593c6a0af5e82e025505dbdef08
     assert [found["operators"] for found in json.loads(done.stdout)["subgraphs"]] == [["nn.dense"]]
+=======
+    assert [found["operators"] for found in json.loads(done.stdout)["subgraphs"]] == [["matmul"]]
+
+
+def test_the_version_is_told(cli):
+    shown = cli.invoke(app, ["--version"]).stdout
+    assert compiler.__version__ in shown
+    assert "TVM 0.27" in shown
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["-o", "absent/net.so"], "'absent' is not a folder"),
+        (["-o", "net.dll"], "the suffix '.dll'"),
+        (["--disable-pass", "Winograt"], "near to it: Winograd"),
+    ],
+)
+def test_options_are_checked_before_the_build(cli, model, words, said):
+    result = cli.invoke(app, ["compile", str(model), *words])
+    assert result.exit_code == 1
+    assert said in result.stderr
+    assert "build" not in result.stderr
+
+
+def test_a_script_that_is_missing_is_one_line():
+    done = subprocess.run(
+        [sys.executable, "-c", "from compiler.cli import main; main()", "run", "absent.py"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 1
+    assert done.stderr == "baton: error: there is no script 'absent.py'\n"
+
+
+def test_packages_list_what_loads_on_use():
+    from compiler import relay, runtime
+
+    assert {"build", "frontend", "nn", "var"} <= set(dir(relay))
+    assert "load_module" in dir(runtime)
+    assert (Path(compiler.__file__).parent / "py.typed").is_file()
+>>>>>>> 31367d409830c37324e4c2cd5cda12b56bf54910

@@ -249,6 +249,15 @@ def test_build_under_an_auto_scheduler_log_takes_its_records_and_counts_the_rest
     np.testing.assert_allclose(run(lib, x=X), reference(X, params), rtol=2e-5, atol=2e-5)
 
 
+@pytest.mark.parametrize("level", [2, 3])
+def test_a_log_that_serves_no_kernel_of_a_lower_opt_level_is_explained(level):
+    mod, params = conv_module()
+    with auto_scheduler.ApplyHistoryBest([]), tvm.transform.PassContext(opt_level=level):
+        lib = relay.build(mod, "llvm", params=params)
+    (note,) = [note for note in lib.report.notes if "no auto_scheduler record" in note]
+    assert ("build under PassContext(opt_level=3)" in note) == (level == 2)
+
+
 def test_with_both_logs_the_auto_scheduler_record_comes_first(tmp_path):
     mod, params = conv_module()
     ansor, topi = tmp_path / "ansor.json", tmp_path / "conv.log"

@@ -34,6 +34,11 @@ def names() -> list[str]:
     return sorted(path.name.removesuffix(SUFFIX) for path in HERE.glob(f"*{SUFFIX}"))
 
 
+def skeleton(name: str) -> pathlib.Path:
+    """The file of the skeleton `name`."""
+    return HERE / f"{name}{SUFFIX}"
+
+
 def hydrate(name: str) -> onnx.ModelProto:
     """Return the skeleton `name` with its described initializers filled in.
 
@@ -45,7 +50,7 @@ def hydrate(name: str) -> onnx.ModelProto:
     FileNotFoundError
         This folder has no such skeleton.
     """
-    model = onnx.load(HERE / f"{name}{SUFFIX}")
+    model = onnx.load(skeleton(name))
     described: dict[str, dict] = {}
     for index, entry in enumerate(model.metadata_props):
         if entry.key == KEY:
