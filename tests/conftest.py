@@ -6,8 +6,8 @@ import gc
 
 import pytest
 
-from compiler.lowering import codegen
-from compiler.lowering.kernel_cache import LIMIT_VARIABLE
+from compiler.lowering.cache.kernel_cache import LIMIT_VARIABLE
+from compiler.lowering.linking import codegen
 
 _compile_all = codegen._compile_all
 
