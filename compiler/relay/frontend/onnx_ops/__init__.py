@@ -18,6 +18,7 @@ from . import (
     recurrent,
     reduction,
     resize,
+    sequence,
     shape,
     vision,
 )
@@ -36,6 +37,7 @@ CONVERTERS: dict[tuple[str, str], Callable[[Node], Any]] = {
         recurrent,
         reduction,
         resize,
+        sequence,
         shape,
         vision,
     )

@@ -82,9 +82,13 @@ def one_hot(node: Node) -> relax.Expr:
     return relax.op.where(relax.op.equal(indices, positions), on, off)
 
 
-def top_k(node: Node) -> relax.Expr:
+def top_k(node: Node) -> relax.Expr | list[relax.Expr]:
     """The k largest or smallest along an axis and where they were."""
     k = node.attr("k") if node.opset < 10 else int(node.value(1, "k").reshape(-1)[0])
+    shape = list(node.shape(0))
+    shape[node.attr("axis", -1)] = int(k)
+    if 0 in shape:
+        return [constant(np.zeros(shape, dtype)) for dtype in (node.dtype(0), "int64")]
     return relax.op.topk(
         node[0],
         k=int(k),
@@ -175,6 +179,12 @@ def cumulative_product(node: Node) -> relax.Expr:
     return relax.op.flip(product, axis) if node.attr("reverse", 0) else product
 
 
+def unique(node: Node) -> None:
+    """Without an axis, of all elements in a row, so that the inverse has one axis too."""
+    if node.attr("axis") is None:
+        node.inputs[0] = node.emit(relax.op.reshape(node[0], (-1,)))
+
+
 CONVERTERS = {
     "CumProd": cumulative_product,
     "Expand": expand,
@@ -188,4 +198,5 @@ CONVERTERS = {
     "Slice": slices,
     "Split": split,
     "TopK": top_k,
+    "Unique": unique,
 }
