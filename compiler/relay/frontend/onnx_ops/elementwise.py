@@ -61,6 +61,15 @@ def elu(node: Node) -> relax.Expr:
     return relax.op.where(relax.op.less(data, number(0.0, data)), below, data)
 
 
+def celu(node: Node) -> relax.Expr:
+    """alpha * (exp(x / alpha) - 1) below zero."""
+    data = node[0]
+    alpha = number(node.attr("alpha", 1.0), data)
+    power = relax.op.exp(relax.op.divide(data, alpha))
+    below = relax.op.multiply(alpha, relax.op.subtract(power, number(1.0, data)))
+    return relax.op.where(relax.op.less(data, number(0.0, data)), below, data)
+
+
 def selu(node: Node) -> relax.Expr:
     """gamma * elu(x)."""
     data = node[0]
@@ -145,6 +154,7 @@ def shift(node: Node) -> relax.Expr | None:
 
 CONVERTERS = {
     "BitShift": shift,
+    "Celu": celu,
     "Clip": clip,
     "Elu": elu,
     "IsInf": is_infinite,

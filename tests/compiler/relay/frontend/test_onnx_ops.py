@@ -43,11 +43,21 @@ def test_clip_with_bounds_at_run_time_agrees(bounds, model, agrees, rng):
 
 @pytest.mark.parametrize(
     ("operator", "attributes"),
-    [("Elu", {"alpha": 0.7}), ("Selu", {}), ("Softplus", {}), ("Mish", {})],
+    [
+        ("Celu", {"alpha": 1.7}),
+        ("Elu", {"alpha": 0.7}),
+        ("Selu", {}),
+        ("Softplus", {}),
+        ("Mish", {}),
+    ],
 )
 def test_activations_agree_far_from_zero_too(operator, attributes, model, agrees):
     proto = model([NODE(operator, ["x"], ["y"], **attributes)], {"x": (7,)}, ["y"], opset=18)
     agrees(proto, {"x": np.array([-200, -3, -0.1, 0, 0.1, 3, 200], "float32")})
+
+
+def test_celu_leaves_a_scalar_its_shape(model, agrees):
+    agrees(model([NODE("Celu", ["x"], ["y"])], {"x": ()}, ["y"]), {"x": scalar(-1.5)})
 
 
 @pytest.mark.parametrize("exponent", [scalar(3, "int64"), scalar(2), scalar(0.5)])
