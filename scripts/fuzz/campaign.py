@@ -26,6 +26,8 @@ SLOW = 10.0
 """Times the usual CPU seconds per kernel, from which on a build is a finding."""
 SLOW_SECONDS = 2.0
 """CPU seconds per kernel below which no build is slow."""
+REASONED = ("refused", "unclear", "undefined", "onnxruntime")
+"""Kinds of events that are counted by their reason."""
 MINIMISING = 90.0
 """Seconds for making one failure small."""
 
@@ -105,7 +107,7 @@ class Campaign:
                 if event.kind == "built":
                     event = self._timed(event)
                 self.kinds[event.kind] += 1
-                if event.kind in ("refused", "undefined", "onnxruntime"):
+                if event.kind in REASONED:
                     what = _cause(event)
                     self.reasons[event.kind][what] += 1
                     self.examples.setdefault((event.kind, what), number)
@@ -175,7 +177,7 @@ class Campaign:
             + (f"; not {', '.join(missing)}" if 0 < len(missing) < 40 else ""),
             f"operators that the importer has and the generator not: {', '.join(NOT_DRAWN)}",
         ]
-        for kind in ("refused", "undefined", "onnxruntime"):
+        for kind in REASONED:
             lines.append(f"{kind}:")
             lines += [
                 f"  {count:5d}  {what}  (case {self.examples[kind, what]})"
