@@ -33,9 +33,11 @@ def gather(node: Node) -> relax.Expr | None:
 
 def gather_elements(node: Node) -> relax.Expr | None:
     """One element for each index."""
-    shape = static_shape(node[0])
+    shape, wanted = static_shape(node[0]), static_shape(node[1])
     if shape is None:
         return None
+    if wanted is not None and 0 in wanted:
+        return constant(np.zeros(wanted, node.dtype(0)))
     axis = node.attr("axis", 0) % len(shape)
     return relax.op.gather_elements(node[0], in_range(node[1], shape[axis]), axis)
 

@@ -367,6 +367,17 @@ def test_upsampling_by_whole_factors_is_a_repetition(model, operators, agrees, r
     assert operators(mod) == {"repeat": 2}
 
 
+def test_no_elements_are_gathered_by_no_indices(model):
+    node = NODE("GatherElements", ["x", "i"], ["y"])
+    types = {"i": TensorProto.INT64}
+    proto = model([node], {"x": (3, 4), "i": (2, 0)}, ["y"], dtypes=types)
+    module = graph_executor.GraphModule(
+        relay.build(from_onnx(proto)[0], "llvm")["default"](tvm.cpu())
+    )
+    module.run(x=np.ones((3, 4), "float32"), i=np.zeros((2, 0), "int64"))
+    assert module.get_output(0).numpy().shape == (2, 0)
+
+
 @pytest.mark.parametrize("shape", [(2, 0), (2, 3)])
 def test_the_largest_of_nothing_are_none(shape, model):
     node = NODE("TopK", ["x", "k"], ["v", "i"])
@@ -406,6 +417,26 @@ def test_log_sum_exp_knows_infinities(opset, axes, keepdims, model, agrees):
         opset,
     )
     agrees(proto, {"x": x})
+
+
+# ---------------------------------------------------------------- recurrent
+
+
+@pytest.mark.parametrize("names", [("HardSigmoid", "ScaledTanh"), ("Affine", "Tanh")])
+def test_activations_with_parameters_agree_in_gates(names, model, agrees, rng):
+    shapes = {"w": (1, 9, 2), "r": (1, 9, 3), "b": (1, 18)}
+    weights = {name: rng.normal(size=s).astype("float32") for name, s in shapes.items()}
+    node = NODE(
+        "GRU",
+        ["x", *weights],
+        ["y"],
+        hidden_size=3,
+        activations=names,
+        activation_alpha=[0.3, 0.7],
+        activation_beta=[0.4, 0.6],
+    )
+    proto = model([node], {"x": (4, 2, 2)}, ["y"], weights, 14)
+    agrees(proto, {"x": rng.normal(size=(4, 2, 2)).astype("float32")})
 
 
 # ---------------------------------------------------------------- sequences
