@@ -108,7 +108,7 @@ class Campaign:
                     event = self._timed(event)
                 self.kinds[event.kind] += 1
                 if event.kind in REASONED:
-                    what = _cause(event)
+                    what = event.what
                     self.reasons[event.kind][what] += 1
                     self.examples.setdefault((event.kind, what), number)
                 if event.kind in FAILURES:
@@ -188,10 +188,6 @@ class Campaign:
             *(f"  {self.causes[cause]:5d}  {cause}" for cause in self.findings()),
         ]
         return "\n".join(lines)
-
-
-def _cause(event: Event) -> str:
-    return event.what if event.kind != "onnxruntime" else event.what[:60]
 
 
 def _one_of_each(events: Sequence[Event]) -> list[Event]:
