@@ -35,7 +35,8 @@ class Event:
     Attributes
     ----------
     kind : str
-        One of `FAILURES`, or "agree", "refused", "undefined", "onnxruntime", "built".
+        One of `FAILURES`, or "agree", "refused", "unclear" (a refusal that hands on an error of
+        TVM's), "undefined", "onnxruntime", "built".
     what : str
         What is wrong, or why it was refused; without what differs from case to case.
     config : Config or None
@@ -190,13 +191,14 @@ def _unread(model: onnx.ModelProto) -> bool:
 
 
 def _refusal(error: Exception, config: Config | None) -> Event:
-    """An error of Baton's own is a refusal, unless it only hands on one that nobody expected."""
+    """An error of Baton's own is a refusal; one that hands on somebody else's is unclear."""
     from compiler.errors import BatonError
 
     stage = "build" if config else "import"
     if not isinstance(error, BatonError):
         return Event("exception", f"{stage}: {normal(error)}", config)
-    return Event("refused", normal(error), config)
+    handed_on = error.__cause__ is not None and not isinstance(error.__cause__, BatonError)
+    return Event("unclear" if handed_on else "refused", normal(error), config)
 
 
 def normal(error: BaseException) -> str:

@@ -26,6 +26,8 @@ SLOW = 10.0
 """Times the usual CPU seconds per kernel, from which on a build is a finding."""
 SLOW_SECONDS = 2.0
 """CPU seconds per kernel below which no build is slow."""
+REASONED = ("refused", "unclear", "undefined", "onnxruntime")
+"""Kinds of events that are counted by their reason."""
 MINIMISING = 90.0
 """Seconds for making one failure small."""
 
@@ -105,8 +107,8 @@ class Campaign:
                 if event.kind == "built":
                     event = self._timed(event)
                 self.kinds[event.kind] += 1
-                if event.kind in ("refused", "undefined", "onnxruntime"):
-                    what = _cause(event)
+                if event.kind in REASONED:
+                    what = event.what
                     self.reasons[event.kind][what] += 1
                     self.examples.setdefault((event.kind, what), number)
                 if event.kind in FAILURES:
@@ -175,7 +177,7 @@ class Campaign:
             + (f"; not {', '.join(missing)}" if 0 < len(missing) < 40 else ""),
             f"operators that the importer has and the generator not: {', '.join(NOT_DRAWN)}",
         ]
-        for kind in ("refused", "undefined", "onnxruntime"):
+        for kind in REASONED:
             lines.append(f"{kind}:")
             lines += [
                 f"  {count:5d}  {what}  (case {self.examples[kind, what]})"
@@ -186,10 +188,6 @@ class Campaign:
             *(f"  {self.causes[cause]:5d}  {cause}" for cause in self.findings()),
         ]
         return "\n".join(lines)
-
-
-def _cause(event: Event) -> str:
-    return event.what if event.kind != "onnxruntime" else event.what[:60]
 
 
 def _one_of_each(events: Sequence[Event]) -> list[Event]:

@@ -86,6 +86,8 @@ def finish(draft: Draft) -> Case:
 
     read = {name for node in draft.nodes for name in free_names(node)}
     made = [name for node in draft.nodes for name in node.output if name]
+    optional = {name for node in draft.nodes if node.op_type == "Optional" for name in node.output}
+    made = [name for name in made if name not in optional]
     tensors = [name for name in made if isinstance(draft.values[name], np.ndarray)]
     outputs = [name for name in tensors if name not in read or draft.chance(0.1)] or tensors[-1:]
     inputs = {name: draft.values[name] for name in draft.inputs if name in read}

@@ -183,6 +183,18 @@ class Verdict:
     what: str = ""
 
 
+def _where_they_part(model: onnx.ModelProto, spread: Spread, other: Mapping[str, Value]) -> str:
+    """The operator from which on onnxruntime has something else than the reference evaluator."""
+    for node in model.graph.node:
+        for name in node.output:
+            samples = [run[name] for run in spread.runs if name]
+            if samples and isinstance(samples[0], np.ndarray):
+                what = difference(samples[0], other[name], samples)
+                if what:
+                    return f"{node.op_type} of {samples[0].dtype}"
+    return "the whole graph"
+
+
 def judge(
     model: onnx.ModelProto,
     feeds: Mapping[str, np.ndarray],
@@ -216,7 +228,7 @@ def judge(
             return Verdict("unjudged", what)
         third = judged[names[i]]
         if not difference(third, got[i], samples):
-            return Verdict("onnxruntime", what)
+            return Verdict("onnxruntime", _where_they_part(model, spread, judged))
         same = not difference(third, expected[i], samples)
         return Verdict("wrong" if same else "unjudged", what)
     return undefined

@@ -156,7 +156,8 @@ def _schedule(
 
 
 def _has_bfloat16(func: tvm.tirx.PrimFunc) -> bool:
-    return any(str(param.dtype) == "bfloat16" for param in func.params)
+    buffers = [param for param in func.params if isinstance(param.ty, tvm.tirx.BufferType)]
+    return any(str(buffer.dtype) == "bfloat16" for buffer in buffers)
 
 
 def count_bytes(func: tvm.tirx.PrimFunc) -> int:

@@ -125,6 +125,7 @@ def recurrent(d: Draft, op: str) -> None:
     direction = d.one_of([None, "forward", "reverse", "bidirectional"])
     layers = 2 if direction == "bidirectional" else 1
     dtype = d.dtype(("float32",))
+    # onnxruntime has no other layout, and the reference evaluator no other attributes with it.
     layout = d.one_of([None, 0, 0, 1]) if d.opset >= 14 else None
     x = d.new(dtype, (batch, steps, inputs) if layout else (steps, batch, inputs), constant=0)
     operands = [
@@ -143,14 +144,16 @@ def recurrent(d: Draft, op: str) -> None:
     chosen = [make() if d.chance(p) else "" for make, p in zip(optional, (0.6, 0.2, 0.4, 0.3, 0.2))]
     while chosen and not chosen[-1]:
         chosen.pop()
-    attributes: dict[str, Any] = {"clip": d.one_of([None, None, None, 1.5])}
-    if d.chance(0.25):
+    attributes: dict[str, Any] = {}
+    if not layout:
+        attributes["clip"] = d.one_of([None, None, None, 1.5])
+    if not layout and d.chance(0.25):
         names = ["Relu", "Tanh", "Sigmoid", "HardSigmoid", "Softsign", "Softplus"]
         count = {"RNN": 1, "GRU": 2, "LSTM": 3}[op]
         attributes["activations"] = [d.one_of(names) for _ in range(count)] * layers
-    if op == "GRU":
+    if op == "GRU" and not layout:
         attributes["linear_before_reset"] = d.one_of([None, 0, 1])
-    if op == "LSTM":
+    if op == "LSTM" and not layout:
         attributes["input_forget"] = d.one_of([None, 0, 0, 1])
     wanted = [d.chance(0.7), True, *([d.chance(0.5)] if op == "LSTM" else [])]
     d.add(

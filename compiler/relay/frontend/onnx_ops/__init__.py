@@ -19,6 +19,7 @@ from . import (
     recurrent,
     reduction,
     resize,
+    sequence,
     shape,
     vision,
 )
@@ -38,6 +39,7 @@ CONVERTERS: dict[tuple[str, str], Callable[[Node], Any]] = {
         recurrent,
         reduction,
         resize,
+        sequence,
         shape,
         vision,
     )

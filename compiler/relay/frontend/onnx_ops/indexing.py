@@ -33,9 +33,11 @@ def gather(node: Node) -> relax.Expr | None:
 
 def gather_elements(node: Node) -> relax.Expr | None:
     """One element for each index."""
-    shape = static_shape(node[0])
+    shape, wanted = static_shape(node[0]), static_shape(node[1])
     if shape is None:
         return None
+    if wanted is not None and 0 in wanted:
+        return constant(np.zeros(wanted, node.dtype(0)))
     axis = node.attr("axis", 0) % len(shape)
     return relax.op.gather_elements(node[0], in_range(node[1], shape[axis]), axis)
 
@@ -82,11 +84,15 @@ def one_hot(node: Node) -> relax.Expr:
     return relax.op.where(relax.op.equal(indices, positions), on, off)
 
 
-def top_k(node: Node) -> relax.Expr:
+def top_k(node: Node) -> relax.Expr | list[relax.Expr]:
     """The k largest or smallest along an axis and where they were."""
     if node.dtype(0) == "uint64":
         raise node.unsupported("integers of 64 bits without sign can't be sorted")
     k = node.attr("k") if node.opset < 10 else int(node.value(1, "k").reshape(-1)[0])
+    shape = list(node.shape(0))
+    shape[node.attr("axis", -1)] = int(k)
+    if 0 in shape:
+        return [constant(np.zeros(shape, dtype)) for dtype in (node.dtype(0), "int64")]
     return relax.op.topk(
         node[0],
         k=int(k),
@@ -201,6 +207,12 @@ def cumulative_product(node: Node) -> relax.Expr:
     return relax.op.flip(product, axis) if node.attr("reverse", 0) else product
 
 
+def unique(node: Node) -> None:
+    """Without an axis, of all elements in a row, so that the inverse has one axis too."""
+    if node.attr("axis") is None:
+        node.inputs[0] = node.emit(relax.op.reshape(node[0], (-1,)))
+
+
 CONVERTERS = {
     "ConstantOfShape": constant_of_shape,
     "CumProd": cumulative_product,
@@ -215,4 +227,5 @@ CONVERTERS = {
     "Slice": slices,
     "Split": split,
     "TopK": top_k,
+    "Unique": unique,
 }
