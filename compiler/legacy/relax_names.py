@@ -191,4 +191,7 @@ def _load_json(json_str: str) -> Any:
         from ..relay.saved import load_json
 
         return load_json(json_str)
+    from ..relay.saved import register_operators
+
+    register_operators(graph)
     return _new_load_json(json_str)

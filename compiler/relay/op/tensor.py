@@ -180,7 +180,7 @@ greater = _binary("greater", op.greater, "Whether greater")
 greater_equal = _binary("greater_equal", op.greater_equal, "Whether greater or equal")
 
 
-@operator("clip", how="direct")
+@operator("clip", prepare={"a_min": float, "a_max": float}, how="direct")
 def clip(a: relax.Expr, a_min: float, a_max: float) -> relax.Expr:
     """Each element limited to [a_min, a_max]; for integers the limits are those they can hold."""
     name = dtype(a)
@@ -203,7 +203,7 @@ def _clip_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr |
     low, high = (value_of(bound) for bound in call.args[1:])
     if low is None or high is None:
         return None
-    return made("clip", call.args[:1], call.ty, a_min=low, a_max=high)
+    return made("clip", call.args[:1], call.ty, a_min=float(low), a_max=float(high))
 
 
 def _number(value: Any) -> Any:
