@@ -141,7 +141,7 @@ def _register(op_name: str) -> None:
     from ..relay.op.registry import is_available
 
     if is_available(op_name):
-        dialect.operator(op_name)
+        dialect.operator(str(op_name))
 
 
 def _known_type(expr: Any) -> Any:
