@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from compiler.lowering.kernel_cache import LIMIT_VARIABLE
+from compiler.lowering.cache.kernel_cache import LIMIT_VARIABLE
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -53,7 +53,7 @@ def _device_config(target: Target) -> dict[str, Any]:
 def _measure_elsewhere(target: Target, record: AnyRecord, origin: Origin) -> Verdict | None:
     import tvm
 
-    from ..lowering.untuned import alone
+    from ..lowering.selection.untuned import alone
 
     operators = alone(*origin)
     request = {

@@ -357,7 +357,7 @@ def extract_tasks(
     TargetError
         A target that is not understood.
     """
-    from ..lowering.extract import kernels
+    from ..lowering.selection.extract import kernels
     from ..relay.build_module import as_module
 
     build_target = targets.parse(target, target_host)

@@ -92,10 +92,10 @@ def _queried(
     from ..graph.convert_layout import convert_layout
     from ..lowering.bind import bind_params
     from ..lowering.build import ATTENTION_PASS, enabled, simplify
-    from ..lowering.ops.attention import find_attention
-    from ..lowering.select import select_implementations
+    from ..lowering.relax_passes.widen_half import widen_halves
+    from ..lowering.selection.ops.attention import find_attention
+    from ..lowering.selection.select import select_implementations
     from ..lowering.subgraphs import function_targets
-    from ..lowering.widen_half import widen_halves
     from ..relay.build_module import as_module
 
     asked: Counter[tuple] = Counter()

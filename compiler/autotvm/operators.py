@@ -27,8 +27,8 @@ from schedules.x86.group_conv2d_template import within_groups
 from schedules.x86.machine import Machine
 from schedules.x86.register_tile import fewest_vectors
 
-from ..lowering.layout import PLAIN
-from ..lowering.ops.conv2d import READ_PLAIN_BELOW, input_block, plain_if_unblocked
+from ..lowering.selection.layout import PLAIN
+from ..lowering.selection.ops.conv2d import READ_PLAIN_BELOW, input_block, plain_if_unblocked
 from .convolutions import convolution
 
 _SEED = 0

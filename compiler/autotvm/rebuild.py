@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from ..block_builder import BlockBuilder
 from ..errors import BatonError, RecordError
+from ..tvm_faults.block_builder import BlockBuilder
 from .convolutions import convolution, exact, transposed_convolution
 from .record import LoggedTask, MeasureInput, MeasureResult
 
@@ -173,7 +173,7 @@ def _module(
     import tvm
     from tvm import relax
 
-    from ..lowering.samples import ONE_SAMPLE
+    from ..lowering.relax_passes.samples import ONE_SAMPLE
 
     variables = [
         relax.Var(name, relax.TensorType(value.shape, str(value.dtype)))

@@ -306,7 +306,7 @@ class Task:
             return self.tunable.operator.flop(self.tunable.workload)
         if self.config_space.flop:
             return self.config_space.flop
-        from ..lowering.schedule import count_flops
+        from ..lowering.selection.schedule import count_flops
 
         made, tensors = self._template.instantiate(ConfigSpace(), self.args)
         return float(count_flops(_function(made, tensors)))
@@ -371,7 +371,7 @@ class TaskCandidate:
 
     @property
     def modules(self) -> tuple[str, ...]:
-        return ("compiler.autotvm.operators", "compiler.lowering.index_guard", "schedules.rules")
+        return ("compiler.autotvm.operators", "compiler.tvm_faults.index_guard", "schedules.rules")
 
     @property
     def device(self) -> str:
@@ -391,7 +391,7 @@ class TaskCandidate:
 
             legacy.install()
 
-        from ..lowering.index_guard import guard_indices
+        from ..tvm_faults.index_guard import guard_indices
 
         made, tensors = self.task.instantiate(self.config)
         func = guard_indices(_function(made, tensors)).with_attr("global_symbol", "main")

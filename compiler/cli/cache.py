@@ -7,7 +7,7 @@ from typing import Any
 
 from compiler.cache_folder import MISSING
 from compiler.errors import ExportError
-from compiler.lowering.kernel_cache import LIMIT_VARIABLE, Usage, user_cache
+from compiler.lowering.cache.kernel_cache import LIMIT_VARIABLE, Usage, user_cache
 
 from .console import show
 

@@ -208,7 +208,7 @@ def _nvcc_version(path: str) -> str | None:
 
 
 def _cache() -> dict[str, Any]:
-    from compiler.lowering.kernel_cache import user_cache
+    from compiler.lowering.cache.kernel_cache import user_cache
 
     cache = user_cache()
     if cache.folder is None:

@@ -124,7 +124,7 @@ class Program:
 
 
 def _required_passes(flags: Flags) -> list[str]:
-    from compiler.lowering import segments, static_allocation
+    from compiler.lowering.linking import segments, static_allocation
 
     if flags.static_alloc:
         return [static_allocation.NAME]

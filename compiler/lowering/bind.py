@@ -13,8 +13,8 @@ from tvm import relax
 from ..errors import BuildError
 from ..graph.constants import to_tensor
 from ..runtime.metadata import ALIGNMENT
-from .layout import static_shape
-from .lift_constants import MIN_ELEMENTS
+from .linking.lift_constants import MIN_ELEMENTS
+from .selection.layout import static_shape
 
 
 def bind_params(

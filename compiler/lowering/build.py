@@ -30,24 +30,27 @@ from ..graph.convert_layout import convert_layout
 from ..graph.unroll_recurrent import unroll_recurrent
 from ..runtime.factory import FactoryModule
 from ..runtime.metadata import UNKNOWN, Metadata, ParamInfo, TensorInfo
-from . import devices, library_cache, library_key, recorded
 from .bind import bind_params, without_aliases
-from .check_divisors import check_divisors
-from .check_indices import check_indices
-from .combine_matmul import combine_matmul
+from .cache import library_cache, library_key
 from .compile_errors import build_or_retreat
-from .concat_in_place import NAME as CONCAT_PASS
-from .fold_gate import fold_gates
 from .foreign import attach, compile_foreign
-from .fuse import fuse
-from .lift_constants import lift_constants
-from .link import Linked, link
+from .linking import devices
+from .linking.concat_in_place import NAME as CONCAT_PASS
+from .linking.lift_constants import lift_constants
+from .linking.link import Linked, link
+from .relax_passes.check_divisors import check_divisors
+from .relax_passes.check_indices import check_indices
+from .relax_passes.combine_matmul import combine_matmul
+from .relax_passes.fold_gate import fold_gates
+from .relax_passes.fuse import fuse
+from .relax_passes.samples import provenance
+from .relax_passes.split_batch import split_batch
+from .relax_passes.widen_half import widen_halves
 from .report import Kernel, Report
-from .samples import provenance
-from .schedule import schedule_kernels
-from .schedule_source import ScheduleSource
-from .select import select_implementations
-from .split_batch import split_batch
+from .selection import recorded
+from .selection.schedule import schedule_kernels
+from .selection.schedule_source import ScheduleSource
+from .selection.select import select_implementations
 from .subgraphs import (
     bind_constant_arguments,
     function_targets,
@@ -55,7 +58,6 @@ from .subgraphs import (
     partition_info,
     subgraph_flops,
 )
-from .widen_half import widen_halves
 
 if TYPE_CHECKING:
     from ..auto_scheduler.ansor.check import Checker

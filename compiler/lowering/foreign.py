@@ -19,11 +19,11 @@ from tvm import relax
 from tvm.target import Target
 
 from .. import target as targets
-from ..block_builder import BlockBuilder
 from ..errors import BuildError
 from ..partition.outline import COMPILE_OPTIONS
 from ..runtime import foreign
-from .schedule import count_flops
+from ..tvm_faults.block_builder import BlockBuilder
+from .selection.schedule import count_flops
 from .subgraphs import (
     BACKEND,
     FLOPS,

@@ -146,10 +146,10 @@ def shared_library(lowered: Lowered, path: str) -> str:
     """
     import tvm
 
-    from ..lowering import tir_pipeline
+    from ..lowering.tir_passes.pipeline import PIPELINE
     from ..target.nvcc import device_code
 
     with lowered.target, device_code():
-        built: Any = tvm.tirx.build(lowered.mod, lowered.target, pipeline=tir_pipeline.PIPELINE)
+        built: Any = tvm.tirx.build(lowered.mod, lowered.target, pipeline=PIPELINE)
     built.export_library(path + ".so")
     return path + ".so"

@@ -27,7 +27,7 @@ _PROGRAM = "from compiler.measure.nursery import serve; serve()"
 _IMPORTABLE = ("compiler", "schedules", "tvm", "tvm_ffi", "numpy")
 
 PRELOAD = (
-    "compiler.lowering.tir_pipeline",
+    "compiler.lowering.tir_passes.pipeline",
     "compiler.measure.builder",
     "compiler.measure.rpc",
     "compiler.measure.runner",

@@ -234,7 +234,7 @@ def _module(function: relax.Function) -> tvm.IRModule:
 
 def extract_fused_functions(mod: tvm.IRModule) -> dict[str, tvm.tirx.PrimFunc]:
     """Name to function of what fusion makes of a module's operators."""
-    from ..lowering.fuse import fuse
+    from ..lowering.relax_passes.fuse import fuse
     from .flatten import lower
 
     fused, _ = fuse(lower(mod), tvm.target.Target("llvm"))

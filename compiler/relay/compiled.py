@@ -20,7 +20,7 @@ from tvm import relax
 from ..graph.constants import integers
 from ..lowering import bind
 from ..lowering import build as driver
-from ..lowering.devices import has_conditions
+from ..lowering.linking.devices import has_conditions
 from ..runtime import forks
 from ..runtime.executor import GraphExecutor
 from ..runtime.factory import FactoryModule

@@ -12,8 +12,8 @@ from typing import Any
 import tvm
 from tvm import relax
 
-from ..block_builder import BlockBuilder
 from ..errors import RelayTypeError, UntypedVariableError
+from ..tvm_faults.block_builder import BlockBuilder
 from .ty import fresh
 
 

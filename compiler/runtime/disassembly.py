@@ -1,6 +1,6 @@
 """The machine code of a library's CPU kernels as assembly text.
 
-A library holds its kernels as object code (`compiler.lowering.codegen`); what is read here is that
+A library holds its kernels as object code (`lowering.linking.codegen`); what is read here is that
 code, disassembled, so that a build costs nothing for a text that few ask for.
 """
 

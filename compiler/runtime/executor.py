@@ -17,7 +17,7 @@ from compiler.errors import BuildError, DivisionByZeroError, IndexRangeError, In
 from compiler.runtime import cuda_code, forks
 from compiler.runtime.metadata import ALIGNMENT, Metadata, TensorInfo, dtype_bits
 from compiler.runtime.tensors import compact, copy_into, fits_kernels
-from compiler.runtime.type_lookup import tvm
+from compiler.tvm_faults.type_lookup import tvm
 
 for _error in (DivisionByZeroError, IndexRangeError):  # that kernels raise, by these names
     tvm_ffi.register_error(_error)

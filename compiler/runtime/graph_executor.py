@@ -13,7 +13,7 @@ from compiler.runtime.executor import GraphExecutor
 from compiler.runtime.factory import FactoryModule
 from compiler.runtime.graph_json import metadata_of
 from compiler.runtime.tensors import copy_into
-from compiler.runtime.type_lookup import tvm
+from compiler.tvm_faults.type_lookup import tvm
 
 
 def create(graph_json: str, lib: Any, device: Any) -> GraphModule:

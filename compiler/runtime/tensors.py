@@ -13,7 +13,7 @@ import numpy as np
 
 from compiler.errors import InputError
 from compiler.runtime.metadata import ALIGNMENT
-from compiler.runtime.type_lookup import tvm
+from compiler.tvm_faults.type_lookup import tvm
 
 
 class _DLTensor(ctypes.Structure):

@@ -161,12 +161,12 @@ def build(
         make = lower if lowers else _module
         mod = make(inputs, args, name, binds)
         chosen = _target(target, target_host)
-    from ..lowering import tir_pipeline
+    from ..lowering.tir_passes.pipeline import PIPELINE
     from ..target.nvcc import device_code
 
     is_cuda = str(chosen.kind.name) == "cuda"
     with device_code() if is_cuda else nullcontext():
-        return tirx.build(mod, chosen, pipeline=tir_pipeline.PIPELINE)
+        return tirx.build(mod, chosen, pipeline=PIPELINE)
 
 
 def _target(target: Any, host: Any) -> Target:

@@ -7,10 +7,12 @@ import tvm
 from tvm import te
 
 from compiler import code_version as module
-from compiler.lowering import codegen
+from compiler.lowering.linking import codegen
 
 
-@pytest.mark.parametrize("name", ["schedules/generic/stages.py", "compiler/lowering/codegen.py"])
+@pytest.mark.parametrize(
+    "name", ["schedules/generic/stages.py", "compiler/lowering/linking/codegen.py"]
+)
 def test_the_version_changes_with_any_source(tmp_path, monkeypatch, name):
     copy = tmp_path / name
     copy.parent.mkdir(parents=True)

@@ -34,7 +34,7 @@ from tvm.support import cc
 from ... import fresh_python
 from ...code_version import code_version
 from ...errors import RecordError
-from ...lowering.kernel_cache import KernelCache, user_cache
+from ...lowering.cache.kernel_cache import KernelCache, user_cache
 from ...temporary import TemporaryFolder
 from .packing import Packing
 from .plan import plan_of

@@ -198,7 +198,7 @@ def _run(text: str, inputs: Sequence[Array], results: Sequence[Array], target: A
     """Compile a function and run it."""
     import tvm
 
-    from compiler.lowering.tir_pipeline import PIPELINE
+    from compiler.lowering.tir_passes.pipeline import PIPELINE
 
     built_for = tvm.target.Target(target)
     device = tvm.device(built_for.kind.name if built_for.kind.name != "llvm" else "cpu")

@@ -14,10 +14,10 @@ from tvm import te
 from schedules.cuda import violation
 
 from ...errors import BatonError, RecordError
-from ...lowering.index_guard import guard_indices
-from ...lowering.tir_pipeline import PIPELINE
+from ...lowering.tir_passes.pipeline import PIPELINE
 from ...target import parse
 from ...target.nvcc import device_code
+from ...tvm_faults.index_guard import guard_indices
 from ..workload_registry import registered_names, tensors_of
 from .candidates import Candidate
 from .check import Checker, Question

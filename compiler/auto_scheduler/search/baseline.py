@@ -9,7 +9,7 @@ import tvm
 
 from ...autotvm.measure import measure
 from ...errors import BatonError
-from ...lowering.untuned import alone, library_kernels
+from ...lowering.selection.untuned import alone, library_kernels
 from ..record import Record
 from ..task import SearchTask
 from ..workload import ENTRY

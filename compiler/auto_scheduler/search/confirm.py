@@ -15,7 +15,7 @@ import tvm
 from ...autotvm.confirm import FINALISTS, LEAST_GAIN, undisturbed
 from ...autotvm.measure import release
 from ...errors import RecordError
-from ...lowering.untuned import alone, library_kernels
+from ...lowering.selection.untuned import alone, library_kernels
 from ..record import Record, replay
 from ..task import SearchTask
 from ..workload import ENTRY

@@ -20,7 +20,7 @@ from ...autotvm.task import TaskCandidate
 from ...autotvm.tuner import make_tuner
 from ...autotvm.tuner.base import Tuner, as_measured
 from ...errors import BatonError
-from ...lowering.untuned import LibraryKernel, alone, library_kernels
+from ...lowering.selection.untuned import LibraryKernel, alone, library_kernels
 from ...measure.candidate import (
     FAILED_COST,
     ArgInfo,

@@ -15,9 +15,9 @@ from onnx import AttributeProto
 from tvm import relax
 from tvm.relax.frontend.onnx.onnx_frontend import _get_convert_map, onnx_input
 
-from compiler.block_builder import BlockBuilder
 from compiler.errors import BatonError, FrontendError, UnsupportedOperatorError
 from compiler.graph.constants import constant, static_shape, to_tensor
+from compiler.tvm_faults.block_builder import BlockBuilder
 
 from .onnx_evaluate import FOLDABLE, LARGEST, evaluate
 from .onnx_functions import default_attributes, function_body, has_function

@@ -139,7 +139,7 @@ def test_main_alone_and_params_are_taken(module):
 
 
 def test_extraction_is_marked_while_kernels_are_made_and_not_after(module, monkeypatch):
-    from compiler.lowering import extract
+    from compiler.lowering.selection import extract
 
     seen = []
 

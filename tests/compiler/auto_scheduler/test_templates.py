@@ -22,7 +22,7 @@ from compiler.auto_scheduler.search.templates import TemplateSearch
 from compiler.auto_scheduler.template import Template
 from compiler.autotvm.log_target import log_target
 from compiler.errors import RecordError
-from compiler.lowering.untuned import alone, library_kernels
+from compiler.lowering.selection.untuned import alone, library_kernels
 from compiler.measure.builder import LocalBuilder
 from compiler.measure.candidate import MeasureErrorNo
 from compiler.measure.runner import LocalRunner

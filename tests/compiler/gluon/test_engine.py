@@ -98,7 +98,7 @@ def test_threads_evaluate_side_by_side():
 def test_block_builders_of_two_threads_do_not_meet():
     from tvm import relax
 
-    from compiler.block_builder import BlockBuilder
+    from compiler.tvm_faults.block_builder import BlockBuilder
 
     mine, others = BlockBuilder(), []
     with mine.function("f", [relax.Var("x", relax.TensorType((1,), "float32"))]):

@@ -217,9 +217,9 @@ def test_cuda_claims_for_the_gpu_and_foreign_code_stays_on_the_host(
     backend: Callable[..., str],
 ) -> None:
     """What is built is looked at: copies lead to the host and back."""
-    from compiler.lowering import devices
     from compiler.lowering.foreign import compile_foreign
-    from compiler.lowering.lift_constants import lift_constants
+    from compiler.lowering.linking import devices
+    from compiler.lowering.linking.lift_constants import lift_constants
     from compiler.lowering.subgraphs import function_targets, inline_subgraphs
     from compiler.target import parse
 

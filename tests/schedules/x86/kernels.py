@@ -11,7 +11,7 @@ import tvm_ffi
 from tvm import relax, tirx
 from tvm.target import Target, codegen
 
-from compiler.lowering import tir_pipeline
+from compiler.lowering.tir_passes import pipeline as tir_pipeline
 
 HOST = Target({"kind": "llvm", "mcpu": str(codegen.llvm_get_system_cpu())})
 V3 = Target({"kind": "llvm", "mcpu": "x86-64-v3"})

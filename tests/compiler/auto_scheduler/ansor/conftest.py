@@ -13,7 +13,7 @@ from tvm.script import tirx as T
 
 from compiler.auto_scheduler.ansor.check import Checker
 from compiler.auto_scheduler.ansor.dag import read_dag
-from compiler.lowering.kernel_cache import KernelCache
+from compiler.lowering.cache.kernel_cache import KernelCache
 
 ORACLE = Path(__file__).parents[3] / "oracle" / "ansor"
 

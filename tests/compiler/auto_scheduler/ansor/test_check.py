@@ -11,8 +11,8 @@ from tvm import te
 
 from compiler.auto_scheduler.ansor.check import Checker, Question
 from compiler.auto_scheduler.ansor.packing import Packing
-from compiler.lowering.codegen import compile_cpu_kernels
-from compiler.lowering.kernel_cache import KernelCache
+from compiler.lowering.cache.kernel_cache import KernelCache
+from compiler.lowering.linking.codegen import compile_cpu_kernels
 
 
 def scaled(factor):

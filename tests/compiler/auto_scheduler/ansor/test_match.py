@@ -15,9 +15,9 @@ from compiler import auto_scheduler, relay
 from compiler.auto_scheduler.ansor import match
 from compiler.auto_scheduler.ansor.guess import compute_of_key
 from compiler.auto_scheduler.ansor.record import decode_key
-from compiler.lowering.extract import plain_kernels
-from compiler.lowering.replayed import ReplayedKernels
-from compiler.lowering.schedule_source import ScheduleSource
+from compiler.lowering.selection.extract import plain_kernels
+from compiler.lowering.selection.replayed import ReplayedKernels
+from compiler.lowering.selection.schedule_source import ScheduleSource
 from compiler.runtime import graph_executor
 from compiler.target import parse
 from tests.compiler.auto_scheduler.ansor.conftest import ORACLE

@@ -13,7 +13,7 @@ from compiler.auto_scheduler.ansor.packing import Packing
 from compiler.auto_scheduler.ansor.replay import replay
 from compiler.auto_scheduler.ansor.state import StepError, apply_steps
 from compiler.auto_scheduler.ansor.steps import parse_steps
-from compiler.lowering.index_guard import guard_indices
+from compiler.tvm_faults.index_guard import guard_indices
 from tests.compiler.auto_scheduler.ansor.conftest import dag_of, loop_nests
 from tests.schedules.cuda.emulation import Emulated
 

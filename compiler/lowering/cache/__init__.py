@@ -1,0 +1,1 @@
+"""What builds keep on disk: kernels and whole libraries."""

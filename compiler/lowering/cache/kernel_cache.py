@@ -1,0 +1,262 @@
+"""Keeps compiled CPU kernels and whole libraries on disk, for builds that come later.
+
+One file per kernel, named by the hash of everything that decides its machine code; the file is
+a header, the SHA-256 of the object code, and the object code. One file per library, which
+`library_cache` writes and reads. A file appears by one rename, so a reader sees all of it or
+nothing, also when builds run side by side or are killed. What the check sum rejects is compiled
+again.
+
+Object code is executed later: the folder is made for its owner alone, and a folder or file that
+somebody else owns or can write is not used.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import stat
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from ...cache_folder import MISSING, cache_folder
+from ...temporary import remove_abandoned
+from ...whole_files import replacing
+
+logger = logging.getLogger("baton.lowering.kernel_cache")
+
+LIMIT_VARIABLE = "BATON_KERNEL_CACHE_BYTES"
+DEFAULT_LIMIT = 4 * 10**9
+_MAGIC = b"baton kernel 1\n"
+_SUFFIX = ".kernel"
+_LIBRARY_SUFFIX = ".library"
+# What was said already: a build writes many files, and each of them would say it again.
+_said: set[str] = set()
+# Eviction goes below the limit, so that not each build that follows has to evict.
+_KEPT_SHARE = 0.9
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What a cache holds.
+
+    Attributes
+    ----------
+    folder : Path, optional
+        None for a user without a home folder.
+    kernels, libraries : int
+    bytes : int
+        Of all of them together.
+    limit : int
+        The most that `trim` leaves; 0 where the cache is off.
+    """
+
+    folder: Path | None
+    kernels: int
+    libraries: int
+    bytes: int
+    limit: int
+
+
+class KernelCache:
+    """Object code and libraries by key in one folder.
+
+    Parameters
+    ----------
+    folder : Path, optional
+        Made, readable by its owner alone, when the first kernel is kept. None turns the cache off.
+    limit : int
+        Bytes that `trim` leaves at most; 0 turns the cache off: it then finds and keeps nothing.
+
+    Attributes
+    ----------
+    problem : str
+        Why nothing is kept any more, "" if nothing went wrong. It is logged once in a process.
+    """
+
+    def __init__(self, folder: Path | None, limit: int) -> None:
+        self.folder = folder
+        self.limit = limit
+        self.problem = ""
+        if folder is None and limit:
+            self.limit = 0
+            self._give_up(MISSING)
+
+    def get(self, key: str) -> bytes | None:
+        """The object code kept under a key; None if there is none, or it is damaged."""
+        file = self._open(key + _SUFFIX)
+        if file is None:
+            return None
+        path = file.name
+        try:
+            with file:
+                content = file.read()
+        except OSError as error:
+            logger.warning("kernel cache: can't read %s: %s", path, error.strerror)
+            return None
+        digest, code = content[len(_MAGIC) :][:32], content[len(_MAGIC) + 32 :]
+        if not content.startswith(_MAGIC) or hashlib.sha256(code).digest() != digest:
+            logger.warning("kernel cache: %s is damaged; its kernel is compiled again", path)
+            return None
+        return code
+
+    def put(self, key: str, code: bytes) -> None:
+        """Keep object code; a folder that can't be written is logged, not an error."""
+        content = _MAGIC + hashlib.sha256(code).digest() + code
+        self._write(key + _SUFFIX, lambda file: file.write(content))
+
+    def open_library(self, key: str) -> BinaryIO | None:
+        """The file of the library kept under a key, for the caller to check and close."""
+        return self._open(key + _LIBRARY_SUFFIX)
+
+    def put_library(self, key: str, write: Callable[[BinaryIO], object]) -> None:
+        """Keep what `write` writes; a folder that can't be written is logged, not an error."""
+        self._write(key + _LIBRARY_SUFFIX, write)
+
+    def _open(self, name: str) -> BinaryIO | None:
+        """A file that only this user can have written, marked as used now."""
+        if not self.limit or self.folder is None or not self._is_safe():
+            return None
+        path = self.folder / name
+        try:
+            file = open(path, "rb")  # noqa: SIM115 (the caller closes it)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            logger.warning("kernel cache: can't read %s: %s", path, error.strerror)
+            return None
+        if not _is_ours(os.fstat(file.fileno())):
+            logger.warning("kernel cache: %s is not only its user's; not used", path)
+            file.close()
+            return None
+        try:
+            os.utime(path)  # the time of last use is what `trim` goes by
+        except OSError:
+            logger.debug("kernel cache: %s was evicted while it was read, or is read-only", path)
+        return file
+
+    def _write(self, name: str, write: Callable[[BinaryIO], object]) -> None:
+        if not self.limit or self.folder is None or self.problem:
+            return
+        try:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if not self._is_safe():
+                return
+            with replacing(self.folder / name, permissions=0o600) as file:
+                write(file)
+        except OSError as error:
+            self._give_up(f"can't write to {self.folder}: {error.strerror}")
+
+    def _give_up(self, reason: str) -> None:
+        self.problem = reason
+        if reason not in _said:
+            _said.add(reason)
+            logger.warning("kernel cache: %s", reason)
+
+    def trim(self) -> None:
+        """Drop the least recently used files above the limit, and what killed builds left."""
+        if not self.limit or not self._is_safe():
+            return
+        try:
+            self._trim()
+        except OSError as error:
+            self._give_up(f"can't list {self.folder}: {error.strerror}")
+
+    def _trim(self) -> None:
+        entries = self._entries()
+        total = sum(status.st_size for _, status in entries)
+        if total > self.limit:
+            for path, status in sorted(entries, key=lambda entry: entry[1].st_mtime_ns):
+                if total <= self.limit * _KEPT_SHARE:
+                    break
+                if _dropped(path):
+                    total -= status.st_size
+        if self.folder is not None:
+            remove_abandoned(self.folder)
+
+    def clear(self) -> Usage:
+        """Drop every kernel and library; returns what there was.
+
+        Raises
+        ------
+        OSError
+            A file can't be removed.
+        """
+        before = self.usage()
+        for path, _ in self._entries():
+            path.unlink(missing_ok=True)
+        if self.folder is not None:
+            remove_abandoned(self.folder)
+        return before
+
+    def usage(self) -> Usage:
+        """What is kept now."""
+        kernels = [status.st_size for _, status in self._files(_SUFFIX)]
+        libraries = [status.st_size for _, status in self._files(_LIBRARY_SUFFIX)]
+        total = sum(kernels) + sum(libraries)
+        return Usage(self.folder, len(kernels), len(libraries), total, self.limit)
+
+    def _entries(self) -> list[tuple[Path, os.stat_result]]:
+        return self._files(_SUFFIX) + self._files(_LIBRARY_SUFFIX)
+
+    def _files(self, suffix: str) -> list[tuple[Path, os.stat_result]]:
+        """Files of the folder with their status; other builds may remove some meanwhile."""
+        found: list[tuple[Path, os.stat_result]] = []
+        if self.folder is None:
+            return found
+        try:
+            with os.scandir(self.folder) as listing:
+                for entry in listing:
+                    if entry.name.endswith(suffix):
+                        try:
+                            found.append((Path(entry.path), entry.stat(follow_symlinks=False)))
+                        except FileNotFoundError:
+                            continue
+        except FileNotFoundError:
+            return []
+        return found
+
+    def _is_safe(self) -> bool:
+        """Whether nobody else can put code into the folder; a missing one holds nothing."""
+        try:
+            status = os.lstat(self.folder or "")
+        except OSError:
+            return False
+        if stat.S_ISDIR(status.st_mode) and _is_ours(status):
+            return True
+        self._give_up(
+            f"{self.folder} is not used, because it is not a folder that this user owns and nobody "
+            "else can write; remove it or make it so"
+        )
+        return False
+
+
+def user_cache() -> KernelCache:
+    """The cache of this user, $XDG_CACHE_HOME/baton/kernels, with its limit.
+
+    The environment variable BATON_KERNEL_CACHE_BYTES sets the limit (4 GB without it); 0 turns
+    the cache off. Anything but a number is logged and ignored.
+    """
+    folder = cache_folder()
+    given = os.environ.get(LIMIT_VARIABLE, "").strip()
+    if given and not given.isdecimal():
+        logger.warning("%s is %r, not a number of bytes; ignored", LIMIT_VARIABLE, given)
+    limit = int(given) if given.isdecimal() else DEFAULT_LIMIT
+    return KernelCache(folder and folder / "kernels", limit)
+
+
+def _dropped(path: Path) -> bool:
+    """Remove a file; False where that is not possible, as in a folder that is read-only."""
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        logger.debug("kernel cache: can't remove %s: %s", path, error.strerror)
+        return False
+    return True
+
+
+def _is_ours(status: os.stat_result) -> bool:
+    """Whether this user owns the file or folder and nobody else can write it."""
+    return status.st_uid == os.geteuid() and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)

@@ -1,0 +1,1 @@
+"""From scheduled kernels and the functions that call them to one executable."""

@@ -1,0 +1,122 @@
+"""Turns scheduled kernels and the Relax functions that call them into one VM executable."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import tvm
+from tvm import relax
+from tvm.target import Target
+
+from ...errors import BatonError, BuildError
+from ...target.nvcc import device_code
+from ..cache.kernel_cache import user_cache
+from ..tir_passes.pipeline import PIPELINE
+from . import codegen, devices, segments, static_allocation
+from .concat_in_place import ConcatInPlace
+from .internal_tensors import MarkInternalTensors
+from .pack_storage import PackStorage, storage_bytes
+
+
+@dataclass(frozen=True)
+class Linked:
+    """An executable, and what `assemble` makes it of again.
+
+    Attributes
+    ----------
+    executable : relax.VMExecutable
+    lowered : tvm.IRModule
+        Lowered Relax functions, and the kernels that are no object code yet.
+    kernels : CompiledKernels
+    dropped : Counter of str
+        How many calls less an inference makes of kernels, since their work is done elsewhere.
+    """
+
+    executable: relax.VMExecutable
+    lowered: tvm.IRModule
+    kernels: codegen.CompiledKernels
+    dropped: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def activations_bytes(self) -> tuple[int, int]:
+        """Storage that one inference takes for its intermediate tensors and results.
+
+        The bytes that are known, and how many storages have a size that only running tells.
+        """
+        return storage_bytes(
+            self.lowered, but=(static_allocation.ENTRY, static_allocation.WORKSPACE)
+        )
+
+
+def link(mod: tvm.IRModule, target: Target) -> Linked:
+    """Plan memory, generate code and link.
+
+    CPU kernels become object code, each on its own (see `codegen`). Where no C++ compiler could
+    link that, TVM compiles them as one LLVM module, which runs in memory without a linker.
+
+    Raises
+    ------
+    BuildError
+        TVM's code generator refused a kernel.
+    UnavailableTargetError
+        A kernel is for CUDA and there is no nvcc for its architecture.
+    """
+    size = None if static_allocation.wanted() else segments.wanted()
+    if size is not None:
+        mod = segments.split(mod, size)
+    in_place = ConcatInPlace()
+    plan = [relax.transform.StaticPlanBlockMemory()] if devices.can_plan_memory(mod) else []
+    for_cpu = bool(plan) and target.kind.name == "llvm"
+    lower = tvm.transform.Sequential(
+        [
+            relax.transform.RewriteDataflowReshape(),
+            relax.transform.ToNonDataflow(),
+            relax.transform.RemovePurityChecking(),
+            relax.transform.CallTIRRewrite(),
+            *([in_place] if for_cpu else []),
+            *plan,
+            *([PackStorage()] if for_cpu else []),
+            *([static_allocation.StaticAllocation()] if static_allocation.wanted() else []),
+            *([relax.transform.RewriteCUDAGraph()] if plan and _wants_cuda_graph(target) else []),
+            *([MarkInternalTensors()] if for_cpu else []),
+            relax.transform.LowerAllocTensor(),
+            relax.transform.KillAfterLastUse(),
+            relax.transform.LowerRuntimeBuiltin(),
+            relax.transform.ComputePrimValue(),
+            relax.transform.VMShapeLower(),
+            relax.transform.AttachGlobalSymbol(),
+        ]
+    )
+    try:
+        with target, device_code():
+            lowered, kernels = lower(mod), codegen.CompiledKernels({}, {}, 0)
+            if codegen.has_linker():
+                lowered, kernels = codegen.compile_cpu_kernels(lowered, target, user_cache())
+            else:
+                lowered = devices.separate_cpus(target)(lowered)
+            executable = assemble(lowered, kernels.code, target)
+            return Linked(executable, lowered, kernels, in_place.dropped)
+    except BatonError:
+        raise
+    except Exception as error:
+        raise BuildError(f"TVM could not generate code for {target.kind.name}: {error}") from error
+
+
+def assemble(
+    lowered: tvm.IRModule, code: Mapping[str, bytes], target: Target
+) -> relax.VMExecutable:
+    """Generate the virtual machine's code, and that of the kernels that are no object code yet."""
+    return relax.build(
+        codegen.with_object_code(lowered, code),
+        target,
+        relax_pipeline=None,
+        tir_pipeline=PIPELINE,
+    )
+
+
+def _wants_cuda_graph(target: Target) -> bool:
+    """Whether TVM's own option asks for it: kernels are then captured once and replayed."""
+    config = tvm.transform.PassContext.current().config
+    return target.kind.name == "cuda" and bool(config.get("relax.backend.use_cuda_graph", False))

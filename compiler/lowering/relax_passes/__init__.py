@@ -1,0 +1,1 @@
+"""Passes over Relax functions between the simplification and the schedules."""

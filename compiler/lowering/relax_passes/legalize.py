@@ -1,0 +1,180 @@
+"""Legalisation with the computes that replace TVM's where these are not what IEEE and ONNX say.
+
+=====================  ==========================================================================
+operator               what TVM's does
+=====================  ==========================================================================
+multiply, divide       x * 0 and 0 / x are 0, also for NaN and infinities
+sign                   0 for NaN
+argmax, argmin         -1 where all elements have the lowest value; any index where one is NaN
+max, min, mean,        of nothing: memory that nobody wrote, or a division by the integer 0
+variance, std
+mod, floor_mod         of floats: a quotient that is rounded before it is multiplied
+=====================  ==========================================================================
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import tvm
+from tvm import relax, te, tirx, topi
+
+from ... import ordering
+from ...errors import BuildError
+from ...graph.constants import scalar_of, static_shape
+
+Legalize = Callable[[Any, relax.Call], relax.Expr]
+
+
+def legalize_ops() -> tvm.transform.Pass:
+    """TVM's pass `LegalizeOps` with the computes of this module."""
+    return relax.transform.LegalizeOps(LEGALIZE)
+
+
+def _stock(name: str) -> Legalize:
+    """TVM's own legalisation of an operator."""
+    return tvm.ir.Op.get(name).get_attr("FLegalize")
+
+
+def _is_float(expr: relax.Expr) -> bool:
+    return str(expr.ty.dtype).startswith(("float", "bfloat"))
+
+
+def _with_zero(name: str, function: Callable[..., te.Tensor], zeros: tuple[int, ...]) -> Legalize:
+    """A binary operator whose operands in the places `zeros` must not be known to be 0.
+
+    TVM's expressions with the number 0 become 0 as soon as they are made, so it stays a tensor.
+    """
+    stock = _stock(name)
+
+    def legalize(builder: Any, call: relax.Call) -> relax.Expr:
+        if not _is_float(call) or all(scalar_of(call.args[place]) != 0.0 for place in zeros):
+            return stock(builder, call)
+        return builder.call_te(function, *call.args, primfunc_name_hint=function.__name__)
+
+    return legalize
+
+
+def _sign(builder: Any, call: relax.Call) -> relax.Expr:
+    """-1, 1, or the operand itself: zeros and NaN."""
+    if not _is_float(call):
+        return _stock("relax.sign")(builder, call)
+
+    def sign(x: te.Tensor) -> te.Tensor:
+        zero, one = (tirx.const(value, x.dtype) for value in (0.0, 1.0))
+
+        def of(*indices: Any) -> Any:
+            value = x(*indices)
+            return tirx.Select(value > zero, one, tirx.Select(value < zero, -one, value))
+
+        return te.compute(x.shape, of, name="sign", tag=topi.tag.ELEMWISE)
+
+    return builder.call_te(sign, call.args[0], primfunc_name_hint="tir_sign")
+
+
+def _arg_reduction(function: Callable[..., te.Tensor]) -> Legalize:
+    def legalize(builder: Any, call: relax.Call) -> relax.Expr:
+        if _reduces_nothing(call):
+            shape = static_shape(call.args[0])
+            raise BuildError(
+                f"{function.__name__} of a tensor of shape {shape}: there is no element whose "
+                "index it could be"
+            )
+        axis = None if call.attrs.axis is None else int(call.attrs.axis)
+        return builder.call_te(
+            function, call.args[0], axis, bool(call.attrs.keepdims),
+            primfunc_name_hint=function.__name__,
+        )  # fmt: skip
+
+    return legalize
+
+
+def _of_nothing(name: str, value: Callable[[str], Any]) -> Legalize:
+    """A reduction that gives `value` of its dtype where no element is reduced."""
+    stock = _stock(name)
+
+    def legalize(builder: Any, call: relax.Call) -> relax.Expr:
+        if not _reduces_nothing(call):
+            return stock(builder, call)
+        dtype = str(call.ty.dtype)
+        number = tirx.const(value(dtype), dtype)
+        return builder.call_te(topi.full, call.ty.shape.values, dtype, number)
+
+    return legalize
+
+
+def _reduces_nothing(call: relax.Call) -> bool:
+    shape = static_shape(call.args[0])
+    if shape is None:
+        return False
+    axes = call.attrs.axis
+    if axes is None:
+        return 0 in shape
+    axes = [axes] if isinstance(axes, (int, tirx.IntImm)) else axes
+    return any(shape[int(axis)] == 0 for axis in axes)
+
+
+def _lowest(dtype: str) -> Any:
+    if dtype.startswith(("float", "bfloat")):
+        return -math.inf
+    return tirx.min_value(dtype).value if dtype != "bool" else False
+
+
+def _highest(dtype: str) -> Any:
+    if dtype.startswith(("float", "bfloat")):
+        return math.inf
+    return tirx.max_value(dtype).value if dtype != "bool" else True
+
+
+def _nan(_: str) -> float:
+    return math.nan
+
+
+def _remainder(name: str, floor: bool) -> Legalize:
+    """The exact remainder of floats; it has the dividend's sign or, with `floor`, the divisor's."""
+    stock = _stock(name)
+
+    def value(a: Any, b: Any) -> Any:
+        dtype = str(a.ty.dtype)
+        wide = "float32" if tvm.DataType(dtype).bits == 16 else dtype
+        a, b = a.astype(wide), b.astype(wide)
+        rest = tirx.fmod(a, b)
+        if floor:
+            zero = tirx.const(0, wide)
+            other_sign = tirx.Or(tirx.And(rest < zero, b > zero), tirx.And(rest > zero, b < zero))
+            rest = tirx.Select(other_sign, rest + b, rest)
+        return rest.astype(dtype)
+
+    def legalize(builder: Any, call: relax.Call) -> relax.Expr:
+        if not _is_float(call):
+            return stock(builder, call)
+
+        def compute(a: te.Tensor, b: te.Tensor) -> te.Tensor:
+            shape = list(call.ty.shape.values)
+            a, b = topi.broadcast_to(a, shape), topi.broadcast_to(b, shape)
+            return te.compute(
+                shape, lambda *i: value(a(*i), b(*i)), name="remainder", tag=topi.tag.BROADCAST
+            )
+
+        return builder.call_te(compute, *call.args, primfunc_name_hint=name.removeprefix("relax."))
+
+    return legalize
+
+
+LEGALIZE: dict[str, Legalize] = {
+    "relax.argmax": _arg_reduction(ordering.argmax),
+    "relax.argmin": _arg_reduction(ordering.argmin),
+    "relax.divide": _with_zero("relax.divide", topi.divide, (0,)),
+    "relax.floor_mod": _remainder("relax.floor_mod", floor=True),
+    "relax.max": _of_nothing("relax.max", _lowest),
+    "relax.mean": _of_nothing("relax.mean", _nan),
+    "relax.min": _of_nothing("relax.min", _highest),
+    "relax.mod": _remainder("relax.mod", floor=False),
+    "relax.multiply": _with_zero("relax.multiply", topi.multiply, (0, 1)),
+    "relax.sign": _sign,
+    "relax.std": _of_nothing("relax.std", _nan),
+    "relax.variance": _of_nothing("relax.variance", _nan),
+}
+"""By operator, what replaces TVM's legalisation."""

@@ -1,0 +1,1 @@
+"""Chooses for every operator an implementation, a layout and a schedule."""

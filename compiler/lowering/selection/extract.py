@@ -1,0 +1,155 @@
+"""The unscheduled kernels of a module: what task extraction offers and records are matched to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import tvm
+from tvm import relax
+from tvm.target import Target
+from tvm.tirx import PrimFunc
+
+from ...tvm_faults.block_builder import BlockBuilder
+from ..bind import bind_params
+from ..relax_passes.check_indices import limited_takes
+from ..relax_passes.fuse import called_kernel, is_fused, operator_name
+from ..relax_passes.legalize import legalize_ops
+from ..relax_passes.unique_names import unique_names
+from ..subgraphs import function_targets
+
+_TAG = "__of_"
+
+
+@dataclass(frozen=True)
+class PlainKernel:
+    """One call of one fused kernel whose compute carries no schedule choice.
+
+    Attributes
+    ----------
+    func : PrimFunc
+        The unscheduled TIR function.
+    bindings : tuple of str
+        Variables of the Relax function whose operators were fused into it.
+    operators : tuple of str
+        Their operators' names, in order.
+    constants : frozenset of int
+        Parameters of the function that are constants of the module.
+    origin : tuple, optional
+        The module and the name of the function that `bindings` belong to, and these.
+    """
+
+    func: PrimFunc
+    bindings: tuple[str, ...]
+    operators: tuple[str, ...]
+    constants: frozenset[int] = frozenset()
+    origin: tuple[tvm.IRModule, str, tuple[str, ...]] | None = None
+
+
+def plain_kernels(mod: tvm.IRModule, name: str, target: Target) -> list[PlainKernel]:
+    """Legalise and fuse function `name` with TOPI's plain computes; the module is not changed.
+
+    Kernels' origins are of the module in which every variable of the function has its own name.
+    """
+    mod = unique_names(mod, name)
+    fused, single = _legalise_and_fuse(mod, name, target)
+    members = {
+        gvar.name_hint: [callee for callee, _ in kernel_calls(function)]
+        for gvar, function in fused.functions_items()
+        if isinstance(function, relax.Function) and is_fused(function)
+    }
+    kernels = []
+    for kernel, args in kernel_calls(single[name]):
+        parts = [part.split(_TAG, 1) for part in members.get(kernel, [kernel])]
+        bindings = tuple(part[1] for part in parts if len(part) == 2)
+        operators = tuple(operator_name(part[0]) for part in parts)
+        constants = frozenset(
+            index for index, arg in enumerate(args) if isinstance(arg, tvm.ir.GenericConst)
+        )
+        origin = (mod, name, bindings)
+        kernels.append(PlainKernel(single[kernel], bindings, operators, constants, origin))
+    return kernels
+
+
+def plain_function(mod: tvm.IRModule, name: str, target: Target) -> tvm.IRModule:
+    """The module with function `name` legalised and fused with TOPI's plain computes."""
+    return _legalise_and_fuse(mod, name, target)[1]
+
+
+def _legalise_and_fuse(
+    mod: tvm.IRModule, name: str, target: Target
+) -> tuple[tvm.IRModule, tvm.IRModule]:
+    """The module before and after the kernels of each group become one."""
+    with target:
+        legal = legalize_ops()(limited_takes(mod, name))
+        tagged = _tag_bindings(legal, name)
+        fused = tvm.transform.Sequential(
+            [relax.transform.AnnotateTIROpPattern(), relax.transform.FuseOps(fuse_opt_level=2)]
+        )(tagged)
+        return fused, relax.transform.FuseTIR()(fused)
+
+
+def kernels(
+    mod: tvm.IRModule, params: Mapping[str, Any] | None, target: Target
+) -> list[tuple[Target, PlainKernel]]:
+    """Every kernel call of the module's Relax functions, simplified as a build would.
+
+    Returns
+    -------
+    One entry per call, with the target of the function that makes it.
+    """
+    from ..build import simplify
+
+    bound, _ = bind_params(mod, params or {})
+    simplified = simplify(bound)
+    return [
+        (own_target, kernel)
+        for name, own_target in function_targets(simplified, target).items()
+        for kernel in plain_kernels(simplified, name, own_target)
+    ]
+
+
+def kernel_calls(function: relax.Function) -> list[tuple[str, list[Any]]]:
+    """Name and arguments of each kernel call, in order."""
+    found = []
+    for block in function.body.blocks:
+        for binding in block.bindings:
+            callee = called_kernel(binding.value)
+            if callee is not None:
+                args = binding.value.args[1]
+                fields = list(args.fields) if isinstance(args, relax.Tuple) else [args]
+                found.append((callee, fields))
+    return found
+
+
+def _tag_bindings(mod: tvm.IRModule, name: str) -> tvm.IRModule:
+    """Give each call of a kernel in function `name` a kernel of its own, named after its variable.
+
+    Fusion keeps the names of the kernels it fuses but renames variables; this is how a fused
+    kernel is traced back to the operators it came from.
+    """
+    builder = BlockBuilder(mod)
+    tagger = _Tagger(builder, mod)
+    gvar = mod.get_global_var(name)
+    builder.update_func(gvar, tagger.visit_expr(mod[name]))
+    return builder.get()
+
+
+@relax.expr_functor.mutator
+class _Tagger(relax.expr_functor.PyExprMutator):
+    def __init__(self, functions: BlockBuilder, mod: tvm.IRModule) -> None:
+        super().__init__()
+        self.functions = functions
+        self.mod = mod
+
+    def visit_var_binding_(self, binding: relax.VarBinding) -> None:
+        callee = called_kernel(binding.value)
+        if callee is not None:
+            call = binding.value
+            name = f"{callee}{_TAG}{binding.var.name}"
+            func = self.mod[callee].with_attr("baton.binding", binding.var.name)
+            gvar = self.functions.add_func(func, name)
+            value = relax.Call(call.op, [gvar, *call.args[1:]], call.attrs, call.ty_args)
+            binding = relax.VarBinding(binding.var, self.builder_.normalize(value))
+        super().visit_var_binding_(binding)

@@ -1,0 +1,329 @@
+"""Recognises attention among plain operators and lowers it to one kernel.
+
+    permute_dims(matmul(softmax(matmul(q, k) * scale + mask), v)) -> reshape
+
+The scale (also as a division, or a factor of q and one of k) and the mask are optional; with the
+permutation and reshape that join the heads again, where they follow, the kernel writes its result
+in that order. Exporters may replace what is not a number behind the softmax by zeros, since rows
+in which the mask leaves no key have nothing else:
+
+    where(isnan(softmax(...)), 0, softmax(...))
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tvm import relax
+from tvm.ir import Call, Op
+from tvm.target import Target
+
+import schedules.x86  # noqa: F401  (registers its implementations)
+from schedules import strategy
+from schedules.attention import AttentionWorkload, Entry, Heads
+from schedules.config import ConfigEntity
+from schedules.matmul import BatchMatmulWorkload, Operand, broadcast
+
+from ....graph.constants import scalar_of
+from ...relax_passes import op_pattern
+from ..layout import PLAIN, LayoutMap, static_shape
+
+HEADS_BEHIND_ROWS = (0, 2, 1, 3)
+
+
+@dataclass(frozen=True)
+class Attention:
+    """One attention of a function: what it reads, as expressions of that function.
+
+    Attributes
+    ----------
+    products : tuple of relax.Var
+        What its two products are bound to: the scores, and what the softmax is multiplied by.
+    """
+
+    q: relax.Expr
+    k: relax.Expr
+    v: relax.Expr
+    mask: relax.Expr | None
+    workload: AttentionWorkload
+    products: tuple[relax.Var, relax.Var]
+
+
+def find_attention(function: relax.Function) -> dict[relax.Var, Attention]:
+    """Every attention of a function, by the variable that holds its result.
+
+    Only float32 tensors of static shape, and only where nobody else reads what lies between the
+    operators.
+    """
+    bodies = Bindings(function)
+    found = {}
+    for var, value in bodies.values.items():
+        attention = _match(bodies, var, value)
+        if attention is None:
+            continue
+        joined = _join_heads(bodies, var, attention)
+        found[joined[0] if joined else var] = joined[1] if joined else attention
+    return found
+
+
+def choose_kernel(
+    attention: Attention,
+    target: Target,
+    query: strategy.Query | None = None,
+    own_queries: Mapping[str, strategy.Query] | None = None,
+    disabled: Collection[str] = (),
+) -> tuple[strategy.Implementation, ConfigEntity] | None:
+    """The one kernel for an attention, and its config; None when its operators stay apart.
+
+    Parameters
+    ----------
+    query
+        Looks up AutoTVM records. A record for one of the two products is an explicit choice of
+        its kernel, so that they stay apart.
+    own_queries
+        By the variable that an operator's result is bound to, what is asked instead of `query`.
+    """
+    w = attention.workload
+    scores = BatchMatmulWorkload(w.q.operand, w.k.operand)
+    product = BatchMatmulWorkload(Operand.plain((*w.batch, w.s, w.t)), w.v.operand)
+    for var, workload in zip(attention.products, (scores, product)):
+        asked = (own_queries or {}).get(var.name, query)
+        if asked is None:
+            continue
+        chosen = strategy.select("nn.batch_matmul", workload, target, asked)
+        if chosen is not None and not chosen[1].is_fallback:
+            return None
+    return strategy.select("attention", w, target, None, disabled)
+
+
+def lower_attention(
+    builder: relax.BlockBuilder,
+    attention: Attention,
+    layouts: LayoutMap,
+    target: Target,
+    query: strategy.Query | None = None,
+    own_queries: Mapping[str, strategy.Query] | None = None,
+    disabled: Collection[str] = (),
+) -> relax.Expr | None:
+    """The call of the kernel, not yet emitted; None where `choose_kernel` finds none."""
+    workload = attention.workload
+    chosen = choose_kernel(attention, target, query, own_queries, disabled)
+    if chosen is None:
+        return None
+    implementation, config = chosen
+    operands = [attention.q, attention.k, attention.v]
+    if attention.mask is not None:
+        operands.append(attention.mask)
+    return builder.call_te(
+        lambda *tensors: implementation.compute(workload, config, *tensors),
+        *(layouts.get(operand, PLAIN) for operand in operands),
+        primfunc_name_hint="attention",
+        primfunc_attrs={op_pattern.ATTRIBUTE: op_pattern.OPAQUE},
+    )
+
+
+class Bindings:
+    """Definitions and readers of a function's variables."""
+
+    def __init__(self, function: relax.Function) -> None:
+        self.values: dict[relax.Var, relax.Expr] = {}
+        self._uses: Counter[relax.Var] = Counter()
+        self._readers: dict[relax.Var, relax.Var] = {}
+        for block in function.body.blocks:
+            for binding in block.bindings:
+                self.values[binding.var] = binding.value
+                self._count(binding.value, binding.var)
+        self._count(function.body.body, None)
+
+    def _count(self, expr: Any, reader: relax.Var | None) -> None:
+        def visit(part: Any) -> None:
+            if isinstance(part, relax.Var):
+                self._uses[part] += 1
+                if reader is not None:
+                    self._readers[part] = reader
+
+        relax.analysis.post_order_visit(expr, visit)
+
+    def call(self, expr: Any, name: str, only_reader: bool = True) -> Call | None:
+        """The call of operator `name` that defines a variable; None if it is none."""
+        value = self.values.get(expr) if isinstance(expr, relax.Var) else None
+        if not _calls(value, name) or (only_reader and self._uses[expr] != 1):
+            return None
+        return value
+
+    def uses(self, var: Any) -> int:
+        """How often a variable is read."""
+        return self._uses[var]
+
+    def reader(self, var: relax.Var, name: str) -> tuple[relax.Var, Call] | None:
+        """The only reader of a variable if it is a call of operator `name`, and its result."""
+        result = self._readers.get(var)
+        if result is None or self._uses[var] != 1 or not _calls(self.values[result], name):
+            return None
+        return result, self.values[result]
+
+
+def _calls(value: Any, name: str) -> bool:
+    return isinstance(value, Call) and value.op == Op.get(f"relax.{name}")
+
+
+def _match(bodies: Bindings, var: relax.Var, product: Any) -> Attention | None:
+    """The attention that ends with a product of softmax and values."""
+    if not _calls(product, "matmul"):
+        return None
+    softmax, nan_is_zero = _softmax(bodies, product.args[0])
+    shape = static_shape(product.args[0])
+    if softmax is None or shape is None or int(softmax.attrs.axis) not in (-1, len(shape) - 1):
+        return None
+    scores, mask = _unmasked(bodies, softmax.args[0])
+    scores, scale = _unscaled(bodies, scores)
+    first = bodies.call(scores, "matmul")
+    if first is None:
+        return None
+    (left, left_scale), (right, right_scale) = (
+        _unscaled(bodies, operand) for operand in first.args
+    )
+    scale *= left_scale * right_scale
+    tensors = (left, right, product.args[1])
+    shapes = [static_shape(tensor) for tensor in tensors]
+    if not math.isfinite(scale):
+        return None
+    if any(s is None or len(s) < 3 or 0 in s for s in shapes) or static_shape(scores) != shape:
+        return None
+    typed = [*tensors, product] if mask is None else [*tensors, product, mask]
+    if any(str(expr.ty.dtype) != "float32" for expr in typed):
+        return None
+    (q, q_heads), (k, k_heads), (v, v_heads) = (_heads(bodies, tensor) for tensor in tensors)
+    mask_shape = None if mask is None else static_shape(mask)
+    if mask is not None and (mask_shape is None or not _fits(mask_shape, shape)):
+        return None
+    workload = AttentionWorkload(
+        q_heads, k_heads, v_heads, mask_shape, scale, nan_is_zero=nan_is_zero
+    )
+    if workload.batch != shape[:-2]:
+        return None
+    return Attention(q, k, v, mask, workload, (scores, var))
+
+
+def _softmax(bodies: Bindings, weights: Any) -> tuple[Call | None, bool]:
+    """(the softmax that nobody else reads, whether its NaNs become zeros)"""
+    chosen = bodies.call(weights, "where")
+    if chosen is None:
+        return bodies.call(weights, "nn.softmax"), False
+    condition, zero, value = chosen.args
+    is_nan = bodies.call(condition, "isnan")
+    alike = is_nan is not None and is_nan.args[0].same_as(value) and bodies.uses(value) == 2
+    if not alike or scalar_of(zero) != 0.0 or static_shape(value) != static_shape(weights):
+        return None, False
+    return bodies.call(value, "nn.softmax", only_reader=False), True
+
+
+def _unmasked(bodies: Bindings, scores: Any) -> tuple[Any, Any]:
+    """(scores without mask, mask or None)"""
+    total = bodies.call(scores, "add")
+    if total is None:
+        return scores, None
+    for inner, mask in (tuple(total.args), tuple(total.args)[::-1]):
+        if bodies.call(_unscaled(bodies, inner)[0], "matmul") is not None:
+            return inner, mask
+    return scores, None
+
+
+def _unscaled(bodies: Bindings, scores: Any) -> tuple[Any, float]:
+    """(scores before a multiplication by or division by a number, the factor)"""
+    product = bodies.call(scores, "multiply")
+    if product is not None:
+        for inner, number in (tuple(product.args), tuple(product.args)[::-1]):
+            factor = scalar_of(number)
+            if factor is not None and static_shape(inner) == static_shape(scores):
+                return inner, factor
+    quotient = bodies.call(scores, "divide")
+    if quotient is not None:
+        divisor = scalar_of(quotient.args[1])
+        if divisor and static_shape(quotient.args[0]) == static_shape(scores):
+            return quotient.args[0], 1.0 / divisor
+    return scores, 1.0
+
+
+def _fits(mask: tuple[int, ...], shape: tuple[int, ...]) -> bool:
+    return len(mask) <= len(shape) and broadcast(mask, shape) == shape
+
+
+def _heads(bodies: Bindings, tensor: Any) -> tuple[Any, Heads]:
+    """The tensor behind permutations, the choice of an entry (of stacked q, k and v), and the
+    reshape that splits heads off; and how to read it."""
+    shape = static_shape(tensor)
+    assert shape is not None
+    axes, tensor = _unpermuted(bodies, tensor, tuple(range(len(shape))))
+    stacked = _of_stack(bodies, tensor, axes)
+    if stacked is not None:
+        tensor, heads = stacked
+    else:
+        stored = static_shape(tensor)
+        assert stored is not None
+        heads = Heads(Operand(stored, axes))
+    split = bodies.call(tensor, "reshape", only_reader=False)
+    if split is not None:
+        for joined in (2, 3):
+            reshaped = replace(heads, joined=joined)
+            if reshaped.tensor_shape == static_shape(split.args[0]):
+                return split.args[0], reshaped
+    return tensor, heads
+
+
+def _of_stack(bodies: Bindings, tensor: Any, axes: tuple[int, ...]) -> tuple[Any, Heads] | None:
+    """What a tensor, whose axes are permuted, is an entry of, and how to read it there."""
+    entry = _entry(bodies, tensor)
+    if entry is None:
+        return None
+    others = [axis for axis in range(len(axes) + 1) if axis != entry.axis]
+    wanted = (entry.axis, *(others[axis] for axis in axes))
+    (at, *rest), stack = _unpermuted(bodies, bodies.values[tensor].args[0], wanted)
+    stored = static_shape(stack)
+    if stored is None or at == len(axes):  # entries of the last axis are no vectors
+        return None
+    operand = Operand((*stored[:at], *stored[at + 1 :]), tuple(a - (a > at) for a in rest))
+    return stack, Heads(operand, entry=replace(entry, axis=at))
+
+
+def _unpermuted(
+    bodies: Bindings, tensor: Any, axes: tuple[int, ...]
+) -> tuple[tuple[int, ...], Any]:
+    """The axes of a tensor as axes of the one behind its permutations, and that one."""
+    while (call := bodies.call(tensor, "permute_dims", only_reader=False)) is not None:
+        order = call.attrs.axes
+        inner = tuple(reversed(range(len(axes)))) if order is None else tuple(map(int, order))
+        axes, tensor = tuple(inner[axis] for axis in axes), call.args[0]
+    return axes, tensor
+
+
+def _entry(bodies: Bindings, tensor: Any) -> Entry | None:
+    """What `take` with one number for an index reads."""
+    taken = bodies.call(tensor, "take", only_reader=False)
+    if taken is None or taken.attrs.axis is None or static_shape(taken.args[1]) != ():
+        return None
+    shape, index = static_shape(taken.args[0]), scalar_of(taken.args[1])
+    if shape is None or index is None:
+        return None
+    axis = int(taken.attrs.axis) % len(shape)
+    return Entry(axis, int(index), shape[axis]) if 0 <= index < shape[axis] else None
+
+
+def _join_heads(
+    bodies: Bindings, var: relax.Var, attention: Attention
+) -> tuple[relax.Var, Attention] | None:
+    """The attention with the permutation and reshape behind it that join the heads."""
+    permuted = bodies.reader(var, "permute_dims")
+    w = attention.workload
+    if permuted is None or len(w.batch) != 2 or permuted[1].attrs.axes is None:
+        return None
+    if tuple(map(int, permuted[1].attrs.axes)) != HEADS_BEHIND_ROWS:
+        return None
+    joined = bodies.reader(permuted[0], "reshape")
+    if joined is None or static_shape(joined[1]) != (w.batch[0], w.s, w.batch[1] * w.c):
+        return None
+    return joined[0], replace(attention, workload=replace(w, heads_last=True))

@@ -1,0 +1,193 @@
+"""Lowers nn.conv2d (NCHW, OIHW) to an implementation of the schedule library."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relax, te
+from tvm.target import Target
+
+from schedules import strategy
+from schedules.conv2d import Conv2dWorkload
+from schedules.x86.conv2d import oc_block_of
+from schedules.x86.group_conv2d_template import within_groups
+from schedules.x86.register_tile import channel_block
+
+from ....graph.constants import array_of, constant
+from ...relax_passes import op_pattern
+from ..layout import PLAIN, LayoutMap, static_shape
+from ..packing import pack
+from .dilated_conv2d import emit_phases, emit_pixels, phases_of
+from .grouped_conv2d import groups_to_merge, merge_groups
+from .trim_taps import trim_taps
+
+# With fewer channels than this a plain input is read in place: a blocked copy has empty lanes.
+READ_PLAIN_BELOW = 8
+# So is one of which blocks would be this many times the channels, or more.
+MOST_EMPTY = 1.25
+
+
+def ints(values: Any) -> Any:
+    """An attribute's integers as a tuple."""
+    return tuple(int(value) for value in values)
+
+
+def operand_types(call: relax.Call) -> tuple[str, str]:
+    """Element types of two operands, the second empty where it is the first."""
+    first, second = (str(arg.ty.dtype) for arg in call.args[:2])
+    return first, "" if second == first else second
+
+
+def describe(call: relax.Call) -> Conv2dWorkload | None:
+    """The workload of a conv2d call; None for forms that no implementation takes."""
+    attrs = call.attrs
+    data, weight = static_shape(call.args[0]), static_shape(call.args[1])
+    layouts = (attrs.data_layout, attrs.kernel_layout, attrs.out_layout or "NCHW")
+    if data is None or weight is None or layouts != ("NCHW", "OIHW", "NCHW"):
+        return None
+    if 0 in data:  # nothing to compute
+        return None
+
+    batch, channels, height, width = data
+    dtype, weight_dtype = operand_types(call)
+    return Conv2dWorkload(
+        batch,
+        channels,
+        height,
+        width,
+        weight[0],
+        (weight[2], weight[3]),
+        ints(attrs.strides),
+        ints(attrs.padding),
+        ints(attrs.dilation),
+        int(attrs.groups),
+        dtype,
+        str(call.ty.dtype),
+        isinstance(call.args[1], tvm.ir.GenericConst),
+        weight_dtype,
+    )
+
+
+def lower_conv2d(
+    builder: relax.BlockBuilder,
+    call: relax.Call,
+    layouts: LayoutMap,
+    target: Target,
+    query: strategy.Query | None,
+    disabled: Collection[str] = (),
+) -> tuple[int, relax.Expr] | None:
+    """Emit the chosen implementation of a conv2d call.
+
+    Returns
+    -------
+    Channel block of the result and the emitted expression; None when the library has no
+    implementation for this call on this target.
+    """
+    workload = describe(call)
+    if workload is None:
+        return None
+    data, weight = call.args
+    if isinstance(weight, relax.Var):
+        weight = layouts.get(weight, PLAIN)
+    filters = array_of(weight)
+    if filters is not None and not _is_recorded(workload, target, query, disabled):
+        trimmed, kept = trim_taps(workload, filters)
+        if trimmed != workload:
+            workload, weight, query = trimmed, constant(np.ascontiguousarray(kept)), None
+        phases = phases_of(workload, target, disabled)
+        if phases is not None:
+            block = layouts.block(data)
+            if block == PLAIN and workload.in_channels >= READ_PLAIN_BELOW:
+                block = channel_block(workload.in_channels, 8)
+            images = emit_phases(builder, workload, phases, data, layouts, block)
+            conv = emit_conv2d(builder, phases, images, weight, layouts, target, None, disabled)
+            assert conv is not None, "the selection has just found an implementation"
+            return conv[0], emit_pixels(builder, workload, *conv)
+    return emit_conv2d(builder, workload, data, weight, layouts, target, query, disabled)
+
+
+def _is_recorded(
+    workload: Conv2dWorkload,
+    target: Target,
+    query: strategy.Query | None,
+    disabled: Collection[str],
+) -> bool:
+    """Whether the workload as it is has a tuning record, or no implementation at all."""
+    chosen = strategy.select("nn.conv2d", workload, target, query, disabled)
+    return chosen is None or not chosen[1].is_fallback
+
+
+def emit_conv2d(
+    builder: relax.BlockBuilder,
+    workload: Conv2dWorkload,
+    data: relax.Expr,
+    weight: relax.Expr,
+    layouts: LayoutMap,
+    target: Target,
+    query: strategy.Query | None,
+    disabled: Collection[str] = (),
+) -> tuple[int, relax.Expr] | None:
+    """Emit the chosen implementation of a workload; `data` is NCHW, `weight` OIHW.
+
+    Returns
+    -------
+    As `lower_conv2d`.
+    """
+    chosen = strategy.select("nn.conv2d", workload, target, query, disabled)
+    if chosen is None:
+        return None
+    impl, config = chosen
+    merged = groups_to_merge(workload, target) if config.is_fallback else 1
+    known = array_of(weight) if merged > 1 else None
+    if known is not None:
+        workload, filters = merge_groups(workload, known, merged)
+        filled = constant(filters)
+        return emit_conv2d(builder, workload, data, filled, layouts, target, None, disabled)
+    if workload.groups > 1 and not workload.is_depthwise and "tile_oc" in config:
+        config = within_groups(workload, config)
+    oc_block = oc_block_of(config)
+    ic_block = input_block(workload, config, layouts.block(data), oc_block)
+    pack_weight = impl.pack
+    assert pack_weight is not None, f"{impl.name} says not how its weights are packed"
+    packed = pack(builder, weight, lambda ops, w: pack_weight(ops, w, config, ic_block))
+    result = builder.emit(
+        builder.call_te(
+            lambda x, w: plain_if_unblocked(impl.compute(workload, config, x, w)),
+            layouts.get(data, ic_block),
+            packed,
+            primfunc_name_hint="conv2d",
+            primfunc_attrs={op_pattern.ATTRIBUTE: op_pattern.OUT_ELEMENTWISE_FUSABLE},
+        )
+    )
+    return oc_block, result
+
+
+def plain_if_unblocked(conv: te.Tensor) -> te.Tensor:
+    """(N, C, H, W, 1), which a record can ask for, as the plain (N, C, H, W)."""
+    *plain, lanes = conv.shape
+    if int(lanes) != PLAIN:
+        return conv
+    return te.compute(plain, lambda n, c, y, x: conv[n, c, y, x, 0], name="conv2d_plain")
+
+
+def input_block(workload: Conv2dWorkload, config: Any, present: int, oc_block: int) -> int:
+    """Channel block in which the convolution reads its input.
+
+    A record decides; else the block in which the input already is, where the groups allow it.
+    """
+    if "tile_ic" in config:
+        return config.size("tile_ic")[-1]
+    if workload.is_depthwise:
+        return oc_block
+    if "m" in config:
+        return PLAIN if workload.in_channels % oc_block else oc_block
+    per_group = workload.in_channels // workload.groups
+    if present != PLAIN and (workload.groups == 1 or per_group % present == 0):
+        return present
+    filled = -(-per_group // oc_block) * oc_block
+    if per_group < READ_PLAIN_BELOW or filled > MOST_EMPTY * per_group:
+        return PLAIN
+    return channel_block(per_group, 16) if workload.groups > 1 else oc_block

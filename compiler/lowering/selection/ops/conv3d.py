@@ -1,0 +1,203 @@
+"""Lowers nn.conv3d to 2-D convolutions, with a record or NDHWC to what the schedule library has."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import numpy as np
+from tvm import relax, te, tirx
+from tvm.target import Target
+
+from schedules import strategy
+from schedules.conv2d import Conv2dWorkload
+from schedules.conv3d import Conv3dWorkload
+from schedules.x86.machine import Machine
+from schedules.x86.register_tile import channel_block
+
+from ....graph.constants import array_of, constant
+from ...relax_passes import op_pattern
+from ..layout import PLAIN, LayoutMap, static_shape
+from ..packing import pack
+from .conv2d import READ_PLAIN_BELOW, emit_conv2d, ints
+
+_LAYOUTS = {("NCDHW", "OIDHW"): False, ("NDHWC", "DHWIO"): True}
+
+
+def describe(call: relax.Call) -> Conv3dWorkload | None:
+    """The workload of a conv3d call; None for forms that no implementation takes."""
+    attrs = call.attrs
+    data, weight = static_shape(call.args[0]), static_shape(call.args[1])
+    layouts = (str(attrs.data_layout), str(attrs.kernel_layout))
+    same_out = str(attrs.out_layout or layouts[0]) == layouts[0]
+    if data is None or weight is None or layouts not in _LAYOUTS or not same_out:
+        return None
+
+    channels_last = _LAYOUTS[layouts]
+    if channels_last:
+        batch, *size, channels = data
+        *kernel, _, out_channels = weight
+    else:
+        batch, channels, *size = data
+        out_channels, _, *kernel = weight
+    return Conv3dWorkload(
+        batch,
+        channels,
+        ints(size),
+        out_channels,
+        ints(kernel),
+        ints(attrs.strides),
+        ints(attrs.padding),
+        ints(attrs.dilation),
+        int(attrs.groups),
+        str(call.args[0].ty.dtype),
+        str(call.ty.dtype),
+        channels_last,
+    )
+
+
+def lower_conv3d(
+    builder: relax.BlockBuilder,
+    call: relax.Call,
+    layouts: LayoutMap,
+    target: Target,
+    query: strategy.Query | None,
+    disabled: Collection[str] = (),
+) -> tuple[int, relax.Expr] | None:
+    """Emit the chosen implementation of a call.
+
+    Returns
+    -------
+    Channel block of the result and the result, images in blocks of channels or a plain volume;
+    None when the library has no implementation for it.
+    """
+    workload = describe(call)
+    if workload is None:
+        return None
+    chosen = strategy.select("nn.conv3d", workload, target, query, disabled)
+    if chosen is None:
+        return None
+    impl, config = chosen
+    filters = array_of(call.args[1])
+    if config.is_fallback and filters is not None and not workload.channels_last:
+        data = call.args[0]
+        by_image = emit_by_image(builder, workload, data, filters, layouts, target, disabled)
+        if by_image is not None:
+            return by_image
+    data, weight = (layouts.get(arg, PLAIN) for arg in call.args)
+    pack_weight = impl.pack
+    assert pack_weight is not None, f"{impl.name} says not how its weights are packed"
+    packed = pack(builder, weight, lambda ops, w: pack_weight(workload, ops, w, config))
+    return PLAIN, builder.emit(
+        builder.call_te(
+            lambda x, w: impl.compute(workload, config, x, w),
+            data,
+            packed,
+            primfunc_name_hint="conv3d",
+            primfunc_attrs={op_pattern.ATTRIBUTE: op_pattern.OUT_ELEMENTWISE_FUSABLE},
+        )
+    )
+
+
+# --- image by image ----------------------------------------------------------------------
+
+
+def emit_by_image(
+    builder: relax.BlockBuilder,
+    w: Conv3dWorkload,
+    data: relax.Expr,
+    filters: np.ndarray,
+    layouts: LayoutMap,
+    target: Target,
+    disabled: Collection[str],
+) -> tuple[int, relax.Expr] | None:
+    """A convolution of images, whose channels are those of all the images that one result reads.
+
+        x (N * D, C, H, W) -> (N * OD, taps * C, H, W) -> conv2d (N * OD, O, OH, OW)
+
+    So 3-D convolutions have Winograd's product and blocked layouts as well. `data` is NCDHW,
+    `filters` OIDHW; returns as `lower_conv3d`.
+    """
+    if target.kind.name != "llvm":
+        return None
+    taps = _taps(w)
+    if w.groups > 1 and len(taps) > 1:
+        return None
+    images = layouts.images(data)
+    block = layouts.block(images)
+    if block == PLAIN and w.in_channels >= READ_PLAIN_BELOW and w.groups == 1:
+        block = channel_block(w.in_channels, Machine.from_target(target).lanes(w.dtype))
+    beyond = -w.in_channels % block
+    if beyond and w.groups > 1:
+        return None
+    if w.out_size[0] != w.size[0] or _outside(w, taps).any() or len(taps) > 1 or beyond:
+        images = _gathered(builder, w, taps, layouts, images, block)
+    filters = np.pad(filters, ((0, 0), (0, beyond), (0, 0), (0, 0), (0, 0)))
+    filters = filters[:, :, taps.start : taps.stop].swapaxes(1, 2)
+    filters = filters.reshape(w.out_channels, -1, *w.kernel[1:])
+    _, top, left, _, bottom, right = w.padding
+    convolution = Conv2dWorkload(
+        *(w.batch * w.out_size[0], filters.shape[1] * w.groups, *w.size[1:]),
+        *(w.out_channels, (w.kernel[1], w.kernel[2]), (w.strides[1], w.strides[2])),
+        (top, left, bottom, right),
+        (w.dilation[1], w.dilation[2]),
+        w.groups,
+        w.dtype,
+        w.out_dtype,
+        True,
+    )
+    emitted = emit_conv2d(
+        builder, convolution, images, constant(filters), layouts, target, None, disabled
+    )
+    if emitted is None or emitted[0] != PLAIN:
+        return emitted
+    n, o, d = w.batch, w.out_channels, w.out_size[0]
+    split = builder.emit(relax.op.reshape(emitted[1], (n, d, o, *w.out_size[1:])))
+    return PLAIN, builder.emit(relax.op.permute_dims(split, [0, 2, 1, 3, 4]))
+
+
+def _taps(w: Conv3dWorkload) -> range:
+    """The taps along the depth that meet an image at all: the others only meet padding."""
+    met = [tap for tap in range(w.kernel[0]) if not _outside(w, range(tap, tap + 1)).all()]
+    return range(met[0], met[-1] + 1) if met else range(1)
+
+
+def _outside(w: Conv3dWorkload, taps: range) -> np.ndarray:
+    """Of shape (OD, taps): whether a tap lies in the padding."""
+    at = np.arange(w.out_size[0])[:, np.newaxis] * w.strides[0] - w.padding[0]
+    at = at + np.array(taps) * w.dilation[0]
+    return (at < 0) | (at >= w.size[0])
+
+
+def _gathered(
+    builder: relax.BlockBuilder,
+    w: Conv3dWorkload,
+    taps: range,
+    layouts: LayoutMap,
+    images: relax.Expr,
+    block: int,
+) -> relax.Var:
+    """The images that each image of the result reads, side by side as channels."""
+    depth, out_depth = w.size[0], w.out_size[0]
+    padded = bool(_outside(w, taps).any())
+
+    def gather(x: te.Tensor) -> te.Tensor:
+        _, chunks, *rest = (int(extent) for extent in x.shape)
+
+        def element(m: Any, c: Any, *at: Any) -> Any:
+            tap = c // chunks + taps.start
+            d = m % out_depth * w.strides[0] + tap * w.dilation[0] - w.padding[0]
+            value = x(m // out_depth * depth + d, c % chunks, *at)
+            if not padded:
+                return value
+            return tirx.if_then_else(tirx.all(d >= 0, d < depth), value, tirx.const(0, x.dtype))
+
+        shape = (w.batch * out_depth, len(taps) * chunks, *rest)
+        return te.compute(shape, element, name="depth_gather")
+
+    gathered = builder.emit(builder.call_te(gather, layouts.get(images, block)))
+    channels = len(taps) * (w.in_channels + -w.in_channels % block)
+    shape = (w.batch * out_depth, channels, *w.size[1:])
+    var = relax.Var("images", relax.TensorType(shape, w.dtype))
+    layouts.define(var, block, gathered)
+    return var

@@ -1,0 +1,105 @@
+"""Lowers convolutions for GPUs to AutoTVM's templates, where a tuning record asks for one.
+
+Without a record TVM's legalisation and the generic rules of the target take the operator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Any
+
+import tvm
+from tvm import relax
+from tvm.target import Target
+
+import schedules.cuda.templates  # noqa: F401  (registers its implementations)
+from schedules import strategy
+from schedules.conv_transpose import ConvTransposeWorkload
+
+from ...relax_passes import op_pattern
+from ..layout import static_shape
+from ..packing import pack
+from . import conv2d
+from .conv2d import ints
+
+_TRANSPOSED_LAYOUTS = (("NCHW", "IOHW"), ("NCW", "IOW"))
+
+
+def is_gpu(target: Target) -> bool:
+    """Whether kernels of the target run on a GPU."""
+    return "gpu" in target.keys
+
+
+def describe_transposed(call: relax.Call) -> ConvTransposeWorkload | None:
+    """The workload of a conv1d_transpose or conv2d_transpose; None for other forms."""
+    attrs = call.attrs
+    data, weight = static_shape(call.args[0]), static_shape(call.args[1])
+    layouts = (str(attrs.data_layout), str(attrs.kernel_layout))
+    same_out = str(attrs.out_layout or layouts[0]) == layouts[0]
+    if data is None or weight is None or layouts not in _TRANSPOSED_LAYOUTS or not same_out:
+        return None
+    if any(step != 1 for step in ints(attrs.dilation)):
+        return None
+    batch, channels, *size = data
+    _, out_channels, *kernel = weight
+    return ConvTransposeWorkload(
+        batch,
+        channels,
+        tuple(size),
+        out_channels,
+        tuple(kernel),
+        ints(attrs.strides),
+        ints(attrs.padding),
+        ints(attrs.output_padding),
+        int(attrs.groups),
+        str(call.args[0].ty.dtype),
+        str(call.ty.dtype),
+    )
+
+
+_DESCRIBE: dict[str, Callable[[relax.Call], Any]] = {
+    "relax.nn.conv2d": conv2d.describe,
+    "relax.nn.conv1d_transpose": describe_transposed,
+    "relax.nn.conv2d_transpose": describe_transposed,
+}
+
+
+def lower_recorded(
+    builder: relax.BlockBuilder,
+    call: relax.Call,
+    target: Target,
+    query: strategy.Query | None,
+    disabled: Collection[str] = (),
+) -> relax.Expr | None:
+    """Emit the implementation that a record chooses for a convolution on plain tensors.
+
+    Returns
+    -------
+    The result in the call's layout; None without a record, and for other operators.
+    """
+    describe = _DESCRIBE.get(call.op.name)
+    workload = None if describe is None else describe(call)
+    if workload is None:
+        return None
+    operator = call.op.name.removeprefix("relax.")
+    chosen = strategy.select(operator, workload, target, query, disabled)
+    if chosen is None:
+        return None
+    impl, config = chosen
+    data, weight = call.args
+    pack_weight = impl.pack
+    if pack_weight is not None:
+        weight = pack(builder, weight, lambda ops, w: pack_weight(workload, ops, w, config))
+
+    def compute(x: tvm.te.Tensor, w: tvm.te.Tensor) -> tvm.te.Tensor:
+        return impl.compute(workload, config, x, w)
+
+    return builder.emit(
+        builder.call_te(
+            compute,
+            data,
+            weight,
+            primfunc_name_hint="convolution",
+            primfunc_attrs={op_pattern.ATTRIBUTE: op_pattern.OUT_ELEMENTWISE_FUSABLE},
+        )
+    )

@@ -1,0 +1,183 @@
+"""Lowers matmul to an implementation of the schedule library."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import relax
+from tvm.ir import GenericConst, Op
+from tvm.target import Target
+
+import schedules.x86  # noqa: F401  (registers its implementations)
+from schedules import strategy
+from schedules.matmul import BatchMatmulWorkload, DenseWorkload, Operand
+
+from ...relax_passes import op_pattern
+from ..layout import static_shape
+from ..packing import pack
+from .conv2d import operand_types
+
+
+def lower_matmul(
+    builder: relax.BlockBuilder,
+    call: relax.Call,
+    target: Target,
+    query: strategy.Query | None,
+    disabled: Collection[str] = (),
+) -> relax.Expr | None:
+    """Emit the chosen implementation of a relax.matmul.
+
+    A `permute_dims` in front of an operand is not executed: a constant is packed from the
+    permuted array, anything else is read through the permutation.
+
+    Parameters
+    ----------
+    call : relax.Call
+        Its arguments are expressions of the function that `builder` is building.
+    query
+        Looks up AutoTVM records in the active dispatch contexts.
+    disabled
+        Names of implementations that must not be chosen.
+
+    Returns
+    -------
+    The call of a TIR function, not yet emitted; None when the library has no implementation
+    for this product on this target, e.g. for integers, vectors or dynamic shapes.
+    """
+    described = _recorded_stack(builder, call, target, query, disabled) or describe(builder, call)
+    if described is None:
+        return None
+    workload = described.workload
+    operator = "nn.dense" if isinstance(workload, DenseWorkload) else "nn.batch_matmul"
+    chosen = strategy.select(operator, workload, target, query, disabled)
+    if chosen is None:
+        return None
+    impl, config = chosen
+    rhs = described.rhs
+    pack_weight = impl.pack
+    if pack_weight is not None:
+
+        def packed(ops: Any, array: Any) -> Any:
+            permuted = ops.transpose(array, described.rhs_axes)
+            return pack_weight(ops, ops.reshape(permuted, (workload.k, workload.n)), config)
+
+        rhs = pack(builder, rhs, packed)
+    return builder.call_te(
+        lambda x, w: impl.compute(workload, config, x, w),
+        described.lhs,
+        rhs,
+        primfunc_name_hint="matmul",
+        primfunc_attrs={op_pattern.ATTRIBUTE: op_pattern.OUT_ELEMENTWISE_FUSABLE},
+    )
+
+
+@dataclass(frozen=True)
+class Described:
+    """A product as a workload, and the tensors that it reads.
+
+    Attributes
+    ----------
+    rhs_axes : tuple of int
+        The right operand is permute_dims(rhs, rhs_axes).
+    """
+
+    workload: DenseWorkload | BatchMatmulWorkload
+    lhs: relax.Expr
+    rhs: relax.Expr
+    rhs_axes: tuple[int, ...]
+
+
+def describe(builder: relax.BlockBuilder, call: relax.Call) -> Described | None:
+    """The workload of a matmul call; None for forms that no implementation takes."""
+    left_shape, right_shape = (static_shape(arg) for arg in call.args)
+    if left_shape is None or right_shape is None:
+        return None
+    if min(len(left_shape), len(right_shape)) < 2 or 0 in left_shape + right_shape:
+        return None
+    dtype, rhs_dtype = operand_types(call)
+    out_dtype = str(call.ty.dtype)
+    lhs, rhs = call.args
+    right, axes = _permuted(builder, rhs)
+    if math.prod(right_shape[:-2]) == 1 and len(right_shape) <= len(left_shape):
+        columns, k = right_shape[-1], left_shape[-1]
+        if isinstance(right, GenericConst):
+            dense = DenseWorkload(
+                left_shape[:-1], columns, k, dtype, out_dtype, rhs_dtype=rhs_dtype
+            )
+            return Described(dense, lhs, right, axes)
+        right, operand = _readable(rhs, right, axes)
+        dense = DenseWorkload(
+            left_shape[:-1], columns, k, dtype, out_dtype, operand, rhs_dtype=rhs_dtype
+        )
+        return Described(dense, lhs, right, operand.axes)
+    left, left_operand = _readable(lhs, *_permuted(builder, lhs))
+    right, operand = _readable(rhs, right, axes)
+    stack = BatchMatmulWorkload(left_operand, operand, dtype, out_dtype, rhs_dtype)
+    return Described(stack, left, right, operand.axes)
+
+
+def _recorded_stack(
+    builder: relax.BlockBuilder,
+    call: relax.Call,
+    target: Target,
+    query: strategy.Query | None,
+    disabled: Collection[str],
+) -> Described | None:
+    """A product of stacks of one matrix each, where a record knows it as a batch_matmul.
+
+    Without a record it is a dense layer, which needs no batch loop.
+    """
+    shapes = [static_shape(arg) for arg in call.args]
+    if query is None or any(shape is None or len(shape) != 3 for shape in shapes):
+        return None
+    if isinstance(call.args[1], GenericConst):
+        return None
+    dtype, rhs_dtype = operand_types(call)
+    left, left_operand = _readable(call.args[0], *_permuted(builder, call.args[0]))
+    right, operand = _readable(call.args[1], *_permuted(builder, call.args[1]))
+    out_dtype = str(call.ty.dtype)
+    stack = BatchMatmulWorkload(left_operand, operand, dtype, out_dtype, rhs_dtype)
+    if math.prod(stack.batch) != 1:
+        return None
+    chosen = strategy.select("nn.batch_matmul", stack, target, query, disabled)
+    if chosen is None or chosen[1].is_fallback:
+        return None
+    return Described(stack, left, right, operand.axes)
+
+
+def _readable(
+    plain: relax.Expr, tensor: relax.Expr, axes: tuple[int, ...]
+) -> tuple[relax.Expr, Operand]:
+    """`tensor` read through `axes` if rows or columns stay contiguous, else `plain`."""
+    operand = Operand(_shape(tensor), axes)
+    if operand.contiguous_columns or operand.contiguous_rows:
+        return tensor, operand
+    return plain, Operand.plain(_shape(plain))
+
+
+def _permuted(builder: relax.BlockBuilder, expr: relax.Expr) -> tuple[relax.Expr, tuple[int, ...]]:
+    """(tensor, axes) with expr = permute_dims(tensor, axes)."""
+    rank = len(_shape(expr))
+    axes = tuple(range(rank))
+    while True:
+        value = builder.lookup_binding(expr) if isinstance(expr, relax.Var) else expr
+        if isinstance(value, relax.Var):
+            expr = value
+        elif isinstance(value, GenericConst):
+            return value, axes
+        elif isinstance(value, relax.Call) and value.op == Op.get("relax.permute_dims"):
+            inner = value.attrs.axes
+            inner = tuple(reversed(range(rank))) if inner is None else tuple(map(int, inner))
+            axes = tuple(inner[axis] for axis in axes)
+            expr = value.args[0]
+        else:
+            return expr, axes
+
+
+def _shape(expr: relax.Expr) -> tuple[int, ...]:
+    shape = static_shape(expr)
+    assert shape is not None, "describe() takes static shapes alone"
+    return shape

@@ -1,0 +1,180 @@
+"""Gives every kernel a schedule and says in the report where it came from."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import relax
+from tvm.s_tir.analysis import estimate_tir_flops
+from tvm.target import Target
+
+from schedules import rules
+
+from ...auto_scheduler.record import Record, replay
+from ...tvm_faults.index_guard import guard_indices
+from ..linking.concat_in_place import CONCATENATES, pays
+from ..relax_passes.fuse import called_kernel
+from ..report import Kernel
+from ..subgraphs import backends, call_counts, new_global_var
+from ..tir_passes.infinite_extremes import pad_with_infinity, start_at_infinity
+
+logger = logging.getLogger("baton.lowering")
+
+SCHEDULED_BY = "baton.scheduled_by"
+"""Attribute of a kernel that is scheduled already: the source of its schedule, for the report."""
+ALGORITHM = "baton.algorithm"
+"""Another one of such a kernel, also for the report."""
+
+
+def schedule_kernels(
+    mod: tvm.IRModule,
+    chosen_targets: Mapping[str, Target],
+    operators: Mapping[str, list[str]],
+    records: Mapping[str, Any],
+    fast_math: bool,
+) -> tuple[tvm.IRModule, list[Kernel]]:
+    """Schedule every TIR function of the module for the target of the function that calls it.
+
+    Parameters
+    ----------
+    chosen_targets
+        Target of each Relax function.
+    operators
+        Operators of each kernel, for the report.
+    records
+        Auto_scheduler record of each Relax function that holds one recorded kernel.
+    fast_math
+        Whether exp, tanh, erf and their like become polynomials.
+    """
+    claimed = backends(mod)
+    functions = dict(mod.functions_items())
+    scheduled: dict[str, tvm.tirx.PrimFunc] = {}
+    report = []
+    for caller, calls in _calls(mod).items():
+        renamed = {}
+        for name, count in calls.items():
+            target = chosen_targets[caller]
+            func, entry = _schedule(mod[name], name, target, records.get(caller), fast_math)
+            is_free = entry.target == "llvm" and not entry.source.startswith("auto_scheduler")
+            if is_free and operators[name] == ["concatenate"] and pays(func, target):
+                func = func.with_attr(CONCATENATES, True)
+            gvar = mod.get_global_var(name)
+            if name in scheduled and not tvm_ffi.structural_equal(scheduled[name], func):
+                gvar = renamed[name] = new_global_var(f"{name}_{caller}", gvar.ty)
+            scheduled.setdefault(name, func)
+            functions[gvar] = func
+            entry.name, entry.calls = gvar.name_hint, count
+            entry.operators = list(operators[name])
+            entry.backend = claimed.get(caller, "")
+            report.append(entry)
+        if renamed:
+            gvar = mod.get_global_var(caller)
+            functions[gvar] = _Redirect(renamed).visit_expr(mod[caller])
+    return tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos), report
+
+
+@relax.expr_functor.mutator
+class _Redirect(relax.expr_functor.PyExprMutator):
+    """Calls the kernels of this function's own target instead of those they replace."""
+
+    def __init__(self, renamed: Mapping[str, Any]) -> None:
+        super().__init__()
+        self.renamed = renamed
+
+    def visit_global_var_(self, op: Any) -> Any:
+        return self.renamed.get(op.name_hint, op)
+
+
+def _calls(mod: tvm.IRModule) -> dict[str, Counter[str]]:
+    """For each Relax function, how often an inference has it call each kernel, in that order."""
+    times = call_counts(mod)
+    counts: dict[str, Counter[str]] = {}
+    for gvar, function in mod.functions_items():
+        if not isinstance(function, relax.Function):
+            continue
+        calls: Counter[str] = Counter()
+
+        repeats = times[gvar.name_hint]
+
+        def visit(expr: relax.Expr, calls: Counter[str] = calls, repeats: int = repeats) -> None:
+            callee = called_kernel(expr)
+            if callee is not None:
+                calls[callee] += repeats
+
+        relax.analysis.post_order_visit(function, visit)
+        counts[gvar.name_hint] = calls
+    return counts
+
+
+def _schedule(
+    func: tvm.tirx.PrimFunc,
+    name: str,
+    target: Target,
+    record: Any | None,
+    fast_math: bool,
+) -> tuple[tvm.tirx.PrimFunc, Kernel]:
+    """One kernel: its auto_scheduler record if there is one, else a schedule rule.
+
+    A function that no rule takes stays as it is: right, but serial; the report and the log
+    say so.
+    """
+    kind = str(target.kind.name)
+    entry = Kernel(name, [], "unscheduled", "none", kind, "", 1, count_flops(func))
+    entry.bytes = count_bytes(func)
+    func = pad_with_infinity(func)
+    applied = func.attrs.get(SCHEDULED_BY) if func.attrs else None
+    if applied is not None:
+        entry.implementation, entry.source = "auto_scheduler", str(applied)
+        entry.algorithm = str(func.attrs[ALGORITHM])
+    elif isinstance(record, Record):
+        func = replay(record, func, target)
+        entry.implementation, entry.source = "auto_scheduler", record.source
+    else:
+        scheduled = rules.schedule(func, target)
+        if scheduled is None:
+            logger.warning("kernel %s has no schedule for %s", name, kind)
+        else:
+            func, entry.implementation, entry.source = (
+                scheduled.func,
+                scheduled.rule,
+                scheduled.source,
+            )
+        entry.algorithm = rules.algorithm(func) if scheduled is None else scheduled.algorithm
+    if kind == "llvm":  # reductions across the threads of a GPU are still to be recognized
+        func = start_at_infinity(func)
+    # TVM's passes for bfloat16 refuse polynomials in loops that were unrolled.
+    if fast_math and kind == "llvm" and not _has_bfloat16(func):
+        from schedules.x86 import fast_math as polynomials
+
+        func = polynomials.approximate(func, target)
+    return guard_indices(func).with_attr("target", target), entry
+
+
+def _has_bfloat16(func: tvm.tirx.PrimFunc) -> bool:
+    return any(str(param.dtype) == "bfloat16" for param in func.params)
+
+
+def count_flops(func: tvm.tirx.PrimFunc) -> int:
+    """Floating-point operations of one call; 0 where TVM's analysis can't tell."""
+    try:
+        return int(estimate_tir_flops(tvm.IRModule({"main": func})))
+    except Exception:  # the analysis gives up on data-dependent loops in several ways
+        return 0
+
+
+def count_bytes(func: tvm.tirx.PrimFunc) -> int:
+    """Bytes of all operands and results of static shape."""
+    total = 0
+    for buffer in func.params:
+        if not isinstance(buffer.ty, tvm.tirx.buffer.BufferType):
+            continue
+        elements = 1
+        for dim in buffer.shape:
+            elements *= int(getattr(dim, "value", 0))
+        total += elements * tvm.DataType(buffer.dtype).itemsize
+    return total

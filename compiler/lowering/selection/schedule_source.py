@@ -1,0 +1,179 @@
+"""Where the schedules of a build come from, read from the dispatch contexts of the thread.
+
+    active context                     use_topi_schedule   a kernel's schedule
+    none                               True    TOPI; config shipped with Baton, or fallback values
+    autotvm.apply_history_best         True    TOPI; config from the log, else as above
+    auto_scheduler.ApplyHistoryBest    False   its record; without one its TOPI schedule
+    auto_scheduler....OrSample         False   its record; without one a random schedule
+    both                               False   its record, then TOPI with the AutoTVM config
+    inside extract_tasks               False   none
+
+Users have no other way to say it: no argument of `relay.build`, no PassContext key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from tvm.target import Target
+from tvm.tirx import PrimFunc
+
+from schedules.config import ConfigEntity
+
+from ...auto_scheduler import dispatcher as auto_scheduler
+from ...auto_scheduler.record import Record
+from ...autotvm import contest
+from ...autotvm import dispatcher as autotvm
+from ...autotvm.workload import normalize, to_tuple
+
+
+@dataclass
+class QueryCount:
+    """Distinct workloads that were asked for, and found or not.
+
+    Attributes
+    ----------
+    found : dict
+        Workload to the source of its record, "auto_scheduler:<log>:<line>".
+    missing : set
+        Workloads without a record.
+    """
+
+    found: dict[Any, str] = field(default_factory=dict)
+    missing: set[Any] = field(default_factory=set)
+
+    def note(self, workload: Any, source: str | None) -> None:
+        if source is None:
+            self.missing.add(workload)
+        else:
+            self.found[workload] = source
+            self.missing.discard(workload)
+
+
+@dataclass(frozen=True)
+class ScheduleSource:
+    """The dispatch contexts that were active when a build began.
+
+    It may be handed to other threads, which have no contexts of their own.
+
+    Attributes
+    ----------
+    use_topi_schedule : bool
+        Whether kernels are computed the way TOPI schedules want them from the start.
+    extracting : bool
+        The build stands inside `extract_tasks`: no records, no schedules.
+    autotvm_queries, auto_scheduler_queries : QueryCount
+        What was asked for so far.
+    slower : dict
+        Source of each AutoTVM record that was used although this machine once measured what a
+        build does without it as faster, and both times.
+    """
+
+    use_topi_schedule: bool
+    extracting: bool
+    _autotvm: tuple[autotvm.DispatchContext, ...]
+    _auto_scheduler: tuple[auto_scheduler.DispatchContext, ...]
+    autotvm_queries: QueryCount = field(default_factory=QueryCount)
+    auto_scheduler_queries: QueryCount = field(default_factory=QueryCount)
+    slower: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def record_contexts(self) -> tuple[auto_scheduler.DispatchContext, ...]:
+        """The auto_scheduler contexts, innermost first; none while tasks are extracted."""
+        return () if self.extracting else self._auto_scheduler
+
+    @property
+    def prefers_fastest(self) -> bool:
+        """Whether an auto_scheduler record gives way to what is faster without it."""
+        return any(context.prefer == "fastest" for context in self.record_contexts)
+
+    @property
+    def has_ansor_records(self) -> bool:
+        """Whether a log of TVM's old auto_scheduler is among the contexts."""
+        return any(context.has_ansor for context in self.record_contexts)
+
+    def content_digest(self) -> str | None:
+        """Changes with what the contexts may answer; None where nothing can say so."""
+        digests = [each.content_digest() for each in self._autotvm]
+        digests += [each.content_digest() for each in self._auto_scheduler]
+        if self.extracting or None in digests:
+            return None
+        return repr((digests, self.use_topi_schedule, contest.content_digest()))
+
+    @staticmethod
+    def from_contexts() -> ScheduleSource:
+        """The source that the calling thread's contexts make."""
+        extracting = auto_scheduler.is_extracting()
+        records = auto_scheduler.active_contexts()
+        no_records = isinstance(records[0], auto_scheduler.FallbackContext)
+        contexts = autotvm.active_contexts()
+        for context in contexts:
+            context.begin_build()
+        return ScheduleSource(
+            use_topi_schedule=no_records and not extracting,
+            extracting=extracting,
+            _autotvm=contexts,
+            _auto_scheduler=records,
+        )
+
+    def autotvm_known(self, target: Any, workload: Any) -> ConfigEntity | None:
+        """What `autotvm_query` would give an operator now; none takes it."""
+        if self.extracting:
+            return None
+        return autotvm.query_contexts(self._autotvm, target, workload, taking=False)
+
+    def autotvm_query(self, target: Any, workload: Any) -> ConfigEntity | None:
+        """Config of the AutoTVM workload (task name, *arguments) for an operator, or None."""
+        if self.extracting:
+            return None
+        config = autotvm.query_contexts(self._autotvm, target, workload)
+        if config is not None and config.source not in self.slower:
+            found = contest.known(target, workload, config)
+            if found is not None and not found.log_wins:
+                self.slower[config.source] = str(found)
+        self.autotvm_queries.note(
+            to_tuple(normalize(workload)), None if config is None else config.source
+        )
+        return config
+
+    def passed_over(self, targets: Iterable[Any], names: Collection[str]) -> list[str]:
+        """A line for each record of an implementation that the build was not to choose.
+
+        Parameters
+        ----------
+        targets
+            Of the build's functions.
+        names
+            Those implementations. They are looked for under the arguments of all that were asked
+            for: implementations of one operator have the same.
+        """
+        asked = {*self.autotvm_queries.found, *self.autotvm_queries.missing}
+        workloads = {(name, *args) for _, *args in asked for name in names}
+        found = {
+            (str(config.source), str(workload[0]))
+            for target in {str(target): target for target in targets}.values()
+            for workload in workloads
+            if (config := self.autotvm_known(target, workload)) is not None
+        }
+        return [f"{source}: not used, {name} is disabled" for source, name in sorted(found)]
+
+    def auto_scheduler_query(self, target: Any, workload_key: str) -> Record | None:
+        """Record of the unscheduled kernel `workload_key`, or None."""
+        if self.extracting:
+            return None
+        record = auto_scheduler.query_contexts(self._auto_scheduler, target, workload_key)
+        self.auto_scheduler_queries.note(workload_key, None if record is None else record.source)
+        return record
+
+    def auto_scheduler_sample(
+        self, target: Target, func: PrimFunc, workload_key: str
+    ) -> Record | None:
+        """What a context makes up for the unscheduled kernel, which has no record, or None."""
+        for context in self.record_contexts:
+            record = context.sample(target, func)
+            if record is not None:
+                self.auto_scheduler_queries.note(workload_key, record.source)
+                return record
+        return None

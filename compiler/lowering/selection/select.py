@@ -1,0 +1,196 @@
+"""Chooses for every operator an implementation and a layout.
+
+Anchors (convolutions, matrix products) go to the schedule library, which states the layouts
+it wants; operators that work element by element, pooling and concatenation follow their
+inputs' blocked layout; everything else gets plain tensors. Each value is converted where a
+reader needs it, at most once per layout.
+
+    conv2d(x) -> relu -> max_pool2d -> conv2d -> add(residual) -> mean -> reshape -> matmul
+    NCHW3c?      [------------- NCHW16c, no conversion -----------------]   (N, C) for free
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+
+import tvm
+from tvm import relax
+from tvm.relax.expr_functor import PyExprMutator, mutator
+from tvm.target import Target
+
+from schedules import strategy
+from schedules.config import ConfigEntity
+from schedules.x86 import strassen
+
+from ..relax_passes.samples import Provenance, provenance
+from .layout import PLAIN, LayoutMap, static_shape
+from .layout_rules import RULES
+from .ops.attention import find_attention, lower_attention
+from .ops.conv1d import lower_conv1d, lower_conv1d_transpose
+from .ops.conv2d import lower_conv2d
+from .ops.conv2d_transpose import lower_conv2d_transpose
+from .ops.conv3d import lower_conv3d
+from .ops.conv3d_transpose import lower_conv3d_transpose
+from .ops.gpu import is_gpu, lower_recorded
+from .ops.matmul import lower_matmul
+from .ops.recurrent import NAME as RECURRENT
+from .ops.recurrent import lower_recurrent
+
+_CONVOLUTIONS = {
+    "relax.nn.conv1d": lower_conv1d,
+    "relax.nn.conv1d_transpose": lower_conv1d_transpose,
+    "relax.nn.conv2d": lower_conv2d,
+    "relax.nn.conv2d_transpose": lower_conv2d_transpose,
+    "relax.nn.conv3d": lower_conv3d,
+    "relax.nn.conv3d_transpose": lower_conv3d_transpose,
+}
+_ANCHORS_ON_GPU = {name for name in _CONVOLUTIONS if "3d" not in name}
+
+
+@mutator
+class _Selector(PyExprMutator):
+    def __init__(
+        self,
+        mod: tvm.IRModule,
+        function: relax.Function,
+        target: Target,
+        query: strategy.Query | None,
+        keep_layouts: bool,
+        fuse_attention: bool,
+        disabled: Collection[str],
+        own_queries: Mapping[str, strategy.Query],
+        may_pair_rows: Callable[[relax.Var], bool],
+    ) -> None:
+        super().__init__(mod)
+        self.may_pair_rows = may_pair_rows
+        self.target = target
+        self.query = query
+        self.own_queries = own_queries
+        self.keep_layouts = keep_layouts
+        self.disabled = disabled
+        self.layouts = LayoutMap(self.builder_, self.visit_expr)
+        self.attentions = find_attention(function) if fuse_attention else {}
+
+    def visit_dataflow_var_(self, op: relax.Var) -> relax.Expr:
+        if op in self.layouts:
+            return self.layouts.get(op, PLAIN)
+        return super().visit_dataflow_var_(op)
+
+    def visit_var_binding_(self, binding: relax.VarBinding) -> None:
+        call = binding.value
+        lowered = None
+        if binding.var in self.attentions:
+            lowered = self._fuse_attention(binding.var)
+        if lowered is None and isinstance(call, relax.Call) and isinstance(call.op, tvm.ir.Op):
+            query = self.own_queries.get(binding.var.name, self.query)
+            pairs_rows = (
+                () if self.may_pair_rows(binding.var) else (strassen.DENSE, strassen.CONV2D)
+            )
+            disabled = (*self.disabled, *pairs_rows)
+            lowered = self._lower(call, _asked_once(query), disabled)
+        if lowered is None:
+            super().visit_var_binding_(binding)
+            return
+        self.layouts.define(binding.var, *lowered)
+        if self.keep_layouts or not isinstance(binding.var, relax.DataflowVar):
+            plain = self.layouts.get(binding.var, PLAIN)
+        if not isinstance(binding.var, relax.DataflowVar):
+            if self.builder_.current_block_is_dataflow():
+                plain = self.builder_.emit_output(plain)
+            self.set_var_remap(binding.var, plain)
+
+    def _fuse_attention(self, result: relax.Var) -> tuple[int, relax.Expr] | None:
+        kernel = lower_attention(
+            self.builder_,
+            self.attentions[result],
+            self.layouts,
+            self.target,
+            self.query,
+            self.own_queries,
+            self.disabled,
+        )
+        return None if kernel is None else (PLAIN, self.builder_.emit(kernel))
+
+    def _lower(
+        self, call: relax.Call, query: strategy.Query | None, disabled: Collection[str]
+    ) -> tuple[int, relax.Expr] | None:
+        """Channel block and new expression of a call; None to leave it to legalisation."""
+        name = call.op.name
+        if is_gpu(self.target) and name in _ANCHORS_ON_GPU:
+            plain = self._on_plain_tensors(call)
+            conv = lower_recorded(self.builder_, plain, self.target, query, disabled)
+            return None if conv is None else (PLAIN, conv)
+        if name in _CONVOLUTIONS:
+            return _CONVOLUTIONS[name](
+                self.builder_, call, self.layouts, self.target, query, disabled
+            )
+        if name == "relax.matmul":
+            plain = self._on_plain_tensors(call)
+            product = lower_matmul(self.builder_, plain, self.target, query, disabled)
+            return None if product is None else (PLAIN, self.builder_.emit(product))
+        if name == RECURRENT:
+            plain = self._on_plain_tensors(call)
+            layer = lower_recurrent(self.builder_, plain, self.target, query, disabled)
+            return None if layer is None else (PLAIN, self.builder_.emit(layer))
+        rule = RULES.get(name)
+        if rule is None or self.keep_layouts or static_shape(call) is None:
+            return None
+        return rule(self.builder_, call, self.layouts)
+
+    def _on_plain_tensors(self, call: relax.Call) -> relax.Call:
+        plain = relax.Call(call.op, [self.visit_expr(arg) for arg in call.args], call.attrs)
+        return self.builder_.normalize(plain)
+
+
+def _asked_once(query: strategy.Query | None) -> strategy.Query | None:
+    """A query for one operator, which takes one record however often it asks for it."""
+    if query is None:
+        return None
+    answers: dict[str, ConfigEntity | None] = {}
+
+    def ask(target: Target, workload: tuple) -> ConfigEntity | None:
+        key = repr(workload)
+        if key not in answers:
+            answers[key] = query(target, workload)
+        return answers[key]
+
+    return ask
+
+
+def select_implementations(
+    mod: tvm.IRModule,
+    name: str,
+    target: Target,
+    query: strategy.Query | None = None,
+    keep_layouts: bool = False,
+    fuse_attention: bool = True,
+    disabled: Collection[str] = (),
+    own_queries: Mapping[str, strategy.Query] | None = None,
+    known: Provenance | None = None,
+) -> tvm.IRModule:
+    """Rewrite function `name` of the module.
+
+    Parameters
+    ----------
+    query
+        Looks up AutoTVM records in the active dispatch contexts.
+    keep_layouts
+        Every value gets a plain layout (opt_level below 3, or AlterOpLayout disabled).
+    fuse_attention
+        Attention becomes one kernel where the library has one for it.
+    disabled
+        Implementations that must not be chosen.
+    own_queries
+        By the variable that an operator's result is bound to, what is asked instead of `query`.
+    known
+        Whose samples the module's tensors hold, if its functions were changed since that was clear.
+    """
+    selector = _Selector(
+        *(mod, mod[name], target, query, keep_layouts, fuse_attention, disabled),
+        own_queries or {},
+        (known or provenance(mod)).may_pair_rows(mod[name], name),
+    )
+    gvar = mod.get_global_var(name)
+    function = selector.visit_expr(mod[name])
+    selector.builder_.update_func(gvar, function)
+    return relax.transform.DeadCodeElimination([name])(selector.builder_.get())

@@ -1,0 +1,1 @@
+"""Passes over the TIR of scheduled kernels, and the pipeline that runs them."""

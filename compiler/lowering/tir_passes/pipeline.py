@@ -1,0 +1,65 @@
+"""The TIR pipeline of every kernel that Baton compiles: TVM's, with more passes for the CPU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm
+from tvm import tirx
+
+from ...tvm_faults import loop_guard
+from . import (
+    argument_checks,
+    constant_tables,
+    interleave,
+    microkernel,
+    prefetch,
+    prefetch_results,
+    propagate_nan,
+    scalar_calls,
+)
+
+PASSES = (
+    argument_checks,
+    constant_tables,
+    interleave,
+    loop_guard,
+    microkernel,
+    prefetch,
+    prefetch_results,
+    propagate_nan,
+    scalar_calls,
+)
+"""Modules of the passes that are added to TVM's."""
+
+PIPELINE = "baton"
+"""Name under which TVM knows the pipeline."""
+
+
+def _pipeline() -> tuple[Any, Any, Any]:
+    """TVM's default pipeline, with small constant tables, and our passes behind it for the CPU."""
+    lower, finalize_host, finalize_device = tirx.get_tir_pipeline("default")
+
+    def with_our_passes() -> tvm.transform.Pass:
+        return tvm.transform.Sequential(
+            [
+                argument_checks.join_argument_checks(),
+                loop_guard.guard_loops(),
+                interleave.interleave_vectors(),
+                prefetch.insert_prefetches(),
+                microkernel.outline_microkernels(),
+                scalar_calls.split_scalar_calls(),
+                propagate_nan.propagate_nan(),
+                finalize_host(),
+            ]
+        )
+
+    def for_devices() -> tvm.transform.Pass:
+        return tvm.transform.Sequential(
+            [finalize_device(), propagate_nan.propagate_nan(on_device=True)]
+        )
+
+    return constant_tables.fold_constant_tables(lower), with_our_passes, for_devices
+
+
+tirx.register_tir_pipeline(PIPELINE, _pipeline)

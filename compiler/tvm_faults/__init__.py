@@ -1,0 +1,4 @@
+"""Guards against faults of TVM: one file each, which names the fault and the version that has it.
+
+Each has a test that fails as soon as TVM behaves without the guard, which then can go.
+"""

@@ -1,0 +1,360 @@
+"""NaN, infinities, nothing at all and halves, through imported models at opt_level 0 and 3."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+import pytest
+import tvm
+from onnx import helper, numpy_helper
+from tvm import relax
+
+from compiler import relay
+from compiler.runtime import graph_executor
+
+inf, nan = np.inf, np.nan
+LEVELS = pytest.mark.parametrize("level", [0, 3])
+
+
+def model_of(nodes, inputs, weights, opset=20):
+    """A model with one output y0, y1, ... for each node."""
+    made = [
+        helper.make_node(operator, names, [f"y{index}"], **attributes)
+        for index, (operator, names, attributes) in enumerate(nodes)
+    ]
+    graph = helper.make_graph(
+        made,
+        "test",
+        [
+            helper.make_tensor_value_info(
+                name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape
+            )
+            for name, array in inputs.items()
+        ],
+        [helper.make_empty_tensor_value_info(node.output[0]) for node in made],
+        [numpy_helper.from_array(array, name) for name, array in weights.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=9)
+
+
+def outputs(nodes, inputs, weights, level, opset=20, target="llvm -mcpu=x86-64-v3"):
+    """What the built model gives, output by output."""
+    mod, params = relay.frontend.from_onnx(model_of(nodes, inputs, weights, opset))
+    with tvm.transform.PassContext(opt_level=level):
+        library = relay.build(mod, target, params=params)
+    module = graph_executor.GraphModule(library["default"](tvm.cpu()))
+    module.run(**inputs)
+    return [module.get_output(index).numpy() for index in range(len(nodes))]
+
+
+def check(nodes, inputs, weights, expected, level, **options):
+    results = outputs(nodes, inputs, weights, level, **options)
+    for (operator, names, attributes), result, wanted in zip(nodes, results, expected, strict=True):
+        what = f"{operator}({', '.join(names)}) {attributes}"
+        np.testing.assert_allclose(result, wanted, 1e-5, 1e-6, err_msg=what)
+
+
+def hostile(rows=6, columns=21):
+    """NaN in the first, a middle and the last place; rows of infinities, NaNs and zeros."""
+    data = np.random.default_rng(1).standard_normal((rows, columns)).astype("float32")
+    data[0, 0] = data[1, columns // 2] = data[2, -1] = nan
+    data[0, 5] = inf
+    data[1, 3] = -inf
+    data[3], data[4], data[5] = -inf, nan, 0.0
+    return data
+
+
+@LEVELS
+def test_no_elementwise_operator_makes_a_number_of_nan(level):
+    x, y = hostile(), np.roll(hostile(), 2, axis=1)
+    zero, one = np.float32(0), np.float32(1)
+    weights = {"zero": zero, "one": one, "half": np.float32(0.5), "row": np.zeros(21, "float32")}
+    with np.errstate(all="ignore"):
+        cases = [
+            (("Relu", ["x"], {}), np.maximum(x, 0)),
+            (("Clip", ["x", "zero", "half"], {}), np.clip(x, 0, 0.5)),
+            (("HardSigmoid", ["x"], {}), np.clip(0.2 * x + 0.5, 0, 1)),
+            (("Sign", ["x"], {}), np.sign(x)),
+            (("ThresholdedRelu", ["x"], {}), np.where(x > 1, x, 0)),
+            (("Max", ["x", "y"], {}), np.maximum(x, y)),
+            (("Min", ["x", "y"], {}), np.minimum(x, y)),
+            (("Max", ["one", "x"], {}), np.maximum(x, 1)),
+            (("Min", ["x", "one"], {}), np.minimum(x, 1)),
+            (("Max", ["y", "x", "half"], {}), np.maximum(np.maximum(x, y), 0.5)),
+            (("Mul", ["x", "zero"], {}), x * 0),
+            (("Mul", ["row", "x"], {}), x * 0),
+            (("Div", ["zero", "x"], {}), zero / x),
+        ]
+    nodes, expected = zip(*cases)
+    check(nodes, {"x": x, "y": y}, weights, expected, level)
+
+
+@LEVELS
+def test_extremes_of_rows_keep_nan_and_infinities(level):
+    x = hostile()
+    weights = {"last": np.int64([1]), "first": np.int64([0])}
+    nodes = [
+        ("ReduceMax", ["x", "last"], {}),
+        ("ReduceMin", ["x", "last"], {}),
+        ("ReduceMax", ["x", "first"], {}),
+        ("ReduceMin", ["x"], {"keepdims": 0}),
+        ("Softmax", ["x"], {}),
+    ]
+    with np.errstate(all="ignore"):
+        exponentials = np.exp(x - x.max(1, keepdims=True))
+        softmax = exponentials / exponentials.sum(1, keepdims=True)
+    expected = [
+        x.max(1, keepdims=True),
+        x.min(1, keepdims=True),
+        x.max(0, keepdims=True),
+        x.min(),
+        softmax,
+    ]
+    check(nodes, {"x": x}, weights, expected, level)
+
+
+def windows(x, size, stride, padding):
+    """The largest of each window; NaN where it has one."""
+    padded = np.pad(x, ((0, 0), (0, 0), (padding,) * 2, (padding,) * 2), constant_values=-inf)
+    view = np.lib.stride_tricks.sliding_window_view(padded, (size, size), axis=(2, 3))
+    return view[:, :, ::stride, ::stride].max((4, 5))
+
+
+@LEVELS
+def test_pooling_and_fused_activations_keep_nan(level):
+    rng = np.random.default_rng(2)
+    x = rng.standard_normal((1, 16, 9, 9)).astype("float32")
+    x[0, 0, 0, 0] = x[0, 1, 4, 4] = x[0, 2, 8, 8] = nan
+    x[0, 3], x[0, 4], x[0, 5, 4, 4] = -inf, inf, -inf
+    w = rng.standard_normal((16, 16, 1, 1)).astype("float32")
+    clean = np.where(np.isnan(x) | np.isinf(x), 1, x).astype("float32")
+    clean[0, 0, 0, 0] = nan
+    weights = {"w": w, "zero": np.float32(0), "six": np.float32(6)}
+    product = np.einsum("oc,bchw->bohw", w[:, :, 0, 0].astype("float64"), clean)
+    nodes = [
+        ("MaxPool", ["x"], {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1]}),
+        ("MaxPool", ["x"], {"kernel_shape": [2, 2], "strides": [2, 2]}),
+        ("GlobalMaxPool", ["x"], {}),
+        ("Conv", ["clean", "w"], {}),
+        ("Relu", ["y3"], {}),
+        ("Conv", ["clean", "w"], {}),
+        ("Clip", ["y5", "zero", "six"], {}),
+        ("MaxPool", ["y4"], {"kernel_shape": [3, 3], "strides": [2, 2]}),
+    ]
+    relu = np.maximum(product, 0)
+    expected = [
+        windows(x, 3, 2, 1),
+        windows(x, 2, 2, 0),
+        x.max((2, 3), keepdims=True),
+        product,
+        relu,
+        product,
+        np.clip(product, 0, 6),
+        windows(relu, 3, 2, 0),
+    ]
+    check(nodes, {"x": x, "clean": clean}, weights, expected, level)
+
+
+@LEVELS
+def test_argmax_and_argmin_find_nan_and_always_an_index(level):
+    x = hostile()
+    lowest = np.full((2, 5), np.iinfo("int64").min)
+    bytes_ = np.array([[0, 0, 0], [255, 255, 255]], "uint8")
+    last = {"axis": 1, "select_last_index": 1}
+    nodes = [
+        ("ArgMax", ["x"], {"axis": 1}),
+        ("ArgMin", ["x"], {"axis": 1}),
+        ("ArgMax", ["x"], last),
+        ("ArgMin", ["x"], last),
+        ("ArgMax", ["x"], {"axis": 0}),
+        ("ArgMax", ["lowest"], {"axis": 1}),
+        ("ArgMax", ["bytes"], last),
+        ("ArgMin", ["bytes"], {"axis": 1}),
+    ]
+    backwards = x[:, ::-1]
+    expected = [
+        x.argmax(1)[:, None],
+        x.argmin(1)[:, None],
+        20 - backwards.argmax(1)[:, None],
+        20 - backwards.argmin(1)[:, None],
+        x.argmax(0)[None],
+        [[0], [0]],
+        [[2], [2]],
+        [[0], [0]],
+    ]
+    check(nodes, {"x": x, "lowest": lowest, "bytes": bytes_}, {}, expected, level)
+
+
+@LEVELS
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_nan_sorts_behind_infinity(dtype, level):
+    x = hostile().astype(dtype)
+    x[5, 3] = -0.0
+    nodes = [
+        helper.make_node("TopK", ["x", "k"], ["v0", "i0"]),
+        helper.make_node("TopK", ["x", "k"], ["v1", "i1"], largest=0),
+    ]
+    model = model_of([], {"x": x}, {"k": np.int64([21])})
+    model.graph.node.extend(nodes)
+    names = ["v0", "i0", "v1", "i1"]
+    model.graph.output.extend(map(helper.make_empty_tensor_value_info, names))
+    mod, params = relay.frontend.from_onnx(model)
+    with tvm.transform.PassContext(opt_level=level):
+        library = relay.build(mod, "llvm", params=params)
+    module = graph_executor.GraphModule(library["default"](tvm.cpu()))
+    module.run(x=x)
+    v0, i0, v1, i1 = (module.get_output(index).numpy() for index in range(4))
+    rising = np.argsort(x, 1, kind="stable")
+    falling = 20 - np.argsort(x[:, ::-1], 1, kind="stable")[:, ::-1]
+    np.testing.assert_array_equal(i1, rising)
+    np.testing.assert_array_equal(v1, np.take_along_axis(x, rising, 1))
+    np.testing.assert_array_equal(i0, falling)
+    np.testing.assert_array_equal(v0, np.take_along_axis(x, falling, 1))
+
+
+@LEVELS
+def test_reductions_of_nothing_give_their_neutral_elements(level):
+    empty, whole = np.zeros((2, 0, 3), "float32"), np.zeros((2, 0, 3), "int32")
+    neutral = {
+        "ReduceMax": -inf,
+        "ReduceMin": inf,
+        "ReduceSum": 0,
+        "ReduceProd": 1,
+        "ReduceMean": nan,
+        "ReduceL1": 0,
+        "ReduceLogSum": -inf,
+    }
+    nodes = [(name, ["e", "axis"], {}) for name in neutral]
+    nodes += [("ReduceMax", ["i", "axis"], {}), ("ReduceMin", ["i", "axis"], {})]
+    numbers = [*neutral.values(), np.iinfo("int32").min, np.iinfo("int32").max]
+    expected = [np.full((2, 1, 3), number) for number in numbers]
+    check(nodes, {"e": empty, "i": whole}, {"axis": np.int64([1])}, expected, level)
+
+
+@LEVELS
+def test_remainders_are_exact_and_smaller_than_their_divisors(level):
+    a = np.float32([1e30, 5, -5, 1e8, 7, inf, 3, nan, -7.5, 0, 16777217, -1e20])
+    b = np.float32([3, inf, 3, 0.3, 0, 3, nan, 3, 2, 5, 7, 0.7])
+    with np.errstate(all="ignore"):
+        expected = [np.fmod(a, b)]
+    check([("Mod", ["a", "b"], {"fmod": 1})], {"a": a, "b": b}, {}, expected, level)
+
+
+@LEVELS
+def test_nan_is_unequal_to_everything(level):
+    x = relax.Var("x", relax.TensorType((4,), "float32"))
+    y = relax.Var("y", relax.TensorType((4,), "float32"))
+    function = relay.Function([x, y], relay.cast(relay.not_equal(x, y), "int32"))
+    with tvm.transform.PassContext(opt_level=level):
+        library = relay.build(tvm.IRModule.from_expr(function), "llvm")
+    module = graph_executor.GraphModule(library["default"](tvm.cpu()))
+    a, b = np.float32([nan, 1, nan, 2]), np.float32([nan, nan, 0, 2])
+    module.run(x=a, y=b)
+    np.testing.assert_array_equal(module.get_output(0).numpy(), a != b)
+
+
+@functools.cache
+def halves():
+    rng = np.random.default_rng(3)
+
+    def normal(*shape):
+        return rng.standard_normal(shape).astype("float16")
+
+    inputs = {
+        "ones": np.ones(4096, "float16"),
+        "a": np.abs(normal(4, 4096)),
+        "big": np.full((2, 4096), 100, "float16"),
+        "x": normal(1, 64, 8, 8),
+    }
+    weights = {
+        "b": np.abs(normal(4096, 8)),
+        "w": np.abs(normal(16, 64, 3, 3)),
+        "scale": np.ones(64, "float16"),
+        "whole": np.ones(4096, "float16"),
+        "first": np.int64([0]),
+        "last": np.int64([1]),
+        "axis": np.int64(1),
+    }
+    nodes = [
+        ("ReduceMean", ["ones", "first"], {}),
+        ("ReduceSum", ["ones", "first"], {}),
+        ("MatMul", ["a", "b"], {}),
+        ("Relu", ["y2"], {}),
+        ("ReduceL2", ["big", "last"], {}),
+        ("Softmax", ["a"], {}),
+        ("LogSoftmax", ["a"], {}),
+        ("LayerNormalization", ["a", "whole"], {}),
+        ("InstanceNormalization", ["x", "scale", "scale"], {}),
+        ("CumSum", ["a", "axis"], {}),
+        ("AveragePool", ["x"], {"kernel_shape": [7, 7]}),
+        ("GlobalAveragePool", ["x"], {}),
+        ("Conv", ["x", "w"], {"pads": [1, 1, 1, 1]}),
+        ("Einsum", ["a", "b"], {"equation": "ij,jk->ik"}),
+    ]
+    return nodes, inputs, weights
+
+
+@LEVELS
+def test_sums_of_float16_are_as_good_as_one_rounding(level):
+    import onnxruntime
+
+    nodes, inputs, weights = halves()
+    wide = [
+        {
+            name: array.astype("float32") if array.dtype == "float16" else array
+            for name, array in group.items()
+        }
+        for group in (inputs, weights)
+    ]
+    session = onnxruntime.InferenceSession(model_of(nodes, *wide).SerializeToString())
+    expected = session.run(None, wide[0])
+    results = outputs(nodes, inputs, weights, level)
+    for (operator, *_), result, wanted in zip(nodes, results, expected, strict=True):
+        assert result.dtype == "float16", operator
+        error = np.abs(result - wanted).max() / np.abs(wanted).max()
+        assert error <= 2**-10, (operator, error)
+
+
+@LEVELS
+def test_sums_of_bfloat16_are_as_good_as_one_rounding(level):
+    import ml_dtypes
+
+    x = relax.Var("x", relax.TensorType((2, 4096), "bfloat16"))
+    w = relax.Var("w", relax.TensorType((4096, 8), "bfloat16"))
+    op = relax.op
+    builder = relax.BlockBuilder()
+    with builder.function("main", [x, w]):
+        with builder.dataflow():
+            sums = [op.mean(x, [1]), op.matmul(x, w), op.nn.softmax(x, 1), op.cumsum(x, 1)]
+            out = builder.emit_output(relax.Tuple([builder.emit(each) for each in sums]))
+        builder.emit_func_output(out)
+    with tvm.transform.PassContext(opt_level=level):
+        library = relay.build(builder.get(), "llvm")
+    module = graph_executor.GraphModule(library["default"](tvm.cpu()))
+    rng = np.random.default_rng(4)
+    a, b = (
+        np.abs(rng.standard_normal(s)).astype(ml_dtypes.bfloat16) for s in ((2, 4096), (4096, 8))
+    )
+    module.run(x=tvm.runtime.tensor(a), w=tvm.runtime.tensor(b))
+    a, b = a.astype("float64"), b.astype("float64")
+    exponentials = np.exp(a)
+    softmax = exponentials / exponentials.sum(1, keepdims=True)
+    for index, wanted in enumerate([a.mean(1), a @ b, softmax, np.cumsum(a, 1)]):
+        result = module.get_output(index).numpy().astype("float64")
+        assert np.abs(result - wanted).max() <= 2**-8 * np.abs(wanted).max(), index
+
+
+def test_a_plain_relu_is_one_instruction_of_the_cpu():
+    from tvm.script import tirx as T
+
+    from compiler.lowering.tir_passes import propagate_nan
+
+    @T.prim_func
+    def relu(x: T.Buffer((8,), "float32"), y: T.Buffer((8,), "float32")):
+        for i in T.vectorized(8):
+            y[i] = T.max(x[i], T.float32(0))
+
+    mod = tvm.IRModule({"main": relu})
+    body = propagate_nan.propagate_nan()(mod)["main"].body
+    assert "T.max(T.float32(0.0), " in str(body)
