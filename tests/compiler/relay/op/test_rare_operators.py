@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
+import pytest
 import tvm
 from tvm import relax
 
@@ -131,3 +133,19 @@ def test_a_range_with_constants_of_the_metadata_section_comes_back_from_text() -
     assert "meta[relay.Constant]" in text
     got = run_module(relay.fromtext(text))
     np.testing.assert_array_equal(got, np.arange(2.5, 11, 3, dtype="float32"))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "bool"])
+def test_a_cast_to_bfloat16_and_back_rounds_to_the_nearest(dtype: str) -> None:
+    data = normal(1000) * 100
+    data[:4] = [np.nan, np.inf, 1.00390625, 1.01171875]  # ties, one to each side
+    data = data[4 if dtype == "int32" else 0 :].astype(dtype)
+    x = var("x", data.shape, dtype)
+    got, short = run([x], relay.Tuple([back(x), relay.cast(x, "bfloat16")]), data)
+    expected = data.astype(ml_dtypes.bfloat16)
+    np.testing.assert_array_equal(got, expected.astype("float32"))
+    np.testing.assert_array_equal(short.astype("float32"), expected.astype("float32"))
+
+
+def back(x: relax.Var) -> Any:
+    return relay.cast(relay.cast(x, "bfloat16"), "float32")
