@@ -75,7 +75,14 @@ GONE = {
     "tvm.driver.tvmc": "the commands of `baton` do its work: baton compile, run, tune",
     "tvm.micro": "microTVM has no successor; build with target 'c' for its source",
     "tvm.relay.collage": "claim operators with compiler.partition's backends instead",
-    "tvm.relay.op.contrib.ethosu": "no backend for Arm Ethos is left; the CPU runs the model",
+    **dict.fromkeys(
+        ("tvm.relay.op.contrib.ethosn", "tvm.relay.op.contrib.ethosu"),
+        "no backend for Arm Ethos is left; the CPU runs the model",
+    ),
+    **dict.fromkeys(
+        ("tvm.relay.op.contrib.cmsisnn", "tvm.relay.op.contrib.vitis_ai"),
+        "no such backend is left; claim operators with compiler.partition's backends",
+    ),
     "vta": "the VTA accelerator has no successor in TVM",
 }
 

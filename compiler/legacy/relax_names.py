@@ -135,7 +135,7 @@ def _register(op_name: str) -> None:
     from ..relay.op.registry import is_available
 
     if is_available(op_name):
-        dialect.operator(op_name)
+        dialect.operator(str(op_name))
 
 
 def _known_type(expr: Any) -> Any:
@@ -185,4 +185,7 @@ def _load_json(json_str: str) -> Any:
         from ..relay.saved import load_json
 
         return load_json(json_str)
+    from ..relay.saved import register_operators
+
+    register_operators(graph)
     return _new_load_json(json_str)

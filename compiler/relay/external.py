@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import json
+import logging
+from collections import defaultdict
 from typing import Any
 
 import tvm
 from tvm import relax
 
+<<<<<<< 7ef05b75bba4022f6e672696b4587b3206185e63
 from ..backends import COMPILE_OPTIONS
 from ..lowering.subgraphs import BACKEND, INPUT_NAMES, OPERATORS, RELAY_FUNCTION, operators_of
+=======
+from ..lowering.subgraphs import BACKEND, INPUT_NAMES, RELAY_FUNCTION
+from ..partition.outline import COMPILE_OPTIONS
+from ..partition.registry import list_partitioners
+
+_log = logging.getLogger(__name__)
+>>>>>>> d2e7fa10de81711d41acfffdfdd330b6e25c360d
 
 _RELAYS_OWN = ("Compiler", "Primitive", "Inline", "global_symbol")
 
@@ -18,20 +28,33 @@ def _with_code_generators(mod: tvm.IRModule) -> tvm.IRModule:
     """The module with each function that `relay.ext.<compiler>` compiles as its attribute.
 
     The code generator is a global function of TVM and gets the function as Relay wrote it, with
-    the attributes `Compiler` and `global_symbol`.
+    the attributes `Compiler` and `global_symbol`. The log names the compilers that have neither a
+    code generator nor a backend of `compiler.partition`: TVM compiles their functions.
     """
     from .nest import nested_function  # which needs flatten, which needs this module
 
+    without: dict[str, list[str]] = defaultdict(list)
     for gvar, function in mod.functions_items():
         if not isinstance(function, relax.Function) or "Compiler" not in (function.attrs or {}):
             continue
-        if tvm.get_global_func(f"relay.ext.{function.attrs['Compiler']}", allow_missing=True):
+        compiler = str(function.attrs["Compiler"])
+        if tvm.get_global_func(f"relay.ext.{compiler}", allow_missing=True) is None:
+            if compiler not in list_partitioners():
+                without[compiler].append(str(gvar.name_hint))
+        else:
             whole = nested_function(function).with_attr("global_symbol", str(gvar.name_hint))
             mod = tvm.IRModule(
                 {**dict(mod.functions_items()), gvar: function.with_attr(RELAY_FUNCTION, whole)},
                 attrs=mod.attrs,
                 global_infos=mod.global_infos,
             )
+    for compiler, names in without.items():
+        _log.warning(
+            "no code generator relay.ext.%s is registered: TVM compiles its %d functions (%s)",
+            compiler,
+            len(names),
+            ", ".join(names[:3]) + (", ..." if len(names) > 3 else ""),
+        )
     return mod
 
 

@@ -115,15 +115,28 @@ def _product(values: Sequence[Extent]) -> Extent:
 
 
 def _reshape_codes(data: te.Tensor, codes: te.Tensor, allowzero: bool) -> te.Tensor:
-    """The shape that a tensor of codes stands for: 0 keeps an extent, -1 is what is left."""
+    """The shape that a tensor of codes stands for.
+
+    0 keeps an extent, -1 is what is left, -3 joins two extents; -2 and -4, whose number of extents
+    would not be known, are none, as in Relay.
+    """
     count = int(codes.shape[0])
+
+    def extent(place: Any) -> Any:
+        result: Any = tirx.const(1, "int64")
+        for axis, size in enumerate(data.shape):
+            result = tirx.Select(place == axis, tirx.Cast("int64", size), result)
+        return result
 
     def kept(index: int) -> Any:
         code = codes(index).astype("int64")
-        own = data.shape[index] if index < len(data.shape) else 1
-        zero = tirx.const(0, "int64") if allowzero else tirx.Cast("int64", own)
-        result = tirx.Select(code == 0, zero, code)
-        return tirx.Select(code < 0, tirx.const(1, "int64"), result)
+        place: Any = tirx.const(index, "int32")
+        for earlier in range(index):  # a code of -3 in front of this one took two extents
+            place = place + tirx.Select(codes(earlier) == -3, 1, 0)
+        own = extent(place)
+        zero = tirx.const(0, "int64") if allowzero else own
+        result = tirx.Select(code == -3, own * extent(place + 1), tirx.const(1, "int64"))
+        return tirx.Select(code < 0, result, tirx.Select(code == 0, zero, code))
 
     total: Any = tirx.const(1, "int64")
     for size in data.shape:

@@ -209,6 +209,7 @@ greater_equal = _binary(
 )
 
 
+<<<<<<< 7ef05b75bba4022f6e672696b4587b3206185e63
 @operator(
     "clip",
     how="direct",
@@ -217,6 +218,9 @@ greater_equal = _binary(
     layout=layout_rules.elementwise,
     quantized=quantization.clip,
 )
+=======
+@operator("clip", prepare={"a_min": float, "a_max": float}, how="direct")
+>>>>>>> d2e7fa10de81711d41acfffdfdd330b6e25c360d
 def clip(a: relax.Expr, a_min: float, a_max: float) -> relax.Expr:
     """Each element limited to [a_min, a_max]; for integers the limits are those they can hold."""
     name = dtype(a)
@@ -239,7 +243,7 @@ def _clip_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr |
     low, high = (value_of(bound) for bound in call.args[1:])
     if low is None or high is None:
         return None
-    return made("clip", call.args[:1], call.ty, a_min=low, a_max=high)
+    return made("clip", call.args[:1], call.ty, a_min=float(low), a_max=float(high))
 
 
 def _number(value: Any) -> Any:

@@ -52,10 +52,19 @@ def ConvertLayout(desired_layouts: Mapping[str, Sequence[str]]) -> Any:
         name = dialect.relay_name(call)
         if name not in wanted:
             return None
+<<<<<<< 7ef05b75bba4022f6e672696b4587b3206185e63
         convert = _registered(name, "FTVMConvertOpLayout") or _conversion(registry.lookup(name))
         if convert is None:
             return None
         return convert(_Attributes(attrs), args, _placeholders(call), wanted[name])
+=======
+        convert = _registered(name, "FTVMConvertOpLayout") or _CONVERSIONS.get(name)
+        return (
+            None
+            if convert is None
+            else convert(_held(attrs), args, _placeholders(call), wanted[name])
+        )
+>>>>>>> d2e7fa10de81711d41acfffdfdd330b6e25c360d
 
     def converted(body: relax.Expr) -> relax.Expr:
         body = _raised(body, wanted)
@@ -103,7 +112,7 @@ def AlterOpLayout() -> Any:
         alter = _registered(dialect.relay_name(call), "FTVMAlterOpLayout")
         if alter is None:
             return None
-        return alter(_Attributes(attrs), args, _placeholders(call), call.ty)
+        return alter(_held(attrs), args, _placeholders(call), call.ty)
 
     def altered(body: relax.Expr) -> relax.Expr:
         names = {dialect.relay_name(node) for node in post_order(body) if dialect.is_relay(node)}
@@ -148,19 +157,9 @@ _CONFIG: contextvars.ContextVar[LayoutConfig | None] = contextvars.ContextVar(
 )
 
 
-class _Attributes(dict[str, Any]):
-    """Attributes as callbacks read them: by name, as fields, and with `**`."""
-
-    __getattr__ = dict.__getitem__
-
-    def get_int(self, key: str) -> int:
-        return int(self[key])
-
-    def get_str(self, key: str) -> str:
-        return str(self[key])
-
-    def get_int_tuple(self, key: str) -> tuple[int, ...]:
-        return tuple(int(each) for each in self[key])
+def _held(attrs: dict[str, Any]) -> Any:
+    """Attributes as calls hold them: fields, `[]`, `**` and `get_int_tuple` reach through TVM."""
+    return tvm.ir.make_node("ir.DictAttrs", **attrs)
 
 
 def _registered(name: str, attribute: str) -> Callable[..., Any] | None:
