@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 import importlib
-<<<<<<< 37d7e01d63e05593c6a0af5e82e025505dbdef08
 import importlib.util
-=======
 import sys
->>>>>>> 31367d409830c37324e4c2cd5cda12b56bf54910
 from collections.abc import Callable, Mapping
 from typing import Any
 
 
-<<<<<<< 37d7e01d63e05593c6a0af5e82e025505dbdef08
 def lazy_attributes(
     package: str, where: Mapping[str, str], others: Callable[[str], Any] | None = None
 ) -> Callable[[str], Any]:
-    """A module-level `__getattr__` (PEP 562) for `package`.
-=======
-def lazy_attributes(package: str, where: Mapping[str, str]) -> Callable[[str], Any]:
     """A module-level `__getattr__` (PEP 562) for `package`, whose `dir` lists the names too.
->>>>>>> 31367d409830c37324e4c2cd5cda12b56bf54910
 
     Parameters
     ----------

@@ -194,7 +194,9 @@ def main(paths: list[str]) -> int:
             started = time.perf_counter()
             parts = partitioned(mod, table)
             spent = time.perf_counter() - started
-            error = float(np.abs(run(relay.build(parts, "llvm", params=params), values) - expected).max())
+            error = float(
+                np.abs(run(relay.build(parts, "llvm", params=params), values) - expected).max()
+            )
             right = composites(parts) == wanted and error < 1e-3 * max(1, np.abs(expected).max())
             failures += not right
             print(

@@ -16,12 +16,8 @@ from compiler.errors import (
     ExportError,
     UnknownShapeError,
 )
-<<<<<<< 37d7e01d63e05593c6a0af5e82e025505dbdef08
 from compiler.mxnet.params import save_params
-=======
 from compiler.symbol.optimize import partition_values
-from compiler.symbol.params import save_params
->>>>>>> 31367d409830c37324e4c2cd5cda12b56bf54910
 from compiler.symbol.symbol import Symbol
 
 from .backend_options import backend_arguments

@@ -10,16 +10,10 @@ from typing import Any
 import tvm
 from tvm import relax
 
-<<<<<<< 7ef05b75bba4022f6e672696b4587b3206185e63
-from ..backends import COMPILE_OPTIONS
+from ..backends import COMPILE_OPTIONS, list_partitioners
 from ..lowering.subgraphs import BACKEND, INPUT_NAMES, OPERATORS, RELAY_FUNCTION, operators_of
-=======
-from ..lowering.subgraphs import BACKEND, INPUT_NAMES, RELAY_FUNCTION
-from ..partition.outline import COMPILE_OPTIONS
-from ..partition.registry import list_partitioners
 
 _log = logging.getLogger(__name__)
->>>>>>> d2e7fa10de81711d41acfffdfdd330b6e25c360d
 
 _RELAYS_OWN = ("Compiler", "Primitive", "Inline", "global_symbol")
 

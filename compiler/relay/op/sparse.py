@@ -169,14 +169,7 @@ def _steps(sizes: relax.Expr) -> relax.Expr:
     return typed(op.flip(typed(op.cumprod(backwards, 0, "int64", exclusive=True)), 0))
 
 
-<<<<<<< 7ef05b75bba4022f6e672696b4587b3206185e63
-_sparse_reshape_kernel = kernel("sparse_reshape", _sparse_reshape)
-
-
-@operator("sparse_reshape", 3, wraps=True, how="TE", pattern=INJECTIVE)
-=======
-@operator("sparse_reshape", 3, wraps=True)
->>>>>>> d2e7fa10de81711d41acfffdfdd330b6e25c360d
+@operator("sparse_reshape", 3, wraps=True, pattern=INJECTIVE)
 def sparse_reshape(
     sparse_indices: relax.Expr, prev_shape: relax.Expr, new_shape: relax.Expr
 ) -> relax.Expr:

@@ -209,18 +209,15 @@ greater_equal = _binary(
 )
 
 
-<<<<<<< 7ef05b75bba4022f6e672696b4587b3206185e63
 @operator(
     "clip",
+    prepare={"a_min": float, "a_max": float},
     how="direct",
     pattern=ELEMENTWISE,
     precision=FOLLOW,
     layout=layout_rules.elementwise,
     quantized=quantization.clip,
 )
-=======
-@operator("clip", prepare={"a_min": float, "a_max": float}, how="direct")
->>>>>>> d2e7fa10de81711d41acfffdfdd330b6e25c360d
 def clip(a: relax.Expr, a_min: float, a_max: float) -> relax.Expr:
     """Each element limited to [a_min, a_max]; for integers the limits are those they can hold."""
     name = dtype(a)

@@ -52,19 +52,10 @@ def ConvertLayout(desired_layouts: Mapping[str, Sequence[str]]) -> Any:
         name = dialect.relay_name(call)
         if name not in wanted:
             return None
-<<<<<<< 7ef05b75bba4022f6e672696b4587b3206185e63
         convert = _registered(name, "FTVMConvertOpLayout") or _conversion(registry.lookup(name))
         if convert is None:
             return None
-        return convert(_Attributes(attrs), args, _placeholders(call), wanted[name])
-=======
-        convert = _registered(name, "FTVMConvertOpLayout") or _CONVERSIONS.get(name)
-        return (
-            None
-            if convert is None
-            else convert(_held(attrs), args, _placeholders(call), wanted[name])
-        )
->>>>>>> d2e7fa10de81711d41acfffdfdd330b6e25c360d
+        return convert(_held(attrs), args, _placeholders(call), wanted[name])
 
     def converted(body: relax.Expr) -> relax.Expr:
         body = _raised(body, wanted)

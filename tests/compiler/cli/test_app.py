@@ -85,10 +85,7 @@ def test_a_script_does_what_the_command_does_from_any_folder(model, plugin, tmp_
         text=True,
         check=True,
     )
-<<<<<<< 37d7e01d63e05593c6a0af5e82e025505dbdef08
     assert [found["operators"] for found in json.loads(done.stdout)["subgraphs"]] == [["nn.dense"]]
-=======
-    assert [found["operators"] for found in json.loads(done.stdout)["subgraphs"]] == [["matmul"]]
 
 
 def test_the_version_is_told(cli):
@@ -129,4 +126,3 @@ def test_packages_list_what_loads_on_use():
     assert {"build", "frontend", "nn", "var"} <= set(dir(relay))
     assert "load_module" in dir(runtime)
     assert (Path(compiler.__file__).parent / "py.typed").is_file()
->>>>>>> 31367d409830c37324e4c2cd5cda12b56bf54910

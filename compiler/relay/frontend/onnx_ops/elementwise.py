@@ -61,7 +61,6 @@ def elu(node: Node) -> relax.Expr:
     return relax.op.where(relax.op.less(data, number(0.0, data)), below, data)
 
 
-<<<<<<< 495f72b80374ede217cdf96a4092358877c9055e
 def prelu(node: Node) -> relax.Expr:
     """slope * x below zero; the slope broadcasts to the operand."""
     data, shape, slope = node[0], node.shape(0), node.shape(1)
@@ -80,7 +79,8 @@ def _fits(shape: tuple[int, ...], target: tuple[int, ...]) -> bool:
     """Whether a tensor of that shape broadcasts to the other one, which stays as it is."""
     pairs = zip(reversed(shape), reversed(target))
     return len(shape) <= len(target) and all(extent in (1, own) for extent, own in pairs)
-=======
+
+
 def celu(node: Node) -> relax.Expr:
     """alpha * (exp(x / alpha) - 1) below zero."""
     data = node[0]
@@ -88,7 +88,6 @@ def celu(node: Node) -> relax.Expr:
     power = relax.op.exp(relax.op.divide(data, alpha))
     below = relax.op.multiply(alpha, relax.op.subtract(power, number(1.0, data)))
     return relax.op.where(relax.op.less(data, number(0.0, data)), below, data)
->>>>>>> c0c779ae19ffac3d3465bfdecfce3592b9bd9f2f
 
 
 def selu(node: Node) -> relax.Expr:
