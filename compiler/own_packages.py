@@ -33,7 +33,8 @@ class _Folders(list[str]):
 
 
 def load() -> None:
-    """Load Baton's packages, which are empty but for their modules.
+    """Load Baton's packages, which are empty but for their modules; one that is not installed is
+    left to whoever needs it.
 
     Raises
     ------
@@ -43,6 +44,8 @@ def load() -> None:
     root = Path(__file__).resolve().parents[1]
     for name in _NAMES:
         own = root / name
+        if not own.is_dir():
+            continue
         loaded = sys.modules.get(name)
         if loaded is not None:
             if str(own) not in map(os.path.realpath, loaded.__path__):

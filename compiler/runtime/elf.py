@@ -22,6 +22,7 @@ _SEGMENT_LAYOUT = struct.Struct("<IIQQQQQQ")
 _SECTION_LAYOUT = struct.Struct("<IIQQQQIIQQ")
 _LOADED_SEGMENT, _PROGBITS, _STRTAB, _NOBITS = 1, 1, 3, 8
 _RELOCATABLE = 1
+_MACHINES = {21: "powerpc64", 22: "s390x", 62: "x86-64", 183: "aarch64", 243: "riscv64"}
 _MAX_SECTIONS = 0xFF00  # larger counts use an extension that no library of Baton's needs
 _CHUNK = 1 << 20
 
@@ -116,6 +117,18 @@ def read_sections(file: BinaryIO) -> dict[str, Section]:
             raise MalformedElfError("a section reaches beyond the end of the file")
         sections[_name_at(names, entry.name)] = Section(entry.offset, entry.size)
     return sections
+
+
+def machine(file: BinaryIO) -> str:
+    """The kind of processor that the file is for, "x86-64" or "aarch64" for example.
+
+    Raises
+    ------
+    MalformedElfError
+        Not such a file.
+    """
+    number = _read_header(file).machine
+    return _MACHINES.get(number, f"ELF machine {number}")
 
 
 def append_sections(file: BinaryIO, sections: Sequence[NewSection]) -> None:

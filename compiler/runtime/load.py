@@ -6,6 +6,8 @@ loader sees the file: that it is whole, that it is Baton's, that this CPU can ru
 
 from __future__ import annotations
 
+import functools
+import io
 import os
 import re
 import tarfile
@@ -18,7 +20,7 @@ from typing import Any, BinaryIO, cast
 
 import tvm_ffi
 
-from compiler.errors import ForeignLibraryError, LoadError
+from compiler.errors import ForeignLibraryError, IncompatibleDeviceError, LoadError
 from compiler.runtime import container, cuda_runtime, elf
 from compiler.runtime.factory import FactoryModule
 from compiler.runtime.host import require_cpu_features
@@ -82,6 +84,7 @@ class _Opened:
 
     envelope: container.Envelope
     weights_offset: int
+    machine: str
     load_code: Callable[[], Any]
 
 
@@ -92,6 +95,7 @@ class CheckedFile:
     file: LoadedFile
     metadata: Metadata
     params: dict[str, Any]
+    machine: str
     load_code: Callable[[], Any]
 
 
@@ -118,10 +122,16 @@ def load_module(path: str | os.PathLike[str], verify_weights: bool = False) -> F
     LoadError
         The file is missing, no library of Baton's, truncated, corrupt, or can't be linked.
     IncompatibleDeviceError
-        The library uses CPU features that this machine lacks. None of its code has run.
+        The library is for another kind of processor, or uses CPU features that this machine
+        lacks. None of its code has run.
     """
     checked = check_file(path, verify_weights)
     metadata, origin = checked.metadata, checked.file.path
+    if checked.machine != _this_machine():
+        raise IncompatibleDeviceError(
+            f"the library {str(origin)!r} was built for {checked.machine}, and this machine is "
+            f"{_this_machine()}; build the model for this one"
+        )
     require_cpu_features(metadata, f"the library {str(origin)!r}")
     lacking = cuda_runtime.prepare() if "cuda" in metadata.devices else None
     try:
@@ -156,7 +166,15 @@ def check_file(path: str | os.PathLike[str], verify_weights: bool = False) -> Ch
         metadata = opened.envelope.metadata
         has_weights = opened.envelope.weights_nbytes > 0
         params = map_weights(file, opened.weights_offset, metadata) if has_weights else {}
-        return CheckedFile(LoadedFile(origin, file), metadata, params, opened.load_code)
+        return CheckedFile(
+            LoadedFile(origin, file), metadata, params, opened.machine, opened.load_code
+        )
+
+
+@functools.cache
+def _this_machine() -> str:
+    with open("/proc/self/exe", "rb") as program:
+        return elf.machine(program)
 
 
 def _open(file: BinaryIO, origin: Path) -> _Opened:
@@ -184,7 +202,8 @@ def _open_shared_library(file: BinaryIO, origin: Path) -> _Opened:
     weights = sections[container.WEIGHTS]
     _require_size(envelope, weights.size, origin)
     _require_checksum(elf.image_checksum(file), envelope, origin)
-    return _Opened(envelope, weights.offset, lambda: _load_shared_library(origin))
+    machine = elf.machine(file)
+    return _Opened(envelope, weights.offset, machine, lambda: _load_shared_library(origin))
 
 
 def _open_archive(file: BinaryIO, origin: Path) -> _Opened:
@@ -204,7 +223,8 @@ def _open_archive(file: BinaryIO, origin: Path) -> _Opened:
     for content in contents.values():
         checksum = zlib.crc32(content, checksum)
     _require_checksum(checksum, envelope, origin)
-    return _Opened(envelope, weights.offset, lambda: _link_and_load(contents))
+    machine = elf.machine(io.BytesIO(next(iter(contents.values()), b"")))
+    return _Opened(envelope, weights.offset, machine, lambda: _link_and_load(contents))
 
 
 def _blocks_of_archive(
