@@ -294,7 +294,7 @@ def refuse_narrow(dtype: str, what: str) -> None:
     UnsupportedOperatorError
         The message begins with `what`.
     """
-    narrow = dtype.startswith(("float8", "float6", "float4"))
+    narrow = dtype.startswith(("float8_", "float6_", "float4_"))
     if narrow or dtype in ("int2", "uint2", "int4", "uint4"):
         raise UnsupportedOperatorError(f"{what} is of dtype {dtype}, which is not supported")
 

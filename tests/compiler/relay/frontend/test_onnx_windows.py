@@ -257,3 +257,8 @@ def test_sorting_what_can_not_be_sorted_is_refused(model):
     proto = one_node(model, "TopK", feeds, 11, {"b": np.array([2])}, ["y", "z"])
     with pytest.raises(errors.UnsupportedOperatorError, match="without sign"):
         from_onnx(proto)
+
+
+def test_double_precision_is_no_narrow_dtype(model, agrees):
+    feeds = {"x": IMAGE.astype("float64")}
+    agrees(one_node(model, "Abs", feeds, 13, dtypes={"y": TensorProto.DOUBLE}), feeds)
