@@ -13,7 +13,7 @@ from ..infer import typed
 from . import layout_rules, quantization
 from .indexing import positions
 from .kernel import kernel
-from .raising import Definitions, from_relax, made
+from .raising import Definitions, alike, from_relax
 from .registry import builder, dynamic_form, operator
 from .shapes import (
     axis_of,
@@ -199,34 +199,20 @@ def cumprod(
 
 @from_relax("cumsum", "cumprod")
 def _scan_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
-    name = operator_name(call)
-    axis = None if call.attrs.axis is None else int(call.attrs.axis)
-    exclusive = bool(call.attrs.exclusive)
-    return made(name, call.args, call.ty, axis=axis, dtype=dtype(call), exclusive=exclusive)
+    return alike(operator_name(call), call, dtype=dtype(call))
 
 
 @from_relax("sort")
 def _sort_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
-    axis, ascend = int(call.attrs.axis), int(not call.attrs.descending)
-    return made("sort", call.args, call.ty, axis=axis, is_ascend=ascend)
+    return alike("sort", call, is_ascend=int(not call.attrs.descending))
 
 
 @from_relax("argsort")
 def _argsort_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
-    axis, ascend = int(call.attrs.axis), int(not call.attrs.descending)
-    return made("argsort", call.args, call.ty, axis=axis, is_ascend=ascend, dtype=dtype(call))
+    ascend = int(not call.attrs.descending)
+    return alike("argsort", call, is_ascend=ascend, dtype=dtype(call))
 
 
 @from_relax("topk")
 def _topk_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
-    attrs = call.attrs
-    return made(
-        "topk",
-        call.args,
-        call.ty,
-        k=int(attrs.k),
-        axis=int(attrs.axis),
-        ret_type=str(attrs.ret_type),
-        is_ascend=not attrs.largest,
-        dtype=str(attrs.dtype),
-    )
+    return alike("topk", call, is_ascend=not call.attrs.largest)

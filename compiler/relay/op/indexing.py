@@ -13,7 +13,7 @@ from ...graph.constants import static_shape
 from ..infer import type_of, typed
 from . import quantization
 from .kernel import kernel
-from .raising import Definitions, from_relax, made, tensor
+from .raising import Definitions, alike, from_relax, made, same_name, tensor
 from .record import BROADCAST, FOLLOW, INJECTIVE
 from .registry import builder, operator
 from .shapes import (
@@ -284,17 +284,9 @@ _positions = kernel(
 )
 
 
-@from_relax("take")
-def _take_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
-    axis = None if call.attrs.axis is None else int(call.attrs.axis)
-    if not isinstance(call.args[1].ty, relax.TensorType):
-        return None
-    return made("take", call.args, call.ty, axis=axis, mode=str(call.attrs.mode))
-
-
 @from_relax("gather_elements")
 def _gather_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
-    return made("gather", call.args, call.ty, axis=int(call.attrs.axis))
+    return alike("gather", call)
 
 
 @from_relax("gather_nd")
@@ -314,12 +306,4 @@ def _gather_nd_from_relax(call: relax.Call, _definition: Definitions) -> relax.E
     return made("gather_nd", [data, first], call.ty)
 
 
-@from_relax("where")
-def _where_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
-    return made("where", call.args, call.ty)
-
-
-@from_relax("scatter_elements")
-def _scatter_elements_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
-    axis, reduction = int(call.attrs.axis), str(call.attrs.reduction)
-    return made("scatter_elements", call.args, call.ty, axis=axis, reduction=reduction)
+same_name("take", "where", "scatter_elements")

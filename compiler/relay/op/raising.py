@@ -19,6 +19,7 @@ from ...errors import RelayError
 from ...graph.constants import array_of, constant, integers, static_shape
 from ...graph.rewrite import operator_name
 from ..infer import set_type
+from .record import REQUIRED, Operator
 
 
 class Definitions(Protocol):
@@ -49,7 +50,7 @@ def from_relax(*names: str) -> Callable[[Rule], Rule]:
 
 
 def same_name(*names: str) -> None:
-    """Register operators that have one name, and operands alone, in Relay and Relax."""
+    """Register operators that have one name, and tensors as operands, in Relay and Relax."""
     for name in names:
         _RULES[name] = _renamed(name)
 
@@ -57,7 +58,7 @@ def same_name(*names: str) -> None:
 def _renamed(name: str) -> Rule:
     def rule(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
         tensors = all(isinstance(arg.ty, relax.TensorType) for arg in call.args)
-        return made(name, call.args, call.ty) if tensors else None
+        return alike(name, call) if tensors else None
 
     return rule
 
@@ -101,16 +102,36 @@ def exact(
     if not registry.is_available(name):
         return None
     found = registry.lookup(name)
-    alike = {key: _attribute(call.attrs, key, value) for key, value in found.attributes.items()}
-    held = {**alike, **attrs}
-    if len(operands) != len(found.operands) or registry.REQUIRED in held.values():
+    if len(operands) != len(found.operands):
         return None
-    result = dialect.typed_call(name, operands, held, call.ty)
+    result = _with_attributes(found, operands, call, attrs)
     try:
-        same = tvm_ffi.structural_equal(dialect.expand(result), call)
+        same = result is not None and tvm_ffi.structural_equal(dialect.expand(result), call)
     except RelayError:
         return None
     return result if same else None
+
+
+def alike(name: str, call: relax.Call, **attrs: Any) -> relax.Expr | None:
+    """A call of a Relay operator with the operands and attributes of one of Relax.
+
+    Attributes that both have under one name are those of the call; `attrs` are others.
+    """
+    from . import registry
+
+    return _with_attributes(registry.lookup(name), call.args, call, attrs)
+
+
+def _with_attributes(
+    found: Operator, operands: Sequence[relax.Expr], call: relax.Call, attrs: dict[str, Any]
+) -> relax.Expr | None:
+    from .. import dialect
+
+    held = {key: _attribute(call.attrs, key, value) for key, value in found.attributes.items()}
+    held.update(attrs)
+    if REQUIRED in held.values():
+        return None
+    return dialect.typed_call(found.name, operands, held, call.ty)
 
 
 def _attribute(attrs: Any, name: str, default: Any) -> Any:

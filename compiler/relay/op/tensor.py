@@ -8,7 +8,6 @@ from typing import Any
 from tvm import relax, te, tirx, topi
 
 from ...errors import RelayTypeError
-from ...graph.rewrite import operator_name
 from ..infer import type_of, typed
 from . import layout_rules, quantization
 from .kernel import kernel
@@ -228,11 +227,6 @@ def clip(a: relax.Expr, a_min: float, a_max: float) -> relax.Expr:
         info = tirx.min_value(name).value, tirx.max_value(name).value
         low, high = int(max(low, info[0])), int(min(high, info[1]))
     return op.clip(a, relax.prim_value(low, name), relax.prim_value(high, name))
-
-
-@from_relax("relay.fast_exp", "relay.fast_tanh", "relay.fast_erf")
-def _approximation_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
-    return made(operator_name(call).removeprefix("relay."), call.args, call.ty)
 
 
 @from_relax("clip")

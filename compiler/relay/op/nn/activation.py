@@ -6,12 +6,11 @@ import math
 
 from tvm import relax, topi
 
-from ....graph.rewrite import operator_name
 from ...expr import TupleGetItem
 from ...infer import typed
 from .. import layout_rules, quantization
 from ..kernel import kernel
-from ..raising import Definitions, from_relax, made, same_name
+from ..raising import Definitions, alike, from_relax, made, same_name
 from ..raising import number as constant
 from ..record import BROADCAST, ELEMENTWISE, FOLLOW, FUSABLE, NEVER
 from ..registry import builder, operator
@@ -106,23 +105,12 @@ def dropout_raw(data: relax.Expr, rate: float = 0.5) -> relax.Expr:
     return _dropout_pair(data, rate)
 
 
-same_name("nn.relu")
+same_name("nn.relu", "nn.prelu", "nn.softmax", "nn.log_softmax")
 
 
 @from_relax("nn.leakyrelu")
 def _leaky_relu_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
-    return made("nn.leaky_relu", call.args, call.ty, alpha=float(call.attrs.alpha))
-
-
-@from_relax("nn.prelu")
-def _prelu_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
-    return made("nn.prelu", call.args, call.ty, axis=int(call.attrs.axis))
-
-
-@from_relax("nn.softmax", "nn.log_softmax", "relay.nn.fast_softmax")
-def _softmax_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
-    name = operator_name(call).removeprefix("relay.")
-    return made(name, call.args, call.ty, axis=int(call.attrs["axis"]))
+    return alike("nn.leaky_relu", call)
 
 
 @from_relax("nn.gelu")

@@ -12,7 +12,7 @@ from ....graph.rewrite import operator_name
 from ...infer import type_of, typed
 from .. import layout_rules
 from ..kernel import kernel
-from ..raising import Definitions, exact, from_relax, made
+from ..raising import Definitions, alike, exact, from_relax, listed
 from ..record import FOLLOW, FUSABLE, NEVER
 from ..reduce import reduced_axes
 from ..registry import operator
@@ -191,35 +191,14 @@ def l2_normalize(
 
 @from_relax("nn.batch_norm")
 def _batch_norm_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
-    attrs = call.attrs
-    if bool(attrs.training):
-        return None
-    return made(
-        "nn.batch_norm",
-        call.args,
-        call.ty,
-        axis=int(attrs.axis),
-        epsilon=float(attrs.epsilon),
-        center=bool(attrs.center),
-        scale=bool(attrs.scale),
-    )
+    return None if bool(call.attrs.training) else alike("nn.batch_norm", call)
 
 
 @from_relax("nn.layer_norm")
 def _layer_norm_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
     """Relay's has one axis."""
-    attrs = call.attrs
-    if len(attrs.axes) != 1:
-        return None
-    return made(
-        "nn.layer_norm",
-        call.args,
-        call.ty,
-        axis=int(attrs.axes[0]),
-        epsilon=float(attrs.epsilon),
-        center=bool(attrs.center),
-        scale=bool(attrs.scale),
-    )
+    axes = listed(call.attrs.axes) or []
+    return alike("nn.layer_norm", call, axis=axes[0]) if len(axes) == 1 else None
 
 
 @from_relax("nn.instance_norm", "nn.group_norm")
