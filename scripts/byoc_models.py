@@ -2,8 +2,8 @@
 
     python scripts/byoc_models.py resnet18.onnx bert_base.onnx
 
-Layers with bias and activation, or whole blocks of layers, become composite
-functions (MergeComposite, AnnotateTarget, MergeCompilerRegions, PartitionGraph). The same layers are
+Layers with bias and activation, or whole blocks of layers, become composite functions
+(MergeComposite, AnnotateTarget, MergeCompilerRegions, PartitionGraph). The same layers are
 counted in the ONNX graph, and the built module is compared with onnxruntime.
 """
 

@@ -344,9 +344,11 @@ def _first_lines(message: str) -> str:
 
 @functools.lru_cache(maxsize=1)
 def _load() -> None:
+    """Import the families; `contrib` has tables of other compilers, which ask for operators."""
     package = sys.modules[__package__]
     for module in pkgutil.walk_packages(package.__path__, f"{__package__}."):
-        importlib.import_module(module.name)
+        if not module.name.startswith(f"{__package__}.contrib"):
+            importlib.import_module(module.name)
 
 
 def names() -> list[str]:
