@@ -61,7 +61,7 @@ def scatter_elements(node: Node) -> relax.Expr | None:
 def slices(node: Node) -> None:
     """Before opset 10 the bounds are attributes: TVM's converter takes them as operands."""
     if node.opset < 10:
-        bounds = (node.attr("starts"), node.attr("ends"), node.attr("axes"))
+        bounds = [node.attrs.pop(name, None) for name in ("starts", "ends", "axes")]
         node.inputs[1:] = [
             None if bound is None else constant(np.array(bound, "int64")) for bound in bounds
         ]

@@ -24,6 +24,7 @@ def pooling(node: Node) -> relax.Expr | None:
 def max_pooling(node: Node) -> relax.Expr | list[relax.Expr] | None:
     """The largest element of each window and, where the model asks for it, its place."""
     if len(node.proto.output) < 2 or not node.proto.output[1]:
+        node.attrs.pop("storage_order", None)  # is of the places alone
         return pooling(node)
     kernel = node.attr("kernel_shape")
     rank = len(kernel)

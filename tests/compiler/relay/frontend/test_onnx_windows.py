@@ -259,6 +259,11 @@ def test_sorting_what_can_not_be_sorted_is_refused(model):
         from_onnx(proto)
 
 
+def test_the_order_of_places_is_nothing_to_a_pooling_without_them(model, agrees):
+    feeds = {"x": IMAGE}
+    agrees(one_node(model, "MaxPool", feeds, 12, kernel_shape=[2, 2], storage_order=1), feeds)
+
+
 def test_double_precision_is_no_narrow_dtype(model, agrees):
     feeds = {"x": IMAGE.astype("float64")}
     agrees(one_node(model, "Abs", feeds, 13, dtypes={"y": TensorProto.DOUBLE}), feeds)
