@@ -43,7 +43,7 @@ def chain(text: str, start: Any = None) -> Any:
             is_constant() if letter == "c" else wildcard() for letter in found["operands"] or ""
         ]
         names = [is_op(name) for name in found["names"].split("|")]
-        result = names[0](pattern, *operands)
+        result: Any = names[0](pattern, *operands)
         for other in names[1:]:
             result = result | other(pattern, *operands)
         pattern = result | pattern if found["optional"] else result
