@@ -3,8 +3,13 @@
     python scripts/byoc_models.py resnet18.onnx bert_base.onnx
 
 Layers with bias and activation, or whole blocks of layers, become composite functions
+<<<<<<< b80d0472ae2a442198fae78e2cf399a527bdab6a
 (MergeComposite, AnnotateTarget, MergeCompilerRegions, PartitionGraph). The same layers are
 counted in the ONNX graph, and the built module is compared with onnxruntime.
+=======
+(MergeComposite, AnnotateTarget, MergeCompilerRegions, PartitionGraph). The same layers are counted
+in the ONNX graph, and the built module is compared with onnxruntime.
+>>>>>>> fac0a02e80d502e26d24811942dee1026b5ce873
 """
 
 from __future__ import annotations
@@ -12,6 +17,7 @@ from __future__ import annotations
 import sys
 import time
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -26,7 +32,7 @@ from compiler.runtime.graph_executor import GraphModule
 
 COMPILER = "counted"
 BIAS = "add|nn.bias_add(c)"
-DENSE = f"nn.dense(c) reshape? {BIAS}"
+DENSE = f"nn.dense(c) reshape? {BIAS} reshape?"  # samples and words are rows of one matrix
 
 
 def layer_table() -> list[tuple[str, Any]]:
@@ -52,7 +58,9 @@ def block_table() -> list[tuple[str, Any]]:
     ]
 
 
-def partitioned(mod: tvm.IRModule, table: list[tuple[str, Any]], **options: Any) -> tvm.IRModule:
+def partitioned(
+    mod: tvm.IRModule, table: Sequence[tuple[Any, ...]], **options: Any
+) -> tvm.IRModule:
     """What an old script did after the import."""
     steps = [
         transform.SimplifyInference(),
