@@ -3,13 +3,8 @@
     python scripts/byoc_models.py resnet18.onnx bert_base.onnx
 
 Layers with bias and activation, or whole blocks of layers, become composite functions
-<<<<<<< b80d0472ae2a442198fae78e2cf399a527bdab6a
-(MergeComposite, AnnotateTarget, MergeCompilerRegions, PartitionGraph). The same layers are
-counted in the ONNX graph, and the built module is compared with onnxruntime.
-=======
 (MergeComposite, AnnotateTarget, MergeCompilerRegions, PartitionGraph). The same layers are counted
 in the ONNX graph, and the built module is compared with onnxruntime.
->>>>>>> fac0a02e80d502e26d24811942dee1026b5ce873
 """
 
 from __future__ import annotations
