@@ -58,10 +58,10 @@ KERNEL = {
 RESPELLED = {
     *("cumprod", "ndarray_size", "nn.adaptive_avg_pool3d", "nn.cross_entropy", "nn.sparse_dense"),
     *("nn.contrib_conv2d_winograd_weight_transform", "nn.contrib_conv3d_winograd_weight_transform"),
-    *("nn.cross_entropy_with_logits", "qnn.hardswish", "transpose"),
+    *("nn.cross_entropy_with_logits", "qnn.hardswish", "sparse_reshape", "transpose"),
     *("vision.all_class_non_max_suppression", "vision.regular_non_max_suppression"),
 }
-"""Lowered once more they are spelled otherwise: axes by number, products of matrices flat."""
+"""Lowered once more they are spelled otherwise: axes by number, dtypes by name, products flat."""
 
 CALLS: dict[str, list[relax.Call]] = collections.defaultdict(list)
 
