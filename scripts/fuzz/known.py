@@ -164,7 +164,7 @@ def _a_large_integer(node: onnx.NodeProto, operands: Operands) -> bool:
 
 def _rounds_one_hot(node: onnx.NodeProto, operands: Operands) -> bool:
     off, on = operands[2].reshape(-1)
-    return bool(off + (on - off) != on)
+    return _not_finite(node, operands) or bool(off + (on - off) != on)
 
 
 def _doubles(node: onnx.NodeProto, operands: Operands) -> bool:
