@@ -121,13 +121,7 @@ def _operator(op_name: str) -> tvm.ir.Op:
 
 def _attribute(self: tvm.ir.Op, attr_name: str) -> Any:
     """An attribute of an operator; None if it has none of that name."""
-    if self.has_attr(attr_name):
-        return _new_get_attr(self, attr_name)
-    if attr_name != "TOpPattern":
-        return None
-    from ..relay.transform.fuse_ops import PATTERN_OF
-
-    return PATTERN_OF.get(str(self.name))
+    return _new_get_attr(self, attr_name) if self.has_attr(attr_name) else None
 
 
 def _register_op_attr(op_name: str, attr_key: str, value: Any = None, level: int = 10) -> Any:
@@ -141,7 +135,7 @@ def _register(op_name: str) -> None:
     from ..relay.op.registry import is_available
 
     if is_available(op_name):
-        dialect.operator(op_name)
+        dialect.operator(str(op_name))
 
 
 def _known_type(expr: Any) -> Any:
@@ -191,4 +185,7 @@ def _load_json(json_str: str) -> Any:
         from ..relay.saved import load_json
 
         return load_json(json_str)
+    from ..relay.saved import register_operators
+
+    register_operators(graph)
     return _new_load_json(json_str)

@@ -3,35 +3,52 @@
 from __future__ import annotations
 
 import json
+import logging
+from collections import defaultdict
 from typing import Any
 
 import tvm
 from tvm import relax
 
-from ..lowering.subgraphs import BACKEND, INPUT_NAMES, RELAY_FUNCTION
-from ..partition.outline import COMPILE_OPTIONS
+from ..backends import COMPILE_OPTIONS, list_partitioners
+from ..lowering.subgraphs import BACKEND, INPUT_NAMES, OPERATORS, RELAY_FUNCTION, operators_of
+
+_log = logging.getLogger(__name__)
 
 _RELAYS_OWN = ("Compiler", "Primitive", "Inline", "global_symbol")
 
 
-def with_code_generators(mod: tvm.IRModule) -> tvm.IRModule:
+def _with_code_generators(mod: tvm.IRModule) -> tvm.IRModule:
     """The module with each function that `relay.ext.<compiler>` compiles as its attribute.
 
     The code generator is a global function of TVM and gets the function as Relay wrote it, with
-    the attributes `Compiler` and `global_symbol`.
+    the attributes `Compiler` and `global_symbol`. The log names the compilers that have neither a
+    code generator nor a backend of `compiler.partition`: TVM compiles their functions.
     """
     from .nest import nested_function  # which needs flatten, which needs this module
 
+    without: dict[str, list[str]] = defaultdict(list)
     for gvar, function in mod.functions_items():
         if not isinstance(function, relax.Function) or "Compiler" not in (function.attrs or {}):
             continue
-        if tvm.get_global_func(f"relay.ext.{function.attrs['Compiler']}", allow_missing=True):
+        compiler = str(function.attrs["Compiler"])
+        if tvm.get_global_func(f"relay.ext.{compiler}", allow_missing=True) is None:
+            if compiler not in list_partitioners():
+                without[compiler].append(str(gvar.name_hint))
+        else:
             whole = nested_function(function).with_attr("global_symbol", str(gvar.name_hint))
             mod = tvm.IRModule(
                 {**dict(mod.functions_items()), gvar: function.with_attr(RELAY_FUNCTION, whole)},
                 attrs=mod.attrs,
                 global_infos=mod.global_infos,
             )
+    for compiler, names in without.items():
+        _log.warning(
+            "no code generator relay.ext.%s is registered: TVM compiles its %d functions (%s)",
+            compiler,
+            len(names),
+            ", ".join(names[:3]) + (", ..." if len(names) > 3 else ""),
+        )
     return mod
 
 
@@ -40,6 +57,7 @@ def as_subgraphs(mod: tvm.IRModule) -> tvm.IRModule:
 
     Modules without such functions are returned as they are.
     """
+    mod = _with_code_generators(mod)
     external = {
         str(gvar.name_hint): function
         for gvar, function in mod.functions_items()
@@ -56,6 +74,18 @@ def as_subgraphs(mod: tvm.IRModule) -> tvm.IRModule:
             function = _subgraph(function, name, len(functions), names)
         functions[gvar] = function
     return tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos)
+
+
+def with_operators(function: relax.Function) -> relax.Function:
+    """A claimed subgraph that remembers the names of its operators when these are lowered."""
+    if BACKEND not in (function.attrs or {}):
+        return function
+    return function.with_attr(OPERATORS, json.dumps(operators_of(function)))
+
+
+def without_operators(function: relax.Function) -> relax.Function:
+    """The way back of `with_operators`."""
+    return function.without_attr(OPERATORS) if OPERATORS in (function.attrs or {}) else function
 
 
 def _subgraph(function: relax.Function, name: str, number: int, names: list[str]) -> relax.Function:

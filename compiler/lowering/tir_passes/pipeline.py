@@ -10,6 +10,7 @@ from tvm import tirx
 from ...tvm_faults import loop_guard
 from . import (
     argument_checks,
+    bfloat16_casts,
     constant_tables,
     interleave,
     microkernel,
@@ -21,6 +22,7 @@ from . import (
 
 PASSES = (
     argument_checks,
+    bfloat16_casts,
     constant_tables,
     interleave,
     loop_guard,
@@ -59,7 +61,9 @@ def _pipeline() -> tuple[Any, Any, Any]:
             [finalize_device(), propagate_nan.propagate_nan(on_device=True)]
         )
 
-    return constant_tables.fold_constant_tables(lower), with_our_passes, for_devices
+    first = tvm.transform.Sequential([bfloat16_casts.round_bfloat16_casts(), lower])
+    folded = constant_tables.fold_constant_tables(first)
+    return folded, with_our_passes, for_devices
 
 
 tirx.register_tir_pipeline(PIPELINE, _pipeline)

@@ -11,8 +11,10 @@ from tvm import relax, te, tirx
 from ...errors import RelayTypeError
 from ...graph.constants import static_shape
 from ..infer import type_of, typed
+from . import quantization
 from .kernel import kernel
 from .raising import Definitions, from_relax, made
+from .record import FOLLOW, INJECTIVE
 from .registry import dynamic_form, operator
 from .shapes import Extent, extents, integers, same_extent, shape_values, with_shape
 
@@ -113,15 +115,28 @@ def _product(values: Sequence[Extent]) -> Extent:
 
 
 def _reshape_codes(data: te.Tensor, codes: te.Tensor, allowzero: bool) -> te.Tensor:
-    """The shape that a tensor of codes stands for: 0 keeps an extent, -1 is what is left."""
+    """The shape that a tensor of codes stands for.
+
+    0 keeps an extent, -1 is what is left, -3 joins two extents; -2 and -4, whose number of extents
+    would not be known, are none, as in Relay.
+    """
     count = int(codes.shape[0])
+
+    def extent(place: Any) -> Any:
+        result: Any = tirx.const(1, "int64")
+        for axis, size in enumerate(data.shape):
+            result = tirx.Select(place == axis, tirx.Cast("int64", size), result)
+        return result
 
     def kept(index: int) -> Any:
         code = codes(index).astype("int64")
-        own = data.shape[index] if index < len(data.shape) else 1
-        zero = tirx.const(0, "int64") if allowzero else tirx.Cast("int64", own)
-        result = tirx.Select(code == 0, zero, code)
-        return tirx.Select(code < 0, tirx.const(1, "int64"), result)
+        place: Any = tirx.const(index, "int32")
+        for earlier in range(index):  # a code of -3 in front of this one took two extents
+            place = place + tirx.Select(codes(earlier) == -3, 1, 0)
+        own = extent(place)
+        zero = tirx.const(0, "int64") if allowzero else own
+        result = tirx.Select(code == -3, own * extent(place + 1), tirx.const(1, "int64"))
+        return tirx.Select(code < 0, result, tirx.Select(code == 0, zero, code))
 
     total: Any = tirx.const(1, "int64")
     for size in data.shape:
@@ -144,7 +159,14 @@ def _reshape_codes(data: te.Tensor, codes: te.Tensor, allowzero: bool) -> te.Ten
 _reshape_codes_kernel = kernel("reshape_codes", _reshape_codes)
 
 
-@operator("reshape", how="direct")
+@operator(
+    "reshape",
+    how="direct",
+    pattern=INJECTIVE,
+    precision=FOLLOW,
+    quantized=quantization.same,
+    keeps="order",
+)
 def reshape(data: relax.Expr, newshape: Any, allowzero: bool = False) -> relax.Expr:
     """The same elements in another shape, which may contain Relay's codes."""
     codes = shape_values(newshape)
@@ -183,7 +205,9 @@ def reshaped(data: relax.Expr, shape: Sequence[Extent]) -> relax.Expr:
     return typed(op.reshape(data, list(shape)))
 
 
-@operator("contrib_reverse_reshape", defaults={"allowzero": False})
+@operator(
+    "contrib_reverse_reshape", defaults={"allowzero": False}, pattern=INJECTIVE, keeps="order"
+)
 def reverse_reshape(data: relax.Expr, newshape: Any, allowzero: bool = False) -> relax.Expr:
     """`reshape` with codes that are read from the right."""
     codes = _reversed_codes(integers(newshape))
@@ -203,7 +227,7 @@ def _reversed_codes(codes: list[int]) -> list[int]:
     return [code for group in reversed(groups) for code in group]
 
 
-@operator("reshape_like", 2)
+@operator("reshape_like", 2, pattern=INJECTIVE)
 def reshape_like(
     data: relax.Expr,
     shape_like: relax.Expr,

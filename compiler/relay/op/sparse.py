@@ -9,7 +9,8 @@ from tvm import relax, te, tirx, topi
 from ..expr import Tuple
 from ..infer import typed
 from .kernel import kernel
-from .registry import dynamic_form, operator
+from .record import INJECTIVE
+from .registry import builder, dynamic_form, operator
 from .shapes import dtype, extents, number, shaped, with_shape
 from .transform import cast, cast_to
 
@@ -146,6 +147,7 @@ def _fill_empty_rows(
     return with_shape(first, fill)
 
 
+@builder("sparse_fill_empty_rows")
 def sparse_fill_empty_rows(
     sparse_indices: relax.Expr,
     sparse_values: relax.Expr,
@@ -161,60 +163,29 @@ def sparse_fill_empty_rows(
     return Tuple([indices, values, cast(is_empty, "bool")])
 
 
-def _sparse_reshape(
-    indices: te.Tensor, prev_shape: te.Tensor, new_shape: te.Tensor
-) -> list[te.Tensor]:
-    """The same flat positions in another shape, of which one extent may be -1."""
-    old, new = int(prev_shape.shape[0]), int(new_shape.shape[0])
-    total: Any = tirx.const(1, "int64")
-    for axis in range(old):
-        total = total * prev_shape(axis).astype("int64")
-    known: Any = tirx.const(1, "int64")
-    for axis in range(new):
-        size = new_shape(axis).astype("int64")
-        known = known * tirx.Select(size < 0, tirx.const(1, "int64"), size)
-
-    def size_of(axis: int) -> Any:
-        size = new_shape(axis).astype("int64")
-        return tirx.Select(
-            size < 0, tirx.floordiv(total, tirx.max(known, tirx.const(1, "int64"))), size
-        )
-
-    def place(entry: Any, column: Any) -> Any:
-        flat: Any = tirx.const(0, "int64")
-        for axis in range(old):
-            flat = flat * prev_shape(axis).astype("int64") + indices(entry, axis).astype("int64")
-        result: Any = tirx.const(0, "int64")
-        step: Any = tirx.const(1, "int64")
-        for axis in reversed(range(new)):
-            size = tirx.max(size_of(axis), tirx.const(1, "int64"))
-            result = tirx.Select(
-                column == axis, tirx.floormod(tirx.floordiv(flat, step), size), result
-            )
-            step = step * size
-        return result.astype(indices.dtype)
-
-    def shape(at: Any) -> Any:
-        result: Any = tirx.const(0, "int64")
-        for axis in range(new):
-            result = tirx.Select(at == axis, size_of(axis), result)
-        return result.astype(new_shape.dtype)
-
-    return [
-        te.compute((indices.shape[0], new), place, name="new_indices"),
-        te.compute((new,), shape, name="new_shape"),
-    ]
+def _steps(sizes: relax.Expr) -> relax.Expr:
+    """How many elements lie between neighbours along each axis of a tensor of these sizes."""
+    backwards = typed(op.flip(sizes, 0))
+    return typed(op.flip(typed(op.cumprod(backwards, 0, "int64", exclusive=True)), 0))
 
 
-_sparse_reshape_kernel = kernel("sparse_reshape", _sparse_reshape)
-
-
-@operator("sparse_reshape", 3, wraps=True, how="TE")
+@operator("sparse_reshape", 3, wraps=True, pattern=INJECTIVE)
 def sparse_reshape(
     sparse_indices: relax.Expr, prev_shape: relax.Expr, new_shape: relax.Expr
 ) -> relax.Expr:
     """Coordinates of the same elements in another shape, and that shape with its -1 resolved."""
-    return _sparse_reshape_kernel(sparse_indices, prev_shape, new_shape)
+    one = relax.const(1, "int64")
+    old, wanted = cast(prev_shape, "int64"), cast(new_shape, "int64")
+    is_open = typed(op.less(wanted, relax.const(0, "int64")))
+    known = typed(op.prod(typed(op.where(is_open, one, wanted))))
+    left = typed(op.floor_divide(typed(op.prod(old)), typed(op.maximum(known, one))))
+    sizes = typed(op.where(is_open, left, wanted))
+    by_axis = typed(op.multiply(cast(sparse_indices, "int64"), _steps(old)))
+    flat = typed(op.sum(by_axis, 1, keepdims=True))
+    steps, limits = (typed(op.maximum(each, one)) for each in (_steps(sizes), sizes))
+    places = typed(op.floor_mod(typed(op.floor_divide(flat, steps)), limits))
+    results = cast(places, dtype(sparse_indices)), cast(sizes, dtype(new_shape))
+    return Tuple(list(results))
 
 
 def rows_of_entries(indptr: relax.Expr, entries: Any) -> relax.Expr:

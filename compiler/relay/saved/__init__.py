@@ -1,9 +1,11 @@
-"""What old TVM saved: modules by `tvm.ir.save_json`, parameters by `relay.save_param_dict`."""
+"""What TVM saved: modules by `tvm.ir.save_json`, parameters by `relay.save_param_dict`."""
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
+from ...errors import SavedModuleError
 from ...lazy import lazy_attributes
 
 if TYPE_CHECKING:
@@ -15,7 +17,7 @@ __getattr__ = lazy_attributes(
 
 
 def load_json(json_str: str, source_name: str = "json") -> tvm.IRModule | Any:
-    """Read what `tvm.ir.save_json` of TVM 0.6 to 0.18 wrote.
+    """Read what `tvm.ir.save_json` wrote, of TVM 0.6 to 0.18 or of this one.
 
     Parameters
     ----------
@@ -35,7 +37,36 @@ def load_json(json_str: str, source_name: str = "json") -> tvm.IRModule | Any:
     RelayError
         The program has no form in a compiled module.
     """
+    if '"root_index"' in json_str:
+        return _of_this_tvm(json_str, source_name)
     from ..text.to_relax import to_relax
     from .module import read_module
 
     return to_relax(read_module(json_str, source_name))
+
+
+def _of_this_tvm(text: str, source: str) -> Any:
+    import tvm
+
+    try:
+        register_operators(json.loads(text))
+        return tvm.ir.load_json(text)
+    except Exception as error:
+        # A damaged document is wrong in ways that only TVM's reader notices.
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[-1]
+        raise SavedModuleError(f"{source}: TVM can't read the document: {reason}") from error
+
+
+def register_operators(document: Any) -> None:
+    """Have TVM know the Relay operators that a document of this TVM calls, so that it can read it.
+
+    Documents of other forms are passed over.
+    """
+    from .. import dialect
+    from ..op import registry
+
+    nodes = document.get("nodes") if isinstance(document, dict) else None
+    for node in nodes if isinstance(nodes, list) else ():
+        name = node.get("data") if isinstance(node, dict) and node.get("type") == "ir.Op" else None
+        if isinstance(name, str) and registry.is_available(name):
+            dialect.operator(name)

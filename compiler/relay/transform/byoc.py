@@ -15,12 +15,13 @@ import tvm
 from tvm import relax
 
 from ...errors import RelayError
-from ...partition.outline import Group, outline
-from ...partition.relax_function import PROJECTION, TRANSPARENT, RelaxFunction
+from ...graph.outline import Group, outline
+from ...graph.relax_function import PROJECTION, TRANSPARENT, RelaxFunction
 from ..dataflow_pattern import DFPattern
 from ..flatten import Flattener
 from ..infer import set_type, typed
 from ..nest import handle, nested, operands, post_order, rewrite, with_operands
+from ..op.contrib.register import load
 from .base import body_wise, module_pass, with_functions
 from .regions import DEFAULT, Region, Regions, begin, compiler_of, end, is_begin, is_end
 
@@ -58,6 +59,8 @@ def AnnotateTarget(targets: str | Sequence[str], include_non_call_ops: bool = Tr
     function if its name begins with `<compiler>.`. The first compiler of the list wins.
     """
     compilers = [targets] if isinstance(targets, str) else [str(each) for each in targets]
+    for compiler in compilers:
+        load(compiler)
 
     def change(body: relax.Expr) -> relax.Expr:
         return _Annotator(compilers, include_non_call_ops).annotate(body)

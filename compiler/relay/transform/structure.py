@@ -50,9 +50,13 @@ def ToGraphNormalForm() -> Any:
 
 
 def DeadCodeElimination(inline_once: bool = False, ignore_impurity: bool = False) -> Any:
-    """Drop what nothing reads."""
+    """Drop bindings that nothing reads; functions stay."""
     del inline_once, ignore_impurity
-    run = relax.transform.DeadCodeElimination([])
+
+    def run(mod: tvm.IRModule) -> tvm.IRModule:
+        names = [str(gvar.name_hint) for gvar in mod.get_global_vars()]
+        return relax.transform.DeadCodeElimination(names)(mod)
+
     return module_pass("DeadCodeElimination", 1, run)
 
 

@@ -157,3 +157,13 @@ def test_baton_run_gives_a_script_its_arguments_and_the_old_names(tmp_path):
     ]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.stdout.split("\n")[0] == "['--n', '3'] 7 1.5", done.stderr
+
+
+def test_tables_of_external_compilers_are_found_by_their_old_names(old_names):
+    from tvm.relay.op.contrib import get_pattern_table
+    from tvm.relay.op.contrib.bnns import partition_for_bnns
+
+    assert partition_for_bnns.__module__ == "compiler.relay.op.contrib.bnns"
+    assert next(row[0] for row in get_pattern_table("cublas")) == "cublas.matmul"
+    with pytest.raises(LegacyImportError, match="no backend for Arm Ethos"):
+        import tvm.relay.op.contrib.ethosn  # noqa: F401

@@ -6,18 +6,27 @@ import math
 
 from tvm import relax
 
+from ... import dialect
 from ..mxnet_node import SymbolNode
 
 op = relax.op
 
 
 def fully_connected(node: SymbolNode) -> relax.Expr:
-    """x W^T + b, on the flattened sample or on the last axis."""
+    """x W^T + b over a matrix of rows: the flattened samples, or all that the last axis holds."""
     shape, data = node.shape(0), node[0]
-    if node.flag("flatten", True) and len(shape) != 2:
-        data = node.emit(op.reshape(data, (shape[0], math.prod(shape[1:]))))
+    by_sample = node.flag("flatten", True)
+    rows = shape[:1] if by_sample else shape[:-1]
+    if by_sample and len(shape) != 2:
+        data = node.emit(dialect.call("nn.batch_flatten", [data]))
+    elif len(shape) != 2:
+        data = node.emit(op.reshape(data, (math.prod(rows), shape[-1])))
     result = op.matmul(data, node.emit(op.permute_dims(node[1])))
-    return result if node.flag("no_bias", False) else op.add(node.emit(result), node[2])
+    if not node.flag("no_bias", False):
+        result = op.add(node.emit(result), node[2])
+    if len(rows) == 1:
+        return result
+    return op.reshape(node.emit(result), (*rows, node.shape(1)[0]))
 
 
 def dot(node: SymbolNode) -> relax.Expr:

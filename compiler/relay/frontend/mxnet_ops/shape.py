@@ -9,6 +9,7 @@ from tvm import relax
 
 from compiler.errors import FrontendError
 
+from ... import dialect
 from ..mxnet_node import SymbolNode
 
 op = relax.op
@@ -126,8 +127,7 @@ def _infer(node: SymbolNode, source: Sequence[int], target: list[int]) -> list[i
 
 def flatten(node: SymbolNode) -> relax.Expr:
     """All axes after the first become one."""
-    shape = node.shape(0)
-    return op.reshape(node[0], (shape[0], math.prod(shape[1:])))
+    return dialect.call("nn.batch_flatten", [node[0]])
 
 
 def reshape_like(node: SymbolNode) -> relax.Expr:

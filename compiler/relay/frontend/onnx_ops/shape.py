@@ -6,13 +6,17 @@ import math
 
 from tvm import relax
 
-from compiler.graph.constants import static_shape
+from compiler.graph.constants import array_of, static_shape
 
+from ... import dialect
 from ..onnx_node import Node
 
 
 def flatten(node: Node) -> relax.Expr | None:
-    """The axes before `axis` as one, and the others as one; sizes of empty tensors too."""
+    """The axes before `axis` as one, and the others as one; sizes of empty tensors too.
+
+    Behind the first axis it is Relay's `nn.batch_flatten`, which is good for any number of samples.
+    """
     shape = static_shape(node[0])
     axis = node.attr("axis", 1)
     if shape is None or not -len(shape) <= axis <= len(shape):
@@ -23,7 +27,23 @@ def flatten(node: Node) -> relax.Expr | None:
     # to Relax's reshape, an extent of 0 is that of the operand's axis in the same place
     if any(extent == 0 and shape[i : i + 1] != (0,) for i, extent in enumerate(flat)):
         raise node.unsupported(f"an empty tensor of shape {shape} along axis {axis}")
+    if axis == 1 and array_of(node[0]) is None:
+        return dialect.call("nn.batch_flatten", [node[0]])
     return relax.op.reshape(node[0], flat)
 
 
-CONVERTERS = {"Flatten": flatten}
+def space_to_depth(node: Node) -> relax.Expr:
+    """Blocks of pixels as channels: those of a pixel of the block together, or of a channel."""
+    size, mode = node.attr("blocksize"), node.attr("mode", "DCR")
+    batch, channels, height, width = node.shape(0)
+    if height % size or width % size or mode not in ("DCR", "CRD"):
+        raise node.unsupported(f"blocks of {size} pixels a side in the mode {mode!r}")
+    rows, columns = height // size, width // size
+    blocks = relax.op.reshape(node[0], (batch, channels, rows, size, columns, size))
+    order = [0, 3, 5, 1, 2, 4] if mode == "DCR" else [0, 1, 3, 5, 2, 4]
+    return relax.op.reshape(
+        relax.op.permute_dims(blocks, order), (batch, channels * size**2, rows, columns)
+    )
+
+
+CONVERTERS = {"Flatten": flatten, "SpaceToDepth": space_to_depth}

@@ -1,4 +1,6 @@
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -67,6 +69,23 @@ def test_parameters_of_every_type_survive():
     for name, value in params.items():
         assert str(loaded[name].dtype) == str(np.asarray(value).dtype)
         np.testing.assert_array_equal(loaded[name].numpy(), value)
+
+
+def test_a_new_process_reads_a_module_that_this_tvm_saved(tmp_path):
+    data = relay.var("data", shape=(2, 3))
+    mod = tvm.IRModule.from_expr(relay.Function([data], relay.nn.relu(relay.nn.softmax(data))))
+    saved = tmp_path / "module.json"
+    saved.write_text(tvm.ir.save_json(mod))
+    program = (
+        "import sys; from compiler import relay; "
+        "print(relay.astext(relay.load_json(open(sys.argv[1]).read())))"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", program, saved], capture_output=True, text=True, check=True
+    )
+    assert result.stdout.strip() == relay.astext(mod).strip()
+    with pytest.raises(SavedModuleError, match="json: TVM can't read the document"):
+        relay.load_json(saved.read_text().replace("nn.softmax", "nn.softmask"))
 
 
 @pytest.mark.parametrize("cut", [0, 7, 30, 200, 1000])

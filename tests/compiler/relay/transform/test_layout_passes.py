@@ -12,8 +12,8 @@ from tvm import relax
 from compiler import relay
 from compiler.errors import RelayError, UnsupportedRelayOperatorError
 from compiler.relay import transform
+from compiler.relay.op.layout_string import Layout, like, without_blocks_of_one
 from compiler.relay.testing.temp_op_attr import TempOpAttr
-from compiler.relay.transform.layout_string import Layout, like, without_blocks_of_one
 from tests.compiler.relay.transform.modules import module_of, operators_of
 
 NHWC = {"nn.conv2d": ["NHWC", "default"]}
@@ -136,6 +136,7 @@ def test_scripts_alter_layouts_by_an_attribute(same_values: Callable[..., None])
     def alter(attrs: Any, inputs: Any, tinfos: Any, out_type: Any) -> Any:
         assert [int(each) for each in tinfos[0].shape] == [1, 4, 6, 6]
         assert str(out_type.dtype) == "float32"
+        assert attrs.data_layout == "NCHW" and attrs.get_int_tuple("strides") == (1, 1)
         layouts = {"data_layout": "NCHW4c", "kernel_layout": "OIHW4i4o"}
         return relay.nn.conv2d(*inputs, **{**attrs, **layouts})
 

@@ -136,3 +136,10 @@ def test_passes_without_a_place_say_what_to_use(name: str) -> None:
 def test_an_old_build_config_is_a_pass_context() -> None:
     with transform.build_config(opt_level=1, disabled_pass=["FastMath"]):
         assert tvm.transform.PassContext.current().opt_level == 1
+
+
+def test_dead_code_elimination_keeps_functions_that_have_no_symbol() -> None:
+    x = relay.var("x", shape=(2,))
+    function = relay.Function([x], relay.exp(x)).without_attr("global_symbol")
+    mod = transform.DeadCodeElimination()(tvm.IRModule({"main": function}))
+    assert operators(mod) == {"exp": 1}

@@ -1,0 +1,131 @@
+"""Apple's BNNS, as Relay's BYOC flow gave it operators."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from .register import register_pattern_table
+from .tables import (
+    Row,
+    attribute,
+    chain,
+    claim,
+    dtype,
+    has,
+    inner,
+    is_constant_expr,
+    name_of,
+    partition,
+    product,
+    shape,
+    steps,
+)
+
+
+def _is_float(call: Any, *ranks: int) -> bool:
+    data = call.args[0]
+    return dtype(data) == "float32" and len(shape(data)) in ranks
+
+
+def _pool(call: Any) -> bool:
+    return _is_float(call, 3, 4) and has(call, layout="NCHW")
+
+
+def _weighted(call: Any, rank: int) -> bool:
+    weight = call.args[1]
+    plain = dtype(weight) == "float32" and len(shape(weight)) == rank
+    result = attribute(call, "out_dtype", "") in ("", "float32")
+    return is_constant_expr(weight) and plain and result
+
+
+def _conv(call: Any) -> bool:
+    return _is_float(call, 4) and _weighted(call, 4) and has(call, data_layout="NCHW")
+
+
+def _dense(call: Any) -> bool:
+    return dtype(call.args[0]) == "float32" and _weighted(call, 2)
+
+
+def _along_channels(call: Any) -> bool:
+    """Whether a sum or bias_add adds one constant for each channel."""
+    bias = call.args[1]
+    if name_of(call) == "nn.bias_add":
+        return is_constant_expr(bias) and int(call.attrs.axis) == 1
+    extents = shape(bias)
+    one = {4: (0, 2, 3), 3: (1, 2)}.get(len(extents))
+    return is_constant_expr(bias) and one is not None and all(extents[i] == 1 for i in one)
+
+
+def _conv_chain(root: Any) -> bool:
+    while name_of(root) != "nn.conv2d":
+        if name_of(root) in ("add", "nn.bias_add") and not _along_channels(root):
+            return False
+        root = root.args[0]
+    return _conv(root)
+
+
+def _dense_chain(root: Any) -> bool:
+    return _dense(inner(root, "nn.dense"))
+
+
+def _instance_norm(call: Any) -> bool:
+    constants = all(is_constant_expr(each) for each in call.args[1:3])
+    axis = (int(call.attrs.axis), len(shape(call.args[0])))
+    return _is_float(call, 3, 4) and constants and axis in ((0, 3), (1, 4))
+
+
+def _gelu(data: Any) -> Any:
+    """The gelu of tanh, with the numbers that it is defined by."""
+    from ...dataflow_pattern import is_expr, is_op
+    from ...expr import const
+
+    def number(value: float) -> Any:
+        return is_expr(const(value, "float32"))
+
+    cubic = product(is_op("power")(data, number(3)), number(0.044715))
+    curve = product(is_op("add")(cubic, data), number(math.sqrt(2 / math.pi)))
+    curve = is_op("add")(is_op("tanh")(curve), number(1))
+    return product(product(curve, number(0.5)), data)
+
+
+@register_pattern_table("bnns")
+def pattern_table() -> list[Row]:
+    """Convolutions with bias and activation, dense layers with bias and gelu."""
+    bias = "nn.conv2d(_) add|nn.bias_add(_)"
+    return [
+        ("bnns.conv2d_bias_relu", chain(f"{bias} nn.relu"), _conv_chain),
+        ("bnns.conv2d_relu", chain("nn.conv2d(_) nn.relu"), _conv_chain),
+        ("bnns.conv2d_bias_sigmoid", chain(f"{bias} sigmoid"), _conv_chain),
+        ("bnns.conv2d_sigmoid", chain("nn.conv2d(_) sigmoid"), _conv_chain),
+        ("bnns.conv2d_bias", chain(bias), _conv_chain),
+        ("bnns.dense_bias_gelu", _gelu(chain("nn.dense(_) add(_)")), _dense_chain),
+        ("bnns.dense_bias", chain("nn.dense(_) add(_)"), _dense_chain),
+    ]
+
+
+claim(
+    "bnns",
+    {
+        "nn.batch_matmul": True,
+        "nn.max_pool2d nn.avg_pool2d nn.global_max_pool2d nn.global_avg_pool2d": _pool,
+        "nn.conv2d": _conv,
+        "nn.dense": _dense,
+        "nn.instance_norm": _instance_norm,
+    },
+)
+
+
+def partition_for_bnns(mod: Any, params: Mapping[str, Any] | None = None) -> Any:
+    """The module with functions for BNNS, one for each layer."""
+    from ... import transform
+
+    first = (
+        transform.FoldConstant(),
+        transform.FoldScaleAxis(),
+        transform.DynamicToStatic(),
+        transform.AlterOpLayout(),
+        transform.FoldConstant(),
+    )
+    return partition(mod, params, [*first, *steps(pattern_table(), "bnns", merge=False)])

@@ -1,0 +1,39 @@
+"""cuDNN, as Relay's BYOC flow gave it operators."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from .register import register_pattern_table
+from .tables import Row, chain, dtype, has, partition, shape, steps
+
+
+def _is_float(call: Any) -> bool:
+    return dtype(call.args[0]) in ("float64", "float32", "float16")
+
+
+def _cudnn_conv(call: Any) -> bool:
+    top, left, bottom, right = (int(each) for each in call.attrs.padding)
+    layouts = has(call, data_layout="NCHW", kernel_layout="OIHW")
+    return _is_float(call) and layouts and (top, left) == (bottom, right)
+
+
+def _cudnn_log_softmax(call: Any) -> bool:
+    return _is_float(call) and len(shape(call.args[0])) == 2 and int(call.attrs.axis) in (1, -1)
+
+
+@register_pattern_table("cudnn")
+def pattern_table() -> list[Row]:
+    """Softmaxes, and convolutions by themselves or with bias and relu."""
+    return [
+        ("cudnn.softmax", chain("nn.softmax"), _is_float),
+        ("cudnn.log_softmax", chain("nn.log_softmax"), _cudnn_log_softmax),
+        ("cudnn.conv2d_bias_act", chain("nn.conv2d(_) nn.bias_add(_) nn.relu?")),
+        ("cudnn.conv2d", chain("nn.conv2d(_)"), _cudnn_conv),
+    ]
+
+
+def partition_for_cudnn(mod: Any, params: Mapping[str, Any] | None = None) -> Any:
+    """The module with a function for cuDNN of each convolution and softmax."""
+    return partition(mod, params, steps(pattern_table(), "cudnn", merge=False))

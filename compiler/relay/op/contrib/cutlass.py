@@ -1,0 +1,129 @@
+"""CUTLASS, as Relay's BYOC flow gave it operators."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from .register import register_pattern_table
+from .tables import (
+    Row,
+    chain,
+    dtype,
+    hard_swish,
+    has,
+    inner,
+    is_depthwise,
+    name_of,
+    partition,
+    product,
+    shape,
+    steps,
+    swish,
+)
+
+
+def _same_kind(call: Any) -> bool:
+    kinds = [dtype(each) for each in call.args[:2]]
+    return kinds[0] == kinds[1] in ("float16", "float32") or set(kinds) <= {"int8", "uint8"}
+
+
+def _cutlass_dense(root: Any) -> bool:
+    return _same_kind(inner(root, "nn.dense"))
+
+
+def _cutlass_batch_matmul(call: Any) -> bool:
+    return _same_kind(call) and has(call, transpose_a=False, transpose_b=True)
+
+
+def _cutlass_conv(name: str, kernel_layout: str) -> Callable[[Any], bool]:
+    def check(root: Any) -> bool:
+        conv = inner(root, name)
+        layouts = has(conv, data_layout="NHWC", kernel_layout=kernel_layout)
+        return layouts and _same_kind(conv) and not is_depthwise(conv)
+
+    return check
+
+
+_takes_conv = _cutlass_conv("nn.conv2d", "OHWI")
+
+
+def _reaches(expr: Any, wanted: Any) -> bool:
+    while getattr(expr, "args", None):
+        if expr.same_as(wanted):
+            return True
+        expr = expr.args[0]
+    return False
+
+
+def _cutlass_residual(binary: str) -> Callable[[Any], bool]:
+    def check(root: Any) -> bool:
+        call = root if name_of(root) == binary else inner(root, binary)
+        conv = next((each for each in map(_conv_below, call.args) if each is not None), None)
+        if conv is None or not _takes_conv(conv):
+            return False
+        left, right = call.args
+        both = _reaches(left, conv) and _reaches(right, conv)
+        return not both and shape(left) == shape(right)
+
+    return check
+
+
+def _conv_below(expr: Any) -> Any:
+    while name_of(expr):
+        if name_of(expr) == "nn.conv2d":
+            return expr
+        expr = expr.args[0]
+    return None
+
+
+def _cutlass_gelu(data: Any, half: bool) -> Any:
+    curve = chain("multiply(_) cast erf cast" if half else "multiply(_) erf", data)
+    return product(chain("multiply(_) add(_)", curve), data)
+
+
+@register_pattern_table("cutlass")
+def pattern_table() -> list[Row]:
+    """Residual blocks, products with bias and activation, convolutions and their gradients."""
+    dense = chain("nn.dense(_) add|nn.bias_add(_)")
+    biased = chain("nn.conv2d(_) add|nn.bias_add(_)")
+    convs = {
+        "conv2d_bias_hardswish": hard_swish(biased),
+        "conv2d_bias_silu": swish(biased),
+        "conv2d_bias_relu": chain("nn.relu", biased),
+        "conv2d_bias_sigmoid": chain("sigmoid", biased),
+        "conv2d_bias": biased,
+    }
+    rows: list[Row] = []
+    for last in ("_relu", ""):
+        for name, pattern in convs.items():
+            for binary in ("add", "multiply"):
+                block = chain(f"{binary}(_)" + (" nn.relu" if last else ""), pattern)
+                rows.append(
+                    (f"cutlass.{name}_residual_{binary}{last}", block, _cutlass_residual(binary))
+                )
+    rows += [
+        ("cutlass.dense_bias_gelu_fp16", _cutlass_gelu(dense, True), _cutlass_dense),
+        ("cutlass.dense_bias_gelu_fp32", _cutlass_gelu(dense, False), _cutlass_dense),
+        ("cutlass.dense_bias_relu", chain("nn.relu", dense), _cutlass_dense),
+        ("cutlass.dense_bias", dense, _cutlass_dense),
+        ("cutlass.dense", chain("nn.dense(_)"), _cutlass_dense),
+        ("cutlass.batch_matmul", chain("nn.batch_matmul(_)"), _cutlass_batch_matmul),
+    ]
+    rows += [(f"cutlass.{name}", pattern, _takes_conv) for name, pattern in convs.items()]
+    rows.append(("cutlass.conv2d", chain("nn.conv2d(_)"), _takes_conv))
+    for name, layout in (("conv2d_transpose", "IHWO"), ("conv2d_backward_weight", "NHWC")):
+        check = _cutlass_conv(f"nn.{name}", layout)
+        rows.append((f"cutlass.{name}", chain(f"nn.{name}(_)"), check))
+    return rows
+
+
+def partition_for_cutlass(mod: Any, params: Mapping[str, Any] | None = None) -> Any:
+    """The module with functions for CUTLASS; weights stay arguments of them."""
+    from ... import transform
+
+    folding = [transform.SimplifyInference(), transform.FoldConstant(), transform.FoldScaleAxis()]
+    chosen = steps(
+        pattern_table(), "cutlass", merge=False, include_non_call_ops=False, bind_constants=False
+    )
+    return partition(mod, params, [*(folding if params is not None else []), *chosen])

@@ -1,0 +1,137 @@
+"""oneDNN, as Relay's BYOC flow gave it operators."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from .register import register_pattern_table
+from .tables import (
+    Row,
+    attribute,
+    chain,
+    claim,
+    dtype,
+    gelu,
+    mish,
+    name_of,
+    partition,
+    shape,
+    steps,
+    swish,
+    tensors,
+)
+
+_ACTIVATIONS = {
+    "relu": lambda data: chain("nn.relu", data),
+    "tanh": lambda data: chain("tanh", data),
+    "sigmoid": lambda data: chain("sigmoid", data),
+    "clip": lambda data: chain("clip", data),
+    "gelu": gelu,
+    "swish": swish,
+    "mish": mish,
+    "": lambda data: data,
+}
+_ANCHORS = {
+    "nn.conv1d": "conv1d",
+    "nn.conv2d": "conv2d",
+    "nn.conv3d": "conv3d",
+    "nn.conv2d_transpose": "deconv2d",
+    "nn.conv3d_transpose": "deconv3d",
+    "nn.dense": "dense",
+}
+
+
+def _is_bias(call: Any) -> bool:
+    """Whether a sum adds one number for each channel of a conv2d."""
+    conv = call.args[0]
+    return (
+        name_of(conv) == "nn.conv2d"
+        and math.prod(shape(call.args[1])) == shape(conv.args[1])[_filters(conv)]
+    )
+
+
+def _filters(conv: Any) -> int:
+    return str(conv.attrs.kernel_layout).index("O")
+
+
+def _takes_bias(root: Any) -> bool:
+    if name_of(root) == "nn.relu":
+        root = root.args[0]
+    return name_of(root) != "add" or _is_bias(root)
+
+
+def _takes_sum(root: Any) -> bool:
+    if name_of(root) == "nn.relu":
+        root = root.args[0]
+    biased, other = root.args
+    return name_of(biased) == "add" and shape(biased) == shape(other) and _is_bias(biased)
+
+
+def _quantized(name: str) -> Any:
+    """An integer product, scaled, clipped and rounded, with or without bias, sum and zero point."""
+    from ...dataflow_pattern import is_constant, is_op, wildcard
+
+    zero = is_constant()
+    anchor = is_op(name)(wildcard(), is_constant(), zero, zero, is_constant(), is_constant())
+    scaled = chain("cast add(c)? multiply(c) clip multiply(c)?", anchor)
+    summed = is_op("add")(scaled, is_op("multiply")(is_constant(), chain("cast"))) | scaled
+    return chain("add(c)? cast", summed)
+
+
+@register_pattern_table("dnnl")
+def pattern_table() -> list[Row]:
+    """Products with bias and activation, longer chains first."""
+    rows: list[Row] = [
+        ("dnnl.qnn.conv2d", _quantized("qnn.conv2d")),
+        ("dnnl.qnn.dense", _quantized("qnn.dense")),
+        ("dnnl.dense_bias_sum", chain("nn.dense(_) add(_) add(_)")),
+        ("dnnl.conv2d_bias_sum_relu", chain("nn.conv2d(_) add(_) add(_) nn.relu"), _takes_sum),
+        ("dnnl.conv2d_bias_sum", chain("nn.conv2d(_) add(_) add(_)"), _takes_sum),
+    ]
+    for bias in ("_bias", ""):
+        for name, activation in _ACTIVATIONS.items():
+            for anchor, title in _ANCHORS.items():
+                if not bias and not name:
+                    continue
+                pattern = activation(chain(f"{anchor}(_) add(_)" if bias else f"{anchor}(_)"))
+                row = (f"dnnl.{title}{bias}{'_' + name if name else ''}", pattern)
+                rows.append(row if anchor == "nn.dense" else (*row, _takes_bias))
+    return rows
+
+
+def _supports(call: Any) -> bool:
+    return all(dtype(each) != "int64" for each in tensors(call))
+
+
+claim(
+    "dnnl",
+    {
+        "nn.batch_norm nn.conv1d nn.conv2d nn.conv3d nn.conv2d_transpose nn.conv3d_transpose "
+        "nn.dense nn.batch_matmul nn.global_avg_pool2d nn.relu nn.leaky_relu nn.softmax "
+        "nn.layer_norm abs clip exp log sqrt round tanh sigmoid add multiply": _supports,
+        "nn.max_pool2d nn.avg_pool2d nn.max_pool3d nn.avg_pool3d": lambda call: (
+            _supports(call) and not attribute(call, "ceil_mode")
+        ),
+    },
+)
+
+
+def partition_for_dnnl(mod: Any, params: Mapping[str, Any] | None = None) -> Any:
+    """The module with functions for oneDNN: biases as sums, batch norms folded, regions merged."""
+    from ... import transform
+
+    return partition(
+        mod,
+        params,
+        [
+            transform.CanonicalizeOps(),
+            transform.SimplifyInference(),
+            transform.FoldConstant(),
+            transform.FoldScaleAxis(),
+            transform.SimplifyExpr(),
+            transform.FoldConstant(),
+            *steps(pattern_table(), "dnnl", merge=True),
+        ],
+    )

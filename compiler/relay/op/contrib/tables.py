@@ -1,0 +1,200 @@
+"""What the tables of external compilers are written with: chains of operators, and checks of them.
+
+A table is rows (name, pattern, check) for MergeComposite and operators that the compiler takes by
+themselves. Each compiler of Relay's that has one is a module here, loaded when its name is used.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import tvm
+from tvm import relax
+
+from ....errors import RelayError
+
+Check = Callable[[Any], bool]
+Row = tuple[Any, ...]
+
+_STEP = re.compile(r"(?P<names>[\w.|]+)(?:\((?P<operands>[c_]*)\))?(?P<optional>\??)\Z")
+
+
+def chain(text: str, start: Any = None) -> Any:
+    """The pattern of operators one behind the other: "nn.conv2d(c) nn.bias_add|add(c)? nn.relu?".
+
+    Parameters
+    ----------
+    text : str
+        Steps between spaces. A step is one operator or alternatives; in brackets its operands
+        behind the first, `c` a constant and `_` anything; a question mark where it may be missing.
+    start : pattern, optional
+        The first operand of the first step; anything by default.
+    """
+    from ...dataflow_pattern import is_constant, is_op, wildcard
+
+    pattern = wildcard() if start is None else start
+    for step in text.split():
+        found = _STEP.match(step)
+        if found is None:
+            raise RelayError(f"{step!r} is not a step of a chain of operators")
+        operands = [
+            is_constant() if letter == "c" else wildcard() for letter in found["operands"] or ""
+        ]
+        names = [is_op(name) for name in found["names"].split("|")]
+        result: Any = names[0](pattern, *operands)
+        for other in names[1:]:
+            result = result | other(pattern, *operands)
+        pattern = result | pattern if found["optional"] else result
+    return pattern
+
+
+def gelu(data: Any) -> Any:
+    """x / c * (erf + c) * c, as `nn.gelu` is spelled by ONNX's importers."""
+    curve = chain("divide(_) erf add(_)", data)
+    return chain("multiply(_)", product(data, curve))
+
+
+def swish(data: Any) -> Any:
+    return product(data, chain("sigmoid", data))
+
+
+def mish(data: Any) -> Any:
+    return product(data, chain("exp add(_) log tanh", data))
+
+
+def hard_swish(data: Any) -> Any:
+    return product(data, chain("add(c) clip divide(c)", data))
+
+
+def product(left: Any, right: Any) -> Any:
+    """The pattern of a product of two patterns."""
+    from ...dataflow_pattern import is_op
+
+    return is_op("multiply")(left, right)
+
+
+def shape(expr: Any) -> tuple[int, ...]:
+    """The extents; -1 for one that is not known. Of a tuple of results, the first one's."""
+    ty = expr.ty.fields[0] if isinstance(expr.ty, relax.TupleType) else expr.ty
+    if ty.shape is None:
+        return (-1,) * max(ty.ndim, 0)
+    return tuple(int(v) if isinstance(v, tvm.tirx.IntImm) else -1 for v in ty.shape.values)
+
+
+def dtype(expr: Any) -> str:
+    ty = expr.ty.fields[0] if isinstance(expr.ty, relax.TupleType) else expr.ty
+    return str(ty.dtype)
+
+
+def is_constant_expr(expr: Any) -> bool:
+    return isinstance(expr, tvm.ir.GenericConst)
+
+
+def name_of(expr: Any) -> str:
+    """The operator of a call, or of the call whose field an expression is; "" for any other."""
+    if isinstance(expr, relax.TupleGetItem):
+        expr = expr.tuple_value
+    return str(expr.op.name) if isinstance(getattr(expr, "op", None), tvm.ir.Op) else ""
+
+
+def inner(root: Any, name: str) -> Any:
+    """The call of an operator that a chain ends in, through first operands."""
+    while name_of(root) != name:
+        root = root.tuple_value if isinstance(root, relax.TupleGetItem) else root.args[0]
+    return root
+
+
+def tensors(call: Any) -> list[Any]:
+    """The operands, fields of tuples among them."""
+    return [
+        each
+        for arg in call.args
+        for each in (arg.fields if isinstance(arg, relax.Tuple) else [arg])
+    ]
+
+
+def has(call: Any, **wanted: Any) -> bool:
+    """Whether attributes have these values; those that the operator lacks do."""
+    attrs = {str(key): value for key, value in call.attrs.items()}
+    return all(key not in attrs or _plain(attrs[key]) == value for key, value in wanted.items())
+
+
+def attribute(call: Any, key: str, default: Any = None) -> Any:
+    """The value of an attribute as Python has it."""
+    attrs = {str(name): value for name, value in call.attrs.items()} if call.attrs else {}
+    return _plain(attrs[key]) if attrs.get(key) is not None else default
+
+
+def _plain(value: Any) -> Any:
+    from ...dialect import plain
+
+    return plain(value)
+
+
+def is_depthwise(conv: Any) -> bool:
+    """Whether each channel has a filter of its own."""
+    channels = shape(conv.args[0])[str(conv.attrs.data_layout).index("C")]
+    return int(conv.attrs.groups) == channels > 1
+
+
+def claim(compiler: str, operators: Mapping[str, Check | bool]) -> None:
+    """Set which calls a compiler takes outside of its patterns: `target.<compiler>`.
+
+    What a script registers has precedence.
+
+    Parameters
+    ----------
+    operators : dict of str to callable or bool
+        Names of operators, several between spaces, to a check of the call.
+    """
+    from ... import dialect
+
+    for names, check in operators.items():
+        for name in names.split():
+            tvm.ir.register_op_attr(
+                dialect.operator(name).name, f"target.{compiler}", _answer(check), 5
+            )
+
+
+def _answer(check: Check | bool) -> Check:
+    return check if callable(check) else lambda _call: bool(check)
+
+
+def partition(mod: tvm.IRModule, params: Mapping[str, Any] | None, passes: Iterable[Any]) -> Any:
+    """The module with its weights bound, behind passes at level 3."""
+    from ....lowering.bind import bind_params
+
+    if params:
+        mod, _ = bind_params(mod, params)
+    with tvm.transform.PassContext(opt_level=3):
+        return tvm.transform.Sequential(list(passes))(mod)
+
+
+def without_dropout() -> Any:
+    """A pass that leaves dropout out, as inference does."""
+    from ...nest import rewrite
+    from ...transform.base import body_wise
+
+    def change(_old: relax.Expr, new: relax.Expr) -> relax.Expr:
+        field = isinstance(new, relax.TupleGetItem) and int(new.index) == 0
+        return new.tuple_value.args[0] if field and name_of(new) == "nn.dropout" else new
+
+    return body_wise("RemoveDropout", 0, lambda body: rewrite(body, change))
+
+
+def steps(table: Sequence[Row], compiler: str, *, merge: bool, **options: Any) -> list[Any]:
+    """MergeComposite, AnnotateTarget, MergeCompilerRegions if regions are to grow, PartitionGraph.
+
+    `options` are those of AnnotateTarget and PartitionGraph.
+    """
+    from ... import transform
+
+    non_calls = options.pop("include_non_call_ops", True)
+    return [
+        transform.MergeComposite(table),
+        transform.AnnotateTarget(compiler, non_calls),
+        *([transform.MergeCompilerRegions()] if merge else []),
+        transform.PartitionGraph(**options),
+    ]

@@ -1,0 +1,327 @@
+"""TensorRT, as Relay's BYOC flow gave it operators: regions of what one engine computes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import tvm
+from tvm import relax
+
+from .register import register_pattern_table
+from .tables import (
+    Row,
+    attribute,
+    chain,
+    dtype,
+    has,
+    is_constant_expr,
+    name_of,
+    partition,
+    shape,
+    steps,
+    tensors,
+    without_dropout,
+)
+
+_CONVOLUTIONS = (
+    "nn.conv1d",
+    "nn.conv2d",
+    "nn.conv3d",
+    "nn.conv2d_transpose",
+    "nn.conv3d_transpose",
+)
+_REDUCTIONS = ("sum", "prod", "max", "min", "mean")
+_PRODUCTS = (*_CONVOLUTIONS, "nn.dense", "nn.batch_matmul", *_REDUCTIONS)
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a target of TensorRT says.
+
+    Attributes
+    ----------
+    version : tuple of int
+        TensorRT's; later ones take more operators.
+    implicit_batch : bool
+        The first axis is the batch of all tensors, so that nothing works along it.
+    fp16 : bool
+        Tensors of float16 are taken.
+    products_only : bool
+        Regions without a product or a reduction are left to TVM.
+    """
+
+    version: tuple[int, ...] = (6, 0, 1)
+    implicit_batch: bool = True
+    fp16: bool = False
+    products_only: bool = False
+
+    @classmethod
+    def of(cls, target: Mapping[str, Any] | None) -> Options:
+        given = dict(target or {})
+        return cls(
+            tuple(given.get("tensorrt_version") or cls.version),
+            bool(given.get("use_implicit_batch", True)),
+            bool(given.get("use_fp16", False)),
+            bool(given.get("remove_no_mac_subgraphs", False)),
+        )
+
+
+def _axis(call: Any, default: int = 0) -> int:
+    return int(attribute(call, "axis", default))
+
+
+def _images(call: Any) -> bool:
+    plain = has(call, data_layout="NCHW", kernel_layout="OIHW", layout="NCHW")
+    return plain and attribute(call, "out_layout", "") in ("", "NCHW")
+
+
+def _volumes(call: Any) -> bool:
+    plain = has(call, data_layout="NCDHW", kernel_layout="OIDHW", layout="NCDHW")
+    return plain and attribute(call, "out_layout", "") in ("", "NCDHW")
+
+
+def _sequences(call: Any) -> bool:
+    return has(call, data_layout="NCW", kernel_layout="OIW")
+
+
+def _undilated(call: Any) -> bool:
+    return all(each == 1 for each in attribute(call, "dilation", []))
+
+
+def _unpadded_result(call: Any) -> bool:
+    return all(each == 0 for each in attribute(call, "output_padding", []))
+
+
+def _average(call: Any) -> bool:
+    padding = attribute(call, "padding", [])
+    skewed = len(padding) == 4 and padding[:2] != padding[2:]
+    return _images(call) and not (attribute(call, "count_include_pad") and skewed)
+
+
+def _padded(call: Any) -> bool:
+    widths = attribute(call, "pad_width", [])
+    value = call.args[1]
+    zeros = is_constant_expr(value) and value.value.numpy().item() <= 0
+    spatial = len(widths) in (4, 5) and not any(map(any, widths[: len(widths) - 2]))
+    return zeros and has(call, pad_mode="constant") and spatial
+
+
+def _one_pixel(call: Any) -> bool:
+    sizes = attribute(call, "output_size", [])
+    return bool(sizes) and all(each == 1 for each in sizes)
+
+
+def _relaid(call: Any) -> bool:
+    layouts = {str(call.attrs.src_layout), str(call.attrs.dst_layout)}
+    return layouts in ({"NCHW", "NHWC"}, {"NCDHW", "NDHWC"})
+
+
+def _joined(call: Any) -> bool:
+    parts = call.args[0]
+    return isinstance(parts, relax.Tuple) and not any(map(is_constant_expr, parts.fields))
+
+
+def _rank(*ranks: int) -> Callable[[Any], bool]:
+    return lambda call: len(shape(call.args[0])) in ranks
+
+
+class _Table:
+    """The rows for one set of options."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self.rows: list[Row] = []
+
+    def add(
+        self, names: str, text: str = "", check: Any = None, since: Any = (), **kind: Any
+    ) -> None:
+        """A row for each operator, of all those that the options' version has."""
+        for name in names.split():
+            pattern = kind.get("pattern") or chain(f"{name}{text}")
+            self.rows.append((f"tensorrt.{name}", pattern, self._checked(check, since)))
+
+    def _checked(
+        self, check: Callable[[Any], bool] | None, since: tuple[int, ...]
+    ) -> Callable[[Any], bool]:
+        def supports(root: Any) -> bool:
+            call = root.tuple_value if isinstance(root, relax.TupleGetItem) else root
+            if self.options.version < since or not all(map(self.tensor, tensors(call))):
+                return False
+            return check is None or bool(check(call))
+
+        return supports
+
+    def tensor(self, expr: Any) -> bool:
+        kinds = ("float32", "float16") if self.options.fp16 else ("float32",)
+        extents = shape(expr)[1:] if self.options.implicit_batch else shape(expr)
+        return dtype(expr) in kinds and -1 not in extents
+
+    def off_batch(self, call: Any) -> bool:
+        """Whether a call does not work along the axis of an implicit batch."""
+        return not self.options.implicit_batch or _axis(call) != 0
+
+    def reduced(self, call: Any) -> bool:
+        axes = attribute(call, "axis", [])
+        axes = [axes] if isinstance(axes, int) else axes
+        batch = self.options.implicit_batch and (not axes or 0 in axes)
+        return not batch and not attribute(call, "exclude", False)
+
+    def squeezed(self, call: Any) -> bool:
+        axes = attribute(call, "axis", [])
+        return bool(axes) and not (self.options.implicit_batch and 0 in axes)
+
+    def summed(self, call: Any) -> bool:
+        left, right = map(shape, call.args)
+        if self.options.implicit_batch:
+            return bool(left and right)
+        constant = any(map(is_constant_expr, call.args))
+        same_batch = bool(left and right) and left[0] == right[0] != 1
+        return not (constant and same_batch and max(len(left), len(right)) > 3)
+
+    def matched(self, call: Any) -> bool:
+        ranks = {len(shape(each)) for each in call.args}
+        return not self.options.implicit_batch or len(ranks) == 1
+
+    def transposed(self, call: Any) -> bool:
+        axes = attribute(call, "axes") or [-1]
+        return not self.options.implicit_batch or axes[0] == 0
+
+    def reshaped(self, call: Any) -> bool:
+        if any(each < -1 for each in attribute(call, "newshape", [])):
+            return False
+        old, new = shape(call.args[0]), shape(call)
+        return not self.options.implicit_batch or (bool(old and new) and old[0] == new[0])
+
+    def sliced(self, call: Any) -> bool:
+        if any(each <= 0 for each in attribute(call, "strides", [])):
+            return False
+        batch = self.options.implicit_batch and shape(call)[0] != shape(call.args[0])[0]
+        return not batch and 0 not in shape(call)
+
+
+def _normalised(call: Any) -> bool:
+    return len(shape(call.args[0])) <= 5 and _axis(call, 1) in (1, 3)
+
+
+def _table(options: Options) -> list[Row]:
+    from ...dataflow_pattern import is_constant, is_op, is_tuple, is_tuple_get_item, wildcard
+
+    table = _Table(options)
+    add = table.add
+    add("nn.conv3d", "(c)", _volumes, (6, 0, 1))
+    add("nn.conv2d", "(c)", _images)
+    add("nn.conv1d", "(c)", _sequences)
+    add("nn.conv2d_transpose", "(_)", lambda call: _images(call) and _undilated(call))
+    add("squeeze", "", table.squeezed)
+    add("add", "(_)", table.summed)
+    add("nn.dense", "(c)", _rank(2, 3, 4))
+    add("nn.bias_add", "(_)", _rank(2, 3, 4))
+    add("nn.batch_matmul", "(_)", table.matched)
+    add("divide multiply subtract power maximum minimum", "(_)")
+    add("nn.relu sigmoid tanh exp log sqrt abs negative nn.batch_flatten clip floor")
+    add("nn.leaky_relu sin cos atan ceil", since=(5, 1, 5))
+    add("erf", since=(7, 0, 0))
+    add(" ".join(_REDUCTIONS), "", table.reduced)
+    add(
+        "concatenate",
+        check=lambda call: _joined(call) and table.off_batch(call),
+        pattern=chain("concatenate", is_tuple(None)),
+    )
+    add("expand_dims split nn.softmax nn.layer_norm", check=table.off_batch)
+    add("layout_transform", "", _relaid)
+    add("transpose", "", table.transposed)
+    add("reshape", "", table.reshaped)
+    add("nn.pad", "(_)", _padded)
+    add("strided_slice", "", table.sliced, (5, 1, 5))
+    add("nn.adaptive_avg_pool2d nn.adaptive_max_pool2d", "", _one_pixel)
+    add("nn.max_pool3d nn.avg_pool3d", "", _volumes, (6, 0, 1))
+    add(
+        "nn.conv3d_transpose",
+        "(c)",
+        lambda call: _volumes(call) and _undilated(call) and _unpadded_result(call),
+        (6, 0, 1),
+    )
+    add("nn.max_pool2d nn.global_max_pool2d nn.global_avg_pool2d", "", _images)
+    add("nn.avg_pool2d", "", _average)
+    norm = is_op("nn.batch_norm")(wildcard(), *(is_constant() for _ in range(4)))
+    add("nn.batch_norm", check=_normalised, pattern=is_tuple_get_item(norm, 0))
+    return table.rows
+
+
+@register_pattern_table("tensorrt")
+def pattern_table() -> list[Row]:
+    """Single operators; regions of them are merged."""
+    return _table(Options())
+
+
+def partition_for_tensorrt(
+    mod: Any, params: Mapping[str, Any] | None = None, target: Mapping[str, Any] | None = None
+) -> Any:
+    """The module with functions for TensorRT.
+
+    Parameters
+    ----------
+    mod : tvm.IRModule
+    params : dict of str to array, optional
+        Weights to bind.
+    target : dict, optional
+        "tensorrt_version", "use_implicit_batch", "use_fp16", "remove_no_mac_subgraphs" of the old
+        target `tensorrt`, with its defaults.
+    """
+    from ... import transform
+
+    options = Options.of(target)
+    layouts = {"nn.conv1d": "NCW", "nn.conv2d": "NCHW", "nn.conv3d": "NCDHW"}
+    layouts["nn.conv2d_transpose"] = "NCHW"
+    made = partition(
+        mod,
+        params,
+        [
+            without_dropout(),
+            transform.RemoveUnusedFunctions(),
+            transform.ConvertLayout({name: [each, "default"] for name, each in layouts.items()}),
+            transform.FoldConstant(),
+            *steps(_table(options), "tensorrt", merge=True),
+        ],
+    )
+    return _without_refused(made, options)
+
+
+def _without_refused(mod: tvm.IRModule, options: Options) -> tvm.IRModule:
+    """The module with functions that TensorRT refuses as a whole back in their callers."""
+    from ... import transform
+
+    functions = dict(mod.functions_items())
+    kept = {}
+    for gvar, function in mod.functions_items():
+        if not isinstance(function, relax.Function) or "Compiler" not in (function.attrs or {}):
+            continue
+        if _accepts(function, options):
+            kept[gvar.name_hint] = function.attrs["Inline"]
+            functions[gvar] = function.without_attr("Inline")
+        else:
+            for key in ("Compiler", "Primitive", "global_symbol"):
+                functions[gvar] = functions[gvar].without_attr(key)
+    made = transform.Inline()(tvm.IRModule(functions, attrs=mod.attrs))
+    functions = dict(made.functions_items())
+    for gvar, function in made.functions_items():
+        if gvar.name_hint in kept:
+            functions[gvar] = function.with_attr("Inline", kept[gvar.name_hint])
+    return tvm.IRModule(functions, attrs=mod.attrs)
+
+
+def _accepts(function: relax.Function, options: Options) -> bool:
+    if options.implicit_batch:
+        shapes = [shape(parameter) for parameter in function.params]
+        if not all(shapes) or len({each[0] for each in shapes if each[0] >= 0}) > 1:
+            return False
+    found = False
+
+    def look(node: Any) -> None:
+        nonlocal found
+        found = found or name_of(node) in _PRODUCTS
+
+    relax.analysis.post_order_visit(function, look)
+    return found or not options.products_only
