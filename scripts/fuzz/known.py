@@ -158,9 +158,13 @@ def _integer_power(node: onnx.NodeProto, operands: Operands) -> bool:
     return not bool((np.abs(power) < limit).all())
 
 
+def _a_large_integer(node: onnx.NodeProto, operands: Operands) -> bool:
+    return any(_large_integers(node, [x]) for x in operands)
+
+
 def _rounds_one_hot(node: onnx.NodeProto, operands: Operands) -> bool:
     off, on = operands[2].reshape(-1)
-    return bool(off + (on - off) != on)
+    return _not_finite(node, operands) or bool(off + (on - off) != on)
 
 
 def _doubles(node: onnx.NodeProto, operands: Operands) -> bool:
@@ -193,6 +197,7 @@ UNDEFINED: Mapping[str, tuple[Test, str]] = {
     "ConvTranspose": (_weights_not_finite, "weights times the zeros between the steps"),
     "DynamicQuantizeLinear": (_not_finite, "values to quantise that are not finite"),
     "QuantizeLinear": (_not_finite, "values to quantise that are not finite"),
+    "QLinearConv": (_a_large_integer, "sums of integers that overflow"),
     "Pow": (_integer_power, "an integer power that overflows"),
     "Hardmax": (_has_nan, "the largest element beside NaN"),
     "ReduceSumSquare": (_large_integers, "sums of integers that overflow"),

@@ -199,4 +199,4 @@ def test_a_short_run_has_no_findings(tmp_path, capsys):
     assert campaign.run(plan) == 0, capsys.readouterr().out
 
 
-SEED, GRAPHS = 0, 20
+SEED, GRAPHS = 0, 30

@@ -4,7 +4,8 @@
 operator               what TVM's does
 =====================  ==========================================================================
 multiply, divide       x * 0 and 0 / x are 0, also for NaN and infinities
-sign                   0 for NaN
+subtract               x - x is 0, also for NaN and infinities
+sign                   0 for NaN; not there for unsigned integers
 argmax, argmin         -1 where all elements have the lowest value; any index where one is NaN
 max, min, mean,        of nothing: memory that nobody wrote, or a division by the integer 0
 variance, std
@@ -58,8 +59,23 @@ def _with_zero(name: str, function: Callable[..., te.Tensor], zeros: tuple[int, 
     return legalize
 
 
+def _subtract(builder: Any, call: relax.Call) -> relax.Expr:
+    """x - x as |x| * 0: TVM's expressions of equal operands become 0, also for NaN."""
+    left, right = call.args
+    if not (_is_float(call) and left.same_as(right)):
+        return _stock("relax.subtract")(builder, call)
+
+    def subtract(x: te.Tensor, zero: te.Tensor) -> te.Tensor:
+        return topi.multiply(topi.abs(x), zero)
+
+    return builder.call_te(subtract, left, relax.const(0.0, str(call.ty.dtype)))
+
+
 def _sign(builder: Any, call: relax.Call) -> relax.Expr:
     """-1, 1, or the operand itself: zeros and NaN."""
+    if str(call.ty.dtype).startswith("uint"):
+        one = tirx.const(1, str(call.ty.dtype))
+        return builder.call_te(topi.minimum, call.args[0], one, primfunc_name_hint="tir_sign")
     if not _is_float(call):
         return _stock("relax.sign")(builder, call)
 
@@ -176,6 +192,7 @@ LEGALIZE: dict[str, Legalize] = {
     "relax.mod": _remainder("relax.mod", floor=False),
     "relax.multiply": _with_zero("relax.multiply", topi.multiply, (0, 1)),
     "relax.sign": _sign,
+    "relax.subtract": _subtract,
     "relax.std": _of_nothing("relax.std", _nan),
     "relax.variance": _of_nothing("relax.variance", _nan),
 }

@@ -254,6 +254,27 @@ def test_nan_is_unequal_to_everything(level):
     np.testing.assert_array_equal(module.get_output(0).numpy(), a != b)
 
 
+@LEVELS
+def test_what_is_taken_from_itself_keeps_nan(level):
+    x = relay.var("x", shape=(4,), dtype="float32")
+    negative = relay.negative(x)
+    function = relay.Function([x], relay.sigmoid(relay.subtract(negative, negative)))
+    with tvm.transform.PassContext(opt_level=level):
+        library = relay.build(tvm.IRModule.from_expr(function), "llvm")
+    module = graph_executor.GraphModule(library["default"](tvm.cpu()))
+    module.run(x=np.float32([np.nan, np.inf, 1.5, -0.0]))
+    np.testing.assert_array_equal(module.get_output(0).numpy(), [np.nan, np.nan, 0.5, 0.5])
+
+
+def test_signs_of_unsigned_integers():
+    values = np.array([0, 1, 7], "uint16")
+    x = relay.var("x", shape=values.shape, dtype="uint16")
+    module = tvm.IRModule.from_expr(relay.Function([x], relay.sign(x)))
+    executor = graph_executor.GraphModule(relay.build(module, "llvm")["default"](tvm.cpu()))
+    executor.run(x=values)
+    np.testing.assert_array_equal(executor.get_output(0).numpy(), [0, 1, 1])
+
+
 @functools.cache
 def halves():
     rng = np.random.default_rng(3)

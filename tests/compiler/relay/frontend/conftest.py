@@ -8,14 +8,17 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx.parser
 import onnxruntime
 import pytest
 import tvm
 from onnx import TensorProto, helper
 from tvm import relax
 
+from compiler import relay
 from compiler.relay.frontend import from_onnx
 from compiler.relay.raising import to_relax
+from compiler.runtime import graph_executor
 
 
 def make_model(
@@ -110,6 +113,34 @@ def agrees() -> Callable[..., tvm.IRModule]:
             assert output.shape == reference.shape and output.dtype == reference.dtype
             np.testing.assert_allclose(output, reference, rtol=tolerance, atol=tolerance)
         return mod
+
+    return compare
+
+
+@pytest.fixture(scope="session")
+def runs_as_onnxruntime() -> Callable[..., None]:
+    """Build a model's text as `relay.build` does and compare with onnxruntime: fuzzed cases."""
+
+    def compare(
+        text: str,
+        weights: dict[str, np.ndarray],
+        feeds: dict[str, np.ndarray],
+        opt_level: int = 3,
+        target: str = "llvm",
+    ) -> None:
+        proto = onnx.parser.parse_model(text)
+        proto.graph.initializer.extend(
+            onnx.numpy_helper.from_array(value, name) for name, value in weights.items()
+        )
+        session = onnxruntime.InferenceSession(
+            proto.SerializeToString(), providers=["CPUExecutionProvider"]
+        )
+        with tvm.transform.PassContext(opt_level=opt_level):
+            library = relay.build(from_onnx(proto)[0], target)
+        module = graph_executor.GraphModule(library["default"](tvm.cpu()))
+        module.run(**feeds)
+        for index, expected in enumerate(session.run(None, feeds)):
+            np.testing.assert_allclose(module.get_output(index).numpy(), expected, 1e-5, 1e-5)
 
     return compare
 

@@ -439,6 +439,19 @@ def test_activations_with_parameters_agree_in_gates(names, model, agrees, rng):
     agrees(proto, {"x": rng.normal(size=(4, 2, 2)).astype("float32")})
 
 
+def test_images_of_one_row_and_column_are_resized_by_their_nearest(runs_as_onnxruntime):
+    text = """
+<ir_version: 10, opset_import: ["" : 18]>
+fuzz (float[2,1,1,1] x) => (y) {
+   y = Resize <coordinate_transformation_mode: string = "align_corners", mode: string = "nearest">
+       (x, "", "", sizes)
+}
+"""
+    weights = {"sizes": np.array([2, 1, 10, 6], "int64")}
+    feeds = {"x": np.array([1.5, -2], "float32").reshape(2, 1, 1, 1)}
+    runs_as_onnxruntime(text, weights, feeds, opt_level=0)
+
+
 # ---------------------------------------------------------------- sequences
 
 
