@@ -5,6 +5,8 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/sh
 export PYTHONUTF8 := 1
+# Tests start hundreds of Python processes, which would each compile Baton's modules again.
+unexport PYTHONDONTWRITEBYTECODE
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -17,9 +19,11 @@ INSTALLED_PEERS := $(VENV)/installed-peers
 MODEL =
 TARGET =
 THREADS = 1
+SECONDS = 600
+JOBS = 1
 export MODEL TARGET
 
-.PHONY: help demo test fuzz lint format bench clean c-compiler
+.PHONY: help demo test sweep fuzz lint format bench clean c-compiler
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' Makefile
@@ -28,10 +32,14 @@ demo: c-compiler $(INSTALLED) ## import, partition, build, run, export: MODEL=pa
 	@$(BIN)/python scripts/demo.py $${MODEL:+"$$MODEL"} $${TARGET:+--target "$$TARGET"}
 
 test: c-compiler $(INSTALLED) ## run the tests
-	$(BIN)/python -m pytest -q -n auto --dist loadfile
+	$(BIN)/python -m pytest -q -n auto --dist worksteal
 
-fuzz: $(INSTALLED) ## read 100,000 damaged symbol and parameter files
-	@$(BIN)/python -m tests.compiler.symbol.test_damage 100000
+sweep: ## run the tests with ten times as many random examples
+	BATON_SWEEP=10 $(MAKE) test
+
+fuzz: c-compiler $(INSTALLED) ## damaged files, and random models against onnxruntime: SECONDS=600 JOBS=1
+	@$(BIN)/python -m tests.compiler.symbol.test_damage --seconds $(SECONDS)
+	@$(BIN)/python scripts/fuzz_models.py --seconds $(SECONDS) --jobs $(JOBS) --seed $$(date +%s)
 
 lint: $(INSTALLED) ## check style, format and types
 	$(BIN)/ruff check .

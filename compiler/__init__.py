@@ -5,9 +5,12 @@ Submodules load on first use: `compiler.relay`, `compiler.partition`, `compiler.
 functions `compiler.np` and `compiler.npx`.
 """
 
+from . import own_packages
 from .lazy import lazy_attributes
 
 __version__ = "0.1.0"
+
+own_packages.load()
 
 __getattr__ = lazy_attributes(
     __name__,
@@ -20,6 +23,7 @@ __getattr__ = lazy_attributes(
                 "autotvm",
                 "gluon",
                 "legacy",
+                "model",
                 "partition",
                 "relay",
                 "runtime",

@@ -3,24 +3,35 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
 
-def lazy_attributes(package: str, where: Mapping[str, str]) -> Callable[[str], Any]:
-    """A module-level `__getattr__` (PEP 562) for `package`.
+def lazy_attributes(
+    package: str, where: Mapping[str, str], others: Callable[[str], Any] | None = None
+) -> Callable[[str], Any]:
+    """A module-level `__getattr__` (PEP 562) for `package`, whose `dir` lists the names too.
 
     Parameters
     ----------
     where
         Attribute name to the module, relative to the package, that defines it. An attribute of
         the same name as its module's last part is the module itself.
+    others
+        Finds attributes that are neither there nor modules of the package.
     """
 
     def __getattr__(name: str) -> Any:
         if name not in where:
+            plain = not name.startswith("_")
+            if others and plain and importlib.util.find_spec(f"{package}.{name}") is None:
+                return others(name)
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         module = importlib.import_module(where[name], package)
         return module if where[name].endswith("." + name) else getattr(module, name)
 
+    module = sys.modules[package]
+    vars(module).setdefault("__dir__", lambda: sorted({*vars(module), *where}))
     return __getattr__

@@ -7,8 +7,8 @@ import os
 import sys
 from pathlib import Path
 
+from compiler.backends import list_partitioners, unregister
 from compiler.errors import BatonError, PartitionError
-from compiler.partition.registry import list_partitioners, unregister
 
 
 def include_dir() -> Path:

@@ -42,7 +42,7 @@ def argmax(
     data: te.Tensor, axis: Any = None, keepdims: bool = False, select_last_index: bool = False
 ) -> te.Tensor:
     """Flat index of the largest element over axes; the first or last NaN where there is one."""
-    return _arg_reduction(topi.argmax, _comparable(data), axis, keepdims, select_last_index)
+    return _arg_reduction(topi.argmax, comparable(data), axis, keepdims, select_last_index)
 
 
 def argmin(
@@ -51,7 +51,7 @@ def argmin(
     """Flat index of the smallest element over axes; the first or last NaN where there is one."""
     if _is_float(data):
         return argmax(topi.negative(data), axis, keepdims, select_last_index)
-    return _arg_reduction(topi.argmin, _comparable(data), axis, keepdims, select_last_index)
+    return _arg_reduction(topi.argmin, comparable(data), axis, keepdims, select_last_index)
 
 
 def _arg_reduction(
@@ -64,7 +64,7 @@ def _arg_reduction(
     return topi.maximum(found, tirx.const(0, found.dtype))
 
 
-def _comparable(data: te.Tensor) -> te.Tensor:
+def comparable(data: te.Tensor) -> te.Tensor:
     """Integers of the same order, of a dtype with lower and higher ones, if there is one."""
     if _is_float(data):
         return keys(data)

@@ -5,8 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import tvm
 import tvm_ffi
 from tvm import tirx
+from tvm.s_tir.analysis import estimate_tir_flops
+
+
+def count_flops(func: tirx.PrimFunc) -> int | None:
+    """Operations of one call; None where TVM's analysis can't tell."""
+    try:
+        return int(estimate_tir_flops(tvm.IRModule({"main": func})))
+    except Exception:  # the analysis gives up on data-dependent loops in several ways
+        return None
 
 
 def replace_loop(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from tvm import te, tirx
+from tvm import DataType, te, tirx
 
 INTEGERS = frozenset(("int8", "uint8", "int16", "uint16", "int32"))
 
@@ -51,6 +51,11 @@ class Conv2dWorkload:
     def out_width(self) -> int:
         span = (self.kernel[1] - 1) * self.dilation[1] + 1
         return (self.width + self.padding[1] + self.padding[3] - span) // self.strides[1] + 1
+
+    @property
+    def item_bytes(self) -> int:
+        """Of an element of the data."""
+        return int(DataType(self.dtype).itemsize)
 
     @property
     def is_depthwise(self) -> bool:

@@ -72,7 +72,7 @@ def combine(row: Sequence[float], read: Callable[[int], Any]) -> Any:
             continue
         term = read(j)
         if abs(factor) != 1:
-            term = term * tirx.const(abs(factor), "float32")
+            term = term * float(abs(factor))
         if total is None:
             total = term if factor > 0 else -term
         else:

@@ -77,12 +77,13 @@ def symbol(predecessors: list[list[int]], claimed: list[bool]) -> Work:
     )
 
 
-def relax_module(predecessors: list[list[int]], claimed: list[bool]) -> Work:
-    """`partition` of a Relax module."""
+def module(predecessors: list[list[int]], claimed: list[bool]) -> Work:
+    """`partition` of a module of Relay's operators."""
     import tvm
     from tvm import relax
 
     from compiler.partition import partition_with_report
+    from compiler.relay import from_relax
 
     ty = relax.TensorType((2, 2), "float32")
     sin, add = tvm.ir.Op.get("relax.sin"), tvm.ir.Op.get("relax.add")
@@ -99,14 +100,14 @@ def relax_module(predecessors: list[list[int]], claimed: list[bool]) -> Work:
     bindings.append(relax.VarBinding(result, relax.Tuple(outputs)))
     body = relax.SeqExpr([relax.DataflowBlock(bindings)], result)
     function = relax.Function(variables[:VARIABLES], body, result.ty, True)
-    mod = tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
+    mod = from_relax(tvm.IRModule({"main": function.with_attr("global_symbol", "main")}))
     return (
         lambda: partition_with_report(mod, "half"),
         lambda found: sum(candidate.accepted for candidate in found.candidates),
     )
 
 
-KINDS = {"regions": regions, "symbol": symbol, "relax": relax_module}
+KINDS = {"regions": regions, "symbol": symbol, "module": module}
 
 
 def claim(graph_json: str, ids: list[int], options: dict[str, str]) -> None:

@@ -1,8 +1,5 @@
 """Real exported networks, the whole way: import, build, export, load, run, against onnxruntime."""
 
-import importlib.util
-from pathlib import Path
-
 import numpy as np
 import onnx
 import onnxruntime
@@ -10,14 +7,10 @@ import pytest
 import tvm
 
 from compiler import relay
+from compiler.models import hydrate
 from compiler.runtime import graph_executor, load_module
 
-MODELS = Path(__file__).parent / "models"
-NAMES = sorted(p.name.removesuffix(".skeleton.onnx") for p in MODELS.glob("*.skeleton.onnx"))
-
-_spec = importlib.util.spec_from_file_location("hydrate", MODELS / "hydrate.py")
-hydrate = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(hydrate)
+NAMES = hydrate.names()
 
 
 def example_inputs(model: onnx.ModelProto) -> dict[str, np.ndarray]:

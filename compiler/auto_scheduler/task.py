@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,13 +16,13 @@ import tvm
 import tvm_ffi
 from tvm import relax
 from tvm.s_tir import SBlock
-from tvm.s_tir.analysis import estimate_tir_flops
 from tvm.target import Target
 from tvm.tirx import PrimFunc
 
 from .. import target as targets
 from ..errors import RecordError
 from ..target.config import config_of_object
+from ..tir import count_flops
 from .dispatcher import extracting
 from .workload import ENTRY, canonical
 from .workload import workload_key as key_of
@@ -77,12 +78,12 @@ class ComputeDAG:
     ----------
     func : PrimFunc
         The unscheduled compute.
-    flop_ct : float
-        Floating-point operations of one call.
+    flop_ct : float or None
+        Floating-point operations of one call; None where TVM can't tell.
     """
 
     func: PrimFunc
-    flop_ct: float
+    flop_ct: float | None
 
     def __str__(self) -> str:
         return str(self.func.script())
@@ -117,8 +118,8 @@ class SearchTask:
     registered_key : str or None
         Name and arguments of the registered workload, under which Ansor kept records.
     target : Target
-    flop_ct : float
-        Floating-point operations of one call; 0 when TVM can't tell.
+    flop_ct : float or None
+        Floating-point operations of one call; None where TVM can't tell.
     weight : int
         How often the module calls it.
     origin : tuple or None
@@ -166,9 +167,16 @@ class SearchTask:
         self.origin = origin
 
     @cached_property
-    def flop_ct(self) -> float:
-        """Floating-point operations of one call; 0 when TVM can't tell."""
-        return _flops(self.func)
+    def flop_ct(self) -> float | None:
+        """Floating-point operations of one call; None where TVM can't tell."""
+        count = count_flops(self.func)
+        return None if count is None else float(count)
+
+    def gflops(self, seconds: float) -> str:
+        """10^9 operations per second of a call that takes so long, for tables."""
+        if not math.isfinite(seconds):
+            return "-"
+        return "unknown" if self.flop_ct is None else f"{self.flop_ct / seconds / 1e9:.2f}"
 
     @property
     def compute_dag(self) -> ComputeDAG:
@@ -425,10 +433,3 @@ def _describe(kernel: ExtractedKernel) -> str:
         "x".join(str(int(dim)) for dim in param.shape) or "scalar" for param in kernel.func.params
     ]
     return f"{'_'.join(kernel.operators)} ({', '.join(shapes[:-1])}) -> {shapes[-1]}"
-
-
-def _flops(func: PrimFunc) -> float:
-    try:
-        return float(estimate_tir_flops(tvm.IRModule({"main": func})))
-    except Exception:  # the analysis gives up on data-dependent loops in several ways
-        return 0.0

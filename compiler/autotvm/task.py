@@ -34,7 +34,7 @@ import numpy as np
 from schedules.config import ConfigEntity, InstantiationError
 from schedules.space import ConfigSpace, space_of
 
-from ..errors import RecordError
+from ..errors import RecordError, ScheduleError
 from ..lazy import lazy_attributes
 from ..measure.candidate import ArgInfo, Lowered, Reference
 from .record import LoggedTask
@@ -301,15 +301,27 @@ class Task:
 
     @cached_property
     def flop(self) -> float:
-        """Operations of one call; what the template said, or counted."""
+        """Operations of one call; what the template said, or counted.
+
+        Raises
+        ------
+        ScheduleError
+            They can't be counted, and the template does not say them by `cfg.add_flop`.
+        """
         if self._template is None:
             return self.tunable.operator.flop(self.tunable.workload)
         if self.config_space.flop:
             return self.config_space.flop
-        from ..lowering.selection.schedule import count_flops
+        from ..tir import count_flops
 
         made, tensors = self._template.instantiate(ConfigSpace(), self.args)
-        return float(count_flops(_function(made, tensors)))
+        count = count_flops(_function(made, tensors))
+        if count is None:
+            raise ScheduleError(
+                f"the operations of {self.name} can't be counted, by which its configs are "
+                "compared; say them in the template: cfg.add_flop(...)"
+            )
+        return float(count)
 
     @property
     def fallback(self) -> ConfigEntity | None:

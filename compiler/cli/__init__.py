@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 
@@ -35,6 +36,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     words = list(sys.argv[1:] if arguments is None else arguments)
     if words[:1] == ["run"] and len(words) > 1 and words[1].endswith(".py"):
         # What follows belongs to the script, options included.
+        if not os.path.isfile(words[1]):
+            sys.exit(f"baton: error: there is no script {words[1]!r}")
         from compiler.legacy import run_script
 
         run_script(words[1], words[2:])

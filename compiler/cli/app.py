@@ -9,6 +9,8 @@ from typing import Annotated
 
 import typer
 
+import compiler
+
 from . import arguments
 from .console import Steps, failures, show, show_json
 from .models import find_model
@@ -44,6 +46,24 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(tuning_commands)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"baton {compiler.__version__}, TVM {version('apache-tvm')}")
+        raise typer.Exit
+
+
+@app.callback()
+def common(
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="Of Baton and TVM.", callback=_show_version, is_eager=True),
+    ] = False,
+) -> None:
+    """Compile ONNX models the relay.build way, on today's TVM."""
 
 
 class CacheAction(str, enum.Enum):
@@ -225,10 +245,10 @@ def bench_command(
     log: Log,
     auto_scheduler_log: AutoSchedulerLog,
     precision: Precisions = "default",
-    json_file: Annotated[
-        str | None,
-        typer.Option("--json", metavar="FILE", help='Write JSON; "-" is stdout, without tables.'),
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="A JSON file with the results.")
     ] = None,
+    as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
     """Measure Baton and its peers in turn, each in a process of its own."""
@@ -256,12 +276,12 @@ def bench_command(
         results = []
         for result in benchmark(models, options, Steps()):
             results.append(result)
-            if json_file != "-":
+            if not as_json:
                 show(result_table(result, threads))
-        if json_file == "-":
+        if as_json:
             show_json(to_json(results, options))
-        elif json_file is not None:
-            write_json(Path(json_file), to_json(results, options))
+        if output is not None:
+            write_json(output, to_json(results, options))
         check_results(results)
 
 
@@ -395,20 +415,28 @@ def demo_command(
     target: Target = "llvm",
     shape: Shape,
     threads: Threads = 1,
-    peers: Peers = "relax,onnxruntime",
+    peers: Annotated[
+        str | None,
+        typer.Option(
+            help="relax,onnxruntime, as far as installed; empty for none.", show_default=False
+        ),
+    ] = None,
     rounds: Rounds = 5,
     seconds: Seconds = 1.0,
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
     """Import, partition, build, run, compare, export, load elsewhere, and measure one model."""
-    from .bench import BenchOptions
+    from .bench import BenchOptions, installed
     from .compile import BuildOptions
-    from .demo import demonstrate, show_demonstration
+    from .demo import PEERS, demonstrate, show_demonstration
 
     build = BuildOptions(target=target, shapes=arguments.shapes(shape))
     bench = BenchOptions(
-        peers=arguments.names(peers), threads=threads, rounds=rounds, seconds=seconds
+        peers=installed(PEERS) if peers is None else arguments.names(peers),
+        threads=threads,
+        rounds=rounds,
+        seconds=seconds,
     )
     with failures(debug):
         found = demonstrate(model, build, bench, Steps())

@@ -193,6 +193,11 @@ def _measured(name: str, path: Path, options: BenchOptions, steps: Steps) -> Mod
     return comparison.result
 
 
+def installed(peers: Sequence[str]) -> tuple[str, ...]:
+    """Those of the peers that are installed."""
+    return tuple(peer for peer in peers if importlib.util.find_spec(MODULE_OF[peer]) is not None)
+
+
 def check_peers(peers: Sequence[str]) -> None:
     """Raise BatonError unless every peer is known and installed."""
     for peer in peers:

@@ -118,7 +118,11 @@ def compile_model(
     BatonError
         Of the step that failed.
     """
+    from compiler.runtime.export import require_destination
+
     steps = steps or Steps()
+    if output is not None:
+        require_destination(output)
     mod, params = import_model(model, options, steps)
     mod = partition_module(mod, params, options, steps)
     library = build_module(mod, params, options, steps)
@@ -132,8 +136,11 @@ def import_model(
     model: Path, options: BuildOptions, steps: Steps
 ) -> tuple[tvm.IRModule, dict[str, Any]]:
     """Load the plugins; then the Relax module of a model file, and its weights by name."""
+    from compiler.lowering.pass_names import require_known
+
     from .model_files import read_model
 
+    require_known(options.disabled_passes)
     load_plugins(Path(plugin) for plugin in options.plugins)
     with steps.step("import", str(model)):
         return read_model(model, options.shapes)
@@ -220,7 +227,7 @@ def kernel_table(report: Report) -> Any:
                 kernel.algorithm,
                 kernel.source + (f" [{kernel.backend}]" if kernel.backend else ""),
                 kernel.calls,
-                f"{kernel.flops / 1e6:.2f}",
+                kernel.megaflops,
                 f"{kernel.bytes / 1e3:.0f}",
             )
             for kernel in report.kernels

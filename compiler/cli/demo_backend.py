@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 NAME = "classifier"
 
-_OPERATORS = frozenset({"matmul", "add", "nn.softmax", "nn.log_softmax", "permute_dims"})
+_OPERATORS = frozenset({"nn.dense", "nn.bias_add", "add", "nn.softmax", "nn.log_softmax"})
 
 
 def register() -> None:
@@ -52,7 +52,7 @@ def _accept(
 ) -> bool:
     """Take a subgraph that multiplies by a matrix of weights, and note their number."""
     nodes: list[dict[str, Any]] = json.loads(graph_json)["nodes"]
-    if not any(node["op"] == "matmul" for node in nodes):
+    if not any(node["op"] == "nn.dense" for node in nodes):
         return False
     named = [node["attrs"]["argName"] for node in nodes if "argName" in node["attrs"]]
     matrices = [args[name] for name in named if name in args and args[name].ndim == 2]

@@ -79,10 +79,14 @@ def extract_model_tasks(
     return Extracted(tasks, files)
 
 
+def _megaflops(task: SearchTask) -> str:
+    return "unknown" if task.flop_ct is None else f"{task.flop_ct * task.weight / 1e6:.1f}"
+
+
 def show_extracted(extracted: Extracted) -> None:
     """Print a line for each task."""
     rows = [
-        (str(index), task.desc, str(task.weight), f"{task.flop_ct * task.weight / 1e6:.1f}")
+        (str(index), task.desc, str(task.weight), _megaflops(task))
         for index, task in enumerate(extracted.tasks)
     ]
     show(table(("ID", "kernel", "calls", "MFLOP in all"), rows, numbers=2))

@@ -14,9 +14,9 @@ from .compile import BuildOptions
 from .console import Steps, show, table
 from .models import find_model
 from .peak import memory_gbytes, peak_gflops
-from .profile import KernelTime, profile_model
+from .profile import KernelTime, gflops_of, profile_model
 
-ANCHORS = ("conv", "matmul")
+ANCHORS = ("conv", "dense", "matmul")
 """An operator whose name holds one of these makes its kernel a workload."""
 
 
@@ -30,17 +30,17 @@ class Workload:
         Where a kernel of these operators, shapes and schedule occurs; measured in the first.
     kernel : KernelTime
         Times and rates; its `milliseconds` are of all calls of one inference.
-    of_peak : float
-        Share of the peak multiply-add rate, 0 to 1.
+    of_peak : float or None
+        Share of the peak multiply-add rate, 0 to 1; None where the operations are unknown.
     of_memory : float
         Share of the rate at which memory can be read; above 1 where caches serve the kernel.
     bound : str
-        "compute" or "memory": which of the two alone would take longer.
+        "compute" or "memory": which of the two alone would take longer; "unknown" as above.
     """
 
     models: list[str]
     kernel: KernelTime
-    of_peak: float
+    of_peak: float | None
     of_memory: float
     bound: str
 
@@ -104,10 +104,12 @@ def benchmark_kernels(
 
 def judge(kernel: KernelTime, model: str, peak: float, memory: float) -> Workload:
     """Hold one kernel against a peak in GFLOP/s and a memory rate in GB/s."""
-    of_peak, of_memory = kernel.gflops / peak, kernel.gbytes / memory
-    return Workload(
-        [model], kernel, of_peak, of_memory, "compute" if of_peak >= of_memory else "memory"
-    )
+    of_memory = kernel.gbytes / memory
+    if kernel.gflops is None:
+        return Workload([model], kernel, None, of_memory, "unknown")
+    of_peak = kernel.gflops / peak
+    bound = "compute" if of_peak >= of_memory else "memory"
+    return Workload([model], kernel, of_peak, of_memory, bound)
 
 
 def show_kernel_results(results: KernelResults) -> None:
@@ -128,8 +130,8 @@ def show_kernel_results(results: KernelResults) -> None:
                 workload.bound,
                 kernel.calls,
                 f"{kernel.milliseconds:.3f}",
-                f"{kernel.gflops:.1f}",
-                f"{workload.of_peak:.1%}",
+                gflops_of(kernel),
+                "unknown" if workload.of_peak is None else f"{workload.of_peak:.1%}",
                 f"{kernel.gbytes:.1f}",
             )
         )
@@ -146,5 +148,5 @@ def _is_workload(kernel: KernelTime) -> bool:
 
 def _to_win(workload: Workload) -> float:
     """Milliseconds between the kernel and the rate that bounds it."""
-    reached = min(1.0, max(workload.of_peak, workload.of_memory))
+    reached = min(1.0, max(workload.of_peak or 0.0, workload.of_memory))
     return workload.kernel.milliseconds * (1.0 - reached)

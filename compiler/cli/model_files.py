@@ -59,8 +59,8 @@ def _read_mxnet(
     path: Path, shapes: Mapping[str, tuple[int, ...]]
 ) -> tuple[tvm.IRModule, dict[str, Any]]:
     from compiler import relay
+    from compiler.mxnet.params import split_prefixes
     from compiler.symbol import Symbol, load_params
-    from compiler.symbol.params import split_prefixes
 
     weights: Path | None = path
     if path.suffix == ".params":

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import os
 import zlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -18,15 +16,12 @@ if TYPE_CHECKING:
 
     from compiler.runtime import TensorInfo
 
-SKELETONS = Path(__file__).resolve().parents[2] / "tests" / "models"
-"""Real exported networks without their weights; a checkout has them, an installation does not."""
-
-_SUFFIX = ".skeleton.onnx"
-
 
 def bundled() -> list[str]:
     """Names of the bundled models."""
-    return sorted(path.name.removesuffix(_SUFFIX) for path in SKELETONS.glob("*" + _SUFFIX))
+    from compiler.models import hydrate
+
+    return hydrate.names()
 
 
 def find_model(name: str) -> Path:
@@ -44,11 +39,13 @@ def find_model(name: str) -> Path:
     """
     if Path(name).exists():
         return Path(name)
-    skeleton = SKELETONS / (name + _SUFFIX)
-    if os.sep in name or not skeleton.is_file():
-        known = ", ".join(bundled()) or "none, since this is no checkout of Baton"
+    if name not in bundled():
+        known = ", ".join(bundled())
         raise FrontendError(f"{name!r} is neither a file nor a bundled model (those are: {known})")
-    filled = _models_folder() / f"{zlib.crc32(skeleton.read_bytes()):08x}" / f"{name}.onnx"
+    from compiler.models import hydrate
+
+    skeleton = hydrate.skeleton(name).read_bytes()
+    filled = _models_folder() / f"{zlib.crc32(skeleton):08x}" / f"{name}.onnx"
     if not filled.is_file():
         _hydrate(name, filled)
     return filled
@@ -65,15 +62,12 @@ def _hydrate(name: str, path: Path) -> None:
     """Fill in a skeleton's weights and put the file in place whole."""
     import onnx
 
-    spec = importlib.util.spec_from_file_location("baton_hydrate", SKELETONS / "hydrate.py")
-    if spec is None or spec.loader is None:
-        raise FrontendError(f"{SKELETONS / 'hydrate.py'} is missing")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    from compiler.models import hydrate
+
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with replacing_path(path) as draft:
-            onnx.save(module.hydrate(name), draft)
+            onnx.save(hydrate.hydrate(name), draft)
     except OSError as error:
         raise ExportError(
             f"can't keep the weights of {name!r} in {path.parent}: {error.strerror}; set "

@@ -50,7 +50,7 @@ def partition_model(
         Its shapes, backends, plugins and backend options count.
     output : Path, optional
         A `.json` gets the module as TVM saves it, with which `tvm.ir.load_json` makes it anew;
-        any other name gets TVMScript text.
+        any other name gets TVMScript text. Both are the plain Relax module, for TVM's own tools.
     steps : Steps, optional
         Shows the progress.
     html, svg : Path, optional
@@ -67,6 +67,7 @@ def partition_model(
 
     from compiler.partition import partition_with_report, subgraphs
     from compiler.partition.picture import to_html, to_svg
+    from compiler.relay import to_relax
 
     steps = steps or Steps()
     check_option_names(options)
@@ -80,7 +81,9 @@ def partition_model(
                 write_text(path, draw(result, title=model.name))
     if output is not None:
         with steps.step("write", str(output)):
-            write_text(output, tvm.ir.save_json(mod) if output.suffix == ".json" else mod.script())
+            plain = to_relax(mod)
+            text = tvm.ir.save_json(plain) if output.suffix == ".json" else plain.script()
+            write_text(output, text)
     rejected = [candidate for candidate in result.candidates if not candidate.accepted]
     return Partitioned(mod, subgraphs(mod), rejected)
 

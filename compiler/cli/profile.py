@@ -29,7 +29,9 @@ RUNTIME = "runtime"
 
 # The picture, in pixels.
 _ROW, _BAR, _LEFT, _BARS, _RIGHT, _TOP = 22, 16, 300, 480, 330, 46
-_COLOURS = {"conv2d": "#3b6ea5", "matmul": "#a5623b", "other": "#6b8f5e", RUNTIME: "#999999"}
+_KINDS = {"conv2d": ("conv2d",), "dense": ("dense", "matmul")}
+"""Kinds of kernels, by what the name of one of their operators contains."""
+_COLOURS = {"conv2d": "#3b6ea5", "dense": "#a5623b", "other": "#6b8f5e", RUNTIME: "#999999"}
 
 
 @dataclass(frozen=True)
@@ -48,9 +50,10 @@ class KernelTime:
         Of all its calls in one inference; the median over the inferences.
     share : float
         Of the time of all kernels and the runtime, 0 to 1.
-    gflops, gbytes : float
-        10^9 floating-point operations, and bytes of operands and results, per second; 0 where
-        the report has no count.
+    gflops : float or None
+        10^9 floating-point operations per second; None where they are unknown.
+    gbytes : float
+        10^9 bytes of operands and results per second; 0 where the report has no count.
     """
 
     name: str
@@ -61,7 +64,7 @@ class KernelTime:
     calls: int
     milliseconds: float
     share: float
-    gflops: float
+    gflops: float | None
     gbytes: float
 
 
@@ -138,7 +141,7 @@ def show_profile(profile: Profile) -> None:
             kernel.calls,
             f"{kernel.milliseconds:.3f}",
             f"{kernel.share:.1%}",
-            f"{kernel.gflops:.1f}" if kernel.gflops else "",
+            gflops_of(kernel),
             f"{kernel.gbytes:.1f}" if kernel.gbytes else "",
         )
         for kernel in profile.kernels
@@ -283,18 +286,31 @@ def _kernel_times(
                 calls[name],
                 spent * 1e3,
                 spent / whole,
-                kernel.flops * rate if kernel else 0.0,
+                _rate(kernel.flops, rate) if kernel else 0.0,
                 kernel.bytes * rate if kernel else 0.0,
             )
         )
     return times
 
 
+def _rate(flops: int | None, rate: float) -> float | None:
+    return None if flops is None else flops * rate
+
+
+def gflops_of(kernel: KernelTime) -> str:
+    """10^9 floating-point operations per second, for tables; nothing where there are none."""
+    if kernel.gflops is None:
+        return "unknown"
+    return f"{kernel.gflops:.1f}" if kernel.gflops else ""
+
+
 def _kind(kernel: KernelTime) -> str:
     if kernel.name == RUNTIME:
         return RUNTIME
-    known = (kind for kind in ("conv2d", "matmul") if any(kind in op for op in kernel.operators))
-    return next(known, "other")
+    for kind, names in _KINDS.items():
+        if any(name in operator for operator in kernel.operators for name in names):
+            return kind
+    return "other"
 
 
 def _short(name: str) -> str:

@@ -104,7 +104,7 @@ def search_model(
     mod, params = import_model(model, build, steps)
     with steps.step("extract tasks"):
         tasks, weights = auto_scheduler.extract_tasks(mod, params, build.target, build.target_host)
-        heaviest = sorted(range(len(tasks)), key=lambda i: -tasks[i].flop_ct * weights[i])
+        heaviest = sorted(range(len(tasks)), key=lambda i: -_work(tasks[i], weights[i]))
         chosen = sorted(heaviest[: options.limit])
         tasks, weights = [tasks[i] for i in chosen], [weights[i] for i in chosen]
     builder, runner = _measuring(options, scheduler, constant_bytes(mod, params))
@@ -179,15 +179,22 @@ def _records(tasks: Sequence[SearchTask], log: Path) -> list[list[Record]]:
     return [of_key[task.workload_key] for task in tasks]
 
 
+def _work(task: SearchTask, weight: int) -> float:
+    """Operations of all its calls; a task of which they are unknown may be the heaviest."""
+    return math.inf if task.flop_ct is None else task.flop_ct * weight
+
+
 def _trials(task: SearchTask, records: Sequence[Record]) -> Trials:
-    """GFLOP/s of each trial, and of the untuned kernel."""
+    """GFLOP/s of each trial, and of the untuned kernel; of unknown ones 10^9 calls a second."""
+    name = task.desc if task.flop_ct is not None else f"{task.desc}, operations unknown"
+    work = task.flop_ct if task.flop_ct is not None else 1.0
 
     def rate(record: Record) -> float:
-        return task.flop_ct / record.cost / 1e9 if math.isfinite(record.cost) else 0.0
+        return work / record.cost / 1e9 if math.isfinite(record.cost) else 0.0
 
     untuned = [rate(record) for record in records if record.untuned]
     tried = [rate(record) for record in records if not record.untuned]
-    return Trials(task.desc, tried, untuned[0] if untuned else 0.0)
+    return Trials(name, tried, untuned[0] if untuned else 0.0)
 
 
 def _write_best(path: Path, contests: Sequence[Contest], kept: Sequence[str]) -> None:
@@ -240,7 +247,7 @@ def show_searched(searched: Searched, options: TuneOptions) -> None:
                 contest.kind,
                 shown(contest.untuned_seconds),
                 shown(best),
-                f"{contest.task.flop_ct / best / 1e9:.1f}" if math.isfinite(best) else "-",
+                contest.task.gflops(best),
                 f"{gain:.2f}x" if math.isfinite(gain) else "-",
             )
         )

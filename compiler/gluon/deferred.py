@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from compiler.errors import DeferredComputeError
-from compiler.symbol.graph import VARIABLE, Entry, Graph, Node
+from compiler.mxnet.graph import VARIABLE, Entry, Graph, Node
 from compiler.symbol.symbol import Symbol
 
 from .infer import NUMPY_SEMANTICS

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from compiler.errors import ArrayError, BatonError, DeferredComputeError
-from compiler.symbol.graph import VARIABLE, Entry, Graph, Node
+from compiler.mxnet.graph import VARIABLE, Entry, Graph, Node
 from compiler.symbol.symbol import Symbol
 
 from .device import Device

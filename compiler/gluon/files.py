@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from compiler.errors import ExportError
-from compiler.symbol.params import load_params, save_params
+from compiler.mxnet.params import load_params, save_params
 
 from . import safetensors
 from .invoke import from_host

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 from compiler.errors import (
@@ -15,20 +16,29 @@ from compiler.errors import (
     ExportError,
     UnknownShapeError,
 )
-from compiler.symbol.params import save_params
+from compiler.mxnet.params import save_params
+from compiler.symbol.optimize import partition_values
 from compiler.symbol.symbol import Symbol
 
+from .backend_options import backend_arguments
 from .block import Block, HookHandle
 from .cached_op import CachedOp
 from .deferred import get_symbol, tracing
 from .ndarray import ndarray
 from .parameter import Parameter
-from .program import Flags
+from .program import Flags, require_bool
+from .shape_traces import ShapeTraces
 from .structure import ARRAY, NOTHING, arrays_in, flatten, regroup, trimmed
 from .value import Trace, Variable, call_site, current_trace
 
 _BUILDING = threading.RLock()
 """Blocks are traced one at a time."""
+
+_STATE = (
+    *("_active", "_flags", "_cached_graph", "_cached_op", "_in_format", "_out_format", "_symbol"),
+    *("_plain_arguments", "_is_partitioned", "_by_shapes"),
+)
+"""Attributes that a failed `optimize_for` restores."""
 
 
 class HybridBlock(Block):
@@ -66,6 +76,8 @@ class HybridBlock(Block):
         self._in_format: Any = None
         self._out_format: Any = None
         self._plain_arguments = 0
+        self._is_partitioned = False
+        self._by_shapes: ShapeTraces | None = None
 
     def register_child(self, block: Block, name: str | None = None) -> None:
         """Make a hybrid block a child; a trace that was made before is forgotten."""
@@ -145,6 +157,8 @@ class HybridBlock(Block):
         backward_bulk_size : int, optional
             Without effect: Baton computes inference.
         """
+        require_bool("active", active)
+        require_bool("partition_if_dynamic", partition_if_dynamic)
         if (self._forward_hooks or self._forward_pre_hooks) and active:
             self._warn_of_hooks()
         flags = Flags(
@@ -170,9 +184,9 @@ class HybridBlock(Block):
         backend: str | None = None,
         clear: bool = False,
         partition_if_dynamic: bool = True,
-        static_alloc: bool = False,
-        static_shape: bool = False,
-        inline_limit: int = 2,
+        static_alloc: bool | None = None,
+        static_shape: bool | None = None,
+        inline_limit: int | None = None,
         forward_bulk_size: int | None = None,
         backward_bulk_size: int | None = None,
         **backend_options: Any,
@@ -190,46 +204,66 @@ class HybridBlock(Block):
         clear : bool
             Start over from a fresh trace.
         static_alloc, static_shape, inline_limit, forward_bulk_size, backward_bulk_size
-            As for `hybridize`, which is called where the block is not active or `clear` is given;
-            otherwise they are left as they are.
+            As for `hybridize`, which is called where the block is not active or `clear` is given.
+            A block that is active keeps those that are not given.
         **backend_options
-            Handed to the backend's callbacks.
+            Handed to the backend's callbacks, whatever their names. `backend_opts={...}` is the
+            old spelling of them.
 
         Raises
         ------
         UnknownBackendError
             No partitioner has that name.
         BlockArgumentError
-            The inputs hold no array, or arrays on several devices.
+            The inputs hold no array, or arrays on several devices; a flag has a value that it can't
+            have; there are options without a backend, or one that is a misspelt flag.
         PartitionError
-            A callback failed, or an option is not understood; the block stays as it was.
+            A callback failed, or an option is not understood. The block and its children stay as
+            they were, whatever was raised.
         """
         if backend is not None and not isinstance(backend, str):
             raise BlockTypeError(f"backend must be a str, not {type(backend).__name__}")
         arguments = (x, *args)
         self._check_arguments(arguments)
-        before = (self._active, self._flags, self._cached_graph, self._in_format, self._out_format)
-        if clear or not self._active:
-            self.hybridize(
-                True,
-                partition_if_dynamic,
-                static_alloc,
-                static_shape,
-                inline_limit,
-                forward_bulk_size,
-                backward_bulk_size,
-            )
+        require_bool("clear", clear)
+        require_bool("partition_if_dynamic", partition_if_dynamic)
+        options = backend_arguments(backend, backend_options)
+        given: dict[str, Any] = {
+            "static_alloc": static_alloc,
+            "static_shape": static_shape,
+            "inline_limit": inline_limit,
+            "forward_bulk_size": forward_bulk_size,
+            "backward_bulk_size": backward_bulk_size,
+        }
+        flags = {name: value for name, value in given.items() if value is not None}
+        before = [(block, block._state()) for block in self._descendants()]
         try:
+            if clear or not self._active:
+                self.hybridize(True, partition_if_dynamic, **flags)
+            else:
+                self._flags = replace(self._flags, **flags)
+                self._flags.check()
             self._prepare_shapes(arguments)
             arrays = self._trace(arguments)
             if backend is not None:
-                self._partition(backend, arrays, backend_options)
+                self._partition(backend, arrays, options)
             self._cached_op = None
             self._build_cached_op()
         except Exception:
-            self._active, self._flags, graph, self._in_format, self._out_format = before
-            self._cached_graph, self._cached_op = graph, None
+            for block, state in before:
+                block.__dict__.update(state)
             raise
+
+    def _descendants(self) -> Iterator[HybridBlock]:
+        """The block and all below it."""
+        yield self
+        for child in self._children.values():
+            if isinstance(child, HybridBlock):
+                yield from child._descendants()
+
+    def _state(self) -> dict[str, Any]:
+        """What hybridising and tracing set."""
+        return {name: self.__dict__[name] for name in _STATE if name in self.__dict__}
 
     def _partition(self, backend: str, arrays: list[ndarray], options: dict[str, Any]) -> None:
         assert self._cached_graph is not None
@@ -241,15 +275,21 @@ class HybridBlock(Block):
         values |= {n: param.data(device) for n, param in params.items() if n in read}
         args = {n: values[n]._host() for n in symbol.list_arguments() if n in values}
         aux = {n: values[n]._host() for n in symbol.list_auxiliary_states() if n in values}
-        partitioned = symbol.optimize_for(backend, args=args, aux=aux, **options)
+        partitioned = partition_values(symbol, backend, args, aux, options)
         self._cached_graph = names, partitioned
+        self._is_partitioned = True
 
     # Calls.
 
     def __call__(self, *args: Any) -> Any:
         """Run the block: compiled where it is hybridised, else `forward` as it stands."""
         op = self._cached_op
-        if op is not None and len(args) == self._plain_arguments and current_trace() is None:
+        if (
+            op is not None
+            and len(args) == self._plain_arguments
+            and self._by_shapes is None
+            and current_trace() is None
+        ):
             for array in args:
                 if type(array) is not ndarray:
                     break
@@ -270,6 +310,10 @@ class HybridBlock(Block):
                     self._trace(args)
                     self._build_cached_op()
         arrays, format = flatten(list(args), "input")
+        if self._by_shapes is not None:
+            block = self._by_shapes.block_for(self, args, arrays)
+            if block is not self:
+                return block._call_compiled(args)
         if format != self._in_format and trimmed(format) != trimmed(self._in_format):
             raise BlockArgumentError(
                 "the argument structure of the HybridBlock does not match the cached version: "
@@ -332,8 +376,8 @@ class HybridBlock(Block):
         """Once: let the block set its own parameters' shapes, and initialise them."""
         if self._shapes_ready:
             return
-        self.infer_shape(*args)
         with tracing(None):
+            self.infer_shape(*args)
             for param in self._reg_params.values():
                 param.finish_deferred_init()
         self._shapes_ready = True
@@ -350,7 +394,7 @@ class HybridBlock(Block):
         for array, name in zip(given, names):
             array._value.variable = Variable(name)
         params = self._name_variables()
-        with tracing(Trace(type(self).__name__)):
+        with tracing(Trace(type(self).__name__)) as trace:
             result = super().__call__(*regroup(iter(given), in_format))
             outputs, out_format = flatten(result, "output")
             self._refuse_none(out_format)
@@ -358,6 +402,8 @@ class HybridBlock(Block):
         self._warn_of_unused(symbol, names, params)
         self._in_format, self._out_format = in_format, out_format
         self._cached_graph = names, symbol
+        if trace is not None and trace.shape_read:
+            self._by_shapes = ShapeTraces(trace.shape_read, [array.shape for array in arrays])
         return arrays
 
     def _refuse_none(self, out_format: Any) -> None:

@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 from compiler.errors import ArrayError, FrontendError
-from compiler.symbol.graph import VARIABLE, Entry, Graph, Node
+from compiler.mxnet.graph import VARIABLE, Entry, Graph, Node
 
 from .value import Shape, Value, call_site
 
@@ -47,8 +47,8 @@ def _cached(op: str, attrs: tuple[tuple[str, str], ...], types: Types) -> Types:
 
 
 def _import(op: str, attrs: Mapping[str, str], types: Types, subgraphs: Sequence[Any]) -> Types:
+    from compiler.mxnet.operators import outputs_of
     from compiler.relay.frontend.mxnet_graph import SymbolImporter
-    from compiler.symbol.operators import outputs_of
 
     names = [f"in{i}" for i in range(len(types))]
     nodes = [Node(VARIABLE, name) for name in names]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from compiler.backends import partitioner
 from compiler.errors import UnknownBackendError
-from compiler.partition.registry import partitioner
-from compiler.symbol.graph import Graph, Node
-from compiler.symbol.subgraph_node import claim_of, own_attrs, visible
+from compiler.mxnet.graph import Graph, Node
+from compiler.mxnet.subgraph_node import claim_of, own_attrs, visible
 from compiler.symbol.symbol import Symbol
 
 

@@ -46,8 +46,8 @@ def _operator(name: str) -> Callable[..., Any]:
         raise AttributeError(f"there is no operator {name!r}")
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        from compiler.symbol.graph import Node
-        from compiler.symbol.operators import input_names
+        from compiler.mxnet.graph import Node
+        from compiler.mxnet.operators import input_names
 
         label = kwargs.pop("name", "") or ""
         inputs = [arg for arg in args if isinstance(arg, ndarray)]

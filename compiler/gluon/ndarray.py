@@ -15,7 +15,7 @@ from . import indexing, parameter_epoch
 from .device import Device
 from .engine import create_tensor, evaluate, tensor_of
 from .invoke import dtype_name, from_host, invoke, set_array_class, wrap
-from .value import Value, call_site, current_trace
+from .value import Value, call_site, current_trace, note_shape_read
 
 
 def _binary(name: str, reverse: bool = False) -> Callable[[ndarray, Any], ndarray]:
@@ -89,6 +89,7 @@ class ndarray:
     @property
     def shape(self) -> tuple[int, ...]:
         """Extents; known without computing anything."""
+        note_shape_read()
         return self._value.shape
 
     @property
@@ -99,11 +100,13 @@ class ndarray:
     @property
     def ndim(self) -> int:
         """Number of axes."""
+        note_shape_read()
         return len(self._value.shape)
 
     @property
     def size(self) -> int:
         """Number of elements."""
+        note_shape_read()
         return int(np.prod(self._value.shape, dtype=np.int64))
 
     @property
@@ -190,11 +193,13 @@ class ndarray:
         return operator.index(self._host()[()])
 
     def __len__(self) -> int:
+        note_shape_read()
         if not self.ndim:
             raise ArrayTypeError(f"{call_site()}: len() of an array without axes")
         return self.shape[0]
 
     def __iter__(self) -> Iterator[ndarray]:
+        note_shape_read()
         return (self[index] for index in range(len(self)))
 
     def __contains__(self, item: Any) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from compiler.errors import BlockArgumentError, BlockError, DeferredInitializationError
-from compiler.symbol.attributes import DTYPES
+from compiler.mxnet.attributes import DTYPES
 from compiler.symbol.symbol import Symbol, var
 
 from . import initializer

@@ -43,7 +43,9 @@ class Flags:
     backward_bulk_size: int | None = None
 
     def check(self) -> None:
-        """Raise BlockArgumentError where a number makes no sense."""
+        """Raise BlockArgumentError where a value makes no sense."""
+        for name in ("static_alloc", "static_shape"):
+            require_bool(name, getattr(self, name))
         sizes = {
             "inline_limit": (self.inline_limit, 0),
             "forward_bulk_size": (self.forward_bulk_size, 1),
@@ -52,6 +54,12 @@ class Flags:
         for name, (value, least) in sizes.items():
             if value is not None and (not isinstance(value, int) or value < least):
                 raise BlockArgumentError(f"{name} must be an int from {least} on, not {value!r}")
+
+
+def require_bool(name: str, value: Any) -> None:
+    """Raise BlockArgumentError unless the value of a flag is True or False."""
+    if not isinstance(value, bool):
+        raise BlockArgumentError(f"{name} must be True or False, not {value!r:.60}")
 
 
 class Program:

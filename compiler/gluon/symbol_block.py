@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from compiler.errors import BlockArgumentError, BlockError, FrontendError
-from compiler.symbol.graph import Graph
+from compiler.mxnet.graph import Graph
 from compiler.symbol.symbol import Symbol, load, var
 
 from .files import read_arrays

@@ -56,11 +56,15 @@ class Trace:
         Whether arrays from outside may be read; they become variables `const0`, `const1`, ...
     constants : dict of str to Value
         The arrays taken from outside.
+    shape_read : str
+        Where the traced code first read an array's shape, so that the recording may hold for the
+        shapes of these inputs alone; "" if nowhere.
     """
 
     block: str = ""
     allow_constants: bool = False
     constants: dict[str, Value] = field(default_factory=dict)
+    shape_read: str = ""
 
     def capture(self, value: Value, op: str) -> None:
         """Take a value that has no history into the recording, or refuse it."""
@@ -82,6 +86,15 @@ _TRACE: ContextVar[Trace | None] = ContextVar("trace", default=None)
 def current_trace() -> Trace | None:
     """The recording that is under way in this thread."""
     return _TRACE.get()
+
+
+def note_shape_read() -> None:
+    """Called by what tells an array's shape: notes in the trace where the user's code asks."""
+    trace = _TRACE.get()
+    if trace is not None and not trace.shape_read:
+        caller = sys._getframe(2)
+        if not caller.f_globals.get("__name__", "").startswith("compiler."):
+            trace.shape_read = call_site()
 
 
 class Value:

@@ -22,6 +22,7 @@ from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from .constants import array_of, constant, static_shape
+from .elementwise import BINARY, UNARY
 from .rewrite import operator_name
 
 NAME = "ConvertLayout"
@@ -29,11 +30,6 @@ NAME = "ConvertLayout"
 TO_FIRST, TO_LAST = (0, 3, 1, 2), (0, 2, 3, 1)
 _KERNELS = {"nn.conv2d": "OIHW", "nn.conv2d_transpose": "IOHW"}
 _POOLS = ("nn.max_pool2d", "nn.avg_pool2d", "nn.adaptive_avg_pool2d")
-_UNARY = (
-    "abs ceil clip cos erf exp floor log negative round rsqrt sigmoid sign sin sqrt square tanh "
-    "nn.gelu nn.gelu_tanh nn.leakyrelu nn.relu nn.relu6 nn.selu nn.silu nn.softplus astype"
-)
-_BINARY = "add divide maximum minimum multiply power subtract"
 _REDUCTIONS = "mean max min sum"
 
 
@@ -287,8 +283,8 @@ def _axes(call: relax.Call) -> tuple[int, ...] | None:
 
 _RULES: dict[str, Callable[[_Converter, relax.Call], Converted]] = {
     **dict.fromkeys(_KERNELS, _convolution),
-    **dict.fromkeys(_UNARY.split(), _unary),
-    **dict.fromkeys(_BINARY.split(), _binary),
+    **dict.fromkeys(UNARY, _unary),
+    **dict.fromkeys(BINARY, _binary),
     **dict.fromkeys(_POOLS, _pool),
     **dict.fromkeys(_REDUCTIONS.split(), _reduce),
     "nn.pad": _pad,

@@ -12,7 +12,7 @@ import tvm
 from tvm import relax
 
 from .constants import NUMPY_DTYPES, array_of, constant, integers, static_shape
-from .rewrite import CallRule, rewrite_calls
+from .rewrite import CallRule, operator_name, rewrite_calls
 
 MAX_GROWTH = 4
 SMALL_BYTES = 1 << 20
@@ -61,38 +61,12 @@ class _Fold(CallRule):
     def rewrite(self, call: relax.Call, name: str) -> relax.Expr | None:
         if name in _SHAPE_RULES:
             return _SHAPE_RULES[name](self, call)
-        if name not in FOLDERS and name != "split":
+        if name not in FOLDERS or (name == "permute_dims" and not self.transpose):
             return None
-        if name == "permute_dims" and not self.transpose:
+        operands = _arrays(call, self.scope.definition)
+        if operands is None or not _has_static_result(call) or _grows(call, operands):
             return None
-        operands = self._operands(call)
-        if operands is None or not _has_static_result(call):
-            return None
-        if _grows(call, operands):
-            return None
-        with np.errstate(all="ignore"):
-            if name == "split":
-                return relax.Tuple([constant(part) for part in _split(call, operands)])
-            result = FOLDERS[name](call, operands)
-        shape = static_shape(call)
-        if result is None or shape is None:
-            return None
-        return constant(np.asarray(result).astype(str(call.ty.dtype), copy=False).reshape(shape))
-
-    def _operands(self, call: relax.Call) -> list[np.ndarray] | None:
-        """Arrays of the tensor arguments, tuples flattened; None if one is no constant."""
-        operands = []
-        for argument in call.args:
-            value = self.scope.definition(argument)
-            for field in value.fields if isinstance(value, relax.Tuple) else [value]:
-                item = self.scope.definition(field)
-                if not isinstance(item.ty, relax.TensorType):
-                    continue
-                array = array_of(item)
-                if array is None or array.dtype.kind not in "fiub":
-                    return None
-                operands.append(array)
-        return operands
+        return _computed(call, operands)
 
     def shape_of(self, call: relax.Call) -> relax.Expr | None:
         extents = static_shape(call.args[0])
@@ -113,6 +87,57 @@ _SHAPE_RULES: dict[str, Callable[[_Fold, relax.Call], relax.Expr | None]] = {
     "shape_to_tensor": _Fold.shape_to_tensor,
     "tensor_to_shape": _Fold.tensor_to_shape,
 }
+
+
+def value_of(expr: relax.Expr) -> relax.Expr | None:
+    """What a nested expression over constants is: a constant or a tuple of constants.
+
+    None where numpy has no function for an operator in it, or leaves the result open.
+    """
+    if isinstance(expr, tvm.ir.GenericConst):
+        return expr
+    if isinstance(expr, relax.Tuple):
+        fields = [value_of(field) for field in expr.fields]
+        return None if None in fields else relax.Tuple(fields)
+    if isinstance(expr, relax.TupleGetItem):
+        whole = value_of(expr.tuple_value)
+        return whole.fields[expr.index] if isinstance(whole, relax.Tuple) else None
+    if operator_name(expr) not in FOLDERS or not _has_static_result(expr):
+        return None
+    operands = _arrays(expr, lambda operand: value_of(operand) or operand)
+    return None if operands is None else _computed(expr, operands)
+
+
+def _arrays(
+    call: relax.Call, definition: Callable[[relax.Expr], relax.Expr]
+) -> list[np.ndarray] | None:
+    """Arrays of the tensor arguments, tuples flattened; None if one is not a constant."""
+    operands = []
+    for argument in call.args:
+        if not isinstance(argument.ty, (relax.TensorType, relax.TupleType)):
+            continue
+        value = definition(argument)
+        for field in value.fields if isinstance(value, relax.Tuple) else [value]:
+            item = definition(field)
+            if not isinstance(item.ty, relax.TensorType):
+                continue
+            array = array_of(item)
+            if array is None or array.dtype.kind not in "fiub":
+                return None
+            operands.append(array)
+    return operands
+
+
+def _computed(call: relax.Call, operands: list[np.ndarray]) -> relax.Expr | None:
+    """The result as a constant, or as a tuple of them."""
+    with np.errstate(all="ignore"):
+        result = FOLDERS[operator_name(call)](call, operands)
+    if isinstance(result, list):
+        return relax.Tuple([constant(part) for part in result])
+    shape = static_shape(call)
+    if result is None or shape is None:
+        return None
+    return constant(np.asarray(result).astype(str(call.ty.dtype), copy=False).reshape(shape))
 
 
 def _has_static_result(call: relax.Call) -> bool:
@@ -190,6 +215,25 @@ def _divide(call: relax.Call, operands: list[np.ndarray]) -> Any:
         return None
     quotient = np.abs(left) // np.abs(right)
     return np.where((left < 0) != (right < 0), -quotient, quotient)  # as C truncates
+
+
+def _integer(function: Callable[..., np.ndarray]) -> Folder:
+    """A division, which is left alone where a divisor is 0."""
+
+    def fold(call: relax.Call, operands: list[np.ndarray]) -> Any:
+        return function(*operands) if operands[1].all() else None
+
+    return fold
+
+
+def _repeat(call: relax.Call, operands: list[np.ndarray]) -> Any:
+    axis = call.attrs.axis
+    return np.repeat(operands[0], int(call.attrs.repeats), None if axis is None else int(axis))
+
+
+def _leaky_relu(call: relax.Call, operands: list[np.ndarray]) -> Any:
+    (data,) = operands
+    return np.where(data > 0, data, data * data.dtype.type(call.attrs.alpha))
 
 
 def _power(call: relax.Call, operands: list[np.ndarray]) -> Any:
@@ -326,25 +370,41 @@ def _immediate(expr: Any) -> float | None:
 
 FOLDERS: dict[str, Folder] = {
     "abs": _elementwise(np.abs),
+    "acos": _in_float64(np.arccos),
+    "acosh": _in_float64(np.arccosh),
     "add": _elementwise(np.add),
     "arange": _arange,
+    "asin": _in_float64(np.arcsin),
+    "asinh": _in_float64(np.arcsinh),
     "astype": _astype,
+    "atan": _in_float64(np.arctan),
+    "atanh": _in_float64(np.arctanh),
     "bitwise_and": _elementwise(np.bitwise_and),
+    "bitwise_not": _elementwise(np.invert),
     "bitwise_or": _elementwise(np.bitwise_or),
+    "bitwise_xor": _elementwise(np.bitwise_xor),
     "broadcast_to": _full,
     "ceil": _elementwise(np.ceil),
     "clip": _clip,
     "concat": _concat,
     "cos": _in_float64(np.cos),
+    "cosh": _in_float64(np.cosh),
     "divide": _divide,
     "equal": _elementwise(np.equal),
+    "erf": _in_float64(np.vectorize(math.erf, otypes=[float])),
     "exp": _in_float64(np.exp),
     "expand_dims": _same_elements,
     "flatten": _same_elements,
+    "flip": lambda call, operands: np.flip(operands[0], int(call.attrs.axis)),
     "floor": _elementwise(np.floor),
+    "floor_divide": _integer(np.floor_divide),
+    "floor_mod": _integer(np.mod),
     "full": _full,
     "greater": _elementwise(np.greater),
     "greater_equal": _elementwise(np.greater_equal),
+    "isfinite": _elementwise(np.isfinite),
+    "isinf": _elementwise(np.isinf),
+    "isnan": _elementwise(np.isnan),
     "layout_transform": _layout_transform,
     "less": _elementwise(np.less),
     "less_equal": _elementwise(np.less_equal),
@@ -352,15 +412,18 @@ FOLDERS: dict[str, Folder] = {
     "logical_and": _elementwise(np.logical_and),
     "logical_not": _elementwise(np.logical_not),
     "logical_or": _elementwise(np.logical_or),
+    "logical_xor": _elementwise(np.logical_xor),
     "matmul": _matmul,
     "max": _reduction(np.max, wide=False),
     "maximum": _elementwise(np.maximum),
     "mean": _reduction(np.mean, wide=True),
     "min": _reduction(np.min, wide=False),
     "minimum": _elementwise(np.minimum),
+    "mod": _integer(np.fmod),
     "multiply": _elementwise(np.multiply),
     "negative": _elementwise(np.negative),
     "nn.batch_flatten": _same_elements,
+    "nn.leakyrelu": _leaky_relu,
     "nn.pad": _pad,
     "nn.relu": lambda call, operands: np.maximum(operands[0], 0),
     "not_equal": _elementwise(np.not_equal),
@@ -368,11 +431,14 @@ FOLDERS: dict[str, Folder] = {
     "permute_dims": _permute_dims,
     "power": _power,
     "prod": _reduction(np.prod, wide=True),
+    "repeat": _repeat,
     "reshape": _same_elements,
     "rsqrt": _in_float64(lambda data: 1 / np.sqrt(data)),
     "sigmoid": _in_float64(lambda data: 1 / (1 + np.exp(-data))),
     "sign": _elementwise(np.sign),
     "sin": _in_float64(np.sin),
+    "sinh": _in_float64(np.sinh),
+    "split": _split,
     "sqrt": _in_float64(np.sqrt),
     "square": _elementwise(np.square),
     "squeeze": _same_elements,
@@ -381,8 +447,10 @@ FOLDERS: dict[str, Folder] = {
     "subtract": _elementwise(np.subtract),
     "sum": _reduction(np.sum, wide=True),
     "take": _take,
+    "tan": _in_float64(np.tan),
     "tanh": _in_float64(np.tanh),
     "tile": _tile,
+    "trunc": _elementwise(np.trunc),
     "where": _elementwise(np.where),
     "zeros": _filled(0),
 }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import tvm
 from tvm import relax
 
@@ -13,6 +15,32 @@ CONVOLUTIONS = {
     "nn.conv2d": relax.op.nn.conv2d,
     "nn.conv3d": relax.op.nn.conv3d,
 }
+
+
+def joined(
+    layout: str, widths: Sequence[Sequence[int]], padding: Sequence[int]
+) -> list[int] | None:
+    """What a window over padded data pads the data by: all sides before, then all behind.
+
+    Parameters
+    ----------
+    layout : str
+        Of the data, e.g. "NCHW" or "NCHW8c".
+    widths
+        (before, after) of each axis, as the explicit padding has them.
+    padding
+        What the window itself pads by.
+
+    Returns
+    -------
+    None where an axis is padded that no window moves along, or is cut.
+    """
+    spatial = [axis for axis, letter in enumerate(layout) if letter in "DHW"]
+    others = [pair for axis, pair in enumerate(widths) if axis not in spatial]
+    if any(map(any, others)) or min(map(min, widths)) < 0:
+        return None
+    extra = [widths[axis][side] for side in (0, 1) for axis in spatial]
+    return [own + more for own, more in zip(padding, extra)]
 
 
 @tvm.transform.module_pass(opt_level=0, name="FoldExplicitPadding")
@@ -47,18 +75,16 @@ class _Fold(CallRule):
             return None
         if str(padded.attrs.pad_mode) != "constant" or float(padded.attrs.pad_value) != 0.0:
             return None
-        widths = [int(width) for width in padded.attrs.pad_width]
-        pairs = {axis: widths[2 * i : 2 * i + 2] for i, axis in enumerate(layout)}
-        if min(widths) < 0 or any(pairs["N"]) or any(pairs["C"]):
-            return None
-        spatial = [axis for axis in layout if axis in "DHW"]
-        ends = [pairs[axis][end] for end in (0, 1) for axis in spatial]
         attrs = call.attrs
+        widths = [int(width) for width in padded.attrs.pad_width]
+        sides = joined(layout, list(zip(widths[::2], widths[1::2])), list(map(int, attrs.padding)))
+        if sides is None:
+            return None
         return CONVOLUTIONS[name](
             padded.args[0],
             call.args[1],
             strides=[int(stride) for stride in attrs.strides],
-            padding=[int(old) + new for old, new in zip(attrs.padding, ends)],
+            padding=sides,
             dilation=[int(factor) for factor in attrs.dilation],
             groups=int(attrs.groups),
             data_layout=layout,

@@ -61,6 +61,8 @@ class _Simplify(CallRule):
             return None
         if static_shape(data) == shape:
             return data
+        if 0 in shape:  # to Relax's reshape, an extent of 0 is the operand's in the same place
+            return None
         product = self._product_with_batch(data, shape)
         if product is not None:
             return product if static_shape(product) == shape else relax.op.reshape(product, shape)
@@ -144,7 +146,7 @@ class _Simplify(CallRule):
         if axes == tuple(range(len(shape))):
             return data
         moving = [axis for axis in axes if shape[axis] != 1]
-        if moving == sorted(moving):
+        if moving == sorted(moving) and 0 not in shape:
             return relax.op.reshape(self._before_reshapes(data), [shape[axis] for axis in axes])
         return relax.op.permute_dims(data, list(axes)) if inner is not None else None
 

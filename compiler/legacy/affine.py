@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tvm
 
-from ..relay.transform.affine_type import TensorAffineType, TupleAffineType
+from ..relay.op.affine_type import TensorAffineType, TupleAffineType
 from .patches import Patches
 
 

@@ -21,6 +21,7 @@ MOVED = {
     "tvm.contrib.popen_pool": "tvm.support.popen_pool",
     "tvm.contrib.relay_viz": "compiler.relay.viz",
     "tvm.contrib.rocm": "tvm.support.rocm",
+    "tvm.contrib.rpc": "tvm.rpc",
     "tvm.contrib.tar": "tvm.support.tar",
     "tvm.contrib.tedd": "compiler.te.pictures",
     "tvm.contrib.utils": "tvm.support.utils",
@@ -29,6 +30,7 @@ MOVED = {
     "tvm._ffi.base": "compiler.legacy.ffi",
     "tvm.ir.diagnostics": "compiler.legacy.diagnostics",
     "tvm.meta_schedule": "tvm.s_tir.meta_schedule",
+    "tvm.module": "compiler.legacy.module",
     "tvm.nd": "compiler.legacy.nd",
     "tvm.parser": "compiler.legacy.parser",
     "tvm.relay": "compiler.relay",
@@ -56,6 +58,7 @@ MOVED = {
 
 # TVM's own modules that lost names, and the modules whose `patch` brings these back.
 EXTENDED = {
+    "tvm.rpc": "compiler.legacy.rpc",
     "tvm.testing": "compiler.legacy.testing",
     "tvm.topi.testing": "compiler.legacy.topi",
 }

@@ -121,13 +121,7 @@ def _operator(op_name: str) -> tvm.ir.Op:
 
 def _attribute(self: tvm.ir.Op, attr_name: str) -> Any:
     """An attribute of an operator; None if it has none of that name."""
-    if self.has_attr(attr_name):
-        return _new_get_attr(self, attr_name)
-    if attr_name != "TOpPattern":
-        return None
-    from ..relay.transform.fuse_ops import PATTERN_OF
-
-    return PATTERN_OF.get(str(self.name))
+    return _new_get_attr(self, attr_name) if self.has_attr(attr_name) else None
 
 
 def _register_op_attr(op_name: str, attr_key: str, value: Any = None, level: int = 10) -> Any:

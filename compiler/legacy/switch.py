@@ -116,13 +116,13 @@ def _rename_functions() -> None:
     }.items():
         _patches.set(tvm, old, value)
     _patches.set(tvm.runtime, "device", _device)
-    _patches.set(tvm.runtime, "load_module", _load_module)
-    _patches.set(tvm.runtime.module, "load_module", _load_module)
+    _patches.set(tvm.runtime, "load_module", load_module)
+    _patches.set(tvm.runtime.module, "load_module", load_module)
     _patches.add(tvm.error, "TVMError", RuntimeError)
 
 
 _new_device = tvm.device
-_new_load_module = tvm.runtime.load_module
+tvm_load_module = tvm.runtime.load_module
 _DEVICE_OF_KIND = {"llvm": "cpu", "c": "cpu", "nvptx": "cuda", "cl": "opencl", "mtl": "metal"}
 
 
@@ -137,11 +137,11 @@ def _device(dev_type: Any, dev_id: int = 0) -> Any:
     return _new_device(dev_type, dev_id)
 
 
-def _load_module(path: Any, fmt: str = "") -> Any:
+def load_module(path: Any, fmt: str = "") -> Any:
     """A library that was exported by `lib.export_library`, or any other of TVM's."""
-    from ..runtime.load import load_module
+    from ..runtime.load import load_module as load_library
 
     try:
-        return load_module(path)
+        return load_library(path)
     except ForeignLibraryError:
-        return _new_load_module(path)
+        return tvm_load_module(path)

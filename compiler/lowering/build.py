@@ -29,11 +29,11 @@ from ..graph.convert_layout import NAME as CONVERT_LAYOUT_PASS
 from ..graph.convert_layout import convert_layout
 from ..graph.unroll_recurrent import unroll_recurrent
 from ..runtime.factory import FactoryModule
-from ..runtime.metadata import UNKNOWN, Metadata, ParamInfo, TensorInfo
+from ..runtime.metadata import OUTPUT_NAMES, UNKNOWN, Metadata, ParamInfo, TensorInfo
 from .bind import bind_params, without_aliases
 from .cache import library_cache, library_key
 from .compile_errors import build_or_retreat
-from .foreign import attach, compile_foreign
+from .foreign import Lower, attach, compile_foreign
 from .linking import devices
 from .linking.concat_in_place import NAME as CONCAT_PASS
 from .linking.lift_constants import lift_constants
@@ -81,15 +81,15 @@ def build(
     target: Target,
     params: Mapping[str, Any] | None = None,
     mod_name: str = "default",
-    lower: Callable[[tvm.IRModule], tvm.IRModule] | None = None,
+    lower: Lower = lambda mod: mod,
 ) -> FactoryModule:
     """Compile a module to a library.
 
     Parameters
     ----------
     mod : tvm.IRModule
-        A Relax module at operator level with static shapes; accepted subgraphs are functions
-        of their own. It is not changed.
+        A module at operator level with static shapes; accepted subgraphs are functions of their
+        own. It is not changed.
     target : Target
         Target of `main` and of every subgraph that names none.
     params : dict of str to array, optional
@@ -138,13 +138,13 @@ def _build(
     mod: tvm.IRModule,
     params: Mapping[str, Any],
     request: _Request,
-    lower: Callable[[tvm.IRModule], tvm.IRModule] | None,
+    lower: Lower,
 ) -> FactoryModule:
     """One attempt at a build: put together again from the cache, or made and kept there."""
     watch = _Stopwatch()
     target, source = request.target, request.source
     obstacle = library_key.obstacle(mod, target, source)
-    compiled, foreign_modules = compile_foreign(mod, target, params)
+    compiled, foreign_modules = compile_foreign(mod, target, params, lower)
     bound, bound_names = bind_params(compiled, params)
     watch.lap("bind")
     slot = None
@@ -155,9 +155,8 @@ def _build(
         watch.lap("restore")
         if restored is not None:
             return restored
-    if lower is not None:
-        bound = lower(bound)
-        watch.lap("lower")
+    bound = lower(bound)
+    watch.lap("lower")
     with library_cache.recorded_warnings() as messages:
         linked, metadata, weights, report = _compile(bound, foreign_modules, request, watch)
     report.cache = f"{linked.kernels.found} of {len(linked.kernels.code)} kernels"
@@ -374,9 +373,10 @@ def _inputs(mod: tvm.IRModule) -> list[TensorInfo]:
 def _outputs(mod: tvm.IRModule) -> list[TensorInfo]:
     ty = mod["main"].ret_ty
     fields = ty.fields if isinstance(ty, relax.TupleType) else [ty]
-    return [
-        _describe(f"output{index}", field, lambda *_: UNKNOWN) for index, field in enumerate(fields)
-    ]
+    names = list(map(str, (mod["main"].attrs or {}).get(OUTPUT_NAMES, ())))
+    if len(names) != len(fields) or len(set(names)) != len(names):
+        names = [f"output{index}" for index in range(len(fields))]
+    return [_describe(name, field, lambda *_: UNKNOWN) for name, field in zip(names, fields)]
 
 
 def _weights(

@@ -14,13 +14,15 @@ import tvm
 from tvm import relax
 from tvm.target import Target
 
-from ..partition.outline import COMPILE_OPTIONS, ON_COMPILE_ERROR, Group, outline
-from ..partition.relax_function import OPERATION, RelaxFunction
+from ..backends import COMPILE_OPTIONS
+from ..graph.outline import ON_COMPILE_ERROR, Group, outline
+from ..graph.relax_function import OPERATION, RelaxFunction
 from .bind import bind_params
 from .foreign import check_foreign
 from .subgraphs import (
     BACKEND,
     INPUT_NAMES,
+    OPERATORS,
     backends,
     bind_constant_arguments,
     function_targets,
@@ -76,7 +78,7 @@ def _failing(
         if COMPILE_OPTIONS in function.attrs:
             function = function.without_attr(COMPILE_OPTIONS)
         try:
-            check_foreign(mod, name, target, params)
+            check_foreign(mod, name, params)
             own = function_targets(tvm.IRModule({"main": function}), target)["main"]
             attempt(tvm.IRModule({"main": function}), own, {}, [])
         except Exception as error:
@@ -111,7 +113,7 @@ def _operations(mod: tvm.IRModule, name: str) -> list[int]:
 def _halved(mod: tvm.IRModule, name: str, halves: list[list[int]]) -> tvm.IRModule:
     """The module with calls of two new functions in place of the function's operators."""
     function = mod[name]
-    attrs = {str(k): v for k, v in function.attrs.items() if str(k) != INPUT_NAMES}
+    attrs = {str(k): v for k, v in function.attrs.items() if str(k) not in (INPUT_NAMES, OPERATORS)}
     groups = [
         Group(half, f"{name}_{part}", attrs, record_inputs=True) for part, half in enumerate(halves)
     ]

@@ -1,7 +1,7 @@
 """Subgraphs that their backend compiles itself.
 
-    before   def subgraph(x, w):  lv = R.matmul(x, w)
-                                  return R.nn.relu(lv)
+    before   def subgraph(x, w):  lv = nn.dense(x, w)
+                                  return nn.relu(lv)
     after    def subgraph(x, w):  return R.call_dps_packed("baton.foreign.run", (code, x), ...)
 
 The code is a constant, which becomes one of the library's weights.
@@ -10,7 +10,7 @@ The code is a constant, which becomes one of the library's weights.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -19,11 +19,11 @@ from tvm import relax
 from tvm.target import Target
 
 from .. import target as targets
+from ..backends import COMPILE_OPTIONS
 from ..errors import BuildError
-from ..partition.outline import COMPILE_OPTIONS
 from ..runtime import foreign
+from ..tir import count_flops
 from ..tvm_faults.block_builder import BlockBuilder
-from .selection.schedule import count_flops
 from .subgraphs import (
     BACKEND,
     FLOPS,
@@ -32,11 +32,14 @@ from .subgraphs import (
     RELAY_FUNCTION,
     RUNTIME,
     operators_of,
+    sum_if_known,
 )
+
+Lower = Callable[[tvm.IRModule], tvm.IRModule]
 
 
 def compile_foreign(
-    mod: tvm.IRModule, target: Target, params: Mapping[str, Any]
+    mod: tvm.IRModule, target: Target, params: Mapping[str, Any], lower: Lower
 ) -> tuple[tvm.IRModule, list[Any]]:
     """Let backends compile those of their subgraphs that they compile themselves.
 
@@ -48,6 +51,8 @@ def compile_foreign(
         Of `main`. Foreign code runs on the host, whatever that is.
     params : mapping of str to array
         Values of parameters of `main`.
+    lower : callable
+        Makes a module's operators Relax's, for those who count what they compute.
 
     Returns
     -------
@@ -74,23 +79,32 @@ def compile_foreign(
     for name in names:
         gvar = mod.get_global_var(name)
         known = dict(params) if name in once else {}
-        functions[gvar], module = _compiled(name, mod[gvar], target, known)
+        function = mod[gvar]
+        code, values = _code(name, function, known)
+        counted = _flops(lower(tvm.IRModule({"main": _public(function, "main")})), target)
+        functions[gvar], module = _calling(name, function, code, values, target, counted)
         modules += [] if module is None else [module]
     return tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos), modules
 
 
-def check_foreign(mod: tvm.IRModule, name: str, target: Target, params: Mapping[str, Any]) -> None:
+def check_foreign(mod: tvm.IRModule, name: str, params: Mapping[str, Any]) -> None:
     """Raise BuildError if a function's backend compiles it itself, and can't."""
-    function = mod[name]
-    if COMPILE_OPTIONS in function.attrs:
-        _compiled(name, function, target, dict(params) if _called_once(mod, [name]) else {})
+    if COMPILE_OPTIONS in mod[name].attrs:
+        _code(name, mod[name], dict(params) if _called_once(mod, [name]) else {})
 
 
-def _compiled(
-    name: str, function: relax.Function, target: Target, params: Mapping[str, Any]
-) -> tuple[relax.Function, Any]:
-    """The function with a call as its body, and the TVM module that the call needs, if any."""
-    where = f"subgraph {name} of backend {str(function.attrs[BACKEND])!r}"
+def _where(name: str, function: relax.Function) -> str:
+    return f"subgraph {name} of backend {str(function.attrs[BACKEND])!r}"
+
+
+def _public(function: relax.Function, name: str) -> relax.Function:
+    return function.with_attr("global_symbol", name)
+
+
+def _code(
+    name: str, function: relax.Function, params: Mapping[str, Any]
+) -> tuple[Any, dict[str, Any]]:
+    """What the backend made of a function, and the values of the parameters that it was given."""
     if RELAY_FUNCTION in function.attrs:
         params = {}  # such code takes all parameters of its function
     originals = json.loads(str(function.attrs[INPUT_NAMES]))
@@ -99,14 +113,28 @@ def _compiled(
         for var, original in zip(function.params, originals)
         if original in params
     }
-    code = _call_backend(where, name, function, values)
+    code = _call_backend(_where(name, function), name, function, values)
+    if isinstance(code, tvm.runtime.Module) and not code.implements_function(name, True):
+        raise BuildError(
+            f"{_where(name, function)}: the module that compile returned has no function {name!r}"
+        )
+    return code, values
+
+
+def _calling(
+    name: str,
+    function: relax.Function,
+    code: Any,
+    values: Mapping[str, Any],
+    target: Target,
+    flops: int | None,
+) -> tuple[relax.Function, Any]:
+    """The function with a call as its body, and the TVM module that the call needs, if any."""
     inputs = [var for var in function.params if var.name not in values]
     module = code if isinstance(code, tvm.runtime.Module) else None
     arguments: list[Any] = list(inputs)
     if module is not None:
         callee = relax.ExternFunc(name)
-        if not code.implements_function(name, True):
-            raise BuildError(f"{where}: the module that compile returned has no function {name!r}")
     else:
         packed = np.frombuffer(code.pack(len(inputs)), "uint8")
         callee = relax.ExternFunc(foreign.RUN)
@@ -126,7 +154,7 @@ def _compiled(
     attrs = {
         **dict(function.attrs),
         OPERATORS: json.dumps(operators_of(function)),
-        FLOPS: _flops(function, target),
+        FLOPS: json.dumps(flops),
         RUNTIME: "tvm" if module is not None else code.runtime,
     }
     if targets.is_gpu(target) and "target" not in attrs:
@@ -138,7 +166,7 @@ def _compiled(
 def _call_backend(
     where: str, name: str, function: relax.Function, values: Mapping[str, Any]
 ) -> Any:
-    from ..partition.registry import list_partitioners, partitioner
+    from ..backends import list_partitioners, partitioner
 
     if RELAY_FUNCTION in function.attrs:
         return _call_code_generator(where, function)
@@ -149,7 +177,7 @@ def _call_backend(
             f"{where} is compiled by its backend, which is not registered; load its plugin first"
         )
     options = json.loads(str(function.attrs[COMPILE_OPTIONS]))
-    subgraph = tvm.IRModule({name: function.with_attr("global_symbol", name)})
+    subgraph = tvm.IRModule({name: _public(function, name)})
     arrays = {key: _array(value) for key, value in values.items()}
     try:
         code = compile_(subgraph, arrays, options)
@@ -176,23 +204,21 @@ def _call_code_generator(where: str, function: relax.Function) -> Any:
     return code
 
 
-def _flops(function: relax.Function, target: Target) -> int:
-    """Floating-point operations of the operators as TVM would compute them."""
+def _flops(mod: tvm.IRModule, target: Target) -> int | None:
+    """Floating-point operations of `main` as TVM would compute them; None if unknown."""
     with target:
-        mod = relax.transform.LegalizeOps()(
-            tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
-        )
+        mod = relax.transform.LegalizeOps()(mod)
     kernels = {
         gvar: func for gvar, func in mod.functions_items() if isinstance(func, tvm.tirx.PrimFunc)
     }
-    called: list[int] = []
+    called: list[int | None] = []
 
     def note(expr: relax.Expr) -> None:
         if isinstance(expr, relax.Call) and expr.args and expr.args[0] in kernels:
             called.append(count_flops(kernels[expr.args[0]]))
 
     relax.analysis.post_order_visit(mod["main"], note)
-    return sum(called)
+    return sum_if_known(called)
 
 
 def _array(value: Any) -> np.ndarray:

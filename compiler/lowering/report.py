@@ -16,7 +16,8 @@ class Kernel:
     name : str
         Symbol in the library.
     operators : list of str
-        Operators fused into it, in order.
+        Operators fused into it, in order, under Relay's names; Relax's or the kernel's own for
+        what Relay has no operator for.
     implementation : str
         The implementation or schedule rule; "unscheduled" where no rule took it.
     source : str
@@ -25,8 +26,10 @@ class Kernel:
         Partitioner that claimed it; empty for the main graph.
     calls : int
         How often one inference calls it.
-    flops, bytes : int
-        Floating-point operations, and bytes of all operands and results, of one call.
+    flops : int or None
+        Floating-point operations of one call; None where they are unknown.
+    bytes : int
+        Of all operands and results of one call.
     algorithm : str
         "direct", "strassen", or Winograd's with its tile, such as "winograd F(4x4,3x3)".
     remark : str
@@ -40,10 +43,15 @@ class Kernel:
     target: str
     backend: str = ""
     calls: int = 1
-    flops: int = 0
+    flops: int | None = None
     bytes: int = 0
     algorithm: str = "direct"
     remark: str = ""
+
+    @property
+    def megaflops(self) -> str:
+        """Millions of floating-point operations of one call, for tables."""
+        return "unknown" if self.flops is None else f"{self.flops / 1e6:.2f}"
 
 
 def _origin(kernel: Kernel) -> str:
@@ -148,7 +156,7 @@ class Report:
                     kernel.algorithm,
                     _origin(kernel),
                     str(kernel.calls),
-                    f"{kernel.flops / 1e6:.2f}",
+                    kernel.megaflops,
                     f"{kernel.bytes / 1e3:.0f}",
                 )
             )

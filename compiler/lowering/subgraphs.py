@@ -148,7 +148,7 @@ def inline_subgraphs(mod: tvm.IRModule) -> tvm.IRModule:
 
 
 def partition_info(
-    mod: tvm.IRModule, chosen: Mapping[str, Target], flops: Mapping[str, int]
+    mod: tvm.IRModule, chosen: Mapping[str, Target], flops: Mapping[str, int | None]
 ) -> dict[str, Any]:
     """What the library's metadata keep of every subgraph.
 
@@ -158,8 +158,8 @@ def partition_info(
         Before operators become kernels.
     chosen : mapping of str to Target
         Target of each function.
-    flops : mapping of str to int
-        Floating-point operations of one call of each subgraph.
+    flops : mapping of str to int or None
+        Floating-point operations of one call of each subgraph; None where they are unknown.
 
     Returns
     -------
@@ -167,7 +167,8 @@ def partition_info(
         Per subgraph, in the order of the module: "backend", "target", "runtime" (what runs it,
         "tvm" unless its backend compiled it for another), "operators" in execution order,
         "inputs" and "outputs" (each with "name", "shape" and "dtype"; the name is that of the
-        model's parameter, or "" for a value that `main` computes), "flops", and "attrs".
+        model's parameter, or "" for a value that `main` computes), "flops" (None if unknown),
+        and "attrs".
     """
     info = {}
     for name, backend in backends(mod).items():
@@ -187,20 +188,25 @@ def partition_info(
             "operators": operators_of(function),
             "inputs": [_tensor(n, var.ty) for n, var in zip(names, function.params)],
             "outputs": [_tensor(f"output{i}", ty) for i, ty in enumerate(results)],
-            "flops": int(function.attrs.get(FLOPS, flops.get(name, 0))),
+            "flops": json.loads(str(function.attrs[FLOPS]))
+            if FLOPS in function.attrs
+            else flops.get(name),
             "attrs": attrs,
         }
     return info
 
 
-def subgraph_flops(mod: tvm.IRModule, kernels: Iterable[Kernel]) -> dict[str, int]:
-    """Floating-point operations of one call of each claimed function of a scheduled module."""
+def subgraph_flops(mod: tvm.IRModule, kernels: Iterable[Kernel]) -> dict[str, int | None]:
+    """Floating-point operations of one call of each claimed function of a scheduled module.
+
+    None where those of a kernel are unknown.
+    """
     known = {kernel.name: kernel.flops for kernel in kernels}
 
-    def flops(name: str) -> int:
+    def flops(name: str) -> int | None:
         if name in known:
             return known[name]
-        found: list[int] = []
+        found: list[int | None] = []
 
         def note(expr: relax.Expr) -> None:
             if not isinstance(expr, relax.Call):
@@ -211,13 +217,22 @@ def subgraph_flops(mod: tvm.IRModule, kernels: Iterable[Kernel]) -> dict[str, in
 
         if isinstance(mod[name], relax.Function):
             relax.analysis.post_order_visit(mod[name], note)
-        return sum(found)
+        return sum_if_known(found)
 
     return {name: flops(name) for name in backends(mod)}
 
 
+def sum_if_known(counts: Iterable[int | None]) -> int | None:
+    """The sum of counts, None where one of them is unknown."""
+    every = list(counts)
+    return None if None in every else sum(count for count in every if count is not None)
+
+
 def operators_of(function: relax.Function) -> list[str]:
-    """Operators of a claimed function in execution order, without the `relax.` prefix."""
+    """Operators of a claimed function in execution order, those that it had before it was lowered.
+
+    Relax's are without the prefix `relax.`.
+    """
     if function.attrs and OPERATORS in function.attrs:
         return list(json.loads(str(function.attrs[OPERATORS])))
     found: list[str] = []

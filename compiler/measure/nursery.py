@@ -7,6 +7,8 @@ frames (8 bytes of length, a pickle) from stdin and answers each with one frame 
     (payload, timeout, memory, modules)
         ->  ("value", result) | ("raised", text) | ("timeout", "") | ("died", how)
             | ("memory", text)
+    None
+        ->  no answer; the process ends unless something is asked for within `IDLE_SECONDS`
 
 Frames come from the process that started the nursery, over pipes that nobody else has.
 """
@@ -27,6 +29,7 @@ import tempfile
 import time
 from typing import Any, BinaryIO
 
+IDLE_SECONDS = 30
 _LENGTH = struct.Struct("<Q")
 _PR_SET_PDEATHSIG = 1
 
@@ -64,9 +67,13 @@ def serve() -> None:
     _generate_code_once()
     while True:
         try:
-            payload, timeout, memory, modules = read_frame(requests)
+            request = read_frame(requests)
         except EOFError:
-            return
+            os._exit(0)  # there is nothing to clean up, and unloading TVM takes long
+        signal.alarm(IDLE_SECONDS if request is None else 0)
+        if request is None:
+            continue
+        payload, timeout, memory, modules = request
         for module in modules:  # costs nothing the second time
             importlib.import_module(module)
         with tempfile.TemporaryFile() as stderr:

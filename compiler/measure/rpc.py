@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -70,6 +71,8 @@ class RPCRunner(LocalRunner):
             The tracker does not answer, or has none.
         """
         try:
+            # TVM tries for a minute.
+            socket.create_connection((self.host, self.port), self.timeout).close()
             count = _summary(self.host, self.port).get(self.key, 0)
         except Exception as error:
             raise BatonError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import importlib.util
 import os
@@ -57,7 +58,8 @@ class WorkerPool:
     """Calls functions in processes of their own, at most `size` at a time.
 
     Each call runs in a child that is forked from a process which has TVM loaded and warm. A call
-    that ends its process ends nothing else.
+    that ends its process ends nothing else. Warm processes of a pool that was closed serve the
+    pools that are made soon after.
 
     Parameters
     ----------
@@ -133,7 +135,7 @@ class WorkerPool:
     def _take(self) -> _Nursery:
         with contextlib.suppress(queue.Empty):
             return self._free.get_nowait()
-        nursery = _Nursery(self._environment)
+        nursery = _idle.take(self._environment) or _Nursery(self._environment)
         with self._lock:
             self._all.append(nursery)
         return nursery
@@ -147,8 +149,15 @@ class WorkerPool:
         """End the workers; calls under way are ended too."""
         with self._lock:
             nurseries, self._all = self._all, []
+        free = []
+        with contextlib.suppress(queue.Empty):
+            while True:
+                free.append(self._free.get_nowait())
         for nursery in nurseries:
-            nursery.close()
+            if nursery in free:
+                _idle.put(nursery)
+            else:
+                nursery.close()
         self._threads.shutdown()
 
 
@@ -156,6 +165,7 @@ class _Nursery:
     """The parent's end of one `nursery` process."""
 
     def __init__(self, environment: dict[str, str]) -> None:
+        self.conditions = _conditions(environment)
         self._process = subprocess.Popen(
             fresh_python.running(_PROGRAM),
             stdin=subprocess.PIPE,
@@ -177,6 +187,16 @@ class _Nursery:
             self._process.kill()
             return Outcome("died", f"worker process ended with code {self._process.wait()}")
 
+    def rest(self) -> bool:
+        """Have the process end unless it is asked for something soon; False where it has ended."""
+        requests = self._process.stdin
+        assert requests is not None
+        try:
+            write_frame(requests, None)  # type: ignore[arg-type]
+        except (OSError, ValueError):
+            return False
+        return True
+
     def close(self) -> None:
         for pipe in (self._process.stdin, self._process.stdout):
             assert pipe is not None
@@ -187,6 +207,56 @@ class _Nursery:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+
+
+class _Idle:
+    """Warm processes that no pool has at the moment."""
+
+    def __init__(self) -> None:
+        self._nurseries: list[_Nursery] = []
+        self._lock = threading.Lock()
+
+    def put(self, nursery: _Nursery) -> None:
+        if nursery.rest():
+            with self._lock:
+                self._nurseries.append(nursery)
+        else:
+            nursery.close()
+
+    def take(self, environment: dict[str, str]) -> _Nursery | None:
+        """One that a new process would be like, if there is one."""
+        wanted = _conditions(environment)
+        while True:
+            with self._lock:
+                fitting = [each for each in self._nurseries if each.conditions == wanted]
+                if not fitting:
+                    return None
+                self._nurseries.remove(fitting[-1])
+            if fitting[-1].ask((_pickled(abs, (-1,)), 60, 0, ())).kind == "value":
+                return fitting[-1]
+            fitting[-1].close()
+
+    def close(self) -> None:
+        with self._lock:
+            nurseries, self._nurseries = self._nurseries, []
+        for nursery in nurseries:
+            if nursery.conditions[0] == os.getpid():
+                nursery.close()
+
+
+_idle = _Idle()
+atexit.register(_idle.close)
+
+
+def _conditions(environment: dict[str, str]) -> tuple[Any, ...]:
+    """The process that starts a worker, and what the worker has from it."""
+    folder = os.stat(".")
+    return (
+        os.getpid(),
+        (folder.st_dev, folder.st_ino),
+        os.sched_getaffinity(0),
+        {**os.environ, **environment},
+    )
 
 
 def _pickled(function: Callable[..., Any], arguments: tuple[Any, ...]) -> bytes:

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from compiler.backends import Strategy, list_partitioners, register, unregister
 from compiler.lazy import lazy_attributes
 
 from .built_in import register_built_in
-from .registry import Strategy, list_partitioners, register, unregister
 from .selector import Selector
 
 if TYPE_CHECKING:
+    from compiler.graph.outline_by_name import contract
+
     from .candidates import Candidate, Partitioning
-    from .driver import contract, partition, partition_with_report
+    from .driver import partition, partition_with_report
     from .info import SubgraphInfo, subgraphs
 
 __all__ = [
@@ -37,7 +39,7 @@ __all__ = [
 __getattr__ = lazy_attributes(
     __name__,
     {
-        "contract": ".driver",
+        "contract": "..graph.outline_by_name",
         "partition": ".driver",
         "partition_with_report": ".driver",
         "Candidate": ".candidates",

@@ -1,18 +1,22 @@
-"""The partitioners that are always there: `llvm`, `cuda` and `onnxruntime`.
+"""The partitioners that are always there: `default`, `llvm`, `cuda` and `onnxruntime`.
 
-All take the option `ops`, the operators to claim, separated by commas. `llvm` and `cuda` claim
-every operator without it and have their subgraphs compiled for the CPU or the GPU; the option
-`target` says for which one. `onnxruntime` claims what it can express in ONNX and runs it there.
+`default` is MXNet's: it claims the operators that its option `op_names` lists and leaves their
+subgraphs to the build. The others take the option `ops`, the operators to claim, separated by
+commas. `llvm` and `cuda` claim every operator without it and have their subgraphs compiled for the
+CPU or the GPU; the option `target` says for which one. `onnxruntime` claims what it can express in
+ONNX and runs it there.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from compiler.backends import Options, Strategy, register
+
 from .graph import VARIABLE
-from .registry import Options, Strategy, register
 
 if TYPE_CHECKING:
     import numpy as np
@@ -23,6 +27,8 @@ Claims = Callable[[str, Mapping[str, Any]], bool]
 
 def register_built_in() -> None:
     """Register them; once, when the package is imported."""
+    named = Strategy("named", _claim_named, None, "_CachedOp")
+    register("default", named, check_options=_check_named)
     for name in ("llvm", "cuda"):
         strategy = Strategy("all", _claiming(_any), _for_target(name), f"_{name}_subgraph")
         register(name, strategy, check_options=_check_target)
@@ -31,6 +37,22 @@ def register_built_in() -> None:
         Strategy("expressible", _claiming(_expressible), None, "_onnxruntime_subgraph"),
         compile=_compile_with_onnxruntime,
     )
+
+
+def _named(options: Options) -> set[str]:
+    """The operators of `op_names`, a list in any spelling."""
+    return set(re.findall(r"[\w.]+", options.get("op_names", "")))
+
+
+def _claim_named(graph_json: str, ids: list[int], options: Options) -> None:
+    wanted = ",".join(_named(options))
+    _claiming(_any)(graph_json, ids, {**options, "ops": wanted})
+
+
+def _check_named(options: Options) -> str | None:
+    if _named(options):
+        return None
+    return "it claims what its option op_names lists; give op_names='exp,sin' or a list of names"
 
 
 def _claiming(claims: Claims) -> Callable[[str, list[int], Options], None]:
@@ -86,10 +108,11 @@ def _check_target(options: Options) -> str | None:
 def _compile_with_onnxruntime(
     subgraph: IRModule, params: Mapping[str, np.ndarray], options: Options
 ) -> Any:
+    from compiler.relay import to_relax
     from compiler.runtime import foreign
 
     from .onnx_export import to_onnx
 
-    code = foreign.ForeignCode("onnxruntime", to_onnx(subgraph, params))
+    code = foreign.ForeignCode("onnxruntime", to_onnx(to_relax(subgraph), params))
     foreign.load(code)  # what onnxruntime refuses is a compile error
     return code

@@ -6,11 +6,11 @@ import operator
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from compiler.backends import Options, Partitioner, Strategy
 from compiler.errors import PartitionCallbackError, PartitionError
 
 from .deadline import within
 from .regions import UNMARKED
-from .registry import Options, Partitioner, Strategy
 from .selector import Selector
 
 if TYPE_CHECKING:

@@ -17,9 +17,7 @@ from typing import Any
 import numpy as np
 
 import compiler
-from compiler.errors import PartitionError
-
-from .registry import (
+from compiler.backends import (
     AcceptSubgraph,
     MakeSelector,
     Options,
@@ -28,6 +26,8 @@ from .registry import (
     SupportedOps,
     register,
 )
+from compiler.errors import PartitionError
+
 from .selector import Selector
 
 ABI_VERSION = 1

@@ -1,27 +1,27 @@
-"""Partitioning a Relax module by registered partitioners, and outlining bindings by name."""
+"""Partitioning a module by registered partitioners."""
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
 from tvm import IRModule
 
-from compiler.errors import PartitionError
+from compiler.backends import Options, Strategy, compiled_attrs, partitioner, subgraph_name
+from compiler.graph.outline import ON_COMPILE_ERROR, Group, outline
+from compiler.graph.relax_function import RelaxFunction
+from compiler.lowering.subgraphs import operators_of
 
 from .callbacks import check_options
 from .candidates import Candidate, Partitioning
 from .collection import paused_collection
 from .graph import Graph, SubgraphExtractor
 from .limits import Limits
-from .outline import COMPILE_OPTIONS, ON_COMPILE_ERROR, Group, outline
-from .registry import Strategy, list_partitioners, partitioner
-from .relax_function import PROJECTION, RelaxFunction
+from .regions import UNMARKED
 from .relax_graph import RelaxGraph
-from .strategy_run import run_strategy
+from .strategy_run import claims, run_strategy
+from .vocabulary import knows_relax, knows_relay, with_arranged_parameters
 
 
 def partition(
@@ -37,10 +37,13 @@ def partition(
     subgraphs included, stays in `main` as it was. Subgraphs accepted before, in this call or in
     an earlier one, are never taken apart.
 
+    All of it is in Relay's operators: those of a Relax module are raised first, as
+    `relay.from_relax` does. `relay.to_relax` gives the plain Relax module of the result.
+
     Parameters
     ----------
     mod : IRModule
-        Has a Relax function `main` over operators. It is not changed.
+        Has a function `main` over operators, Relay's or Relax's. It is not changed.
     backend : str or sequence of str
         Registered partitioners; several run one after the other.
     params : mapping of str to numpy.ndarray or tvm.runtime.Tensor, optional
@@ -88,24 +91,64 @@ def partition_with_report(
     limits = Limits.from_options(texts)
     for each in chain:
         check_options(each, texts, limits.callback_timeout)
-    from ..relay.raising import to_relax
+    from ..relay.raising import as_relay
 
-    mod = to_relax(mod)
-    module = mod.clone()
-    graph: Graph | None = None
+    module, plain = as_relay(mod), mod
+    first: Graph | None = None
     candidates: list[Candidate] = []
     with paused_collection():
         for each in chain:
             for strategy in each.strategies:
-                adapter = _RelaxAdapter(module, each.name, strategy, params, limits, texts)
-                graph = graph or adapter.graph
-                candidates += run_strategy(adapter, each.name, strategy, texts, limits)
-                module = adapter.result()
-    graph = graph or RelaxGraph(RelaxFunction(mod), params).graph
-    return Partitioning(module, graph, candidates)
+                run = each.name, strategy, params, limits, texts
+                adapter, marks = _asked(module, *run)
+                in_relax = None
+                if not knows_relay(adapter.claimed(marks)):
+                    in_relax = _asked_in_relax(plain, *run)
+                    adapter, marks = in_relax or (adapter, marks)
+                first = first or adapter.graph
+                candidates += run_strategy(adapter, each.name, strategy, texts, limits, marks)
+                if adapter.has_accepted:
+                    module = plain = (
+                        adapter.result() if in_relax is None else as_relay(adapter.result())
+                    )
+    first = first or RelaxGraph(RelaxFunction(module), params).graph
+    return Partitioning(module, first, candidates)
 
 
-class _RelaxAdapter:
+def _asked(
+    mod: IRModule,
+    backend: str,
+    strategy: Strategy,
+    params: Mapping[str, Any] | None,
+    limits: Limits,
+    options: Options,
+) -> tuple[_ModuleAdapter, list[int]]:
+    """A module for a strategy, and what the strategy claims of it."""
+    adapter = _ModuleAdapter(mod, backend, strategy, params, limits, options)
+    return adapter, claims(adapter, backend, strategy, options, limits)
+
+
+def _asked_in_relax(
+    mod: IRModule,
+    backend: str,
+    strategy: Strategy,
+    params: Mapping[str, Any] | None,
+    limits: Limits,
+    options: Options,
+) -> tuple[_ModuleAdapter, list[int]] | None:
+    """The same of the module in Relax's operators; None if the strategy does not know those."""
+    from ..relay.raising import to_relax
+
+    names = operators_of(mod["main"])
+    if not (knows_relay(names) or knows_relax(names)):
+        return None  # the names are the same in both
+    adapter, marks = _asked(to_relax(mod), backend, strategy, params, limits, options)
+    if not knows_relax(adapter.claimed(marks)):
+        return None
+    return adapter, with_arranged_parameters(adapter.graph, marks)
+
+
+class _ModuleAdapter:
     """`main` of a module for one strategy; see `Adapter`."""
 
     def __init__(
@@ -117,7 +160,6 @@ class _RelaxAdapter:
         limits: Limits,
         options: Mapping[str, str],
     ) -> None:
-        self._mod = mod
         self._backend = backend
         self._compiled = compiled_attrs(backend, options)
         self._strategy = strategy
@@ -135,6 +177,15 @@ class _RelaxAdapter:
         ]
         self._extractor = SubgraphExtractor(self.graph)
         self._groups: list[Group] = []
+
+    @property
+    def has_accepted(self) -> bool:
+        """Whether any nodes were made a subgraph."""
+        return bool(self._groups)
+
+    def claimed(self, marks: Sequence[int]) -> set[str]:
+        """Names of the operators that are marked."""
+        return {node.op for node, mark in zip(self.graph.nodes, marks) if mark != UNMARKED}
 
     def graph_json(self) -> str:
         return self.graph.to_json()
@@ -159,99 +210,4 @@ class _RelaxAdapter:
 
     def result(self) -> IRModule:
         """The module with the accepted subgraphs as functions."""
-        if not self._groups:
-            return self._mod
         return outline(self._main, self._groups, share=self._limits.dedup_subgraph)
-
-
-def compiled_attrs(backend: str, options: Mapping[str, str]) -> dict[str, str]:
-    """Attribute of subgraphs that the backend compiles itself: the options it will get."""
-    if backend not in list_partitioners() or partitioner(backend).compile is None:
-        return {}
-    return {COMPILE_OPTIONS: json.dumps(dict(options))}
-
-
-def subgraph_name(backend: str, strategy: str, number: int) -> str:
-    """Wanted name of the function of an accepted subgraph."""
-    return re.sub(r"\W", "_", f"subgraph_{backend}_{strategy}_{number}")
-
-
-def contract(
-    mod: IRModule,
-    groups: Sequence[Sequence[str]],
-    attrs: Sequence[Mapping[str, Any]],
-    *,
-    names: Sequence[str] | None = None,
-    function: str = "main",
-) -> IRModule:
-    """Outline sets of bindings of a function as private functions.
-
-    Parameters
-    ----------
-    mod : IRModule
-        It is not changed.
-    groups : sequence of sequence of str
-        Names of the variables that operator calls are bound to, one set for each function.
-        Projections (`lv[0]`) may be named along with the call they belong to; they come along
-        in any case.
-    attrs : sequence of mapping of str to object
-        Attributes of each function.
-    names : sequence of str, optional
-        Wanted name of each new function; `group_<i>` if not given.
-    function : str
-        The Relax function whose bindings are meant.
-
-    Returns
-    -------
-    IRModule
-
-    Raises
-    ------
-    PartitionError
-        A name is unknown, ambiguous or in two groups, does not name an operator call in a
-        dataflow block, a group is empty or spans blocks, or the groups would feed each other in
-        a circle.
-    """
-    if len(attrs) != len(groups) or (names is not None and len(names) != len(groups)):
-        raise PartitionError(f"{len(groups)} groups need as many attribute maps and names")
-    main = RelaxFunction(mod, function)
-    names_of = [variable.name for variable in main.variables]
-    owner: dict[int, int] = {}
-    result: list[Group] = []
-    for number, group in enumerate(groups):
-        members = _members(main, group, names_of)
-        for index in members:
-            if owner.setdefault(index, number) != number:
-                name = names_of[index]
-                raise PartitionError(f"binding {name!r} is in groups {owner[index]} and {number}")
-        title = names[number] if names is not None else f"group_{number}"
-        result.append(Group(members, title, attrs[number]))
-    return outline(main, result) if result else mod.clone()
-
-
-def _members(main: RelaxFunction, group: Sequence[str], names_of: Sequence[str]) -> list[int]:
-    if not group:
-        raise PartitionError("a group to contract is empty")
-    places: dict[str, list[int]] = {name: [] for name in group}
-    for index, name in enumerate(names_of):
-        if name in places:
-            places[name].append(index)
-    for name, found in places.items():
-        if len(found) != 1:
-            problem = "binds no variable" if not found else f"binds {len(found)} variables"
-            raise PartitionError(
-                f"the function {problem} named {name!r}; a group needs unique names"
-            )
-    indices = {index for found in places.values() for index in found}
-    members = {index for index in indices if main.kinds[index] != PROJECTION}
-    for index in sorted(indices):
-        name = names_of[index]
-        if index in members and not main.claimable[index]:
-            raise PartitionError(
-                f"binding {name!r} is no operator call in a dataflow block and can't be outlined"
-            )
-        if index not in members and main.entry(index)[0] not in members:
-            raise PartitionError(f"binding {name!r} is an output of a call outside its group")
-    if len({main.domains[index] for index in members}) > 1:
-        raise PartitionError(f"the bindings {', '.join(sorted(group))} are in different blocks")
-    return sorted(members)

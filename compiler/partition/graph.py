@@ -27,6 +27,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from compiler.graph.names import Names
+
 VARIABLE = "null"
 """Operator name of a node that computes nothing: a parameter, a constant, an input."""
 
@@ -169,24 +171,6 @@ class SubgraphExtractor:
         if is_argument:
             attrs["argName"] = producer.name
         return Node(VARIABLE, name, [], attrs, producer.types[output : output + 1])
-
-
-class Names:
-    """Hands out names that are not taken yet."""
-
-    def __init__(self, taken: Iterable[str] = ()) -> None:
-        self._taken = set(taken)
-        self._counts: dict[str, int] = {}
-
-    def unique(self, wanted: str) -> str:
-        """`wanted`, or `wanted_1`, `wanted_2`, ... if taken; the result is taken from then on."""
-        name, count = wanted, self._counts.get(wanted, 0)
-        while name in self._taken:
-            count += 1
-            name = f"{wanted}_{count}"
-        self._taken.add(name)
-        self._counts[wanted] = count
-        return name
 
 
 def _annotations(types: list[OutputType]) -> dict[str, str]:

@@ -6,9 +6,10 @@ import json
 from dataclasses import dataclass
 
 from tvm import IRModule, relax
-from tvm.ir import Call, GlobalVar, Op
+from tvm.ir import Call, GlobalVar
 
-from .outline import INPUT_NAMES
+from compiler.graph.outline import INPUT_NAMES
+from compiler.lowering.subgraphs import operators_of
 
 _OWN = "baton."
 
@@ -32,7 +33,8 @@ class SubgraphInfo:
     attrs : dict of str to str
         Attributes the backend set, "target" included.
     operators : tuple of str
-        Operators in execution order, without the `relax.` prefix.
+        Operators in execution order, under Relay's names, also where they were lowered since;
+        Relax's, without the prefix `relax.`, for what Relay has no operator for.
     input_names : tuple of str
         For each input the parameter of `main` it comes from, or "".
     """
@@ -72,12 +74,6 @@ def subgraphs(mod: IRModule) -> list[SubgraphInfo]:
 def _info(name: str, function: relax.Function) -> SubgraphInfo:
     attrs = function.attrs
     own = {str(key): str(value) for key, value in attrs.items() if not str(key).startswith(_OWN)}
-    operators = tuple(
-        binding.value.op.name.removeprefix("relax.")
-        for block in function.body.blocks
-        for binding in block.bindings
-        if isinstance(binding.value, Call) and isinstance(binding.value.op, Op)
-    )
     return SubgraphInfo(
         name=name,
         backend=str(attrs["baton.backend"]),
@@ -86,6 +82,6 @@ def _info(name: str, function: relax.Function) -> SubgraphInfo:
         subgraph_id=int(attrs["baton.subgraph_id"]),
         target=own.get("target"),
         attrs=own,
-        operators=operators,
+        operators=tuple(operators_of(function)),
         input_names=tuple(json.loads(str(attrs[INPUT_NAMES]))),
     )

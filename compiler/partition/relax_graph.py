@@ -1,6 +1,7 @@
-"""From a Relax `main` to the graph that partitioner callbacks see.
+"""From `main` of a module to the graph that partitioner callbacks see.
 
-Operators have Relax's names without the `relax.` prefix. Tuples, projections and other names of a
+Operators have Relay's names and attributes; what Relay has no operator for has Relax's, without
+the prefix `relax.`. Tuples, projections and other names of a
 value leave no node: inputs refer to the entries themselves. A call of a function of the module is
 one node; an accepted subgraph has the operator name its strategy gave it.
 """
@@ -18,9 +19,10 @@ from tvm.ir import GenericConst, GlobalVar, Op, StringImm, Tuple
 from tvm.tirx import IntImm
 
 from compiler.errors import PartitionError
+from compiler.graph.names import Names
+from compiler.graph.relax_function import OPERATION, RelaxFunction
 
-from .graph import VARIABLE, Entry, Graph, Names, Node, OutputType
-from .relax_function import OPERATION, RelaxFunction
+from .graph import VARIABLE, Entry, Graph, Node, OutputType
 
 _ARGUMENT_NAMES = {"relax.strided_slice": ("x", "axes", "begin", "end", "strides")}
 """Argument names that Relax does not declare itself."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from compiler.backends import Options, Strategy
+
 from .callbacks import accept, claim_nodes, make_selector
 from .candidates import Candidate
 from .deadline import within
 from .graph import Graph
 from .limits import Limits, bounded
 from .regions import UNMARKED, find_regions
-from .registry import Options, Strategy
 from .selector import select_marks
 
 if TYPE_CHECKING:
@@ -52,9 +53,19 @@ class Adapter(Protocol):
 
 
 def run_strategy(
-    adapter: Adapter, backend: str, strategy: Strategy, options: Options, limits: Limits
+    adapter: Adapter,
+    backend: str,
+    strategy: Strategy,
+    options: Options,
+    limits: Limits,
+    marks: Sequence[int] | None = None,
 ) -> list[Candidate]:
     """Let a strategy claim subgraphs; each is reviewed, and accepted or not, before the next.
+
+    Parameters
+    ----------
+    marks
+        What `claims` gave, if it was asked already.
 
     Raises
     ------
@@ -62,12 +73,8 @@ def run_strategy(
         A callback raised, returned nonsense or took too long.
     """
     graph = adapter.graph
-    marks = [
-        UNMARKED if domain is None else mark
-        for mark, domain in zip(
-            _marks(adapter, backend, strategy, options, limits), adapter.domains, strict=True
-        )
-    ]
+    if marks is None:
+        marks = claims(adapter, backend, strategy, options, limits)
     regions = find_regions(graph.predecessors(), marks, [each or 0 for each in adapter.domains])
     candidates: list[Candidate] = []
     for number, (members, objection) in enumerate(bounded(graph, regions, limits)):
@@ -87,7 +94,22 @@ def run_strategy(
     return candidates
 
 
-def _marks(
+def claims(
+    adapter: Adapter, backend: str, strategy: Strategy, options: Options, limits: Limits
+) -> list[int]:
+    """What a strategy marks of the nodes that a subgraph may take.
+
+    Raises
+    ------
+    PartitionCallbackError
+        A callback raised, returned nonsense or took too long.
+    """
+    marks = _answer(adapter, backend, strategy, options, limits)
+    domains = zip(marks, adapter.domains, strict=True)
+    return [UNMARKED if domain is None else mark for mark, domain in domains]
+
+
+def _answer(
     adapter: Adapter, backend: str, strategy: Strategy, options: Options, limits: Limits
 ) -> list[int]:
     graph, limit = adapter.graph, limits.callback_timeout

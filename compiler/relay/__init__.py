@@ -2,7 +2,8 @@
 
 from ..lazy import lazy_attributes
 from ..precision import accept_key
-from .op import FAMILIES, FUNCTIONS
+from . import op
+from .op import FAMILIES
 
 accept_key()
 
@@ -37,7 +38,6 @@ _PACKAGES = [
 __getattr__ = lazy_attributes(
     __name__,
     {
-        **{name: f".op.{family}" for name, family in FUNCTIONS.items()},
         **{name: f".op.{name}" for name in FAMILIES},
         **dict.fromkeys(_EXPRESSIONS, ".expr"),
         **dict.fromkeys(_TYPES, ".ty"),
@@ -65,4 +65,5 @@ __getattr__ = lazy_attributes(
         "ScopeBuilder": ".scope_builder",
         **dict.fromkeys(("SequentialSpan", "SourceName", "Span"), ".expr"),
     },
+    others=lambda name: getattr(op, name),
 )

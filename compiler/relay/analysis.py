@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-import numpy as np
 import tvm
 from tvm import relax
 
@@ -16,6 +15,7 @@ from . import dialect
 from .compiled import Compiled, CompiledFunction
 from .expr import Tuple, as_expr
 from .nest import function_of, handle, nested, operands, post_order
+from .op import registry
 
 
 def _inside(node: relax.Expr) -> list[relax.Expr]:
@@ -185,36 +185,25 @@ def count_layers(expr: Any, valid_ops: Iterable[str]) -> int:
     return max(depth.values(), default=0)
 
 
-_MAC_OPERATORS = ("nn.conv2d", "nn.conv2d_transpose", "nn.dense", "nn.batch_matmul")
-
-
 def get_total_mac_number(expr: Any) -> int:
-    """Multiplications in conv2d, conv2d_transpose, dense and batch_matmul.
+    """Multiplications of the operators whose records count them: conv2d, dense and their kind.
 
     Raises
     ------
     RelayError
         A shape is not known.
     """
-    return sum(_macs(name, call) for name, call in _calls(expr) if name in _MAC_OPERATORS)
+    return sum(_macs(name, call) for name, call in _calls(expr))
 
 
 def _macs(name: str, call: relax.Call) -> int:
+    count = registry.lookup(name).macs
+    if count is None:
+        return 0
     shapes = [static_shape(each) for each in (call.args[0], call.args[1], call)]
     if any(shape is None for shape in shapes):
         raise RelayError(f"{name}: the number of multiplications needs known shapes")
-    data, weight, result = ([int(v) for v in shape or ()] for shape in shapes)
-    if name == "nn.dense":
-        return int(np.prod(result)) * data[-1]
-    if name == "nn.batch_matmul":
-        transposed = bool(dialect.attributes(call).get("transpose_a"))
-        return int(np.prod(result)) * data[1 if transposed else 2]
-    attributes = dialect.attributes(call)
-    # Every weight meets every place of the result, or of the data where it is spread out.
-    places = data if name == "nn.conv2d_transpose" else result
-    layout = attributes["data_layout"]
-    spatial = [size for size, letter in zip(places, layout) if letter in "NHW"]
-    return int(np.prod(weight)) * int(np.prod(spatial))
+    return count(dialect.attributes(call), *shapes)
 
 
 def extract_intermdeiate_expr(mod: tvm.IRModule, expr_id: int) -> tvm.IRModule:

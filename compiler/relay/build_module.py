@@ -16,6 +16,7 @@ from ..runtime.factory import FactoryModule
 from .executor import create_executor as create_executor
 from .function import bind_params_by_name as bind_params_by_name
 from .interface import as_module, is_closed, module_of
+from .raising import with_relay_subgraphs
 from .transform.simplify import FastMath
 
 
@@ -72,9 +73,8 @@ def build(
             raise BuildError(f"{name} belonged to microTVM, which is gone; pass None")
     mod = module_of(ir_mod)
     parsed = targets.parse(only_target(target), target_host)
-    if is_closed(mod):
-        return driver.build(mod, parsed, params, mod_name, as_module)
-    return driver.build(as_module(mod), parsed, params, mod_name)
+    mod = with_relay_subgraphs(mod if is_closed(mod) else as_module(mod))
+    return driver.build(mod, parsed, params, mod_name, as_module)
 
 
 def optimize(

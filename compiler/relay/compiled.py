@@ -37,6 +37,7 @@ from .interface import (
     leaves,
     with_tensor_parameters,
 )
+from .raising import with_relay_subgraphs
 from .specialize import specialize
 
 Library: TypeAlias = "FactoryModule | relax.VMExecutable"
@@ -223,7 +224,7 @@ def compile_function(mod: tvm.IRModule, name: str, target: Any) -> Library:
         lowered = as_module(_as_main(mod, name))
         reason = "functions are values in it" if _has_function_values(lowered) else ""
     if not reason:
-        return driver.build(lowered, target, {}, "default")
+        return driver.build(with_relay_subgraphs(lowered), target, {}, "default", as_module)
     return compile_plainly(mod, target, reason)
 
 

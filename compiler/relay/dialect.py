@@ -42,11 +42,16 @@ def operator(name: str) -> tvm.ir.Op:
         _ffi_api.RegisterOp(name, f"Relay operator {name}")
     _ffi_api.RegisterOpAttr(name, "FInferType", _infer, 10)
     _ffi_api.RegisterOpAttr(name, "FPurity", True, 10)
+    _ffi_api.RegisterOpAttr(name, "TOpPattern", found.pattern, _BELOW_SCRIPTS)
     made = _ffi_api.GetOp(name)
     made.set_num_inputs(len(found.operands))
+    for operand in found.operands:
+        made.add_argument(operand, "Tensor", "")
     _REGISTERED.add(name)
     return made
 
+
+_BELOW_SCRIPTS = 5  # what scripts register has level 10 and wins
 
 _REGISTERED: set[str] = set()
 

@@ -10,16 +10,15 @@ from typing import Any
 import tvm
 from tvm import relax
 
-from ..lowering.subgraphs import BACKEND, INPUT_NAMES, RELAY_FUNCTION
-from ..partition.outline import COMPILE_OPTIONS
-from ..partition.registry import list_partitioners
+from ..backends import COMPILE_OPTIONS, list_partitioners
+from ..lowering.subgraphs import BACKEND, INPUT_NAMES, OPERATORS, RELAY_FUNCTION, operators_of
 
 _log = logging.getLogger(__name__)
 
 _RELAYS_OWN = ("Compiler", "Primitive", "Inline", "global_symbol")
 
 
-def with_code_generators(mod: tvm.IRModule) -> tvm.IRModule:
+def _with_code_generators(mod: tvm.IRModule) -> tvm.IRModule:
     """The module with each function that `relay.ext.<compiler>` compiles as its attribute.
 
     The code generator is a global function of TVM and gets the function as Relay wrote it, with
@@ -58,6 +57,7 @@ def as_subgraphs(mod: tvm.IRModule) -> tvm.IRModule:
 
     Modules without such functions are returned as they are.
     """
+    mod = _with_code_generators(mod)
     external = {
         str(gvar.name_hint): function
         for gvar, function in mod.functions_items()
@@ -74,6 +74,18 @@ def as_subgraphs(mod: tvm.IRModule) -> tvm.IRModule:
             function = _subgraph(function, name, len(functions), names)
         functions[gvar] = function
     return tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos)
+
+
+def with_operators(function: relax.Function) -> relax.Function:
+    """A claimed subgraph that remembers the names of its operators when these are lowered."""
+    if BACKEND not in (function.attrs or {}):
+        return function
+    return function.with_attr(OPERATORS, json.dumps(operators_of(function)))
+
+
+def without_operators(function: relax.Function) -> relax.Function:
+    """The way back of `with_operators`."""
+    return function.without_attr(OPERATORS) if OPERATORS in (function.attrs or {}) else function
 
 
 def _subgraph(function: relax.Function, name: str, number: int, names: list[str]) -> relax.Function:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import tvm
@@ -10,7 +10,7 @@ import tvm_ffi
 from tvm import relax
 
 from . import dialect
-from .external import as_subgraphs, with_code_generators
+from .external import as_subgraphs, with_operators
 from .infer import set_type, typed
 
 _handle = tvm_ffi.Object.__hash__
@@ -30,20 +30,58 @@ def lower(mod: tvm.IRModule) -> tvm.IRModule:
     UnsupportedRelayOperatorError, RelayTypeError
         A call does not apply, or does not fit its operands.
     """
-    mod = with_code_generators(_with_public_main(mod))
+    mod = as_subgraphs(_with_public_main(mod))
     changed = {
-        gvar: _lowered(function)
+        gvar: _lowered(with_operators(function))
         for gvar, function in mod.functions_items()
         if isinstance(function, relax.Function) and _has_relay(function)
     }
     if not changed:
-        return as_subgraphs(mod)
-    functions = {gvar: changed.get(gvar, function) for gvar, function in mod.functions_items()}
-    mod = tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos)
-    mod = relax.transform.ConvertToDataflow(min_size=1)(mod)
+        return mod
+    mod = relax.transform.ConvertToDataflow(min_size=1)(_with_functions(mod, changed))
     with tvm.transform.PassContext(opt_level=1):  # at every level: passes fuse and drop what
-        mod = relax.transform.CanonicalizeBindings()(mod)  # a block keeps to itself
-    return as_subgraphs(mod)
+        return relax.transform.CanonicalizeBindings()(mod)  # a block keeps to itself
+
+
+def in_dataflow(mod: tvm.IRModule) -> tvm.IRModule:
+    """The module with the calls of each function in dataflow blocks; operators stay as they are.
+
+    Functions of other compilers become claimed subgraphs, functions inside of functions are put
+    where they are called.
+    """
+    mod = as_subgraphs(mod)
+    changed = {
+        gvar: Flattener(inlines=True).function(function)
+        for gvar, function in mod.functions_items()
+        if isinstance(function, relax.Function) and _has_function(function)
+    }
+    mod = _with_functions(mod, changed)
+    blocks = [
+        block
+        for _, function in mod.functions_items()
+        if isinstance(function, relax.Function)
+        for block in function.body.blocks
+    ]
+    if all(isinstance(block, relax.DataflowBlock) for block in blocks):
+        return mod
+    return relax.transform.ConvertToDataflow(min_size=1)(mod)
+
+
+def _has_function(function: relax.Function) -> bool:
+    """Whether a function is bound, or called, inside of the function."""
+    found = False
+
+    def look(expr: Any) -> None:
+        nonlocal found
+        found = found or (isinstance(expr, relax.Function) and not expr.same_as(function))
+
+    relax.analysis.post_order_visit(function, look)
+    return found
+
+
+def _with_functions(mod: tvm.IRModule, changed: Mapping[Any, relax.Function]) -> tvm.IRModule:
+    functions = {gvar: changed.get(gvar, function) for gvar, function in mod.functions_items()}
+    return tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos)
 
 
 def _with_public_main(mod: tvm.IRModule) -> tvm.IRModule:
@@ -82,10 +120,13 @@ class Flattener:
     ----------
     expansion : callable, optional
         What to put in place of a call of a Relay operator.
+    inlines : bool
+        Put functions of the body where they are called, as is done where operators are expanded.
     """
 
-    def __init__(self, expansion: Expansion | None = None) -> None:
+    def __init__(self, expansion: Expansion | None = None, inlines: bool = False) -> None:
         self.expansion = expansion
+        self.inlines = inlines or expansion is not None
         self.bindings: list[Any] = []
         self.functions: dict[int, tuple[relax.Expr, relax.Function]] = {}
         # By handle: expressions compare equal to what they are, not to what they name. A handle
@@ -184,9 +225,9 @@ class Flattener:
         return self.bind(typed(node))
 
     def _local_call(self, node: relax.Call, args: list[relax.Expr]) -> relax.Expr:
-        """A call of a function of the body; it is inlined where operators are expanded."""
+        """A call of a function of the body."""
         function = self._function_behind(node.op)
-        if self.expansion is None or function is None:
+        if not self.inlines or function is None:
             op = self.leaf(node.op) if isinstance(node.op, relax.Function) else self._value(node.op)
             made = relax.Call(op, args, node.attrs, node.ty_args, node.span)
             if not node.ty.is_missing():
@@ -213,7 +254,7 @@ class Flattener:
                     var = relax.Var(binding.var.name, binding.ty)
                     self.bindings.append(relax.MatchCast(var, value, binding.ty))
                     self.remember(binding.var, var)
-                elif isinstance(binding.value, relax.Function) and self.expansion is not None:
+                elif isinstance(binding.value, relax.Function) and self.inlines:
                     self.functions[_handle(binding.var)] = (binding.var, binding.value)
                 else:
                     self.remember(binding.var, self.leaf(binding.value))

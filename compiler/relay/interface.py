@@ -155,21 +155,26 @@ def as_module(mod: Any) -> tvm.IRModule:
 
 
 def is_closed(mod: tvm.IRModule) -> bool:
-    """Whether lowering `main` adds no functions and changes neither parameters nor results.
+    """Whether lowering adds no functions and changes neither parameters nor results.
 
     Then values can be bound, and the module be told from others, before it is lowered.
     """
-    functions = [function for _, function in mod.functions_items()]
-    if len(functions) != 1 or not isinstance(functions[0], relax.Function):
-        return False
-    (main,) = functions
-    result = list(main.ret_ty.fields) if isinstance(main.ret_ty, relax.TupleType) else [main.ret_ty]
+    return all(map(_is_closed, (function for _, function in mod.functions_items())))
+
+
+def _is_closed(function: Any) -> bool:
+    if not isinstance(function, relax.Function):
+        return True
+    result = function.ret_ty
+    results = list(result.fields) if isinstance(result, relax.TupleType) else [result]
     return (
-        "Compiler" not in (main.attrs or {})
-        and all(isinstance(ty, relax.TensorType) for ty in [*(p.ty for p in main.params), *result])
+        "Compiler" not in (function.attrs or {})
+        and all(
+            isinstance(ty, relax.TensorType) for ty in [*(p.ty for p in function.params), *results]
+        )
         and not any(
             isinstance(binding.value, relax.Function)
-            for block in main.body.blocks
+            for block in function.body.blocks
             for binding in block.bindings
         )
     )

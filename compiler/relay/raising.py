@@ -8,6 +8,10 @@ import tvm
 import tvm_ffi
 from tvm import relax
 
+from ..backends import COMPILE_OPTIONS
+from ..lowering.subgraphs import RELAY_FUNCTION
+from .external import without_operators
+from .flatten import in_dataflow
 from .infer import set_type
 from .nest import operands
 from .op import registry
@@ -29,7 +33,7 @@ def from_relax(mod: tvm.IRModule) -> tvm.IRModule:
     """
     registry.names()
     changed = {
-        gvar: _Raising().function(function)
+        gvar: _Raising().function(without_operators(function))
         for gvar, function in mod.functions_items()
         if isinstance(function, relax.Function)
     }
@@ -60,6 +64,35 @@ def to_relax(mod: tvm.IRModule) -> tvm.IRModule:
         return mod
     passes = [FoldConstant(), SimplifyExpr(), RecognizeGelu(), RecognizeSilu()]
     return tvm.transform.Sequential(passes)(lowered)
+
+
+def as_relay(mod: tvm.IRModule) -> tvm.IRModule:
+    """The module in Relay's operators, all calls in dataflow blocks: what partitioners work on.
+
+    Parameters
+    ----------
+    mod : tvm.IRModule
+        With Relay's operators, Relax's, or both.
+    """
+    return from_relax(in_dataflow(mod))
+
+
+def with_relay_subgraphs(mod: tvm.IRModule) -> tvm.IRModule:
+    """The module with Relay's operators in those subgraphs that their backends compile themselves.
+
+    A backend's `compile` sees these operators, whatever the rest of the module is made of.
+    """
+    own = {
+        gvar: function
+        for gvar, function in mod.functions_items()
+        if isinstance(function, relax.Function)
+        and COMPILE_OPTIONS in (function.attrs or {})
+        and RELAY_FUNCTION not in function.attrs
+    }
+    if not own:
+        return mod
+    functions = {**dict(mod.functions_items()), **dict(from_relax(tvm.IRModule(own)).functions)}
+    return tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos)
 
 
 def raised(call: relax.Call) -> relax.Expr | None:

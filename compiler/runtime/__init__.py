@@ -43,7 +43,3 @@ __getattr__ = lazy_attributes(
         "load_module": ".load",
     },
 )
-
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])

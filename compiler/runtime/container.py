@@ -1,10 +1,11 @@
 """The envelope around a library's metadata: magic, version, checksums.
 
-    section or archive member      content
+    ELF section                    content
     `.baton.weights`               the block of weights (compiler.runtime.weights)
     `.baton.metadata`              the envelope: the fixed fields below, then the metadata as JSON
 
-It is the same in a `.so`, where both are ELF sections, and in a `.tar`, where both are members.
+A `.so` has both, a `.tar` an object file with both, so that whoever links its members, as TVM's RPC
+servers do, gets a library. Archives of Baton 0.1.0 have a member for each.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from compiler.runtime.metadata import Metadata
 
 WEIGHTS = ".baton.weights"
 METADATA = ".baton.metadata"
+OBJECT = "baton.o"
 
 _MAGIC = b"BATON\0\0\1"
 # magic, checksum of the metadata, of the code, of the weights, bytes of metadata, of weights

@@ -1,4 +1,4 @@
-"""Reads the sections of an ELF shared library and appends sections to one.
+"""Reads the sections of ELF files, appends sections to them, and makes objects of sections alone.
 
 The appended sections are not part of the program image: the dynamic loader never looks at them,
 `readelf` and `objcopy` show them, `strip` keeps them. Appending writes their bytes once, where a
@@ -20,7 +20,9 @@ _IDENT_64_LITTLE_ENDIAN = MAGIC + b"\x02\x01"
 _HEADER_LAYOUT = struct.Struct("<16sHHIQQQIHHHHHH")
 _SEGMENT_LAYOUT = struct.Struct("<IIQQQQQQ")
 _SECTION_LAYOUT = struct.Struct("<IIQQQQIIQQ")
-_LOADED_SEGMENT, _PROGBITS, _NOBITS = 1, 1, 8
+_LOADED_SEGMENT, _PROGBITS, _STRTAB, _NOBITS = 1, 1, 3, 8
+_RELOCATABLE = 1
+_MACHINES = {21: "powerpc64", 22: "s390x", 62: "x86-64", 183: "aarch64", 243: "riscv64"}
 _MAX_SECTIONS = 0xFF00  # larger counts use an extension that no library of Baton's needs
 _CHUNK = 1 << 20
 
@@ -117,6 +119,18 @@ def read_sections(file: BinaryIO) -> dict[str, Section]:
     return sections
 
 
+def machine(file: BinaryIO) -> str:
+    """The kind of processor that the file is for, "x86-64" or "aarch64" for example.
+
+    Raises
+    ------
+    MalformedElfError
+        Not such a file.
+    """
+    number = _read_header(file).machine
+    return _MACHINES.get(number, f"ELF machine {number}")
+
+
 def append_sections(file: BinaryIO, sections: Sequence[NewSection]) -> None:
     """Append sections to an ELF file that is open for reading and writing.
 
@@ -163,6 +177,37 @@ def append_sections(file: BinaryIO, sections: Sequence[NewSection]) -> None:
     file.seek(0)
     file.write(_HEADER_LAYOUT.pack(*header._replace(shoff=table_offset, shnum=len(headers))))
     file.flush()
+
+
+def write_object(file: BinaryIO, like: BinaryIO, sections: Sequence[NewSection]) -> None:
+    """Write an object file that has no code: a linker copies its sections into what it links.
+
+    Parameters
+    ----------
+    file : binary file
+        Empty, open for reading and writing.
+    like : binary file
+        An object of the machine to link for.
+    sections : sequence of NewSection
+
+    Raises
+    ------
+    MalformedElfError
+        `like` is not a 64-bit little-endian ELF file.
+    """
+    names = b"\0.shstrtab\0"
+    name_table = _SectionHeader(1, _STRTAB, 0, 0, _HEADER_LAYOUT.size, len(names), 0, 0, 1, 0)
+    table_offset = _HEADER_LAYOUT.size + len(names) + (-len(names) % 8)
+    header = _read_header(like)._replace(
+        type=_RELOCATABLE, entry=0, phoff=0, phentsize=0, phnum=0, shoff=table_offset,
+        ehsize=_HEADER_LAYOUT.size, shentsize=_SECTION_LAYOUT.size, shnum=2, shstrndx=1,
+    )  # fmt: skip
+    file.write(_HEADER_LAYOUT.pack(*header) + names)
+    _pad(file, 8)
+    file.write(bytes(_SECTION_LAYOUT.size) + _SECTION_LAYOUT.pack(*name_table))
+    # Without this section linkers take it that the stack must be executable.
+    no_executable_stack = NewSection(".note.GNU-stack", 1, lambda stream: None)
+    append_sections(file, [no_executable_stack, *sections])
 
 
 def image_checksum(file: BinaryIO) -> int:

@@ -15,8 +15,17 @@ import tvm_ffi
 
 from compiler.errors import BuildError, DivisionByZeroError, IndexRangeError, InputError
 from compiler.runtime import cuda_code, forks
-from compiler.runtime.metadata import ALIGNMENT, Metadata, TensorInfo, dtype_bits
-from compiler.runtime.tensors import compact, copy_into, fits_kernels
+from compiler.runtime.host import kind_of
+from compiler.runtime.metadata import ALIGNMENT, Metadata, TensorInfo
+from compiler.runtime.tensors import (
+    as_array,
+    compact,
+    copy_into,
+    fits_kernels,
+    numpy_dtype,
+    require_convertible,
+)
+from compiler.runtime.thread_use import ThreadUse
 from compiler.tvm_faults.type_lookup import tvm
 
 for _error in (DivisionByZeroError, IndexRangeError):  # that kernels raise, by these names
@@ -42,7 +51,9 @@ class GraphExecutor:
     """Runs one library on one set of devices.
 
     Every method may be called from any thread; calls on one executor are done one after the
-    other. Executors of one library are independent of each other and share the weights.
+    other. Where another thread sets an input between this one's `set_input` and `run`, or runs
+    between its `run` and `get_output`, the second of these calls raises InputError. Executors of
+    one library are independent of each other and share the weights.
 
     Parameters
     ----------
@@ -60,6 +71,9 @@ class GraphExecutor:
         The metadata do not describe the executable.
     """
 
+    _timed: tuple[str, ...] = ("run",)
+    """The virtual machine's function that a timer calls once `_prepare` was, and its arguments."""
+
     def __init__(
         self,
         code: Any,
@@ -70,9 +84,10 @@ class GraphExecutor:
         self.metadata = metadata
         self.devices = list(devices)
         self._lock = forks.ForkSafeLock()
+        self._use = ThreadUse()
         self._infos: tuple[TensorInfo, ...] = (*metadata.inputs, *metadata.params)
         self._index = {info.name: index for index, info in enumerate(self._infos)}
-        self._device_of = {device.type: device for device in (tvm.cpu(0), *self.devices)}
+        self._device_of = {kind_of(device): device for device in (tvm.cpu(0), *self.devices)}
         if "cuda" in metadata.devices:
             cuda_code.register()
         self._vm = tvm.runtime.vm.VirtualMachine(code, list(self.devices))
@@ -176,6 +191,7 @@ class GraphExecutor:
                     f"input {info.name!r} without a copy must be contiguous and aligned to "
                     f"{ALIGNMENT} bytes, and be no view with a byte offset"
                 )
+            self._use.note_set(index)
             self._bind(index, value)
 
     def run(self, **inputs: Any) -> None:
@@ -184,11 +200,13 @@ class GraphExecutor:
         Raises
         ------
         InputError
-            As in `set_input`, or an input has never been set.
+            As in `set_input`, or an input has never been set, or another thread has set one since
+            this thread did.
         """
         with self._lock:
             if inputs:
                 self.set_input(**inputs)
+            self._use.note_run(self._infos)
             function = self._run or self._prepare()
             forks.note_kernels()
             self._outputs = None  # gives the memory back before the next outputs take it
@@ -211,7 +229,8 @@ class GraphExecutor:
         Raises
         ------
         InputError
-            No such output, nothing has been run yet, or `out` does not fit.
+            No such output, nothing has been run yet, `out` does not fit, or another thread has run
+            since this thread did.
         """
         with self._lock:
             count = len(self.metadata.outputs)
@@ -221,6 +240,7 @@ class GraphExecutor:
                 raise InputError(
                     f"no output {index}; there are {count}: {self._describe_outputs()}"
                 )
+            self._use.require_own_run()
             if self._outputs is None:
                 raise InputError("there is no output before the first run(); call run() first")
             result = self._outputs[index]
@@ -329,15 +349,16 @@ class GraphExecutor:
                 if self._run is None:
                     self._prepare()
                 forks.note_kernels()
+                function, *arguments = self._timed
                 timed = self._vm.module.time_evaluator(
-                    "run",
+                    function,
                     dev,
                     number=number,
                     repeat=repeat,
                     min_repeat_ms=min_repeat_ms or 0,
                     **kwargs,
                 )
-                return timed()
+                return timed(*arguments)
 
         return evaluate
 
@@ -346,8 +367,7 @@ class GraphExecutor:
         is_bound = result.data_ptr() in self._bound_pointers
         return result.copyto(result.device) if is_bound else result
 
-    def _prepare(self) -> Callable[[], Any]:
-        """Bind the tensors to `main`, as the VM's function "run"."""
+    def _require_all_set(self) -> None:
         missing = [
             info for info, value in zip(self._infos, self._bound, strict=True) if value is None
         ]
@@ -356,6 +376,10 @@ class GraphExecutor:
                 "run() needs inputs that have not been set: "
                 + ", ".join(str(info) for info in missing)
             )
+
+    def _prepare(self) -> Callable[[], Any]:
+        """Bind the tensors to `main`, as the VM's function "run"."""
+        self._require_all_set()
         self._vm.save_function("main", "run", *self._bound)
         self._run = self._vm.module["run"]
         self._bound_pointers = frozenset(tensor.data_ptr() for tensor in self._bound)
@@ -368,6 +392,7 @@ class GraphExecutor:
 
     def _copy_in(self, index: int, value: Any) -> None:
         """Copy a value into the executor's own buffer of an input, and bind that."""
+        self._use.note_set(index)
         info = self._infos[index]
         if self._buffers[index] is None:
             self._allocate(index)
@@ -380,22 +405,22 @@ class GraphExecutor:
                 self._bind(index, buffer)
                 return
             value = value.numpy()
-        array = _as_array(value, info)
+        array = as_array(value, info)
         self._require_shape(info, array.shape)
         view = self._views[index]
         if view is None or array.dtype != view.dtype:
-            _require_convertible(array, info)
+            require_convertible(array, info)
         if view is not None:
             np.copyto(view, array, casting="unsafe")
         else:
-            buffer.copyfrom(np.asarray(array, dtype=_numpy_dtype(info), order="C"))
+            buffer.copyfrom(np.asarray(array, dtype=numpy_dtype(info), order="C"))
         self._bind(index, buffer)
 
     def _allocate(self, index: int) -> None:
         info = self._infos[index]
         device = self._device(info)
         self._buffers[index] = tvm.runtime.empty(info.shape, info.dtype, device)
-        if device.type == "cpu" and _numpy_dtype(info).isbuiltin == 1:
+        if device.type == "cpu" and numpy_dtype(info).isbuiltin == 1:
             self._views[index] = np.from_dlpack(self._buffers[index])
 
     def _device(self, info: TensorInfo) -> Any:
@@ -437,46 +462,6 @@ def _flatten(result: Any) -> list[Any]:
     if isinstance(result, tvm.runtime.Tensor):
         return [result]
     return [tensor for item in result for tensor in _flatten(item)]
-
-
-def _as_array(value: Any, info: TensorInfo) -> np.ndarray:
-    try:
-        return np.asarray(value)
-    except Exception as error:
-        raise InputError(
-            f"input {info.name!r} ({info}) can't be set from {type(value).__name__}: {error}"
-        ) from error
-
-
-def _numpy_dtype(info: TensorInfo) -> np.dtype:
-    try:
-        return np.dtype(info.dtype)
-    except TypeError:
-        import ml_dtypes  # has the narrow types that numpy lacks
-
-        return np.dtype(getattr(ml_dtypes, info.dtype))
-
-
-def _require_convertible(array: np.ndarray, info: TensorInfo) -> None:
-    """Raise when a conversion would lose more than precision."""
-    if str(array.dtype) == info.dtype:
-        return
-    exact = info.dtype.startswith(("int", "uint", "bool"))
-    allowed = "biu" if exact else "biufV"  # V: the narrow floats of ml_dtypes
-    if array.dtype.kind not in allowed:
-        raise InputError(
-            f"input {info.name!r} has the dtype {info.dtype}, which a value of dtype "
-            f"{array.dtype} can't be converted to without loss; convert it first"
-        )
-    if info.dtype.startswith(("int", "uint")) and array.size:
-        bits, signed = dtype_bits(info.dtype), info.dtype.startswith("int")
-        least, most = (-(1 << bits - 1), (1 << bits - 1) - 1) if signed else (0, (1 << bits) - 1)
-        for value in (int(array.min()), int(array.max())):
-            if not least <= value <= most:
-                raise InputError(
-                    f"input {info.name!r} has the dtype {info.dtype}, which can't hold the value "
-                    f"{value}; it holds {least} to {most}"
-                )
 
 
 def _parse_params(params_bytes: bytes | bytearray) -> dict[str, Any]:

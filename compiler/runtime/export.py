@@ -1,8 +1,8 @@
 """Writes a built library into one file: a shared library (.so) or an archive of objects (.tar).
 
 A `.so` is what TVM exports for the executable, with two sections appended: the weights, page
-aligned, and the metadata (see compiler.runtime.container). A `.tar` holds the object files and
-the same two blocks as members; it needs no compiler here, but one where it is loaded.
+aligned, and the metadata (see compiler.runtime.container). A `.tar` holds the object files, and one
+more with these two sections; it needs no compiler here, but one where it is loaded.
 
 The file appears complete or not at all: it is written in a temporary folder beside its
 destination and moved into place by one rename.
@@ -59,12 +59,7 @@ def export_library(
         The suffix is unknown, the folder does not exist or can't be written, the disk is full,
         or linking failed. Nothing is left behind, and an existing file is as it was.
     """
-    target = Path(os.fspath(path))
-    if target.suffix not in SUFFIXES:
-        raise ExportError(
-            f"can't export to {str(target)!r}: the suffix {target.suffix!r} is none of "
-            f"{', '.join(SUFFIXES)}"
-        )
+    target = require_destination(path)
     if target.suffix == ".tar" and fcompile is not None:
         if getattr(fcompile, "output_format", None) != "tar":
             raise ExportError(
@@ -82,11 +77,6 @@ def export_library(
             f"can't export to {str(target)!r}: the backend of subgraph {local[0]} compiled it to a "
             "Python function, which can't leave this process"
         )
-    if not target.parent.is_dir():
-        raise ExportError(
-            f"can't export to {str(target)!r}: {str(target.parent)!r} is not a folder; create it "
-            "first"
-        )
 
     with _explained(target), replacing_path(target) as draft:
         if kwargs.get("workspace_dir") is None:  # TVM's own choice would outlive a kill
@@ -103,6 +93,32 @@ def export_library(
             _write_shared_library(library, draft, fcompile, kwargs)
         else:
             _write_archive(library, draft, kwargs)
+
+
+def require_destination(path: str | os.PathLike[str]) -> Path:
+    """The path of a library to write.
+
+    Raises
+    ------
+    ExportError
+        The suffix is unknown, or the folder does not exist or can't be written.
+    """
+    target = Path(os.fspath(path))
+    if target.suffix not in SUFFIXES:
+        raise ExportError(
+            f"can't export to {str(target)!r}: the suffix {target.suffix!r} is none of "
+            f"{', '.join(SUFFIXES)}"
+        )
+    if not target.parent.is_dir():
+        raise ExportError(
+            f"can't export to {str(target)!r}: {str(target.parent)!r} is not a folder; create it "
+            "first"
+        )
+    if not os.access(target.parent, os.W_OK | os.X_OK):
+        raise ExportError(
+            f"can't export to {str(target)!r}: the folder {str(target.parent)!r} can't be written"
+        )
+    return target
 
 
 @contextmanager
@@ -152,63 +168,47 @@ def _write_shared_library(
             f"environment variable CXX. {_reason(error)}"
         ) from error
     with open(draft, "r+b") as file:
-        code_checksum = elf.image_checksum(file)
-        weights_checksum = 0
+        elf.append_sections(file, _sections(library, elf.image_checksum(file)))
 
-        def weights(stream: BinaryIO) -> None:
-            nonlocal weights_checksum
-            weights_checksum = _write_weights(library, stream)
 
-        def metadata(stream: BinaryIO) -> None:
-            stream.write(_envelope(library, code_checksum, weights_checksum))
+def _sections(library: FactoryModule, code_checksum: int) -> list[elf.NewSection]:
+    """The weights and, written after them, the metadata."""
+    weights_checksum = 0
 
-        elf.append_sections(
-            file,
-            [
-                elf.NewSection(container.WEIGHTS, mmap.PAGESIZE, weights),
-                elf.NewSection(container.METADATA, 8, metadata),
-            ],
-        )
+    def weights(stream: BinaryIO) -> None:
+        nonlocal weights_checksum
+        if library.params:
+            weights_checksum = write_weights(stream, library.metadata, library.params)
+
+    def metadata(stream: BinaryIO) -> None:
+        size = library.metadata.weights_nbytes if library.params else 0
+        envelope = container.Envelope(library.metadata, code_checksum, weights_checksum, size)
+        stream.write(envelope.to_bytes())
+
+    return [
+        elf.NewSection(container.WEIGHTS, mmap.PAGESIZE, weights),
+        elf.NewSection(container.METADATA, 8, metadata),
+    ]
 
 
 def _write_archive(library: FactoryModule, draft: Path, kwargs: dict[str, Any]) -> None:
     def pack(output: str, files: Sequence[str], **_: Any) -> None:
-        with open(output, "wb") as file:
-            code_checksum = 0
+        code_checksum = 0
+        for name in files:
+            code_checksum = zlib.crc32(Path(name).read_bytes(), code_checksum)
+        described = Path(kwargs["workspace_dir"], container.OBJECT)
+        with open(described, "x+b") as file, open(files[0], "rb") as like:
+            elf.write_object(file, like, _sections(library, code_checksum))
+        with tarfile.open(output, "w", format=tarfile.GNU_FORMAT) as archive:
             for index, name in enumerate(files):
-                data = Path(name).read_bytes()
-                code_checksum = zlib.crc32(data, code_checksum)
-                with _member(file, f"{index:04d}-{Path(name).name}", len(data)):
-                    file.write(data)
-            with _member(file, container.WEIGHTS, _weights_nbytes(library)):
-                weights_checksum = _write_weights(library, file)
-            envelope = _envelope(library, code_checksum, weights_checksum)
-            with _member(file, container.METADATA, len(envelope)):
-                file.write(envelope)
-            file.write(bytes(2 * tarfile.BLOCKSIZE))
+                archive.add(name, f"{index:04d}-{Path(name).name}", filter=_anonymous)
+            archive.add(described, container.OBJECT, filter=_anonymous)
 
     library.get_lib().export_library(str(draft), fcompile=pack, **kwargs)
 
 
-@contextmanager
-def _member(file: BinaryIO, name: str, size: int) -> Iterator[None]:
-    """Write the header of a tar member; the body writes the content."""
-    info = tarfile.TarInfo(name)
-    info.size = size
-    file.write(info.tobuf(tarfile.GNU_FORMAT))
-    yield
-    file.write(bytes(-size % tarfile.BLOCKSIZE))
-
-
-def _weights_nbytes(library: FactoryModule) -> int:
-    return library.metadata.weights_nbytes if library.params else 0
-
-
-def _write_weights(library: FactoryModule, stream: BinaryIO) -> int:
-    return write_weights(stream, library.metadata, library.params) if library.params else 0
-
-
-def _envelope(library: FactoryModule, code_checksum: int, weights_checksum: int) -> bytes:
-    return container.Envelope(
-        library.metadata, code_checksum, weights_checksum, _weights_nbytes(library)
-    ).to_bytes()
+def _anonymous(info: tarfile.TarInfo) -> tarfile.TarInfo:
+    """The member without what differs between users and times."""
+    plain = tarfile.TarInfo(info.name)
+    plain.size = info.size
+    return plain

@@ -13,11 +13,12 @@ from compiler.errors import InputError
 from compiler.runtime import foreign
 from compiler.runtime.export import export_library
 from compiler.runtime.graph_json import graph_json
-from compiler.runtime.host import arrange_devices, require_cpu_features
+from compiler.runtime.host import arrange_devices, kind_of, require_cpu_features
 from compiler.runtime.metadata import Metadata
 
 if TYPE_CHECKING:
     from compiler.runtime.load import LoadedFile
+    from compiler.runtime.session import Session
 
 _FUNCTIONS = {
     "get_graph_json": "get_graph_json",
@@ -221,6 +222,12 @@ class FactoryModule:
         arranged = arrange_devices(self.metadata, devices)
         return make_entry(self._code(), arranged, self._params_on(arranged).values())
 
+    def session(self, *devices: Any, num_threads: int | None = None, parallel: int = 1) -> Session:
+        """A session: `run({name: array})`, from any number of threads; see `Session`."""
+        from compiler.runtime.session import Session
+
+        return Session(self, devices, num_threads, parallel)
+
     def _make_executor(self, *devices: Any) -> Any:
         """An executor on the given devices, which may also come as one list."""
         from compiler.runtime.executor import GraphExecutor
@@ -244,7 +251,7 @@ class FactoryModule:
         """The weights on the devices where `main` expects them, copied there once."""
         import tvm
 
-        device_of = {device.type: device for device in (tvm.cpu(0), *devices)}
+        device_of = {kind_of(device): device for device in (tvm.cpu(0), *devices)}
         placed = {}
         with self._lock:
             for info in self.metadata.params:

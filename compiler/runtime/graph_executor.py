@@ -12,6 +12,7 @@ from compiler.errors import InputError
 from compiler.runtime.executor import GraphExecutor
 from compiler.runtime.factory import FactoryModule
 from compiler.runtime.graph_json import metadata_of
+from compiler.runtime.remote import RemoteLibrary, is_remote
 from compiler.runtime.tensors import copy_into
 from compiler.tvm_faults.type_lookup import tvm
 
@@ -24,9 +25,11 @@ def create(graph_json: str, lib: Any, device: Any) -> GraphModule:
     graph_json : str
         `FactoryModule.get_graph_json()`.
     lib : tvm.runtime.Module or FactoryModule
-        `FactoryModule.get_lib()`, possibly exported and loaded by TVM itself. Its weights are
-        to be set, with `set_input(**params)` or `load_params`, unless it is a FactoryModule.
+        `FactoryModule.get_lib()`, possibly exported and loaded by TVM itself, here or by an RPC
+        server. Its weights are to be set, with `set_input(**params)` or `load_params`, unless it
+        is a FactoryModule.
     device : tvm.runtime.Device or list of them
+        Of the machine that loaded the library.
 
     Raises
     ------
@@ -36,7 +39,9 @@ def create(graph_json: str, lib: Any, device: Any) -> GraphModule:
         The library can't run on the device or on this machine's CPU.
     """
     metadata = metadata_of(graph_json)
-    if not isinstance(lib, FactoryModule):
+    if is_remote(lib):
+        lib = RemoteLibrary(lib, metadata)
+    elif not isinstance(lib, FactoryModule):
         # Its kernels may be object code that is still to be linked.
         lib = FactoryModule(tvm.runtime.Executable(lib), metadata, {})
     devices = device if isinstance(device, (list, tuple)) else [device]
@@ -46,8 +51,9 @@ def create(graph_json: str, lib: Any, device: Any) -> GraphModule:
 class GraphModule:
     """Sets inputs, runs and fetches outputs of one executor.
 
-    Safe to call from several threads; calls take turns. A thread that must not see another's
-    inputs between its own `set_input` and `get_output` uses a GraphModule of its own.
+    Calls of several threads take turns. A thread whose inputs or outputs another thread has
+    exchanged meanwhile gets an InputError: use `FactoryModule.session` there, or a GraphModule for
+    each thread.
 
     Parameters
     ----------

@@ -42,7 +42,12 @@ def require_cpu_features(metadata: Metadata, where: str) -> None:
         )
 
 
-def arrange_devices(metadata: Metadata, devices: Sequence[Any]) -> list[Any]:
+def kind_of(device: Any) -> str:
+    """The kind of a device here or on another machine: "cpu", "cuda"."""
+    return device.type.rpartition(":")[2]
+
+
+def arrange_devices(metadata: Metadata, devices: Sequence[Any], remote: bool = False) -> list[Any]:
     """The given devices in the order in which the executable numbers them.
 
     Parameters
@@ -50,6 +55,8 @@ def arrange_devices(metadata: Metadata, devices: Sequence[Any]) -> list[Any]:
     metadata : Metadata
     devices : sequence of tvm.runtime.Device
         In any order. The CPU need not be among them.
+    remote : bool
+        Whether the library is on an RPC server, as its devices must be then.
 
     Returns
     -------
@@ -71,12 +78,26 @@ def arrange_devices(metadata: Metadata, devices: Sequence[Any]) -> list[Any]:
                 f"library {metadata.mod_name!r} runs on {needed}: give a device such as "
                 f"tvm.{metadata.devices[0]}(0), not {device!r:.80}"
             )
-        if device.type in given:
+        if hasattr(device, "_rpc_sess") != remote:
+            place, way = (
+                "an RPC server",
+                "give it a device of the session, such as session.cpu(0)",
+            )
+            if not remote:
+                place, way = (
+                    "this machine",
+                    "upload it and use compiler.runtime.remote.load_module",
+                )
+            raise IncompatibleDeviceError(
+                f"library {metadata.mod_name!r} is on {place} and can't run on {device}; {way}"
+            )
+        kind = kind_of(device)
+        if kind in given:
             raise IncompatibleDeviceError(
                 f"library {metadata.mod_name!r} runs on one device of each kind ({needed}); "
-                f"got {given[device.type]} and {device}"
+                f"got {given[kind]} and {device}"
             )
-        given[device.type] = device
+        given[kind] = device
     if "cpu" not in metadata.devices and len(given) > 1:
         given.pop("cpu", None)  # the host itself, which every executable has
     if "cpu" in metadata.devices and len(metadata.devices) > 1:
@@ -87,7 +108,7 @@ def arrange_devices(metadata: Metadata, devices: Sequence[Any]) -> list[Any]:
             f"library {metadata.mod_name!r} was built for {needed} and can't run on {names}"
         )
     for device in given.values():
-        lacking = cuda_runtime.missing() if device.type == "cuda" else None
+        lacking = cuda_runtime.missing() if device.type == "cuda" else None  # not of a remote one
         if lacking is not None:
             raise IncompatibleDeviceError(
                 f"library {metadata.mod_name!r} needs {device}, and {lacking}"

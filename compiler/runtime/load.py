@@ -6,6 +6,8 @@ loader sees the file: that it is whole, that it is Baton's, that this CPU can ru
 
 from __future__ import annotations
 
+import functools
+import io
 import os
 import re
 import tarfile
@@ -14,18 +16,20 @@ import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 import tvm_ffi
 
-from compiler.errors import ForeignLibraryError, LoadError
+from compiler.errors import ForeignLibraryError, IncompatibleDeviceError, LoadError
 from compiler.runtime import container, cuda_runtime, elf
 from compiler.runtime.factory import FactoryModule
 from compiler.runtime.host import require_cpu_features
+from compiler.runtime.metadata import Metadata
 from compiler.runtime.weights import map_weights
 from compiler.temporary import TemporaryFolder
 
 _PIECE = 1 << 22  # bytes that are copied at a time
+_GZIP_MAGIC = b"\x1f\x8b"
 _OBJECT_NAME = re.compile(r"\d{2,}-[\w.+-]+\.[oa]")
 
 
@@ -47,6 +51,11 @@ class LoadedFile:
     def _now(self) -> tuple[int, int]:
         status = os.fstat(self._file.fileno())
         return status.st_size, status.st_mtime_ns
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the file as it was loaded."""
+        return self._stamp[0]
 
     def copy_to(self, target: Path) -> None:
         """Write the bytes that were loaded to another file, with the same mode.
@@ -75,6 +84,18 @@ class _Opened:
 
     envelope: container.Envelope
     weights_offset: int
+    machine: str
+    load_code: Callable[[], Any]
+
+
+@dataclass(frozen=True)
+class CheckedFile:
+    """A library of which nothing has run yet: its file, description, weights, way to its code."""
+
+    file: LoadedFile
+    metadata: Metadata
+    params: dict[str, Any]
+    machine: str
     load_code: Callable[[], Any]
 
 
@@ -101,16 +122,39 @@ def load_module(path: str | os.PathLike[str], verify_weights: bool = False) -> F
     LoadError
         The file is missing, no library of Baton's, truncated, corrupt, or can't be linked.
     IncompatibleDeviceError
-        The library uses CPU features that this machine lacks. None of its code has run.
+        The library is for another kind of processor, or uses CPU features that this machine
+        lacks. None of its code has run.
     """
+    checked = check_file(path, verify_weights)
+    metadata, origin = checked.metadata, checked.file.path
+    if checked.machine != _this_machine():
+        raise IncompatibleDeviceError(
+            f"the library {str(origin)!r} was built for {checked.machine}, and this machine is "
+            f"{_this_machine()}; build the model for this one"
+        )
+    require_cpu_features(metadata, f"the library {str(origin)!r}")
+    lacking = cuda_runtime.prepare() if "cuda" in metadata.devices else None
+    try:
+        code = checked.load_code()
+    except Exception as error:
+        if lacking is not None:
+            raise LoadError(f"{str(origin)!r} has kernels for CUDA, and {lacking}") from error
+        raise LoadError(
+            f"can't load the code of {str(origin)!r}, built for {metadata.target or 'unknown'} "
+            f"by TVM {metadata.tvm_version or 'unknown'}: {type(error).__name__}: {error}"
+        ) from error
+    report = {**metadata.report, "library_bytes": checked.file.nbytes}
+    return FactoryModule(code, metadata, checked.params, report, origin=checked.file)
+
+
+def check_file(path: str | os.PathLike[str], verify_weights: bool = False) -> CheckedFile:
+    """Read everything but the code of an exported library; raises LoadError as `load_module`."""
     origin = Path(os.path.realpath(os.fspath(path)))
     try:
         file = open(origin, "rb")  # noqa: SIM115 (closed below)
     except OSError as error:
         raise LoadError(f"can't open the library {str(path)!r}: {error.strerror}") from error
     with file:
-        loaded = LoadedFile(origin, file)
-        library_bytes = os.fstat(file.fileno()).st_size
         try:
             opened = _open(file, origin)
             if verify_weights:
@@ -120,21 +164,17 @@ def load_module(path: str | os.PathLike[str], verify_weights: bool = False) -> F
                 f"{str(origin)!r} is corrupt or truncated ({error}); export the model again"
             ) from error
         metadata = opened.envelope.metadata
-        require_cpu_features(metadata, f"the library {str(origin)!r}")
         has_weights = opened.envelope.weights_nbytes > 0
         params = map_weights(file, opened.weights_offset, metadata) if has_weights else {}
-        lacking = cuda_runtime.prepare() if "cuda" in metadata.devices else None
-        try:
-            code = opened.load_code()
-        except Exception as error:
-            if lacking is not None:
-                raise LoadError(f"{str(origin)!r} has kernels for CUDA, and {lacking}") from error
-            raise LoadError(
-                f"can't load the code of {str(origin)!r}, built for {metadata.target or 'unknown'} "
-                f"by TVM {metadata.tvm_version or 'unknown'}: {type(error).__name__}: {error}"
-            ) from error
-    report = {**metadata.report, "library_bytes": library_bytes}
-    return FactoryModule(code, metadata, params, report, origin=loaded)
+        return CheckedFile(
+            LoadedFile(origin, file), metadata, params, opened.machine, opened.load_code
+        )
+
+
+@functools.cache
+def _this_machine() -> str:
+    with open("/proc/self/exe", "rb") as program:
+        return elf.machine(program)
 
 
 def _open(file: BinaryIO, origin: Path) -> _Opened:
@@ -143,6 +183,8 @@ def _open(file: BinaryIO, origin: Path) -> _Opened:
         return _open_shared_library(file, origin)
     file.seek(0)
     if magic and tarfile.is_tarfile(file):
+        if magic.startswith(_GZIP_MAGIC):  # TVM's own archives; Baton's are plain
+            raise _not_ours(origin)
         return _open_archive(file, origin)
     raise LoadError(
         f"{str(origin)!r} is neither a shared library nor a .tar archive; load a file that "
@@ -160,26 +202,43 @@ def _open_shared_library(file: BinaryIO, origin: Path) -> _Opened:
     weights = sections[container.WEIGHTS]
     _require_size(envelope, weights.size, origin)
     _require_checksum(elf.image_checksum(file), envelope, origin)
-    return _Opened(envelope, weights.offset, lambda: _load_shared_library(origin))
+    machine = elf.machine(file)
+    return _Opened(envelope, weights.offset, machine, lambda: _load_shared_library(origin))
 
 
 def _open_archive(file: BinaryIO, origin: Path) -> _Opened:
     file.seek(0)
     with tarfile.open(fileobj=file, mode="r:") as archive:
         members = {info.name: info for info in archive.getmembers() if info.isreg()}
-        if container.METADATA not in members or container.WEIGHTS not in members:
-            raise _not_ours(origin)
         objects = {name: info for name, info in members.items() if _OBJECT_NAME.fullmatch(name)}
         contents = {name: _read_member(file, info) for name, info in sorted(objects.items())}
-        data = _read_member(file, members[container.METADATA])
-    envelope = container.Envelope.from_bytes(data, str(origin))
-    weights = members[container.WEIGHTS]
+        blocks = _blocks_of_archive(archive, members)
+    if container.METADATA not in blocks or container.WEIGHTS not in blocks:
+        raise _not_ours(origin)
+    metadata, weights = blocks[container.METADATA], blocks[container.WEIGHTS]
+    file.seek(metadata.offset)
+    envelope = container.Envelope.from_bytes(file.read(metadata.size), str(origin))
     _require_size(envelope, weights.size, origin)
     checksum = 0
     for content in contents.values():
         checksum = zlib.crc32(content, checksum)
     _require_checksum(checksum, envelope, origin)
-    return _Opened(envelope, weights.offset_data, lambda: _link_and_load(contents))
+    machine = elf.machine(io.BytesIO(next(iter(contents.values()), b"")))
+    return _Opened(envelope, weights.offset, machine, lambda: _link_and_load(contents))
+
+
+def _blocks_of_archive(
+    archive: tarfile.TarFile, members: dict[str, tarfile.TarInfo]
+) -> dict[str, elf.Section]:
+    """Where weights and metadata lie in the file of an archive."""
+    if container.OBJECT not in members:
+        return {name: elf.Section(info.offset_data, info.size) for name, info in members.items()}
+    info = members[container.OBJECT]
+    described = cast(BinaryIO, archive.extractfile(info))
+    return {
+        name: elf.Section(info.offset_data + section.offset, section.size)
+        for name, section in elf.read_sections(described).items()
+    }
 
 
 def _read_member(file: BinaryIO, info: tarfile.TarInfo) -> bytes:

@@ -16,6 +16,8 @@ from compiler.errors import LoadError
 
 FORMAT_VERSION = 1
 ALIGNMENT = 64  # bytes; TVM's kernels expect their arguments to start at a multiple of this
+OUTPUT_NAMES = "output_names"
+"""Attribute of a module's `main` with the names of its results, where an importer knew them."""
 UNKNOWN = -1
 """Extent, in an output's shape, that depends on the inputs' values (`nonzero`, `unique`)."""
 
@@ -70,7 +72,8 @@ class Metadata:
     mod_name : str
         The name under which the library makes its executor, as in `lib[mod_name](dev)`.
     inputs, outputs : tuple of TensorInfo
-        In the order of the parameters and results of the model.
+        In the order of the parameters and results of the model, under its own names; results that
+        have none are "output0", "output1"...
     params : tuple of ParamInfo
         Weights, in the order of the trailing parameters of `main`.
     devices : tuple of str

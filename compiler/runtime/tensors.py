@@ -1,4 +1,4 @@
-"""Tensors of other libraries and views, in the form that kernels take.
+"""Tensors of other libraries, views and arrays, in the form that kernels take.
 
 Kernels take tensors that are contiguous, begin at a multiple of `ALIGNMENT` bytes, and have their
 data pointer there, without DLPack's byte offset beside it.
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from compiler.errors import InputError
-from compiler.runtime.metadata import ALIGNMENT
+from compiler.runtime.metadata import ALIGNMENT, TensorInfo, dtype_bits
 from compiler.tvm_faults.type_lookup import tvm
 
 
@@ -105,3 +105,45 @@ def copy_into(source: Any, out: Any, what: str) -> Any:
             f"{what} can't be copied into a tensor with strides; give a contiguous one"
         )
     return source.copyto(out)
+
+
+def as_array(value: Any, info: TensorInfo) -> np.ndarray:
+    """A value for a tensor as an array; raises InputError."""
+    try:
+        return np.asarray(value)
+    except Exception as error:
+        raise InputError(
+            f"input {info.name!r} ({info}) can't be set from {type(value).__name__}: {error}"
+        ) from error
+
+
+def numpy_dtype(info: TensorInfo) -> np.dtype:
+    """The dtype of arrays that hold the tensor's values."""
+    try:
+        return np.dtype(info.dtype)
+    except TypeError:
+        import ml_dtypes  # has the narrow types that numpy lacks
+
+        return np.dtype(getattr(ml_dtypes, info.dtype))
+
+
+def require_convertible(array: np.ndarray, info: TensorInfo) -> None:
+    """Raise when a conversion would lose more than precision."""
+    if str(array.dtype) == info.dtype:
+        return
+    exact = info.dtype.startswith(("int", "uint", "bool"))
+    allowed = "biu" if exact else "biufV"  # V: the narrow floats of ml_dtypes
+    if array.dtype.kind not in allowed:
+        raise InputError(
+            f"input {info.name!r} has the dtype {info.dtype}, which a value of dtype "
+            f"{array.dtype} can't be converted to without loss; convert it first"
+        )
+    if info.dtype.startswith(("int", "uint")) and array.size:
+        bits, signed = dtype_bits(info.dtype), info.dtype.startswith("int")
+        least, most = (-(1 << bits - 1), (1 << bits - 1) - 1) if signed else (0, (1 << bits) - 1)
+        for value in (int(array.min()), int(array.max())):
+            if not least <= value <= most:
+                raise InputError(
+                    f"input {info.name!r} has the dtype {info.dtype}, which can't hold the value "
+                    f"{value}; it holds {least} to {most}"
+                )

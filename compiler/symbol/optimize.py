@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from compiler.errors import PartitionError
-
-from .attributes import DTYPES
+from compiler.mxnet.attributes import DTYPES
 
 if TYPE_CHECKING:
     from .symbol import Symbol
 
+_DEVICES = ("cpu", "gpu", "cuda", "cpu_pinned", "cpu_shared")
 _STORAGE_TYPES = ("default", "undefined", "row_sparse", "csr")
 
 
@@ -30,12 +31,13 @@ def optimize_for(
     options: Mapping[str, Any],
 ) -> Symbol:
     """See `Symbol.optimize_for`."""
-    from compiler.partition.symbol_driver import KnownValues, partition_symbol
+    from .partition import KnownValues, partition_symbol
 
     if not isinstance(backend, str):
         raise PartitionError(f"backend is {backend!r}; give the name of a registered partitioner")
     _check_device(ctx)
-    given_args, given_aux = _arrays("args", args), _arrays("aux", aux)
+    given_args = _arrays("args", args, symbol.list_arguments())
+    given_aux = _arrays("aux", aux, symbol.list_auxiliary_states())
     shapes = {name: _shape(name, shape) for name, shape in (shape_dict or {}).items()}
     dtypes = {name: _dtype(name, dtype) for name, dtype in (type_dict or {}).items()}
     for name, storage in (stype_dict or {}).items():
@@ -43,8 +45,13 @@ def optimize_for(
             raise PartitionError(
                 f"stype_dict[{name!r}] is {storage!r}; storage types are {_STORAGE_TYPES}"
             )
-    _check_complete(symbol, given_args, given_aux)
+    if given_aux and not given_args and symbol.list_arguments():
+        raise PartitionError(
+            f"args is needed too: the symbol has {symbol.list_arguments()[0]!r}, of which it must "
+            "have the value"
+        )
     values = {**given_args, **given_aux}
+    _check_declared(symbol, values)
     known = KnownValues(
         given_args,
         given_aux,
@@ -52,13 +59,31 @@ def optimize_for(
         {**dtypes, **{name: str(value.dtype) for name, value in values.items()}},
         infer=bool(values) and not skip_infer,
     )
-    return partition_symbol(symbol, backend, known, **options).symbol
+    return partition_symbol(symbol, backend, known, options).symbol
 
 
-def _arrays(what: str, given: Mapping[str, Any] | None) -> dict[str, np.ndarray]:
+def partition_values(
+    symbol: Symbol,
+    backend: str,
+    args: Mapping[str, Any],
+    aux: Mapping[str, Any],
+    options: Mapping[str, Any],
+) -> Symbol:
+    """`Symbol.optimize_for` with values, and options that may have any name."""
+    return optimize_for(symbol, backend, args, aux, None, None, None, None, False, options)
+
+
+def _arrays(what: str, given: Any, names: Sequence[str]) -> dict[str, np.ndarray]:
     """Read-only numpy views of arrays; those that numpy can't view are copied."""
     if given is None:
         return {}
+    if isinstance(given, (list, tuple)):
+        if len(given) != len(names):
+            raise PartitionError(
+                f"{what} is a list of {len(given)} arrays; the symbol takes {len(names)}: "
+                f"{', '.join(names)}"
+            )
+        given = dict(zip(names, given))
     if not isinstance(given, Mapping):
         raise PartitionError(f"{what} is a {type(given).__name__}; give a dict of name to array")
     return {name: _view(f"{what}[{name!r}]", value) for name, value in given.items()}
@@ -81,25 +106,30 @@ def _view(where: str, value: Any) -> np.ndarray:
 
 
 def _check_device(ctx: Any) -> None:
+    name = ctx.partition("(")[0] if isinstance(ctx, str) else "cpu"
     is_device = ctx is None or isinstance(ctx, str)
     if not is_device and not any(
         hasattr(ctx, name) for name in ("device_type", "dlpack_device_type")
     ):
         raise PartitionError(f"ctx is {ctx!r}; give a device, the name of one, or None")
+    if name not in _DEVICES:
+        raise PartitionError(f"ctx is {ctx!r}; devices are {', '.join(_DEVICES)}")
 
 
-def _check_complete(
-    symbol: Symbol, args: Mapping[str, np.ndarray], aux: Mapping[str, np.ndarray]
-) -> None:
-    """Refuse values of one kind without any of the other, if the symbol has both."""
-    if bool(args) == bool(aux):
-        return
-    arguments, states = symbol.list_arguments(), symbol.list_auxiliary_states()
-    for given, other, missing, what in ((args, aux, states, "aux"), (aux, args, arguments, "args")):
-        if given and not other and missing:
+def _check_declared(symbol: Symbol, values: Mapping[str, np.ndarray]) -> None:
+    """Refuse values that contradict the shape that a variable declares."""
+    for node in symbol.graph.variables():
+        value, declared = values.get(node.name), node.attrs.get("__shape__")
+        if value is None or declared is None:
+            continue
+        shape = [int(size) for size in re.findall(r"-?\d+", declared)]
+        fits = len(shape) == value.ndim and all(
+            size in (extent, 0, -1) for size, extent in zip(shape, value.shape)
+        )
+        if shape and not fits:
             raise PartitionError(
-                f"{what} is needed too: the symbol has {missing[0]!r}, of which it must have the "
-                "value"
+                f"the value of {node.name!r} has the shape {value.shape}, but the symbol declares "
+                f"{tuple(shape)}"
             )
 
 

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from compiler.errors import ExportError, FrontendError
+from compiler.mxnet.graph import VARIABLE, Entry, Graph, Node
+from compiler.mxnet.json_format import read_json, write_json
+from compiler.mxnet.operators import auxiliary_nodes, outputs_of
+from compiler.mxnet.params import load_params, split_prefixes
 from compiler.whole_files import replacing
-
-from .graph import VARIABLE, Entry, Graph, Node
-from .json_format import read_json, write_json
-from .operators import auxiliary_nodes, outputs_of
-from .params import load_params, split_prefixes
 
 if TYPE_CHECKING:
     from .executor import Executor
@@ -213,10 +212,11 @@ class Symbol:
         ----------
         backend : str
             A registered partitioner.
-        args, aux : mapping of str to array, optional
-            Values of arguments and auxiliary states. Names that the symbol does not have are left
-            aside; shapes and dtypes that follow from the rest are inferred. With any value given,
-            every node gets `__ext_shape__` and `__ext_dtype__`.
+        args, aux : mapping of str to array, or list of arrays, optional
+            Values of arguments and auxiliary states; lists have one for each, in the order of
+            `list_arguments()` and `list_auxiliary_states()`. Names that the symbol lacks are left
+            aside; shapes and dtypes that follow from the rest are inferred. With any value
+            given, every node gets `__ext_shape__` and `__ext_dtype__`.
         ctx : str or device, optional
             Accepted as in MXNet; the target of a subgraph is what its backend says.
         shape_dict, type_dict, stype_dict : mapping, optional
@@ -239,8 +239,8 @@ class Symbol:
         PartitionCallbackError
             A callback raised, returned nonsense or took too long.
         PartitionError
-            An argument is of the wrong kind; args are given for a symbol with auxiliary states
-            without aux, or the reverse; an option is not understood or refused.
+            An argument is of the wrong kind; a value contradicts the shape that its variable
+            declares; aux is given without args; an option is not understood or refused.
         FrontendError
             Shapes contradict each other.
         """

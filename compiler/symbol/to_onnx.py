@@ -9,10 +9,10 @@ import numpy as np
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from compiler.errors import FrontendError, UnsupportedOperatorError
+from compiler.mxnet import attributes
+from compiler.mxnet.graph import Graph, Node
+from compiler.mxnet.operators import canonical, is_call
 
-from . import attributes
-from .graph import Graph, Node
-from .operators import canonical, is_call
 from .symbol import Symbol
 
 OPSET = 17

@@ -1,5 +1,6 @@
-// A partitioner with a selector: a subgraph begins at a matmul or conv2d, and takes the sums and
-// activations behind it. One that is nothing but the product itself is not worth the trouble.
+// A partitioner with a selector: a subgraph begins at a dense layer, a batch_matmul or a conv2d, and
+// takes the sums and activations behind it. One that is nothing but the product itself is not worth
+// the trouble.
 #include <baton/partitioner.h>
 
 #include <set>
@@ -13,7 +14,7 @@ class ProductAndActivation : public baton::Selector {
   bool select(int64_t node) override { return is_product(node); }
 
   bool select_output(int64_t, int64_t output_node) override {
-    static const std::set<std::string> cheap = {"add", "nn.relu", "tanh", "sigmoid", "nn.gelu"};
+    static const std::set<std::string> cheap = {"add", "nn.bias_add", "nn.relu", "tanh", "sigmoid"};
     return cheap.count(graph_.nodes.at(output_node).op) > 0;
   }
 
@@ -24,7 +25,7 @@ class ProductAndActivation : public baton::Selector {
  private:
   bool is_product(int64_t node) const {
     const std::string& op = graph_.nodes.at(node).op;
-    return op == "matmul" || op == "nn.conv2d";
+    return op == "nn.dense" || op == "nn.batch_matmul" || op == "nn.conv2d";
   }
 
   baton::Graph graph_;

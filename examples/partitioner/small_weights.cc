@@ -9,7 +9,7 @@ namespace {
 void claim(const baton::Graph& graph, std::vector<int64_t>& ids, const baton::Options&) {
   for (size_t id = 0; id < graph.nodes.size(); ++id) {
     const std::string& op = graph.nodes[id].op;
-    if (op == "multiply" || op == "add" || op == "matmul") ids[id] = baton::kAny;
+    if (op == "multiply" || op == "add" || op == "nn.dense" || op == "transpose") ids[id] = baton::kAny;
   }
 }
 

@@ -273,7 +273,10 @@ class _FlatViews:
     def rewrite(self, node: Any) -> Any:
         def load(old: TensorLoad) -> Expr:
             view = self._view_of(old.source)
-            return old if view is None else tirx.BufferLoad(view, [self._flat(old.source, old)])
+            if view is not None:
+                return tirx.BufferLoad(view, [self._flat(old.source, old)])
+            # What stands still while the group moves may name its variables all the same.
+            return tirx.BufferLoad(old.source, [self._bounded.simplify(i) for i in old.indices])
 
         def store(old: Any) -> Any:
             view = self._view_of(old.buffer)

@@ -237,14 +237,14 @@ class DirectConv2d(s_tir.dlight.ScheduleRule):
         sch.unroll(ow_inner)
         sch.unroll(oc_inner)
         weights = sch.get(anchor).reads[1].source
-        streams = outer and _bytes(weights) > Machine.from_target(target).l2_bytes // 2
+        streams = outer and buffer_bytes(weights) > Machine.from_target(target).l2_bytes // 2
         if is_flat(config):
             streams = channels > oc_chunks
         if streams:
             rows = [(ow_outer, int(sch.get(ow_outer).extent))]
             if not is_flat(config):
                 rows.insert(0, (row, out_rows))
-            chunk = _bytes(weights) // int(weights.shape[0])
+            chunk = buffer_bytes(weights) // int(weights.shape[0])
             stride = chunk // _extent(sch, reduction)
             stream_panels(sch, rows, reduction, oc_chunks * chunk, stride)
         sch.decompose_reduction(anchor, reduction[0])
@@ -305,7 +305,8 @@ def _extent(sch: Any, loops: Iterable[Any]) -> int:
     return math.prod(int(sch.get(loop).extent) for loop in loops)
 
 
-def _bytes(buffer: Any) -> int:
+def buffer_bytes(buffer: Any) -> int:
+    """Size of a tensor of static shape."""
     return math.prod(map(int, buffer.shape)) * DataType(str(buffer.dtype)).itemsize
 
 
@@ -325,7 +326,7 @@ def direct_fallback(w: Conv2dWorkload, target: Target) -> ConfigEntity:
     if w.groups > 1:
         chunks = max(w.out_channels // w.groups // oc_block, 1)
     weights = w.out_channels * (w.in_channels // w.groups) * w.kernel[0] * w.kernel[1]
-    weight_bytes = DataType(w.dtype).itemsize * weights
+    weight_bytes = w.item_bytes * weights
     outer = weight_bytes > machine.l2_bytes // 2 or w.groups > 1
     tile_ow, oc_chunks = register_tile(w.out_width, chunks, machine)
     parts = 1
@@ -353,7 +354,7 @@ def crowds_caches(w: Conv2dWorkload, lanes: int, machine: Machine) -> bool:
     that lie a little further apart costs less.
     """
     pixels = w.out_height * w.out_width
-    stride = DataType(w.dtype).itemsize * lanes * pixels
+    stride = w.item_bytes * lanes * pixels
     return (
         stride % SET_BYTES == 0
         and w.in_channels // lanes > SET_WAYS
@@ -374,7 +375,7 @@ def flat_tile(w: Conv2dWorkload, chunks: int, machine: Machine) -> tuple[int, in
     a tile is as wide as most rows that are short, and images that do not stay in half of L3.
     """
     pixels = w.out_height * w.out_width
-    image_bytes = DataType(w.dtype).itemsize * w.in_channels * pixels
+    image_bytes = w.item_bytes * w.in_channels * pixels
     if not w.is_pointwise or w.groups > 1 or machine.vector_registers > 16:
         return None
     if image_bytes > machine.l3_bytes // 2:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tvm import DataType, s_tir, te, tirx
+from tvm import s_tir, te, tirx
 from tvm.target import Target
 
 from ..anchor import anchor_config, find_anchor, inline_around, sblocks
@@ -112,7 +112,7 @@ def direct_fallback(w: Conv2dWorkload, target: Target) -> ConfigEntity:
     machine = Machine.from_target(target)
     block = choose_oc_block(w, machine.lanes(w.dtype))
     padded = w.width + w.padding[1] + w.padding[3]
-    row_bytes = DataType(w.dtype).itemsize * block * padded
+    row_bytes = w.item_bytes * block * padded
     rows = max(machine.l1_bytes // 2 // row_bytes, w.kernel[0])
     tile_oh = max((rows - w.kernel[0]) // w.strides[0] + 1, 1)
     tile_oh = best_tile(w.out_height, min(tile_oh, w.out_height))

@@ -25,7 +25,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from tvm import s_tir, te, tirx
+from tvm import DataType, s_tir, te, tirx
 from tvm.target import Target
 
 from ..anchor import anchor_config, find_anchor, sblocks
@@ -75,7 +75,9 @@ _OUT = (
 )
 PRODUCTS = len(_X)
 SUMS, RESULT = "strassen_S", "strassen_out"
-_ITEM_BYTES = 4  # float32 alone
+DTYPE = "float32"
+"""What the products are computed in; their bounds of errors are of no other type."""
+ITEM_BYTES = DataType(DTYPE).itemsize
 # Rows of S that nobody reads, where they keep its blocks apart.
 MORE_ROWS = 2
 
@@ -178,7 +180,7 @@ def strassen_product(
     rows, columns, depth = halves(extents, lanes)
     rows, columns = padded(rows, config.val("task_rows")), padded(columns, tile_n)
     # Blocks of S that would share sets of L1 lie further apart.
-    crowded = rule == CONV2D and collide(depth // lanes, rows * lanes * _ITEM_BYTES)
+    crowded = rule == CONV2D and collide(depth // lanes, rows * lanes * ITEM_BYTES)
     more = MORE_ROWS if crowded else 0
 
     def element(r: Any, c: Any, quadrant: int) -> Any:
@@ -188,7 +190,7 @@ def strassen_product(
             row = te.min(row, m - 1)
         index = c // lanes * (2 * lanes) + column * lanes + c % lanes
         if column and k % (2 * lanes):
-            return tirx.if_then_else(index < k, read(row, index), tirx.const(0, "float32"))
+            return tirx.if_then_else(index < k, read(row, index), tirx.const(0, DTYPE))
         return read(row, index)
 
     sums = te.compute(
@@ -342,7 +344,7 @@ class Strassen(s_tir.dlight.ScheduleRule):
             sch.annotate(row_tile, "pragma_loop_partition_hint", 1)
         sch.decompose_reduction(products, blocks[0] if blocks else steps)
         microkernel.mark(sch, row_tile, block_k, machine)
-        panel_bytes = block_k * tile_n * _ITEM_BYTES
+        panel_bytes = block_k * tile_n * ITEM_BYTES
         rows = [(row_tile, int(sch.get(row_tile).extent))]
         stream_panels(sch, rows, [steps], panel_bytes, panel_bytes // int(sch.get(steps).extent))
         return [q, *blocks, panel, row_tile]

@@ -21,6 +21,8 @@ from .register_tile import FMA_LATENCY, LOADS, LOOP_CYCLES
 from .strassen import (
     CONV2D,
     DENSE,
+    DTYPE,
+    ITEM_BYTES,
     PRODUCTS,
     compute_conv2d,
     compute_dense,
@@ -53,7 +55,7 @@ NEARLY_CHEAPEST, NEARLY_FEWEST = 1.005, 1.03
 # Shares of L2: for what all panels of a block read of one S, for P of a task, also beside blocked S
 # of all rows, and for one panel.
 S_SHARE, P_SHARE, P_SHARE_BLOCKED, PANEL_SHARE = 1 / 2, 3 / 8, 3 / 16, 1 / 8
-_ITEM_BYTES, _LINE_BYTES = 4, 64  # float32 alone
+_LINE_BYTES = 64
 
 
 def dense_fallback(w: DenseWorkload, target: Target) -> ConfigEntity:
@@ -85,12 +87,12 @@ def plan(extents: tuple[int, int, int], machine: Machine, is_blocked: bool = Fal
     is_blocked : bool
         Whether rows are pixels of an image in channel blocks.
     """
-    lanes = machine.lanes("float32")
+    lanes = machine.lanes(DTYPE)
     rows, columns, depth = halves(extents, lanes)
     tile_m, vectors = register_tile(rows, columns // lanes, machine, is_blocked)
     tile_n = vectors * lanes
     panels = -(-columns // tile_n)
-    share = machine.l2_bytes / _ITEM_BYTES
+    share = machine.l2_bytes / ITEM_BYTES
     block_k = _largest(divisors(depth), share * PANEL_SHARE / tile_n)
     p_share = share * (P_SHARE_BLOCKED if is_blocked else P_SHARE)
 
@@ -176,7 +178,7 @@ def _cycles(rows: int, tile_m: int, vectors: int, machine: Machine, is_blocked: 
 
     whole, rest = divmod(rows, tile_m)
     cycles = whole * of_tile(tile_m) + (of_tile(rest) if rest else 0)
-    if is_blocked and tile_m * machine.lanes("float32") * _ITEM_BYTES % _LINE_BYTES:
+    if is_blocked and tile_m * machine.lanes(DTYPE) * ITEM_BYTES % _LINE_BYTES:
         cycles += whole * PART_OF_LINE_CYCLES
     return cycles
 
@@ -214,21 +216,21 @@ def _cost(extents: tuple[int, int, int], task: Tasks, machine: Machine) -> float
     """The products and the elements of S and, once for each block of k, of P, while some threads
     may be idle; or all weights, once for each task of rows, if reading them takes longer.
     """
-    rows, columns, depth = halves(extents, machine.lanes("float32"))
+    rows, columns, depth = halves(extents, machine.lanes(DTYPE))
     row_tasks, columns = -(-rows // task.rows), padded(columns, task.columns)
     products = 2 * row_tasks * task.rows * columns * depth
     elements = rows * (columns * (depth // task.block_k) + depth)
     busy = balance(row_tasks * (columns // task.columns), machine.num_cores)
     transforms = TRANSFORM_FLOPS[machine.vector_bits] * elements
     computing = PRODUCTS * (products + transforms) / busy
-    weights = PRODUCTS * FLOPS_PER_BYTE * _ITEM_BYTES * columns * depth * row_tasks
+    weights = PRODUCTS * FLOPS_PER_BYTE * ITEM_BYTES * columns * depth * row_tasks
     return max(computing, weights * _width(machine))
 
 
 def direct_cost(extents: tuple[int, int, int], machine: Machine) -> float:
     """The same estimate for the direct product, with all rows in one task."""
     m, n, k = extents
-    return max(2 * m * n * k, FLOPS_PER_BYTE * _ITEM_BYTES * n * k * _width(machine))
+    return max(2 * m * n * k, FLOPS_PER_BYTE * ITEM_BYTES * n * k * _width(machine))
 
 
 def _width(machine: Machine) -> float:
@@ -239,7 +241,7 @@ def _width(machine: Machine) -> float:
 def pays(extents: tuple[int, int, int], machine: Machine, is_blocked: bool = False) -> bool:
     """Whether columns and depth are whole vectors, and the estimate clearly below the direct."""
     _, n, k = extents
-    lanes = machine.lanes("float32")
+    lanes = machine.lanes(DTYPE)
     if n % lanes or k % lanes:
         return False
     share = CLEARLY
@@ -255,7 +257,7 @@ def takes_dense(w: DenseWorkload, target: Target) -> bool:
     implementation must know that all rows are of one sample.
     """
     types = {w.dtype, w.rhs_dtype or w.dtype, w.out_dtype}
-    if w.weight is not None or types != {"float32"}:
+    if w.weight is not None or types != {DTYPE}:
         return False
     return pays(extents_of(w), Machine.from_target(target))
 
@@ -266,7 +268,7 @@ def takes_conv2d(w: Conv2dWorkload, target: Target) -> bool:
     Pairs of pixels are of one image: of several, each must have an even number of them.
     """
     machine = Machine.from_target(target)
-    if not (w.constant_weight and w.is_float and w.dtype == "float32"):
+    if not (w.constant_weight and w.is_float and w.dtype == DTYPE):
         return False
     if not w.is_pointwise or w.groups > 1:
         return False

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from tvm import s_tir, te, tirx
+from tvm import DataType, s_tir, te, tirx
 from tvm.target import Target
 
 from ..anchor import anchor_config, find_anchor, inline_around, sblocks
@@ -33,7 +33,6 @@ from .prefetch import stream_panels
 
 NAME = "conv2d_winograd.x86"
 
-_ITEM_BYTES = 4  # float32 alone
 # Elements from one position of V or M to the next are a multiple of `APART` and one cache line: a
 # transform has all positions of a tile in hand, which a power of two would put into one cache set.
 APART, LINE = 64, 16
@@ -275,7 +274,8 @@ class Winograd(s_tir.dlight.ScheduleRule):
             sch.unroll(loop)
         sch.vectorize(lane)
         rows = [(loop, int(sch.get(loop).extent)) for loop in outer]
-        stride = config.val("oc_tile") * _ITEM_BYTES
+        weights = sch.get(product).reads[1].source
+        stride = config.val("oc_tile") * DataType(str(weights.dtype)).itemsize
         stream_panels(sch, rows, steps, extent * stride, stride)
         sch.decompose_reduction(product, steps[0])
 

@@ -24,7 +24,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from tvm import s_tir, te, tirx
+from tvm import DataType, s_tir, te, tirx
 from tvm.target import Target
 
 from ..anchor import anchor_config, find_anchor, inline_around, sblocks
@@ -33,7 +33,7 @@ from ..conv2d import Conv2dWorkload
 from ..rules import register_anchor_rule
 from ..strategy import anchor_attrs
 from ..winograd import Matrix, algorithm, combine, select, transform_matrices
-from .conv2d import with_narrow_indices
+from .conv2d import buffer_bytes, with_narrow_indices
 from .machine import Machine
 from .prefetch import stream_panels
 from .register_tile import macs_per_cycle, tile_pixels
@@ -43,7 +43,6 @@ NAME = "conv2d_winograd_parts.x86"
 
 # Reductions that are so short have no loops.
 FEW_STEPS = 16
-ITEM_BYTES = 4  # float32 alone
 # Whether the point at infinity: of the row, of the column. Each is a product of its own, as the
 # number of its phases differs.
 PARTS = ((False, False), (False, True), (True, False), (True, True))
@@ -405,12 +404,12 @@ class WinogradParts(s_tir.dlight.ScheduleRule):
         for loop in unrolled:
             sch.unroll(loop)
         sch.vectorize(lane)
-        stride = config.val("oc_tile") * ITEM_BYTES
         weights = sch.get(product).reads[1].source
+        stride = config.val("oc_tile") * DataType(str(weights.dtype)).itemsize
         if few:
             for loop in steps:
                 sch.unroll(loop)
-        elif _bytes(weights) > machine.l2_bytes // 2:
+        elif buffer_bytes(weights) > machine.l2_bytes // 2:
             rows = [(loop, int(sch.get(loop).extent)) for loop in outer]
             stream_panels(sch, rows, steps, steps_in_all * stride, stride)
         sch.decompose_reduction(product, steps[0])
@@ -433,11 +432,6 @@ def _unroll_tile(sch: Any, block: Any) -> None:
     sch.unroll(y)
     sch.unroll(x)
     sch.vectorize(lane)
-
-
-def _bytes(weights: Any) -> int:
-    rows, columns = (int(extent) for extent in weights.shape)
-    return rows * columns * ITEM_BYTES
 
 
 register_anchor_rule(NAME, WinogradParts())

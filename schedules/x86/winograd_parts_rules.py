@@ -14,7 +14,6 @@ from .microkernel import registers_are_scarce
 from .register_tile import macs_per_cycle, register_tile
 from .winograd import grid
 from .winograd_parts import (
-    ITEM_BYTES,
     NAME,
     PARTS,
     compute,
@@ -62,7 +61,7 @@ def v_bytes(w: Conv2dWorkload, m: int) -> int:
     """Size of V of all images."""
     rows, columns = grid(w, m)
     span = w.strides[0] * (m + taps(w.kernel[0], w.strides[0]) - 2) + 1
-    return ITEM_BYTES * span**2 * w.batch * rows * columns * w.in_channels
+    return w.item_bytes * span**2 * w.batch * rows * columns * w.in_channels
 
 
 def product_cycles(w: Conv2dWorkload, m: int, trim: bool, machine: Machine) -> float:
@@ -104,7 +103,7 @@ def cost(w: Conv2dWorkload, m: int, machine: Machine) -> float:
     v_flops = TRANSFORM_FLOPS if is_plain(w, machine) else V_FLOPS
     of_tile = v_flops * span**2 * w.in_channels + TRANSFORM_FLOPS * alpha**2 * w.out_channels
     transforms = w.batch * rows * columns * of_tile
-    return products + transforms + WEIGHT_FLOPS * ITEM_BYTES * span**2 * channels
+    return products + transforms + WEIGHT_FLOPS * w.item_bytes * span**2 * channels
 
 
 def direct_cost(w: Conv2dWorkload, machine: Machine) -> float:
@@ -113,7 +112,7 @@ def direct_cost(w: Conv2dWorkload, machine: Machine) -> float:
     rate = macs_per_cycle(w.out_width, *register_tile(w.out_width, chunks, machine), machine)
     channels = w.in_channels * w.out_channels * w.kernel[0] * w.kernel[1]
     products = FLOPS * w.batch * w.out_height * w.out_width / rate * channels
-    return products + WEIGHT_FLOPS * ITEM_BYTES * channels
+    return products + WEIGHT_FLOPS * w.item_bytes * channels
 
 
 def fallback(w: Conv2dWorkload, target: Target) -> ConfigEntity:
@@ -134,7 +133,7 @@ def fallback(w: Conv2dWorkload, target: Target) -> ConfigEntity:
         tile_columns = min(SHORT_TILE, tiles)
     sizes = [n for n in range(vectors, chunks + 1, vectors) if chunks % n == 0]
     room = machine.l2_bytes // M_SHARE_OF_L2 if plain else machine.l2_bytes
-    m_bytes = ITEM_BYTES * alpha**2 * tiles * block
+    m_bytes = w.item_bytes * alpha**2 * tiles * block
     cores = 1 if plain else machine.num_cores
     small = [n for n in sizes if n * m_bytes <= room and n * cores <= chunks]
     return ConfigEntity(
@@ -157,7 +156,7 @@ def is_ragged(w: Conv2dWorkload, target: Target) -> bool:
     if w.kernel != (3, 3) or not winograd_takes(w, target):
         return False
     m = best_size(w, machine)
-    weight_bytes = ITEM_BYTES * (m + 2) ** 2 * w.in_channels * w.out_channels
+    weight_bytes = w.item_bytes * (m + 2) ** 2 * w.in_channels * w.out_channels
     of_image = v_bytes(w, m) // w.batch
     channels_outer = of_image < max(V_L2S * machine.l2_bytes, weight_bytes // 2)
     return channels_outer and pays_to_trim(w, m, machine)

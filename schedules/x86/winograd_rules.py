@@ -39,7 +39,6 @@ LEAST_OC_GROUPS = 4
 # F(2, 7), 2.1e-6 with F(4, 5), 2.4e-6 with F(6, 3) and 6.4e-6 with F(3, 7).
 TILES_OF_BOTH, TILES_OF_ONE = (2, 4), (2, 3, 4, 6)
 MOST_POINTS_OF_BOTH, MOST_POINTS_OF_ONE = 6, 9
-_ITEM_BYTES = 4  # float32 alone
 
 
 def candidates(w: Conv2dWorkload) -> Sequence[int]:
@@ -85,7 +84,7 @@ def fallback(w: Conv2dWorkload, target: Target) -> ConfigEntity:
 
     is_ragged = columns % tile_columns > 0
     columns += -columns % tile_columns
-    tile_bytes = _ITEM_BYTES * values(w, m)
+    tile_bytes = w.item_bytes * values(w, m)
     per_pair = 2 * values(w, m)  # operations for a tile and a pair of channels
     weight_bytes = tile_bytes * w.in_channels * w.out_channels
     row_bytes = tile_bytes * columns * (w.in_channels + w.out_channels)
@@ -139,7 +138,7 @@ def flat_fallback(w: Conv2dWorkload, m: int, machine: Machine) -> ConfigEntity:
     block = machine.lanes(w.dtype)
     chunks = w.out_channels // block
     rows, columns = grid(w, m)
-    tile_bytes = _ITEM_BYTES * values(w, m)
+    tile_bytes = w.item_bytes * values(w, m)
     v_bytes = tile_bytes * rows * columns * w.in_channels
     weight_bytes = tile_bytes * w.in_channels * w.out_channels
     channels_outer = v_bytes < max(V_L2S * machine.l2_bytes, weight_bytes // 2)
@@ -174,7 +173,7 @@ def _columns_of_signals(w: Conv2dWorkload, m: int, tile_columns: int, machine: M
     rows, columns = grid(w, m)
     if rows > FEW_ROWS:
         return 0
-    room = machine.l2_bytes // 2 // (_ITEM_BYTES * values(w, m) * (w.in_channels + w.out_channels))
+    room = machine.l2_bytes // 2 // (w.item_bytes * values(w, m) * (w.in_channels + w.out_channels))
     most = min(room, -(-columns // machine.num_cores))
     return tile_columns * max(most // tile_columns, 1)
 
@@ -213,14 +212,14 @@ def winograd_cost(w: Conv2dWorkload, m: int, machine: Machine) -> float:
     channels = w.in_channels * w.out_channels
     products = 2 * elements * channels
     transforms = TRANSFORM_FLOPS * elements * (w.in_channels + w.out_channels)
-    return products + transforms + weights_cost(4 * values(w, m) * channels, machine)
+    return products + transforms + weights_cost(w.item_bytes * values(w, m) * channels, machine)
 
 
 def direct_cost(w: Conv2dWorkload, machine: Machine) -> float:
     """The same estimate for the direct convolution."""
     channels = w.in_channels * w.out_channels * w.kernel[0] * w.kernel[1]
     macs = w.batch * w.out_height * w.out_width * channels
-    return 2 * macs + weights_cost(4 * channels, machine)
+    return 2 * macs + weights_cost(w.item_bytes * channels, machine)
 
 
 def weights_cost(size: int, machine: Machine) -> float:

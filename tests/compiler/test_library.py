@@ -173,7 +173,7 @@ def test_the_weights_example_looks_at_values(examples: Path) -> None:
 def test_the_selector_example_grows_subgraphs(examples: Path) -> None:
     library.load(examples / "libactivations.so")
     (info,) = subgraphs(partition(module(), "activations"))
-    assert info.operators == ("matmul", "nn.relu")
+    assert info.operators == ("nn.dense", "nn.relu")
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ def network():
 
 
 def algorithms(library):
-    return [k.algorithm for k in library.report.kernels if k.operators == ["conv2d"]]
+    return [k.algorithm for k in library.report.kernels if k.operators == ["nn.conv2d"]]
 
 
 def test_strict_builds_have_no_winograd_and_no_strassen_and_a_library_of_their_own():
@@ -164,7 +164,7 @@ def test_strict_builds_pass_over_templates_of_auto_scheduler_records(tmp_path):
         with context("strict"):
             strict = relay.build(mod, TARGET)
     source = "auto_scheduler:log.json:1"
-    assert [k.source for k in library.report.kernels if "conv2d" in k.operators] == [source]
+    assert [k.source for k in library.report.kernels if "nn.conv2d" in k.operators] == [source]
     assert algorithms(library)[0].startswith("winograd")
     assert algorithms(strict) == ["direct"]
     assert f"{source}: not used, {winograd.NAME} is disabled" in strict.report.notes

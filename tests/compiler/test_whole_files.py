@@ -13,7 +13,7 @@ import pytest
 from compiler import temporary
 from compiler.cache_folder import cache_folder
 from compiler.gluon import safetensors
-from compiler.symbol import params
+from compiler.mxnet import params
 from compiler.temporary import TemporaryFolder, create_draft, remove_abandoned
 from compiler.whole_files import replacing, replacing_path
 

@@ -7,10 +7,11 @@ import sys
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from schedules import error_bounds
+from tests.sweep import examples
 
 SCRIPT = pathlib.Path(__file__).resolve().parents[2] / "scripts" / "measure_precision.py"
 SPEC = importlib.util.spec_from_file_location("measure_precision", SCRIPT)
@@ -39,7 +40,7 @@ def kernels():
     return kernel
 
 
-@settings(max_examples=16, deadline=None, derandomize=True)
+@examples(8)
 @given(
     st.sampled_from(TRIED),
     st.integers(0, 2**32 - 1),

@@ -36,7 +36,7 @@ class PrintTableInfo(TaskSchedulerCallback):
         for index, task in enumerate(task_scheduler.tasks):
             cost = task_scheduler.best_costs[index]
             latency = f"{1e3 * cost:.3f}" if math.isfinite(cost) else "-"
-            speed = f"{task.flop_ct / cost / 1e9:.2f}" if math.isfinite(cost) else "-"
+            speed = task.gflops(cost)
             trials = task_scheduler.task_cts[index]
             print(
                 f"| {index:>4} | {task.desc[:61]:>61} | {latency:>12} | {speed:>14} | {trials:>6} |"

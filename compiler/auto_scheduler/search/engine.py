@@ -21,13 +21,14 @@ from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.schedule import Trace
 from tvm.target import Target
 
+from schedules.tensor_intrinsics import import_intrinsics
+
 from ...measure.candidate import BuildResult, MeasureErrorNo
 from ...target.config import config_of_object
 from ..record import Record
 from ..task import SearchTask, with_attributes
 from ..workload import ENTRY, canonical
 from .candidate import ScheduledModule
-from .intrinsics import import_intrinsics
 
 _KNOWN = "known:"
 _LEFT_OUT = "left out"

@@ -24,8 +24,8 @@ from tvm.target import Target
 from schedules import rules, strategy
 from schedules.x86.machine import Machine
 
+from ...backends import COMPILE_OPTIONS
 from ...code_version import code_version
-from ...partition.outline import COMPILE_OPTIONS
 from ...relay.op.kernel import COMPUTES
 from ..linking.codegen import compiler_state
 from ..linking.devices import device_kind

@@ -27,7 +27,7 @@ MIN_ELEMENTS = 64
 def lift_constants(
     mod: tvm.IRModule, min_elements: int = MIN_ELEMENTS
 ) -> tuple[tvm.IRModule, list[tuple[str, Any]]]:
-    """Lift every tensor constant of `main` with more than `min_elements` elements.
+    """Lift every tensor constant of `main` with more than `min_elements` elements, or none.
 
     Constants of equal dtype, shape and bytes become one parameter. Smaller constants stay: they
     cost nothing in the executable's pool, and an argument costs a little on each call.
@@ -118,7 +118,9 @@ def _is_large(constant: GenericConst, min_elements: int) -> bool:
     value = constant.value
     if not isinstance(value, tvm.runtime.Tensor):
         return False
-    return int(np.prod(value.shape, dtype=np.int64)) > min_elements
+    elements = int(np.prod(value.shape, dtype=np.int64))
+    # The executable's pool can't be read back with a tensor of nothing in it.
+    return elements == 0 or elements > min_elements
 
 
 @relax.expr_functor.mutator

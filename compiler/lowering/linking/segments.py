@@ -26,8 +26,8 @@ def wanted() -> int | None:
 
 def split(mod: tvm.IRModule, size: int) -> tvm.IRModule:
     """Outline the kernel calls of `main`, `size` at a time, as `segment_0`, `segment_1`, ..."""
-    from ...partition.outline import Group, outline
-    from ...partition.relax_function import OPERATION, RelaxFunction
+    from ...graph.outline import Group, outline
+    from ...graph.relax_function import OPERATION, RelaxFunction
 
     main = RelaxFunction(mod)
     calls = [

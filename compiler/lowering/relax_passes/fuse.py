@@ -6,6 +6,7 @@ import tvm
 from tvm import relax
 from tvm.target import Target
 
+from ...relay.op.kernel_names import operator_of
 from ...tvm_faults.alias_tuples import alias_tuples
 from .bounded_epilogues import bound_epilogues
 from .legalize import legalize_ops
@@ -13,7 +14,8 @@ from .separate_concat import separate_concatenations
 from .spread_results import separate_spread_results
 
 OPERATORS = "baton.operators"
-"""Attribute of a kernel that was made elsewhere: the operators it computes, between blanks."""
+"""Attribute of a kernel whose name does not say which operators it computes: these, between
+blanks."""
 
 _ENDING_IN_DIGITS = ("atan2", "log10", "log2")
 """Operators whose names end like the number that tells kernels of one name apart."""
@@ -32,7 +34,7 @@ def fuse(
     Returns
     -------
     The module, in which every kernel is one unscheduled PrimFunc, and for each kernel's name
-    the names of the operators that went into it.
+    the operators that went into it, under Relay's names.
     """
     with target:
         mod = relax.transform.AnnotateTIROpPattern()(legalize_ops()(mod))
@@ -49,9 +51,7 @@ def _operators(mod: tvm.IRModule) -> dict[str, list[str]]:
     names: dict[str, list[str]] = {}
     for gvar, function in mod.functions_items():
         if isinstance(function, tvm.tirx.PrimFunc):
-            given = function.attrs.get(OPERATORS) if function.attrs else None
-            own = [_own_name(gvar.name_hint, function)] if given is None else str(given).split()
-            names[gvar.name_hint] = own
+            names[gvar.name_hint] = operators_of(gvar.name_hint, function)
     for gvar, function in mod.functions_items():
         if not isinstance(function, relax.Function) or not is_fused(function):
             continue
@@ -65,12 +65,23 @@ def _operators(mod: tvm.IRModule) -> dict[str, list[str]]:
     return names
 
 
-def _own_name(kernel: str, function: tvm.tirx.PrimFunc) -> str:
-    """The operator of an unfused kernel; log2 is one, or the third kernel of log."""
+def operators_of(kernel: str, function: tvm.tirx.PrimFunc) -> list[str]:
+    """The operators of an unfused kernel, under Relay's names."""
+    given = function.attrs.get(OPERATORS) if function.attrs else None
+    if given is not None:
+        return str(given).split()
+    buffers = (param.ty for param in function.params)
+    ranks = [len(ty.shape) for ty in buffers if isinstance(ty, tvm.tirx.buffer.BufferType)]
+    return [operator_of(_compute_name(kernel, function), ranks)]
+
+
+def _compute_name(kernel: str, function: tvm.tirx.PrimFunc) -> str:
+    """conv2d12 -> conv2d, tir_clip -> clip; log2 is a compute, or the third kernel of log."""
+    kernel = kernel.removeprefix("tir_")
     for name in _ENDING_IN_DIGITS:
-        if kernel.removeprefix("tir_").startswith(name) and f"{name}(" in str(function):
+        if kernel.startswith(name) and f"{name}(" in str(function):
             return name
-    return operator_name(kernel)
+    return kernel.rstrip("0123456789")
 
 
 def is_fused(function: relax.Function) -> bool:
@@ -85,8 +96,3 @@ def called_kernel(value: relax.Expr) -> str | None:
     if value.op.name not in ("relax.call_tir", "relax.call_tir_inplace"):
         return None
     return str(value.args[0].name_hint)
-
-
-def operator_name(kernel: str) -> str:
-    """conv2d12 -> conv2d, tir_clip -> clip: legalisation's prefix and digits say nothing."""
-    return kernel.rstrip("0123456789").removeprefix("tir_")

@@ -190,6 +190,7 @@ RULES: dict[str, Rule] = {
     "relay.sparse_to_dense": _dense_places,
     "relay.take": _take,
     "relay.vision.roi_align": _regions,
+    "relay.vision.roi_align_max": _regions,
     "relay.vision.roi_pool": _regions,
     "relay.vision.select_boxes": _box_counts(2, of=1),
     "reverse_sequence": _sequence,

@@ -24,6 +24,7 @@ from tvm import relax, te, tirx, topi
 from ... import ordering
 from ...errors import BuildError
 from ...graph.constants import scalar_of, static_shape
+from . import legalize_indexing
 
 Legalize = Callable[[Any, relax.Call], relax.Expr]
 
@@ -164,6 +165,7 @@ def _remainder(name: str, floor: bool) -> Legalize:
 
 
 LEGALIZE: dict[str, Legalize] = {
+    **legalize_indexing.LEGALIZE,
     "relax.argmax": _arg_reduction(ordering.argmax),
     "relax.argmin": _arg_reduction(ordering.argmin),
     "relax.divide": _with_zero("relax.divide", topi.divide, (0,)),

@@ -26,6 +26,7 @@ import tvm
 from tvm import relax
 from tvm.ir import GenericConst
 
+from ...graph.elementwise import BINARY, PREDICATES, UNARY
 from ..selection.layout import static_shape
 from ..selection.ops.recurrent import NAME as RECURRENT
 
@@ -152,12 +153,7 @@ def _operators(names: str) -> frozenset[str]:
     return frozenset(names.split())
 
 
-_POINTWISE = _operators(
-    "abs acos add asin astype atan ceil clip cos divide equal erf exp floor greater greater_equal "
-    "isfinite isinf isnan less less_equal log logical_and logical_not logical_or maximum minimum "
-    "mod multiply negative nn.gelu nn.gelu_tanh nn.leakyrelu nn.relu nn.relu6 nn.selu nn.silu "
-    "nn.softplus not_equal power round rsqrt sigmoid sign sin sqrt square subtract tan tanh where"
-)
+_POINTWISE = UNARY | BINARY | PREDICATES | _operators("acos asin atan mod tan where")
 _WITH_LAYOUT = _operators(
     "image.resize2d nn.adaptive_avg_pool1d nn.adaptive_avg_pool2d nn.adaptive_avg_pool3d "
     "nn.avg_pool1d nn.avg_pool2d nn.avg_pool3d nn.conv1d nn.conv1d_transpose nn.conv2d "

@@ -25,6 +25,8 @@ from tvm.target import Target
 from schedules import strategy
 from schedules.x86.machine import Machine
 
+from ...graph.elementwise import BINARY, UNARY
+from ...graph.rewrite import operator_name
 from ..selection.layout import static_shape
 from ..selection.ops.conv2d import describe
 from ..subgraphs import new_global_var
@@ -36,20 +38,8 @@ MOST_CORES = 4
 # Of L3 that a batch may fill: the rest is other cores', or other tensors'.
 SHARE_OF_L3 = 0.5
 
-_UNARY = (
-    "abs ceil clip erf exp floor log negative round rsqrt sigmoid sign sqrt square tanh nn.gelu "
-    "nn.gelu_tanh nn.leakyrelu nn.relu nn.relu6 nn.selu nn.silu nn.softplus"
-)
-
-
-def _operators(names: str) -> frozenset[str]:
-    return frozenset(f"relax.{name}" for name in names.split())
-
-
-_BINARY = _operators("add divide maximum minimum multiply power subtract")
-_ELEMENTWISE = _operators(_UNARY) | _BINARY
-_OF_ONE_TENSOR = _operators(f"{_UNARY} nn.max_pool2d nn.avg_pool2d nn.adaptive_avg_pool2d")
-_REDUCTIONS = _operators("mean max min sum")
+_OF_ONE_TENSOR = UNARY | {"nn.max_pool2d", "nn.avg_pool2d", "nn.adaptive_avg_pool2d"}
+_REDUCTIONS = ("mean", "max", "min", "sum")
 
 
 def split_batch(
@@ -230,14 +220,14 @@ def _applies_to_each(call: relax.Expr, of_images: Collection[relax.Var], batch: 
         return False
     if not _holds_images(call, batch):
         return False
-    name = call.op.name
-    if name == "relax.nn.conv2d":
+    name = operator_name(call)
+    if name == "nn.conv2d":
         data, weight = call.args
         return data in of_images and _is_constant(weight) and describe(call) is not None
     if name in _OF_ONE_TENSOR:
         layout = getattr(call.attrs, "layout", "NCHW")
         return call.args[0] in of_images and layout == "NCHW"
-    if name in _BINARY:
+    if name in BINARY:
         images = [arg in of_images for arg in call.args]
         return any(images) and all(
             image or _is_same_for_all(arg) for image, arg in zip(images, call.args)
@@ -246,7 +236,7 @@ def _applies_to_each(call: relax.Expr, of_images: Collection[relax.Var], batch: 
         axes = call.attrs.axis
         inner = axes is not None and all(int(axis) % 4 > 0 for axis in axes)
         return call.args[0] in of_images and inner and bool(call.attrs.keepdims)
-    if name == "relax.concat":
+    if name == "concat":
         parts = call.args[0].fields if isinstance(call.args[0], relax.Tuple) else []
         axis = 0 if call.attrs.axis is None else int(call.attrs.axis) % 4
         return bool(parts) and axis > 0 and all(part in of_images for part in parts)
@@ -286,7 +276,7 @@ def _operands(call: relax.Call) -> Iterator[relax.Expr]:
 
 def _image_bytes(call: relax.Call, of_images: Collection[relax.Var], batch: int) -> int:
     """Bytes of one image that an operator reads and writes; none where it will be fused."""
-    if call.op.name in _ELEMENTWISE:
+    if operator_name(call) in UNARY | BINARY:
         return 0
     read = sum(_bytes(arg) for arg in _operands(call) if arg in of_images)
     return (read + _bytes(call)) // batch
@@ -294,7 +284,7 @@ def _image_bytes(call: relax.Call, of_images: Collection[relax.Var], batch: int)
 
 def _weight_bytes(call: relax.Call, of_images: Collection[relax.Var]) -> int:
     """Bytes that an operator reads for every image again."""
-    if call.op.name in _ELEMENTWISE:
+    if operator_name(call) in UNARY | BINARY:
         return 0
     return sum(_bytes(arg) for arg in _operands(call) if arg not in of_images)
 

@@ -14,7 +14,7 @@ from tvm.tirx import PrimFunc
 from ...tvm_faults.block_builder import BlockBuilder
 from ..bind import bind_params
 from ..relax_passes.check_indices import limited_takes
-from ..relax_passes.fuse import called_kernel, is_fused, operator_name
+from ..relax_passes.fuse import called_kernel, is_fused, operators_of
 from ..relax_passes.legalize import legalize_ops
 from ..relax_passes.unique_names import unique_names
 from ..subgraphs import function_targets
@@ -33,7 +33,7 @@ class PlainKernel:
     bindings : tuple of str
         Variables of the Relax function whose operators were fused into it.
     operators : tuple of str
-        Their operators' names, in order.
+        Relay's names of these operators, in order.
     constants : frozenset of int
         Parameters of the function that are constants of the module.
     origin : tuple, optional
@@ -63,7 +63,11 @@ def plain_kernels(mod: tvm.IRModule, name: str, target: Target) -> list[PlainKer
     for kernel, args in kernel_calls(single[name]):
         parts = [part.split(_TAG, 1) for part in members.get(kernel, [kernel])]
         bindings = tuple(part[1] for part in parts if len(part) == 2)
-        operators = tuple(operator_name(part[0]) for part in parts)
+        operators = tuple(
+            name
+            for part, whole in zip(parts, members.get(kernel, [kernel]))
+            for name in operators_of(part[0], fused[whole])
+        )
         constants = frozenset(
             index for index, arg in enumerate(args) if isinstance(arg, tvm.ir.GenericConst)
         )

@@ -14,6 +14,7 @@ import tvm
 from tvm import relax
 
 from ...graph.constants import integers
+from ...graph.elementwise import BINARY, UNARY, UNBOUNDED
 from .layout import PLAIN, LayoutMap, image_axis, image_shape, static_shape, unblock
 
 Lowered = tuple[int, relax.Expr] | None
@@ -47,7 +48,7 @@ def _may_make_infinite(call: relax.Call, block: int) -> bool:
     if shape is None or shape[1] % block == 0:
         return False
     name = call.op.name.removeprefix("relax.")
-    return name in _UNBOUNDED and not (name == "divide" and _is_constant(call.args[1]))
+    return name in UNBOUNDED and not (name == "divide" and _is_constant(call.args[1]))
 
 
 def _broadcast_operand(
@@ -317,18 +318,11 @@ def _reshape(builder: relax.BlockBuilder, call: relax.Call, layouts: LayoutMap) 
 
 _PLAIN_LAYOUTS = {1: "NCW", 2: "NCHW", 3: "NCDHW"}
 _POOLS = ("max_pool", "avg_pool", "adaptive_avg_pool")
-_UNARY = (
-    "abs ceil clip erf exp floor log negative round rsqrt sigmoid sign sqrt square tanh "
-    "nn.gelu nn.gelu_tanh nn.leakyrelu nn.relu nn.relu6 nn.selu nn.silu nn.softplus astype"
-)
-# These turn finite numbers into infinities or NaNs.
-_UNBOUNDED = frozenset(["log", "rsqrt", "sqrt", "exp", "nn.softplus", "divide", "power"])
-_BINARY = "add divide maximum minimum multiply power subtract"
 _POOL = [f"nn.{name}{rank}d" for name in _POOLS for rank in _PLAIN_LAYOUTS]
 
 RULES: dict[str, Rule] = {
-    **{f"relax.{name}": _unary for name in _UNARY.split()},
-    **{f"relax.{name}": _binary for name in _BINARY.split()},
+    **{f"relax.{name}": _unary for name in UNARY},
+    **{f"relax.{name}": _binary for name in BINARY},
     **{f"relax.{name}": _pool for name in _POOL},
     **{f"relax.{name}": _spatial_reduce for name in ("mean", "max", "min", "sum", "variance")},
     "relax.concat": _concat,

@@ -27,7 +27,7 @@ from ...auto_scheduler.record import Record, replay
 from ...auto_scheduler.workload import workload_key
 from ...errors import RecordError
 from ...graph.fold_scale_forward import ForwardFoldScaleAxis
-from ...partition import contract
+from ...graph.outline_by_name import contract
 from ..relax_passes.check_divisors import divides_at_run_time
 from ..relax_passes.check_indices import indexes_at_run_time
 from ..relax_passes.unique_names import unique_names
@@ -205,6 +205,10 @@ def _replayable_record(
     return record
 
 
+_TUNED_LEVEL = 3
+"""The opt_level at which tasks are extracted by default."""
+
+
 def warn_missing(kernels: Sequence[Kernel]) -> list[str]:
     """One warning per build that counts the kernels without a record; also for the report."""
     missing = [k for k in kernels if not k.source.startswith("auto_scheduler:")]
@@ -214,5 +218,12 @@ def warn_missing(kernels: Sequence[Kernel]) -> list[str]:
         f"{len(missing)} of {len(kernels)} kernels have no auto_scheduler record "
         "and take their TOPI schedule"
     )
+    level = tvm.transform.PassContext.current().opt_level
+    if len(missing) == len(kernels) and level < _TUNED_LEVEL:
+        note += (
+            f"; this build is at opt_level {level}, and logs are tuned at opt_level "
+            f"{_TUNED_LEVEL} as a rule, whose kernels are others: build under "
+            f"PassContext(opt_level={_TUNED_LEVEL})"
+        )
     logger.warning(note)
     return [note]

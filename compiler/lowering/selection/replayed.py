@@ -99,7 +99,7 @@ class ReplayedKernels:
         """Say that a log's record for a convolution is one over blocks of channels."""
         from ...auto_scheduler.ansor.blocked_keys import blocked_layout
 
-        if "conv2d" not in kernel.operators or not self.source.has_ansor_records:
+        if "nn.conv2d" not in kernel.operators or not self.source.has_ansor_records:
             return
         layout = blocked_layout(kernel.func, target, self.source.record_contexts)
         if layout is None:

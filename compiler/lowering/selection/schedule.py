@@ -10,12 +10,12 @@ from typing import Any
 import tvm
 import tvm_ffi
 from tvm import relax
-from tvm.s_tir.analysis import estimate_tir_flops
 from tvm.target import Target
 
 from schedules import rules
 
 from ...auto_scheduler.record import Record, replay
+from ...tir import count_flops
 from ...tvm_faults.index_guard import guard_indices
 from ..linking.concat_in_place import CONCATENATES, pays
 from ..relax_passes.fuse import called_kernel
@@ -156,15 +156,8 @@ def _schedule(
 
 
 def _has_bfloat16(func: tvm.tirx.PrimFunc) -> bool:
-    return any(str(param.dtype) == "bfloat16" for param in func.params)
-
-
-def count_flops(func: tvm.tirx.PrimFunc) -> int:
-    """Floating-point operations of one call; 0 where TVM's analysis can't tell."""
-    try:
-        return int(estimate_tir_flops(tvm.IRModule({"main": func})))
-    except Exception:  # the analysis gives up on data-dependent loops in several ways
-        return 0
+    buffers = [param for param in func.params if isinstance(param.ty, tvm.tirx.BufferType)]
+    return any(str(buffer.dtype) == "bfloat16" for buffer in buffers)
 
 
 def count_bytes(func: tvm.tirx.PrimFunc) -> int:

@@ -12,7 +12,7 @@ from tvm.tirx import PrimFunc
 from schedules.strategy import Query
 
 from ...auto_scheduler import dispatcher as auto_scheduler
-from ...partition import contract
+from ...graph.outline_by_name import contract
 from ..relax_passes.samples import ONE_SAMPLE, provenance
 from ..subgraphs import function_targets
 from .recorded import Recorded
@@ -22,7 +22,7 @@ _ALONE = "baton.alone"
 
 # Changes of layout are left out of the account: a network makes them once, at its edges.
 _LAYOUT_OPERATORS = frozenset(
-    {"_block", "layout_unblock", "layout_transform", "reshape", "transpose", "pad"}
+    {"_block", "layout_unblock", "layout_transform", "reshape", "transpose", "nn.pad"}
 )
 
 

@@ -183,20 +183,14 @@ def _has_shape(ty: Any, shape: list[Any]) -> bool:
 
 def _has_attributes(expr: Any, wanted: dict[str, Any]) -> bool:
     if isinstance(expr, tvm.ir.Op):
-        return all(_operator_has(expr, key, value) for key, value in wanted.items())
+        return all(
+            expr.has_attr(key) and _equal(expr.get_attr(key), value)
+            for key, value in wanted.items()
+        )
     if not isinstance(expr, (relax.Call, relax.Function, OpenFunction)) or expr.attrs is None:
         return False
     have = {str(key): value for key, value in expr.attrs.items()}
     return all(key in have and _equal(have[key], value) for key, value in wanted.items())
-
-
-def _operator_has(op: tvm.ir.Op, key: str, value: Any) -> bool:
-    """Whether an operator has an attribute; how it fuses is known of all of Relay's."""
-    from ..transform.fuse_ops import PATTERN_OF
-
-    if op.has_attr(key):
-        return _equal(op.get_attr(key), value)
-    return key == "TOpPattern" and op.name in PATTERN_OF and PATTERN_OF[op.name] == int(value)
 
 
 def _equal(have: Any, want: Any) -> bool:

@@ -15,7 +15,7 @@ from ..expr import Tuple, TupleWrapper, as_expr, var
 from ..function import Function
 from ..infer import typed
 from ..op.transform import split, squeeze
-from ..transform.simplify import FoldConstantExpr
+from ..transform.constants import FoldConstantExpr
 
 new_var = var
 

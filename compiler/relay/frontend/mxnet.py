@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 import tvm
 
-if TYPE_CHECKING:
-    from compiler.symbol.symbol import Symbol
+from compiler.mxnet.graph import Graph
+from compiler.mxnet.json_format import read_json
 
 Shape = tuple[int, ...]
+
+
+class Symbol(Protocol):
+    """A `compiler.symbol.Symbol`, or one of a real MXNet."""
+
+    def tojson(self) -> str:
+        """The symbol as JSON."""
 
 
 def from_mxnet(
@@ -70,16 +77,13 @@ def import_symbol(
     aux_params: Mapping[str, Any] | None = None,
 ) -> tuple[tvm.IRModule, dict[str, tvm.runtime.Tensor]]:
     """`from_mxnet` with Relax's operators, for those who build the module at once."""
-    from compiler.symbol.symbol import Symbol
-
     from .mxnet_graph import SymbolImporter
 
-    if not isinstance(symbol, Symbol):
-        symbol = Symbol.loads(symbol.tojson())
+    graph = _graph_of(symbol)
     arrays = {
         name: _array(value) for name, value in {**(arg_params or {}), **(aux_params or {})}.items()
     }
-    importer = SymbolImporter(symbol.graph, _shapes(symbol, shape, arrays), dtype, arrays)
+    importer = SymbolImporter(graph, _shapes(graph, shape, arrays), dtype, arrays)
     return importer.run()
 
 
@@ -89,7 +93,8 @@ def infer_shapes(
     """Shapes of all variables by name, and of the outputs; raises as `from_mxnet` does."""
     from .mxnet_graph import SymbolImporter
 
-    importer = SymbolImporter(symbol.graph, _shapes(symbol, shapes, {}), dtype, {})
+    graph = _graph_of(symbol)
+    importer = SymbolImporter(graph, _shapes(graph, shapes, {}), dtype, {})
     return importer.infer()
 
 
@@ -105,19 +110,25 @@ def infer_types(
     """
     from .mxnet_graph import SymbolImporter
 
-    importer = SymbolImporter(symbol.graph, _shapes(symbol, shapes, {}), dtype, {})
+    graph = _graph_of(symbol)
+    importer = SymbolImporter(graph, _shapes(graph, shapes, {}), dtype, {})
     return importer.infer_types()
 
 
+def _graph_of(symbol: Symbol) -> Graph:
+    graph = getattr(symbol, "graph", None)
+    return graph if isinstance(graph, Graph) else read_json(symbol.tojson()).ordered()
+
+
 def _shapes(
-    symbol: Symbol,
+    graph: Graph,
     shape: Mapping[str, Shape] | Sequence[Shape] | None,
     arrays: Mapping[str, np.ndarray],
 ) -> dict[str, Shape]:
     """Shapes by variable name: those given, and those of the parameters' values."""
     from compiler.errors import FrontendError
 
-    names = symbol.list_inputs()
+    names = [node.name for node in graph.variables()]
     if isinstance(shape, Mapping):
         given = dict(shape)
         unknown = [name for name in given if name not in names]

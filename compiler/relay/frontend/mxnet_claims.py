@@ -11,8 +11,8 @@ import tvm
 from tvm import relax
 
 from compiler.errors import FrontendError
-from compiler.symbol.graph import Node
-from compiler.symbol.subgraph_node import Claim, claim_of, own_attrs
+from compiler.mxnet.graph import Node
+from compiler.mxnet.subgraph_node import Claim, claim_of, own_attrs
 
 
 class ClaimedBindings:
@@ -46,9 +46,9 @@ class ClaimedBindings:
         """The module with each noted body that computes something as a private function."""
         if not self._bodies:
             return mod
-        from compiler.partition.driver import compiled_attrs, subgraph_name
-        from compiler.partition.outline import ON_COMPILE_ERROR, Group, outline
-        from compiler.partition.relax_function import OPERATION, RelaxFunction
+        from compiler.backends import compiled_attrs, subgraph_name
+        from compiler.graph.outline import ON_COMPILE_ERROR, Group, outline
+        from compiler.graph.relax_function import OPERATION, RelaxFunction
 
         main = RelaxFunction(mod)
         position = {variable.name: index for index, variable in enumerate(main.variables)}

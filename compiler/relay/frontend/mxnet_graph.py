@@ -12,9 +12,9 @@ from tvm import relax
 
 from compiler.errors import BatonError, FrontendError, UnknownShapeError, UnsupportedOperatorError
 from compiler.graph.constants import dtype_of, static_shape, to_tensor
-from compiler.symbol.attributes import is_none, parse_dtype, parse_int_tuple
-from compiler.symbol.graph import Entry, Graph, Node
-from compiler.symbol.operators import is_call, outputs_of
+from compiler.mxnet.attributes import is_none, parse_dtype, parse_int_tuple
+from compiler.mxnet.graph import Entry, Graph, Node
+from compiler.mxnet.operators import is_call, outputs_of
 from compiler.tvm_faults.block_builder import BlockBuilder
 
 from .mxnet_claims import ClaimedBindings

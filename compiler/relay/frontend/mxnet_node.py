@@ -10,10 +10,10 @@ from tvm import relax
 
 from compiler.errors import FrontendError, UnknownShapeError, UnsupportedOperatorError
 from compiler.graph.constants import dtype_of, static_shape
-from compiler.symbol import attributes
+from compiler.mxnet import attributes
 
 if TYPE_CHECKING:
-    from compiler.symbol.graph import Node
+    from compiler.mxnet.graph import Node
 
     from .mxnet_graph import Scope, SymbolImporter
 

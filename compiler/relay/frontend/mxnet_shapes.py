@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 
 from compiler.graph.constants import static_shape
-from compiler.symbol.operators import canonical
+from compiler.mxnet.operators import canonical
 
 from .mxnet_node import SymbolNode
 

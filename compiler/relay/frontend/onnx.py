@@ -93,7 +93,8 @@ def import_model(
     from .onnx_model import load_model, resolve_inputs, resolve_opsets
 
     try:
-        loaded, opsets = resolve_opsets(load_model(model), opset)
+        loaded = load_model(model)
+        opsets = resolve_opsets(loaded.proto, opset)
         inputs = resolve_inputs(loaded.proto.graph, shape, dtype)
         module, params = GraphImporter(loaded, opsets, freeze_params, converters).run(inputs)
     except BatonError:

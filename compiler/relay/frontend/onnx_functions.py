@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import onnx
 from onnx import defs
 from tvm import relax
@@ -50,6 +52,20 @@ def default_attributes(node: Node, domain: str) -> dict[str, onnx.AttributeProto
         return {}
     defaults = {name: entry.default_value for name, entry in schema.attributes.items()}
     return {name: value for name, value in defaults.items() if value.type}
+
+
+def optional_attributes(node: Node, domain: str) -> dict[str, Any]:
+    """Every attribute of the operator that may be left out, with its default or None."""
+    schema = _schema(node.proto, domain, node.opset)
+    if schema is None:
+        return {}
+    return {
+        name: onnx.helper.get_attribute_value(entry.default_value)
+        if entry.default_value.type
+        else None
+        for name, entry in schema.attributes.items()
+        if not entry.required
+    }
 
 
 def _schema(proto: onnx.NodeProto, domain: str, opset: int):  # type: ignore[no-untyped-def]

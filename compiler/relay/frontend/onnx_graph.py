@@ -17,12 +17,19 @@ from tvm.relax.frontend.onnx.onnx_frontend import _get_convert_map, onnx_input
 
 from compiler.errors import BatonError, FrontendError, UnsupportedOperatorError
 from compiler.graph.constants import constant, static_shape, to_tensor
+from compiler.runtime.metadata import OUTPUT_NAMES
 from compiler.tvm_faults.block_builder import BlockBuilder
 
 from .onnx_evaluate import FOLDABLE, LARGEST, evaluate
-from .onnx_functions import default_attributes, function_body, has_function
-from .onnx_model import InputType, Model, tensor_array
+from .onnx_functions import (
+    default_attributes,
+    function_body,
+    has_function,
+    optional_attributes,
+)
+from .onnx_model import InputType, Model, refuse_narrow, tensor_array
 from .onnx_node import Node, Scope, constant_value, describe
+from .onnx_old_opsets import OLDEST_FORM, in_form_of_opset_7
 from .onnx_ops import CONVERTERS, PREFER_FUNCTION, STOCK_CONTRIB
 
 logger = logging.getLogger(__name__)
@@ -44,7 +51,24 @@ SEQUENCE_VALUED = frozenset(
 """Operators whose tuple is the value of their one output."""
 
 
-SUB_BYTE_DTYPES = frozenset(["int2", "uint2", "int4", "uint4"])
+class _Attributes(dict[str, Any]):
+    """Attributes of a node that know which of them were asked for."""
+
+    def __init__(self, values: Mapping[str, Any]):
+        super().__init__(values)
+        self.asked: set[str] = set()
+
+    def __contains__(self, name: object) -> bool:
+        self.asked.add(str(name))
+        return super().__contains__(name)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        self.asked.add(name)
+        return super().get(name, default)
+
+    def __getitem__(self, name: str) -> Any:
+        self.asked.add(name)
+        return super().__getitem__(name)
 
 
 class GraphImporter:
@@ -112,7 +136,9 @@ class GraphImporter:
         module = self.builder.get()
         if branches:
             module = relax.transform.ConvertToDataflow(min_size=1)(module)
-        module["main"] = module["main"].with_attr("num_input", len(inputs))
+        names = [value.name for value in graph.output]
+        attrs = {"num_input": len(inputs), OUTPUT_NAMES: names}
+        module["main"] = module["main"].with_attrs(attrs)
         return module, {name: value for name, (_, value) in self.parameters.items()}
 
     def convert_graph(self, graph: onnx.GraphProto, scope: Scope) -> list[relax.Expr]:
@@ -177,10 +203,7 @@ class GraphImporter:
         read_now = _read_while_importing(graph)
         for tensor in graph.initializer:
             array = values(tensor)
-            if str(array.dtype) in SUB_BYTE_DTYPES:
-                raise UnsupportedOperatorError(
-                    f"initializer {tensor.name!r} is of dtype {array.dtype}, which has no tensors"
-                )
+            refuse_narrow(str(array.dtype), f"initializer {tensor.name!r}")
             value = to_tensor(array)
             if as_parameters and _is_weight(array) and tensor.name not in read_now:
                 ty = relax.TensorType(array.shape, str(array.dtype))
@@ -224,6 +247,8 @@ class GraphImporter:
         inputs = [scope[name] if name else None for name in proto.input]
         node = Node(proto, opset, inputs, _attributes(proto), self, scope)
         try:
+            if domain == "" and opset < OLDEST_FORM:
+                node = in_form_of_opset_7(node)
             outputs = self._convert(node, domain)
         except BatonError:
             raise
@@ -234,6 +259,8 @@ class GraphImporter:
         if len(outputs) < len(proto.output):
             raise node.unsupported(f"only {len(outputs)} of {len(proto.output)} outputs can be had")
         for name, value in zip(proto.output, outputs):
+            if isinstance(value, relax.Expr) and isinstance(value.ty, relax.TensorType):
+                refuse_narrow(str(value.ty.dtype), f"result {name!r} of {describe(proto, opset)}")
             if name:
                 scope[name] = value
 
@@ -272,17 +299,21 @@ class GraphImporter:
         if node.proto.op_type not in FOLDABLE or not all(map(_is_small_constant, node.inputs)):
             return None
         values = [constant_value(value) for value in node.inputs]
-        return evaluate(node.proto, node.opset, values)
+        return evaluate(node.proto, max(node.opset, OLDEST_FORM), values)
 
     def _convert_stock(self, node: Node) -> Any:
-        """Let TVM's own converter have the node."""
+        """Let TVM's own converter have the node, if it reads every attribute that says anything."""
         inputs = onnx_input()
         for value in node.inputs:
             inputs.append(value)
-        attrs = dict(node.attrs)
+        attrs = _Attributes(node.attrs)
         attrs["tvm_custom"] = {"name": node.proto.name, "num_outputs": len(node.proto.output)}
         converter = self._stock[node.proto.op_type].get_converter(node.opset)
-        return converter(self.builder, inputs, attrs, [node.scope, self.parameters])
+        result = converter(self.builder, inputs, attrs, [node.scope, self.parameters])
+        for name, default in optional_attributes(node, _domain(node.proto)).items():
+            if name in node.attrs and name not in attrs.asked and node.attrs[name] != default:
+                raise node.unsupported(f"the attribute {name}={node.attr(name)!r} is not supported")
+        return result
 
     def _call_function(self, node: Node, function: onnx.FunctionProto) -> list[Any]:
         """Convert the body of a function in place of the node that calls it."""

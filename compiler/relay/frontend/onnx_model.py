@@ -13,7 +13,6 @@ from dataclasses import dataclass
 import numpy as np
 import onnx
 import onnx.numpy_helper
-import onnx.version_converter
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx.external_data_helper import load_external_data_for_tensor
 
@@ -23,9 +22,6 @@ from compiler.graph.constants import NUMPY_DTYPES
 from .onnx_wire import WireError, split_weights
 
 logger = logging.getLogger(__name__)
-
-OLDEST_OPSET = 7
-"""Older models are first brought to this version by ONNX's own version converter."""
 
 
 @dataclass(frozen=True)
@@ -209,18 +205,16 @@ def _log_checker_findings(proto: onnx.ModelProto, origin: str) -> None:
         logger.warning("%s: ONNX's checker complains: %s", origin, error)
 
 
-def resolve_opsets(model: Model, override: int | None) -> tuple[Model, dict[str, int]]:
-    """Return the model and its operator sets, domain to version; "" is ONNX's own.
-
-    A model older than `OLDEST_OPSET` is returned converted to it.
+def resolve_opsets(proto: onnx.ModelProto, override: int | None) -> dict[str, int]:
+    """Operator sets of a model, domain to version; "" is ONNX's own.
 
     Raises
     ------
     FrontendError
-        The version is not one that the installed ONNX knows, or an old model can't be converted.
+        The version is not one that the installed ONNX knows.
     """
     opsets: dict[str, int] = {}
-    for entry in model.proto.opset_import:
+    for entry in proto.opset_import:
         domain = "" if entry.domain == "ai.onnx" else entry.domain
         if not 1 <= entry.version < 1 << 31:
             raise FrontendError(
@@ -237,25 +231,7 @@ def resolve_opsets(model: Model, override: int | None) -> tuple[Model, dict[str,
             f"opset {version} is not supported: the installed onnx {onnx.__version__} knows "
             f"1 to {newest}; export the model with another opset or upgrade onnx"
         )
-    if version < OLDEST_OPSET:
-        try:
-            model = _upgrade(model)
-        except (RuntimeError, ValueError) as error:
-            raise FrontendError(
-                f"opset {version} is not supported: the model can't be converted to opset "
-                f"{OLDEST_OPSET} ({error}); export it with a newer opset"
-            ) from error
-        opsets[""] = OLDEST_OPSET
-    return model, opsets
-
-
-def _upgrade(model: Model) -> Model:
-    whole = onnx.ModelProto()
-    whole.CopyFrom(model.proto)
-    for tensor in whole.graph.initializer:
-        if tensor.name in model.weights:
-            tensor.raw_data = bytes(model.weights[tensor.name])
-    return Model(onnx.version_converter.convert_version(whole, OLDEST_OPSET), {})
+    return opsets
 
 
 def resolve_inputs(
@@ -302,7 +278,25 @@ def _dtype(value: onnx.ValueInfoProto) -> str:
         raise UnsupportedOperatorError(
             f"input {value.name!r} is a {what}; only numeric tensors can be inputs"
         )
-    return tensor_dtype(elem_type, f"input {value.name!r}")
+    dtype = tensor_dtype(elem_type, f"input {value.name!r}")
+    refuse_narrow(dtype, f"input {value.name!r}")
+    return dtype
+
+
+def refuse_narrow(dtype: str, what: str) -> None:
+    """Raise for a dtype of less than a byte, or of floats of a byte.
+
+    There are no tensors of the former, and TVM converts the latter without their NaN, subnormal
+    numbers and saturation.
+
+    Raises
+    ------
+    UnsupportedOperatorError
+        The message begins with `what`.
+    """
+    narrow = dtype.startswith(("float8_", "float6_", "float4_"))
+    if narrow or dtype in ("int2", "uint2", "int4", "uint4"):
+        raise UnsupportedOperatorError(f"{what} is of dtype {dtype}, which is not supported")
 
 
 def tensor_dtype(elem_type: int, what: str) -> str:

@@ -47,9 +47,8 @@ def from_pytorch(
     """Import a PyTorch program as a Relax module.
 
     The program is replayed operator by operator under PyTorch's ONNX exporter, and what that
-    records is imported as `from_onnx` does. Branches and loops that depend on shapes and
-    constants are decided while importing; one that depends on the values of tensors takes the
-    way it takes for zeros.
+    records is imported as `from_onnx` does. Branches and loops that depend on shapes, weights and
+    constants are decided while importing; one that depends on the values of inputs is refused.
 
     Parameters
     ----------
@@ -86,7 +85,8 @@ def from_pytorch(
     FrontendError
         PyTorch is missing, the inputs do not fit the program, or running it fails.
     UnsupportedOperatorError
-        An operator can't be imported; it may be given in `custom_convert_map`.
+        An operator can't be imported; it may be given in `custom_convert_map`. Or the program
+        branches or loops by values of its inputs.
     """
     try:
         import torch

@@ -1,7 +1,8 @@
 """PyTorch programs run operator by operator, so that an export records their operators alone.
 
 What a program decides by shapes and constants (its `if`s and loops over extents, list and
-integer arithmetic) happens in Python while it is replayed and leaves no trace.
+integer arithmetic) happens in Python while it is replayed and leaves no trace. A decision by the
+inputs' values is refused (`pytorch_values`).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from torch.utils import _pytree
 
 from compiler.errors import UnsupportedOperatorError
 
+from . import pytorch_values
 from .pytorch_call import Caller
 
 Environment = dict[str, Any]
@@ -46,6 +48,7 @@ class Replay(torch.nn.Module):
 
     def forward(self, *leaves: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """The results' tensors, in order."""
+        pytorch_values.begin(leaves)
         arguments = _pytree.tree_unflatten(list(leaves), self._structure)
         results = _pytree.tree_leaves(self.run(*arguments))
         return tuple(_as_tensor(item) for item in results if item is not None)
@@ -62,11 +65,26 @@ class ProgramInterpreter(torch.fx.Interpreter):
         super().__init__(module)
         self._call = call
 
+    def run_node(self, n: torch.fx.Node) -> Any:
+        """One node of the graph, which messages of its operator name."""
+        self._current = n
+        return super().run_node(n)
+
     def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
         """One operator."""
+        if isinstance(target, (torch._ops.OpOverload, torch._ops.HigherOrderOperator)):
+            place = self._current.stack_trace or str(self._current)
+            kind = _kind(target)
+            pytorch_values.require_known(kind, _pytree.tree_leaves(args), place.strip())
         if isinstance(target, torch._ops.OpOverload):
             return self._call(target, args, kwargs)
         return super().call_function(target, args, kwargs)
+
+
+def _kind(target: Any) -> str:
+    if isinstance(target, torch._ops.OpOverload):
+        return target._schema.name
+    return f"higher_order::{target.name()}"
 
 
 class ScriptInterpreter:
@@ -117,6 +135,7 @@ class ScriptInterpreter:
     def _run_node(self, node: Any, values: Environment) -> Sequence[Any]:
         kind = node.kind()
         operands = [values[value.debugName()] for value in node.inputs()]
+        pytorch_values.require_known(kind, operands, node.sourceRange().strip())
         if kind == "prim::Constant":
             return [next(node.outputs()).toIValue()]
         if kind == "prim::GetAttr":

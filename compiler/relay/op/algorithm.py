@@ -10,10 +10,11 @@ from ...errors import RelayTypeError
 from ...graph.rewrite import operator_name
 from ..expr import TupleWrapper
 from ..infer import typed
+from . import layout_rules, quantization
 from .indexing import positions
 from .kernel import kernel
-from .raising import Definitions, from_relax, made
-from .registry import dynamic_form, operator
+from .raising import Definitions, alike, from_relax
+from .registry import builder, dynamic_form, operator
 from .shapes import (
     axis_of,
     constant_value,
@@ -44,6 +45,7 @@ def argsort(
     return op.argsort(data, axis_of(axis, rank(data)), not is_ascend, dtype or "int32")
 
 
+@builder("topk")
 def topk(
     data: relax.Expr,
     k: Any = 1,
@@ -53,12 +55,14 @@ def topk(
     dtype: str = "int32",
 ) -> Any:
     """The k first values along an axis in order, their places, or both; all of them for k < 1."""
-    result = select_top(data, k, axis, ret_type, is_ascend, dtype)
+    result = _select_top(data, k, axis, ret_type, is_ascend, dtype)
     return TupleWrapper(result, 2) if ret_type == "both" else result
 
 
-@operator("topk", how="direct")
-def select_top(
+@operator(
+    "topk", how="direct", layout=layout_rules.along_axis(twice=True), quantized=quantization.topk
+)
+def _select_top(
     data: relax.Expr,
     k: Any = 1,
     axis: int = -1,
@@ -84,7 +88,7 @@ def select_top(
     return _first(data, limit, where, ret_type, is_ascend, name)
 
 
-dynamic_form("topk", select_top, ["data", "k"])
+dynamic_form("topk", _select_top, ["data", "k"])
 
 
 def _all_below_one(data: relax.Expr, k: relax.Expr, axis: int) -> relax.Expr:
@@ -126,22 +130,24 @@ def searchsorted(
     return _searchsorted(sorted_sequence, values, right=bool(right), dtype=dtype or "int32")
 
 
+@builder("invert_permutation")
 def invert_permutation(data: relax.Expr) -> relax.Expr:
     """The inverse of a permutation of 0 to n - 1."""
     return typed(op.argsort(data, -1, False, dtype(data)))
 
 
+@builder("unique")
 def unique(data: relax.Expr, is_sorted: bool = True, return_counts: bool = False) -> TupleWrapper:
     """Distinct values of a vector, where each comes first, and which one each element is.
 
     All of them are as long as `data`; the number of distinct values says how much of them counts.
     """
-    result = distinct(data, is_sorted, return_counts)
+    result = _distinct(data, is_sorted, return_counts)
     return TupleWrapper(result, len(result.ty.fields))
 
 
 @operator("unique", renamed={"sorted": "is_sorted"})
-def distinct(data: relax.Expr, is_sorted: bool = True, return_counts: bool = False) -> relax.Expr:
+def _distinct(data: relax.Expr, is_sorted: bool = True, return_counts: bool = False) -> relax.Expr:
     """Values, first places, inverse, number of values, and counts, of distinct values.
 
     Equal values are neighbours after a stable sort; a running count of the changes numbers them.
@@ -193,34 +199,20 @@ def cumprod(
 
 @from_relax("cumsum", "cumprod")
 def _scan_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
-    name = operator_name(call)
-    axis = None if call.attrs.axis is None else int(call.attrs.axis)
-    exclusive = bool(call.attrs.exclusive)
-    return made(name, call.args, call.ty, axis=axis, dtype=dtype(call), exclusive=exclusive)
+    return alike(operator_name(call), call, dtype=dtype(call))
 
 
 @from_relax("sort")
 def _sort_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
-    axis, ascend = int(call.attrs.axis), int(not call.attrs.descending)
-    return made("sort", call.args, call.ty, axis=axis, is_ascend=ascend)
+    return alike("sort", call, is_ascend=int(not call.attrs.descending))
 
 
 @from_relax("argsort")
 def _argsort_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
-    axis, ascend = int(call.attrs.axis), int(not call.attrs.descending)
-    return made("argsort", call.args, call.ty, axis=axis, is_ascend=ascend, dtype=dtype(call))
+    ascend = int(not call.attrs.descending)
+    return alike("argsort", call, is_ascend=ascend, dtype=dtype(call))
 
 
 @from_relax("topk")
 def _topk_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
-    attrs = call.attrs
-    return made(
-        "topk",
-        call.args,
-        call.ty,
-        k=int(attrs.k),
-        axis=int(attrs.axis),
-        ret_type=str(attrs.ret_type),
-        is_ascend=not attrs.largest,
-        dtype=str(attrs.dtype),
-    )
+    return alike("topk", call, is_ascend=not call.attrs.largest)

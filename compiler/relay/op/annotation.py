@@ -6,7 +6,8 @@ from typing import Any
 
 from tvm import relax
 
-from .registry import operator
+from . import layout_rules
+from .registry import builder, operator
 
 
 def _mark(name: str, what: str, **options: Any) -> Any:
@@ -16,7 +17,7 @@ def _mark(name: str, what: str, **options: Any) -> Any:
     short = name.rsplit(".", 1)[-1]
     make.__name__ = make.__qualname__ = short
     make.__doc__ = what
-    return operator(name, **options)(make)
+    return operator(name, layout=layout_rules.elementwise, **options)(make)
 
 
 checkpoint = _mark("annotation.checkpoint", "What a gradient would compute again: identity.")
@@ -26,7 +27,12 @@ bitpack_end = _mark("annotation.bitpack_end", "A mark of bit packing: identity."
 cast_hint = _mark("annotation.cast_hint", "A hint for quantisation: identity.", ignored=("dtype",))
 
 
-@operator("on_device", ignored=("virtual_device",), aliases=("annotation.on_device",))
+@operator(
+    "on_device",
+    ignored=("virtual_device",),
+    aliases=("annotation.on_device",),
+    layout=layout_rules.elementwise,
+)
 def on_device(
     body: relax.Expr,
     device: Any = None,
@@ -37,13 +43,13 @@ def on_device(
     return body
 
 
-@operator("annotation.compiler_begin")
+@operator("annotation.compiler_begin", layout=layout_rules.elementwise)
 def compiler_begin(data: relax.Expr, compiler: str) -> relax.Expr:
     """Where a region for an external compiler begins: identity."""
     return data
 
 
-@operator("annotation.compiler_end")
+@operator("annotation.compiler_end", layout=layout_rules.elementwise)
 def compiler_end(data: relax.Expr, compiler: str) -> relax.Expr:
     """Where a region for an external compiler ends: identity."""
     return data
@@ -55,6 +61,7 @@ def with_funcid(data: relax.Expr, funcid: int = 0) -> relax.Expr:
     return data
 
 
+@builder("annotation.function_on_device")
 def function_on_device(function: Any, param_devices: Any, result_device: Any) -> Any:
     """The same function: the build places tensors where the functions that use them run."""
     return function

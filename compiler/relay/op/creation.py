@@ -9,9 +9,12 @@ import numpy as np
 from tvm import relax, te, tirx
 
 from ...errors import RelayTypeError
+from ...graph.rewrite import operator_name
 from ..infer import typed
+from . import layout_rules
 from .kernel import kernel
-from .raising import Definitions, from_relax, listed, made, same_name
+from .raising import Definitions, exact, fixed, from_relax, listed, made, same_name
+from .record import BROADCAST, ELEMENTWISE, FOLLOW, FUSABLE, INJECTIVE, NEVER
 from .registry import dynamic_form, operator
 from .shapes import (
     broadcast_extents,
@@ -28,13 +31,13 @@ from .shapes import (
 op = relax.op
 
 
-@operator("zeros", 0, how="direct")
+@operator("zeros", 0, how="direct", pattern=ELEMENTWISE, precision=FOLLOW, dtype_attribute="dtype")
 def zeros(shape: Any, dtype: str) -> relax.Expr:
     """A tensor of zeros."""
     return shaped(shape, lambda dims: op.zeros(dims, dtype or "float32"))
 
 
-@operator("ones", 0, how="direct")
+@operator("ones", 0, how="direct", pattern=ELEMENTWISE, dtype_attribute="dtype")
 def ones(shape: Any, dtype: str) -> relax.Expr:
     """A tensor of ones."""
     return shaped(shape, lambda dims: op.ones(dims, dtype or "float32"))
@@ -44,19 +47,19 @@ dynamic_form("zeros", zeros, ["shape"])
 dynamic_form("ones", ones, ["shape"])
 
 
-@operator("zeros_like", how="direct")
+@operator("zeros_like", how="direct", pattern=BROADCAST, layout=layout_rules.elementwise)
 def zeros_like(data: relax.Expr) -> relax.Expr:
     """Zeros of the shape and dtype of `data`."""
     return op.zeros(extents(data), dtype(data))
 
 
-@operator("ones_like", how="direct")
+@operator("ones_like", how="direct", pattern=BROADCAST, layout=layout_rules.elementwise)
 def ones_like(data: relax.Expr) -> relax.Expr:
     """Ones of the shape and dtype of `data`."""
     return op.ones(extents(data), dtype(data))
 
 
-@operator("full", how="direct")
+@operator("full", how="direct", pattern=ELEMENTWISE, precision=FOLLOW, dtype_attribute="dtype")
 def full(fill_value: relax.Expr, shape: Any = (), dtype: str = "") -> relax.Expr:
     """A tensor of one value, a scalar expression."""
     value = _cast(fill_value, dtype)
@@ -66,7 +69,7 @@ def full(fill_value: relax.Expr, shape: Any = (), dtype: str = "") -> relax.Expr
 dynamic_form("full", full, ["fill_value", "shape"])
 
 
-@operator("full_like", 2, how="direct")
+@operator("full_like", 2, how="direct", pattern=ELEMENTWISE)
 def full_like(data: relax.Expr, fill_value: relax.Expr) -> relax.Expr:
     """A tensor of one value, of the shape and dtype of `data`."""
     return _filled(_cast(fill_value, dtype(data)), extents(data))
@@ -114,7 +117,7 @@ _arange_kernel = kernel("arange", _arange)
 _arange_length_kernel = kernel("arange_length", _arange_length)
 
 
-@operator("arange", ["start", "stop", "step"], ignored=("start", "stop", "step"))
+@operator("arange", ["start", "stop", "step"], ignored=("start", "stop", "step"), precision=NEVER)
 def arange(start: Any, stop: Any = None, step: Any = None, dtype: str = "float32") -> relax.Expr:
     """Numbers from `start` up to `stop`, without it, in steps; one argument is `stop`."""
     name = dtype or "float32"
@@ -141,7 +144,7 @@ def _scalar(value: Any, name: str) -> relax.Expr:
     return typed(op.reshape(value, [])) if dims else value
 
 
-@operator("meshgrid", wraps=True, how="direct")
+@operator("meshgrid", wraps=True, how="direct", pattern=INJECTIVE)
 def meshgrid(data: Any, indexing: str = "ij") -> relax.Expr:
     """Coordinates of the grid that vectors span, one tensor for each."""
     if indexing not in ("ij", "xy"):
@@ -181,7 +184,7 @@ def _one_hot(
 _one_hot_kernel = kernel("one_hot", _one_hot)
 
 
-@operator("one_hot", 3, how="TE")
+@operator("one_hot", 3, how="TE", pattern=FUSABLE)
 def one_hot(
     indices: relax.Expr,
     on_value: Any,
@@ -204,13 +207,13 @@ def one_hot(
 dynamic_form("one_hot", one_hot, ["indices", "on_value", "off_value", "depth"])
 
 
-@operator("shape_of", how="composed")
+@operator("shape_of", how="composed", precision=FOLLOW)
 def shape_of(data: relax.Expr, dtype: str = "int32") -> relax.Expr:
     """The shape as a tensor."""
     return shape_tensor(data, dtype or "int32")
 
 
-@operator("ndarray_size", how="composed")
+@operator("ndarray_size", how="composed", pattern=INJECTIVE, layout=layout_rules.elementwise)
 def ndarray_size(data: relax.Expr, dtype: str = "int32") -> relax.Expr:
     """Number of elements, a scalar."""
     name = dtype or "int32"
@@ -220,13 +223,13 @@ def ndarray_size(data: relax.Expr, dtype: str = "int32") -> relax.Expr:
     return op.prod(shape_tensor(data, name))
 
 
-@operator("tile", how="direct")
+@operator("tile", how="direct", pattern=BROADCAST, precision=FOLLOW)
 def tile(data: relax.Expr, reps: Any) -> relax.Expr:
     """`data` repeated along each axis; a longer `reps` adds axes in front."""
     return shaped(reps, lambda counts: _tile(data, counts))
 
 
-dynamic_form("tile", tile, ["data", "reps"])
+dynamic_form("tile", tile, ["data", "reps"], pattern=INJECTIVE)
 
 
 def _tile_at_run_time(data: te.Tensor, counts: list[Any]) -> te.Tensor:
@@ -259,3 +262,11 @@ same_name("zeros_like", "ones_like")
 @from_relax("tile")
 def _tile_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
     return made("tile", call.args, call.ty, reps=listed(call.attrs.repeats))
+
+
+@from_relax("zeros", "ones", "full")
+def _filled_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
+    shape, name = fixed(call.args[0]), str(call.ty.dtype)
+    if shape is None:
+        return None
+    return exact(operator_name(call), call.args[1:], call, shape=shape, dtype=name)

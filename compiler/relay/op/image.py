@@ -8,7 +8,11 @@ from typing import Any
 from tvm import relax, te, tirx, topi
 
 from ...errors import RelayTypeError
+from ...graph.rewrite import operator_name
+from . import layout_rules, quantization
 from .kernel import kernel
+from .raising import Definitions, exact, fixed, from_relax
+from .record import FOLLOW, FUSABLE, INJECTIVE
 from .registry import dynamic_form, operator
 from .shapes import Extent, constant_value, dtype, integers, shaped
 
@@ -77,7 +81,7 @@ def resize_to(
     )
 
 
-def _resize(count: int, plain: str) -> Any:
+def _resize(count: int, plain: str, **facts: Any) -> Any:
     def resize(
         data: relax.Expr,
         size: Any,
@@ -112,11 +116,18 @@ def _resize(count: int, plain: str) -> Any:
     Methods are nearest_neighbor, linear and cubic; `roi` is the region in relative coordinates
     that tf_crop_and_resize shows.
     """
-    return operator(f"image.{name}", defaults={"rounding_method": "round"}, how="TOPI")(resize)
+    facts = {"how": "TOPI", "pattern": INJECTIVE, **facts}
+    return operator(f"image.{name}", defaults={"rounding_method": "round"}, **facts)(resize)
 
 
-resize1d = _resize(1, "NCW")
-resize2d = _resize(2, "NCHW")
+resize1d = _resize(1, "NCW", layout=layout_rules.resize)
+resize2d = _resize(
+    2,
+    "NCHW",
+    precision=FOLLOW,
+    layout=layout_rules.resize,
+    quantized=quantization.same_in_region,
+)
 resize3d = _resize(3, "NCDHW")
 dynamic_form("image.resize2d", resize2d, ["data", "size", "roi"])
 
@@ -182,7 +193,7 @@ def _crop_compute(
 _crop_and_resize = kernel("image.crop_and_resize", _crop_compute)
 
 
-@operator("image.crop_and_resize", 3, how="TE")
+@operator("image.crop_and_resize", 3, how="TE", pattern=INJECTIVE)
 def crop_and_resize(
     data: relax.Expr,
     boxes: relax.Expr,
@@ -220,7 +231,7 @@ def _dilation2d_compute(data: Any, weight: Any, layout: str, **attrs: Any) -> An
 _dilation2d = kernel("image.dilation2d", _dilation2d_compute)
 
 
-@operator("image.dilation2d", 2, how="TOPI")
+@operator("image.dilation2d", 2, how="TOPI", pattern=FUSABLE, layout=layout_rules.dilation2d)
 def dilation2d(
     data: relax.Expr,
     weight: relax.Expr,
@@ -265,7 +276,7 @@ def _affine_grid_compute(data: te.Tensor, size: list[int]) -> te.Tensor:
 _affine_grid = kernel("image.affine_grid", _affine_grid_compute)
 
 
-@operator("image.affine_grid", how="TE")
+@operator("image.affine_grid", how="TE", pattern=INJECTIVE)
 def affine_grid(data: relax.Expr, target_shape: Any = None) -> relax.Expr:
     """Sampling positions of affine maps: (batch, 2, height, width)."""
     if target_shape is None:
@@ -286,7 +297,7 @@ _grid_sample = kernel(
 )
 
 
-@operator("image.grid_sample", 2, how="TOPI")
+@operator("image.grid_sample", 2, how="TOPI", pattern=INJECTIVE)
 def grid_sample(
     data: relax.Expr,
     grid: relax.Expr,
@@ -304,3 +315,19 @@ def grid_sample(
         padding_mode=padding_mode,
         align_corners=bool(align_corners),
     )
+
+
+@from_relax(*(f"relay.image.resize{count}d" for count in _RESIZE))
+def _resize_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
+    data, size = call.args[0], fixed(call.args[1])
+    name, attrs = operator_name(call).removeprefix("relay."), call.attrs
+    if size is None:
+        return None
+    changes: dict[str, Any] = {"size": size, "coordinate_transformation_mode": str(attrs["mode"])}
+    if str(attrs["rounding_method"]) == "round_prefer_ceil":
+        changes["rounding_method"] = "round"
+    if not any(attrs["roi"]):
+        changes["roi"] = None
+    if str(attrs["out_dtype"]) == dtype(data):
+        changes["out_dtype"] = None
+    return exact(name, [data], call, **changes)

@@ -11,9 +11,11 @@ from tvm import relax, te, tirx, topi
 from ...errors import RelayTypeError
 from ...graph.constants import static_shape
 from ..infer import type_of, typed
+from . import quantization
 from .kernel import kernel
-from .raising import Definitions, from_relax, made, tensor
-from .registry import operator
+from .raising import Definitions, alike, from_relax, made, same_name, tensor
+from .record import BROADCAST, FOLLOW, INJECTIVE
+from .registry import builder, operator
 from .shapes import (
     axis_of,
     broadcast_extents,
@@ -52,7 +54,14 @@ _take_batched = kernel(
 )
 
 
-@operator("take", 2, how="direct")
+@operator(
+    "take",
+    2,
+    how="direct",
+    pattern=INJECTIVE,
+    precision=FOLLOW,
+    quantized=quantization.same_in_region,
+)
 def take(
     data: relax.Expr,
     indices: relax.Expr,
@@ -74,7 +83,7 @@ def take(
     return op.take(data, indices, where, mode=mode)
 
 
-@operator("gather", ["data", "indices"], how="direct")
+@operator("gather", ["data", "indices"], how="direct", pattern=INJECTIVE)
 def gather(data: relax.Expr, axis: int, indices: relax.Expr) -> relax.Expr:
     """Elements whose place along `axis` is given, in numpy's take_along_axis."""
     indices = require_integers(indices, "indices")
@@ -101,7 +110,7 @@ def _gather_nd_compute(data: te.Tensor, indices: te.Tensor, batch_dims: int) -> 
 _gather_nd = kernel("gather_nd", _gather_nd_compute)
 
 
-@operator("gather_nd", 2, how="TE")
+@operator("gather_nd", 2, how="TE", pattern=INJECTIVE)
 def gather_nd(
     data: relax.Expr, indices: relax.Expr, batch_dims: int = 0, index_rank: int | None = None
 ) -> relax.Expr:
@@ -124,7 +133,7 @@ def gather_nd(
     return _gather_nd(data, indices, batch_dims=int(batch_dims))
 
 
-@operator("adv_index", how="direct")
+@operator("adv_index", how="direct", pattern=INJECTIVE)
 def adv_index(inputs: relax.Expr) -> relax.Expr:
     """numpy's advanced indexing: the first field at the positions that the others give."""
     data, *indices = tuple_fields(inputs)
@@ -135,7 +144,7 @@ def adv_index(inputs: relax.Expr) -> relax.Expr:
 _adv_index = kernel("adv_index", lambda data, indices: topi.adv_index(data, indices))
 
 
-@operator("where", 3, how="direct")
+@operator("where", 3, how="direct", pattern=BROADCAST, precision=FOLLOW)
 def where(condition: relax.Expr, x: relax.Expr, y: relax.Expr) -> relax.Expr:
     """x where the condition is not 0, y elsewhere; all three broadcast."""
     if dtype(x) != dtype(y):
@@ -158,7 +167,7 @@ _UPDATES: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
-@operator("scatter_elements", 3, how="direct")
+@operator("scatter_elements", 3, how="direct", precision=FOLLOW)
 def scatter_elements(
     data: relax.Expr,
     indices: relax.Expr,
@@ -186,7 +195,7 @@ _scatter_elements = kernel(
 )
 
 
-@operator("scatter_nd", 3)
+@operator("scatter_nd", 3, precision=FOLLOW)
 def scatter_nd(
     data: relax.Expr, indices: relax.Expr, updates: relax.Expr, mode: str = "update"
 ) -> relax.Expr:
@@ -202,6 +211,7 @@ _scatter_nd = kernel(
 )
 
 
+@builder("segment_sum")
 def segment_sum(data: relax.Expr, segment_ids: relax.Expr, num_segments: Any = None) -> relax.Expr:
     """Sums of the slices along the first axis that have the same segment number."""
     if num_segments is None:
@@ -242,7 +252,7 @@ def _argwhere(order: te.Tensor, data: te.Tensor, count: list[Any]) -> te.Tensor:
 _argwhere_kernel = kernel("argwhere", _argwhere)
 
 
-@operator("argwhere")
+@operator("argwhere", precision=FOLLOW)
 def argwhere(condition: relax.Expr) -> relax.Expr:
     """Coordinates of the elements that are not 0: (count, rank) of int32.
 
@@ -257,7 +267,7 @@ def argwhere(condition: relax.Expr) -> relax.Expr:
 _unravel = kernel("unravel_index", lambda indices, shape: topi.unravel_index(indices, shape))
 
 
-@operator("unravel_index", 2, how="TOPI")
+@operator("unravel_index", 2, how="TOPI", pattern=INJECTIVE)
 def unravel_index(indices: relax.Expr, shape: relax.Expr) -> relax.Expr:
     """Coordinates of flat positions in a tensor of `shape`, along a new first axis."""
     return _unravel(indices, cast_to(shape, dtype(indices)))
@@ -274,17 +284,9 @@ _positions = kernel(
 )
 
 
-@from_relax("take")
-def _take_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
-    axis = None if call.attrs.axis is None else int(call.attrs.axis)
-    if not isinstance(call.args[1].ty, relax.TensorType):
-        return None
-    return made("take", call.args, call.ty, axis=axis, mode=str(call.attrs.mode))
-
-
 @from_relax("gather_elements")
 def _gather_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
-    return made("gather", call.args, call.ty, axis=int(call.attrs.axis))
+    return alike("gather", call)
 
 
 @from_relax("gather_nd")
@@ -304,12 +306,4 @@ def _gather_nd_from_relax(call: relax.Call, _definition: Definitions) -> relax.E
     return made("gather_nd", [data, first], call.ty)
 
 
-@from_relax("where")
-def _where_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
-    return made("where", call.args, call.ty)
-
-
-@from_relax("scatter_elements")
-def _scatter_elements_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
-    axis, reduction = int(call.attrs.axis), str(call.attrs.reduction)
-    return made("scatter_elements", call.args, call.ty, axis=axis, reduction=reduction)
+same_name("take", "where", "scatter_elements")

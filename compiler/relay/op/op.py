@@ -13,6 +13,7 @@ import tvm
 from tvm.ir import _ffi_api
 
 from ...errors import RelayError
+from . import record
 from .registry import get, names
 
 __all__ = [
@@ -36,13 +37,13 @@ __all__ = [
 class OpPattern:
     """How operators fuse: the values of the attribute `TOpPattern`."""
 
-    ELEMWISE = 0
-    BROADCAST = 1
-    INJECTIVE = 2
-    COMM_REDUCE = 3
-    OUT_ELEMWISE_FUSABLE = 4
-    TUPLE = 7
-    OPAQUE = 8
+    ELEMWISE = record.ELEMENTWISE
+    BROADCAST = record.BROADCAST
+    INJECTIVE = record.INJECTIVE
+    COMM_REDUCE = record.REDUCTION
+    OUT_ELEMWISE_FUSABLE = record.FUSABLE
+    TUPLE = record.TUPLE
+    OPAQUE = record.OPAQUE
 
 
 def register(op_name: str, describe: str = "") -> None:

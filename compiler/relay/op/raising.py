@@ -12,11 +12,14 @@ from typing import Any, Protocol
 
 import numpy as np
 import tvm
+import tvm_ffi
 from tvm import relax
 
+from ...errors import RelayError
 from ...graph.constants import array_of, constant, integers, static_shape
 from ...graph.rewrite import operator_name
 from ..infer import set_type
+from .record import REQUIRED, Operator
 
 
 class Definitions(Protocol):
@@ -47,7 +50,7 @@ def from_relax(*names: str) -> Callable[[Rule], Rule]:
 
 
 def same_name(*names: str) -> None:
-    """Register operators that have one name, and operands alone, in Relay and Relax."""
+    """Register operators that have one name, and tensors as operands, in Relay and Relax."""
     for name in names:
         _RULES[name] = _renamed(name)
 
@@ -55,14 +58,20 @@ def same_name(*names: str) -> None:
 def _renamed(name: str) -> Rule:
     def rule(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
         tensors = all(isinstance(arg.ty, relax.TensorType) for arg in call.args)
-        return made(name, call.args, call.ty) if tensors else None
+        return alike(name, call) if tensors else None
 
     return rule
 
 
 def rule_for(call: relax.Call) -> Rule | None:
     """The rule of the Relax operator that is called; None if it has no form in Relay."""
-    return _RULES.get(operator_name(call))
+    name = operator_name(call)
+    return _RULES.get(name, _from_kernel if name.startswith("relay.") else None)
+
+
+def _from_kernel(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
+    """The Relay operator that a kernel has its name of."""
+    return exact(operator_name(call).removeprefix("relay."), call.args, call)
 
 
 def raisable() -> list[str]:
@@ -78,6 +87,60 @@ def made(name: str, operands: Sequence[relax.Expr], ty: Any, **attrs: Any) -> re
     from .. import dialect
 
     return dialect.typed_call(name, operands, attrs, ty)
+
+
+def exact(
+    name: str, operands: Sequence[relax.Expr], call: relax.Call, **attrs: Any
+) -> relax.Expr | None:
+    """A call of a Relay operator that becomes this very call of Relax; None if it does not.
+
+    Attributes that both have under one name are those of the call.
+    """
+    from .. import dialect
+    from . import registry
+
+    if not registry.is_available(name):
+        return None
+    found = registry.lookup(name)
+    if len(operands) != len(found.operands):
+        return None
+    result = _with_attributes(found, operands, call, attrs)
+    try:
+        same = result is not None and tvm_ffi.structural_equal(dialect.expand(result), call)
+    except RelayError:
+        return None
+    return result if same else None
+
+
+def alike(name: str, call: relax.Call, **attrs: Any) -> relax.Expr | None:
+    """A call of a Relay operator with the operands and attributes of one of Relax.
+
+    Attributes that both have under one name are those of the call; `attrs` are others.
+    """
+    from . import registry
+
+    return _with_attributes(registry.lookup(name), call.args, call, attrs)
+
+
+def _with_attributes(
+    found: Operator, operands: Sequence[relax.Expr], call: relax.Call, attrs: dict[str, Any]
+) -> relax.Expr | None:
+    from .. import dialect
+
+    held = {key: _attribute(call.attrs, key, value) for key, value in found.attributes.items()}
+    held.update(attrs)
+    if REQUIRED in held.values():
+        return None
+    return dialect.typed_call(found.name, operands, held, call.ty)
+
+
+def _attribute(attrs: Any, name: str, default: Any) -> Any:
+    """An attribute of a call as a plain value."""
+    from .. import dialect
+
+    if isinstance(attrs, tvm.ir.attrs.DictAttrs):
+        return dialect.plain(attrs[name]) if name in attrs else default
+    return dialect.plain(getattr(attrs, name, default))
 
 
 def tensor(shape: Sequence[Any], like: relax.Expr) -> relax.TensorType:

@@ -19,7 +19,7 @@ from tvm.script.ir_builder import tirx as T
 from ...errors import RelayTypeError
 from ..infer import type_of, typed
 from .kernel import kernel
-from .registry import operator
+from .registry import builder, operator
 from .shapes import dtype, extents, integers
 from .transform import cast_to
 
@@ -152,6 +152,7 @@ def _fractions_compute(words: te.Tensor, dtype: str) -> te.Tensor:
 _fractions_kernel = kernel("random.fractions", _fractions_compute)
 
 
+@builder("random.threefry_key")
 def threefry_key(seed: int) -> relax.Expr:
     """A key from a seed of up to 256 bits."""
     words = np.zeros(KEY_WORDS, "uint64")

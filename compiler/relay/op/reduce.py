@@ -14,9 +14,11 @@ from ...errors import RelayTypeError
 from ...graph.rewrite import operator_name
 from ..expr import TupleWrapper, as_expr
 from ..infer import typed
+from . import layout_rules, quantization
 from .kernel import kernel
 from .raising import Definitions, from_relax, listed, made
-from .registry import operator
+from .record import FOLLOW, NEVER, REDUCTION
+from .registry import builder, operator
 from .shapes import axis_of, dtype, extents, is_float, number, rank, shape_tensor
 from .transform import cast_to
 
@@ -57,7 +59,9 @@ def _count(data: relax.Expr, axes: Sequence[int], name: str) -> relax.Expr:
     return cast_to(typed(op.prod(picked)), name)
 
 
-def _reduction(name: str, what: str, function: Callable[..., relax.Expr]) -> Callable[..., Any]:
+def _reduction(
+    name: str, what: str, function: Callable[..., relax.Expr], **facts: Any
+) -> Callable[..., Any]:
     def make(
         data: relax.Expr, axis: Axes = None, keepdims: bool = False, exclude: bool = False
     ) -> relax.Expr:
@@ -70,7 +74,12 @@ def _reduction(name: str, what: str, function: Callable[..., relax.Expr]) -> Cal
 
     make.__name__ = make.__qualname__ = name
     make.__doc__ = f"{what} over axes, all of them for None; the complement with `exclude`."
-    return operator(name, prepare={"axis": _axis_list}, how="direct")(make)
+    return _registered(name, make, how="direct", **facts)
+
+
+def _registered(name: str, make: Callable[..., Any], **facts: Any) -> Callable[..., Any]:
+    facts = {"pattern": REDUCTION, "layout": layout_rules.reduction, **facts}
+    return operator(name, prepare={"axis": _axis_list}, **facts)(make)
 
 
 _OF_NOTHING: dict[str, Callable[[str], Any]] = {
@@ -102,10 +111,17 @@ _any = kernel("any", lambda data, axis, keepdims: topi.any(data, axis, keepdims)
 _OF_BOOL = {"min": _all, "max": _any}
 """What the smallest and the largest of truth values are."""
 
-sum = _reduction("sum", "Sum", op.sum)
-max = _reduction("max", "Largest element", op.max)
-min = _reduction("min", "Smallest element", op.min)
-mean = _reduction("mean", "Arithmetic mean, truncated for integers", _mean)
+_EXTREME: dict[str, Any] = {"precision": FOLLOW, "quantized": quantization.same}
+sum = _reduction("sum", "Sum", op.sum, precision=NEVER)
+max = _reduction("max", "Largest element", op.max, **_EXTREME)
+min = _reduction("min", "Smallest element", op.min, **_EXTREME)
+mean = _reduction(
+    "mean",
+    "Arithmetic mean, truncated for integers",
+    _mean,
+    precision=NEVER,
+    quantized=quantization.mean,
+)
 prod = _reduction("prod", "Product", op.prod)
 all = _reduction(
     "all", "Conjunction", lambda data, axes, keepdims: _all(data, axis=axes, keepdims=keepdims)
@@ -139,15 +155,22 @@ def _arg_reduction(name: str, what: str) -> Callable[..., relax.Expr]:
 
     make.__name__ = make.__qualname__ = name
     make.__doc__ = f"Flat index (int32) of the {what} element over axes."
-    return operator(name, prepare={"axis": _axis_list}, how="TOPI")(make)
+    return _registered(name, make, how="TOPI", precision=FOLLOW)
 
 
 argmax = _arg_reduction("argmax", "largest")
 argmin = _arg_reduction("argmin", "smallest")
 
 
-@operator("variance", 2, prepare={"axis": _axis_list})
-def variance_about(
+@operator(
+    "variance",
+    2,
+    prepare={"axis": _axis_list},
+    pattern=REDUCTION,
+    precision=NEVER,
+    layout=layout_rules.reduction,
+)
+def _variance_about(
     data: relax.Expr,
     with_mean: relax.Expr,
     axis: Axes = None,
@@ -165,6 +188,7 @@ def variance_about(
     return op.divide(total, count)
 
 
+@builder("variance")
 def variance(
     data: relax.Expr,
     axis: Axes = None,
@@ -175,9 +199,10 @@ def variance(
 ) -> relax.Expr:
     """Mean squared distance from the mean; divided by n - 1 with `unbiased`."""
     about = mean(data, axis, True, exclude) if with_mean is None else with_mean
-    return variance_about(data, about, axis, keepdims, exclude, unbiased)
+    return _variance_about(data, about, axis, keepdims, exclude, unbiased)
 
 
+@builder("std")
 def std(
     data: relax.Expr,
     axis: Axes = None,
@@ -189,6 +214,7 @@ def std(
     return typed(op.sqrt(variance(data, axis, keepdims, exclude, unbiased)))
 
 
+@builder("mean_variance")
 def mean_variance(
     data: relax.Expr,
     axis: Axes = None,
@@ -200,6 +226,7 @@ def mean_variance(
     return _with_mean(data, axis, keepdims, exclude, unbiased, lambda value: value)
 
 
+@builder("mean_std")
 def mean_std(
     data: relax.Expr, axis: Axes = None, keepdims: bool = False, exclude: bool = False
 ) -> TupleWrapper:
@@ -216,12 +243,13 @@ def _with_mean(
     finish: Callable[[relax.Expr], relax.Expr],
 ) -> TupleWrapper:
     about = mean(data, axis, True, exclude)
-    spread = typed(finish(variance_about(data, about, axis, keepdims, exclude, unbiased)))
+    spread = typed(finish(_variance_about(data, about, axis, keepdims, exclude, unbiased)))
     if not keepdims:
         about = typed(op.squeeze(about, reduced_axes(data, axis, exclude)))
     return TupleWrapper(typed(relax.Tuple([about, spread])), 2)
 
 
+@builder("logsumexp")
 def logsumexp(data: relax.Expr, axis: Axes = None, keepdims: bool = False) -> relax.Expr:
     """Logarithm of the sum of exponentials, without overflow."""
     from .tensor import add, exp, log, subtract

@@ -6,8 +6,9 @@ import contextvars
 import functools
 import importlib
 import inspect
+import pkgutil
+import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import numpy as np
@@ -21,77 +22,17 @@ from ...errors import (
     UnsupportedRelayOperatorError,
     UntypedVariableError,
 )
+from ...lazy import lazy_attributes
 from ..expr import TupleWrapper, as_expr
 from ..infer import known, settled, type_of, typed
+from .record import FUSABLE, REQUIRED, Builder, Operator
 
-FAMILIES = (
-    "tensor",
-    "transform",
-    "reshaping",
-    "indexing",
-    "slicing",
-    "creation",
-    "sparse",
-    "reduce",
-    "algorithm",
-    "signal",
-    "nn",
-    "image",
-    "vision",
-    "random",
-    "annotation",
-    "qnn",
-    "unavailable",
-)
-"""Modules of this package that register operators when they are imported."""
-
-Builder = Callable[..., Any]
 Wrapped = TypeVar("Wrapped", bound=Builder)
 
-REQUIRED = inspect.Parameter.empty
-
-
-@dataclass(frozen=True)
-class Operator:
-    """One operator.
-
-    Attributes
-    ----------
-    name : str
-        The registered name, e.g. "nn.conv2d".
-    function : callable
-        Makes the Relax expression. Its parameters are the operands and the attributes.
-    operands : tuple of str
-        Names of the parameters that are operands of a call, in the call's order.
-    attributes : dict of str to object
-        Attribute name to its default in Relay's text and JSON; `REQUIRED` where it has none.
-    renamed : dict of str to str
-        Attribute names that differ from the function's parameter.
-    ignored : frozenset of str
-        Attributes of the call that repeat an operand or say nothing about the result.
-    why_not : str
-        Why the operator does not apply; "" if it does.
-    how : str
-        How it becomes Relax: "direct", "composed", "TOPI" or "TE".
-    """
-
-    name: str
-    function: Builder
-    operands: tuple[str, ...]
-    attributes: Mapping[str, Any] = field(default_factory=dict)
-    renamed: Mapping[str, str] = field(default_factory=dict)
-    ignored: frozenset[str] = frozenset()
-    why_not: str = ""
-    how: str = "composed"
-
-    def __str__(self) -> str:
-        return self.name
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self.function(*args, **kwargs)
-
-
 _OPERATORS: dict[str, Operator] = {}
+
+_BUILDERS: dict[str, Builder] = {}
+"""What scripts call, by its name behind "relay.": "add", "nn.conv2d"."""
 
 _EXPANDING: contextvars.ContextVar[bool] = contextvars.ContextVar("expanding", default=False)
 """Whether operators make Relax expressions, as they do within each other, or Relay calls."""
@@ -107,7 +48,7 @@ def operator(
     ignored: Sequence[str] = (),
     prepare: Mapping[str, Callable[[Any], Any]] | None = None,
     wraps: bool = False,
-    how: str = "composed",
+    **facts: Any,
 ) -> Callable[[Wrapped], Wrapped]:
     """Register a function as the Relay operator `name`.
 
@@ -132,8 +73,8 @@ def operator(
         stride for all axes.
     wraps
         The Python function returns a `TupleWrapper`, as Relay's does.
-    how
-        How the operator becomes Relax, for the table of operators.
+    facts
+        Further fields of the record: how it becomes Relax, how it fuses, its layouts, ...
     """
 
     def register(function: Wrapped) -> Wrapped:
@@ -147,6 +88,8 @@ def operator(
             if parameter.name not in taken
         }
         attributes.update(defaults or {})
+        if "out_dtype" in attributes and facts.get("pattern") == FUSABLE:
+            facts.setdefault("dtype_attribute", "out_dtype")
         for each in (name, *aliases):
             _OPERATORS[each] = Operator(
                 each,
@@ -155,14 +98,54 @@ def operator(
                 attributes,
                 renamed or {},
                 frozenset(ignored),
-                how=how,
+                **facts,
             )
-        return _caller(_OPERATORS[name], function, prepare or {}, wraps)  # type: ignore[return-value]
+        made = _caller(_OPERATORS[name], function, prepare or {}, wraps)
+        for each in (name, *aliases) if not function.__name__.startswith("_") else ():
+            builder(each.rpartition(".")[0] + "." + function.__name__)(made)
+        return made  # type: ignore[return-value]
 
     return register
 
 
-def dynamic_form(name: str, function: Builder, operands: Sequence[str]) -> None:
+def builder(name: str) -> Callable[[Wrapped], Wrapped]:
+    """Have scripts call a function as `relay.<name>`.
+
+    `operator` does so with functions whose names do not begin with an underscore.
+    """
+
+    def register(function: Wrapped) -> Wrapped:
+        _BUILDERS[name.lstrip(".")] = function
+        return function
+
+    return register
+
+
+def builders_of(family: str) -> tuple[Callable[[str], Builder], Callable[[], list[str]]]:
+    """`__getattr__` and `__dir__` of a package whose functions are the builders of a family.
+
+    Parameters
+    ----------
+    family : str
+        "nn", "vision", ...; "" for what is `relay.<name>` itself.
+    """
+    start = f"{family}." if family else ""
+
+    def find(name: str) -> Builder:
+        _load()
+        if start + name not in _BUILDERS:
+            raise AttributeError(f"there is no function relay.{start}{name}")
+        return _BUILDERS[start + name]
+
+    def __dir__() -> list[str]:
+        _load()
+        names = [each.removeprefix(start) for each in _BUILDERS if each.startswith(start)]
+        return sorted(each for each in names if "." not in each)
+
+    return lazy_attributes(f"{__package__}.{family}".rstrip("."), {}, find), __dir__
+
+
+def dynamic_form(name: str, function: Builder, operands: Sequence[str], **facts: Any) -> None:
     """Register "dyn.name": the same function, with further operands in place of attributes."""
     static = _OPERATORS[name]
     given = {key: value for key, value in static.attributes.items() if key not in operands}
@@ -173,8 +156,11 @@ def dynamic_form(name: str, function: Builder, operands: Sequence[str]) -> None:
         given,
         static.renamed,
         static.ignored | (set(static.attributes) & set(operands)),
-        how=static.how,
+        **{each: getattr(static, each) for each in _OF_BOTH_FORMS} | facts,
     )
+
+
+_OF_BOTH_FORMS = ("how", "pattern", "precision", "dtype_attribute", "keeps")
 
 
 def unavailable(name: str, reason: str) -> Builder:
@@ -188,7 +174,7 @@ def unavailable(name: str, reason: str) -> Builder:
     refuse.__name__ = refuse.__qualname__ = name.rsplit(".", 1)[-1]
     refuse.__doc__ = f"Not supported: {reason}"
     _OPERATORS[name] = Operator(name, refuse, (), why_not=reason)
-    return refuse
+    return builder(name)(refuse)
 
 
 def _caller(
@@ -240,14 +226,10 @@ def _number_of_results(call: relax.Call) -> int:
     """How many fields the result of an operator has that a script unpacks."""
     if not call.ty.is_missing():
         return len(call.ty.fields)
-    name = str(call.op.name)
-    if name not in _RESULTS:
-        raise UntypedVariableError(f"Relay operator {name}: an operand has no type")
-    return _RESULTS[name]
-
-
-# What a call gives whatever its operands are.
-_RESULTS = {"nn.batch_norm": 3, "nn.dropout": 2}
+    found = lookup(str(call.op.name))
+    if not found.results:
+        raise UntypedVariableError(f"Relay operator {found}: an operand has no type")
+    return found.results
 
 
 def _is_tensor(value: Any) -> bool:
@@ -362,8 +344,11 @@ def _first_lines(message: str) -> str:
 
 @functools.lru_cache(maxsize=1)
 def _load() -> None:
-    for family in FAMILIES:
-        importlib.import_module(f"{__package__}.{family}")
+    """Import the families; `contrib` has tables of other compilers, which ask for operators."""
+    package = sys.modules[__package__]
+    for module in pkgutil.walk_packages(package.__path__, f"{__package__}."):
+        if not module.name.startswith(f"{__package__}.contrib"):
+            importlib.import_module(module.name)
 
 
 def names() -> list[str]:

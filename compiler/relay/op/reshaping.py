@@ -11,8 +11,10 @@ from tvm import relax, te, tirx
 from ...errors import RelayTypeError
 from ...graph.constants import static_shape
 from ..infer import type_of, typed
+from . import quantization
 from .kernel import kernel
 from .raising import Definitions, from_relax, made
+from .record import FOLLOW, INJECTIVE
 from .registry import dynamic_form, operator
 from .shapes import Extent, extents, integers, same_extent, shape_values, with_shape
 
@@ -157,7 +159,14 @@ def _reshape_codes(data: te.Tensor, codes: te.Tensor, allowzero: bool) -> te.Ten
 _reshape_codes_kernel = kernel("reshape_codes", _reshape_codes)
 
 
-@operator("reshape", how="direct")
+@operator(
+    "reshape",
+    how="direct",
+    pattern=INJECTIVE,
+    precision=FOLLOW,
+    quantized=quantization.same,
+    keeps="order",
+)
 def reshape(data: relax.Expr, newshape: Any, allowzero: bool = False) -> relax.Expr:
     """The same elements in another shape, which may contain Relay's codes."""
     codes = shape_values(newshape)
@@ -196,7 +205,9 @@ def reshaped(data: relax.Expr, shape: Sequence[Extent]) -> relax.Expr:
     return typed(op.reshape(data, list(shape)))
 
 
-@operator("contrib_reverse_reshape", defaults={"allowzero": False})
+@operator(
+    "contrib_reverse_reshape", defaults={"allowzero": False}, pattern=INJECTIVE, keeps="order"
+)
 def reverse_reshape(data: relax.Expr, newshape: Any, allowzero: bool = False) -> relax.Expr:
     """`reshape` with codes that are read from the right."""
     codes = _reversed_codes(integers(newshape))
@@ -216,7 +227,7 @@ def _reversed_codes(codes: list[int]) -> list[int]:
     return [code for group in reversed(groups) for code in group]
 
 
-@operator("reshape_like", 2)
+@operator("reshape_like", 2, pattern=INJECTIVE)
 def reshape_like(
     data: relax.Expr,
     shape_like: relax.Expr,

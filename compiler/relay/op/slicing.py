@@ -10,8 +10,10 @@ from tvm import relax, te, tirx, topi
 
 from ...errors import RelayTypeError
 from ..infer import typed
+from . import layout_slices, quantization
 from .kernel import kernel
 from .raising import Definitions, fixed, from_relax, made
+from .record import FOLLOW, INJECTIVE
 from .registry import dynamic_form, operator
 from .shapes import (
     Extent,
@@ -30,7 +32,14 @@ _FAR = 2**62
 """Beyond every extent."""
 
 
-@operator("strided_slice", how="direct")
+@operator(
+    "strided_slice",
+    how="direct",
+    pattern=INJECTIVE,
+    precision=FOLLOW,
+    layout=layout_slices.strided_slice,
+    quantized=quantization.same,
+)
 def strided_slice(
     data: relax.Expr,
     begin: Any,
@@ -198,7 +207,7 @@ def _slice_at_run_time(
     return with_shape(length, cut)
 
 
-@operator("slice_like", 2)
+@operator("slice_like", 2, pattern=INJECTIVE, layout=layout_slices.slice_like)
 def slice_like(
     data: relax.Expr, shape_like: relax.Expr, axes: Sequence[int] | None = None
 ) -> relax.Expr:
@@ -246,7 +255,7 @@ def _strided_set(data: te.Tensor, v: te.Tensor, begin: te.Tensor, strides: te.Te
 _strided_set_kernel = kernel("strided_set", _strided_set)
 
 
-@operator("strided_set", 5, how="TE")
+@operator("strided_set", 5, how="TE", pattern=INJECTIVE)
 def strided_set(
     data: relax.Expr, v: relax.Expr, begin: Any, end: Any, strides: Any = None
 ) -> relax.Expr:
@@ -287,7 +296,7 @@ _sequence_mask = kernel(
 )
 
 
-@operator("sequence_mask", 2, how="TOPI")
+@operator("sequence_mask", 2, how="TOPI", pattern=INJECTIVE)
 def sequence_mask(
     data: relax.Expr, valid_length: relax.Expr, mask_value: float = 0, axis: int = 0
 ) -> relax.Expr:

@@ -9,7 +9,8 @@ from tvm import relax, te, tirx, topi
 from ..expr import Tuple
 from ..infer import typed
 from .kernel import kernel
-from .registry import dynamic_form, operator
+from .record import INJECTIVE
+from .registry import builder, dynamic_form, operator
 from .shapes import dtype, extents, number, shaped, with_shape
 from .transform import cast, cast_to
 
@@ -146,6 +147,7 @@ def _fill_empty_rows(
     return with_shape(first, fill)
 
 
+@builder("sparse_fill_empty_rows")
 def sparse_fill_empty_rows(
     sparse_indices: relax.Expr,
     sparse_values: relax.Expr,
@@ -167,7 +169,7 @@ def _steps(sizes: relax.Expr) -> relax.Expr:
     return typed(op.flip(typed(op.cumprod(backwards, 0, "int64", exclusive=True)), 0))
 
 
-@operator("sparse_reshape", 3, wraps=True)
+@operator("sparse_reshape", 3, wraps=True, pattern=INJECTIVE)
 def sparse_reshape(
     sparse_indices: relax.Expr, prev_shape: relax.Expr, new_shape: relax.Expr
 ) -> relax.Expr:

@@ -8,10 +8,11 @@ from typing import Any
 from tvm import relax, te, tirx, topi
 
 from ...errors import RelayTypeError
-from ...graph.rewrite import operator_name
 from ..infer import type_of, typed
+from . import layout_rules, quantization
 from .kernel import kernel
 from .raising import Definitions, from_relax, made, same_name, value_of
+from .record import BROADCAST, ELEMENTWISE, FOLLOW, NEVER
 from .registry import operator
 from .shapes import broadcast_extents, constant_value, dtype, extents, is_float, joint_shape, number
 
@@ -20,7 +21,7 @@ Unary = Callable[[Any], relax.Expr]
 Binary = Callable[[Any, Any], relax.Expr]
 
 
-def _unary(name: str, function: Unary, what: str, how: str = "direct") -> Unary:
+def _unary(name: str, function: Unary, what: str, how: str = "direct", **facts: Any) -> Unary:
     def make(data: relax.Expr) -> relax.Expr:
         return function(data)
 
@@ -28,14 +29,20 @@ def _unary(name: str, function: Unary, what: str, how: str = "direct") -> Unary:
     make.__doc__ = f"{what} of each element."
     if how == "direct":
         same_name(name)
-    return operator(name, how=how)(make)
+    facts = {"pattern": BROADCAST, "layout": layout_rules.elementwise, **facts}
+    return operator(name, how=how, **facts)(make)
 
 
-def _topi_unary(name: str, what: str) -> Unary:
-    return _unary(name, kernel(name, getattr(topi, name)), what, how="TOPI")
+def _topi_unary(name: str, what: str, **facts: Any) -> Unary:
+    return _unary(name, kernel(name, getattr(topi, name)), what, how="TOPI", **facts)
 
 
-log = _unary("log", op.log, "Natural logarithm")
+def _quantizable(name: str, function: Unary, what: str, **facts: Any) -> Unary:
+    """A function that has a quantised form of its own."""
+    return _unary(name, function, what, quantized=quantization.function(f"qnn.{name}"), **facts)
+
+
+log = _quantizable("log", op.log, "Natural logarithm")
 log2 = _topi_unary("log2", "Logarithm to base 2")
 log10 = _topi_unary("log10", "Logarithm to base 10")
 tan = _unary("tan", op.tan, "Tangent")
@@ -49,26 +56,26 @@ asin = _unary("asin", op.asin, "Inverse sine")
 asinh = _unary("asinh", op.asinh, "Inverse hyperbolic sine")
 atan = _unary("atan", op.atan, "Inverse tangent")
 atanh = _unary("atanh", op.atanh, "Inverse hyperbolic tangent")
-exp = _unary("exp", op.exp, "Exponential")
-erf = _unary("erf", op.erf, "Error function")
-sqrt = _unary("sqrt", op.sqrt, "Square root")
-rsqrt = _unary("rsqrt", op.rsqrt, "Reciprocal of the square root")
-sigmoid = _unary("sigmoid", op.sigmoid, "Logistic function")
+exp = _quantizable("exp", op.exp, "Exponential", precision=NEVER, fast="fast_exp")
+erf = _quantizable("erf", op.erf, "Error function", precision=NEVER, fast="fast_erf")
+sqrt = _quantizable("sqrt", op.sqrt, "Square root", precision=FOLLOW)
+rsqrt = _quantizable("rsqrt", op.rsqrt, "Reciprocal of the square root")
+sigmoid = _quantizable("sigmoid", op.sigmoid, "Logistic function", precision=FOLLOW)
 floor = _unary("floor", op.floor, "Next integer below")
 ceil = _unary("ceil", op.ceil, "Next integer above")
 trunc = _unary("trunc", op.trunc, "Next integer towards zero")
-abs = _unary("abs", op.abs, "Absolute value")
+abs = _quantizable("abs", op.abs, "Absolute value")
 sign = _unary("sign", op.sign, "Sign: -1, 0 or 1")
-tanh = _unary("tanh", op.tanh, "Hyperbolic tangent")
+tanh = _quantizable("tanh", op.tanh, "Hyperbolic tangent", precision=FOLLOW, fast="fast_tanh")
 negative = _unary("negative", op.negative, "Negation")
 bitwise_not = _unary("bitwise_not", op.bitwise_not, "Complement of the bits")
 isnan = _unary("isnan", op.isnan, "Whether it is NaN")
 isfinite = _unary("isfinite", op.isfinite, "Whether it is finite")
 isinf = _unary("isinf", op.isinf, "Whether it is infinite")
 logical_not = _unary("logical_not", op.logical_not, "Negation of the truth value")
-fast_exp = _topi_unary("fast_exp", "Approximate exponential")
-fast_tanh = _topi_unary("fast_tanh", "Approximate hyperbolic tangent")
-fast_erf = _topi_unary("fast_erf", "Approximate error function")
+fast_exp = _topi_unary("fast_exp", "Approximate exponential", precision=FOLLOW)
+fast_tanh = _topi_unary("fast_tanh", "Approximate hyperbolic tangent", precision=FOLLOW)
+fast_erf = _topi_unary("fast_erf", "Approximate error function", precision=FOLLOW)
 
 
 _MANTISSA = {"float16": 10, "bfloat16": 7, "float32": 23, "float64": 52}
@@ -98,7 +105,7 @@ def _round(data: te.Tensor) -> te.Tensor:
 round = _unary("round", kernel("round", _round), "Nearest integer, halves away from zero", how="TE")
 
 
-def _binary(name: str, function: Binary, what: str, how: str = "direct") -> Binary:
+def _binary(name: str, function: Binary, what: str, how: str = "direct", **facts: Any) -> Binary:
     def make(lhs: relax.Expr, rhs: relax.Expr) -> relax.Expr:
         return broadcasting(function, lhs, rhs)
 
@@ -106,7 +113,8 @@ def _binary(name: str, function: Binary, what: str, how: str = "direct") -> Bina
     make.__doc__ = f"{what}; the operands broadcast as in numpy and have one dtype."
     if how == "direct":
         same_name(name)
-    return operator(name, 2, how=how)(make)
+    facts = {"pattern": BROADCAST, "layout": layout_rules.broadcast, **facts}
+    return operator(name, 2, how=how, **facts)(make)
 
 
 def broadcasting(function: Binary, lhs: relax.Expr, rhs: relax.Expr) -> relax.Expr:
@@ -148,10 +156,24 @@ def _trunc_mod(a: relax.Expr, b: relax.Expr) -> relax.Expr:
     return op.subtract(a, op.multiply(op.trunc(op.divide(a, b)), b))
 
 
-add = _binary("add", op.add, "Sum")
-subtract = _binary("subtract", op.subtract, "Difference")
-multiply = _binary("multiply", op.multiply, "Product")
-divide = _binary("divide", op.divide, "Quotient, of integers rounded towards zero")
+add = _binary("add", op.add, "Sum", precision=FOLLOW, quantized=quantization.arithmetic("qnn.add"))
+subtract = _binary(
+    "subtract",
+    op.subtract,
+    "Difference",
+    precision=FOLLOW,
+    quantized=quantization.arithmetic("qnn.subtract"),
+)
+multiply = _binary(
+    "multiply",
+    op.multiply,
+    "Product",
+    precision=FOLLOW,
+    quantized=quantization.arithmetic("qnn.mul"),
+)
+divide = _binary(
+    "divide", op.divide, "Quotient, of integers rounded towards zero", precision=FOLLOW
+)
 floor_divide = _binary("floor_divide", op.floor_divide, "Quotient rounded down")
 trunc_divide = _binary(
     "trunc_divide", _exactly(op.divide, _trunc_divide), "Quotient rounded to zero", "composed"
@@ -161,9 +183,13 @@ floor_mod = _binary("floor_mod", op.floor_mod, "Remainder with the sign of the d
 trunc_mod = _binary(
     "trunc_mod", _exactly(op.mod, _trunc_mod), "Remainder of trunc_divide", "composed"
 )
-power = _binary("power", op.power, "Power")
-maximum = _binary("maximum", op.maximum, "The larger one")
-minimum = _binary("minimum", op.minimum, "The smaller one")
+power = _binary("power", op.power, "Power", precision=NEVER)
+maximum = _binary(
+    "maximum", op.maximum, "The larger one", precision=FOLLOW, quantized=quantization.extremum
+)
+minimum = _binary(
+    "minimum", op.minimum, "The smaller one", precision=FOLLOW, quantized=quantization.extremum
+)
 left_shift = _binary("left_shift", op.left_shift, "Bits shifted left")
 right_shift = _binary("right_shift", op.right_shift, "Bits shifted right")
 bitwise_and = _binary("bitwise_and", op.bitwise_and, "Conjunction of the bits")
@@ -174,13 +200,23 @@ logical_or = _binary("logical_or", op.logical_or, "Disjunction")
 logical_xor = _binary("logical_xor", op.logical_xor, "Exclusive disjunction")
 equal = _binary("equal", op.equal, "Whether equal")
 not_equal = _binary("not_equal", op.not_equal, "Whether different")
-less = _binary("less", op.less, "Whether less")
-less_equal = _binary("less_equal", op.less_equal, "Whether less or equal")
-greater = _binary("greater", op.greater, "Whether greater")
-greater_equal = _binary("greater_equal", op.greater_equal, "Whether greater or equal")
+less = _binary("less", op.less, "Whether less", precision=FOLLOW)
+less_equal = _binary("less_equal", op.less_equal, "Whether less or equal", precision=FOLLOW)
+greater = _binary("greater", op.greater, "Whether greater", precision=FOLLOW)
+greater_equal = _binary(
+    "greater_equal", op.greater_equal, "Whether greater or equal", precision=FOLLOW
+)
 
 
-@operator("clip", prepare={"a_min": float, "a_max": float}, how="direct")
+@operator(
+    "clip",
+    prepare={"a_min": float, "a_max": float},
+    how="direct",
+    pattern=ELEMENTWISE,
+    precision=FOLLOW,
+    layout=layout_rules.elementwise,
+    quantized=quantization.clip,
+)
 def clip(a: relax.Expr, a_min: float, a_max: float) -> relax.Expr:
     """Each element limited to [a_min, a_max]; for integers the limits are those they can hold."""
     name = dtype(a)
@@ -191,11 +227,6 @@ def clip(a: relax.Expr, a_min: float, a_max: float) -> relax.Expr:
         info = tirx.min_value(name).value, tirx.max_value(name).value
         low, high = int(max(low, info[0])), int(min(high, info[1]))
     return op.clip(a, relax.prim_value(low, name), relax.prim_value(high, name))
-
-
-@from_relax("relay.fast_exp", "relay.fast_tanh", "relay.fast_erf")
-def _approximation_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
-    return made(operator_name(call).removeprefix("relay."), call.args, call.ty)
 
 
 @from_relax("clip")
@@ -236,7 +267,7 @@ def _scaled(value: Any, multiplier: Any, left: Any, right: Any) -> Any:
 _fixed_point_multiply_kernel = kernel("fixed_point_multiply", _fixed_point_multiply)
 
 
-@operator("fixed_point_multiply", how="TE")
+@operator("fixed_point_multiply", how="TE", pattern=ELEMENTWISE, layout=layout_rules.elementwise)
 def fixed_point_multiply(data: relax.Expr, multiplier: int, shift: int) -> relax.Expr:
     """Product of int32 with multiplier * 2**(shift - 31), halves rounded up."""
     return _fixed_point_multiply_kernel(data, multiplier=int(multiplier), shift=int(shift))
@@ -270,7 +301,13 @@ def _fixed_point_multiply_per_axis(
 _per_axis_kernel = kernel("fixed_point_multiply_per_axis", _fixed_point_multiply_per_axis)
 
 
-@operator("fixed_point_multiply_per_axis", 4, how="TE")
+@operator(
+    "fixed_point_multiply_per_axis",
+    4,
+    how="TE",
+    pattern=BROADCAST,
+    layout=layout_rules.per_axis_multiply,
+)
 def fixed_point_multiply_per_axis(
     data: relax.Expr,
     multiplier: relax.Expr,
@@ -292,13 +329,17 @@ def fixed_point_multiply_per_axis(
     )
 
 
-@operator("copy")
+@operator("copy", pattern=BROADCAST, precision=FOLLOW, layout=layout_rules.elementwise)
 def copy(data: relax.Expr) -> relax.Expr:
     """The same value: expressions have no storage that could be copied."""
     return data
 
 
-@operator("device_copy", ignored=("src_virtual_device", "dst_virtual_device"))
+@operator(
+    "device_copy",
+    ignored=("src_virtual_device", "dst_virtual_device"),
+    layout=layout_rules.elementwise,
+)
 def device_copy(data: relax.Expr, src_device: Any = None, dst_device: Any = None) -> relax.Expr:
     """The same value; the build places tensors on devices, and copies where devices differ."""
     return data

@@ -9,9 +9,10 @@ from tvm import relax, te, tirx, topi
 
 from ...errors import RelayTypeError
 from ..infer import type_of, typed
-from . import raising
+from . import layout_rules, quantization, raising
 from .kernel import kernel
-from .raising import Definitions, axes_of, from_relax, listed, made, shape_of
+from .raising import Definitions, axes_of, exact, from_relax, listed, made, shape_of
+from .record import BROADCAST, ELEMENTWISE, FOLLOW, INJECTIVE, REDUCTION
 from .registry import dynamic_form, operator
 from .shapes import (
     Extent,
@@ -30,7 +31,9 @@ from .shapes import (
 op = relax.op
 
 
-@operator("cast", how="direct")
+@operator(
+    "cast", how="direct", pattern=ELEMENTWISE, precision=FOLLOW, layout=layout_rules.elementwise
+)
 def cast(data: relax.Expr, dtype: str) -> relax.Expr:
     """The values converted to another dtype."""
     return cast_to(data, dtype)
@@ -41,7 +44,7 @@ def cast_to(data: relax.Expr, name: str) -> relax.Expr:
     return data if dtype(data) == name else typed(op.astype(data, name))
 
 
-@operator("cast_like", 2)
+@operator("cast_like", 2, pattern=ELEMENTWISE, precision=FOLLOW, layout=layout_rules.elementwise)
 def cast_like(data: relax.Expr, dtype_like: relax.Expr) -> relax.Expr:
     """The values converted to the dtype of `dtype_like`."""
     return cast_to(data, dtype(dtype_like))
@@ -50,7 +53,7 @@ def cast_like(data: relax.Expr, dtype_like: relax.Expr) -> relax.Expr:
 _reinterpret = kernel("reinterpret", lambda data, dtype: topi.reinterpret(data, dtype))
 
 
-@operator("reinterpret", how="TOPI")
+@operator("reinterpret", how="TOPI", pattern=ELEMENTWISE, layout=layout_rules.elementwise)
 def reinterpret(data: relax.Expr, dtype: str) -> relax.Expr:
     """The same bits as another dtype of the same width."""
     return _reinterpret(data, dtype=dtype)
@@ -104,7 +107,14 @@ _inserted_kernel = kernel("expand_dims_shape", _inserted)
 _removed_kernel = kernel("squeeze_shape", _removed)
 
 
-@operator("expand_dims", how="direct")
+@operator(
+    "expand_dims",
+    how="direct",
+    pattern=BROADCAST,
+    precision=FOLLOW,
+    quantized=quantization.same,
+    keeps="order",
+)
 def expand_dims(data: relax.Expr, axis: Any, num_newaxis: int = 1) -> relax.Expr:
     """`num_newaxis` axes of extent 1 inserted before `axis`."""
     values = shape_values(axis)
@@ -118,10 +128,18 @@ def expand_dims(data: relax.Expr, axis: Any, num_newaxis: int = 1) -> relax.Expr
     return op.expand_dims(data, [where + i for i in range(int(num_newaxis))])
 
 
-dynamic_form("expand_dims", expand_dims, ["data", "axis"])
+dynamic_form("expand_dims", expand_dims, ["data", "axis"], pattern=INJECTIVE)
 
 
-@operator("transpose", how="direct")
+@operator(
+    "transpose",
+    how="direct",
+    pattern=INJECTIVE,
+    precision=FOLLOW,
+    layout=layout_rules.transpose,
+    quantized=quantization.same,
+    keeps="elements",
+)
 def transpose(data: relax.Expr, axes: Sequence[int] | None = None) -> relax.Expr:
     """Axes reordered; reversed without `axes`."""
     order = [axis_of(axis, rank(data)) for axis in axes] if axes else None
@@ -130,7 +148,15 @@ def transpose(data: relax.Expr, axes: Sequence[int] | None = None) -> relax.Expr
     return data if rank(data) < 2 else op.permute_dims(data, order)
 
 
-@operator("squeeze", how="direct")
+@operator(
+    "squeeze",
+    how="direct",
+    pattern=INJECTIVE,
+    precision=FOLLOW,
+    layout=layout_rules.squeeze,
+    quantized=quantization.same,
+    keeps="order",
+)
 def squeeze(data: relax.Expr, axis: Any = None) -> relax.Expr:
     """Axes of extent 1 removed, all of them without `axis`."""
     dims = extents(data)
@@ -157,7 +183,13 @@ def squeeze(data: relax.Expr, axis: Any = None) -> relax.Expr:
 dynamic_form("squeeze", squeeze, ["data", "axis"])
 
 
-@operator("broadcast_to", how="direct")
+@operator(
+    "broadcast_to",
+    how="direct",
+    pattern=BROADCAST,
+    precision=FOLLOW,
+    quantized=quantization.same,
+)
 def broadcast_to(data: relax.Expr, shape: Any, dtype: str = "") -> relax.Expr:
     """`data` repeated along axes of extent 1 and new leading axes."""
     return shaped(shape, lambda dims: _broadcast(data, dims))
@@ -166,7 +198,7 @@ def broadcast_to(data: relax.Expr, shape: Any, dtype: str = "") -> relax.Expr:
 dynamic_form("broadcast_to", broadcast_to, ["data", "shape"])
 
 
-@operator("broadcast_to_like", 2)
+@operator("broadcast_to_like", 2, pattern=BROADCAST, precision=FOLLOW)
 def broadcast_to_like(data: relax.Expr, broadcast_type: relax.Expr) -> relax.Expr:
     """`data` broadcast to the shape of the other."""
     return _broadcast(data, extents(broadcast_type))
@@ -183,19 +215,26 @@ def _broadcast(data: relax.Expr, shape: Sequence[Extent]) -> relax.Expr:
     return broadcast_extents(data, shape)
 
 
-@operator("collapse_sum_like", 2, how="direct")
+@operator("collapse_sum_like", 2, how="direct", pattern=REDUCTION)
 def collapse_sum_like(data: relax.Expr, collapse_type: relax.Expr) -> relax.Expr:
     """Sums over the axes along which the other would broadcast to `data`."""
     return op.collapse_sum_to(data, extents(collapse_type))
 
 
-@operator("collapse_sum_to", 2, ignored=("shape", "dtype"), how="direct")
+@operator("collapse_sum_to", 2, ignored=("shape", "dtype"), how="direct", pattern=REDUCTION)
 def collapse_sum_to(data: relax.Expr, shape: Any) -> relax.Expr:
     """Sums over the axes along which `shape` would broadcast to `data`."""
     return shaped(shape, lambda dims: op.collapse_sum_to(data, dims))
 
 
-@operator("concatenate", how="direct")
+@operator(
+    "concatenate",
+    how="direct",
+    pattern=INJECTIVE,
+    precision=FOLLOW,
+    layout=layout_rules.concatenate,
+    quantized=quantization.concatenate,
+)
 def concatenate(data: relax.Expr, axis: int = 0) -> relax.Expr:
     """The fields of a tuple one after the other along `axis`."""
     fields = tuple_fields(data)
@@ -227,7 +266,7 @@ def _check_alike(first: relax.Expr, field: relax.Expr, index: int, along: int) -
             raise RelayTypeError(message)
 
 
-@operator("stack", how="direct")
+@operator("stack", how="direct", pattern=INJECTIVE)
 def stack(data: relax.Expr, axis: int = 0) -> relax.Expr:
     """The fields of a tuple along a new axis."""
     fields = tuple_fields(data)
@@ -237,7 +276,15 @@ def stack(data: relax.Expr, axis: int = 0) -> relax.Expr:
     return op.concat([typed(op.expand_dims(field, where)) for field in fields], where)
 
 
-@operator("split", wraps=True, how="direct")
+@operator(
+    "split",
+    wraps=True,
+    how="direct",
+    pattern=INJECTIVE,
+    precision=FOLLOW,
+    layout=layout_rules.split,
+    quantized=quantization.split,
+)
 def split(data: relax.Expr, indices_or_sections: Any, axis: int = 0) -> relax.Expr:
     """Equal sections, or pieces that end at indices, along an axis; a tuple."""
     where = axis_of(axis, rank(data))
@@ -256,13 +303,13 @@ def split(data: relax.Expr, indices_or_sections: Any, axis: int = 0) -> relax.Ex
     return op.split(data, cuts, where) if cuts else relax.Tuple([data])
 
 
-@operator("repeat", how="direct")
+@operator("repeat", how="direct", pattern=BROADCAST, keeps="elements")
 def repeat(data: relax.Expr, repeats: int, axis: int) -> relax.Expr:
     """Each slice along `axis` repeated."""
     return op.repeat(data, int(repeats), axis_of(axis, rank(data)))
 
 
-@operator("reverse", how="direct")
+@operator("reverse", how="direct", pattern=INJECTIVE)
 def reverse(data: relax.Expr, axis: int) -> relax.Expr:
     """The order along `axis` reversed."""
     return op.flip(data, axis_of(axis, rank(data)))
@@ -287,7 +334,7 @@ def _reverse_sequence(
 _reverse_sequence_kernel = kernel("reverse_sequence", _reverse_sequence)
 
 
-@operator("reverse_sequence", 2, how="TE")
+@operator("reverse_sequence", 2, how="TE", pattern=INJECTIVE)
 def reverse_sequence(
     data: relax.Expr, seq_lengths: relax.Expr, seq_axis: int = 1, batch_axis: int = 0
 ) -> relax.Expr:
@@ -306,7 +353,7 @@ _layout_transform = kernel(
 )
 
 
-@operator("layout_transform", how="TOPI")
+@operator("layout_transform", how="TOPI", pattern=INJECTIVE, keeps="elements")
 def layout_transform(data: relax.Expr, src_layout: str, dst_layout: str) -> relax.Expr:
     """From one layout to another, e.g. NCHW to NHWC or NCHW8c."""
     if src_layout == dst_layout:
@@ -335,77 +382,6 @@ def sliding_window(
         window_shape=integers(window_shape),
         strides=integers(strides),
     )
-
-
-_matrix_set_diag = kernel(
-    "matrix_set_diag",
-    lambda data, diagonal, k1, k2, super_diag_right_align, sub_diag_right_align: (
-        topi.matrix_set_diag(
-            data, diagonal, (k1, k2), _align(super_diag_right_align, sub_diag_right_align)
-        )
-    ),
-)
-
-
-def _align(above: bool, below: bool) -> str:
-    return "_".join("RIGHT" if right else "LEFT" for right in (above, below))
-
-
-def matrix_set_diag(
-    data: relax.Expr, diagonal: relax.Expr, k: int | Sequence[int] = 0, align: str = "RIGHT_LEFT"
-) -> relax.Expr:
-    """The diagonals of matrices replaced: one, or all from k[0] to k[1]."""
-    low, high = integers(k, 2)[0], integers(k, 2)[-1]
-    above, _, below = align.partition("_")
-    return set_diagonals(data, diagonal, low, high, above == "RIGHT", below == "RIGHT")
-
-
-@operator("matrix_set_diag", 2, how="TOPI")
-def set_diagonals(
-    data: relax.Expr,
-    diagonal: relax.Expr,
-    k1: int = 0,
-    k2: int = 0,
-    super_diag_right_align: bool = True,
-    sub_diag_right_align: bool = False,
-) -> relax.Expr:
-    """The diagonals k1 to k2 of matrices replaced."""
-    return _matrix_set_diag(
-        data,
-        diagonal,
-        k1=int(k1),
-        k2=int(k2),
-        super_diag_right_align=bool(super_diag_right_align),
-        sub_diag_right_align=bool(sub_diag_right_align),
-    )
-
-
-def _triangle(data: te.Tensor, k: te.Tensor, upper: bool) -> te.Tensor:
-    """A matrix with zeros below (or above) the k-th diagonal."""
-
-    def value(*at: Any) -> Any:
-        offset = at[-1].astype("int64") - at[-2].astype("int64")
-        diagonal = k().astype("int64")
-        kept = offset >= diagonal if upper else offset <= diagonal
-        return tirx.Select(kept, data(*at), tirx.const(0, data.dtype))
-
-    return te.compute(data.shape, value, name="trilu", tag=topi.tag.INJECTIVE)
-
-
-_triangle_kernel = kernel("trilu", _triangle)
-
-
-@operator("trilu", 2, how="TE")
-def trilu(data: relax.Expr, k: Any, upper: bool = True) -> relax.Expr:
-    """The upper (or lower) triangle of matrices, from the k-th diagonal on."""
-    diagonal = k if isinstance(k, relax.Expr) else relax.const(k, "int64")
-    return _triangle_kernel(data, typed(op.reshape(diagonal, [])), upper=bool(upper))
-
-
-@operator("einsum", how="direct")
-def einsum(data: relax.Expr, equation: str) -> relax.Expr:
-    """The sum of products that an equation of subscripts describes."""
-    return op.einsum(tuple_fields(data), str(equation))
 
 
 @from_relax("astype")
@@ -474,3 +450,11 @@ def _repeat_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr
 @from_relax("flip")
 def _reverse_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
     return made("reverse", call.args, call.ty, axis=int(call.attrs.axis))
+
+
+@from_relax("collapse_sum_to")
+def _collapse_sum_to_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
+    shape = raising.fixed(call.args[1])
+    if shape is None:
+        return None
+    return exact("collapse_sum_to", [call.args[0], relax.const(shape, "int64")], call)

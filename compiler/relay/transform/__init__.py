@@ -10,6 +10,7 @@ from ...lazy import lazy_attributes
 _WHERE = {
     "byoc": "AnnotateTarget MergeCompilerRegions MergeComposite PartitionGraph",
     "combine": "BatchingOps CombineParallelBatchMatmul CombineParallelConv2D CombineParallelDense",
+    "constants": "FoldConstant FoldConstantExpr",
     "derivative": "FirstOrderGradient LazyGradientInit gradient",
     "fake_quantization_to_integer": "FakeQuantizationToInteger",
     "inference": "SimplifyInference",
@@ -20,7 +21,7 @@ _WHERE = {
     "scale_axis": "BackwardFoldScaleAxis FoldScaleAxis ForwardFoldScaleAxis",
     "fuse_ops": "CanonicalizeCast DefuseOps FuseOps",
     "simplify": "CanonicalizeOps DivToMul DynamicToStatic EliminateCommonSubexpr "
-    "FastMath FoldConstant FoldConstantExpr SimplifyExpr",
+    "FastMath SimplifyExpr",
     "spans": "AnnotateSpans",
     "structure": "DeadCodeElimination InferType InferTypeLocal Inline "
     "LambdaLift Legalize RemoveUnusedFunctions ToANormalForm ToANormalFormExpr "

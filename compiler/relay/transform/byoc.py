@@ -15,8 +15,8 @@ import tvm
 from tvm import relax
 
 from ...errors import RelayError
-from ...partition.outline import Group, outline
-from ...partition.relax_function import PROJECTION, TRANSPARENT, RelaxFunction
+from ...graph.outline import Group, outline
+from ...graph.relax_function import PROJECTION, TRANSPARENT, RelaxFunction
 from ..dataflow_pattern import DFPattern
 from ..flatten import Flattener
 from ..infer import set_type, typed

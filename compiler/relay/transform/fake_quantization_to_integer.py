@@ -16,10 +16,11 @@ from ...errors import RelayError
 from .. import dialect
 from ..infer import typed
 from ..nest import handle, operands, post_order, rewrite
-from .affine_type import AffineTypes, TensorAffineType, TupleAffineType
+from ..op import registry
+from ..op.affine_type import AffineTypes, TensorAffineType, TupleAffineType
+from ..op.quantization import Rule
 from .base import body_wise
 from .build import dtype, is_op, op
-from .fake_quantization_rules import ONE_BY_ONE, OPTIONAL, RULES, Rule
 from .simplify import without_division
 
 logger = logging.getLogger("baton.relay")
@@ -69,10 +70,10 @@ def FakeQuantizationToInteger(
 
 def _rule(name: str, optional: frozenset[str]) -> Rule | None:
     """What an operator is on integers: of a script first, then of this library."""
-    found = _registered(name, _ATTRIBUTE) or RULES.get(name)
-    if found is None and name in optional:
-        found = _registered(name, _OPTIONAL_ATTRIBUTE) or OPTIONAL.get(name)
-    return found
+    form = registry.lookup(name).quantized if registry.is_available(name) else None
+    known = form.rule if form is not None and (not form.optional or name in optional) else None
+    asked = _registered(name, _OPTIONAL_ATTRIBUTE) if name in optional else None
+    return _registered(name, _ATTRIBUTE) or asked or known
 
 
 def _registered(name: str, attribute: str) -> Rule | None:
@@ -113,7 +114,8 @@ def _region(call: relax.Expr, hard_fail: bool, optional: frozenset[str]) -> rela
 def _single(call: relax.Expr, hard_fail: bool, optional: frozenset[str]) -> relax.Expr:
     """One operator on integers whose operands are all dequantised."""
     name = _name(call)
-    if name not in ONE_BY_ONE or _rule(name, optional) is None:
+    form = registry.lookup(name).quantized if name else None
+    if form is None or not form.alone or _rule(name, optional) is None:
         return call
     nodes = list(post_order(call, _since_dequantized))
     types = AffineTypes()

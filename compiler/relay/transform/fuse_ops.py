@@ -14,85 +14,15 @@ from tvm import relax
 from .. import dialect
 from ..infer import typed
 from ..nest import call_of, handle, local_function, operands, post_order, rewrite, with_operands
+from ..op import registry
+from ..op.record import BROADCAST, ELEMENTWISE, INJECTIVE, OPAQUE, TUPLE
 from ..pass_config import setting
 from .base import body_wise
-from .fusion_groups import (
-    BROADCAST,
-    ELEMENTWISE,
-    FUSABLE,
-    INJECTIVE,
-    OPAQUE,
-    REDUCTION,
-    TUPLE,
-    Group,
-    Node,
-    partition,
-)
+from .fusion_groups import Group, Node, partition
 
 _MAX_SIZE = 256
 _STOP = "annotation.stop_fusion"
 _MARKS = ("annotation.compiler_begin", "annotation.compiler_end")
-
-_PATTERNS = {
-    ELEMENTWISE: (
-        "cast cast_like clip dyn.full dyn.ones dyn.zeros fixed_point_multiply full full_like "
-        "nn.leaky_relu nn.relu ones qnn.dequantize qnn.quantize qnn.requantize "
-        "qnn.simulated_dequantize qnn.simulated_quantize reinterpret trilu zeros qnn.abs qnn.erf "
-        "qnn.exp qnn.hardswish qnn.log qnn.rsqrt qnn.sigmoid qnn.sqrt qnn.tanh"
-    ),
-    BROADCAST: (
-        "abs acos acosh add asin asinh atan atanh bitwise_and bitwise_not bitwise_or bitwise_xor "
-        "broadcast_to broadcast_to_like ceil copy cos cosh divide dyn.broadcast_to equal erf exp "
-        "expand_dims fast_erf fast_exp fast_tanh fixed_point_multiply_per_axis floor floor_divide "
-        "floor_mod greater greater_equal isfinite isinf isnan left_shift less less_equal log "
-        "log10 log2 logical_and logical_not logical_or logical_xor maximum minimum mod multiply "
-        "negative nn.bias_add nn.prelu not_equal ones_like power repeat right_shift round rsqrt "
-        "sigmoid sign sin sinh sqrt subtract tan tanh tile trunc trunc_divide trunc_mod where "
-        "zeros_like"
-    ),
-    INJECTIVE: (
-        "adv_index concatenate contrib_reverse_reshape dyn.expand_dims dyn.image.resize2d "
-        "dyn.nn.pad dyn.nn.upsampling dyn.nn.upsampling3d dyn.reshape dyn.squeeze "
-        "dyn.strided_slice dyn.tile einsum gather gather_nd image.affine_grid "
-        "image.crop_and_resize image.grid_sample image.resize1d image.resize2d image.resize3d "
-        "invert_permutation layout_transform matrix_set_diag meshgrid ndarray_size "
-        "nn.batch_flatten nn.batch_to_space_nd nn.bitpack nn.depth_to_space nn.dilate "
-        "nn.mirror_pad nn.pad nn.space_to_batch_nd nn.space_to_depth nn.upsampling "
-        "nn.upsampling3d qnn.concatenate reshape reshape_like reverse reverse_sequence "
-        "sequence_mask slice_like sparse_reshape split squeeze stack strided_set strided_slice "
-        "take transpose unravel_index vision.yolo_reorg"
-    ),
-    REDUCTION: (
-        "all any argmax argmin collapse_sum_like collapse_sum_to max mean min prod sum variance"
-    ),
-    FUSABLE: (
-        "dyn.one_hot image.dilation2d nn.avg_pool2d_grad nn.batch_matmul nn.batch_norm "
-        "nn.bitserial_conv2d nn.bitserial_dense nn.contrib_conv2d_NCHWc "
-        "nn.contrib_conv2d_gemm_weight_transform nn.contrib_conv2d_gemm_without_weight_transform "
-        "nn.contrib_conv2d_winograd_weight_transform "
-        "nn.contrib_conv2d_winograd_without_weight_transform "
-        "nn.contrib_conv3d_winograd_weight_transform "
-        "nn.contrib_conv3d_winograd_without_weight_transform nn.contrib_dense_pack "
-        "nn.contrib_depthwise_conv2d_NCHWc nn.conv1d nn.conv1d_transpose nn.conv2d "
-        "nn.conv2d_backward_weight nn.conv2d_transpose nn.conv3d nn.conv3d_transpose "
-        "nn.correlation nn.deformable_conv2d nn.dense nn.fast_softmax nn.global_avg_pool2d "
-        "nn.global_max_pool2d nn.internal.sparse_dense_padded nn.log_softmax nn.matmul "
-        "nn.max_pool2d_grad nn.nll_loss nn.softmax nn.sparse_conv2d nn.sparse_dense "
-        "nn.sparse_transpose one_hot qnn.avg_pool2d qnn.batch_matmul qnn.contrib_dense_pack "
-        "qnn.conv2d qnn.dense vision.roi_align vision.roi_pool "
-        + " ".join(
-            f"nn.{prefix}{kind}_pool{rank}d"
-            for prefix in ("", "adaptive_")
-            for kind in ("max", "avg")
-            for rank in (1, 2, 3)
-        )
-    ),
-}
-PATTERN_OF = {name: pattern for pattern, names in _PATTERNS.items() for name in names.split()}
-_RESHAPES = (
-    *("reshape", "expand_dims", "squeeze", "contrib_reverse_reshape", "nn.batch_flatten"),
-    *("dyn.reshape", "dyn.squeeze"),
-)
 
 
 def FuseOps(fuse_opt_level: int = -1) -> Any:
@@ -271,8 +201,8 @@ class _Fusion:
         calls = [each for each in post_order(body) if isinstance(each, relax.Call)]
         attrs = {"Primitive": tvm.tirx.IntImm("int32", int(bool(calls)))}
         of_tensors = all(isinstance(var.ty, relax.TensorType) for var in kernel.params)
-        names = {dialect.relay_name(each) for each in calls}
-        if of_tensors and names and names <= set(_RESHAPES):
+        records = [registry.lookup(dialect.relay_name(each)) for each in calls]
+        if of_tensors and records and all(each.keeps == "order" for each in records):
             attrs["relay.reshape_only"] = tvm.tirx.IntImm("int32", 1)
         return call_of(local_function(kernel.params, body, attrs), kernel.arguments, node.ty)
 
@@ -291,9 +221,7 @@ def _pattern(expr: relax.Expr) -> int:
     name = dialect.relay_name(expr)
     if name.startswith("dyn.") and _is_dynamic(expr.ty):
         return OPAQUE  # the shape of its result depends on values
-    if expr.op.has_attr("TOpPattern"):
-        return int(expr.op.get_attr("TOpPattern"))
-    return PATTERN_OF.get(name, OPAQUE)
+    return int(expr.op.get_attr("TOpPattern"))
 
 
 def _edge(expr: relax.Expr, operand: relax.Expr, pattern: int) -> int | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextvars
+import functools
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -14,27 +15,11 @@ from ...errors import RelayError
 from .. import dialect
 from ..nest import post_order, rewrite
 from ..op import registry
+from ..op.record import Operator
 from ..raising import raised
 from .base import body_wise
 from .layout_rewrite import LayoutRewrite
 from .simplify import canonical
-
-_KERNELS = {
-    "nn.conv2d": {"NCHW": "OIHW", "NHWC": "HWIO", "HWNC": "HWOI"},
-    "qnn.conv2d": {"NCHW": "OIHW", "NHWC": "HWIO"},
-    "nn.deformable_conv2d": {"NCHW": "OIHW", "NHWC": "HWIO"},
-    "nn.conv3d": {"NCDHW": "OIDHW", "NDHWC": "DHWIO"},
-    "nn.conv2d_transpose": {"NCHW": "IOHW", "NHWC": "HWIO"},
-    "qnn.conv2d_transpose": {"NCHW": "IOHW", "NHWC": "HWIO"},
-    "nn.conv3d_transpose": {"NCDHW": "IODHW", "NDHWC": "DHWOI"},
-}
-"""The kernel layout that "default" means, by operator and data layout."""
-
-_POOLS = (
-    *("nn.max_pool2d", "nn.avg_pool2d", "nn.global_max_pool2d", "nn.global_avg_pool2d"),
-    "qnn.avg_pool2d",
-)
-_WITH_LAYOUT = (*_POOLS, "image.resize1d", "image.resize2d", "vision.roi_align", "vision.roi_pool")
 
 
 def ConvertLayout(desired_layouts: Mapping[str, Sequence[str]]) -> Any:
@@ -67,12 +52,10 @@ def ConvertLayout(desired_layouts: Mapping[str, Sequence[str]]) -> Any:
         name = dialect.relay_name(call)
         if name not in wanted:
             return None
-        convert = _registered(name, "FTVMConvertOpLayout") or _CONVERSIONS.get(name)
-        return (
-            None
-            if convert is None
-            else convert(_held(attrs), args, _placeholders(call), wanted[name])
-        )
+        convert = _registered(name, "FTVMConvertOpLayout") or _conversion(registry.lookup(name))
+        if convert is None:
+            return None
+        return convert(_held(attrs), args, _placeholders(call), wanted[name])
 
     def converted(body: relax.Expr) -> relax.Expr:
         body = _raised(body, wanted)
@@ -187,9 +170,14 @@ def _placeholders(call: relax.Call) -> list[Any]:
 
 
 def _convolution(
-    name: str, attrs: dict[str, Any], args: list[relax.Expr], infos: list[Any], layouts: list[str]
+    found: Operator,
+    attrs: dict[str, Any],
+    args: list[relax.Expr],
+    infos: list[Any],
+    layouts: list[str],
 ) -> Any:
     """A convolution with the layouts that are wanted of data and kernel."""
+    name = found.name
     if len(layouts) != 2 or layouts[0] == "default":
         raise RelayError(f"ConvertLayout: {name} needs a layout of its data, and one of its kernel")
     data, kernel = layouts
@@ -205,7 +193,7 @@ def _convolution(
         changed["out_layout"] = attrs.get("out_layout") or ""
         return dialect.call("nn.contrib_conv2d_NCHWc", args, changed)
     if kernel == "default":
-        kernel = _KERNELS[name].get(data, "")
+        kernel = found.kernel_layouts.get(data, "")
         if not kernel:
             raise RelayError(f"ConvertLayout: {name} has no layout {data}")
         if data == "NHWC" and name.endswith(".conv2d") and _is_depthwise(attrs, infos):
@@ -222,12 +210,13 @@ def _is_depthwise(attrs: dict[str, Any], infos: list[Any]) -> bool:
 
 
 def _of_one_layout(
-    name: str, attrs: dict[str, Any], args: list[relax.Expr], layouts: list[str]
+    found: Operator, attrs: dict[str, Any], args: list[relax.Expr], _infos: Any, layouts: list[str]
 ) -> Any:
+    name = found.name
     if not layouts or layouts[0] == "default":
         raise RelayError(f"ConvertLayout: {name} needs a layout, not {layouts}")
     changed = {**attrs, "layout": layouts[0]}
-    if name in _POOLS:
+    if "out_layout" in found.attributes:
         changed["out_layout"] = layouts[0]
     return dialect.call(name, args, changed)
 
@@ -240,18 +229,12 @@ def _backward_weight(
     return dialect.call("nn.conv2d_backward_weight", args, {**changed, "out_layout": layouts[1]})
 
 
-_CONVERSIONS: dict[str, Callable[..., Any]] = {
-    **{
-        name: lambda attrs, args, infos, layouts, name=name: _convolution(
-            name, attrs, args, infos, layouts
-        )
-        for name in _KERNELS
-    },
-    **{
-        name: lambda attrs, args, infos, layouts, name=name: _of_one_layout(
-            name, attrs, args, layouts
-        )
-        for name in _WITH_LAYOUT
-    },
-    "nn.conv2d_backward_weight": _backward_weight,
-}
+def _conversion(found: Operator) -> Callable[..., Any] | None:
+    """How an operator is given other layouts: by the attributes that name them."""
+    if found.name == "nn.conv2d_backward_weight":
+        return _backward_weight
+    if found.kernel_layouts:
+        return functools.partial(_convolution, found)
+    if found.layout is not None and "layout" in found.attributes:
+        return functools.partial(_of_one_layout, found)
+    return None

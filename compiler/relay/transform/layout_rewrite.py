@@ -2,8 +2,8 @@
 
 Every value has a layout that it was written in and one that it has now. An operator that is
 changed asks for its operands in its new layout; one that can work in several takes what its
-operands have (`layout_rules`); where nothing else helps, a value is brought back to the layout it
-was written in. A value is converted to another layout at most once.
+operands have, as its record says (`op/layout_rules.py`); where nothing else helps, a value is
+brought back to the layout it was written in. A value is converted to another layout at most once.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from .. import dialect
 from ..expr import as_expr
 from ..infer import typed
 from ..nest import call_of, handle, operands, post_order, with_operands
+from ..op import registry
+from ..op.layout_query import Answer, Query
+from ..op.layout_string import Layout
 from .build import op, tuple_of
-from .layout_query import Answer, Query
-from .layout_rules import RULES
-from .layout_string import Layout
 
 Change = Callable[[relax.Call, dict[str, Any], list[relax.Expr]], Any]
 """Gets the call as it was, its attributes and its operands now; returns a call or None."""
@@ -98,7 +98,7 @@ class LayoutRewrite:
                 inputs.append(made)
                 args.append(made.now)
         attrs = dialect.attributes(node)
-        rule = RULES.get(dialect.relay_name(node))
+        rule = registry.lookup(dialect.relay_name(node)).layout
         if rule is None:
             if not self.changed_without_rule:
                 return None
@@ -118,7 +118,7 @@ class LayoutRewrite:
         seen = [each for each in found.inputs if each is not None]
         old = [layout if each is None else each for each, layout in zip(before, seen)]
         new = [layout if each.layout is None else each.layout for each, layout in zip(inputs, seen)]
-        rule = RULES.get(name)
+        rule = registry.lookup(name).layout
         if rule is None:
             return None
         wanted = _complete(rule(Query(own, old, new, types)))

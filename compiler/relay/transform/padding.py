@@ -7,23 +7,14 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
+from ...graph.fold_explicit_padding import joined
 from .. import dialect
 from ..nest import rewrite
 from .base import body_wise
 from .build import again, array, dtype, is_op
 
-_CONVOLUTIONS = {
-    "nn.conv1d": "W",
-    "nn.conv2d": "HW",
-    "nn.conv3d": "DHW",
-    "nn.contrib_conv2d_NCHWc": "HW",
-    "qnn.conv2d": "HW",
-}
-_POOLS = {
-    f"nn.{kind}_pool{rank}d": axes
-    for kind in ("max", "avg")
-    for rank, axes in ((1, "W"), (2, "HW"), (3, "DHW"))
-}
+_CONVOLUTIONS = ("nn.conv1d", "nn.conv2d", "nn.conv3d", "nn.contrib_conv2d_NCHWc", "qnn.conv2d")
+_POOLS = [f"nn.{kind}_pool{rank}d" for kind in ("max", "avg") for rank in (1, 2, 3)]
 
 
 def FoldExplicitPadding() -> Any:
@@ -37,15 +28,15 @@ def FoldExplicitPadding() -> Any:
 
     def change(_old: relax.Expr, new: relax.Expr) -> relax.Expr:
         if is_op(new, *_CONVOLUTIONS):
-            return _folded(new, _CONVOLUTIONS[dialect.relay_name(new)], "data_layout")
+            return _folded(new, "data_layout")
         if is_op(new, *_POOLS):
-            return _folded(new, _POOLS[dialect.relay_name(new)], "layout")
+            return _folded(new, "layout")
         return new
 
     return body_wise("FoldExplicitPadding", 0, lambda body: rewrite(body, change))
 
 
-def _folded(reader: relax.Call, axes: str, layout_key: str) -> relax.Expr:
+def _folded(reader: relax.Call, layout_key: str) -> relax.Expr:
     pad = reader.args[0]
     if not is_op(pad, "nn.pad"):
         return reader
@@ -55,10 +46,10 @@ def _folded(reader: relax.Call, axes: str, layout_key: str) -> relax.Expr:
         return reader
     layout = str(attrs[layout_key])
     widths = [[int(side) for side in pair] for pair in pad_attrs["pad_width"]]
-    spatial = [layout.index(axis) for axis in axes]
-    if any(any(pair) for axis, pair in enumerate(widths) if axis not in spatial):
+    own = _full_padding(attrs["padding"], sum(letter in "DHW" for letter in layout))
+    sides = joined(layout, widths, own)
+    if sides is None:
         return reader
-    own = _full_padding(attrs["padding"], len(axes))
     changes: dict[str, Any] = {}
     if not np.all(value == _neutral(reader)):
         return reader
@@ -66,9 +57,7 @@ def _folded(reader: relax.Call, axes: str, layout_key: str) -> relax.Expr:
         if any(own):
             return reader
         changes["count_include_pad"] = True
-    extra = [widths[axis][side] for side in (0, 1) for axis in spatial]
-    padding = [a + b for a, b in zip(own, extra)]
-    return again(reader, [pad.args[0], *reader.args[1:]], padding=padding, **changes)
+    return again(reader, [pad.args[0], *reader.args[1:]], padding=sides, **changes)
 
 
 def _neutral(reader: relax.Call) -> Any:

@@ -15,50 +15,14 @@ from ...errors import RelayError
 from .. import dialect
 from ..infer import typed
 from ..nest import handle, operands, post_order, with_operands
+from ..op import registry
 from ..op.op import register_mixed_precision_conversion
+from ..op.record import ALWAYS, FOLLOW, NEVER
 from ..pass_config import setting
 from .base import body_wise
 from .build import again, dtype, is_op, op, tuple_of
 
-ALWAYS, FOLLOW, NEVER = 0, 1, 2
-
-_ALWAYS = (
-    "nn.conv1d nn.conv2d nn.conv3d nn.conv1d_transpose nn.conv2d_transpose nn.conv3d_transpose "
-    "nn.dense nn.batch_matmul"
-)
-_NEVER = (
-    "exp power nn.cross_entropy nn.cross_entropy_with_logits nn.softmax nn.l2_normalize erf "
-    "arange nn.global_avg_pool2d nn.adaptive_avg_pool1d nn.adaptive_avg_pool2d "
-    "nn.adaptive_avg_pool3d sum mean variance nn.layer_norm"
-)
-_FOLLOW = (
-    "nn.pad nn.batch_flatten concatenate zeros split squeeze transpose expand_dims reshape "
-    "dyn.reshape broadcast_to_like dyn.broadcast_to strided_slice dyn.strided_slice take argwhere "
-    "where tile dyn.tile scatter_elements scatter_nd full dyn.full nn.depth_to_space less greater "
-    "less_equal greater_equal copy cast cast_like add subtract multiply divide nn.bias_add "
-    "nn.batch_norm sqrt shape_of max min maximum minimum argmax argmin nn.relu nn.leaky_relu "
-    "nn.prelu nn.dropout sigmoid tanh fast_tanh fast_exp fast_erf clip nn.max_pool1d nn.max_pool2d "
-    "nn.max_pool3d nn.avg_pool1d nn.avg_pool2d nn.avg_pool3d nn.global_max_pool2d "
-    "nn.adaptive_max_pool1d nn.adaptive_max_pool2d nn.adaptive_max_pool3d image.resize2d"
-)
-_CATEGORY = {
-    **dict.fromkeys(_ALWAYS.split(), ALWAYS),
-    **dict.fromkeys(_FOLLOW.split(), FOLLOW),
-    **dict.fromkeys(_NEVER.split(), NEVER),
-}
 _ATTRIBUTE = "FTVMMixedPrecisionConversionType"
-
-# Operators whose attribute out_dtype says what they accumulate in.
-_ACCUMULATING = (
-    *(f"nn.conv{rank}d" for rank in (1, 2, 3)),
-    *(f"nn.conv{rank}d_transpose" for rank in (1, 2, 3)),
-    "nn.contrib_conv2d_winograd_without_weight_transform",
-    "nn.contrib_conv3d_winograd_without_weight_transform",
-    "nn.deformable_conv2d",
-    "nn.dense",
-    "nn.batch_matmul",
-)
-_CREATING = ("zeros", "ones", "full", "dyn.zeros", "dyn.ones", "dyn.full")
 _LARGEST = {"float16": 65504.0, "bfloat16": 3.3895313892515355e38}
 
 
@@ -145,10 +109,11 @@ class _Conversion:
         if hook is not None:
             category, accumulation, output = hook(node, self.short)
             return int(category), str(accumulation), str(output)
-        name = dialect.relay_name(node)
-        if name not in _CATEGORY:
-            self.missing[name] += 1
-        return _CATEGORY.get(name, FOLLOW), self.short, self.short
+        found = registry.lookup(dialect.relay_name(node))
+        if found.precision is None:
+            self.missing[found.name] += 1
+            return FOLLOW, self.short, self.short
+        return found.precision, self.short, self.short
 
     def _holds(self, node: relax.Call) -> bool:
         """Whether the short type can hold the numbers among the attributes."""
@@ -184,8 +149,8 @@ class _Conversion:
 
 def _types(node: relax.Call, accumulation: str) -> dict[str, str]:
     """Attributes that name the type of an operator's result, changed."""
-    name, attrs = dialect.relay_name(node), dialect.attributes(node)
-    key = "out_dtype" if name in _ACCUMULATING else "dtype" if name in _CREATING else ""
+    attrs = dialect.attributes(node)
+    key = registry.lookup(dialect.relay_name(node)).dtype_attribute
     if key not in attrs or not _is_real(str(attrs[key] or "float32")):
         return {}
     return {key: accumulation}

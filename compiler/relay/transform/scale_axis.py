@@ -20,13 +20,13 @@ from tvm import relax
 
 from .. import dialect
 from ..nest import call_of, handle, operands, post_order, with_operands
+from ..op import registry
+from ..op.layout_string import Layout, is_one
 from .base import body_wise
 from .build import again, array, is_op, op
-from .layout_string import Layout, is_one
-from .simplify import folded_constants
+from .constants import folded_constants
 
 _CONVOLUTIONS = ("nn.conv2d", "nn.conv3d")
-_KEEPING_SIGN = ("expand_dims", "squeeze", "reshape", "transpose", "repeat", "layout_transform")
 
 
 def BackwardFoldScaleAxis() -> Any:
@@ -404,7 +404,7 @@ def _along(scale: relax.Expr, value: relax.Expr, axes: Sequence[int]) -> relax.E
 
 def _is_positive(expr: relax.Expr) -> bool:
     """Whether all of a constant's numbers are positive."""
-    if is_op(expr, *_KEEPING_SIGN):
+    if dialect.is_relay(expr) and registry.lookup(dialect.relay_name(expr)).keeps:
         return _is_positive(expr.args[0])
     found = array(expr)
     return found is not None and bool((found > 0).all())

@@ -1,32 +1,24 @@
 """Passes that replace single operators: SimplifyExpr, FastMath, CanonicalizeOps, DivToMul,
-DynamicToStatic, FoldConstant, EliminateCommonSubexpr."""
+DynamicToStatic, EliminateCommonSubexpr."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextvars import Context
 from typing import Any
 
 import numpy as np
 import tvm
 from tvm import relax
 
-from ...errors import BatonError
 from .. import dialect
-from ..expr import const
-from ..nest import function_of, handle, nested, operands, post_order, rewrite
+from ..nest import handle, operands, rewrite
 from ..op import registry
 from ..op.transform import collapse_sum_to
 from .base import body_wise
 from .build import again, array, constant, dtype, is_op, op, shape
+from .constants import folded_constants
 from .rearrange import relaid, transposed
 
-_FAST = {
-    "exp": "fast_exp",
-    "erf": "fast_erf",
-    "tanh": "fast_tanh",
-    "nn.softmax": "nn.fast_softmax",
-}
 _ALIKE: dict[str, Callable[[relax.Call], relax.Expr | None]] = {
     "zeros_like": lambda new: _filled(new, 0),
     "ones_like": lambda new: _filled(new, 1),
@@ -39,15 +31,14 @@ _ALIKE: dict[str, Callable[[relax.Call], relax.Expr | None]] = {
 _MONOTONIC_READERS = ("argmax", "argmin", "argsort")
 _ELEMENTWISE = ("add", "subtract", "multiply", "divide")
 _SWEEPS = 20
-_NEVER_FOLDED = ("annotation.", "random.", "on_device", "nn.dropout")
 
 
 def FastMath() -> Any:
-    """exp, erf, tanh and softmax by their fast approximations."""
+    """Operators whose records name a fast approximation by it: exp, erf, tanh and softmax."""
 
     def change(_old: relax.Expr, new: relax.Expr) -> relax.Expr:
-        name = dialect.relay_name(new) if isinstance(new, relax.Call) else ""
-        return op(_FAST[name], *new.args, **dialect.attributes(new)) if name in _FAST else new
+        fast = registry.lookup(dialect.relay_name(new)).fast if dialect.is_relay(new) else ""
+        return op(fast, *new.args, **dialect.attributes(new)) if fast else new
 
     return _each("FastMath", 4, change)
 
@@ -124,82 +115,6 @@ def _static(call: relax.Expr) -> relax.Expr:
         if name == "dyn.nn.pad" and key == "pad_width":
             attrs[key] = values.reshape(-1, 2).tolist()
     return op(name[4:], *left, **attrs)
-
-
-def FoldConstant(fold_qnn: bool = False) -> Any:
-    """Everything that only constants enter is computed.
-
-    Parameters
-    ----------
-    fold_qnn : bool
-        Quantized operators too.
-    """
-    return body_wise("FoldConstant", 2, lambda body: folded_constants(body, fold_qnn))
-
-
-def FoldConstantExpr(expr: relax.Expr, mod: tvm.IRModule, fold_qnn: bool = False) -> relax.Expr:
-    """`FoldConstant` on one expression."""
-    del mod
-    if isinstance(expr, relax.Function):
-        return function_of(expr.params, folded_constants(nested(expr), fold_qnn), expr.attrs)
-    return folded_constants(expr, fold_qnn)
-
-
-def folded_constants(body: relax.Expr, fold_qnn: bool = False) -> relax.Expr:
-    """Compute what constants decide: each expression at the border to what they do not."""
-    closed: dict[int, bool] = {}
-    for node in post_order(body):
-        below = operands(node)
-        name = dialect.relay_name(node) if isinstance(node, relax.Call) else ""
-        if isinstance(node, tvm.ir.GenericConst):
-            closed[handle(node)] = True
-        elif isinstance(node, (relax.Tuple, relax.TupleGetItem)):
-            closed[handle(node)] = all(closed[handle(each)] for each in below)
-        else:
-            foldable = name != "" and not name.startswith(_NEVER_FOLDED)
-            foldable = foldable and (fold_qnn or not name.startswith("qnn."))
-            closed[handle(node)] = foldable and all(closed[handle(each)] for each in below)
-
-        if _known_of_type(node) is not None:
-            closed[handle(node)] = True
-
-    def change(old: relax.Expr, new: relax.Expr) -> relax.Expr:
-        known = _known_of_type(new)
-        if known is not None:
-            return known
-        if isinstance(old, relax.Call) and closed[handle(old)]:
-            return _computed(new)
-        return new
-
-    return rewrite(body, change)
-
-
-def _known_of_type(call: relax.Expr) -> relax.Expr | None:
-    """A shape or a number of elements that the type of the operand tells already."""
-    if not is_op(call, "shape_of", "vm.shape_of", "ndarray_size"):
-        return None
-    extents = shape(call.args[0])
-    if extents is None:
-        return None
-    value = np.prod(extents, dtype="int64") if is_op(call, "ndarray_size") else np.array(extents)
-    return constant(value, dtype(call))
-
-
-def _computed(call: relax.Call) -> relax.Expr:
-    """The value of a call of constants; the call itself if it can't be computed here."""
-    from ..executor import create_executor
-
-    def value_of_call() -> Any:
-        with tvm.transform.PassContext():  # the caller's instruments see the caller's passes
-            return create_executor("graph").evaluate(call)
-
-    try:
-        value = Context().run(value_of_call)  # dispatch contexts are asked for the caller's kernels
-    except BatonError:
-        return call
-    if isinstance(value, list):
-        return relax.Tuple([const(each, str(each.dtype)) for each in value])
-    return const(value, str(value.dtype))
 
 
 def EliminateCommonSubexpr(fskip: Callable[[relax.Expr], bool] | None = None) -> Any:
@@ -451,7 +366,5 @@ __all__ = [
     "DynamicToStatic",
     "EliminateCommonSubexpr",
     "FastMath",
-    "FoldConstant",
-    "FoldConstantExpr",
     "SimplifyExpr",
 ]

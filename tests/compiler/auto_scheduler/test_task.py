@@ -120,8 +120,8 @@ def test_module_gives_unscheduled_functions_with_weights(module, tmp_path):
         module, None, "llvm -mcpu=x86-64-v3", dump_workload_to_dag_log=dump
     )
     assert weights == [task.weight for task in tasks] == [2, 1]
-    assert tasks[0].desc.startswith("conv2d") and "relu" in tasks[0].desc
-    assert tasks[1].desc.startswith("matmul")
+    assert tasks[0].desc.startswith("nn.conv2d") and "relu" in tasks[0].desc
+    assert tasks[1].desc.startswith("nn.dense")
     for task in tasks:
         assert isinstance(task.func, tvm.tirx.PrimFunc)
         text = task.func.script()

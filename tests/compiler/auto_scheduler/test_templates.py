@@ -96,7 +96,7 @@ def test_a_build_gives_each_kernel_the_template_of_its_own_record(tmp_path):
     kernels = {
         kernel.implementation: kernel.source
         for kernel in library.report.kernels
-        if "conv2d" in kernel.operators
+        if "nn.conv2d" in kernel.operators
     }
     assert kernels == {
         "conv2d_NCHWc.x86": "auto_scheduler:templates.json:1",

@@ -48,7 +48,7 @@ def network(convolutions, batch):
 def sources(convolutions, context, batch=1):
     with context, tvm.transform.PassContext(opt_level=3):
         report = build(network(convolutions, batch), parse("llvm -num-cores=2")).report
-    return [k.source for k in report.kernels for _ in range(k.calls) if "conv2d" in k.operators]
+    return [k.source for k in report.kernels for _ in range(k.calls) if "nn.conv2d" in k.operators]
 
 
 def test_convolutions_of_one_workload_take_the_records_in_turn(tmp_path):

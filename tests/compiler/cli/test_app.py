@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import compiler
 from compiler.cli.app import app
 from compiler.errors import FrontendError
 
@@ -75,7 +76,7 @@ def test_a_script_does_what_the_command_does_from_any_folder(model, plugin, tmp_
     """Also one whose modules have the names of the project's own."""
     (tmp_path / "compiler.py").write_text("raise RuntimeError('the wrong module')")
     script = str(ROOT / "scripts" / "partition_model.py")
-    arguments = ["--backend", "mine", "--plugin", str(plugin), "--option", "ops=matmul", "--json"]
+    arguments = ["--backend", "mine", "--plugin", str(plugin), "--option", "ops=nn.dense", "--json"]
     done = subprocess.run(
         [sys.executable, script, str(model), *arguments],
         cwd=tmp_path,
@@ -84,4 +85,44 @@ def test_a_script_does_what_the_command_does_from_any_folder(model, plugin, tmp_
         text=True,
         check=True,
     )
-    assert [found["operators"] for found in json.loads(done.stdout)["subgraphs"]] == [["matmul"]]
+    assert [found["operators"] for found in json.loads(done.stdout)["subgraphs"]] == [["nn.dense"]]
+
+
+def test_the_version_is_told(cli):
+    shown = cli.invoke(app, ["--version"]).stdout
+    assert compiler.__version__ in shown
+    assert "TVM 0.27" in shown
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["-o", "absent/net.so"], "'absent' is not a folder"),
+        (["-o", "net.dll"], "the suffix '.dll'"),
+        (["--disable-pass", "Winograt"], "near to it: Winograd"),
+    ],
+)
+def test_options_are_checked_before_the_build(cli, model, words, said):
+    result = cli.invoke(app, ["compile", str(model), *words])
+    assert result.exit_code == 1
+    assert said in result.stderr
+    assert "build" not in result.stderr
+
+
+def test_a_script_that_is_missing_is_one_line():
+    done = subprocess.run(
+        [sys.executable, "-c", "from compiler.cli import main; main()", "run", "absent.py"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 1
+    assert done.stderr == "baton: error: there is no script 'absent.py'\n"
+
+
+def test_packages_list_what_loads_on_use():
+    from compiler import relay, runtime
+
+    assert {"build", "frontend", "nn", "var"} <= set(dir(relay))
+    assert "load_module" in dir(runtime)
+    assert (Path(compiler.__file__).parent / "py.typed").is_file()

@@ -29,7 +29,7 @@ def test_baton_and_its_peers_are_measured_and_compared(cli, model, tmp_path):
         "--rounds",
         "2",
     ]
-    result = cli.invoke(app, [*arguments, "--seconds", "0.01", "--json", str(path)])
+    result = cli.invoke(app, [*arguments, "--seconds", "0.01", "--output", str(path)])
     assert result.exit_code == 0, result.stderr
     assert "onnxruntime" in result.stdout
     document = json.loads(path.read_text())

@@ -1,13 +1,18 @@
 from __future__ import annotations
 
+import importlib.util
 import json
+from pathlib import Path
 
-from compiler.cli import demo, demo_backend
+import compiler
+from compiler.cli import bench, demo, demo_backend
 from compiler.cli.app import app
 from compiler.cli.bench import BenchOptions
 from compiler.cli.compile import BuildOptions
 from compiler.cli.console import Steps
+from compiler.cli.models import find_model
 from compiler.lowering.report import Report
+from compiler.models import hydrate
 from compiler.partition import partition, subgraphs
 from compiler.relay.frontend import from_onnx
 
@@ -48,7 +53,22 @@ def test_the_example_backend_takes_the_end_of_the_network_only(model):
     demo_backend.register()
     mod, params = from_onnx(str(model), freeze_params=False)
     (found,) = subgraphs(partition(mod, demo_backend.NAME, params))
-    assert "matmul" in found.operators
+    assert "nn.dense" in found.operators
     assert "nn.conv2d" not in found.operators
     assert found.attrs["weights"] == "2560"
     assert {"dense_weight", "dense_bias"} <= set(found.input_names)
+
+
+def test_only_installed_peers_are_compared_by_default(monkeypatch):
+    find_spec = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "onnxruntime" else find_spec(name)
+    )
+    assert bench.installed(demo.PEERS) == ("relax",)
+
+
+def test_the_model_of_the_demo_is_part_of_the_package():
+    found = find_model("squeezenet1_1")
+    assert found.is_file()
+    assert Path(hydrate.__file__).parent == Path(compiler.__file__).parent / "models"
+    assert '"models/*.onnx"' in Path(__file__).parents[3].joinpath("pyproject.toml").read_text()

@@ -16,12 +16,12 @@ def partition(cli, model, plugin, *arguments):
 
 
 def test_json_lists_what_the_backend_took(cli, model, plugin):
-    result = partition(cli, model, plugin, "--option", "ops=matmul+add", "--json")
+    result = partition(cli, model, plugin, "--option", "ops=nn.dense+nn.bias_add", "--json")
     assert result.exit_code == 0, result.stderr
     (found,) = json.loads(result.stdout)["subgraphs"]
     assert found["backend"] == "mine"
     assert found["strategy"] == "by_name"
-    assert found["operators"] == ["matmul", "add"]
+    assert found["operators"] == ["nn.dense", "nn.bias_add"]
     assert "dense_bias" in found["input_names"]
 
 

@@ -19,6 +19,7 @@ from compiler.errors import (
     BlockArgumentError,
     BlockError,
     DeferredComputeError,
+    PartitionError,
     UnknownBackendError,
 )
 from compiler.gluon import Block, HybridBlock, Parameter, SymbolBlock, cpu, nn
@@ -134,10 +135,103 @@ def test_optimize_for_replaces_nothing_by_default_and_everything_with_clear(net,
 def test_optimize_for_runs_nothing_and_leaves_the_flags_of_an_active_block(net, backends):
     x = data(2, 5)
     net.hybridize(static_alloc=True)
-    net.optimize_for(x, backend="dense", static_alloc=False)
+    net.optimize_for(x, backend="dense")
     assert net._flags.static_alloc and net.cached_op.cache_info().currsize == 0
     net.optimize_for(x, backend="dense", clear=True, inline_limit=7)
     assert not net._flags.static_alloc and net._flags.inline_limit == 7
+
+
+def test_flags_of_a_later_optimize_for_take_effect(net, backends):
+    x = data(2, 5)
+    net.hybridize()
+    net.optimize_for(x, backend="dense", static_alloc=True)
+    assert net.cached_op.flags.static_alloc
+    net.optimize_for(x, backend="act", inline_limit=5, forward_bulk_size=3)
+    flags = net.cached_op.flags
+    assert (flags.static_alloc, flags.inline_limit, flags.forward_bulk_size) == (True, 5, 3)
+    onp.testing.assert_allclose(net(x).asnumpy(), reference(net, x), rtol=1e-5, atol=1e-6)
+
+
+def test_a_failed_optimize_for_leaves_block_and_children_as_they_were(net, backends):
+    x = data(2, 5)
+    with pytest.raises(PartitionError):
+        net.optimize_for(x, backend="dense", min_ops="many")
+    assert not any(block.is_active for block in net._descendants())
+    net.hybridize(inline_limit=3)
+    net(x)
+    op = net.cached_op
+    with pytest.raises(PartitionError):
+        net.optimize_for(x, backend="dense", static_alloc=True, min_ops="many")
+    assert net.cached_op is op and not net._flags.static_alloc
+
+
+def test_a_backends_options_may_have_any_name(net):
+    seen = {}
+
+    def supported(graph, ids, options):
+        seen.update(options)
+
+    partition.register("asks", [partition.Strategy("s", supported)])
+    names = ("ctx", "skip_infer", "args", "aux", "symbol", "known", "shape_dict")
+    try:
+        net.optimize_for(data(2, 5), backend="asks", **dict.fromkeys(names, 1))
+        assert seen == dict.fromkeys(names, "1")
+        seen.clear()
+        net.optimize_for(data(2, 5), backend="asks", backend_opts={"a": 1}, b=2)
+        assert seen == {"a": "1", "b": "2"}
+    finally:
+        partition.unregister("asks")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"backend": "dense", "static_alloc": "yes"}, "static_alloc must be True or False"),
+        ({"backend": "dense", "clear": "no"}, "clear must be True or False"),
+        ({"backend": "dense", "static_aloc": True}, "did you mean 'static_alloc'"),
+        ({"threshold": 3}, "no backend is given"),
+        ({"backend": "dense", "backend_opts": 3}, "backend_opts must be a dict"),
+        ({"backend": "dense", "backend_opts": {"a": 1}, "a": 1}, "'a' is in backend_opts too"),
+    ],
+)
+def test_arguments_that_make_no_sense_are_refused(net, backends, arguments, said):
+    with pytest.raises(BlockArgumentError, match=said):
+        net.optimize_for(data(2, 5), **arguments)
+    assert not net.is_active
+
+
+class ByShape(HybridBlock):
+    """Takes its way by the shape of the input."""
+
+    def forward(self, x):
+        if x.shape[0] > 2:
+            return x * 2
+        for _ in range(len(x)):
+            x = x + 1
+        return x
+
+
+def test_a_forward_that_reads_shapes_is_traced_for_each():
+    net = ByShape()
+    inputs = {size: data(size, 3) for size in (1, 2, 3, 4)}
+    eager = {size: net(x).asnumpy() for size, x in inputs.items()}
+    net.hybridize()
+    for size in (2, 3, 1, 4, 3, 2):
+        onp.testing.assert_allclose(net(inputs[size]).asnumpy(), eager[size], rtol=1e-6)
+    for copied in (copy.deepcopy(net), pickle.loads(pickle.dumps(net))):
+        for size in (3, 2):
+            onp.testing.assert_allclose(copied(inputs[size]).asnumpy(), eager[size], rtol=1e-6)
+
+
+def test_a_partition_of_a_forward_that_reads_shapes_is_of_these_shapes(backends):
+    net = ByShape()
+    three, one = data(3, 3), data(1, 3)
+    net.optimize_for(three, backend="act")
+    onp.testing.assert_allclose(net(three).asnumpy(), 2 * three.asnumpy(), rtol=1e-6)
+    with pytest.raises(BlockArgumentError, match=r"reads a shape .*test_hybrid_block\.py"):
+        net(one)
+    net.optimize_for(one, backend="act", clear=True)
+    onp.testing.assert_allclose(net(one).asnumpy(), 1 + one.asnumpy(), rtol=1e-6)
 
 
 def test_options_and_values_reach_the_backend(net):

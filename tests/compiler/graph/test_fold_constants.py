@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 import tvm
@@ -66,6 +68,19 @@ CASES = {
         np.pad(A, [(0, 1), (2, 0)], constant_values=7.0),
     ),
     "tile": (lambda: OPS.tile(const(A), (2, 1)), np.tile(A, (2, 1))),
+    "erf": (lambda: OPS.erf(const(A)), np.vectorize(math.erf)(A).astype("f4")),
+    "atanh": (lambda: OPS.atanh(const(A / 5)), np.arctanh(A / 5)),
+    "floor_mod": (lambda: OPS.floor_mod(const(INTS), relax.const(4, "int32")), INTS % 4),
+    "mod": (lambda: OPS.mod(const(INTS), relax.const(4, "int32")), np.fmod(INTS, 4).astype("i4")),
+    "floor_divide": (
+        lambda: OPS.floor_divide(const(INTS), relax.const(4, "int32")),
+        INTS // 4,
+    ),
+    "repeat": (lambda: OPS.repeat(const(A), 2, 1), np.repeat(A, 2, 1)),
+    "flip": (lambda: OPS.flip(const(A), 1), A[:, ::-1]),
+    "leakyrelu": (lambda: OPS.nn.leakyrelu(const(A), 0.5), np.where(A > 0, A, A / 2)),
+    "isnan": (lambda: OPS.isnan(const(A)), np.isnan(A)),
+    "bitwise_not": (lambda: OPS.bitwise_not(const(INTS)), ~INTS),
     "layout_transform": (
         lambda: OPS.layout_transform(
             const(np.arange(32.0, dtype="f4").reshape(8, 4)),

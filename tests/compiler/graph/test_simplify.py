@@ -123,3 +123,18 @@ def test_functions_of_code_generators_are_left_alone(build, operators):
     mod["main"] = mod["main"].with_attr("Codegen", "other")
     assert operators(SimplifyExpr()(mod)) == {"multiply": 1}
     assert tvm_ffi.structural_equal(SimplifyExpr()(mod), mod)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        lambda x: OPS.squeeze(x, [1]),
+        lambda x: OPS.expand_dims(x, [0]),
+        lambda x: OPS.permute_dims(x, [1, 0, 2]),
+    ],
+)
+def test_axes_of_empty_tensors_are_left_to_operators_that_know_them(body, build):
+    """To a reshape, an extent of 0 is the operand's in the same place."""
+    mod = build(lambda b, x: body(x), x=((0, 1, 3), "float32"))
+    shape = mod["main"].ret_ty.shape
+    assert tvm_ffi.structural_equal(SimplifyExpr()(mod)["main"].ret_ty.shape, shape)

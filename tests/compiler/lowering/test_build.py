@@ -82,8 +82,8 @@ def test_report_names_fused_operators_flops_and_bytes():
     mod, params = conv_module()
     with tvm.transform.PassContext(opt_level=3, disabled_pass=["Winograd"]):
         report = relay.build(mod, "llvm", params=params).report
-    conv = next(kernel for kernel in report.kernels if "conv2d" in kernel.operators)
-    assert conv.operators == ["conv2d", "add", "relu"]
+    conv = next(kernel for kernel in report.kernels if "nn.conv2d" in kernel.operators)
+    assert conv.operators == ["nn.conv2d", "add", "nn.relu"]
     assert conv.flops >= 2 * 32 * 16 * 9 * 100
     assert conv.bytes > 4 * (1600 + 3200)
     assert conv.name in str(report)
@@ -204,7 +204,7 @@ def test_build_under_an_autotvm_log_takes_its_config_and_says_so(tmp_path):
     mod, params = conv_module()
     with autotvm.apply_history_best(str(log)), tvm.transform.PassContext(opt_level=3):
         lib = relay.build(mod, "llvm", params=params)
-    conv = next(kernel for kernel in lib.report.kernels if "conv2d" in kernel.operators)
+    conv = next(kernel for kernel in lib.report.kernels if "nn.conv2d" in kernel.operators)
     assert conv.implementation == "conv2d_NCHWc.x86"
     assert conv.source == "topi:conv.log:3"
     assert lib.report.use_topi_schedule
@@ -240,13 +240,22 @@ def test_build_under_an_auto_scheduler_log_takes_its_records_and_counts_the_rest
     with auto_scheduler.ApplyHistoryBest(str(log)), tvm.transform.PassContext(opt_level=3):
         lib = relay.build(mod, "llvm", params=params)
     assert not lib.report.use_topi_schedule
-    conv = next(kernel for kernel in lib.report.kernels if "conv2d" in kernel.operators)
+    conv = next(kernel for kernel in lib.report.kernels if "nn.conv2d" in kernel.operators)
     assert conv.source == "auto_scheduler:ansor.json:1"
     rest = [kernel for kernel in lib.report.kernels if kernel is not conv]
     assert rest and all(kernel.source == "topi:fallback" for kernel in rest)
     warnings = [r for r in caplog.records if "no auto_scheduler record" in r.getMessage()]
     assert len(warnings) == 1 and str(len(rest)) in warnings[0].getMessage()
     np.testing.assert_allclose(run(lib, x=X), reference(X, params), rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("level", [2, 3])
+def test_a_log_that_serves_no_kernel_of_a_lower_opt_level_is_explained(level):
+    mod, params = conv_module()
+    with auto_scheduler.ApplyHistoryBest([]), tvm.transform.PassContext(opt_level=level):
+        lib = relay.build(mod, "llvm", params=params)
+    (note,) = [note for note in lib.report.notes if "no auto_scheduler record" in note]
+    assert ("build under PassContext(opt_level=3)" in note) == (level == 2)
 
 
 def test_with_both_logs_the_auto_scheduler_record_comes_first(tmp_path):
@@ -348,11 +357,11 @@ def test_accepted_subgraphs_are_compiled_for_their_own_target(backend):
     with tvm.transform.PassContext(opt_level=3):
         lib = relay.build(parted, "llvm", params=params)
     np.testing.assert_allclose(run(lib, x=X), reference(X, params), rtol=2e-5, atol=2e-5)
-    conv = next(kernel for kernel in lib.report.kernels if "conv2d" in kernel.operators)
+    conv = next(kernel for kernel in lib.report.kernels if "nn.conv2d" in kernel.operators)
     assert conv.backend == backend
     # Only a constant weight can be transformed: it moved into the claimed function.
     assert conv.implementation == "conv2d_winograd.x86"
-    assert all(k.backend == "" for k in lib.report.kernels if "max_pool2d" in k.operators)
+    assert all(k.backend == "" for k in lib.report.kernels if "nn.max_pool2d" in k.operators)
     (info,) = lib.metadata.partition.values()
     assert info["target"].startswith("llvm") and "x86-64-v3" in info["target"]
     assert info["attrs"]["colour"] == "red"

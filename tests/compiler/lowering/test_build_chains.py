@@ -7,13 +7,14 @@ from random import Random
 import numpy as np
 import pytest
 import tvm
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tvm import relax
 from tvm.relax import op
 
 from compiler import relay
 from compiler.runtime import graph_executor
+from tests.sweep import examples
 
 from .chains import Chain
 
@@ -25,7 +26,7 @@ def run(mod, inputs, opt_level=3, target="llvm"):
     return [module.get_output(i).numpy() for i in range(module.get_num_outputs())]
 
 
-@settings(max_examples=20, deadline=None, derandomize=True, database=None)
+@examples(10)
 @given(st.integers(0, 2**16), st.integers(2, 12), st.sampled_from([2, 3]))
 def test_random_chains_of_operators_compute_what_numpy_computes(seed, steps, opt_level):
     chain = Chain(Random(seed), steps)

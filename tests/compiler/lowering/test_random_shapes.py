@@ -8,13 +8,14 @@ import math
 import numpy as np
 import pytest
 import tvm
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from numpy.lib.stride_tricks import sliding_window_view
 from tvm import relax
 
 from compiler.lowering.build import build
 from compiler.runtime import graph_executor
+from tests.sweep import examples
 
 TARGETS = [
     tvm.target.Target({"kind": "llvm", "mcpu": mcpu, "num-cores": 2})
@@ -39,7 +40,6 @@ ACTIVATIONS = {
 some_target = st.sampled_from(TARGETS)
 some_level = st.sampled_from([3, 3, 3, 2])
 some_activation = st.sampled_from(sorted(ACTIVATIONS))
-sweep = settings(deadline=None, derandomize=True)
 
 
 def values(seed, *shape):
@@ -105,7 +105,7 @@ def convolutions(draw):
     return x, (groups * out_per_group, per_group, *kernel), strides, padding, dilation, groups
 
 
-@settings(sweep, max_examples=30)
+@examples(12)
 @given(convolutions(), some_target, some_level, some_activation)
 def test_convolutions_are_right(convolved, target, level, activation):
     shape, kernel, strides, padding, dilation, groups = convolved
@@ -126,7 +126,7 @@ def test_convolutions_are_right(convolved, target, level, activation):
     assert largest_error(emit, [x], expected, target, level) < 2e-5
 
 
-@settings(sweep, max_examples=8)
+@examples(4)
 @given(
     st.integers(1, 2),
     st.sampled_from([(16, 32), (32, 32), (64, 16), (48, 80)]),
@@ -145,7 +145,7 @@ def test_convolutions_that_may_be_winograd_are_right(batch, channels, size, padd
     assert largest_error(emit, [x], expected, target, 3) < 5e-5
 
 
-@settings(sweep, max_examples=20)
+@examples(8)
 @given(
     st.sampled_from([(1,), (1,), (7,), (2, 13), (3, 1, 5), (33,)]),
     st.integers(1, 70),
@@ -175,7 +175,7 @@ def test_dense_layers_are_right(rows, width, features, transposed, weight, targe
     assert largest_error(emit, inputs, expected, target, level) < 2e-5
 
 
-@settings(sweep, max_examples=12)
+@examples(5)
 @given(
     st.sampled_from([(2,), (1, 3), (2, 2)]),
     st.tuples(st.integers(1, 40), st.integers(1, 40), st.integers(1, 40)),

@@ -8,9 +8,11 @@ import sys
 import threading
 import time
 
+import psutil
 import pytest
 
 from compiler.errors import BatonError
+from compiler.measure import workers
 from compiler.measure.workers import WorkerPool
 
 GIB = 1 << 30
@@ -77,3 +79,37 @@ def test_calls_run_side_by_side():
         for future in [two.submit(time.sleep, (2,), 60) for _ in range(2)]:
             assert future.result().kind == "value"
         assert time.monotonic() - start < 3.9
+
+
+def parent_of_a_call(environment=None):
+    with WorkerPool(1, environment) as fresh:
+        return fresh.call(os.getppid, (), 60).value
+
+
+def test_a_warm_process_goes_on_to_the_next_pool_of_the_same_environment(tmp_path, monkeypatch):
+    first = parent_of_a_call()
+    assert parent_of_a_call() == first
+    with WorkerPool(1) as busy:
+        assert busy.call(os.getppid, (), 60).value == first
+        assert parent_of_a_call() != first
+    assert parent_of_a_call({"A_VARIABLE": "1"}) != first
+    monkeypatch.chdir(tmp_path)
+    assert parent_of_a_call() != first
+
+
+def test_a_warm_process_that_ended_meanwhile_is_replaced():
+    first = parent_of_a_call()
+    os.kill(first, signal.SIGKILL)
+    assert parent_of_a_call() != first
+
+
+def test_a_process_that_nobody_asks_for_anything_ends(monkeypatch):
+    monkeypatch.setenv("ANOTHER_VARIABLE", "1")  # so that it is a new one, which knows the limit
+    monkeypatch.setattr(
+        workers,
+        "_PROGRAM",
+        "from compiler.measure import nursery; nursery.IDLE_SECONDS = 1; nursery.serve()",
+    )
+    first = psutil.Process(parent_of_a_call())
+    assert first.wait(30) is not None
+    assert parent_of_a_call() != first.pid

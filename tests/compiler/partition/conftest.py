@@ -11,6 +11,7 @@ import pytest
 import tvm
 from tvm import relax
 
+from compiler import relay
 from compiler.partition import Strategy, list_partitioners, register, unregister
 
 
@@ -47,7 +48,7 @@ def claiming() -> Callable[..., str]:
 def execute(mod: tvm.IRModule, *inputs: np.ndarray) -> list[np.ndarray]:
     """Build a module with TVM's own pipeline and run its main; outputs flattened."""
     relax.analysis.well_formed(mod)
-    machine = relax.VirtualMachine(tvm.compile(mod, target="llvm"), tvm.cpu())
+    machine = relax.VirtualMachine(tvm.compile(relay.to_relax(mod), target="llvm"), tvm.cpu())
     return flat(machine["main"](*[tvm.runtime.tensor(value) for value in inputs]))
 
 

@@ -128,7 +128,7 @@ def strategies(draw: st.DrawFn) -> tuple[Strategy, dict[str, str]]:
 CLAIMABLE = frozenset(
     [
         *(*UNARY, *BINARY, "Concat", "SliceChannel"),
-        *("add", "multiply", "concat", "split"),
+        *("add", "multiply", "concatenate", "split"),
     ]
 )
 

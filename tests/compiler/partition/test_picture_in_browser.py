@@ -14,8 +14,8 @@ import pytest
 
 from compiler.partition import Strategy, register, unregister
 from compiler.partition.picture import to_html
-from compiler.partition.symbol_driver import partition_symbol
 from compiler.symbol import Symbol
+from compiler.symbol.partition import partition_symbol
 
 BROWSER = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None

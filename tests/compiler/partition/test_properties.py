@@ -20,8 +20,8 @@ from compiler.partition import (
     unregister,
 )
 from compiler.partition import subgraphs as subgraphs_of
-from compiler.partition.symbol_driver import partition_symbol
 from compiler.symbol import Symbol
+from compiler.symbol.partition import partition_symbol
 from tests.compiler.partition import numpy_relax, numpy_symbol
 from tests.compiler.partition.mxnet_oracle import is_acyclic, subgraphs
 from tests.compiler.partition.random_graphs import (
@@ -49,7 +49,7 @@ def test_a_partitioned_symbol_is_the_same_function(
     strategy, options = chosen
     register("random", strategy, replace=True)
     symbol = Symbol.loads(graph.symbol_json())
-    result = partition_symbol(symbol, "random", **options)
+    result = partition_symbol(symbol, "random", options=options)
     data = json.loads(result.symbol.tojson())
     found = subgraphs(data)
 
@@ -67,10 +67,10 @@ def test_a_partitioned_symbol_is_the_same_function(
     ):
         np.testing.assert_array_equal(mine, original)
 
-    again = partition_symbol(symbol, "random", **options)
+    again = partition_symbol(symbol, "random", options=options)
     assert again.symbol.tojson() == result.symbol.tojson()
     if all(each.accepted for each in result.candidates):
-        assert partition_symbol(result.symbol, "random", **options).symbol.tojson() == (
+        assert partition_symbol(result.symbol, "random", options=options).symbol.tojson() == (
             result.symbol.tojson()
         )
 
@@ -84,7 +84,7 @@ def test_a_partitioned_module_is_the_same_function(
     register("random", strategy, replace=True)
     mod = graph.relax_module()
     before = tvm_ffi.structural_hash(mod)
-    result = partition_with_report(mod, "random", **options)
+    result = partition_with_report(mod, "random", options=options)
 
     relax.analysis.well_formed(result.module)
     accepted = [each for each in result.candidates if each.accepted]
@@ -104,8 +104,8 @@ def test_a_partitioned_module_is_the_same_function(
         np.testing.assert_array_equal(mine, original)
 
     assert tvm_ffi.structural_hash(mod) == before
-    again = partition_with_report(mod, "random", **options).module
+    again = partition_with_report(mod, "random", options=options).module
     assert tvm_ffi.structural_equal(again, result.module)
     if len(accepted) == len(result.candidates):
-        twice = partition_with_report(result.module, "random", **options).module
+        twice = partition_with_report(result.module, "random", options=options).module
         assert tvm_ffi.structural_equal(twice, result.module)

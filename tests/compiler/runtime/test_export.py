@@ -47,13 +47,41 @@ def test_weights_are_one_page_aligned_section(network, tmp_path):
     assert data == network.w.tobytes() + network.v.tobytes()
 
 
-def test_an_archive_holds_objects_weights_and_metadata(network, tmp_path):
+def test_an_archive_holds_objects_one_of_them_with_weights_and_metadata(network, tmp_path):
     network.library.export_library(tmp_path / "net.tar")
     with tarfile.open(tmp_path / "net.tar", "r:") as archive:
-        names = archive.getnames()
-        weights = archive.extractfile(".baton.weights").read()
-    assert [name for name in names if name.endswith(".o")] == names[:-2]
-    assert weights == network.w.tobytes() + network.v.tobytes()
+        assert all(name.endswith(".o") for name in archive.getnames())
+        described = archive.extractfile("baton.o")
+        weights = elf.read_sections(described)[".baton.weights"]
+        described.seek(weights.offset)
+        assert described.read(weights.size) == network.w.tobytes() + network.v.tobytes()
+
+
+def test_what_tvm_links_from_an_archive_holds_weights_and_metadata(network, tmp_path):
+    network.library.export_library(tmp_path / "net.tar")
+    tvm.runtime.load_module(str(tmp_path / "net.tar"))
+    with open(tmp_path / "net.tar.so", "rb") as file:
+        sections = elf.read_sections(file)
+    assert sections[".baton.weights"].offset % 64 == 0
+    assert {".baton.weights", ".baton.metadata"} <= set(sections)
+
+
+def test_an_archive_of_an_older_baton_loads(network, tmp_path):
+    network.library.export_library(tmp_path / "net.tar")
+    with (
+        tarfile.open(tmp_path / "net.tar", "r:") as archive,
+        tarfile.open(tmp_path / "old.tar", "w", format=tarfile.GNU_FORMAT) as old,
+    ):
+        for info in archive.getmembers()[:-1]:
+            old.addfile(info, archive.extractfile(info))
+        described = archive.extractfile("baton.o")
+        sections = elf.read_sections(described)
+        for name in (".baton.weights", ".baton.metadata"):
+            info = tarfile.TarInfo(name)
+            described.seek(sections[name].offset)
+            info.size = sections[name].size
+            old.addfile(info, described)
+    run(load_module(tmp_path / "old.tar"), network)
 
 
 def test_tvm_itself_can_load_the_code_of_a_library(network, tmp_path):

@@ -324,26 +324,6 @@ def test_two_executors_of_one_library_run_in_two_threads(network):
     assert not failures
 
 
-def test_one_executor_called_from_several_threads_never_mixes_inputs(module, network):
-    variants = [network.inputs(seed) for seed in range(4)]
-    expected = [network.reference(**inputs)[1] for inputs in variants]
-    wrong: list[int] = []
-
-    def work(inputs) -> None:
-        for _ in range(100):
-            module.run(**inputs)
-            output = module.get_output(1).numpy()
-            if not any(np.allclose(output, one, rtol=1e-4, atol=1e-4) for one in expected):
-                wrong.append(1)
-
-    threads = [threading.Thread(target=work, args=(inputs,)) for inputs in variants]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not wrong
-
-
 def test_params_are_loaded_from_saved_bytes(module, network):
     inputs = network.inputs(1)
     saved = tvm.runtime.save_param_dict(

@@ -11,6 +11,8 @@ import argparse
 import json
 import pathlib
 import random
+import sys
+import time
 from typing import Any
 
 from compiler.errors import BatonError, FrontendError
@@ -166,15 +168,22 @@ def main() -> None:
     """Try damaged files of every kind; says after each slice how to go on from there."""
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("count", type=int, nargs="?", default=100_000, help="files in all")
+    parser.add_argument("--seconds", type=float, help="for how long, instead of how many files")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**32))
     parser.add_argument("--kind", choices=KINDS, help="only this third of them")
     parser.add_argument("--skip", type=int, default=0, help="files of each kind to leave out")
     given = parser.parse_args()
+    started = time.monotonic()
     folder = pathlib.Path(__file__).parents[2] / "oracle" / "mxnet"
-    for kind in [given.kind] if given.kind else KINDS:
+    kinds = [given.kind] if given.kind else list(KINDS)
+    each = sys.maxsize if given.seconds is not None else given.count // 3
+    for i, kind in enumerate(kinds):
         damage, text = KINDS[kind]
-        for first in range(given.skip, given.count // 3, SLICE):
-            count = min(SLICE, given.count // 3 - first)
+        end = started + (given.seconds or 0) * (i + 1) / len(kinds)
+        for first in range(given.skip, each, SLICE):
+            if given.seconds is not None and time.monotonic() >= end:
+                break
+            count = min(SLICE, each - first)
             found = damage(folder, given.seed + first, count)
             print(
                 f"{kind} from {first}: {found} of {count} damaged {text} "

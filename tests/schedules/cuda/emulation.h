@@ -7,9 +7,6 @@
 #include <string.h>
 #include <ucontext.h>
 
-#include <algorithm>
-#include <vector>
-
 #define __global__
 #define __device__
 #define __forceinline__ inline
@@ -19,8 +16,11 @@
 #define alignas(bytes) __attribute__((aligned(bytes)))
 #define uint unsigned int
 #define uchar unsigned char
-using std::max;
-using std::min;
+// Each kernel is compiled with this header: standard headers of C++ would take most of the time.
+template <typename T>
+static inline T max(const T& a, const T& b) { return a < b ? b : a; }
+template <typename T>
+static inline T min(const T& a, const T& b) { return b < a ? b : a; }
 
 struct Index3 {
   unsigned x, y, z;
@@ -112,7 +112,7 @@ static bool release_warps() {
   bool released = false;
   for (int first = 0; first < num_threads; first += kWarp) {
     int line = -1;
-    for (int i = first; i < std::min(first + kWarp, num_threads); ++i) {
+    for (int i = first; i < min(first + kWarp, num_threads); ++i) {
       if (fibres[i].state != kAtWarpBarrier) continue;
       if (line >= 0 && fibres[i].line != line) fail("a warp diverges at a shuffle", line);
       line = fibres[i].line;

@@ -119,6 +119,6 @@ def _compile(source: str, launchers: str, folder: Path) -> ctypes.CDLL:
     stem.with_suffix(".cc").write_text(text)
     library = stem.with_suffix(".so")
     assert COMPILER is not None, "the emulation needs a C++ compiler"
-    command = [COMPILER, "-O0", "-w", "-std=c++17", "-shared", "-fPIC"]
+    command = [COMPILER, "-O0", "-w", "-std=gnu++14", "-shared", "-fPIC"]
     subprocess.run([*command, "-o", str(library), f"{stem}.cc"], check=True)
     return ctypes.CDLL(str(library))

@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from compiler.autotvm import decode
@@ -23,6 +23,7 @@ from schedules.space import space_of
 from tests.schedules.cuda.checking import TARGET
 from tests.schedules.cuda.emulation import COMPILER
 from tests.schedules.cuda.replaying import emulate_record
+from tests.sweep import examples
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="the emulation needs a C++ compiler")
 
@@ -99,13 +100,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("name", "workload", "args"), CASES, ids=[c[0] for c in CASES])
-@settings(
-    max_examples=2,
-    deadline=None,
-    derandomize=True,
-    database=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+@examples(2, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_any_config_of_the_space_is_right(name, workload, args, data):
     space = space_of(name, workload, TARGET)

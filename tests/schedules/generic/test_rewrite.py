@@ -92,3 +92,16 @@ def test_independent_sums_are_separated_and_dependent_ones_are_not():
     assert all(is_simple_reduction(s) for s in only_stages(separate) if s.is_reduction)
     arrays = (random(2, 3, 4, 4), random(3), np.zeros((2, 3, 4, 4), "float32"))
     np.testing.assert_allclose(run(separate, *arrays)[2], run(func, *arrays)[2], rtol=1e-5)
+
+
+def test_what_stands_still_while_the_merged_axes_move_is_read_in_its_place():
+    """A repeat of a repeat along axes of extent 1 reads quotients that are 0."""
+    x = te.placeholder((2, 1, 1), "float32", name="x")
+    func = te.create_prim_func([x, topi.repeat(topi.repeat(x, 5, 1), 6, 2)])
+    schedule = s_tir.Schedule(func)
+    schedule.compute_inline(schedule.get_sblock("T_repeat"))
+    (stage,) = stages(schedule)
+    merged = merge_axes(schedule.mod["main"], stage, contiguous_group(stage, stage.iters[1:]))
+    assert [it.extent for it in only_stages(merged)[0].iters] == [2, 30]
+    data, result = run(merged, random(2, 1, 1), np.zeros((2, 5, 6), "float32"))
+    np.testing.assert_array_equal(result, np.broadcast_to(data, (2, 5, 6)))

@@ -5,16 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import tvm
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tvm.relax import op
 
 from schedules import rules
 from schedules.x86 import fast_math
+from tests.sweep import examples
 
 from .kernels import BASELINE, HOST, V3, compiled, kernel, kernels, loop_kinds, run
 
-sweep = settings(max_examples=6, deadline=None, derandomize=True)
+few = examples(3)
 
 
 def relative_error(emit, reference, *shapes, target=HOST, dtypes=None, low=None):
@@ -201,7 +202,7 @@ def test_a_function_is_right_on_narrower_vectors(name, target):
     assert error < 5e-6
 
 
-@sweep
+@few
 @given(st.integers(1, 5), st.integers(1, 90), st.integers(-2, -1))
 def test_softmax_of_any_shape_is_right(rows, columns, axis):
     error, _ = relative_error(
@@ -210,7 +211,7 @@ def test_softmax_of_any_shape_is_right(rows, columns, axis):
     assert error < 5e-6
 
 
-@sweep
+@few
 @given(
     st.lists(st.integers(1, 20), min_size=2, max_size=4),
     st.sets(st.integers(0, 3), min_size=1, max_size=2),
@@ -223,7 +224,7 @@ def test_a_mean_over_any_axes_is_right(shape, axes):
     assert error < 1e-5  # of a mean that may be next to 0
 
 
-@sweep
+@few
 @given(st.lists(st.integers(1, 20), min_size=3, max_size=3), st.permutations(range(3)))
 def test_a_transpose_of_any_shape_is_right(shape, order):
     error, _ = relative_error(
@@ -232,7 +233,7 @@ def test_a_transpose_of_any_shape_is_right(shape, order):
     assert error == 0
 
 
-@sweep
+@few
 @given(
     st.integers(1, 3), st.integers(1, 2), st.integers(0, 1), st.integers(3, 19), st.integers(3, 19)
 )
@@ -246,7 +247,7 @@ def test_max_pooling_of_any_shape_is_right(kernel_size, stride, padding, height,
     assert error == 0
 
 
-@sweep
+@few
 @given(
     st.sampled_from(["NCHW8c", "NHWC"]),
     st.sampled_from([1, 5, 24]),

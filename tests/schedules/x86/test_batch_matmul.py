@@ -1,11 +1,12 @@
 """Products of stacks of matrices against numpy in float64."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from schedules.matmul import BatchMatmulWorkload, Operand
 from schedules.x86 import batch_matmul
+from tests.sweep import examples
 
 from .products import HOST, TARGETS, implementation, relative_error
 
@@ -16,7 +17,7 @@ def heads(tokens, heads, width, axes):
     return Operand((2, tokens, heads, width), axes)
 
 
-@settings(max_examples=6, deadline=None, derandomize=True)
+@examples(4)
 @given(st.integers(2, 40), small, small, st.booleans(), st.booleans())
 def test_stacks_of_any_shape_are_right(m, n, k, transpose_lhs, transpose_rhs):
     lhs = Operand((3, k, m), (0, 2, 1)) if transpose_lhs else Operand.plain((3, m, k))

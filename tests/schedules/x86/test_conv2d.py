@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tvm
 import tvm_ffi
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tvm import te, topi
 
@@ -14,6 +14,7 @@ from schedules import rules, strategy
 from schedules.conv2d import Conv2dWorkload
 from schedules.x86 import conv2d, conv2d_template, depthwise, register_tile
 from schedules.x86.machine import Machine
+from tests.sweep import examples
 
 from .kernels import compiled
 
@@ -93,7 +94,7 @@ def check(w, name, target=TARGETS[0], ic_block=None, config=None, tolerance=2e-6
     assert relative_error(w, impl, config, target, ic_block) < tolerance
 
 
-@settings(max_examples=12, deadline=None, derandomize=True)
+@examples(6)
 @given(
     st.integers(1, 2),
     st.sampled_from([1, 3, 5, 16]),

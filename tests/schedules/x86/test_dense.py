@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import tvm_ffi
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tvm import te, tirx
 
@@ -12,6 +12,7 @@ from schedules.config import ConfigEntity, option
 from schedules.matmul import DenseWorkload, Operand
 from schedules.x86 import dense
 from schedules.x86.machine import Machine
+from tests.sweep import examples
 
 from .products import HOST, TARGETS, implementation, relative_error
 
@@ -20,13 +21,13 @@ AVX2 = TARGETS[1]
 small = st.integers(1, 70)
 
 
-@settings(max_examples=6, deadline=None, derandomize=True)
+@examples(4)
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=3), small, small)
 def test_packed_dense_of_any_shape_is_right(lead, n, k):
     assert relative_error(DenseWorkload(tuple(lead), n, k), dense.PACKED) < 1e-5
 
 
-@settings(max_examples=6, deadline=None, derandomize=True)
+@examples(4)
 @given(st.integers(2, 70), small, small, st.booleans())
 def test_a_weight_known_at_run_time_is_read_as_it_lies(m, n, k, transposed):
     weight = Operand((n, k), (1, 0)) if transposed else Operand.plain((k, n))

@@ -3,13 +3,14 @@
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from schedules import strategy
 from schedules.config import ConfigEntity
 from schedules.matmul import BatchMatmulWorkload, DenseWorkload, Operand
 from schedules.x86 import dense, matmul_templates
+from tests.sweep import examples
 
 from .products import HOST, TARGETS, relative_error
 
@@ -29,7 +30,7 @@ def config(**splits):
     return ConfigEntity.from_entity([[name, "sp", value] for name, value in splits.items()])
 
 
-@settings(max_examples=8, deadline=None, derandomize=True)
+@examples(4)
 @given(st.data(), st.booleans())
 def test_any_config_of_dense_pack_is_right(data, with_tile_inner):
     w = DenseWorkload((2, 6), 24, 36)
@@ -43,7 +44,7 @@ def test_any_config_of_dense_pack_is_right(data, with_tile_inner):
     assert relative_error(w, matmul_templates.DENSE_PACK, config=config(**splits)) < 1e-5
 
 
-@settings(max_examples=5, deadline=None, derandomize=True)
+@examples(3)
 @given(st.data())
 def test_any_config_of_dense_nopack_is_right(data):
     w = DenseWorkload((2, 6), 24, 36, weight=Operand((24, 36), (1, 0)))
@@ -52,7 +53,7 @@ def test_any_config_of_dense_nopack_is_right(data):
     assert relative_error(w, matmul_templates.DENSE_NOPACK, config=config(**splits)) < 1e-5
 
 
-@settings(max_examples=5, deadline=None, derandomize=True)
+@examples(3)
 @given(st.data())
 def test_any_config_of_batch_matmul_is_right(data):
     w = BatchMatmulWorkload(Operand.plain((3, 12, 36)), Operand((3, 24, 36), (0, 2, 1)))

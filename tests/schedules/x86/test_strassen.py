@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import tvm
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from schedules import strategy
@@ -16,6 +16,7 @@ from schedules.matmul import DenseWorkload, Operand
 from schedules.winograd import combine
 from schedules.x86 import dense, strassen, strassen_rules
 from schedules.x86.machine import Machine, collide
+from tests.sweep import examples
 
 from . import products
 from .kernels import compiled
@@ -74,7 +75,7 @@ def test_seven_products_of_quadrants_are_the_product():
     assert (np.block([result[:2], result[2:]]) == x @ weight).all()
 
 
-@settings(max_examples=8, deadline=None, derandomize=True)
+@examples(4)
 @given(
     st.lists(st.integers(1, 9), min_size=1, max_size=3),
     st.integers(1, 10),
@@ -87,7 +88,7 @@ def test_dense_layers_of_any_rows_are_right(lead, n_vectors, k_vectors, prologue
     assert dense_error(w, prologue=prologue) < 1e-5
 
 
-@settings(max_examples=8, deadline=None, derandomize=True)
+@examples(4)
 @given(
     st.integers(1, 2),
     st.tuples(st.integers(1, 9), st.integers(1, 9)),

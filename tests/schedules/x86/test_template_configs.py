@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from compiler.autotvm import decode
@@ -15,6 +15,7 @@ from schedules.conv2d import Conv2dWorkload
 from schedules.conv3d import Conv3dWorkload
 from schedules.space import space_of
 from schedules.x86 import spaces  # noqa: F401  (registers the spaces)
+from tests.sweep import examples
 
 HOST = parse("llvm")
 
@@ -55,7 +56,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("name", "workload"), CASES, ids=[case[0] for case in CASES])
-@settings(max_examples=4, deadline=None, derandomize=True, database=None)
+@examples(3)
 @given(data=st.data())
 def test_any_config_of_the_space_is_right(name, workload, data):
     space = space_of(name, workload, HOST)

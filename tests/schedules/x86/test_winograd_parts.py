@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import tvm
-from hypothesis import Phase, assume, given, settings
+from hypothesis import Phase, assume, given
 from hypothesis import strategies as st
 
 from compiler import relay
@@ -15,6 +15,7 @@ from schedules.x86 import winograd_parts, winograd_parts_rules
 from schedules.x86.machine import Machine
 from tests.schedules.x86.kernels import BASELINE, V3
 from tests.schedules.x86.test_conv2d import BY_NAME, relative_error
+from tests.sweep import examples
 
 IMPLEMENTATION = BY_NAME[winograd_parts.NAME]
 # Points up to 2 and sums of up to 36 products; direct convolutions have 2e-6.
@@ -23,7 +24,6 @@ targets = st.sampled_from([V3, BASELINE])
 paddings = st.tuples(*[st.integers(0, 3)] * 4)
 sizes = st.tuples(st.integers(1, 23), st.integers(1, 23))
 # Each example is a compilation: those that fail are not shrunk.
-sweep = settings(deadline=None, derandomize=True, phases=[Phase.generate])
 
 
 def conv(
@@ -43,7 +43,7 @@ def error(w: Conv2dWorkload, target: tvm.target.Target, **knobs: object) -> floa
     return relative_error(w, IMPLEMENTATION, config, target, ic_block)
 
 
-@settings(sweep, max_examples=8)
+@examples(4, phases=[Phase.generate])
 @given(
     st.integers(1, 2),
     st.sampled_from([1, 3, 5, 8, 24]),
@@ -66,7 +66,7 @@ def test_strides_of_two_are_right(n, channels, size, filters, kernel, pad, m, tr
     assert error(w, target, m=tiles[m % len(tiles)], trim=trim) < TOLERANCE
 
 
-@settings(sweep, max_examples=6)
+@examples(3, phases=[Phase.generate])
 @given(
     st.integers(1, 2),
     st.sampled_from([8, 24]),

@@ -21,7 +21,6 @@ from ...relax_passes import op_pattern
 from ..layout import PLAIN, LayoutMap, static_shape
 from ..packing import pack
 from .dilated_conv2d import emit_phases, emit_pixels, phases_of
-from .grouped_conv2d import groups_to_merge, merge_groups
 from .trim_taps import trim_taps
 
 # With fewer channels than this a plain input is read in place: a blocked copy has empty lanes.
@@ -140,12 +139,6 @@ def emit_conv2d(
     if chosen is None:
         return None
     impl, config = chosen
-    merged = groups_to_merge(workload, target) if config.is_fallback else 1
-    known = array_of(weight) if merged > 1 else None
-    if known is not None:
-        workload, filters = merge_groups(workload, known, merged)
-        filled = constant(filters)
-        return emit_conv2d(builder, workload, data, filled, layouts, target, None, disabled)
     if workload.groups > 1 and not workload.is_depthwise and "tile_oc" in config:
         config = within_groups(workload, config)
     oc_block = oc_block_of(config)

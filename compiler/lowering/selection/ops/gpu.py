@@ -17,6 +17,7 @@ from schedules import strategy
 from schedules.conv_transpose import ConvTransposeWorkload
 
 from ...relax_passes import op_pattern
+from ...relax_passes.fuse import OPERATORS
 from ..layout import static_shape
 from ..packing import pack
 from . import conv2d
@@ -100,6 +101,9 @@ def lower_recorded(
             data,
             weight,
             primfunc_name_hint="convolution",
-            primfunc_attrs={op_pattern.ATTRIBUTE: op_pattern.OUT_ELEMENTWISE_FUSABLE},
+            primfunc_attrs={
+                op_pattern.ATTRIBUTE: op_pattern.OUT_ELEMENTWISE_FUSABLE,
+                OPERATORS: operator,
+            },
         )
     )

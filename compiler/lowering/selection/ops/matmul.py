@@ -16,6 +16,7 @@ from schedules import strategy
 from schedules.matmul import BatchMatmulWorkload, DenseWorkload, Operand
 
 from ...relax_passes import op_pattern
+from ...relax_passes.fuse import OPERATORS
 from ..layout import static_shape
 from ..packing import pack
 from .conv2d import operand_types
@@ -70,7 +71,10 @@ def lower_matmul(
         described.lhs,
         rhs,
         primfunc_name_hint="matmul",
-        primfunc_attrs={op_pattern.ATTRIBUTE: op_pattern.OUT_ELEMENTWISE_FUSABLE},
+        primfunc_attrs={
+            op_pattern.ATTRIBUTE: op_pattern.OUT_ELEMENTWISE_FUSABLE,
+            OPERATORS: operator,
+        },
     )
 
 

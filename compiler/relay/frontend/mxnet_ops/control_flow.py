@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from tvm import relax
 
 from compiler.errors import FrontendError
-from compiler.symbol.graph import Graph
+from compiler.mxnet.graph import Graph
 
 from ..mxnet_node import SymbolNode
 

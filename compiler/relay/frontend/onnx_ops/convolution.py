@@ -10,10 +10,15 @@ from tvm import relax
 
 from compiler.graph.constants import constant, static_shape
 
-from ..onnx_node import Node
+from ..onnx_node import Node, constant_value
 
-_PAD_MODES = {"constant": "constant", "edge": "replicate", "reflect": "reflect"}
-"""What `relax.op.nn.pad` calls the modes of Pad; "wrap" is left to TVM's importer."""
+_PAD_MODES = {
+    "constant": "constant",
+    "edge": "replicate",
+    "reflect": "reflect",
+    "wrap": "circular",
+}
+"""What `relax.op.nn.pad` calls the modes of Pad."""
 
 
 def convolution(node: Node) -> relax.Expr | None:
@@ -63,11 +68,18 @@ def transposed_convolution(node: Node) -> relax.Expr | None:
     return with_pads(node, before + after, output_padding=extra)
 
 
-def with_pads(node: Node, pads: list[int], **others: list[int]) -> relax.Expr:
-    """The node itself with these pads, and other attributes, for what says them indirectly."""
+def with_pads(
+    node: Node, pads: list[int], outputs: int | None = None, **others: list[int]
+) -> relax.Expr:
+    """The node itself with these pads, and other attributes, for what says them indirectly.
+
+    It has the first `outputs` of its outputs, by default all.
+    """
     replaced = {"pads": pads, **others}
     proto = onnx.NodeProto()
     proto.CopyFrom(node.proto)
+    if outputs is not None:
+        del proto.output[outputs:]
     dropped = {"auto_pad", "output_shape", *replaced}
     kept = [entry for entry in node.proto.attribute if entry.name not in dropped]
     del proto.attribute[:]
@@ -77,45 +89,79 @@ def with_pads(node: Node, pads: list[int], **others: list[int]) -> relax.Expr:
     return node.importer.convert_node(proto, node.scope)[0]
 
 
-def pad(node: Node) -> relax.Expr | None:
-    """Padding by a known value, by the edge or by a reflection; negative pads cut off."""
-    mode = _PAD_MODES.get(node.attr("mode", "constant"))
-    if mode is None:
-        return None
+def pad(node: Node) -> relax.Expr:
+    """Padding by a value, by the edge, by a reflection or all around; negative pads cut off."""
+    if node.attr("mode", "constant") not in _PAD_MODES:
+        raise node.unsupported(f"the mode {node.attr('mode')!r} is not known")
+    mode = _PAD_MODES[node.attr("mode", "constant")]
     shape = node.shape(0)
-    if node.opset < 11:
-        pads, value = list(node.attr("pads")), float(node.attr("value", 0.0))
-    else:
-        pads = node.value(1, "the pads").ravel().tolist()
-        given = node.get(2)
-        value = 0.0 if given is None else float(node.value(2, "the value").reshape(-1)[0])
-    axes = list(range(len(shape)))
-    if node.opset >= 18 and node.get(3) is not None:
-        axes = [int(axis) % len(shape) for axis in node.value(3, "the axes").ravel()]
-    before, after = [0] * len(shape), [0] * len(shape)
-    for i, axis in enumerate(axes):
-        before[axis], after[axis] = int(pads[i]), int(pads[i + len(axes)])
+    before, after = _pad_widths(node, len(shape))
     data = node[0]
     cut = [axis for axis in range(len(shape)) if before[axis] < 0 or after[axis] < 0]
     if cut:
         begin = [max(-before[axis], 0) for axis in cut]
         end = [shape[axis] - max(-after[axis], 0) for axis in cut]
         data = node.emit(relax.op.strided_slice(data, cut, begin, end))
-    widths = [max(width, 0) for pair in zip(before, after) for width in pair]
-    if not any(widths):
+    before, after = ([max(width, 0) for width in widths] for widths in (before, after))
+    if not any(before) and not any(after):
         return data
-    if mode != "constant" and (node.dtype(0) == "bool" or math.prod(shape) == 0 or cut):
-        return None
-    if node.dtype(0) == "bool" or math.prod(shape) == 0:
-        target = [
-            extent + max(b, 0) + max(a, 0)
-            for extent, b, a in zip(static_shape(data) or (), before, after)
-        ]
-        if math.prod(shape) == 0:
-            return constant(np.full(target, value, node.dtype(0)))
-        bits = relax.op.nn.pad(relax.op.astype(data, "int8"), widths, "constant", value)
-        return relax.op.astype(bits, "bool")
-    return relax.op.nn.pad(data, widths, mode, value)
+    if mode == "constant":
+        return _pad_by_value(node, data, before, after)
+    if math.prod(shape) == 0:
+        raise node.unsupported("an empty tensor has no elements that padding could repeat")
+    for extent, *widths in zip(static_shape(data) or (), before, after):
+        if max(widths) > {"replicate": math.inf, "reflect": extent - 1, "circular": extent}[mode]:
+            raise node.unsupported(f"an axis of {extent} elements can't be padded by {max(widths)}")
+    dtype = node.dtype(0)
+    bits = relax.op.astype(data, "int8") if dtype == "bool" else data
+    around = [width for pair in zip(before, after) for width in pair]
+    padded = relax.op.nn.pad(bits, around, mode)
+    return relax.op.astype(padded, "bool") if dtype == "bool" else padded
+
+
+def _pad_widths(node: Node, rank: int) -> tuple[list[int], list[int]]:
+    """Pads in front of and behind each axis; they decide the result's shape."""
+    axes = list(range(rank))
+    if node.opset < 11:
+        pads = list(node.attr("pads"))
+    else:
+        pads = node.value(1, "the pads").ravel().tolist()
+        if node.opset >= 18 and node.get(3) is not None:
+            axes = [int(axis) % rank for axis in node.value(3, "the axes").ravel()]
+    if len(pads) != 2 * len(axes):
+        raise node.unsupported(f"{len(pads)} pads do not fit {len(axes)} axes")
+    before, after = [0] * rank, [0] * rank
+    for i, axis in enumerate(axes):
+        before[axis], after[axis] = int(pads[i]), int(pads[i + len(axes)])
+    return before, after
+
+
+def _pad_by_value(node: Node, data: relax.Expr, before: list[int], after: list[int]) -> relax.Expr:
+    """Padding by a value, which may be known only at run time."""
+    dtype = node.dtype(0)
+    if node.opset < 11:
+        value: np.ndarray | None = np.array(node.attr("value", 0.0))
+    elif node.get(2) is None:
+        value = np.zeros(())
+    else:
+        value = constant_value(node[2])
+    shape: tuple[int, ...] = static_shape(data) or ()
+    if value is not None and dtype != "bool" and 0 not in shape:
+        around = [width for pair in zip(before, after) for width in pair]
+        return relax.op.nn.pad(data, around, "constant", value.reshape(-1)[0].item())
+    if value is not None:
+        fill = constant(value.reshape(-1)[0].astype(dtype))
+    else:
+        fill = node.emit(relax.op.reshape(node[2], []))
+    for axis, widths in enumerate(zip(before, after)):
+        if any(widths):
+            extents = static_shape(data) or ()
+            edges = [
+                [relax.op.full((*extents[:axis], width, *extents[axis + 1 :]), fill)] * (width > 0)
+                for width in widths
+            ]
+            data = node.emit(relax.op.concat([*edges[0], data, *edges[1]], axis))
+    return data
 
 
 def tile(node: Node) -> relax.Expr:

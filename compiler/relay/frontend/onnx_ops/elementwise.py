@@ -61,6 +61,35 @@ def elu(node: Node) -> relax.Expr:
     return relax.op.where(relax.op.less(data, number(0.0, data)), below, data)
 
 
+def prelu(node: Node) -> relax.Expr:
+    """slope * x below zero; the slope broadcasts to the operand."""
+    data, shape, slope = node[0], node.shape(0), node.shape(1)
+    if not _fits(slope, shape):
+        raise node.unsupported(f"a slope of shape {slope} does not broadcast to {shape}")
+    wide = (1,) * (len(shape) - len(slope)) + slope
+    axes = [axis for axis, extent in enumerate(wide) if extent != 1] or [len(shape) - 1]
+    if len(axes) == 1 and shape:
+        flat = relax.op.reshape(node[1], (wide[axes[0]],))
+        return relax.op.nn.prelu(data, flat, axes[0])
+    below = relax.op.multiply(data, node[1])
+    return relax.op.where(relax.op.less(data, number(0, data)), below, data)
+
+
+def _fits(shape: tuple[int, ...], target: tuple[int, ...]) -> bool:
+    """Whether a tensor of that shape broadcasts to the other one, which stays as it is."""
+    pairs = zip(reversed(shape), reversed(target))
+    return len(shape) <= len(target) and all(extent in (1, own) for extent, own in pairs)
+
+
+def celu(node: Node) -> relax.Expr:
+    """alpha * (exp(x / alpha) - 1) below zero."""
+    data = node[0]
+    alpha = number(node.attr("alpha", 1.0), data)
+    power = relax.op.exp(relax.op.divide(data, alpha))
+    below = relax.op.multiply(alpha, relax.op.subtract(power, number(1.0, data)))
+    return relax.op.where(relax.op.less(data, number(0.0, data)), below, data)
+
+
 def selu(node: Node) -> relax.Expr:
     """gamma * elu(x)."""
     data = node[0]
@@ -145,10 +174,12 @@ def shift(node: Node) -> relax.Expr | None:
 
 CONVERTERS = {
     "BitShift": shift,
+    "Celu": celu,
     "Clip": clip,
     "Elu": elu,
     "IsInf": is_infinite,
     "Mish": mish,
+    "PRelu": prelu,
     "Pow": power,
     "Selu": selu,
     "Softplus": softplus,

@@ -33,9 +33,11 @@ def gather(node: Node) -> relax.Expr | None:
 
 def gather_elements(node: Node) -> relax.Expr | None:
     """One element for each index."""
-    shape = static_shape(node[0])
+    shape, wanted = static_shape(node[0]), static_shape(node[1])
     if shape is None:
         return None
+    if wanted is not None and 0 in wanted:
+        return constant(np.zeros(wanted, node.dtype(0)))
     axis = node.attr("axis", 0) % len(shape)
     return relax.op.gather_elements(node[0], in_range(node[1], shape[axis]), axis)
 
@@ -59,7 +61,7 @@ def scatter_elements(node: Node) -> relax.Expr | None:
 def slices(node: Node) -> None:
     """Before opset 10 the bounds are attributes: TVM's converter takes them as operands."""
     if node.opset < 10:
-        bounds = (node.attr("starts"), node.attr("ends"), node.attr("axes"))
+        bounds = [node.attrs.pop(name, None) for name in ("starts", "ends", "axes")]
         node.inputs[1:] = [
             None if bound is None else constant(np.array(bound, "int64")) for bound in bounds
         ]
@@ -82,9 +84,15 @@ def one_hot(node: Node) -> relax.Expr:
     return relax.op.where(relax.op.equal(indices, positions), on, off)
 
 
-def top_k(node: Node) -> relax.Expr:
+def top_k(node: Node) -> relax.Expr | list[relax.Expr]:
     """The k largest or smallest along an axis and where they were."""
+    if node.dtype(0) == "uint64":
+        raise node.unsupported("integers of 64 bits without sign can't be sorted")
     k = node.attr("k") if node.opset < 10 else int(node.value(1, "k").reshape(-1)[0])
+    shape = list(node.shape(0))
+    shape[node.attr("axis", -1)] = int(k)
+    if 0 in shape:
+        return [constant(np.zeros(shape, dtype)) for dtype in (node.dtype(0), "int64")]
     return relax.op.topk(
         node[0],
         k=int(k),
@@ -131,11 +139,35 @@ def _expand_at_run_time(node: Node, shape: tuple[int, ...]) -> relax.Expr | None
     rank = static_shape(node[1])
     if rank is None or rank[0] < len(shape):
         return None
-    wanted = [tirx.Var(f"extent_{axis}", "int64") for axis in range(rank[0])]
-    node.builder.match_cast(node.emit(relax.op.tensor_to_shape(node[1])), relax.ShapeType(wanted))
+    wanted = _shape_at_run_time(node, 1).values
     padded = (*[1] * (rank[0] - len(shape)), *shape)
     target = [extent if own == 1 else own for own, extent in zip(padded, wanted)]
     return relax.op.broadcast_to(node[0], relax.ShapeExpr(target))
+
+
+def _shape_at_run_time(node: Node, index: int) -> relax.ShapeExpr:
+    """The extents that input `index` holds at run time, as new symbolic dimensions."""
+    extents = [tirx.Var(f"extent_{axis}", "int64") for axis in range(node.shape(index)[0])]
+    shape = node.emit(relax.op.tensor_to_shape(node[index]))
+    node.builder.match_cast(shape, relax.ShapeType(extents))
+    return relax.ShapeExpr(extents)
+
+
+def constant_of_shape(node: Node) -> relax.Expr:
+    """One value everywhere; the shape may be known only at run time."""
+    from ..onnx_model import tensor_array
+
+    value = node.attrs.get("value")
+    single = np.zeros(1, "float32") if value is None else tensor_array(value)
+    if single.size != 1:
+        raise node.unsupported(f"the value has {single.size} elements instead of one")
+    shape = constant_value(node[0])
+    fill = constant(single.reshape(()))
+    if shape is None:
+        return relax.op.full(_shape_at_run_time(node, 0), fill)
+    if shape.size and shape.min() < 0:
+        raise node.unsupported(f"the shape {shape.tolist()} has a negative extent")
+    return relax.op.full(tuple(shape.tolist()), fill)
 
 
 def split(node: Node) -> list[relax.Expr] | None:
@@ -175,7 +207,14 @@ def cumulative_product(node: Node) -> relax.Expr:
     return relax.op.flip(product, axis) if node.attr("reverse", 0) else product
 
 
+def unique(node: Node) -> None:
+    """Without an axis, of all elements in a row, so that the inverse has one axis too."""
+    if node.attr("axis") is None:
+        node.inputs[0] = node.emit(relax.op.reshape(node[0], (-1,)))
+
+
 CONVERTERS = {
+    "ConstantOfShape": constant_of_shape,
     "CumProd": cumulative_product,
     "Expand": expand,
     "EyeLike": eye_like,
@@ -188,4 +227,5 @@ CONVERTERS = {
     "Slice": slices,
     "Split": split,
     "TopK": top_k,
+    "Unique": unique,
 }

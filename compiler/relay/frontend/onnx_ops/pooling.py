@@ -1,8 +1,14 @@
-"""Pooling with automatic padding."""
+"""Pooling with automatic padding, the places of largest elements, and the way back from them."""
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
 from tvm import relax
+
+from compiler.graph.constants import static_shape
+from compiler.relay.op.nn.pooling import max_pool_places
 
 from ..onnx_node import Node
 from .convolution import automatic_pads, with_pads
@@ -15,4 +21,66 @@ def pooling(node: Node) -> relax.Expr | None:
     return with_pads(node, automatic_pads(node, node.attr("kernel_shape")))
 
 
-CONVERTERS = dict.fromkeys(("AveragePool", "LpPool", "MaxPool"), pooling)
+def max_pooling(node: Node) -> relax.Expr | list[relax.Expr] | None:
+    """The largest element of each window and, where the model asks for it, its place."""
+    if len(node.proto.output) < 2 or not node.proto.output[1]:
+        node.attrs.pop("storage_order", None)  # is of the places alone
+        return pooling(node)
+    kernel = node.attr("kernel_shape")
+    rank = len(kernel)
+    pads = list(node.attr("pads", (0,) * 2 * rank))
+    if node.attr("auto_pad", "NOTSET") != "NOTSET":
+        pads = automatic_pads(node, kernel)
+    largest = with_pads(node, pads, outputs=1)
+    shape = static_shape(largest)
+    if shape is None:
+        raise node.unsupported("the shape of input 0 is known only at run time")
+    places = max_pool_places(
+        node[0],
+        shape=list(shape),
+        kernel=list(kernel),
+        strides=list(node.attr("strides", (1,) * rank)),
+        dilations=list(node.attr("dilations", (1,) * rank)),
+        before=pads[:rank],
+        first_axis_fastest=bool(node.attr("storage_order", 0)),
+    )
+    return [largest, places]
+
+
+def max_unpooling(node: Node) -> relax.Expr:
+    """Elements put back at their places, zeros elsewhere.
+
+    The places are those of the shape that the windows make; a given `output_shape` goes on behind
+    it with zeros, as in ONNX's reference evaluator and node tests.
+    """
+    shape, dtype = node.shape(0), node.dtype(0)
+    kernel = node.attr("kernel_shape")
+    rank = len(kernel)
+    pads, strides = node.attr("pads", (0,) * 2 * rank), node.attr("strides", (1,) * rank)
+    own = list(shape[:2])
+    for axis in range(rank):
+        steps = (shape[axis + 2] - 1) * strides[axis]
+        own.append(steps + kernel[axis] - pads[axis] - pads[axis + rank])
+    flat = relax.op.scatter_elements(
+        relax.op.zeros((math.prod(own),), dtype),
+        relax.op.reshape(node[1], [-1]),
+        relax.op.reshape(node[0], [-1]),
+        axis=0,
+    )
+    result = relax.op.reshape(node.emit(flat), own)
+    if node.get(2) is None:
+        return result
+    wanted = np.array(node.value(2, "the output shape").ravel())
+    behind = wanted - own if wanted.size == len(own) else np.array([-1])
+    if behind.min() < 0:
+        raise node.unsupported(f"the output shape {wanted.tolist()} has no room for {own}")
+    widths = [width for extent in behind.tolist() for width in (0, extent)]
+    return relax.op.nn.pad(node.emit(result), widths) if any(widths) else result
+
+
+CONVERTERS = {
+    "AveragePool": pooling,
+    "LpPool": pooling,
+    "MaxPool": max_pooling,
+    "MaxUnpool": max_unpooling,
+}

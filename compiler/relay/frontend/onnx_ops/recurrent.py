@@ -16,7 +16,7 @@ from tvm import relax
 from compiler.graph.constants import constant
 from compiler.relay.op.nn.recurrent import recurrent as all_steps
 
-from ..onnx_node import Node, dtype_of
+from ..onnx_node import Node
 from .control_flow import MAX_ITERATIONS, step_of
 from .elementwise import number
 
@@ -284,13 +284,14 @@ def _activation(node: Node, name: str, alphas: list[float], betas: list[float]) 
         defaults = {"Affine": (1.0, 0.0), "HardSigmoid": (0.2, 0.5), "ScaledTanh": (1.0, 1.0)}
         alpha = alphas.pop(0) if alphas else defaults[name][0]
         beta = betas.pop(0) if betas else defaults[name][1]
-        return _linear(name, alpha, beta)
+        return _linear(node, name, alpha, beta)
     raise node.unsupported(f"the activation {name} is not supported")
 
 
-def _linear(name: str, alpha: float, beta: float) -> Activation:
+def _linear(node: Node, name: str, alpha: float, beta: float) -> Activation:
+    a, b = (relax.const(value, node.dtype(0)) for value in (alpha, beta))
+
     def apply(x: relax.Expr) -> relax.Expr:
-        a, b = (relax.const(value, dtype_of(x)) for value in (alpha, beta))
         if name == "ScaledTanh":
             return relax.op.multiply(a, relax.op.tanh(relax.op.multiply(b, x)))
         line = relax.op.add(relax.op.multiply(a, x), b)

@@ -1,4 +1,4 @@
-"""Non-maximum suppression."""
+"""Boxes: non-maximum suppression, and regions of interest."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from tvm import relax, tirx
 
 from compiler.graph.constants import constant
 from compiler.relay.op import registry
+from compiler.relay.op.vision.regions import roi_align_max
 
 from ..onnx_node import Node, constant_value, dtype_of
 
@@ -72,4 +73,34 @@ def _above(node: Node, threshold: relax.Expr) -> relax.Expr:
     return node.emit(relax.op.maximum(grown, tiny))
 
 
-CONVERTERS = dict.fromkeys(("AllClassNMS", "NonMaxSuppression"), non_max_suppression)
+def roi_align(node: Node) -> relax.Expr:
+    """Regions pooled to one size, from samples between the elements.
+
+    In the mode "max" a cell has the largest product of an element and its weight in a sample, as
+    the reference evaluator, the node tests and onnxruntime have it.
+    """
+    modes = ("output_half_pixel", "half_pixel")
+    mode = node.attr("coordinate_transformation_mode", modes[node.opset >= 16])
+    if mode not in modes or node.attr("mode", "avg") not in ("avg", "max"):
+        raise node.unsupported("the mode or the coordinate_transformation_mode is not known")
+    kind = dtype_of(node[1])
+    corners = relax.op.multiply(node[1], relax.const(node.attr("spatial_scale", 1.0), kind))
+    if mode == "half_pixel":
+        corners = relax.op.subtract(corners, relax.const(0.5, kind))
+    images = relax.op.expand_dims(relax.op.astype(node[2], kind), 1)
+    regions = node.emit(relax.op.concat([images, corners], 1))
+    make = relax.op.vision.roi_align if node.attr("mode", "avg") == "avg" else roi_align_max
+    return make(
+        node[0],
+        regions,
+        pooled_size=[node.attr("output_height", 1), node.attr("output_width", 1)],
+        spatial_scale=1.0,
+        sample_ratio=node.attr("sampling_ratio", 0),
+        aligned=mode == "half_pixel",
+    )
+
+
+CONVERTERS = {
+    **dict.fromkeys(("AllClassNMS", "NonMaxSuppression"), non_max_suppression),
+    "RoiAlign": roi_align,
+}

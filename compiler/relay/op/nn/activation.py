@@ -6,25 +6,41 @@ import math
 
 from tvm import relax, topi
 
-from ....graph.rewrite import operator_name
 from ...expr import TupleGetItem
 from ...infer import typed
+from .. import layout_rules, quantization
 from ..kernel import kernel
-from ..raising import Definitions, from_relax, made, same_name
+from ..raising import Definitions, alike, from_relax, made, same_name
 from ..raising import number as constant
-from ..registry import operator
+from ..record import BROADCAST, ELEMENTWISE, FOLLOW, FUSABLE, NEVER
+from ..registry import builder, operator
 from ..shapes import assign_type, axis_of, dtype, extents, is_float, number, rank
 
 op = relax.op
 
 
-@operator("nn.relu", how="direct")
+@operator(
+    "nn.relu",
+    how="direct",
+    pattern=ELEMENTWISE,
+    precision=FOLLOW,
+    layout=layout_rules.elementwise,
+    quantized=quantization.relu,
+)
 def relu(data: relax.Expr) -> relax.Expr:
     """max(x, 0)."""
     return op.nn.relu(data)
 
 
-@operator("nn.leaky_relu", defaults={"alpha": 0.25}, how="direct")
+@operator(
+    "nn.leaky_relu",
+    defaults={"alpha": 0.25},
+    how="direct",
+    pattern=ELEMENTWISE,
+    precision=FOLLOW,
+    layout=layout_rules.elementwise,
+    quantized=quantization.leaky_relu,
+)
 def leaky_relu(data: relax.Expr, alpha: float = 0.01) -> relax.Expr:
     """x where it is positive, alpha * x elsewhere; for integers alpha is cut to one."""
     if is_float(dtype(data)):
@@ -33,7 +49,9 @@ def leaky_relu(data: relax.Expr, alpha: float = 0.01) -> relax.Expr:
     return op.where(typed(op.greater(data, zero)), data, typed(op.multiply(data, factor)))
 
 
-@operator("nn.prelu", 2, how="direct")
+@operator(
+    "nn.prelu", 2, how="direct", pattern=BROADCAST, precision=FOLLOW, layout=layout_rules.prelu
+)
 def prelu(data: relax.Expr, alpha: relax.Expr, axis: int = 1) -> relax.Expr:
     """x where it is positive, alpha[channel] * x elsewhere."""
     where = axis_of(axis, rank(data))
@@ -41,13 +59,20 @@ def prelu(data: relax.Expr, alpha: relax.Expr, axis: int = 1) -> relax.Expr:
     return op.nn.prelu(data, alpha, where)
 
 
-@operator("nn.softmax", how="direct")
+@operator(
+    "nn.softmax",
+    how="direct",
+    pattern=FUSABLE,
+    precision=NEVER,
+    quantized=quantization.function("qnn.softmax", optional=True),
+    fast="nn.fast_softmax",
+)
 def softmax(data: relax.Expr, axis: int = -1) -> relax.Expr:
     """Exponentials divided by their sum along an axis."""
     return op.nn.softmax(data, axis_of(axis, rank(data)))
 
 
-@operator("nn.log_softmax", how="direct")
+@operator("nn.log_softmax", how="direct", pattern=FUSABLE)
 def log_softmax(data: relax.Expr, axis: int = -1) -> relax.Expr:
     """Logarithm of softmax."""
     return op.nn.log_softmax(data, axis_of(axis, rank(data)))
@@ -56,45 +81,36 @@ def log_softmax(data: relax.Expr, axis: int = -1) -> relax.Expr:
 _fast_softmax = kernel("nn.fast_softmax", lambda data, axis: topi.nn.fast_softmax(data, axis))
 
 
-@operator("nn.fast_softmax", how="TOPI")
+@operator("nn.fast_softmax", how="TOPI", pattern=FUSABLE)
 def fast_softmax(data: relax.Expr, axis: int = -1) -> relax.Expr:
     """Softmax with an approximate exponential."""
     return _fast_softmax(data, axis=axis_of(axis, rank(data)))
 
 
-@operator("nn.dropout")
-def dropout_pair(data: relax.Expr, rate: float = 0.5) -> relax.Expr:
+@operator("nn.dropout", precision=FOLLOW, layout=layout_rules.elementwise)
+def _dropout_pair(data: relax.Expr, rate: float = 0.5) -> relax.Expr:
     """The data as they are, and the mask of inference, which is all ones."""
     return relax.Tuple([data, typed(op.ones(extents(data), dtype(data)))])
 
 
+@builder("nn.dropout")
 def dropout(data: relax.Expr, rate: float = 0.5) -> relax.Expr:
     """Identity: nothing is dropped in inference."""
-    return TupleGetItem(dropout_pair(data, rate), 0)
+    return TupleGetItem(_dropout_pair(data, rate), 0)
 
 
+@builder("nn.dropout_raw")
 def dropout_raw(data: relax.Expr, rate: float = 0.5) -> relax.Expr:
     """The data and the mask, as a tuple."""
-    return dropout_pair(data, rate)
+    return _dropout_pair(data, rate)
 
 
-same_name("nn.relu")
+same_name("nn.relu", "nn.prelu", "nn.softmax", "nn.log_softmax")
 
 
 @from_relax("nn.leakyrelu")
 def _leaky_relu_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
-    return made("nn.leaky_relu", call.args, call.ty, alpha=float(call.attrs.alpha))
-
-
-@from_relax("nn.prelu")
-def _prelu_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
-    return made("nn.prelu", call.args, call.ty, axis=int(call.attrs.axis))
-
-
-@from_relax("nn.softmax", "nn.log_softmax", "relay.nn.fast_softmax")
-def _softmax_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
-    name = operator_name(call).removeprefix("relay.")
-    return made(name, call.args, call.ty, axis=int(call.attrs["axis"]))
+    return alike("nn.leaky_relu", call)
 
 
 @from_relax("nn.gelu")

@@ -8,7 +8,9 @@ from tvm import relax, topi
 
 from ....errors import RelayTypeError
 from ...infer import type_of, typed
+from .. import layout_rules
 from ..kernel import kernel
+from ..record import FUSABLE, INJECTIVE
 from ..registry import operator
 from ..shapes import extents, number
 from ..transform import cast_to
@@ -24,7 +26,7 @@ _bitpack = kernel(
 )
 
 
-@operator("nn.bitpack", defaults={"bit_axis": -1}, how="TOPI")
+@operator("nn.bitpack", defaults={"bit_axis": -1}, how="TOPI", pattern=INJECTIVE)
 def bitpack(
     data: relax.Expr,
     bits: int = 1,
@@ -58,7 +60,13 @@ def _levels(weight: relax.Expr, bits: int, unipolar: bool) -> relax.Expr:
     return typed(op.subtract(doubled, number(2**bits - 1, "int32")))
 
 
-@operator("nn.bitserial_conv2d", 2, ignored=("kernel_size", "channels"))
+@operator(
+    "nn.bitserial_conv2d",
+    2,
+    ignored=("kernel_size", "channels"),
+    pattern=FUSABLE,
+    layout=layout_rules.convolution,
+)
 def bitserial_conv2d(
     data: relax.Expr,
     weight: relax.Expr,
@@ -108,7 +116,7 @@ _bitserial_dense = kernel(
 )
 
 
-@operator("nn.bitserial_dense", 2, ignored=("units",), how="TOPI")
+@operator("nn.bitserial_dense", 2, ignored=("units",), how="TOPI", pattern=FUSABLE)
 def bitserial_dense(
     data: relax.Expr,
     weight: relax.Expr,

@@ -11,6 +11,8 @@ from tvm.topi.nn import winograd_util
 
 from ....errors import RelayTypeError
 from ...infer import type_of, typed
+from .. import layout_rules
+from ..record import FUSABLE
 from ..registry import operator, unavailable
 from ..shapes import dtype, extents, integers
 from ..slicing import strided_slice
@@ -57,13 +59,13 @@ def _transformed_weight(weight: relax.Expr, tile_size: int, count: int) -> relax
     return typed(op.permute_dims(weight, [*range(2, 2 + count), 0, 1]))
 
 
-@operator("nn.contrib_conv2d_winograd_weight_transform")
+@operator("nn.contrib_conv2d_winograd_weight_transform", pattern=FUSABLE)
 def contrib_conv2d_winograd_weight_transform(weight: relax.Expr, tile_size: int) -> relax.Expr:
     """(O, I, k, k) to (alpha, alpha, O, I), alpha = tile_size + k - 1."""
     return _transformed_weight(weight, tile_size, 2)
 
 
-@operator("nn.contrib_conv3d_winograd_weight_transform")
+@operator("nn.contrib_conv3d_winograd_weight_transform", pattern=FUSABLE)
 def contrib_conv3d_winograd_weight_transform(weight: relax.Expr, tile_size: int) -> relax.Expr:
     """(O, I, d, k, k) to (alpha, alpha, alpha, O, I); the depth stays unless d = k."""
     depth = extents(weight)[2]
@@ -155,6 +157,8 @@ def _padded(data: relax.Expr, widths: Sequence[Sequence[int]]) -> relax.Expr:
     "nn.contrib_conv2d_winograd_without_weight_transform",
     2,
     ignored=("auto_scheduler_rewritten_layout", "meta_schedule_original_shape"),
+    pattern=FUSABLE,
+    layout=layout_rules.convolution,
 )
 def contrib_conv2d_winograd_without_weight_transform(
     data: relax.Expr,
@@ -177,7 +181,12 @@ def contrib_conv2d_winograd_without_weight_transform(
     )
 
 
-@operator("nn.contrib_conv3d_winograd_without_weight_transform", 2)
+@operator(
+    "nn.contrib_conv3d_winograd_without_weight_transform",
+    2,
+    pattern=FUSABLE,
+    layout=layout_rules.convolution,
+)
 def contrib_conv3d_winograd_without_weight_transform(
     data: relax.Expr,
     weight: relax.Expr,
@@ -204,7 +213,7 @@ contrib_conv2d_winograd_nnpack_weight_transform = unavailable(
 )
 
 
-@operator("nn.contrib_conv2d_gemm_weight_transform")
+@operator("nn.contrib_conv2d_gemm_weight_transform", pattern=FUSABLE)
 def contrib_conv2d_gemm_weight_transform(
     weights: relax.Expr, tile_N: int, tile_K: int
 ) -> relax.Expr:
@@ -219,7 +228,12 @@ def contrib_conv2d_gemm_weight_transform(
     return op.permute_dims(typed(op.reshape(matrix, tiles)), [2, 0, 3, 1])
 
 
-@operator("nn.contrib_conv2d_gemm_without_weight_transform", 2)
+@operator(
+    "nn.contrib_conv2d_gemm_without_weight_transform",
+    2,
+    pattern=FUSABLE,
+    layout=layout_rules.convolution,
+)
 def contrib_conv2d_gemm_without_weight_transform(
     data: relax.Expr,
     weight: relax.Expr,
@@ -281,7 +295,12 @@ def _packed_convolution(name: str) -> Any:
     convolution.__name__ = convolution.__qualname__ = name.replace("NCHWc", "nchwc")
     convolution.__doc__ = "A convolution whose data and weight are packed in blocks of channels."
     return operator(
-        f"nn.{name}", 2, defaults={"data_layout": "NCHW"}, prepare=window_attributes(2)
+        f"nn.{name}",
+        2,
+        defaults={"data_layout": "NCHW"},
+        prepare=window_attributes(2),
+        pattern=FUSABLE,
+        layout=layout_rules.convolution,
     )(convolution)
 
 
@@ -289,7 +308,7 @@ contrib_conv2d_nchwc = _packed_convolution("contrib_conv2d_NCHWc")
 contrib_depthwise_conv2d_nchwc = _packed_convolution("contrib_depthwise_conv2d_NCHWc")
 
 
-@operator("nn.contrib_dense_pack", 2)
+@operator("nn.contrib_dense_pack", 2, pattern=FUSABLE, layout=layout_rules.dense_pack)
 def contrib_dense_pack(
     data: relax.Expr,
     weight: relax.Expr,

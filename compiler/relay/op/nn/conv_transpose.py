@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +11,9 @@ from tvm import relax
 from ....errors import RelayTypeError
 from ....graph.rewrite import operator_name
 from ...infer import type_of, typed
+from .. import layout_rules, quantization
 from ..raising import Definitions, from_relax, listed, made
+from ..record import ALWAYS, FUSABLE
 from ..registry import operator
 from ..shapes import assign_type, dtype, extents, integers
 from ..transform import cast_to
@@ -83,7 +86,20 @@ def _convolve_transposed(
     return convert(typed(result), plain, result_layout)
 
 
-@operator("nn.conv1d_transpose", 2, prepare=window_attributes(1), how="direct")
+def _macs(attrs: dict[str, Any], data: Any, weight: Any, _result: Any) -> int:
+    """Every weight meets every place of the data, which is spread out."""
+    places = [size for size, letter in zip(data, attrs["data_layout"]) if letter in "NHW"]
+    return math.prod(weight) * math.prod(places)
+
+
+@operator(
+    "nn.conv1d_transpose",
+    2,
+    prepare=window_attributes(1),
+    how="direct",
+    pattern=FUSABLE,
+    precision=ALWAYS,
+)
 def conv1d_transpose(
     data: relax.Expr,
     weight: relax.Expr,
@@ -106,7 +122,18 @@ def conv1d_transpose(
     )  # fmt: skip
 
 
-@operator("nn.conv2d_transpose", 2, prepare=window_attributes(2), how="direct")
+@operator(
+    "nn.conv2d_transpose",
+    2,
+    prepare=window_attributes(2),
+    how="direct",
+    pattern=FUSABLE,
+    precision=ALWAYS,
+    layout=layout_rules.convolution,
+    quantized=quantization.convolution,
+    kernel_layouts={"NCHW": "IOHW", "NHWC": "HWIO"},
+    macs=_macs,
+)
 def conv2d_transpose(
     data: relax.Expr,
     weight: relax.Expr,
@@ -129,7 +156,16 @@ def conv2d_transpose(
     )  # fmt: skip
 
 
-@operator("nn.conv3d_transpose", 2, prepare=window_attributes(3), how="direct")
+@operator(
+    "nn.conv3d_transpose",
+    2,
+    prepare=window_attributes(3),
+    how="direct",
+    pattern=FUSABLE,
+    precision=ALWAYS,
+    layout=layout_rules.convolution,
+    kernel_layouts={"NCDHW": "IODHW", "NDHWC": "DHWOI"},
+)
 def conv3d_transpose(
     data: relax.Expr,
     weight: relax.Expr,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -10,8 +11,10 @@ from tvm import relax, topi
 from ....errors import RelayTypeError
 from ....graph.rewrite import operator_name
 from ...infer import type_of, typed
+from .. import layout_rules, quantization
 from ..kernel import kernel
 from ..raising import Definitions, from_relax, listed, made, shape_of
+from ..record import ALWAYS, FUSABLE
 from ..registry import operator
 from ..shapes import assign_type, dtype, extents, integers
 from ..transform import cast_to
@@ -140,7 +143,21 @@ def _check_weight(
         )
 
 
-@operator("nn.conv1d", 2, prepare=window_attributes(1), how="direct")
+def _macs(attrs: dict[str, Any], _data: Any, weight: Any, result: Any) -> int:
+    """Every weight meets every place of the result."""
+    places = [size for size, letter in zip(result, attrs["data_layout"]) if letter in "NHW"]
+    return math.prod(weight) * math.prod(places)
+
+
+@operator(
+    "nn.conv1d",
+    2,
+    prepare=window_attributes(1),
+    how="direct",
+    pattern=FUSABLE,
+    precision=ALWAYS,
+    layout=layout_rules.convolution,
+)
 def conv1d(
     data: relax.Expr,
     weight: relax.Expr,
@@ -163,7 +180,18 @@ def conv1d(
     )  # fmt: skip
 
 
-@operator("nn.conv2d", 2, prepare=window_attributes(2), how="direct")
+@operator(
+    "nn.conv2d",
+    2,
+    prepare=window_attributes(2),
+    how="direct",
+    pattern=FUSABLE,
+    precision=ALWAYS,
+    layout=layout_rules.convolution,
+    quantized=quantization.convolution,
+    kernel_layouts={"NCHW": "OIHW", "NHWC": "HWIO", "HWNC": "HWOI"},
+    macs=_macs,
+)
 def conv2d(
     data: relax.Expr,
     weight: relax.Expr,
@@ -186,7 +214,16 @@ def conv2d(
     )  # fmt: skip
 
 
-@operator("nn.conv3d", 2, prepare=window_attributes(3), how="direct")
+@operator(
+    "nn.conv3d",
+    2,
+    prepare=window_attributes(3),
+    how="direct",
+    pattern=FUSABLE,
+    precision=ALWAYS,
+    layout=layout_rules.convolution,
+    kernel_layouts={"NCDHW": "OIDHW", "NDHWC": "DHWIO"},
+)
 def conv3d(
     data: relax.Expr,
     weight: relax.Expr,
@@ -218,6 +255,9 @@ def conv3d(
         "kernel_layout": "data_layout",
         "out_layout": "kernel_layout",
     },
+    pattern=FUSABLE,
+    layout=layout_rules.convolution,
+    kernel_layouts={"NCHW": "OIHW", "NHWC": "HWIO"},
 )
 def conv2d_backward_weight(
     grad: relax.Expr,
@@ -287,7 +327,14 @@ def _deformable(
 _deformable_kernel = kernel("nn.deformable_conv2d", _deformable)
 
 
-@operator("nn.deformable_conv2d", 3, prepare=window_attributes(2), how="TOPI")
+@operator(
+    "nn.deformable_conv2d",
+    3,
+    prepare=window_attributes(2),
+    how="TOPI",
+    pattern=FUSABLE,
+    layout=layout_rules.deformable,
+)
 def deformable_conv2d(
     data: relax.Expr,
     offset: relax.Expr,
@@ -355,7 +402,7 @@ _correlation = kernel(
 )
 
 
-@operator("nn.correlation", 2, how="TOPI")
+@operator("nn.correlation", 2, how="TOPI", pattern=FUSABLE, layout=layout_rules.with_layout(2))
 def correlation(
     data1: relax.Expr,
     data2: relax.Expr,

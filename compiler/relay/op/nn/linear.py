@@ -11,8 +11,10 @@ from tvm import relax
 from ....errors import RelayTypeError
 from ....graph.rewrite import operator_name
 from ...infer import type_of, typed
+from .. import layout_rules, quantization
 from ..raising import Definitions, from_relax, made, shape_of, swapped_operand, tensor
 from ..raising import reshaped as spelled
+from ..record import ALWAYS, BROADCAST, FOLLOW, FUSABLE, INJECTIVE
 from ..registry import operator
 from ..reshaping import reshaped
 from ..shapes import (
@@ -72,8 +74,19 @@ def _with_extent(data: relax.Expr, axis: int, size: Extent) -> relax.Expr:
     return broadcast_extents(data, shape)
 
 
+def _dense_macs(_attrs: dict[str, Any], data: Any, _weight: Any, result: Any) -> int:
+    return math.prod(result) * data[-1]
+
+
+def _batch_matmul_macs(attrs: dict[str, Any], data: Any, _weight: Any, result: Any) -> int:
+    return math.prod(result) * data[1 if attrs["transpose_a"] else 2]
+
+
 @operator(
-    "nn.matmul", 2, ignored=("auto_scheduler_rewritten_layout", "meta_schedule_original_shape")
+    "nn.matmul",
+    2,
+    ignored=("auto_scheduler_rewritten_layout", "meta_schedule_original_shape"),
+    pattern=FUSABLE,
 )
 def matmul(
     tensor_a: relax.Expr,
@@ -96,7 +109,14 @@ def matmul(
 
 
 @operator(
-    "nn.dense", 2, ignored=("auto_scheduler_rewritten_layout", "meta_schedule_original_shape")
+    "nn.dense",
+    2,
+    ignored=("auto_scheduler_rewritten_layout", "meta_schedule_original_shape"),
+    pattern=FUSABLE,
+    precision=ALWAYS,
+    layout=layout_rules.fixed(["NC", "NC"], "NC"),
+    quantized=quantization.dense,
+    macs=_dense_macs,
 )
 def dense(
     data: relax.Expr, weight: relax.Expr, units: int | None = None, out_dtype: str = ""
@@ -124,6 +144,10 @@ def dense(
     2,
     defaults={"transpose_b": False},
     ignored=("auto_scheduler_rewritten_layout", "meta_schedule_original_shape"),
+    pattern=FUSABLE,
+    precision=ALWAYS,
+    quantized=quantization.batch_matmul,
+    macs=_batch_matmul_macs,
 )
 def batch_matmul(
     tensor_a: relax.Expr,
@@ -151,7 +175,7 @@ def batch_matmul(
     return product(left, right, out_dtype)
 
 
-@operator("nn.bias_add", 2)
+@operator("nn.bias_add", 2, pattern=BROADCAST, precision=FOLLOW, quantized=quantization.bias_add)
 def bias_add(data: relax.Expr, bias: relax.Expr, axis: int = 1) -> relax.Expr:
     """A vector added along an axis; one of a single element is repeated."""
     where = axis_of(axis, rank(data))
@@ -165,7 +189,14 @@ def bias_add(data: relax.Expr, bias: relax.Expr, axis: int = 1) -> relax.Expr:
     return broadcasting(op.add, data, spread(bias, where, rank(data)))
 
 
-@operator("nn.batch_flatten", how="direct")
+@operator(
+    "nn.batch_flatten",
+    how="direct",
+    pattern=INJECTIVE,
+    precision=FOLLOW,
+    quantized=quantization.same,
+    keeps="order",
+)
 def batch_flatten(data: relax.Expr) -> relax.Expr:
     """All axes but the first one joined."""
     first, *rest = extents(data)
@@ -197,8 +228,11 @@ def _bias_of(
     data: relax.Expr, other: relax.Expr, definition: Definitions
 ) -> tuple[relax.Expr, int] | None:
     """The vector that is added along an axis of `data`, and the axis; None if there is none."""
-    producer, shape, added = definition(data), shape_of(data), shape_of(other)
+    producer = definition(data)
     name = operator_name(producer)
+    if name != "matmul" and name not in _CONVOLUTIONS:
+        return None
+    shape, added = shape_of(data), shape_of(other)
     if shape is None or added is None:
         return None
     if name in _CONVOLUTIONS:

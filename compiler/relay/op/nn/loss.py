@@ -5,6 +5,8 @@ from __future__ import annotations
 from tvm import relax
 
 from ...infer import typed
+from ..raising import Definitions, exact, from_relax
+from ..record import FUSABLE, NEVER
 from ..registry import operator
 from ..shapes import dtype, extents, number
 
@@ -18,19 +20,19 @@ def _mean_product(left: relax.Expr, right: relax.Expr) -> relax.Expr:
     return op.divide(typed(op.negative(total)), number(float(rows), dtype(left)))
 
 
-@operator("nn.cross_entropy", 2)
+@operator("nn.cross_entropy", 2, precision=NEVER)
 def cross_entropy(predictions: relax.Expr, targets: relax.Expr) -> relax.Expr:
     """Minus the mean over rows of the sum of target * log(prediction)."""
     return _mean_product(typed(op.log(predictions)), targets)
 
 
-@operator("nn.cross_entropy_with_logits", 2)
+@operator("nn.cross_entropy_with_logits", 2, precision=NEVER)
 def cross_entropy_with_logits(predictions: relax.Expr, targets: relax.Expr) -> relax.Expr:
     """Minus the mean over rows of the sum of target * prediction."""
     return _mean_product(predictions, targets)
 
 
-@operator("nn.nll_loss", 3, how="direct")
+@operator("nn.nll_loss", 3, how="direct", pattern=FUSABLE)
 def nll_loss(
     predictions: relax.Expr,
     targets: relax.Expr,
@@ -40,3 +42,8 @@ def nll_loss(
 ) -> relax.Expr:
     """Negative log likelihood of the target classes, weighted by class."""
     return op.nn.nll_loss(predictions, targets, weights, str(reduction), int(ignore_index))
+
+
+@from_relax("nn.nll_loss")
+def _nll_loss_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
+    return exact("nn.nll_loss", call.args, call)

@@ -8,9 +8,12 @@ from typing import Any
 from tvm import relax, topi
 
 from ....errors import RelayTypeError
+from ....graph.rewrite import operator_name
 from ...infer import type_of, typed
+from .. import layout_rules
 from ..kernel import kernel
-from ..raising import Definitions, from_relax, made
+from ..raising import Definitions, alike, exact, from_relax, listed
+from ..record import FOLLOW, FUSABLE, NEVER
 from ..reduce import reduced_axes
 from ..registry import operator
 from ..shapes import assign_type, axis_of, dtype, extents, number, rank
@@ -36,7 +39,16 @@ def _vectors(data: relax.Expr, axis: int, **vectors: relax.Expr) -> int:
     return where
 
 
-@operator("nn.batch_norm", 5, wraps=True, how="direct")
+@operator(
+    "nn.batch_norm",
+    5,
+    wraps=True,
+    results=3,
+    how="direct",
+    pattern=FUSABLE,
+    precision=FOLLOW,
+    layout=layout_rules.batch_norm,
+)
 def batch_norm(
     data: relax.Expr,
     gamma: relax.Expr,
@@ -89,7 +101,7 @@ def _others(data: relax.Expr, *axes: int) -> list[int]:
     return [axis for axis in range(rank(data)) if axis not in axes]
 
 
-@operator("nn.instance_norm", 3, how="direct")
+@operator("nn.instance_norm", 3, how="direct", layout=layout_rules.norm)
 def instance_norm(
     data: relax.Expr,
     gamma: relax.Expr,
@@ -106,7 +118,7 @@ def instance_norm(
     )
 
 
-@operator("nn.layer_norm", 3, how="direct")
+@operator("nn.layer_norm", 3, how="direct", precision=NEVER, layout=layout_rules.norm)
 def layer_norm(
     data: relax.Expr,
     gamma: relax.Expr,
@@ -166,7 +178,7 @@ def lrn(
     )
 
 
-@operator("nn.l2_normalize")
+@operator("nn.l2_normalize", precision=NEVER, layout=layout_rules.l2_normalize)
 def l2_normalize(
     data: relax.Expr, eps: float, axis: Sequence[int] | int | None = None
 ) -> relax.Expr:
@@ -179,32 +191,16 @@ def l2_normalize(
 
 @from_relax("nn.batch_norm")
 def _batch_norm_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
-    attrs = call.attrs
-    if bool(attrs.training):
-        return None
-    return made(
-        "nn.batch_norm",
-        call.args,
-        call.ty,
-        axis=int(attrs.axis),
-        epsilon=float(attrs.epsilon),
-        center=bool(attrs.center),
-        scale=bool(attrs.scale),
-    )
+    return None if bool(call.attrs.training) else alike("nn.batch_norm", call)
 
 
 @from_relax("nn.layer_norm")
 def _layer_norm_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
     """Relay's has one axis."""
-    attrs = call.attrs
-    if len(attrs.axes) != 1:
-        return None
-    return made(
-        "nn.layer_norm",
-        call.args,
-        call.ty,
-        axis=int(attrs.axes[0]),
-        epsilon=float(attrs.epsilon),
-        center=bool(attrs.center),
-        scale=bool(attrs.scale),
-    )
+    axes = listed(call.attrs.axes) or []
+    return alike("nn.layer_norm", call, axis=axes[0]) if len(axes) == 1 else None
+
+
+@from_relax("nn.instance_norm", "nn.group_norm")
+def _group_norm_from_relax(call: relax.Call, _definition: Definitions) -> relax.Expr | None:
+    return exact(operator_name(call), call.args, call, axis=int(call.attrs.channel_axis))

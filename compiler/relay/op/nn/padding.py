@@ -9,8 +9,10 @@ from tvm import relax, te, tirx, topi
 
 from ....errors import RelayTypeError
 from ...infer import typed
+from .. import layout_rules, quantization
 from ..kernel import kernel
 from ..raising import Definitions, from_relax, listed, made
+from ..record import FOLLOW, INJECTIVE
 from ..registry import dynamic_form, operator
 from ..shapes import (
     constant_value,
@@ -69,7 +71,15 @@ _pad_constant_kernel = kernel("nn.pad", _pad_constant)
 _pad_border_kernel = kernel("nn.pad_border", _pad_border)
 
 
-@operator("nn.pad", ["data", "pad_value"], how="direct")
+@operator(
+    "nn.pad",
+    ["data", "pad_value"],
+    how="direct",
+    pattern=INJECTIVE,
+    precision=FOLLOW,
+    layout=layout_rules.padding,
+    quantized=quantization.pad,
+)
 def pad(
     data: relax.Expr, pad_width: Any, pad_value: Any = 0, pad_mode: str = "constant"
 ) -> relax.Expr:
@@ -116,7 +126,7 @@ def _pad(data: relax.Expr, widths: list[Any], pad_value: Any, pad_mode: str) -> 
     return _pad_constant_kernel(data, given, relax.ShapeExpr(before), relax.ShapeExpr(after))
 
 
-@operator("nn.mirror_pad", how="TE")
+@operator("nn.mirror_pad", how="TE", pattern=INJECTIVE)
 def mirror_pad(data: relax.Expr, pad_width: Any, mode: str = "SYMMETRIC") -> relax.Expr:
     """`data` mirrored at its border, with (SYMMETRIC) or without (REFLECT) the border itself."""
     if mode not in ("SYMMETRIC", "REFLECT"):
@@ -134,7 +144,7 @@ _dilate = kernel(
 )
 
 
-@operator("nn.dilate", how="TOPI")
+@operator("nn.dilate", how="TOPI", pattern=INJECTIVE)
 def dilate(data: relax.Expr, strides: Sequence[int], dilation_value: float = 0.0) -> relax.Expr:
     """`data` with strides[i] - 1 values between neighbours along axis i."""
     return _dilate(data, strides=integers(strides), dilation_value=float(dilation_value))

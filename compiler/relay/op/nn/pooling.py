@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tvm import relax, topi
+from tvm import relax, te, tirx, topi
 
+from .... import ordering
 from ...infer import typed
+from .. import layout_rules, quantization
 from ..kernel import kernel
 from ..raising import Definitions, from_relax, listed, made
+from ..record import FOLLOW, FUSABLE, NEVER
 from ..registry import operator
 from ..shapes import extents, integers
 from .layouts import PLAIN, convert, is_plain, paddings, spatial_axes, window_attributes
@@ -17,7 +20,10 @@ from .layouts import PLAIN, convert, is_plain, paddings, spatial_axes, window_at
 op = relax.op
 
 
-def _pool(kind: str, count: int) -> Callable[..., Any]:
+_POOLING: dict[str, Any] = {"pattern": FUSABLE, "precision": FOLLOW, "layout": layout_rules.pooling}
+
+
+def _pool(kind: str, count: int, **facts: Any) -> Callable[..., Any]:
     """max or avg pooling over windows of `count` axes."""
     name = f"{kind}_pool{count}d"
     function = getattr(op.nn, name)
@@ -79,18 +85,70 @@ def _pool(kind: str, count: int) -> Callable[..., Any]:
     made.__name__ = made.__qualname__ = name
     what = "Largest value" if kind == "max" else "Mean"
     made.__doc__ = f"{what} of windows over {count} spatial axes."
-    return operator(f"nn.{name}", prepare=window_attributes(count), how="direct")(made)
+    facts = {**_POOLING, **facts, "how": "direct"}
+    return operator(f"nn.{name}", prepare=window_attributes(count), **facts)(made)
 
 
 max_pool1d = _pool("max", 1)
-max_pool2d = _pool("max", 2)
+max_pool2d = _pool("max", 2, quantized=quantization.same)
 max_pool3d = _pool("max", 3)
 avg_pool1d = _pool("avg", 1)
-avg_pool2d = _pool("avg", 2)
+avg_pool2d = _pool("avg", 2, quantized=quantization.avg_pool2d)
 avg_pool3d = _pool("avg", 3)
 
 
-def _global_pool(kind: str, count: int) -> Callable[..., Any]:
+def _max_pool_places(
+    data: te.Tensor,
+    shape: list[int],
+    kernel: list[int],
+    strides: list[int],
+    dilations: list[int],
+    before: list[int],
+    first_axis_fastest: bool,
+) -> te.Tensor:
+    """Where in the flat tensor the largest element of each window is, the first of several.
+
+    NaN is larger than any number. The spatial axes may be counted with the first as the fastest.
+    """
+    rank = len(kernel)
+    size = [int(extent) for extent in data.shape[2:]]
+    order = range(rank) if first_axis_fastest else reversed(range(rank))
+    pitch, pitches = 1, [0] * rank
+    for axis in order:
+        pitches[axis], pitch = pitch, pitch * size[axis]
+    ranked = ordering.comparable(data)
+    lowest, none = tirx.min_value(ranked.dtype), tirx.max_value("int64")
+
+    def larger(first: Any, second: Any) -> tuple[Any, Any]:
+        wins = tirx.Or(first[1] > second[1], tirx.And(first[1] == second[1], first[0] < second[0]))
+        return tuple(tirx.Select(wins, a, b) for a, b in zip(first, second))
+
+    largest = te.comm_reducer(larger, lambda *_: (none, lowest), name="largest_place")
+    steps = [te.reduce_axis((0, extent), f"step_{axis}") for axis, extent in enumerate(kernel)]
+
+    def element(image: Any, channel: Any, *at: Any) -> Any:
+        places = [
+            tirx.Cast("int64", at[axis] * strides[axis] + steps[axis] * dilations[axis])
+            - before[axis]
+            for axis in range(rank)
+        ]
+        inside = tirx.all(*(tirx.And(p >= 0, p < extent) for p, extent in zip(places, size)))
+        flat = tirx.Cast("int64", image * data.shape[1] + channel) * pitch
+        for place, factor in zip(places, pitches):
+            flat = flat + place * factor
+        pair = (
+            tirx.if_then_else(inside, flat, none),
+            tirx.if_then_else(inside, ranked(image, channel, *places), lowest),
+        )
+        return largest(pair, axis=steps)
+
+    return te.compute(tuple(shape), element, name="max_pool_places")[0]
+
+
+max_pool_places = kernel("nn.max_pool_places", _max_pool_places)
+
+
+def _global_pool(kind: str, count: int, **facts: Any) -> Callable[..., Any]:
     name = f"global_{kind}_pool{count}d"
     plain = PLAIN["data"][count]
 
@@ -109,20 +167,22 @@ def _global_pool(kind: str, count: int) -> Callable[..., Any]:
     make.__name__ = make.__qualname__ = name
     what = "Largest value" if kind == "max" else "Mean"
     make.__doc__ = f"{what} over all {count} spatial axes, which stay with extent 1."
-    return operator(f"nn.{name}")(make)
+    return operator(f"nn.{name}", **facts)(make)
 
 
 global_max_pool1d = _global_pool("max", 1)
-global_max_pool2d = _global_pool("max", 2)
+global_max_pool2d = _global_pool("max", 2, **_POOLING)
 global_max_pool3d = _global_pool("max", 3)
 global_avg_pool1d = _global_pool("avg", 1)
-global_avg_pool2d = _global_pool("avg", 2)
+global_avg_pool2d = _global_pool(
+    "avg", 2, **{**_POOLING, "precision": NEVER, "quantized": quantization.global_mean}
+)
 global_avg_pool3d = _global_pool("avg", 3)
 
 _ADAPTIVE = {1: topi.nn.adaptive_pool1d, 2: topi.nn.adaptive_pool, 3: topi.nn.adaptive_pool3d}
 
 
-def _adaptive_pool(kind: str, count: int) -> Callable[..., Any]:
+def _adaptive_pool(kind: str, count: int, **facts: Any) -> Callable[..., Any]:
     name = f"adaptive_{kind}_pool{count}d"
     plain = PLAIN["data"][count]
     compute = kernel(
@@ -149,13 +209,14 @@ def _adaptive_pool(kind: str, count: int) -> Callable[..., Any]:
 
     make.__name__ = make.__qualname__ = name
     make.__doc__ = f"Pooling to `output_size` along {count} axes; None keeps the size."
-    return operator(f"nn.{name}", how="direct" if kind == "avg" else "TOPI")(make)
+    own = {"how": "direct", "precision": NEVER} if kind == "avg" else {"how": "TOPI"}
+    return operator(f"nn.{name}", **{**_POOLING, **own, **facts})(make)
 
 
 adaptive_max_pool1d = _adaptive_pool("max", 1)
 adaptive_max_pool2d = _adaptive_pool("max", 2)
 adaptive_max_pool3d = _adaptive_pool("max", 3)
-adaptive_avg_pool1d = _adaptive_pool("avg", 1)
+adaptive_avg_pool1d = _adaptive_pool("avg", 1, quantized=quantization.mean_pool)
 adaptive_avg_pool2d = _adaptive_pool("avg", 2)
 adaptive_avg_pool3d = _adaptive_pool("avg", 3)
 
@@ -199,7 +260,7 @@ def _gradient(
     )
 
 
-@operator("nn.max_pool2d_grad", 2, ignored=("dilation",), how="TOPI")
+@operator("nn.max_pool2d_grad", 2, ignored=("dilation",), how="TOPI", pattern=FUSABLE)
 def max_pool2d_grad(
     out_grad: relax.Expr,
     data: relax.Expr,
@@ -215,7 +276,7 @@ def max_pool2d_grad(
     return _gradient("max", out_grad, data, pool_size, strides, padding, layout, ceil_mode, False)
 
 
-@operator("nn.avg_pool2d_grad", 2, ignored=("dilation",), how="TOPI")
+@operator("nn.avg_pool2d_grad", 2, ignored=("dilation",), how="TOPI", pattern=FUSABLE)
 def avg_pool2d_grad(
     out_grad: relax.Expr,
     data: relax.Expr,

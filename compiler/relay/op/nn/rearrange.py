@@ -9,6 +9,8 @@ from tvm import relax
 
 from ....errors import RelayTypeError
 from ...infer import typed
+from .. import quantization
+from ..record import FOLLOW, INJECTIVE
 from ..registry import operator
 from ..reshaping import reshaped
 from ..shapes import Extent, extents, integers, rank
@@ -38,7 +40,7 @@ def _whole_blocks(data: relax.Expr, axis: int, size: int) -> relax.Expr:
     return typed(op.strided_slice(data, [axis], [0], [channels // size * size], [1]))
 
 
-@operator("nn.depth_to_space")
+@operator("nn.depth_to_space", pattern=INJECTIVE, precision=FOLLOW, quantized=quantization.same)
 def depth_to_space(
     data: relax.Expr, block_size: int, layout: str = "NCHW", mode: str = "DCR"
 ) -> relax.Expr:
@@ -68,7 +70,7 @@ def depth_to_space(
     return _moved(data, [n, h, w, depth, block, block], [0, 1, 4, 2, 5, 3], result)
 
 
-@operator("nn.space_to_depth", ignored=("mode",))
+@operator("nn.space_to_depth", ignored=("mode",), pattern=INJECTIVE)
 def space_to_depth(data: relax.Expr, block_size: int, layout: str = "NCHW") -> relax.Expr:
     """Blocks of space moved to channels; the block is the outer part of the new channel."""
     block = int(block_size)
@@ -85,7 +87,7 @@ def space_to_depth(data: relax.Expr, block_size: int, layout: str = "NCHW") -> r
     return _moved(data, [n, h, block, w, block, c], [0, 1, 3, 2, 4, 5], result)
 
 
-@operator("nn.space_to_batch_nd")
+@operator("nn.space_to_batch_nd", pattern=INJECTIVE)
 def space_to_batch_nd(
     data: relax.Expr, block_shape: Sequence[int], paddings: Any, pad_value: float = 0
 ) -> relax.Expr:
@@ -108,7 +110,7 @@ def space_to_batch_nd(
     return _moved(padded, [*split, *sizes[count:]], [*inner, 0, *outer, *tail], result)
 
 
-@operator("nn.batch_to_space_nd")
+@operator("nn.batch_to_space_nd", pattern=INJECTIVE)
 def batch_to_space_nd(data: relax.Expr, block_shape: Sequence[int], crops: Any) -> relax.Expr:
     """Parts of the batch moved to blocks of space, which is then cut."""
     blocks = integers(block_shape)

@@ -13,7 +13,8 @@ from tvm import relax, te
 from ....errors import RelayTypeError
 from ...infer import type_of, typed
 from ..kernel import kernel
-from ..registry import operator
+from ..record import FUSABLE
+from ..registry import builder, operator
 from ..shapes import dtype, extents
 from ..sparse import rows_of_entries
 from ..transform import cast_to
@@ -43,12 +44,13 @@ def _dense_matrix(
     return typed(op.reshape(order, [rows * height, columns]))
 
 
+@builder("nn.sparse_dense")
 def sparse_dense(dense_mat: relax.Expr, sparse_mat: Any, sparse_lhs: bool = False) -> relax.Expr:
     """dense * transposed sparse, or sparse * transposed dense with `sparse_lhs`.
 
     `sparse_mat` is a triple (data, indices, indptr), or a scipy matrix in CSR or BSR form.
     """
-    return sparse_dense_call(dense_mat, *_parts(sparse_mat), sparse_lhs)
+    return _sparse_dense_call(dense_mat, *_parts(sparse_mat), sparse_lhs)
 
 
 def _parts(matrix: Any) -> tuple[Any, Any, Any]:
@@ -60,8 +62,8 @@ def _parts(matrix: Any) -> tuple[Any, Any, Any]:
     return data, indices, indptr
 
 
-@operator("nn.sparse_dense", 4, aliases=("nn.internal.sparse_dense_padded",))
-def sparse_dense_call(
+@operator("nn.sparse_dense", 4, aliases=("nn.internal.sparse_dense_padded",), pattern=FUSABLE)
+def _sparse_dense_call(
     dense_mat: relax.Expr,
     data: relax.Expr,
     indices: relax.Expr,
@@ -75,16 +77,17 @@ def sparse_dense_call(
 
 
 @operator("nn.sparse_add", 4)
-def sparse_add_call(
+def _sparse_add_call(
     dense_mat: relax.Expr, data: relax.Expr, indices: relax.Expr, indptr: relax.Expr
 ) -> relax.Expr:
     """`sparse_add` with the matrix's three parts as operands."""
     return op.add(dense_mat, _dense_matrix(data, indices, indptr, extents(dense_mat)[1]))
 
 
+@builder("nn.sparse_add")
 def sparse_add(dense_mat: relax.Expr, sparse_mat: Any) -> relax.Expr:
     """Sum of a dense and a sparse matrix."""
-    return sparse_add_call(dense_mat, *_parts(sparse_mat))
+    return _sparse_add_call(dense_mat, *_parts(sparse_mat))
 
 
 def _row_starts(indices: te.Tensor, indptr: te.Tensor) -> te.Tensor:
@@ -102,8 +105,8 @@ def _row_starts(indices: te.Tensor, indptr: te.Tensor) -> te.Tensor:
 _row_starts_kernel = kernel("nn.sparse_row_starts", _row_starts)
 
 
-@operator("nn.sparse_transpose", 3, wraps=True, how="TE")
-def sparse_transpose_call(data: relax.Expr, indices: relax.Expr, indptr: relax.Expr) -> relax.Expr:
+@operator("nn.sparse_transpose", 3, wraps=True, how="TE", pattern=FUSABLE)
+def _sparse_transpose_call(data: relax.Expr, indices: relax.Expr, indptr: relax.Expr) -> relax.Expr:
     """The transposed square matrix in the same form: entries sorted by column, stably."""
     order = typed(op.argsort(indices, 0, False, "int32"))
     rows = cast_to(rows_of_entries(indptr, extents(data)[0]), dtype(indices))
@@ -119,12 +122,13 @@ def sparse_transpose_call(data: relax.Expr, indices: relax.Expr, indptr: relax.E
     )
 
 
+@builder("nn.sparse_transpose")
 def sparse_transpose(x: Any) -> Any:
     """The transposed square matrix as a triple (data, indices, indptr)."""
-    return sparse_transpose_call(*_parts(x))
+    return _sparse_transpose_call(*_parts(x))
 
 
-@operator("nn.sparse_conv2d", 4)
+@operator("nn.sparse_conv2d", 4, pattern=FUSABLE)
 def sparse_conv2d(
     data: relax.Expr,
     weight_data: relax.Expr,

@@ -11,14 +11,15 @@ from tvm import relax
 from ....errors import RelayTypeError
 from ....graph.constants import array_of
 from ...infer import typed
-from .. import tensor
+from .. import layout_rules, tensor
 from ..nn.activation import leaky_relu as plain_leaky_relu
 from ..nn.activation import softmax as plain_softmax
+from ..record import ELEMENTWISE, INJECTIVE
 from ..registry import operator
 from ..shapes import axis_of, dtype, number, rank
 from ..tensor import broadcasting
 from ..transform import cast_to, tuple_fields
-from .requantize import along, centred, dequantize, is_zero, quantize, requantize, saturated
+from .requantization import along, centred, dequantize, is_zero, quantize, requantize, saturated
 
 op = relax.op
 
@@ -70,14 +71,14 @@ def _sum(name: str, function: Callable[..., relax.Expr], what: str) -> Any:
 
     make.__name__ = make.__qualname__ = name
     make.__doc__ = f"{what} of quantized tensors that broadcast, at the output's scale."
-    return operator(f"qnn.{name}", 8)(make)
+    return operator(f"qnn.{name}", 8, layout=layout_rules.quantized_broadcast)(make)
 
 
 add = _sum("add", op.add, "Sum")
 subtract = _sum("subtract", op.subtract, "Difference")
 
 
-@operator("qnn.mul", 8)
+@operator("qnn.mul", 8, layout=layout_rules.quantized_broadcast)
 def mul(
     lhs: relax.Expr,
     rhs: relax.Expr,
@@ -103,7 +104,7 @@ def mul(
     return requantize(product, scale, zero, output_scale, output_zero_point, out_dtype=dtype(lhs))
 
 
-@operator("qnn.concatenate", 5)
+@operator("qnn.concatenate", 5, pattern=INJECTIVE, layout=layout_rules.concatenate)
 def concatenate(
     data: Any,
     input_scales: Any,
@@ -154,7 +155,7 @@ def _unary(name: str, function: Callable[[relax.Expr], relax.Expr], what: str) -
 
     make.__name__ = make.__qualname__ = name
     make.__doc__ = f"{what} of each element."
-    return operator(f"qnn.{name}", 5)(make)
+    return operator(f"qnn.{name}", 5, pattern=ELEMENTWISE)(make)
 
 
 def _hardswish(x: relax.Expr) -> relax.Expr:

@@ -7,6 +7,7 @@ from typing import Any
 from tvm import relax
 
 from ...infer import typed
+from .. import layout_rules
 from ..nn.contrib import contrib_dense_pack as plain_dense_pack
 from ..nn.conv_transpose import conv2d_transpose as plain_conv2d_transpose
 from ..nn.convolution import convolve
@@ -14,9 +15,10 @@ from ..nn.layouts import window_attributes
 from ..nn.linear import batch_matmul as plain_batch_matmul
 from ..nn.linear import dense as plain_dense
 from ..nn.pooling import avg_pool2d as plain_avg_pool2d
+from ..record import FUSABLE
 from ..registry import operator
 from ..shapes import assign_type, dtype, extents, integers
-from .requantize import centred, requantize
+from .requantization import centred, requantize
 
 op = relax.op
 
@@ -25,7 +27,14 @@ def _accumulator(out_dtype: str) -> str:
     return out_dtype or "int32"
 
 
-@operator("qnn.conv2d", 6, prepare=window_attributes(2))
+@operator(
+    "qnn.conv2d",
+    6,
+    prepare=window_attributes(2),
+    pattern=FUSABLE,
+    layout=layout_rules.convolution,
+    kernel_layouts={"NCHW": "OIHW", "NHWC": "HWIO"},
+)
 def conv2d(
     data: relax.Expr,
     kernel: relax.Expr,
@@ -59,7 +68,13 @@ def conv2d(
     )  # fmt: skip
 
 
-@operator("qnn.conv2d_transpose", 6, prepare=window_attributes(2))
+@operator(
+    "qnn.conv2d_transpose",
+    6,
+    prepare=window_attributes(2),
+    layout=layout_rules.convolution,
+    kernel_layouts={"NCHW": "IOHW", "NHWC": "HWIO"},
+)
 def conv2d_transpose(
     data: relax.Expr,
     weight: relax.Expr,
@@ -89,7 +104,12 @@ def conv2d_transpose(
     )  # fmt: skip
 
 
-@operator("qnn.dense", 6)
+@operator(
+    "qnn.dense",
+    6,
+    pattern=FUSABLE,
+    layout=layout_rules.fixed(["NC", "NC", "N", "N", "N", "N"], "NC"),
+)
 def dense(
     data: relax.Expr,
     weight: relax.Expr,
@@ -112,7 +132,7 @@ def dense(
     )
 
 
-@operator("qnn.contrib_dense_pack", 6)
+@operator("qnn.contrib_dense_pack", 6, pattern=FUSABLE, layout=layout_rules.dense_pack)
 def contrib_dense_pack(
     data: relax.Expr,
     weight: relax.Expr,
@@ -135,7 +155,7 @@ def contrib_dense_pack(
     )
 
 
-@operator("qnn.batch_matmul", 6, ignored=("transpose_a", "transpose_b"))
+@operator("qnn.batch_matmul", 6, ignored=("transpose_a", "transpose_b"), pattern=FUSABLE)
 def batch_matmul(
     x: relax.Expr,
     y: relax.Expr,
@@ -152,7 +172,9 @@ def batch_matmul(
     )
 
 
-@operator("qnn.avg_pool2d", 5, prepare=window_attributes(2))
+@operator(
+    "qnn.avg_pool2d", 5, prepare=window_attributes(2), pattern=FUSABLE, layout=layout_rules.pooling
+)
 def avg_pool2d(
     data: relax.Expr,
     input_scale: relax.Expr,

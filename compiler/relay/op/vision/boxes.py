@@ -11,6 +11,7 @@ from tvm import relax, te, tirx, topi
 from ....errors import RelayTypeError
 from ...infer import typed
 from ..kernel import kernel
+from ..record import INJECTIVE
 from ..registry import operator
 from ..shapes import dtype, extents
 from ..transform import cast_to
@@ -158,7 +159,7 @@ def multibox_transform_loc(
 _yolo_reorg = kernel("vision.yolo_reorg", lambda data, stride: topi.cpp.vision.reorg(data, stride))
 
 
-@operator("vision.yolo_reorg", how="TOPI")
+@operator("vision.yolo_reorg", how="TOPI", pattern=INJECTIVE)
 def yolo_reorg(data: relax.Expr, stride: int = 1) -> relax.Expr:
     """Blocks of space moved to channels in the order of Darknet's reorg layer."""
     return _yolo_reorg(data, stride=int(stride))

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from tvm import relax, te, tirx, topi
 
 from ...infer import typed
+from .. import layout_rules
 from ..kernel import kernel
 from ..nn.layouts import convert
+from ..record import FUSABLE
 from ..registry import operator, unavailable
 from ..shapes import integers
 
@@ -27,7 +30,7 @@ _roi_align = kernel(
 )
 
 
-@operator("vision.roi_align", 2, how="TOPI")
+@operator("vision.roi_align", 2, how="TOPI", pattern=FUSABLE, layout=layout_rules.regions)
 def roi_align(
     data: relax.Expr,
     rois: relax.Expr,
@@ -97,7 +100,7 @@ def _roi_pool_compute(
 _roi_pool = kernel("vision.roi_pool", _roi_pool_compute)
 
 
-@operator("vision.roi_pool", 2, how="TE")
+@operator("vision.roi_pool", 2, how="TE", pattern=FUSABLE, layout=layout_rules.regions)
 def roi_pool(
     data: relax.Expr,
     rois: relax.Expr,
@@ -114,6 +117,77 @@ def roi_pool(
     )
     return convert(typed(result), "NCHW", layout)
 
+
+def _roi_align_max_compute(
+    data: te.Tensor,
+    rois: te.Tensor,
+    pooled_size: list[int],
+    spatial_scale: float,
+    sample_ratio: int,
+    aligned: bool,
+) -> te.Tensor:
+    """The largest product of an element and its weight in the samples of each cell of a region.
+
+    A cell without samples is 0, and so is what lies outside of the image.
+    """
+    _, channels, *size = data.shape
+    name = rois.dtype
+
+    def number(value: Any) -> Any:
+        return tirx.Cast(name, value)
+
+    def cells(roi: Any, axis: int) -> tuple[Any, Any, Any]:
+        """Start of a region, the extent of its cells, and the samples of each."""
+        scale = tirx.const(spatial_scale, name)
+        start, end = (rois(roi, corner - axis) * scale for corner in (2, 4))
+        span = end - start if aligned else tirx.max(end - start, tirx.const(1.0, name))
+        extent = span / tirx.const(pooled_size[axis], name)
+        samples = tirx.const(sample_ratio, "int32")
+        if sample_ratio <= 0:
+            samples = tirx.max(tirx.Cast("int32", tirx.ceil(extent)), 0)
+        return start, extent, samples
+
+    def neighbours(roi: Any, axis: int, cell: Any, sample: Any) -> tuple[Any, list[Any]]:
+        """Whether a sample is in the image, and two places with their weights along an axis."""
+        start, extent, samples = cells(roi, axis)
+        half, zero, one = (tirx.const(value, name) for value in (0.5, 0.0, 1.0))
+        at = start + number(cell) * extent + (number(sample) + half) * extent / number(samples)
+        inside = tirx.all(at >= -one, at <= number(size[axis]))
+        last = tirx.Cast("int32", size[axis] - 1)
+        at = tirx.max(tirx.min(at, number(last)), zero)
+        low = tirx.min(tirx.Cast("int32", at), last)
+        part = at - number(low)
+        return inside, [(low, one - part), (tirx.min(low + 1, last), part)]
+
+    def element(roi: Any, channel: Any, i: Any, j: Any) -> Any:
+        _, _, count_i = cells(roi, 0)
+        _, _, count_j = cells(roi, 1)
+        row = te.reduce_axis((0, count_i), "row")
+        column = te.reduce_axis((0, count_j), "column")
+        inside_i, rows = neighbours(roi, 0, i, row)
+        inside_j, columns = neighbours(roi, 1, j, column)
+        batch = tirx.Cast("int32", rois(roi, 0))
+        products = [
+            (weight_y * weight_x).astype(data.dtype) * data(batch, channel, y, x)
+            for y, weight_y in rows
+            for x, weight_x in columns
+        ]
+        largest = functools.reduce(tirx.max, products)
+        zero = tirx.const(0.0, data.dtype)
+        value = tirx.if_then_else(tirx.all(inside_i, inside_j), largest, zero)
+        return te.max(value, axis=[row, column])
+
+    shape = (rois.shape[0], channels, *pooled_size)
+    largest = te.compute(shape, element, "largest")
+
+    def result(roi: Any, channel: Any, i: Any, j: Any) -> Any:
+        none = tirx.any(*(cells(roi, axis)[2] == 0 for axis in (0, 1)))
+        return tirx.if_then_else(none, tirx.const(0.0, data.dtype), largest(roi, channel, i, j))
+
+    return te.compute(shape, result, "roi_align_max")
+
+
+roi_align_max = kernel("vision.roi_align_max", _roi_align_max_compute)
 
 proposal = unavailable(
     "vision.proposal", "region proposals of Faster R-CNN have no implementation in Baton"

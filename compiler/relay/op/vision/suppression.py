@@ -12,7 +12,7 @@ from ....errors import RelayTypeError
 from ...expr import TupleWrapper
 from ...infer import typed
 from ..kernel import kernel
-from ..registry import operator
+from ..registry import builder, operator
 from ..shapes import dtype, extents, number
 from ..transform import cast_to
 
@@ -233,7 +233,7 @@ _kept_rows_kernel = kernel("vision.kept_rows", _kept_rows)
 
 
 @operator("vision.non_max_suppression", 5, how="TE")
-def suppressed(
+def _suppressed(
     data: relax.Expr,
     valid_count: relax.Expr,
     indices: relax.Expr,
@@ -272,6 +272,7 @@ def suppressed(
     return _kept_rows_kernel(data, places, order, kept, counts, to_top=bool(invalid_to_bottom))
 
 
+@builder("vision.non_max_suppression")
 def non_max_suppression(
     data: relax.Expr,
     valid_count: relax.Expr,
@@ -290,7 +291,7 @@ def non_max_suppression(
 
     Returns the chosen indices and how many they are, or the rows with -1 in place of others.
     """
-    result = suppressed(
+    result = _suppressed(
         data, valid_count, indices, max_output_size, iou_threshold, force_suppress, top_k,
         coord_start, score_index, id_index, return_indices, invalid_to_bottom,
     )  # fmt: skip

@@ -22,7 +22,7 @@ def folder(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def compiled(monkeypatch):
+def compiled(monkeypatch, compiles_every_kernel):
     """Symbols of the kernels that were compiled and not found."""
     symbols = []
     lower = codegen._lower

@@ -154,7 +154,7 @@ def test_kernels_are_marked(main):
     assert main.kernel.attrs.get(INTERNAL_TENSORS) is None
 
 
-def test_a_build_marks_its_kernels(monkeypatch):
+def test_a_build_marks_its_kernels(monkeypatch, compiles_every_kernel):
     from compiler.lowering.linking import codegen
 
     marks = {}

@@ -5,8 +5,10 @@ import pytest
 import tvm
 from tvm import relax
 
+from compiler import relay
 from compiler.errors import BuildError
 from compiler.lowering.linking.lift_constants import lift_constants
+from compiler.runtime import graph_executor
 
 
 def module(emit, params=1, attrs=None) -> tvm.IRModule:
@@ -171,3 +173,14 @@ def test_a_large_constant_in_a_nested_function_is_an_error():
 def test_a_module_without_main_is_an_error():
     with pytest.raises(BuildError, match="main"):
         lift_constants(tvm.IRModule({}))
+
+
+def test_a_constant_without_elements_is_lifted_and_runs():
+    """The executable's pool can't hold it."""
+    empty = np.zeros((3, 0), "float16")
+    mod = module(lambda b, x: relax.Tuple([b.emit(relax.op.exp(x)), relax.const(empty)]))
+    _, params = lift_constants(mod)
+    assert [tuple(value.shape) for _, value in params] == [(3, 0)]
+    executor = graph_executor.GraphModule(relay.build(mod, "llvm")["default"](tvm.cpu()))
+    executor.run(x=normal(4, 128))
+    assert executor.get_output(1).numpy().shape == (3, 0)

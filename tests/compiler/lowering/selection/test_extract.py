@@ -29,7 +29,7 @@ def layers():
 
 def test_the_operators_of_a_kernel_are_found_again_whatever_variables_are_called():
     kernels = plain_kernels(layers(), "main", parse("llvm"))
-    assert [kernel.operators for kernel in kernels] == [("matmul", "relu")] * 2
+    assert [kernel.operators for kernel in kernels] == [("nn.dense", "nn.relu")] * 2
     names = [name for kernel in kernels for name in kernel.bindings]
     assert len(set(names)) == len(names) == 4
     for kernel in kernels:

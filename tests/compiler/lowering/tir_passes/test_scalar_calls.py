@@ -21,3 +21,29 @@ def test_hyperbolic_functions_of_whole_vectors(name, dtype):
     module.run(x=values)
     expected = getattr(np, name)(2 * values)
     np.testing.assert_allclose(module.get_output(0).numpy(), expected, rtol=1e-6)
+
+
+def built(name, dtype, values):
+    x = relay.var("x", shape=values.shape, dtype=dtype)
+    function = relay.Function([x], getattr(relay, name)(x))
+    module = graph_executor.GraphModule(
+        relay.build(tvm.IRModule.from_expr(function), "llvm")["default"](tvm.cpu())
+    )
+    module.run(x=values)
+    return module.get_output(0).numpy()
+
+
+NAMES = ["acos", "acosh", "asin", "asinh", "atan", "atanh", "cosh", "sinh", "tan"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_functions_without_a_form_for_halves_compute_in_float32(name):
+    values = np.linspace(0.1, 0.9, 19, dtype="float16") + np.float16(name == "acosh")
+    numpy_name = name.replace("a", "arc", 1) if name.startswith("a") else name
+    expected = getattr(np, numpy_name)(values.astype("float32")).astype("float16")
+    np.testing.assert_allclose(built(name, "float16", values), expected, rtol=1e-3)
+
+
+def test_the_hyperbolic_tangent_of_doubles_is_exact_near_zero():
+    values = np.array([1e-300, 1e-9, -1e-5, 0.3, 2.5, -40.0, np.nan, np.inf])
+    np.testing.assert_allclose(built("tanh", "float64", values), np.tanh(values), rtol=1e-15)

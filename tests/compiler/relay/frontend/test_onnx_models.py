@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
-import pathlib
-
 import pytest
 import tvm
 
 from compiler.graph import simplify_passes
+from compiler.models.hydrate import hydrate
 from compiler.relay.frontend import from_onnx
 from compiler.relay.raising import to_relax
-
-MODELS = pathlib.Path(__file__).resolve().parents[3] / "models"
 
 CONVOLUTIONAL = {
     "nn.conv2d",
@@ -31,17 +27,8 @@ EXPECTED = {
 }
 
 
-@pytest.fixture(scope="module")
-def hydrate():
-    """`tests/models/hydrate.py`, imported by its path."""
-    spec = importlib.util.spec_from_file_location("hydrate", MODELS / "hydrate.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.hydrate
-
-
 @pytest.mark.parametrize("name", EXPECTED)
-def test_a_convolutional_network_comes_down_to_its_kernels(name, hydrate, operators):
+def test_a_convolutional_network_comes_down_to_its_kernels(name, operators):
     counts, allowed = EXPECTED[name]
     mod, params = from_onnx(hydrate(name))
     with tvm.transform.PassContext(opt_level=3):
@@ -51,7 +38,7 @@ def test_a_convolutional_network_comes_down_to_its_kernels(name, hydrate, operat
     assert set(after) <= allowed | {"nn.max_pool2d", "nn.avg_pool2d", "nn.adaptive_avg_pool2d"}
 
 
-def test_a_transformer_keeps_its_norms_and_activations(hydrate, operators):
+def test_a_transformer_keeps_its_norms_and_activations(operators):
     mod, _ = from_onnx(hydrate("minilm"))
     assert operators(mod)["nn.dense"] == 36 and operators(mod)["nn.batch_matmul"] == 12
     after = operators(to_relax(mod))
@@ -59,7 +46,7 @@ def test_a_transformer_keeps_its_norms_and_activations(hydrate, operators):
     assert after["shape_of"] == after["shape_to_tensor"] == 0
 
 
-def test_a_model_comes_out_the_same_on_every_machine(hydrate):
+def test_a_model_comes_out_the_same_on_every_machine():
     tensors = {tensor.name: tensor for tensor in hydrate("squeezenet1_1").graph.initializer}
     again = {tensor.name: tensor for tensor in hydrate("squeezenet1_1").graph.initializer}
     assert tensors == again

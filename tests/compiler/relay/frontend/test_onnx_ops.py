@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import tvm
 from onnx import TensorProto, helper
 
-from compiler import errors
+from compiler import errors, relay
 from compiler.relay.frontend import from_onnx
 from compiler.relay.raising import to_relax
+from compiler.runtime import graph_executor
 
 NODE = helper.make_node
 
@@ -41,11 +43,21 @@ def test_clip_with_bounds_at_run_time_agrees(bounds, model, agrees, rng):
 
 @pytest.mark.parametrize(
     ("operator", "attributes"),
-    [("Elu", {"alpha": 0.7}), ("Selu", {}), ("Softplus", {}), ("Mish", {})],
+    [
+        ("Celu", {"alpha": 1.7}),
+        ("Elu", {"alpha": 0.7}),
+        ("Selu", {}),
+        ("Softplus", {}),
+        ("Mish", {}),
+    ],
 )
 def test_activations_agree_far_from_zero_too(operator, attributes, model, agrees):
     proto = model([NODE(operator, ["x"], ["y"], **attributes)], {"x": (7,)}, ["y"], opset=18)
     agrees(proto, {"x": np.array([-200, -3, -0.1, 0, 0.1, 3, 200], "float32")})
+
+
+def test_celu_leaves_a_scalar_its_shape(model, agrees):
+    agrees(model([NODE("Celu", ["x"], ["y"])], {"x": ()}, ["y"]), {"x": scalar(-1.5)})
 
 
 @pytest.mark.parametrize("exponent", [scalar(3, "int64"), scalar(2), scalar(0.5)])
@@ -353,6 +365,106 @@ def test_upsampling_by_whole_factors_is_a_repetition(model, operators, agrees, r
     )
     mod = agrees(proto, {"x": rng.normal(size=(1, 2, 3, 4)).astype("float32")})
     assert operators(mod) == {"repeat": 2}
+
+
+def test_no_elements_are_gathered_by_no_indices(model):
+    node = NODE("GatherElements", ["x", "i"], ["y"])
+    types = {"i": TensorProto.INT64}
+    proto = model([node], {"x": (3, 4), "i": (2, 0)}, ["y"], dtypes=types)
+    module = graph_executor.GraphModule(
+        relay.build(from_onnx(proto)[0], "llvm")["default"](tvm.cpu())
+    )
+    module.run(x=np.ones((3, 4), "float32"), i=np.zeros((2, 0), "int64"))
+    assert module.get_output(0).numpy().shape == (2, 0)
+
+
+@pytest.mark.parametrize("shape", [(2, 0), (2, 3)])
+def test_the_largest_of_nothing_are_none(shape, model):
+    node = NODE("TopK", ["x", "k"], ["v", "i"])
+    types = {"v": TensorProto.FLOAT, "i": TensorProto.INT64}
+    proto = model([node], {"x": shape}, ["v", "i"], {"k": np.array([0])}, dtypes=types)
+    module = graph_executor.GraphModule(
+        relay.build(from_onnx(proto)[0], "llvm")["default"](tvm.cpu())
+    )
+    module.run(x=np.ones(shape, "float32"))
+    results = [module.get_output(i).numpy() for i in (0, 1)]
+    assert [(r.shape, str(r.dtype)) for r in results] == [((2, 0), "float32"), ((2, 0), "int64")]
+
+
+def test_unique_elements_of_a_matrix_have_a_flat_inverse(model, agrees):
+    outputs = ["y", "first", "inverse", "counts"]
+    types = dict.fromkeys(outputs[1:], TensorProto.INT64)
+    proto = model([NODE("Unique", ["x"], outputs)], {"x": (2, 3)}, outputs, dtypes=types)
+    agrees(proto, {"x": np.array([[2, 1, 1], [3, 4, 3]], "float32")})
+
+
+@pytest.mark.parametrize("keepdims", [0, 1])
+@pytest.mark.parametrize(("opset", "axes"), [(13, (1,)), (13, None), (18, (-1, 0)), (18, ())])
+def test_log_sum_exp_knows_infinities(opset, axes, keepdims, model, agrees):
+    inf = np.inf
+    x = np.array([[1, 2, 3], [inf, 0, -inf], [-inf, -inf, -inf], [500, 501, -inf]], "float32")
+    weights, attributes = {}, {"keepdims": keepdims}
+    if opset == 13 and axes:
+        attributes["axes"] = axes
+    if opset == 18:
+        weights["axes"] = np.array(axes, "int64")
+        attributes["noop_with_empty_axes"] = 1
+    proto = model(
+        [NODE("ReduceLogSumExp", ["x", *weights], ["y"], **attributes)],
+        {"x": x.shape},
+        ["y"],
+        weights,
+        opset,
+    )
+    agrees(proto, {"x": x})
+
+
+# ---------------------------------------------------------------- recurrent
+
+
+@pytest.mark.parametrize("names", [("HardSigmoid", "ScaledTanh"), ("Affine", "Tanh")])
+def test_activations_with_parameters_agree_in_gates(names, model, agrees, rng):
+    shapes = {"w": (1, 9, 2), "r": (1, 9, 3), "b": (1, 18)}
+    weights = {name: rng.normal(size=s).astype("float32") for name, s in shapes.items()}
+    node = NODE(
+        "GRU",
+        ["x", *weights],
+        ["y"],
+        hidden_size=3,
+        activations=names,
+        activation_alpha=[0.3, 0.7],
+        activation_beta=[0.4, 0.6],
+    )
+    proto = model([node], {"x": (4, 2, 2)}, ["y"], weights, 14)
+    agrees(proto, {"x": rng.normal(size=(4, 2, 2)).astype("float32")})
+
+
+# ---------------------------------------------------------------- sequences
+
+
+@pytest.mark.parametrize("position", [None, -2, -1, 0, 1, 2])
+def test_tensors_are_inserted_in_front_of_a_position(position, model, agrees):
+    weights = {} if position is None else {"p": np.array(position)}
+    insert = NODE("SequenceInsert", ["s", "z", *weights], ["t"])
+    join = NODE("ConcatFromSequence", ["t"], ["y"], axis=0)
+    proto = model(
+        [NODE("SequenceConstruct", ["x", "x"], ["s"]), insert, join],
+        {"x": (2,), "z": (3,)},
+        ["y"],
+        weights,
+    )
+    agrees(proto, {"x": np.array([1, 2], "float32"), "z": np.array([7, 8, 9], "float32")})
+
+
+def test_a_position_outside_of_a_sequence_is_refused(model):
+    nodes = [
+        NODE("SequenceConstruct", ["x", "x"], ["s"]),
+        NODE("SequenceInsert", ["s", "x", "p"], ["t"]),
+        NODE("ConcatFromSequence", ["t"], ["y"], axis=0),
+    ]
+    proto = model(nodes, {"x": (2,)}, ["y"], {"p": np.array(3)})
+    with pytest.raises(errors.UnsupportedOperatorError, match="position 3 is outside of 2"):
+        from_onnx(proto)
 
 
 # ---------------------------------------------------------------- quantized

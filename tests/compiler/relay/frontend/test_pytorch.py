@@ -242,6 +242,73 @@ def test_control_flow_over_extents_is_decided_while_importing() -> None:
     assert_same(mod, params, script, (randn(3, 4),))
 
 
+def branch(x):  # type: ignore[no-untyped-def]
+    if bool(x.sum() > 0):
+        return x * 2
+    return x - 1
+
+
+def loop(x):  # type: ignore[no-untyped-def]
+    while bool(x.abs().max() > 1):
+        x = x / 2
+    return x
+
+
+def steps(x):  # type: ignore[no-untyped-def]
+    for _ in range(int(x[0, 0])):
+        x = x + 1
+    return x
+
+
+def early(x, y):  # type: ignore[no-untyped-def]
+    scale = x.max().item()
+    return y * scale
+
+
+def selected(x):  # type: ignore[no-untyped-def]
+    positive = x[x > 0]
+    if positive.size(0) > 2:
+        return x * 2
+    return x
+
+
+@pytest.mark.parametrize("program", [branch, loop, steps, early, selected])
+def test_a_script_that_decides_by_values_is_refused(program: Callable[..., Any]) -> None:
+    count = program.__code__.co_argcount
+    infos = [(f"x{index}", (2, 3)) for index in range(count)]
+    with pytest.raises(UnsupportedOperatorError, match=r"decides by values of its inputs") as error:
+        relay.frontend.from_pytorch(torch.jit.script(program), infos)
+    assert "test_pytorch.py" in str(error.value)
+
+
+def test_an_exported_program_that_decides_by_values_is_refused() -> None:
+    class Cond(nn.Module):
+        def forward(self, x: Any) -> Any:
+            return torch.cond(x.sum() > 0, lambda x: x * 2, lambda x: x - 1, (x,))
+
+    program = torch.export.export(Cond(), (randn(2, 3),))
+    with pytest.raises(UnsupportedOperatorError, match="decides by values of its inputs"):
+        relay.frontend.from_pytorch(program)
+
+
+def test_a_script_may_decide_by_its_weights_and_extents() -> None:
+    class Gate(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("gate", torch.ones(2))
+
+        def forward(self, x):  # type: ignore[no-untyped-def]
+            if bool(self.gate.sum() > 0):
+                x = x * 3
+            for i in range(int(torch.tensor(x.size(0)))):
+                x = x + i
+            return x
+
+    script = torch.jit.script(Gate())
+    mod, params = relay.frontend.from_pytorch(script, [("x", (2, 3))])
+    assert_same(mod, params, script, (randn(2, 3),))
+
+
 def test_parameters_follow_the_inputs_under_the_names_of_the_state_dict() -> None:
     module, examples = made("residual")
     trace = traced(module, examples)

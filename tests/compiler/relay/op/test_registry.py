@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import subprocess
 import sys
@@ -11,7 +12,7 @@ import pytest
 from tvm import relax
 
 from compiler.errors import RelayTypeError, UnsupportedRelayOperatorError
-from compiler.relay.op import FUNCTIONS, registry
+from compiler.relay.op import registry
 from compiler.relay.ty import TensorType
 
 ROOT = Path(__file__).parents[4]
@@ -94,10 +95,19 @@ def test_every_operator_has_a_description_and_a_signature():
             assert set(found.operands) <= set(parameters), name
 
 
-def test_every_exported_function_exists():
-    from compiler.relay import op
+@pytest.mark.parametrize("family", ["", "nn", "vision", "qnn"])
+def test_every_builder_is_an_attribute_of_its_family(family):
+    package = importlib.import_module(f"compiler.relay.op.{family}".rstrip("."))
+    named = [name for name in dir(package) if not inspect.ismodule(getattr(package, name))]
+    assert len(named) > 8 and all(callable(getattr(package, name)) for name in named)
 
-    assert all(callable(getattr(op, name)) for name in FUNCTIONS)
+
+def test_builders_are_attributes_of_relay_itself():
+    from compiler import relay
+
+    assert relay.add is relay.op.add and relay.nn.conv2d is relay.op.nn.conv2d
+    with pytest.raises(AttributeError, match=r"relay\.conv7d"):
+        relay.conv7d  # noqa: B018
 
 
 def test_the_table_of_operators_is_up_to_date():

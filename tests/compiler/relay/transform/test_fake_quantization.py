@@ -11,8 +11,8 @@ import pytest
 
 from compiler import relay
 from compiler.relay import transform
+from compiler.relay.op.affine_type import TensorAffineType
 from compiler.relay.testing.temp_op_attr import TempOpAttr
-from compiler.relay.transform.affine_type import TensorAffineType
 from tests.compiler.relay.transform.modules import module_of, operators_of
 
 qnn = relay.qnn.op

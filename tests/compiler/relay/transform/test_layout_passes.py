@@ -12,8 +12,8 @@ from tvm import relax
 from compiler import relay
 from compiler.errors import RelayError, UnsupportedRelayOperatorError
 from compiler.relay import transform
+from compiler.relay.op.layout_string import Layout, like, without_blocks_of_one
 from compiler.relay.testing.temp_op_attr import TempOpAttr
-from compiler.relay.transform.layout_string import Layout, like, without_blocks_of_one
 from tests.compiler.relay.transform.modules import module_of, operators_of
 
 NHWC = {"nn.conv2d": ["NHWC", "default"]}

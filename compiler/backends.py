@@ -1,0 +1,294 @@
+"""Backends that claim parts of modules: partitioners, their strategies, registered by name.
+
+A partitioner is a name and one or more strategies that run in order. What the callbacks of a
+strategy get, may do and must not do is written at `Strategy` and `Selector`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import re
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, overload
+
+from compiler.errors import PartitionError, UnknownBackendError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from tvm import IRModule
+
+    from .partition.selector import Selector
+
+Options = dict[str, str]
+CheckOptions = Callable[[Options], "str | None"]
+Compile = Callable[["IRModule", "Mapping[str, np.ndarray]", Options], Any]
+MakeSelector = Callable[[str, Options], "Selector"]
+SupportedOps = Callable[[str, list[int], Options], Sequence[int] | None]
+AcceptSubgraph = Callable[
+    [
+        str,
+        int,
+        Options,
+        dict[str, str],
+        "Mapping[str, np.ndarray]",
+        "Mapping[str, np.ndarray]",
+    ],
+    bool,
+]
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """One pass of a partitioner over the graph.
+
+    Attributes
+    ----------
+    name : str
+        Name of the strategy, unique within its partitioner.
+    supported_ops : (graph_json, ids, options) -> None or list of int, optional
+        Claims nodes. `graph_json` is the whole graph (format: `compiler.partition.graph`); `ids`
+        has one -2 per node. The callback sets `ids[i]` to -1 (may join any subgraph), to k >= 0
+        (may join subgraph number k only) or leaves -2 (stays outside), or returns a list of the
+        same length instead. Marks on variables and on subgraphs accepted earlier have no effect.
+    accept_subgraph : (graph_json, subgraph_id, options, attrs, args, aux) -> bool, optional
+        Decides on one subgraph; called in ascending order of `subgraph_id`, which counts from 0
+        in each strategy. `attrs` is an empty dict; strings put there become attributes of the
+        accepted function, "target" says what to compile it for. `args` maps the name of every
+        parameter and constant whose value is known to a read-only array that shares the memory
+        of the value; the variable nodes of the subgraph give that name as "argName". `aux` is
+        empty for modules. A rejection may put a "reason" into `attrs`. Without this
+        callback every subgraph is accepted.
+    subgraph_op : str
+        Operator name that later partitioners see on the accepted subgraph.
+    selector : (graph_json, options) -> Selector, optional
+        Instead of `supported_ops`: makes the object that grows subgraphs node by node.
+    review : optional
+        Another name of `accept_subgraph`; both attributes are the same callback.
+
+    Notes
+    -----
+    A callback that raises, or that leaves or returns anything else, ends the partitioning with a
+    `PartitionCallbackError`; the module stays as it was.
+    """
+
+    name: str
+    supported_ops: SupportedOps | None = None
+    accept_subgraph: AcceptSubgraph | None = None
+    subgraph_op: str = "_custom_subgraph_op"
+    selector: MakeSelector | None = None
+    review: AcceptSubgraph | None = None
+
+    def __post_init__(self) -> None:
+        for what, value in (("name", self.name), ("subgraph_op", self.subgraph_op)):
+            if not isinstance(value, str) or not value:
+                raise PartitionError(f"{what} of a strategy must be a non-empty str, not {value!r}")
+        if (self.supported_ops is None) == (self.selector is None):
+            raise PartitionError(
+                f"strategy {self.name!r} needs either supported_ops or a selector, and not both"
+            )
+        if self.accept_subgraph is not None and self.review is not None:
+            raise PartitionError(
+                f"strategy {self.name!r}: review and accept_subgraph are two names of one callback"
+            )
+        object.__setattr__(self, "accept_subgraph", self.accept_subgraph or self.review)
+        object.__setattr__(self, "review", self.accept_subgraph)
+        for what in ("supported_ops", "selector", "accept_subgraph"):
+            if getattr(self, what) is not None and not callable(getattr(self, what)):
+                raise PartitionError(f"strategy {self.name!r}: {what} is not callable")
+
+
+@dataclass(frozen=True)
+class Partitioner:
+    """What is registered under a name.
+
+    Attributes
+    ----------
+    name : str
+    strategies : tuple of Strategy
+        In the order they run.
+    check_options, compile : callable, optional
+        See `register`.
+    """
+
+    name: str
+    strategies: tuple[Strategy, ...]
+    check_options: CheckOptions | None = None
+    compile: Compile | None = None
+
+
+COMPILE_OPTIONS = "baton.compile_options"
+"""Attribute of an outlined function that its backend compiles itself: options, as JSON."""
+
+_partitioners: dict[str, Partitioner] = {}
+_lock = threading.Lock()
+
+
+@overload
+def register(
+    name: str,
+    strategies: Strategy | Sequence[Strategy],
+    *,
+    replace: bool = False,
+    check_options: CheckOptions | None = None,
+    compile: Compile | None = None,
+) -> None: ...
+
+
+@overload
+def register(
+    name: str,
+    strategies: None = None,
+    *,
+    replace: bool = False,
+    check_options: CheckOptions | None = None,
+    compile: Compile | None = None,
+) -> Callable[[SupportedOps], SupportedOps]: ...
+
+
+def register(
+    name: str,
+    strategies: Strategy | Sequence[Strategy] | None = None,
+    *,
+    replace: bool = False,
+    check_options: CheckOptions | None = None,
+    compile: Compile | None = None,
+) -> Any:
+    """Register a partitioner.
+
+    Without `strategies` it is a decorator of a `supported_ops` function, which becomes the one
+    strategy of the partitioner, under the function's name::
+
+        @register("exp_log")
+        def claim(graph_json, ids, options):
+            for index, node in enumerate(json.loads(graph_json)["nodes"]):
+                if node["op"] in ("exp", "log"):
+                    ids[index] = -1
+
+    Parameters
+    ----------
+    name : str
+        Name to partition by.
+    strategies : Strategy or sequence of Strategy, optional
+        Run in this order, each on the result of the one before.
+    replace : bool
+        Take the place of a partitioner of that name instead of refusing.
+    check_options : (options) -> None or str, optional
+        Called with a copy of the options before the first strategy runs. A text that it returns
+        is the reason why it refuses them; nothing is partitioned then.
+    compile : (subgraph, params, options) -> code, optional
+        Compiles an accepted subgraph in place of the build driver. `subgraph` is a module with
+        one function of Relay's operators, of which `compiler.relay.to_relax` makes plain Relax;
+        `params` has the values of those of its parameters that are known, by
+        name; `options` are those of the `partition` call. What it returns is called with the
+        other inputs in order:
+
+        * a Python callable of numpy arrays, which returns one array or a tuple of them; a
+          library with one can't be exported;
+        * a `compiler.runtime.foreign.ForeignCode`, bytes for a runtime known by name;
+        * a TVM runtime module with a function of the subgraph function's name, which also gets
+          the output tensors to write to.
+
+    Raises
+    ------
+    PartitionError
+        The name is taken or empty, there is no strategy, or two strategies share a name.
+    """
+    if strategies is None:
+
+        def decorate(supported_ops: SupportedOps) -> SupportedOps:
+            title = getattr(supported_ops, "__name__", name)
+            strategy = Strategy(title, supported_ops)
+            register(
+                name,
+                [strategy],
+                replace=replace,
+                check_options=check_options,
+                compile=compile,
+            )
+            return supported_ops
+
+        return decorate
+
+    given = (strategies,) if isinstance(strategies, Strategy) else tuple(strategies)
+    if not isinstance(name, str) or not name:
+        raise PartitionError(f"name of a partitioner must be a non-empty str, not {name!r}")
+    if not given:
+        raise PartitionError(f"partitioner {name!r} has no strategy")
+    for strategy in given:
+        if not isinstance(strategy, Strategy):
+            raise PartitionError(f"partitioner {name!r}: {strategy!r} is no Strategy")
+    if len({strategy.name for strategy in given}) != len(given):
+        names = ", ".join(strategy.name for strategy in given)
+        raise PartitionError(f"partitioner {name!r}: strategies share a name: {names}")
+    for what, callback in (("check_options", check_options), ("compile", compile)):
+        if callback is not None and not callable(callback):
+            raise PartitionError(f"partitioner {name!r}: {what} is not callable")
+    with _lock:
+        if name in _partitioners and not replace:
+            raise PartitionError(
+                f"partitioner {name!r} is already registered; unregister it first, "
+                "or pass replace=True"
+            )
+        _partitioners[name] = Partitioner(name, given, check_options, compile)
+    return None
+
+
+def unregister(name: str) -> None:
+    """Remove a partitioner.
+
+    Raises
+    ------
+    UnknownBackendError
+        No partitioner of that name is registered.
+    """
+    with _lock:
+        if name not in _partitioners:
+            raise _unknown(name)
+        del _partitioners[name]
+
+
+def list_partitioners() -> list[str]:
+    """Names of all registered partitioners, sorted."""
+    _load_built_in()
+    with _lock:
+        return sorted(_partitioners)
+
+
+def partitioner(name: str) -> Partitioner:
+    """What is registered under a name.
+
+    Raises
+    ------
+    UnknownBackendError
+        No partitioner of that name is registered.
+    """
+    _load_built_in()
+    with _lock:
+        if name not in _partitioners:
+            raise _unknown(name)
+        return _partitioners[name]
+
+
+def compiled_attrs(backend: str, options: Mapping[str, str]) -> dict[str, str]:
+    """Attribute of subgraphs that the backend compiles itself: the options it will get."""
+    if backend not in list_partitioners() or partitioner(backend).compile is None:
+        return {}
+    return {COMPILE_OPTIONS: json.dumps(dict(options))}
+
+
+def subgraph_name(backend: str, strategy: str, number: int) -> str:
+    """Wanted name of the function of an accepted subgraph."""
+    return re.sub(r"\W", "_", f"subgraph_{backend}_{strategy}_{number}")
+
+
+def _load_built_in() -> None:
+    """Have the partitioners that are always there register themselves, as plugins do."""
+    importlib.import_module("compiler.partition")
+
+
+def _unknown(name: object) -> UnknownBackendError:
+    known = ", ".join(sorted(_partitioners)) or "none"
+    return UnknownBackendError(f"no partitioner named {name!r} is registered; registered: {known}")

@@ -1,0 +1,43 @@
+"""`remote.load_module` for libraries of `relay.build`, and a session's methods of old."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm.rpc.client
+import tvm.rpc.server
+
+from ..errors import ForeignLibraryError
+from ..runtime import remote
+from .patches import Patches
+from .switch import tvm_load_module
+
+_LIBRARIES = (".so", ".tar")
+
+
+def patch(patches: Patches) -> None:
+    """Have sessions load libraries by name, and servers of this process as servers elsewhere."""
+    session = tvm.rpc.client.RPCSession
+    load_code = session.load_module
+
+    def load_module(self: Any, path: str) -> Any:
+        """A library that `lib.export_library` wrote, or any other module of TVM's."""
+        if path.endswith(_LIBRARIES):
+            try:
+                return remote.load_module(_Plain(self, load_code), path)
+            except ForeignLibraryError:
+                pass
+        return load_code(self, path)
+
+    patches.set(session, "load_module", load_module)
+    patches.add(session, "context", session.device)
+    patches.add(session, "gpu", session.cuda)
+    patches.set(tvm.rpc.server, "_load_module", tvm_load_module)
+
+
+class _Plain:
+    """A session as it is without the old names."""
+
+    def __init__(self, session: Any, load_code: Any) -> None:
+        self.download = session.download
+        self.load_module = lambda name: load_code(session, name)

@@ -1,0 +1,45 @@
+"""The names that `disabled_pass` and `required_pass` of a PassContext can have in a build."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+from .. import precision
+from ..errors import InputError
+from ..graph import simplify_passes
+
+_OWN = (
+    *precision.FEWER_MULTIPLICATIONS,
+    *("AlterOpLayout", "CombineParallelMatmul", "ConcatInPlace", "ConvertLayout", "FastMath"),
+    *("FoldConstantTables", "FoldGate", "FuseAttention", "GuardLoops", "InsertPrefetches"),
+    *("InterleaveVectors", "JoinArgumentChecks", "MarkInternalTensors", "OutlineMicrokernels"),
+    *("PackStorage", "PropagateNaN", "SeparateCpus", "SplitBatch", "SplitScalarCalls"),
+    "StaticAllocation",
+)
+
+
+def known() -> frozenset[str]:
+    """Passes of Baton and of TVM that a build may run."""
+    from tvm.relax import transform as of_relax
+    from tvm.s_tir import transform as of_schedulable_tir
+    from tvm.tirx import transform as of_tir
+
+    from ..relay import transform as of_relay
+
+    public = {
+        name
+        for module in (of_relax, of_schedulable_tir, of_tir, of_relay)
+        for name in dir(module)
+        if name[:1].isupper()
+    }
+    return frozenset({*_OWN, *(each.info.name for each in simplify_passes()), *public})
+
+
+def require_known(names: Iterable[str]) -> None:
+    """Raise InputError for a name that no pass has, with those that are like it."""
+    for name in names:
+        if name not in known():
+            near = difflib.get_close_matches(name, known(), n=3, cutoff=0.6)
+            like = f"; near to it: {', '.join(near)}" if near else ""
+            raise InputError(f"there is no pass {name!r} to disable{like}")

@@ -1,0 +1,89 @@
+"""Legalisations of scatters and slices, where TVM's are wrong.
+
+=====================  ==========================================================================
+operator               what TVM's does
+=====================  ==========================================================================
+scatter_elements       takes the indices for as large as the data in all axes but one
+dynamic_strided_slice  a negative extent where the end lies in front of the beginning
+=====================  ==========================================================================
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm
+from tvm import relax, te, tirx
+
+from ...graph.constants import static_shape
+
+
+def _stock(name: str) -> Any:
+    return tvm.ir.Op.get(name).get_attr("FLegalize")
+
+
+def _scatter_elements(builder: Any, call: relax.Call) -> relax.Expr:
+    """As `scatter_nd`, with the place of every index spelled out, where extents differ."""
+    data, indices, updates = call.args
+    shape, wanted = static_shape(data), static_shape(indices)
+    axis = int(call.attrs.axis)
+    if shape is None or wanted is None or not _narrower(wanted, shape, axis % len(shape)):
+        return _stock("relax.scatter_elements")(builder, call)
+    axis %= len(shape)
+
+    def places(index: te.Tensor) -> te.Tensor:
+        def of(*at: Any) -> Any:
+            *element, part = at
+            place = index(*element).astype("int64")
+            place = tirx.Select(place < 0, place + shape[axis], place)
+            for i, value in enumerate(element):
+                if i != axis:
+                    place = tirx.Select(part == i, value.astype("int64"), place)
+            return place
+
+        return te.compute((*index.shape, len(shape)), of, name="places")
+
+    whole = builder.emit(builder.call_te(places, indices, primfunc_name_hint="places"))
+    scattered = relax.op.scatter_nd(data, whole, updates, str(call.attrs.reduction))
+    return _stock("relax.scatter_nd")(builder, scattered)
+
+
+def _narrower(wanted: tuple[int, ...], shape: tuple[int, ...], axis: int) -> bool:
+    return any(m != n for i, (m, n) in enumerate(zip(wanted, shape)) if i != axis)
+
+
+def _dynamic_strided_slice(builder: Any, call: relax.Call) -> relax.Expr:
+    """With an end that is the beginning where there is nothing between them."""
+    data, *bounds = call.args
+    shape = data.ty.shape.values
+
+    def ends(begin: te.Tensor, end: te.Tensor, stride: te.Tensor) -> te.Tensor:
+        def of(axis: Any) -> Any:
+            extent = tirx.const(0, "int64")
+            for i, value in enumerate(shape):
+                extent = tirx.Select(axis == i, tirx.Cast("int64", value), extent)
+            backward = stride[axis] < 0
+            first, last = (_within(bound[axis], extent, backward) for bound in (begin, end))
+            nothing = tirx.Select(backward, first <= last, first >= last)
+            return tirx.Select(nothing, begin[axis], end[axis])
+
+        return te.compute(end.shape, of, name="ends")
+
+    end = builder.emit(builder.call_te(ends, *bounds, primfunc_name_hint="ends"))
+    sliced = relax.op.dynamic_strided_slice(data, bounds[0], end, bounds[2])
+    return _stock("relax.dynamic_strided_slice")(builder, sliced)
+
+
+def _within(index: Any, extent: Any, backward: Any) -> Any:
+    """An index that may count from the end, as a place that there is or one beside them."""
+    zero, one = tirx.const(0, "int64"), tirx.const(1, "int64")
+    index = tirx.Select(index < 0, index + extent, index)
+    low = tirx.Select(backward, -one, zero)
+    return tirx.Max(tirx.Min(index, extent + low), low)
+
+
+LEGALIZE = {
+    "relax.dynamic_strided_slice": _dynamic_strided_slice,
+    "relax.scatter_elements": _scatter_elements,
+}
+"""By operator, what replaces TVM's legalisation."""

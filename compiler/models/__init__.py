@@ -1,0 +1,1 @@
+"""Bundled models: real exported networks without their weights, which `hydrate` makes up."""

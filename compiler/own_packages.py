@@ -1,0 +1,67 @@
+"""Has `schedules` and `tuning_logs` mean Baton's packages, whatever lies beside a script.
+
+Python looks for a top-level package beside the script first, so a user's folder of that name would
+hide Baton's. They are loaded from the folder that this package is in; modules of the user's folder
+of the same name are found behind Baton's.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+_NAMES = ("schedules", "tuning_logs")
+
+
+class _Folders(list[str]):
+    """Baton's folder of a package, then those of that name on today's `sys.path`."""
+
+    def __init__(self, own: str) -> None:
+        super().__init__([own])
+
+    def __iter__(self) -> Iterator[str]:
+        own = self[0]
+        yield own
+        name = os.path.basename(own)
+        for entry in sys.path:
+            folder = os.path.join(entry or os.curdir, name)
+            if os.path.isdir(folder) and not os.path.samefile(folder, own):
+                yield folder
+
+
+def load() -> None:
+    """Load Baton's packages, which are empty but for their modules; one that is not installed is
+    left to whoever needs it.
+
+    Raises
+    ------
+    ImportError
+        Another package of that name is loaded already.
+    """
+    root = Path(__file__).resolve().parents[1]
+    for name in _NAMES:
+        own = root / name
+        if not own.is_dir():
+            continue
+        loaded = sys.modules.get(name)
+        if loaded is not None:
+            if str(own) not in map(os.path.realpath, loaded.__path__):
+                raise ImportError(
+                    f"Baton's package {name!r} ({own}) collides with the package of that name in "
+                    f"{', '.join(loaded.__path__)}, which is loaded already: import compiler "
+                    "before it, or rename it"
+                )
+            continue
+        folders = _Folders(str(own))
+        spec = importlib.util.spec_from_file_location(
+            name, own / "__init__.py", submodule_search_locations=folders
+        )
+        if spec is None or spec.loader is None:
+            raise ImportError(f"Baton's package {name!r} is missing in {root}")
+        module = importlib.util.module_from_spec(spec)
+        module.__path__ = folders
+        sys.modules[name] = module
+        spec.loader.exec_module(module)

@@ -1,0 +1,368 @@
+"""Quantization, its inverse, and from one scale to another.
+
+A quantized value q stands for (q - zero_point) * scale.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from tvm import relax, te, tirx, topi
+
+from ....errors import RelayTypeError
+from ....graph.constants import array_of
+from ...infer import typed
+from .. import layout_rules, quantization
+from ..kernel import kernel
+from ..nn.layouts import spread
+from ..record import ELEMENTWISE
+from ..registry import builder, operator
+from ..shapes import axis_of, dtype, extents, is_float, number, rank
+from ..tensor import broadcasting, half_away, round
+from ..transform import cast_to
+
+op = relax.op
+
+
+@dataclass(frozen=True)
+class _Config:
+    rounding: str = "UPWARD"
+    compute_dtype: str = "int64"
+
+
+_DEFAULT = _Config()
+_CONFIG: contextvars.ContextVar[_Config] = contextvars.ContextVar("requantize", default=_DEFAULT)
+
+ROUNDINGS = ("UPWARD", "TONEAREST")
+COMPUTE_DTYPES = ("int64", "float32", "float64")
+
+
+@builder("qnn.requantize_config")
+@contextlib.contextmanager
+def requantize_config(**options: str) -> Iterator[None]:
+    """Rounding and compute_dtype of `requantize` where a call does not say them.
+
+    Rounding is "UPWARD" (halves go up) or "TONEAREST" (halves go away from zero); the multiplier
+    is a fixed-point number with compute_dtype "int64", else a float.
+    """
+    for name, allowed in (("rounding", ROUNDINGS), ("compute_dtype", COMPUTE_DTYPES)):
+        if options.get(name, allowed[0]) not in allowed:
+            raise RelayTypeError(f"{name} must be one of {', '.join(allowed)}")
+    token = _CONFIG.set(replace(_CONFIG.get(), **options))
+    try:
+        yield
+    finally:
+        _CONFIG.reset(token)
+
+
+def limits(name: str) -> tuple[int, int]:
+    """Smallest and largest value of an integer dtype."""
+    info = np.iinfo(name)
+    return int(info.min), int(info.max)
+
+
+def saturated(data: relax.Expr, name: str) -> relax.Expr:
+    """Limited to the range of an integer dtype, and of that dtype."""
+    if dtype(data) == name:
+        return data
+    low, high = limits(name)
+    if not is_float(dtype(data)):
+        own = limits(dtype(data))
+        low, high = max(low, own[0]), min(high, own[1])
+    bounds = (relax.prim_value(bound, dtype(data)) for bound in (low, high))
+    return cast_to(typed(op.clip(data, *bounds)), name)
+
+
+def along(value: relax.Expr, data: relax.Expr, axis: int) -> relax.Expr:
+    """A scalar, or a vector that belongs to an axis of `data`, ready to broadcast with it."""
+    shape = extents(value)
+    if not shape:
+        return value
+    if len(shape) > 1:
+        raise RelayTypeError(f"a scale or zero point has {len(shape)} dimensions")
+    if shape[0] == 1:
+        return typed(op.reshape(value, []))
+    return spread(value, axis_of(axis, rank(data)), rank(data))
+
+
+def is_zero(value: relax.Expr) -> bool:
+    """Whether a zero point is known to be 0."""
+    array = array_of(value)
+    return array is not None and not np.any(array)
+
+
+def centred(data: relax.Expr, zero_point: relax.Expr, axis: int, name: str) -> relax.Expr:
+    """data - zero_point in dtype `name`."""
+    wide = cast_to(data, name)
+    if is_zero(zero_point):
+        return wide
+    return broadcasting(op.subtract, wide, along(cast_to(zero_point, name), data, axis))
+
+
+@operator("qnn.quantize", 3, pattern=ELEMENTWISE, quantized=quantization.quantize)
+def quantize(
+    data: relax.Expr,
+    output_scale: relax.Expr,
+    output_zero_point: relax.Expr,
+    axis: int = -1,
+    out_dtype: str = "int8",
+) -> relax.Expr:
+    """round(data / scale) + zero_point, limited to the range of `out_dtype`."""
+    scale = along(cast_to(output_scale, dtype(data)), data, axis)
+    value = round(broadcasting(op.divide, data, scale))
+    if not is_zero(output_zero_point):
+        zero = along(cast_to(output_zero_point, dtype(data)), data, axis)
+        value = broadcasting(op.add, value, zero)
+    return _saturated_floats(value, out_dtype)
+
+
+def _saturate_compute(data: te.Tensor, dtype: str) -> te.Tensor:
+    """Floats as integers, limited before they are converted."""
+    low, high = limits(dtype)
+    top = tirx.const(float(high), data.dtype)
+
+    def value(*at: Any) -> Any:
+        x = data(*at)
+        fits = tirx.Cast(dtype, tirx.max(x, tirx.const(float(low), data.dtype)))
+        return tirx.Select(x >= top, tirx.const(high, dtype), fits)
+
+    return te.compute(data.shape, value, name="saturate", tag=topi.tag.ELEMWISE)
+
+
+_saturate_kernel = kernel("qnn.saturate", _saturate_compute)
+
+
+def _saturated_floats(data: relax.Expr, name: str) -> relax.Expr:
+    return typed(_saturate_kernel(data, dtype=name))
+
+
+@operator("qnn.dequantize", 3, pattern=ELEMENTWISE, quantized=quantization.dequantize)
+def dequantize(
+    data: relax.Expr,
+    input_scale: relax.Expr,
+    input_zero_point: relax.Expr,
+    axis: int = -1,
+    out_dtype: str = "float32",
+) -> relax.Expr:
+    """(data - zero_point) * scale."""
+    name = out_dtype or "float32"
+    wide = dtype(data) if is_float(dtype(data)) else "int32"
+    value = cast_to(centred(data, input_zero_point, axis, wide), name)
+    return broadcasting(op.multiply, value, along(cast_to(input_scale, name), data, axis))
+
+
+@operator("qnn.requantize", 5, pattern=ELEMENTWISE, layout=layout_rules.requantize)
+def requantize(
+    data: relax.Expr,
+    input_scale: relax.Expr,
+    input_zero_point: relax.Expr,
+    output_scale: relax.Expr,
+    output_zero_point: relax.Expr,
+    axis: int = -1,
+    rounding: str = "None",
+    compute_dtype: str = "None",
+    out_dtype: str = "int8",
+) -> relax.Expr:
+    """From one scale and zero point to another; scales of the input may go along an axis."""
+    config = _CONFIG.get()
+    how = config.rounding if rounding in ("None", "", None) else rounding
+    kind = config.compute_dtype if compute_dtype in ("None", "", None) else compute_dtype
+    if how not in ROUNDINGS or kind not in COMPUTE_DTYPES:
+        raise RelayTypeError(f"rounding {how!r} or compute_dtype {kind!r} is unknown")
+    scales = array_of(input_scale), array_of(output_scale)
+    name = out_dtype or "int8"
+    if kind != "int64" or any(scale is None for scale in scales):
+        wide = kind if is_float(kind) else "float32"
+        return _rescaled_floats(
+            data, input_scale, input_zero_point, output_scale, output_zero_point, axis, how, wide,
+            name,
+        )  # fmt: skip
+    factors = scales[0].astype("float64").ravel() / scales[1].astype("float64").ravel()  # type: ignore[union-attr]
+    value = centred(data, input_zero_point, axis, "int64")
+    value = _rescaled_integers(value, factors, axis, how)
+    if not is_zero(output_zero_point):
+        zero = along(cast_to(output_zero_point, "int64"), data, axis)
+        value = broadcasting(op.add, value, zero)
+    return saturated(value, name)
+
+
+def _rescaled_floats(
+    data: relax.Expr,
+    input_scale: relax.Expr,
+    input_zero_point: relax.Expr,
+    output_scale: relax.Expr,
+    output_zero_point: relax.Expr,
+    axis: int,
+    rounding: str,
+    wide: str,
+    out_dtype: str,
+) -> relax.Expr:
+    """Requantization with a multiplier of dtype `wide`."""
+    value = cast_to(centred(data, input_zero_point, axis, "int32"), wide)
+    factor = broadcasting(op.divide, cast_to(input_scale, wide), cast_to(output_scale, wide))
+    value = broadcasting(op.multiply, value, along(factor, data, axis))
+    if not is_zero(output_zero_point):
+        zero = along(cast_to(output_zero_point, wide), data, axis)
+        value = broadcasting(op.add, value, zero)
+    if rounding == "UPWARD":
+        value = typed(op.floor(typed(op.add(value, number(0.5, wide)))))
+    else:
+        value = round(value)
+    return _saturated_floats(value, out_dtype)
+
+
+def fixed_point(factor: float) -> tuple[int, int]:
+    """`factor` as m * 2**(shift - 31) with a 31-bit m.
+
+    Source: the scheme of gemmlowp (Jacob et al., 2018).
+    """
+    if factor == 0:
+        return 0, 0
+    fraction, exponent = math.frexp(factor)
+    multiplier = math.floor(fraction * 2**31 + 0.5)
+    if multiplier == 2**31:
+        return multiplier // 2, exponent + 1
+    return multiplier, exponent
+
+
+def _rescale_compute(
+    data: te.Tensor, multiplier: te.Tensor, shift: te.Tensor, axis: int, upward: bool
+) -> te.Tensor:
+    """Products with fixed-point multipliers, one or one for each position along an axis."""
+
+    def value(*at: Any) -> Any:
+        place = 0 if axis < 0 else at[axis]
+        exponent = shift(place)
+        left = tirx.max(exponent, tirx.const(0, "int64"))
+        right = tirx.const(31, "int64") + tirx.max(-exponent, tirx.const(0, "int64"))
+        product = (data(*at) << left) * multiplier(place)
+        half = tirx.const(1, "int64") << (right - 1)
+        if not upward:
+            half = tirx.Select(product >= 0, half, half - 1)
+        return (product + half) >> right
+
+    return te.compute(data.shape, value, name="rescale", tag=topi.tag.BROADCAST)
+
+
+_rescale_kernel = kernel("qnn.rescale", _rescale_compute)
+
+
+def _rescaled_integers(
+    value: relax.Expr, factors: np.ndarray, axis: int, rounding: str
+) -> relax.Expr:
+    """int64 values times factors, rounded."""
+    if np.all(factors == 1.0):
+        return value
+    pairs = [fixed_point(float(factor)) for factor in factors]
+    multipliers, shifts = (
+        relax.const(np.array(column, "int64"), "int64") for column in zip(*pairs)
+    )
+    where = -1 if len(pairs) == 1 else axis_of(axis, rank(value))
+    return typed(
+        _rescale_kernel(value, multipliers, shifts, axis=where, upward=rounding == "UPWARD")
+    )
+
+
+def _by_code(code: te.Tensor, values: dict[int, Any], otherwise: Any) -> Any:
+    """The value of the dtype whose number is `code`."""
+    for number_, value in values.items():
+        otherwise = tirx.if_then_else(code() == number_, value, otherwise)
+    return otherwise
+
+
+def _simulated_quantize_compute(
+    data: te.Tensor, code: te.Tensor, scale: te.Tensor, zero_point: te.Tensor, axis: int
+) -> te.Tensor:
+    """Quantization of floats to floats, for the dtype with the number `code`."""
+
+    def value(*at: Any) -> Any:
+        x, name = data(*at), data.dtype
+        scaled = x / scale(tirx.floormod(at[axis], scale.shape[0]))
+        zero = zero_point(tirx.floormod(at[axis], zero_point.shape[0])).astype(name)
+        shifted = half_away(scaled, str(name)) + zero
+        limited = {}
+        for dtype_, number_ in _DTYPE_CODES.items():
+            if dtype_ != "disable":
+                low, high = (tirx.const(float(bound), name) for bound in limits(dtype_))
+                limited[number_] = tirx.max(tirx.min(shifted, high), low)
+        return _by_code(code, limited, x)
+
+    return te.compute(data.shape, value, name="simulated_quantize")
+
+
+def _simulated_dequantize_compute(
+    data: te.Tensor, code: te.Tensor, scale: te.Tensor, zero_point: te.Tensor, axis: int
+) -> te.Tensor:
+    """Dequantization of floats that hold values of the dtype with the number `code`."""
+
+    def value(*at: Any) -> Any:
+        zero = zero_point(tirx.floormod(at[axis], zero_point.shape[0])).astype(data.dtype)
+        real = (data(*at) - zero) * scale(tirx.floormod(at[axis], scale.shape[0]))
+        return _by_code(code, {0: data(*at)}, real)
+
+    return te.compute(data.shape, value, name="simulated_dequantize")
+
+
+_simulated_quantize = kernel("qnn.simulated_quantize", _simulated_quantize_compute)
+_simulated_dequantize = kernel("qnn.simulated_dequantize", _simulated_dequantize_compute)
+
+_DTYPE_CODES = {"disable": 0, "int8": 1, "uint8": 2, "int32": 3}
+
+
+def _simulated(name: str, compute: Any, what: str) -> Any:
+    def call(
+        data: relax.Expr,
+        dtype_code: relax.Expr,
+        scale: relax.Expr,
+        zero_point: relax.Expr,
+        axis: int = -1,
+    ) -> relax.Expr:
+        vectors = [typed(op.reshape(each, [-1])) for each in (scale, zero_point)]
+        code = typed(op.reshape(cast_to(dtype_code, "int32"), []))
+        return compute(data, code, *vectors, axis=axis_of(axis, rank(data)))
+
+    call.__name__ = call.__qualname__ = name
+    call.__doc__ = f"{what} in floats, with the dtype as a number that is known at run time."
+    return operator(f"qnn.{name}", 4, ignored=("out_dtype",), how="TE", pattern=ELEMENTWISE)(call)
+
+
+_simulated_quantize_call = _simulated("simulated_quantize", _simulated_quantize, "Quantization")
+_simulated_dequantize_call = _simulated(
+    "simulated_dequantize", _simulated_dequantize, "Dequantization"
+)
+
+
+def _code(value: Any) -> relax.Expr:
+    if isinstance(value, str):
+        value = relax.const(_DTYPE_CODES[value], "int32")
+    return value
+
+
+@builder("qnn.simulated_quantize")
+def simulated_quantize(
+    data: relax.Expr,
+    output_scale: relax.Expr,
+    output_zero_point: relax.Expr,
+    axis: int = -1,
+    out_dtype: Any = "int8",
+) -> relax.Expr:
+    """Quantization whose result stays in floats; `out_dtype` is a name or a code at run time."""
+    return _simulated_quantize_call(data, _code(out_dtype), output_scale, output_zero_point, axis)
+
+
+@builder("qnn.simulated_dequantize")
+def simulated_dequantize(
+    data: relax.Expr,
+    input_scale: relax.Expr,
+    input_zero_point: relax.Expr,
+    axis: int = -1,
+    in_dtype: Any = "int8",
+) -> relax.Expr:
+    """Dequantization of floats that hold quantized values."""
+    return _simulated_dequantize_call(data, _code(in_dtype), input_scale, input_zero_point, axis)

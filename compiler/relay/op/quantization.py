@@ -1,0 +1,412 @@
+"""What operators between dequantize and quantize are on integers.
+
+A rule gets a call whose operands are integers already, and the affine types of expressions; that of
+the call itself is the one that the region's result will have. It returns the call that computes
+the same on integers, and the affine type of its result.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tvm_ffi
+from tvm import relax
+
+from ...errors import RelayError
+from .. import dialect
+from ..infer import typed
+from ..transform.build import again, array, constant, dtype, op, shape, tuple_of
+from .affine_type import AffineTypes, TensorAffineType, TupleAffineType
+
+Result = list[Any]
+Rule = Callable[[relax.Call, AffineTypes], Result]
+
+
+@dataclass(frozen=True)
+class IntegerForm:
+    """What an operator is on integers, for its record; a decorator of rules.
+
+    Attributes
+    ----------
+    rule : callable
+    alone : bool
+        The affine type of the result follows from those of the operands: no quantize need tell it.
+    optional : bool
+        It loses accuracy, and is taken where a script asks for it.
+    """
+
+    rule: Rule
+    alone: bool = False
+    optional: bool = False
+
+
+_alone = functools.partial(IntegerForm, alone=True)
+
+_REAL = ("float32", "float64", "float16", "bfloat16")
+
+
+def equal(left: relax.Expr, right: relax.Expr) -> bool:
+    """Whether two scales or zero points are equal, as far as rounding goes."""
+    first, second = array(left), array(right)
+    if first is not None and second is not None:
+        return bool(np.allclose(first, second))
+    return left.same_as(right) or bool(tvm_ffi.structural_equal(left, right))
+
+
+def _alike(left: TensorAffineType, right: TensorAffineType) -> bool:
+    return (
+        equal(left.scale, right.scale)
+        and equal(left.zero_point, right.zero_point)
+        and left.dtype == right.dtype
+    )
+
+
+def _requantized(
+    value: relax.Expr, source: TensorAffineType, target: TensorAffineType, out_dtype: str = ""
+) -> relax.Expr:
+    return op(
+        "qnn.requantize",
+        value,
+        source.scale,
+        source.zero_point,
+        target.scale,
+        target.zero_point,
+        axis=source.axis,
+        out_dtype=out_dtype or target.dtype,
+    )
+
+
+def _quantized(value: relax.Expr, affine: TensorAffineType, axis: int = -1) -> relax.Expr:
+    """A real constant as integers."""
+    if array(value) is None or dtype(value) not in _REAL:
+        raise RelayError("an operand that is no dequantised value must be a real constant")
+    return op(
+        "qnn.quantize", value, affine.scale, affine.zero_point, axis=axis, out_dtype=affine.dtype
+    )
+
+
+def _product(left: relax.Expr, right: relax.Expr) -> relax.Expr:
+    """A product of scales, computed where both are constants."""
+    first, second = array(left), array(right)
+    if first is None or second is None:
+        return op("multiply", left, right)
+    return constant(first * second, str(first.dtype))
+
+
+def _zeros_of(scale: relax.Expr) -> relax.Expr:
+    extents = shape(scale)
+    if extents is None:
+        raise RelayError("the shape of a scale is not known")
+    return constant(np.zeros(extents), "int32")
+
+
+@IntegerForm
+def dequantize(call: relax.Call, types: AffineTypes) -> Result:
+    return [call.args[0], types[call]]
+
+
+@IntegerForm
+def quantize(call: relax.Call, types: AffineTypes) -> Result:
+    value, scale, zero_point = call.args
+    attrs = dialect.attributes(call)
+    wanted = TensorAffineType(scale, zero_point, str(attrs["out_dtype"]), int(attrs["axis"]))
+    own = types[value]
+    return [value if _alike(own, wanted) else _requantized(value, own, wanted), wanted]
+
+
+def _same(call: relax.Call, types: AffineTypes) -> Result:
+    return [call, types[call.args[0]]]
+
+
+same = IntegerForm(_same, alone=True)
+same_in_region = IntegerForm(_same)
+
+
+@IntegerForm
+def topk(call: relax.Call, types: AffineTypes) -> Result:
+    if call.attrs["ret_type"] != "values":
+        raise RelayError("topk of quantised values must return values alone")
+    return [call, types[call.args[0]]]
+
+
+@_alone
+def split(call: relax.Call, types: AffineTypes) -> Result:
+    sections = dialect.attributes(call)["indices_or_sections"]
+    count = len(sections) + 1 if isinstance(sections, list) else int(sections)
+    return [call, TupleAffineType([types[call.args[0]]] * count)]
+
+
+@_alone
+def avg_pool2d(call: relax.Call, types: AffineTypes) -> Result:
+    data, own = call.args[0], types[call.args[0]]
+    # Only what the region's quantize reads directly has its scale; others keep that of the data.
+    last = any(
+        dialect.is_relay(each)
+        and dialect.relay_name(each) == "qnn.quantize"
+        and dialect.relay_name(each.args[0]) == "nn.avg_pool2d"
+        and str(each.args[0].attrs) == str(call.attrs)
+        for each, _ in types.items()
+        if dialect.is_relay(each) and dialect.is_relay(each.args[0])
+    )
+    out = types[call] if last else own
+    attrs = dialect.attributes(call)
+    attrs["out_layout"] = ""
+    made = op("qnn.avg_pool2d", data, own.scale, own.zero_point, out.scale, out.zero_point, **attrs)
+    return [made, out]
+
+
+def _mean_pool(call: relax.Call, types: AffineTypes) -> Result:
+    """Averages over everything, in int32."""
+    data, out = call.args[0], types[call]
+    own = types[data]
+    if _alike(own, out):
+        data = op("cast", data, dtype="int32")
+    else:
+        data = _requantized(data, own, out, "int32")
+    return [again(call, [data]), TensorAffineType(out.scale, out.zero_point, "int32", out.axis)]
+
+
+mean_pool = IntegerForm(_mean_pool)
+global_mean = IntegerForm(_mean_pool, alone=True)
+
+
+@IntegerForm
+def mean(call: relax.Call, types: AffineTypes) -> Result:
+    own = types[call.args[0]]
+    made = again(call, [op("cast", call.args[0], dtype="int32")])
+    return [op("cast", made, dtype=own.dtype), own]
+
+
+@_alone
+def bias_add(call: relax.Call, types: AffineTypes) -> Result:
+    data, bias = call.args
+    own = types[data]
+    if bias not in types:
+        bias = _quantized(bias, own, axis=0)
+    elif not _alike(own, types[bias]):
+        given = types[bias]
+        source = TensorAffineType(given.scale, given.zero_point, given.dtype, 0)
+        bias = _requantized(bias, source, own)
+    return [again(call, [data, bias]), own]
+
+
+@_alone
+def convolution(call: relax.Call, types: AffineTypes) -> Result:
+    attrs = dialect.attributes(call)
+    layout = str(attrs["out_layout"] or attrs["data_layout"])
+    return _weighted(call, types, layout.index("C"))
+
+
+@_alone
+def dense(call: relax.Call, types: AffineTypes) -> Result:
+    return _weighted(call, types, 1)
+
+
+def _weighted(call: relax.Call, types: AffineTypes, axis: int) -> Result:
+    data, weight = call.args
+    of_data, of_weight = types[data], types[weight]
+    attrs = dialect.attributes(call)
+    del attrs["out_dtype"]
+    scale = _product(of_data.scale, of_weight.scale)
+    made = op(
+        dialect.relay_name(call).replace("nn.", "qnn.", 1),
+        data,
+        weight,
+        of_data.zero_point,
+        of_weight.zero_point,
+        of_data.scale,
+        of_weight.scale,
+        **attrs,
+    )
+    return [made, TensorAffineType(scale, _zeros_of(scale), dtype(made), axis)]
+
+
+@_alone
+def batch_matmul(call: relax.Call, types: AffineTypes) -> Result:
+    left, right = call.args
+    attrs = dialect.attributes(call)
+    if attrs["transpose_a"] or not attrs["transpose_b"]:
+        raise RelayError("qnn.batch_matmul takes its second operand transposed, and it alone")
+    first, second = types[left], types[right]
+    made = op(
+        "qnn.batch_matmul",
+        left,
+        right,
+        first.zero_point,
+        second.zero_point,
+        first.scale,
+        second.scale,
+    )
+    scale = _product(first.scale, second.scale)
+    return [made, TensorAffineType(scale, constant(0, "int32"), dtype(made), first.axis)]
+
+
+@IntegerForm
+def concatenate(call: relax.Call, types: AffineTypes) -> Result:
+    fields, out = types[call.args[0]].types, types[call]
+    made = op(
+        "qnn.concatenate",
+        typed(call.args[0]),
+        tuple_of([each.scale for each in fields]),
+        tuple_of([each.zero_point for each in fields]),
+        out.scale,
+        out.zero_point,
+        axis=call.attrs["axis"],
+    )
+    return [made, out]
+
+
+def _spread(vector: relax.Expr, extent: int, like: relax.Expr, axis: int) -> relax.Expr:
+    """A number, or a vector along an axis, as a tensor that broadcasts to another."""
+    rank = like.ty.ndim
+    places = [1] * rank
+    places[axis % rank] = -1
+    return op("reshape", op("broadcast_to", vector, shape=[extent]), newshape=places)
+
+
+def _per_channel(affine: TensorAffineType) -> int:
+    """How many scales there are along an axis; 0 for a single number."""
+    extents = shape(affine.scale)
+    if extents is None or len(extents) > 1:
+        raise RelayError("a scale must be a number or a vector")
+    return extents[0] if extents and extents[0] > 1 else 0
+
+
+@_alone
+def clip(call: relax.Call, types: AffineTypes) -> Result:
+    data, own = call.args[0], types[call.args[0]]
+    bounds = (float(call.attrs["a_min"]), float(call.attrs["a_max"]))
+    scale, zero_point = array(own.scale), array(own.zero_point)
+    if scale is not None and zero_point is not None and scale.size == zero_point.size == 1:
+        low, high = (int(each / scale.item() + zero_point.item()) for each in bounds)
+        return [op("clip", data, a_min=low, a_max=high), own]
+    count = _per_channel(own)
+    limits = []
+    for bound in bounds:
+        limit: relax.Expr = constant(bound, "float32")
+        if count:
+            limit = _spread(limit, count, data, own.axis)
+        quantized = op(
+            "qnn.quantize", limit, own.scale, own.zero_point, axis=own.axis, out_dtype=own.dtype
+        )
+        limits.append(_computed(quantized))
+    return [op("minimum", op("maximum", data, limits[0]), limits[1]), own]
+
+
+def _computed(expr: relax.Expr) -> relax.Expr:
+    from ..transform.constants import folded_constants
+
+    return folded_constants(expr)
+
+
+@_alone
+def relu(call: relax.Call, types: AffineTypes) -> Result:
+    data, own = call.args[0], types[call.args[0]]
+    count, zero = _per_channel(own), own.zero_point
+    if count:
+        zero = _spread(zero, count, data, own.axis)
+    return [op("maximum", data, _computed(op("cast", zero, dtype=own.dtype))), own]
+
+
+@IntegerForm
+def leaky_relu(call: relax.Call, types: AffineTypes) -> Result:
+    data, out = call.args[0], types[call]
+    own = types[data]
+    made = op(
+        "qnn.leaky_relu",
+        data,
+        own.scale,
+        own.zero_point,
+        out.scale,
+        out.zero_point,
+        alpha=call.attrs["alpha"],
+    )
+    return [made, out]
+
+
+@_alone
+def pad(call: relax.Call, types: AffineTypes) -> Result:
+    data, value = call.args
+    own = types[data]
+    if value not in types:
+        value = _quantized(value, own)
+    elif not _alike(types[value], own):
+        value = _requantized(value, types[value], own)
+    return [again(call, [data, value]), own]
+
+
+def _operand_types(
+    call: relax.Call, types: AffineTypes
+) -> tuple[list[relax.Expr], list[TensorAffineType], TensorAffineType]:
+    """Both operands as integers and their types; the result's type."""
+    args, known = list(call.args), [types.get(arg) for arg in call.args]
+    given = [each for each in known if each is not None]
+    if not given:
+        raise RelayError(f"no operand of {dialect.relay_name(call)} is quantised")
+    args = [
+        arg if each is not None else _quantized(arg, given[0]) for arg, each in zip(args, known)
+    ]
+    found = [each or given[0] for each in known]
+    out = types[call] if found[0].dtype == types[call].dtype else found[0]
+    return args, found, out
+
+
+def arithmetic(name: str) -> IntegerForm:
+    def rule(call: relax.Call, types: AffineTypes) -> Result:
+        args, (left, right), out = _operand_types(call, types)
+        zero = array(out.zero_point)
+        if (
+            name == "qnn.add"
+            and left.dtype == "int32"
+            and _alike(left, right)
+            and equal(left.scale, out.scale)
+            and equal(left.zero_point, out.zero_point)
+            and zero is not None
+            and not zero.any()
+        ):
+            return [op("add", *args), left]  # a bias, in the accumulator's type
+        for what, value in (("scale", out.scale), ("zero point", out.zero_point)):
+            if shape(value) != []:
+                raise RelayError(f"{name}: the {what} of the result must be one number")
+        made = op(
+            name,
+            *args,
+            left.scale,
+            left.zero_point,
+            right.scale,
+            right.zero_point,
+            out.scale,
+            out.zero_point,
+            lhs_axis=left.axis,
+            rhs_axis=right.axis,
+        )
+        return [made, out]
+
+    return IntegerForm(rule)
+
+
+@_alone
+def extremum(call: relax.Call, types: AffineTypes) -> Result:
+    args, found, out = _operand_types(call, types)
+    made = [
+        arg if own == out or _alike(own, out) else _requantized(arg, own, out)
+        for arg, own in zip(args, found)
+    ]
+    return [again(call, made), out]
+
+
+def function(name: str, optional: bool = False) -> IntegerForm:
+    """A function of one operand that has a quantised form."""
+
+    def rule(call: relax.Call, types: AffineTypes) -> Result:
+        data, out = call.args[0], types[call]
+        own = types[data]
+        attrs = dialect.attributes(call) if name == "qnn.softmax" else {}
+        made = op(name, data, own.scale, own.zero_point, out.scale, out.zero_point, **attrs)
+        return [made, out]
+
+    return IntegerForm(rule, optional=optional)

@@ -1,0 +1,296 @@
+"""Inference sessions: arrays by name in and out, from any number of threads.
+
+    session = library.session(num_threads=2)
+    scores = session.run({"data": image})["scores"]
+
+TVM gives every thread that runs kernels a pool of workers of its own, so four callers with two
+workers each would keep eight threads busy. A session's requests are done by lanes instead: threads
+of this process, each with one pool, which sessions of the same settings share. A lane takes one
+request after the other in the order of their arrival.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import tvm_ffi
+
+from compiler.errors import InputError
+from compiler.runtime.executor import GraphExecutor
+from compiler.runtime.metadata import ALIGNMENT, TensorInfo
+from compiler.runtime.tensors import numpy_dtype
+from compiler.tvm_faults.type_lookup import tvm
+
+if TYPE_CHECKING:
+    from compiler.runtime.factory import FactoryModule
+
+_AFFINITY_BIG = 1  # TVM's mode for the CPUs of its workers, the default one
+
+Results = dict[str, np.ndarray]
+
+
+class Session:
+    """Runs a library for many threads; `FactoryModule.session` makes one.
+
+    Every method may be called from any thread. A request sets all inputs, runs, and fetches the
+    outputs, without another request in between.
+
+    Parameters
+    ----------
+    library : FactoryModule
+        With its weights.
+    devices : sequence of tvm.runtime.Device
+        As for an executor; the CPU where empty.
+    num_threads : int, optional
+        Threads that work on one request. TVM_NUM_THREADS by default, else the cores that this
+        process may use.
+    parallel : int
+        Requests that are worked on at a time. Each has intermediate tensors of its own; weights are
+        there once. More requests wait in the order of their arrival.
+
+    Attributes
+    ----------
+    inputs, outputs : tuple of TensorInfo
+        Names, shapes and dtypes, as in the model.
+    """
+
+    def __init__(
+        self,
+        library: FactoryModule,
+        devices: Iterable[Any] = (),
+        num_threads: int | None = None,
+        parallel: int = 1,
+    ) -> None:
+        for name, value in (("num_threads", num_threads), ("parallel", parallel)):
+            if value is not None and (not isinstance(value, int) or value < 1):
+                raise InputError(f"{name} must be an integer of at least 1, not {value!r:.60}")
+        self.inputs: tuple[TensorInfo, ...] = library.metadata.inputs
+        self.outputs: tuple[TensorInfo, ...] = library.metadata.outputs
+        self.num_threads = num_threads or default_threads()
+        self.parallel = parallel
+        self._library = library
+        self._devices = tuple(devices) or tuple(
+            tvm.device(kind, 0) for kind in library.metadata.devices
+        )
+        self._idle: SimpleQueue[GraphExecutor] = SimpleQueue()
+        for _ in range(parallel):
+            self._idle.put(self._make_executor())
+
+    def run(self, inputs: Mapping[str, Any], outputs: Iterable[str] | None = None) -> Results:
+        """Compute the outputs of one request.
+
+        Parameters
+        ----------
+        inputs : dict of str to array_like
+            A value for every input, of its shape, as for `GraphExecutor.set_input`.
+        outputs : iterable of str, optional
+            Names of the outputs to return; all by default.
+
+        Returns
+        -------
+        results : dict of str to numpy.ndarray
+            They belong to the caller.
+
+        Raises
+        ------
+        InputError
+            An input is missing, unknown or does not fit, or there is no such output.
+        """
+        return self.run_async(inputs, outputs).result()
+
+    def run_async(
+        self, inputs: Mapping[str, Any], outputs: Iterable[str] | None = None
+    ) -> Future[Results]:
+        """Queue a request; as `run`, whose results and errors the future has.
+
+        Inputs are read when the request's turn comes: don't change their arrays before it is done.
+        """
+        names = {info.name for info in self.inputs}
+        if set(inputs) != names:
+            raise InputError(
+                f"a request needs a value for each of {_listed(self.inputs)}; "
+                f"missing: {sorted(names - set(inputs))}, unknown: {sorted(set(inputs) - names)}"
+            )
+        wanted = self._positions(outputs)
+        return self._submit(self._request, dict(inputs), wanted)
+
+    def bind(
+        self,
+        inputs: Mapping[str, np.ndarray] | None = None,
+        outputs: Mapping[str, np.ndarray] | None = None,
+    ) -> Binding:
+        """Bind the caller's arrays to inputs and outputs, for requests without new arrays.
+
+        Parameters
+        ----------
+        inputs, outputs : dict of str to numpy.ndarray, optional
+            Contiguous, of the tensor's shape and dtype, outputs writable; an array is allocated for
+            each that is left out. Kernels read inputs in place if they begin at a multiple of 64
+            bytes, as allocated ones do, else each run copies them. Results are copied into the
+            arrays of the outputs.
+
+        Raises
+        ------
+        InputError
+            There is no such input or output, its shape is not fixed, or the array does not fit.
+        """
+        return Binding(
+            self,
+            self._make_executor(),
+            _arrays("input", self.inputs, inputs or {}, writable=False),
+            _arrays("output", self.outputs, outputs or {}, writable=True),
+        )
+
+    def _make_executor(self) -> GraphExecutor:
+        return self._library[self._library.libmod_name](*self._devices)
+
+    def _submit(self, work: Any, *arguments: Any) -> Future[Any]:
+        return _lanes(self.num_threads, self.parallel).submit(work, *arguments)
+
+    def _request(self, inputs: dict[str, Any], wanted: list[int]) -> Results:
+        executor = self._idle.get()
+        try:
+            executor.set_input(inputs)
+            executor.run()
+            return {
+                self.outputs[index].name: executor.get_output(index).numpy() for index in wanted
+            }
+        finally:
+            self._idle.put(executor)
+
+    def _positions(self, outputs: Iterable[str] | None) -> list[int]:
+        positions = {info.name: index for index, info in enumerate(self.outputs)}
+        names = positions if outputs is None else list(outputs)
+        for name in names:
+            if name not in positions:
+                raise InputError(f"no output {name!r}; there are {_listed(self.outputs)}")
+        return [positions[name] for name in names]
+
+
+class Binding:
+    """Arrays that are a session's inputs and outputs; `Session.bind` makes one.
+
+    Attributes
+    ----------
+    inputs, outputs : dict of str to numpy.ndarray
+        Fill the inputs, run, read the outputs.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        executor: GraphExecutor,
+        inputs: dict[str, np.ndarray],
+        outputs: dict[str, np.ndarray],
+    ) -> None:
+        self.inputs, self.outputs = inputs, outputs
+        self._session = session
+        self._executor = executor
+        self._copied = {}
+        for name, array in inputs.items():
+            try:
+                executor.set_input_zero_copy(name, array)
+            except InputError:  # read-only, not aligned, or the device has memory of its own
+                self._copied[name] = array
+
+    def run(self) -> dict[str, np.ndarray]:
+        """Run with what the inputs hold now; returns `outputs`."""
+        return self.run_async().result()
+
+    def run_async(self) -> Future[dict[str, np.ndarray]]:
+        """Queue a run; leave the arrays alone until it is done."""
+        return self._session._submit(self._run)
+
+    def _run(self) -> dict[str, np.ndarray]:
+        self._executor.set_input(self._copied)
+        self._executor.run()
+        for index, array in enumerate(self.outputs.values()):
+            self._executor.get_output(index, array)
+        return self.outputs
+
+
+def default_threads() -> int:
+    """Threads of one request where nothing says how many: TVM_NUM_THREADS, else the cores."""
+    text = os.environ.get("TVM_NUM_THREADS", "")
+    if text.isdigit() and int(text) > 0:
+        return int(text)
+    return len(os.sched_getaffinity(0))
+
+
+def _arrays(
+    what: str, infos: tuple[TensorInfo, ...], given: Mapping[str, np.ndarray], writable: bool
+) -> dict[str, np.ndarray]:
+    """The given arrays, checked, and new ones for the others."""
+    unknown = set(given) - {info.name for info in infos}
+    if unknown:
+        raise InputError(f"no {what} {sorted(unknown)}; there are {_listed(infos)}")
+    arrays = {}
+    for info in infos:
+        array = given.get(info.name)
+        if array is None:
+            if min(info.shape, default=0) < 0:
+                raise InputError(
+                    f"{what} {info} has no fixed shape, so no array can be bound to it"
+                )
+            array = _allocate(info)
+        fits = (
+            isinstance(array, np.ndarray)
+            and array.shape == info.shape
+            and array.dtype == numpy_dtype(info)
+            and array.flags.c_contiguous
+            and (array.flags.writeable or not writable)
+        )
+        if not fits:
+            raise InputError(
+                f"{what} {info} needs a contiguous{' writable' if writable else ''} numpy array of "
+                "its shape and dtype"
+            )
+        arrays[info.name] = array
+    return arrays
+
+
+def _allocate(info: TensorInfo) -> np.ndarray:
+    """Zeros that begin at a multiple of ALIGNMENT bytes."""
+    memory = np.zeros(info.nbytes + ALIGNMENT, "uint8")
+    start = -memory.ctypes.data % ALIGNMENT
+    return memory[start : start + info.nbytes].view(numpy_dtype(info)).reshape(info.shape)
+
+
+def _listed(infos: tuple[TensorInfo, ...]) -> str:
+    return ", ".join(map(str, infos)) or "none"
+
+
+_pools: dict[tuple[int, int], ThreadPoolExecutor] = {}
+_pools_lock = threading.Lock()
+
+
+def _lanes(num_threads: int, parallel: int) -> ThreadPoolExecutor:
+    """`parallel` threads, each of which runs kernels with `num_threads`."""
+    with _pools_lock:
+        pool = _pools.get((num_threads, parallel))
+        if pool is None:
+            pool = _pools[num_threads, parallel] = ThreadPoolExecutor(
+                parallel, "baton-lane", _begin_lane, (num_threads,)
+            )
+        return pool
+
+
+def _begin_lane(num_threads: int) -> None:
+    tvm_ffi.get_global_func("runtime.config_threadpool")(_AFFINITY_BIG, num_threads)
+
+
+def _after_fork() -> None:
+    """A child has none of the threads, so it starts its own."""
+    global _pools_lock
+    _pools_lock = threading.Lock()
+    _pools.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

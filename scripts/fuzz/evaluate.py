@@ -1,0 +1,177 @@
+"""ONNX graphs evaluated by onnxruntime or by ONNX's reference evaluator, whole or node by node."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import AttributeProto, helper
+
+Value = Any
+"""An array, or a list of arrays for a sequence."""
+
+
+class EvaluationError(Exception):
+    """The evaluator refused the graph or raised while it ran."""
+
+
+def type_of(value: Value) -> onnx.TypeProto:
+    """The ONNX type of a value: ranks but no extents, so that sessions serve all shapes."""
+    if isinstance(value, list):
+        first = value[0] if value else np.zeros((), "float32")
+        element = helper.np_dtype_to_tensor_dtype(first.dtype)
+        return helper.make_sequence_type_proto(helper.make_tensor_type_proto(element, None))
+    element = helper.np_dtype_to_tensor_dtype(value.dtype)
+    return helper.make_tensor_type_proto(element, [None] * value.ndim)
+
+
+def make_model(
+    nodes: Sequence[onnx.NodeProto],
+    inputs: Mapping[str, Value],
+    outputs: Sequence[str],
+    opset: int,
+    constants: Mapping[str, np.ndarray] | None = None,
+) -> onnx.ModelProto:
+    """A model of these nodes; its outputs have no types."""
+    graph = helper.make_graph(
+        list(nodes),
+        "fuzz",
+        [helper.make_value_info(name, type_of(value)) for name, value in inputs.items()],
+        [onnx.ValueInfoProto(name=name) for name in outputs],
+        [onnx.numpy_helper.from_array(value, name) for name, value in (constants or {}).items()],
+    )
+    sets = [helper.make_opsetid("", opset), helper.make_opsetid("com.microsoft", 1)]
+    return helper.make_model(graph, opset_imports=sets, ir_version=10)
+
+
+def session(model: onnx.ModelProto) -> Any:
+    """An onnxruntime session without graph optimisations.
+
+    Raises
+    ------
+    EvaluationError
+        onnxruntime does not take the model.
+    """
+    import onnxruntime as ort
+
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 4
+    options.use_deterministic_compute = True
+    try:
+        return ort.InferenceSession(
+            model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+        )
+    except Exception as error:
+        raise EvaluationError(_line(error)) from error
+
+
+def by_onnxruntime(opened: Any, feeds: Mapping[str, Value]) -> list[Value]:
+    """Outputs of a session. Raises EvaluationError if it fails."""
+    try:
+        return [_plain(value) for value in opened.run(None, dict(feeds))]
+    except Exception as error:
+        raise EvaluationError(_line(error)) from error
+
+
+def by_reference(model: onnx.ModelProto, feeds: Mapping[str, Value]) -> list[Value]:
+    """Outputs by ONNX's reference evaluator. Raises EvaluationError if it fails."""
+    from onnx.reference import ReferenceEvaluator
+
+    try:
+        with warnings.catch_warnings(), np.errstate(all="ignore"):
+            warnings.simplefilter("ignore")
+            return [_plain(value) for value in ReferenceEvaluator(model).run(None, dict(feeds))]
+    except Exception as error:
+        raise EvaluationError(_line(error)) from error
+
+
+def _plain(value: Value) -> Value:
+    return [np.asarray(item) for item in value] if isinstance(value, list) else np.asarray(value)
+
+
+def _line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0] if lines else ''}"[:300]
+
+
+def free_names(node: onnx.NodeProto) -> list[str]:
+    """What a node reads: its inputs, and what the graphs in its attributes take from outside."""
+    names = [name for name in node.input if name]
+    for attribute in node.attribute:
+        if attribute.type != AttributeProto.GRAPH:
+            continue
+        inner = attribute.g
+        own = {value.name for value in inner.input} | {entry.name for entry in inner.initializer}
+        for each in inner.node:
+            names += [name for name in free_names(each) if name not in own]
+            own.update(each.output)
+        names += [value.name for value in inner.output if value.name not in own]
+    return list(dict.fromkeys(names))
+
+
+class NodeRunner:
+    """Nodes run one at a time, on sessions that are kept.
+
+    Parameters
+    ----------
+    opset : int
+    reference_first : bool
+        Which evaluator runs a node; the other one runs what that one does not implement.
+    """
+
+    def __init__(self, opset: int, reference_first: bool = False):
+        self.opset = opset
+        self.reference_first = reference_first
+        self._sessions: dict[int, tuple[onnx.NodeProto, onnx.ModelProto, Any]] = {}
+
+    def run(self, node: onnx.NodeProto, values: Mapping[str, Value]) -> dict[str, Value]:
+        """Outputs of a node by name. Raises EvaluationError where neither evaluator knows them."""
+        given = {name: values[name] for name in free_names(node)}
+        names = [name for name in node.output if name]
+        if id(node) not in self._sessions:
+            model = make_model([node], given, names, self.opset)
+            try:
+                opened = session(model)
+            except EvaluationError:
+                opened = None
+            self._sessions[id(node)] = node, model, opened
+        _, model, opened = self._sessions[id(node)]
+        if opened is None or self.reference_first:
+            try:
+                return dict(zip(names, by_reference(model, given)))
+            except EvaluationError:
+                if opened is None:
+                    raise
+        return dict(zip(names, by_onnxruntime(opened, given)))
+
+    def run_all(self, model: onnx.ModelProto, feeds: Mapping[str, Value]) -> dict[str, Value]:
+        """Every value of a model. Raises EvaluationError."""
+        known: dict[str, Value] = {**constants_of(model), **feeds}
+        with quiet():
+            for node in model.graph.node:
+                known.update(self.run(node, known))
+        return known
+
+
+def constants_of(model: onnx.ModelProto) -> dict[str, np.ndarray]:
+    """Initializers by name."""
+    return {t.name: onnx.numpy_helper.to_array(t) for t in model.graph.initializer}
+
+
+def opset_of(model: onnx.ModelProto) -> int:
+    """Version of ONNX's own operator set."""
+    return next(entry.version for entry in model.opset_import if not entry.domain)
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Warnings and floating-point errors of numpy are not shown."""
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        yield

@@ -1,0 +1,217 @@
+"""What comparisons leave out, as data: rounding of operators, undefined results, others' faults."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cache
+
+import numpy as np
+import onnx
+import onnx.defs
+import onnx.helper
+
+
+def names(text: str) -> list[str]:
+    """The words of a text."""
+    return text.split()
+
+
+EXACT = frozenset(
+    names(
+        "Abs And ArgMax ArgMin BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor Cast "
+        "CastLike Ceil CenterCropPad Clip Compress Concat ConcatFromSequence Constant "
+        "ConstantOfShape DepthToSpace Dropout Equal Expand EyeLike Flatten Floor Gather "
+        "GatherElements GatherND GlobalMaxPool Greater GreaterOrEqual Hardmax Identity IsInf "
+        "IsNaN Less LessOrEqual Max MaxPool MaxUnpool Min Neg NonMaxSuppression NonZero Not "
+        "OneHot Optional OptionalGetElement OptionalHasElement Or Pad ReduceMax ReduceMin "
+        "Relu Reshape ReverseSequence Round SequenceAt SequenceConstruct SequenceEmpty "
+        "SequenceErase SequenceInsert SequenceLength Shape Sign Size Slice SpaceToDepth Split "
+        "SplitToSequence Squeeze ThresholdedRelu Tile TopK Transpose Trilu Unique Unsqueeze "
+        "Where Xor MaxRoiPool"
+    )
+)
+"""Operators whose results no implementation rounds."""
+
+ARITHMETIC = frozenset(names("Add Div Mul Neg Reciprocal Sqrt Sub Sum Mean"))
+"""Operators that round once or a few times."""
+
+ELEMENTWISE = frozenset(
+    names(
+        "Acos Acosh Asin Asinh Atan Atanh Celu Cos Cosh Elu Erf Exp FastGelu Gelu BiasGelu "
+        "HardSigmoid HardSwish LeakyRelu Log Mish Mod PRelu Pow Selu Shrink Sigmoid Sin Sinh "
+        "Softplus Softsign Tan Tanh"
+    )
+)
+"""Functions of single elements: they round results, not what they read."""
+
+
+PLACES = frozenset(names("AffineGrid GridSample Resize RoiAlign Upsample"))
+"""Operators that compute places in an image, in float32, and what lies between its elements."""
+
+VALUES_UNREAD = frozenset(
+    names(
+        "If EyeLike OptionalHasElement SequenceErase SequenceLength Shape Size Slice Split "
+        "Dropout SequenceAt CenterCropPad Pad Gather GatherElements GatherND Compress"
+    )
+)
+"""Operators that may leave values unread, so that nobody need compute them."""
+
+
+def rounding(op: str) -> tuple[float, float, float]:
+    """How an operator may round.
+
+    Returns
+    -------
+    operands, results, absolute : float
+        Relative changes of operands and of results, and an absolute one of results, all in units
+        of the dtype's epsilon. Operators that accumulate are right for slightly other operands.
+    """
+    if op in EXACT:
+        return 0, 0, 0
+    if op in ARITHMETIC:
+        return 0, 1, 0
+    if op in ELEMENTWISE:
+        return 0, 8, 2
+    if op in PLACES:
+        return 0, 128, 128
+    return 2, 4, 1
+
+
+def parameters(node: onnx.NodeProto) -> list[str]:
+    """Operands that are numbers but no data: scales of images and places in them."""
+    return list(node.input[1:]) if node.op_type in ("Resize", "Upsample", "GridSample") else []
+
+
+def coarsest(op: str, dtype: np.dtype) -> float:
+    """The epsilon of an operator's rounding: its attributes are float32 in float64 nodes too."""
+    epsilon = float(np.finfo(dtype).eps)
+    with_numbers = _has_float_attributes(op) or op.endswith("Window")
+    return max(epsilon, float(np.finfo("float32").eps) / 8) if with_numbers else epsilon
+
+
+@cache
+def _has_float_attributes(op: str) -> bool:
+    if not onnx.defs.has(op):
+        return True
+    attributes = onnx.defs.get_schema(op).attributes.values()
+    return any(entry.type == onnx.defs.OpSchema.AttrType.FLOAT for entry in attributes)
+
+
+Operands = list[np.ndarray]
+Test = Callable[[onnx.NodeProto, Operands], bool]
+
+
+def _attribute(node: onnx.NodeProto, name: str, default: object = None) -> object:
+    for entry in node.attribute:
+        if entry.name == name:
+            return onnx.helper.get_attribute_value(entry)
+    return default
+
+
+def _float_to_integer(node: onnx.NodeProto, operands: Operands) -> bool:
+    x = operands[0]
+    if node.op_type == "CastLike":
+        to = operands[1].dtype
+    else:
+        to = onnx.helper.tensor_dtype_to_np_dtype(int(str(_attribute(node, "to"))))
+    if x.dtype.kind != "f" or to.kind not in "iu":
+        return False
+    info = np.iinfo(to)
+    wide = x.astype("float64")
+    return bool((~((wide > float(info.min) - 1) & (wide < float(info.max)))).any())
+
+
+def _has_nan(node: onnx.NodeProto, operands: Operands) -> bool:
+    return any(x.dtype.kind == "f" and bool(np.isnan(x).any()) for x in operands)
+
+
+def _not_finite(node: onnx.NodeProto, operands: Operands) -> bool:
+    return any(x.dtype.kind == "f" and not bool(np.isfinite(x).all()) for x in operands)
+
+
+def _weights_not_finite(node: onnx.NodeProto, operands: Operands) -> bool:
+    return not bool(np.isfinite(operands[1].astype("float64")).all())
+
+
+def _integers(node: onnx.NodeProto, operands: Operands) -> bool:
+    return operands[0].dtype.kind in "iu"
+
+
+def _shifted_out(node: onnx.NodeProto, operands: Operands) -> bool:
+    amount = operands[1]
+    return bool((amount >= amount.dtype.itemsize * 8).any())
+
+
+def _least_by_minus_one(node: onnx.NodeProto, operands: Operands) -> bool:
+    x, y = operands
+    if x.dtype.kind != "i":
+        return False
+    return bool((x == np.iinfo(x.dtype).min).any() and (y == -1).any())
+
+
+def _integer_power(node: onnx.NodeProto, operands: Operands) -> bool:
+    if operands[0].dtype.kind not in "iu":
+        return False
+    with np.errstate(all="ignore"):
+        power = np.power(operands[0].astype("float64"), operands[1].astype("float64"))
+    limit = min(2.0**53, float(np.iinfo(operands[0].dtype).max))
+    return not bool((np.abs(power) < limit).all())
+
+
+def _rounds_one_hot(node: onnx.NodeProto, operands: Operands) -> bool:
+    off, on = operands[2].reshape(-1)
+    return bool(off + (on - off) != on)
+
+
+def _doubles(node: onnx.NodeProto, operands: Operands) -> bool:
+    return str(operands[0].dtype) == "float64"
+
+
+def _large_integers(node: onnx.NodeProto, operands: Operands) -> bool:
+    x = operands[0]
+    return x.dtype.kind in "iu" and bool((np.abs(x.astype("float64")) > 2**10).any())
+
+
+def overflows(node: onnx.NodeProto, operands: Operands) -> bool:
+    """Whether sums and squares inside of an operator may be larger than the dtype's numbers."""
+    if rounding(node.op_type)[0] == 0:
+        return False
+    for x in operands:
+        if x.dtype.kind == "f" and x.size:
+            finite = np.where(np.isfinite(x), np.abs(x.astype("float64")), 0)
+            if finite.max() > float(np.finfo(x.dtype).max) ** 0.5 / 64:
+                return True
+    return False
+
+
+UNDEFINED: Mapping[str, tuple[Test, str]] = {
+    "BitShift": (_shifted_out, "a shift by the width or more"),
+    "Cast": (_float_to_integer, "a float that the integer type does not hold"),
+    "CastLike": (_float_to_integer, "a float that the integer type does not hold"),
+    "Div": (_least_by_minus_one, "the least integer divided by -1"),
+    "Mod": (_least_by_minus_one, "the least integer divided by -1"),
+    "ConvTranspose": (_weights_not_finite, "weights times the zeros between the steps"),
+    "DynamicQuantizeLinear": (_not_finite, "values to quantise that are not finite"),
+    "QuantizeLinear": (_not_finite, "values to quantise that are not finite"),
+    "Pow": (_integer_power, "an integer power that overflows"),
+    "Hardmax": (_has_nan, "the largest element beside NaN"),
+    "ReduceSumSquare": (_large_integers, "sums of integers that overflow"),
+    "ReduceMean": (_integers, "the mean of integers"),
+    "ReduceL2": (_large_integers, "sums of integers that overflow"),
+    "ReduceLogSum": (_large_integers, "sums of integers that overflow"),
+    "ReduceLogSumExp": (_integers, "sums of integers that overflow"),
+    "GridSample": (_not_finite, "places that are not finite"),
+    "Einsum": (_large_integers, "sums of integers that overflow"),
+    "Unique": (_has_nan, "the order and the equality of NaN"),
+}
+"""Operator to when its result is not defined, and why. What depends on it is not compared."""
+
+FAULTS: Mapping[str, tuple[Test, str]] = {
+    "Gemm": (_large_integers, "integers go through floats"),
+    "Erf": (_doubles, "the error function of float64 is of float32's precision"),
+    "MaxRoiPool": (_has_nan, "NaN is dropped"),
+    "MaxPool": (_has_nan, "whether a NaN stays depends on its place in the window"),
+    "OneHot": (_rounds_one_hot, "off + (on - off) is not on"),
+}
+"""Operator to when onnxruntime, or what stands for it, is known to be wrong though ONNX's reference
+evaluator does not say so, and what is wrong."""

@@ -1,0 +1,58 @@
+"""Makers of operators: each adds one operator, with operands and attributes, to a draft."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+
+from onnx import defs
+
+from ..draft import Draft
+from . import control, elementwise, indexing, matrix, normalization, reduction, shape, spatial
+
+MAKERS: dict[str, Callable[[Draft, str], None]] = {
+    name: maker
+    for family in (
+        control,
+        elementwise,
+        indexing,
+        matrix,
+        normalization,
+        reduction,
+        shape,
+        spatial,
+    )
+    for name, maker in family.MAKERS.items()
+}
+"""Operator, with its domain if that is not ONNX's own, to what draws it."""
+
+NOT_DRAWN = {
+    "AllClassNMS": "PyTorch's own; onnxruntime does not have it",
+    "BatchNormalization (training)": "inference only",
+    "Bernoulli": "random results",
+    "CausalConvWithState": "of operator sets after 23",
+    "CumProd": "of operator sets after 23",
+    "LinearAttention": "of operator sets after 23",
+    "MatMulInteger16": "onnxruntime has it for Windows' own runtime only",
+    "SequenceMap": "of sequences of sequences",
+    "SwiGLU": "of operator sets after 23",
+    "Swish": "of operator sets after 23",
+    "com.microsoft.Attention": "operands are packed weights",
+    "com.microsoft.EmbedLayerNormalization": "operands are embedding tables",
+}
+"""Operators that the importer knows and the generator leaves out, and why."""
+
+
+@cache
+def available(opset: int) -> tuple[str, ...]:
+    """Operators that the generator draws for an operator set."""
+    return tuple(name for name in sorted(MAKERS) if _exists(name, opset))
+
+
+def _exists(name: str, opset: int) -> bool:
+    if "." in name:
+        return True
+    try:
+        return not defs.get_schema(name, opset, "").deprecated
+    except defs.SchemaError:
+        return False

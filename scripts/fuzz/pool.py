@@ -1,0 +1,167 @@
+"""Worker processes that try cases: they are kept, and replaced when they crash or hang."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from typing import Any
+
+import onnx
+
+from .attempt import Config, Event, Feeds, Step, attempt
+from .generator import draw
+
+RENEWED_AFTER = 400
+"""Tasks of a worker: what leaks does not grow for ever."""
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A case by its number."""
+
+    seed: int
+    number: int
+    largest: int
+    configs: tuple[Config, ...]
+    operators: tuple[str, ...] | None = None
+    skip: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Given:
+    """A case by its model, serialized, and its inputs."""
+
+    model: bytes
+    feeds: Feeds
+    configs: tuple[Config, ...]
+    skip: tuple[str, ...] = ()
+
+
+@dataclass
+class Outcome:
+    """Events of a task, and the operators of the case."""
+
+    events: list[Event]
+    operators: tuple[str, ...] = ()
+    nodes: int = 0
+
+
+class Worker:
+    """One process. It is forked from this one, which has imported all and run nothing.
+
+    Parameters
+    ----------
+    limit : float
+        Seconds of one step, after which the worker hangs.
+    """
+
+    def __init__(self, limit: float):
+        self.limit = limit
+        self._process: Any = None
+        self._tasks = 0
+
+    def run(self, task: Drawn | Given) -> Outcome:
+        """Try a case; a crash or a hang of Baton is its event."""
+        skip = list(task.skip)
+        while True:
+            step, what = Step("draw"), ""
+            self._send(task, skip)
+            while not what:
+                try:
+                    if not self._pipe.poll(self.limit):
+                        what = "hang"
+                        break
+                    message = self._pipe.recv()
+                except (EOFError, OSError):
+                    what = "crash"
+                    break
+                if isinstance(message, Outcome):
+                    return message
+                step = message
+            reason = self._end(what)
+            if step.name == "reference" and step.feed not in skip:
+                skip.append(step.feed)  # onnxruntime's own fault: without it
+            elif step.name == "draw":
+                return Outcome([Event("onnxruntime", f"{what} of a single node {reason}")])
+            else:
+                return Outcome([Event(what, f"{step.name} {reason}", step.config, step.feed)])
+
+    def close(self) -> None:
+        """End the process."""
+        if self._process is not None:
+            self._end("hang")
+
+    def _send(self, task: Drawn | Given, skip: Sequence[str]) -> None:
+        if self._process is None or self._tasks >= RENEWED_AFTER:
+            self.close()
+            context = get_context("fork")
+            self._pipe, theirs = context.Pipe()
+            self._process = context.Process(target=_serve, args=(theirs,), daemon=True)
+            self._process.start()
+            theirs.close()
+            self._tasks = 0
+        self._tasks += 1
+        self._pipe.send((task, tuple(skip)))
+
+    def _end(self, what: str) -> str:
+        if what == "hang":
+            self._process.kill()
+        self._process.join()
+        code = self._process.exitcode
+        self._pipe.close()
+        self._process = None
+        return f"(signal {-code})" if code is not None and code < 0 else f"(exit status {code})"
+
+
+def _serve(pipe: Connection) -> None:
+    """Answer tasks until the other side closes."""
+    quiet = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(quiet, 1)
+    os.dup2(quiet, 2)
+    while True:
+        try:
+            task, skip = pipe.recv()
+        except (EOFError, OSError):
+            os._exit(0)
+        pipe.send(Step("draw"))
+        if isinstance(task, Drawn):
+            case = draw(task.seed, task.number, task.largest, task.operators)
+            model, feeds, operators = case.model, case.feeds, case.operators
+        else:
+            model = onnx.load_from_string(task.model)
+            feeds, operators = task.feeds, ()
+        events = attempt(model, feeds, task.configs, pipe.send, skip)
+        pipe.send(Outcome(events, operators, len(model.graph.node)))
+
+
+def prepare() -> None:
+    """Import what workers need, so that a fork starts at once; no kernel runs in this process."""
+    import logging
+
+    import onnx.reference  # noqa: F401
+    import onnxruntime  # noqa: F401
+
+    import compiler.lowering.build
+    import compiler.relay
+    import compiler.relay.frontend.onnx_graph
+    import compiler.runtime.graph_executor  # noqa: F401
+
+    logging.disable(logging.ERROR)
+    os.environ.setdefault("TVM_NUM_THREADS", "1")
+
+
+def temporary_cache() -> tempfile.TemporaryDirectory[str]:
+    """A kernel cache of this run alone: opt levels share kernels, runs share no state."""
+    folder: tempfile.TemporaryDirectory[str] = tempfile.TemporaryDirectory(prefix="fuzz-")
+    os.environ["XDG_CACHE_HOME"] = folder.name
+    return folder
+
+
+def cpu_seconds() -> float:
+    """CPU seconds of this process and of the workers that have ended."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system

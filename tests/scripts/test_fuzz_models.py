@@ -1,0 +1,202 @@
+"""The fuzzer of models: what it draws, whom it finds guilty, and a short run without findings."""
+
+from __future__ import annotations
+
+import ast
+import os
+import pathlib
+import sys
+import time
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "scripts"))
+
+from fuzz import attempt, campaign, draft, generator, judge, minimise, operators, pool, report
+from fuzz.evaluate import EvaluationError, make_model
+
+
+def model_of(nodes, feeds, outputs, opset=17):
+    model = make_model(nodes, feeds, outputs, opset)
+    for value in model.graph.input:
+        for dimension, extent in zip(value.type.tensor_type.shape.dim, feeds[value.name].shape):
+            dimension.dim_value = extent
+    return model
+
+
+NODE = helper.make_node
+X = np.array([[1.0, -2.0, 3.0]], "float32")
+
+
+# ---------------------------------------------------------------- drawing
+
+
+def test_a_case_is_the_same_for_the_same_seed_and_number():
+    first, second, other = (generator.draw(seed, 3) for seed in (7, 7, 8))
+    assert first.model == second.model != other.model
+    assert first.feeds.keys() == second.feeds.keys()
+    for kind, feed in first.feeds.items():
+        for name, array in feed.items():
+            np.testing.assert_array_equal(array, second.feeds[kind][name])
+
+
+@pytest.mark.parametrize("name", sorted(operators.MAKERS))
+def test_every_maker_draws_its_operator(name):
+    made = set()
+    opsets = [opset for opset in generator.OPSETS if name in operators.available(opset)]
+    for number in range(40):
+        rng = np.random.default_rng([1, number])
+        opset = int(rng.choice(opsets))
+        drawn = draft.Draft(rng, opset)
+        try:
+            operators.MAKERS[name](drawn, name)
+        except EvaluationError:
+            continue
+        made |= {node.op_type for node in drawn.nodes}
+        if name.split(".")[-1] in made:
+            return
+    pytest.fail(f"{name} was not drawn, but {made}")
+
+
+def test_every_operator_of_the_importer_is_drawn_or_left_out_with_a_reason():
+    from tvm.relax.frontend.onnx.onnx_frontend import _get_convert_map
+
+    from compiler.relay.frontend.onnx_ops import CONVERTERS, STOCK_CONTRIB
+
+    known = {name for domain, name in CONVERTERS if not domain}
+    known |= {f"{domain}.{name}" for domain, name in STOCK_CONTRIB}
+    known |= set(_get_convert_map()) - {name for _, name in STOCK_CONTRIB}
+    assert known <= operators.MAKERS.keys() | operators.NOT_DRAWN.keys()
+
+
+# ---------------------------------------------------------------- judging
+
+
+def verdict(nodes, feeds, output, got):
+    model = model_of(nodes, feeds, [output])
+    expected = attempt._expect(model, feeds, "plain", (), lambda step: None)
+    return judge.judge(model, feeds, expected.values, [got]).kind
+
+
+@pytest.mark.parametrize(
+    ("op", "feed", "got", "kind"),
+    [
+        ("Neg", X, -X, "agree"),
+        ("Neg", X, np.nextafter(-X, X), "wrong"),
+        ("Neg", X, -X.astype("float64"), "wrong"),
+        ("Neg", X, -X[0], "wrong"),
+        ("Sqrt", np.abs(X), np.nextafter(np.sqrt(np.abs(X)), X), "agree"),
+        ("Exp", X, np.exp(X) * np.float32(1 + 4e-7), "agree"),
+        ("Exp", X, np.exp(X) * np.float32(1 + 1e-4), "wrong"),
+        ("Relu", np.array([np.nan], "float32"), np.zeros(1, "float32"), "wrong"),
+    ],
+)
+def test_results_may_be_apart_as_far_as_the_operator_rounds(op, feed, got, kind, monkeypatch):
+    monkeypatch.setattr(judge, "QUICK", dict.fromkeys(judge.QUICK, 0.0))
+    assert verdict([NODE(op, ["x"], ["y"])], {"x": feed}, "y", got) == kind
+
+
+def test_cancellation_widens_the_tolerance_and_a_wrong_term_does_not_hide_in_it():
+    a = np.array([[1e4, 1.0, -1e4]], "float32")
+    b = np.array([[1.0], [1e-3], [1.0]], "float32")
+    nodes, feeds = [NODE("MatMul", ["a", "b"], ["y"])], {"a": a, "b": b}
+    assert verdict(nodes, feeds, "y", np.array([[0.0015]], "float32")) == "agree"
+    assert verdict(nodes, feeds, "y", np.array([[0.5]], "float32")) == "wrong"
+
+
+def test_what_onnx_does_not_define_is_nobodys_fault():
+    nodes = [NODE("Cast", ["x"], ["y"], to=onnx.TensorProto.INT32)]
+    feeds = {"x": np.array([1e30], "float32")}
+    assert verdict(nodes, feeds, "y", np.array([7], "int32")) == "undefined"
+
+
+def test_known_faults_of_evaluators_are_told_from_batons():
+    nodes = [NODE("OneHot", ["i", "depth", "values"], ["y"])]
+    feeds = {
+        "i": np.array([1], "int32"),  # onnxruntime has no such OneHot, the reference evaluator does
+        "depth": np.array(2, "int64"),
+        "values": np.array([0, np.inf], "float32"),
+    }
+    assert verdict(nodes, feeds, "y", np.array([[0, np.inf]], "float32")) == "onnxruntime"
+
+
+# ---------------------------------------------------------------- workers
+
+
+@pytest.mark.parametrize(
+    ("op", "kind"), [("Abs", "agree"), ("Ceil", "crash"), ("Floor", "hang"), ("Neg", "agree")]
+)
+def test_a_crash_and_a_hang_are_events_and_the_next_case_is_tried(op, kind, monkeypatch):
+    def misbehaving(model, feeds, configs, say, skip):
+        say(attempt.Step("build", configs[0]))
+        if model.graph.node[0].op_type == "Ceil":
+            os._exit(3)
+        if model.graph.node[0].op_type == "Floor":
+            time.sleep(60)
+        return [attempt.Event("agree")]
+
+    monkeypatch.setattr(pool, "attempt", misbehaving)
+    model = model_of([NODE(op, ["x"], ["y"])], {"x": X}, ["y"])
+    config = attempt.Config(0, "llvm")
+    worker = pool.Worker(limit=2.0)
+    task = pool.Given(model.SerializeToString(), {"plain": {"x": X}}, (config,))
+    for _ in range(2):
+        (event,) = worker.run(task).events
+        assert event.kind == kind
+        assert kind == "agree" or event.config == config
+    worker.close()
+
+
+def test_where_onnxruntime_ends_the_process_baton_is_tried_alone(monkeypatch):
+    def fatal(model, feeds, configs, say, skip):
+        say(attempt.Step("reference", feed="extreme"))
+        if "extreme" not in skip:
+            os._exit(3)
+        return [attempt.Event("undefined")]
+
+    monkeypatch.setattr(pool, "attempt", fatal)
+    model = model_of([NODE("Abs", ["x"], ["y"])], {"x": X}, ["y"])
+    worker = pool.Worker(limit=5.0)
+    outcome = worker.run(pool.Given(model.SerializeToString(), {"extreme": {"x": X}}, ()))
+    worker.close()
+    assert [event.kind for event in outcome.events] == ["undefined"]
+
+
+# ---------------------------------------------------------------- findings
+
+
+def test_a_failure_is_cut_down_to_the_node_that_fails_and_to_few_elements(tmp_path):
+    nodes = [
+        NODE("Exp", ["x"], ["a"]),
+        NODE("Transpose", ["a"], ["b"]),
+        NODE("Softmax", ["b"], ["c"]),
+        NODE("Neg", ["c"], ["d"]),
+    ]
+    feed = {"x": np.ones((4, 6), "float32")}
+    case = minimise.Small(model_of(nodes, feed, ["a", "d"]), feed)
+
+    def fails(small):
+        return any(node.op_type == "Softmax" for node in small.model.graph.node)
+
+    small = minimise.minimise(case, fails, 60)
+    assert [node.op_type for node in small.model.graph.node] == ["Softmax"]
+    assert [array.shape for array in small.feed.values()] == [(1, 1)]
+
+    event = attempt.Event("wrong", "1 of 1 differ", attempt.Config(3, "llvm"), "plain")
+    place = report.write(report.Finding(event, small, "--seed 0"), tmp_path, 1)
+    ast.parse((place / "test_case.py").read_text())
+    read = report.read(place)
+    assert read.model == small.model
+    np.testing.assert_array_equal(*(next(iter(s.feed.values())) for s in (read, small)))
+
+
+def test_a_short_run_has_no_findings(tmp_path, capsys):
+    """As `make fuzz`, in this many small cases."""
+    plan = campaign.Plan(seed=SEED, graphs=GRAPHS, nodes=3, findings=tmp_path)
+    assert campaign.run(plan) == 0, capsys.readouterr().out
+
+
+SEED, GRAPHS = 0, 20
