@@ -17,7 +17,8 @@ from .errors import BuildError
 
 KEY = "baton.precision"
 DEFAULT, STRICT = "default", "strict"
-FEWER_MULTIPLICATIONS = ("Winograd", "Strassen")
+WINOGRAD, STRASSEN = "Winograd", "Strassen"
+FEWER_MULTIPLICATIONS = (WINOGRAD, STRASSEN)
 """Passes that `disabled_pass` knows: algorithms that round differently, which "strict" disables."""
 
 _MODULE = "tvm.ir.transform"

@@ -10,12 +10,16 @@ import tvm
 from tvm import relax
 
 from compiler import auto_scheduler, autotvm, precision, relay
-from compiler.auto_scheduler.record import Record, save_records
-from compiler.auto_scheduler.template import Template
-from compiler.autotvm.record import LoggedTask, MeasureInput, MeasureResult
 from compiler.errors import BuildError
-from compiler.lowering import build as driver
+from compiler.lowering import switches
 from compiler.lowering.report import Report
+from compiler.records.auto_scheduler.record import Record, save_records
+from compiler.records.auto_scheduler.template import Template
+from compiler.records.autotvm.record import (
+    LoggedTask,
+    MeasureInput,
+    MeasureResult,
+)
 from compiler.runtime import graph_executor
 from compiler.target import parse
 from schedules import strategy
@@ -75,8 +79,8 @@ def test_strict_builds_have_no_winograd_and_no_strassen_and_a_library_of_their_o
 
 def test_strict_wins_against_a_pass_that_is_required():
     with context("strict", required_pass=["Strassen", "Winograd"]):
-        names = driver.disabled_implementations()
-    assert set(names) == {n for each in driver.FEWER_MULTIPLICATIONS.values() for n in each}
+        names = switches.disabled_implementations()
+    assert set(names) == {n for each in switches.IMPLEMENTATIONS.values() for n in each}
 
 
 def test_a_value_that_is_neither_is_an_error_that_names_both():

@@ -11,7 +11,7 @@ import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tvm
 import tvm_ffi
@@ -22,12 +22,15 @@ from tvm.s_tir.schedule import Trace
 from tvm.target import Target
 
 from ...measure.candidate import BuildResult, MeasureErrorNo
+from ...records.auto_scheduler.record import Record
+from ...records.auto_scheduler.workload import ENTRY, canonical
+from ...target import with_attributes
 from ...target.config import config_of_object
-from ..record import Record
-from ..task import SearchTask, with_attributes
-from ..workload import ENTRY, canonical
 from .candidate import ScheduledModule
 from .intrinsics import import_intrinsics
+
+if TYPE_CHECKING:
+    from ..task import SearchTask
 
 _KNOWN = "known:"
 _LEFT_OUT = "left out"

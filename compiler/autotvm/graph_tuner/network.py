@@ -68,7 +68,7 @@ def network_of(mod: tvm.IRModule, target: Target, operators: Collection[str]) ->
     operators : collection of str
         Names of the operators that are tuned; of them, "nn.conv2d" is known.
     """
-    from ...lowering.build import simplify
+    from ...lowering.simplify import simplify
 
     with target, tvm.transform.PassContext(opt_level=3):
         main = simplify(mod)["main"]

@@ -15,7 +15,7 @@ from tvm.target import Target
 
 from schedules import rules
 
-from ...auto_scheduler.record import Record, replay
+from ...records.auto_scheduler.record import Record, replay
 from ...tvm_faults.index_guard import guard_indices
 from ..linking.concat_in_place import CONCATENATES, pays
 from ..relax_passes.fuse import called_kernel
