@@ -22,7 +22,7 @@ from tvm.ir import TensorLoad
 
 from schedules.epilogue import CHEAP_CALLS
 
-from .op_pattern import (
+from ...op_pattern import (
     BROADCAST,
     INJECTIVE,
     OUT_ELEMENTWISE_FUSABLE,

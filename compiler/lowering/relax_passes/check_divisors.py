@@ -27,7 +27,7 @@ from tvm.target import Target
 from ...errors import BuildError
 from ...graph.constants import array_of, constant, dtype_of
 from ...graph.rewrite import operator_name
-from .op_pattern import ATTRIBUTE, OPAQUE
+from ...op_pattern import ATTRIBUTE, OPAQUE
 from .raise_error import give_up, local, set_error
 
 KIND = "DivisionByZeroError"

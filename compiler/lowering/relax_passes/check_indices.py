@@ -27,8 +27,8 @@ from tvm.target import Target
 from ...errors import BuildError
 from ...graph.constants import array_of, constant, static_shape
 from ...graph.rewrite import operator_name
+from ...op_pattern import ATTRIBUTE, OPAQUE
 from .index_rules import Bounds, bounds_of
-from .op_pattern import ATTRIBUTE, OPAQUE
 from .raise_error import give_up, local, set_error
 
 KIND = "IndexRangeError"

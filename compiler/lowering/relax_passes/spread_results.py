@@ -13,7 +13,7 @@ from __future__ import annotations
 import tvm
 from tvm import relax, tirx
 
-from .op_pattern import (
+from ...op_pattern import (
     BROADCAST,
     INJECTIVE,
     OUT_ELEMENTWISE_FUSABLE,

@@ -20,6 +20,7 @@ from tvm.target import Target
 from schedules.cuda import violation
 from schedules.strategy import DIRECT
 
+from ... import op_pattern
 from ...precision import WINOGRAD
 from ...runtime.cpu import missing_features
 from ...target import cpu_features
@@ -27,7 +28,6 @@ from ...target.config import config_of_object
 from ...target.cpu import system_triple
 from ...tvm_faults.block_builder import BlockBuilder
 from ...tvm_faults.index_guard import guard_indices
-from ..relax_passes import op_pattern
 from ..relax_passes.fuse import OPERATORS
 from ..subgraphs import new_global_var
 from .extract import PlainKernel, kernel_calls, plain_function

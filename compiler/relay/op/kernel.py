@@ -14,12 +14,10 @@ import tvm
 from tvm import relax, te
 from tvm.ir import _ffi_api
 
+from ...code_version import MODULE, module_of
 from ..ty import fresh
 
 Compute = Callable[..., Any]
-
-COMPUTES: dict[str, Compute] = {}
-"""The TE function of every operator that `kernel` made, by the operator's full name."""
 
 
 def kernel(name: str, compute: Compute) -> Callable[..., relax.Call]:
@@ -37,13 +35,13 @@ def kernel(name: str, compute: Compute) -> Callable[..., relax.Call]:
     booleans, None and lists of these.
     """
     full_name = f"relay.{name}"
-    COMPUTES[full_name] = compute
     _ffi_api.RegisterOp(full_name, compute.__doc__ or name)
     attributes = _attributes_of(full_name, compute)
     op = _ffi_api.GetOp(full_name)
     op.set_attr("FInferType", attributes.infer)
     op.set_attr("FLegalize", attributes.legalize)
     op.set_attr("FPurity", True)
+    op.set_attr(MODULE, module_of(compute))
 
     def make(*operands: Any, **attrs: Any) -> relax.Call:
         return relax.Call(op, list(operands), tvm.ir.make_node("ir.DictAttrs", **attrs))
