@@ -33,10 +33,11 @@ test: c-compiler $(INSTALLED) ## run the tests
 fuzz: $(INSTALLED) ## read 100,000 damaged symbol and parameter files
 	@$(BIN)/python -m tests.compiler.symbol.test_damage 100000
 
-lint: $(INSTALLED) ## check style, format and types
+lint: $(INSTALLED) ## check style, format, types and imports
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
 
 format: $(INSTALLED) ## rewrite the sources in the project's format
 	$(BIN)/ruff check --fix .

@@ -19,9 +19,11 @@ from tvm.error import InternalError
 from tvm.target import Target
 
 from . import cuda
-from .anchor import ANCHOR_RULES, ScheduleRule, block_names, blocks
+from .anchor import ANCHOR_RULES, ScheduleRule, block_names, blocks, register_anchor_rule
 from .strategy import DIRECT
 from .x86 import anchorless
+
+__all__ = ["ANCHOR_RULES", "Scheduled", "block_names", "register_anchor_rule", "schedule"]
 
 ANCHOR_ANNOTATIONS = (
     "schedule_rule",

@@ -352,7 +352,7 @@ class Task:
 def _old_names_are_on() -> bool:
     """Whether templates of this process may use the names of an old TVM."""
     switch = sys.modules.get("compiler.legacy.switch")
-    return switch is not None and switch.installed()
+    return switch is not None and switch.is_installed()
 
 
 @dataclass(frozen=True)
@@ -389,7 +389,7 @@ class TaskCandidate:
         if self.old_names:
             from .. import legacy
 
-            legacy.install()
+            legacy.install(everything=True)
 
         from ..tvm_faults.index_guard import guard_indices
 

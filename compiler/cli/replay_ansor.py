@@ -110,7 +110,7 @@ def _register(script: Path) -> None:
     import compiler.legacy
     from compiler.errors import InputError
 
-    compiler.legacy.install()
+    compiler.legacy.install(everything=True)
     try:
         runpy.run_path(str(script), run_name="workloads")
     except Exception as error:  # whatever a user's script raises

@@ -114,7 +114,7 @@ def _extents_equal(lhs: Any, rhs: Any) -> bool:
     return bool(tvm.sym.Analyzer().can_prove_equal(lhs, rhs))
 
 
-def patch(patches: Patches) -> None:
+def change(patches: Patches) -> None:
     """Let `tvm.ir` compare as it did."""
     patches.set(tvm.ir, "assert_structural_equal", assert_structural_equal)
     patches.set(tvm.ir, "structural_equal", structural_equal)

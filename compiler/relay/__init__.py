@@ -1,10 +1,7 @@
 """The front door that compile scripts import: `from compiler import relay`."""
 
 from ..lazy import lazy_attributes
-from ..precision import accept_key
 from .op import FAMILIES, FUNCTIONS
-
-accept_key()
 
 _EXPRESSIONS = (
     *("var", "const", "TupleWrapper", "Tuple", "TupleGetItem", "Let", "If", "Call"),

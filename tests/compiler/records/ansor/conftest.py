@@ -7,12 +7,9 @@ import gzip
 import json
 from pathlib import Path
 
-import pytest
 from tvm.script import from_source
 from tvm.script import tirx as T
 
-from compiler.lowering.cache.kernel_cache import KernelCache
-from compiler.lowering.checking.check import Checker
 from compiler.records.ansor.dag import read_dag
 
 ORACLE = Path(__file__).parents[3] / "oracle" / "ansor"
@@ -28,9 +25,3 @@ def loop_nests():
 def dag_of(key):
     """The compute DAG of a workload key of the loop nests."""
     return read_dag(from_source(loop_nests()["computes"][key], {"T": T}))
-
-
-@pytest.fixture(scope="session")
-def checker(tmp_path_factory):
-    with Checker(KernelCache(tmp_path_factory.mktemp("verdicts"), 10**7)) as made:
-        yield made

@@ -11,7 +11,7 @@ import tvm
 import tvm_ffi
 from tvm import relax
 
-from compiler import auto_scheduler, relay
+from compiler import PassContext, auto_scheduler, relay
 from compiler.lowering.selection.extract import plain_kernels
 from compiler.lowering.selection.replayed import ReplayedKernels
 from compiler.lowering.selection.schedule_source import ScheduleSource
@@ -146,7 +146,7 @@ def test_a_strict_build_takes_no_record_of_winograd_and_says_so():
     strict = {"config": {"baton.precision": "strict"}}
     with (
         auto_scheduler.ApplyHistoryBest(LOG),
-        tvm.transform.PassContext(opt_level=3, **strict),
+        PassContext(opt_level=3, **strict),
     ):
         report = relay.build(module(inputs, emit), target="llvm").report
     assert {kernel.algorithm for kernel in report.kernels} == {"direct"}

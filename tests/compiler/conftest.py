@@ -1,0 +1,13 @@
+from __future__ import annotations
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def checker(tmp_path_factory):
+    """Checks replayed kernels; its verdicts are kept for these tests alone."""
+    from compiler.lowering.cache.kernel_cache import KernelCache
+    from compiler.lowering.checking.check import Checker
+
+    with Checker(KernelCache(tmp_path_factory.mktemp("verdicts"), 10**7)) as made:
+        yield made
