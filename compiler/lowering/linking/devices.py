@@ -138,30 +138,6 @@ def dispatch_sorts(mod: tvm.IRModule, function_targets: Mapping[str, Target]) ->
     return mod
 
 
-def can_plan_memory(mod: tvm.IRModule) -> bool:
-    """Whether `StaticPlanBlockMemory` may run on the module.
-
-    TVM 0.27's planner knows sizes and not devices: it gives a CUDA kernel the memory of a CPU
-    value that is no longer needed. A module with several devices goes without; its tensors then
-    come from the virtual machine's pools, one for each device.
-
-    Nor does it know of conditions: a branch gets storage that only the other one allocates, and
-    what nested ones return is given back too early. A module with an `If` goes without too.
-    """
-    return len((mod.global_infos or {}).get("vdevice", [])) <= 1 and not has_conditions(mod)
-
-
-def has_conditions(mod: tvm.IRModule) -> bool:
-    """Whether a function has an `If`."""
-    return any(
-        isinstance(binding.value, relax.If)
-        for _, function in mod.functions_items()
-        if isinstance(function, relax.Function)
-        for block in function.body.blocks
-        for binding in block.bindings
-    )
-
-
 def separate_cpus(target: Target) -> tvm.transform.Pass:
     """The last pass before VM code generation: CPU kernels for another CPU than `target`'s.
 
