@@ -1,8 +1,9 @@
-"""What FuseOps may fuse a kernel with: its operator pattern, read and written."""
+"""Calls of kernels, and what FuseOps may fuse a kernel with: its operator pattern."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeVar
 
 import tvm
 from tvm import relax, tirx
@@ -20,14 +21,57 @@ def op_pattern(kernel: tirx.PrimFunc) -> int:
     return int(kernel.attrs.get(ATTRIBUTE, OPAQUE)) if kernel.attrs else OPAQUE
 
 
+_CALLS = ("relax.call_tir", "relax.call_tir_inplace")
+
+
+def called_kernel(value: relax.Expr) -> str | None:
+    """Name of the TIR function that a binding calls; None if it calls none."""
+    is_call = isinstance(value, relax.Call) and isinstance(value.op, tvm.ir.Op)
+    return str(value.args[0].name_hint) if is_call and value.op.name in _CALLS else None
+
+
 def callee(mod: tvm.IRModule, value: relax.Expr) -> tirx.PrimFunc | None:
-    """The TIR function that a `call_tir` calls."""
-    if not isinstance(value, relax.Call) or not isinstance(value.op, tvm.ir.Op):
-        return None
-    if value.op.name != "relax.call_tir":
-        return None
-    kernel = mod[value.args[0]]
-    return kernel if isinstance(kernel, tirx.PrimFunc) else None
+    """The TIR function that a binding calls; None if it calls none."""
+    name = called_kernel(value)
+    return None if name is None else mod[name]
+
+
+Known = TypeVar("Known")
+
+
+def unfusable_calls(
+    mod: tvm.IRModule,
+    function: relax.Function,
+    of_anchor: Callable[[relax.Var], Known],
+    behind: Callable[[relax.VarBinding, tirx.PrimFunc, list[Known | None]], Known | None],
+) -> list[relax.Call]:
+    """The element-by-element calls that must not be fused behind an anchor.
+
+    Parameters
+    ----------
+    of_anchor : callable
+        What is known of an anchor's result.
+    behind : callable
+        What is known of the result of a call behind an anchor, from what is known of its operands,
+        with None for those that no anchor made. None if the call is to start a kernel of its own.
+    """
+    found: list[relax.Call] = []
+    known: dict[relax.Var, Known] = {}
+    for binding in (each for block in function.body.blocks for each in block.bindings):
+        kernel = callee(mod, binding.value)
+        pattern = OPAQUE if kernel is None else op_pattern(kernel)
+        if pattern == OUT_ELEMENTWISE_FUSABLE:
+            known[binding.var] = of_anchor(binding.var)
+        elif pattern <= BROADCAST:
+            operands = [known.get(each) for each in binding.value.args[1].fields]
+            if all(each is None for each in operands):
+                continue
+            result = behind(binding, kernel, operands)
+            if result is None:
+                found.append(binding.value)
+            else:
+                known[binding.var] = result
+    return found
 
 
 def with_pattern(

@@ -8,11 +8,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+import tvm
+from tvm.target import Target
+
+from schedules.strategy import Query
+
 from ..graph.convert_layout import convert_layout
 from ..graph.unroll_recurrent import unroll_recurrent
 from . import steps, switches
 from .relax_passes.fold_gate import fold_gates
 from .relax_passes.widen_half import widen_halves
+from .report import Report
+from .selection.schedule_source import ScheduleSource
+from .simplify import simplify
 from .steps import State, on_cpus, on_gpus
 from .switches import Switch
 
@@ -86,3 +94,23 @@ def run(
             step.run(state)
             lap(step.name)
     return state
+
+
+def scheduled(mod: tvm.IRModule, target: Target, query: Query | None = None) -> State:
+    """The state after the kernels of a module were scheduled, in the calling thread's contexts.
+
+    Parameters
+    ----------
+    mod : tvm.IRModule
+        At operator level, its parameters bound.
+    query : callable, optional
+        Says which config an implementation takes for an operator of `main`.
+    """
+    opt_level = int(tvm.transform.PassContext.current().opt_level)
+    state = State(
+        simplify(mod), target, ScheduleSource.from_contexts(), Report("", True, opt_level)
+    )
+    if query is not None:
+        bindings = [each for block in state.mod["main"].body.blocks for each in block.bindings]
+        state.found.templates["main"] = {each.var.name: query for each in bindings}
+    return run(state, SCHEDULE)

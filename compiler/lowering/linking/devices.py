@@ -25,6 +25,7 @@ from tvm import relax
 from tvm.target import Target
 
 from ...errors import BuildError
+from ...op_pattern import called_kernel
 from ...tvm_faults.block_builder import BlockBuilder
 from ..relax_passes.sort_keys import sort_by_keys
 from ..tir_passes.pipeline import PIPELINE
@@ -34,7 +35,6 @@ HOST = "cpu"
 """Kind of the device on which foreign code runs, whatever its callers run on."""
 FOREIGN = ("baton.foreign.", "subgraph_")
 """How the names of packed functions begin that backends compiled."""
-_KERNEL_CALLS = ("relax.call_tir", "relax.call_tir_inplace")
 
 
 def kinds(function_targets: Mapping[str, Target]) -> tuple[str, ...]:
@@ -331,11 +331,7 @@ class _Placer:
 
 def _kernel(value: Any) -> str | None:
     """Name of the TIR function or foreign code that a binding calls; None if it calls none."""
-    if not isinstance(value, relax.Call):
-        return None
-    name = getattr(value.op, "name", "")
-    if name in _KERNEL_CALLS:
-        return str(value.args[0].name_hint)
-    if name == "relax.call_dps_packed" and str(value.args[0].global_symbol).startswith(FOREIGN):
-        return str(value.args[0].global_symbol)
-    return None
+    if getattr(getattr(value, "op", None), "name", "") == "relax.call_dps_packed":
+        symbol = str(value.args[0].global_symbol)
+        return symbol if symbol.startswith(FOREIGN) else None
+    return called_kernel(value)

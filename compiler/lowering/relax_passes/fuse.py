@@ -6,6 +6,7 @@ import tvm
 from tvm import relax
 from tvm.target import Target
 
+from ...op_pattern import called_kernel
 from ...tvm_faults.alias_tuples import alias_tuples
 from .bounded_epilogues import bound_epilogues
 from .legalize import legalize_ops
@@ -76,15 +77,6 @@ def _own_name(kernel: str, function: tvm.tirx.PrimFunc) -> str:
 def is_fused(function: relax.Function) -> bool:
     """Whether FuseOps made the function."""
     return bool(function.attrs and function.attrs.get("Primitive"))
-
-
-def called_kernel(value: relax.Expr) -> str | None:
-    """Name of the TIR function that a binding calls; None if it calls none."""
-    if not isinstance(value, relax.Call) or not isinstance(value.op, tvm.ir.Op):
-        return None
-    if value.op.name not in ("relax.call_tir", "relax.call_tir_inplace"):
-        return None
-    return str(value.args[0].name_hint)
 
 
 def operator_name(kernel: str) -> str:

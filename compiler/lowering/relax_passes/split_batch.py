@@ -25,8 +25,8 @@ from tvm.target import Target
 from schedules import strategy
 from schedules.x86.machine import Machine
 
+from ...graph.constants import static_shape
 from ...tvm_faults.block_builder import BlockBuilder
-from ..selection.layout import static_shape
 from ..selection.ops.conv2d import describe
 from ..subgraphs import new_global_var
 

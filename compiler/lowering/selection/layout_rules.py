@@ -13,8 +13,8 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from ...graph.constants import integers
-from .layout import PLAIN, LayoutMap, image_axis, image_shape, static_shape, unblock
+from ...graph.constants import integers, static_shape
+from .layout import PLAIN, LayoutMap, image_axis, image_shape, unblock
 
 Lowered = tuple[int, relax.Expr] | None
 Rule = Callable[[relax.BlockBuilder, relax.Call, LayoutMap], Lowered]

@@ -11,11 +11,7 @@ from tvm.tirx import PrimFunc
 from schedules.strategy import Query
 
 from ...records.auto_scheduler import dispatcher as auto_scheduler
-from ..pipeline import SCHEDULE, run
-from ..report import Report
-from ..simplify import simplify
-from ..steps import State
-from .schedule_source import ScheduleSource
+from ..pipeline import scheduled
 
 # Changes of layout are left out of the account: a network makes them once, at its edges.
 _LAYOUT_OPERATORS = frozenset(
@@ -54,15 +50,9 @@ def library_kernels(
         Says which config an implementation takes; without it, that of a build without records.
     """
     with auto_scheduler.FallbackContext(), tvm.transform.PassContext(opt_level=3):
-        report = Report("", True, 3)
-        state = State(simplify(mod), target, ScheduleSource.from_contexts(), report)
-        if query is not None:
-            variables = [b.var.name for block in state.mod["main"].body.blocks
-                         for b in block.bindings]  # fmt: skip
-            state.found.templates["main"] = dict.fromkeys(variables, query)
-        run(state, SCHEDULE)
+        state = scheduled(mod, target, query)
     return [
         LibraryKernel(state.mod[kernel.name], kernel.calls, kernel.source)
-        for kernel in report.kernels
+        for kernel in state.report.kernels
         if not _LAYOUT_OPERATORS.issuperset(kernel.operators)
     ]

@@ -15,6 +15,7 @@ from tvm import relax, te
 from tvm.ir import _ffi_api
 
 from ...code_version import MODULE, module_of
+from ...graph.constants import static_key
 from ..ty import fresh
 
 Compute = Callable[..., Any]
@@ -60,7 +61,7 @@ class _attributes_of:
     def infer(self, call: relax.Call, _builder: Any) -> Any:
         """Type of the call: the shapes and dtypes of what TE computes."""
         types = [argument.ty for argument in call.args]
-        keys = [_static_key(ty) for ty in types]
+        keys = [static_key(ty) for ty in types]
         if None not in keys:
             return self._static(tuple(keys), call.attrs)
         unknown = any(_lacks_shape(ty) for ty in types)
@@ -81,18 +82,6 @@ class _attributes_of:
 
     def _run(self, operands: list[Any], attrs: Any) -> Any:
         return self.compute(*operands, **_plain(attrs))
-
-
-def _static_key(ty: Any) -> Any:
-    """A hashable form of a type whose extents are all numbers; None for others."""
-    if isinstance(ty, relax.TupleType):
-        keys = tuple(_static_key(field) for field in ty.fields)
-        return None if None in keys else ("tuple", keys)
-    if not isinstance(ty, relax.TensorType) or not isinstance(ty.shape, relax.ShapeExpr):
-        return None
-    if not all(isinstance(value, tvm.tirx.IntImm) for value in ty.shape.values):
-        return None
-    return tuple(int(value) for value in ty.shape.values), str(ty.dtype)
 
 
 def _from_key(key: Any) -> Any:

@@ -29,8 +29,8 @@ from schedules.config import ConfigEntity
 from schedules.matmul import BatchMatmulWorkload, Operand, broadcast
 
 from .... import op_pattern
-from ....graph.constants import scalar_of
-from ..layout import PLAIN, LayoutMap, static_shape
+from ....graph.constants import scalar_of, static_shape
+from ..layout import PLAIN, LayoutMap
 
 HEADS_BEHIND_ROWS = (0, 2, 1, 3)
 

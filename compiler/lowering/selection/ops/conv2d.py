@@ -17,8 +17,8 @@ from schedules.x86.group_conv2d_template import within_groups
 from schedules.x86.register_tile import channel_block
 
 from .... import op_pattern
-from ....graph.constants import array_of, constant
-from ..layout import PLAIN, LayoutMap, static_shape
+from ....graph.constants import array_of, constant, static_shape
+from ..layout import PLAIN, LayoutMap
 from ..packing import pack
 from .dilated_conv2d import emit_phases, emit_pixels, phases_of
 from .grouped_conv2d import groups_to_merge, merge_groups

@@ -23,7 +23,8 @@ from tvm.target import Target
 from schedules import strategy
 from schedules.conv2d import Conv2dWorkload
 
-from ..layout import PLAIN, LayoutMap, static_shape
+from ....graph.constants import static_shape
+from ..layout import PLAIN, LayoutMap
 from .conv2d import emit_conv2d, ints
 
 # Where a workload (task, data, weight, strides, padding, ...) has its padding.

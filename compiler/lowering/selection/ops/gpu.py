@@ -17,7 +17,7 @@ from schedules import strategy
 from schedules.conv_transpose import ConvTransposeWorkload
 
 from .... import op_pattern
-from ..layout import static_shape
+from ....graph.constants import static_shape
 from ..packing import pack
 from . import conv2d
 from .conv2d import ints

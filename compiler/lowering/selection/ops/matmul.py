@@ -16,7 +16,7 @@ from schedules import strategy
 from schedules.matmul import BatchMatmulWorkload, DenseWorkload, Operand
 
 from .... import op_pattern
-from ..layout import static_shape
+from ....graph.constants import static_shape
 from ..packing import pack
 from .conv2d import operand_types
 

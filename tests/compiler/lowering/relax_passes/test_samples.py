@@ -13,10 +13,6 @@ from compiler import target as targets
 from compiler.lowering import pipeline, switches
 from compiler.lowering.relax_passes import split_batch
 from compiler.lowering.relax_passes.samples import ONE_SAMPLE, provenance
-from compiler.lowering.report import Report
-from compiler.lowering.selection.schedule_source import ScheduleSource
-from compiler.lowering.simplify import simplify
-from compiler.lowering.steps import State
 from compiler.relay.op.nn.recurrent import recurrent
 from compiler.runtime import graph_executor
 from schedules.x86 import narrow_conv2d, strassen_rules, winograd_parts_rules, winograd_rules
@@ -182,11 +178,8 @@ def chosen(shapes, emit, **attrs):
     """Which implementations of Strassen's product a build would choose."""
     target = targets.parse(TARGET)
     with tvm.transform.PassContext(opt_level=3):
-        report = Report("", True, 3)
-        mod = simplify(network(shapes, emit, **attrs))
-        state = State(mod, target, ScheduleSource.from_contexts(), report)
-        pipeline.run(state, pipeline.SCHEDULE)
-    return {kernel.implementation for kernel in report.kernels if kernel.algorithm == "strassen"}
+        kernels = pipeline.scheduled(network(shapes, emit, **attrs), target).report.kernels
+    return {kernel.implementation for kernel in kernels if kernel.algorithm == "strassen"}
 
 
 def one_product(emit, x):
