@@ -22,7 +22,7 @@ _assert_equal = tvm.ir.assert_structural_equal
 def comparable(node: Any) -> Any:
     """A module, function or expression in the form in which equal ones are equal objects."""
     from ..relay.expr import value_of
-    from ..relay.nest import function_of
+    from ..relay.flatten import function_of
 
     if isinstance(node, tvm.IRModule):
         functions = {
@@ -44,7 +44,8 @@ def comparable(node: Any) -> Any:
 
 
 def _function(function: relax.Function, name: str) -> relax.Function:
-    from ..relay.nest import function_of, nested
+    from ..relay.flatten import function_of
+    from ..relay.nest import nested
 
     attrs = dict((function.attrs or {}).items())
     if attrs.get("global_symbol") == name:  # Relay's functions did not hold their own name

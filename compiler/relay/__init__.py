@@ -4,7 +4,7 @@ from ..lazy import lazy_attributes
 from .op import FAMILIES, FUNCTIONS
 
 _EXPRESSIONS = (
-    *("var", "const", "TupleWrapper", "Tuple", "TupleGetItem", "Let", "If", "Call"),
+    *("var", "const", "TupleWrapper", "Tuple", "TupleGetItem", "Let", "If"),
     *("Expr", "Var", "Constant", "GlobalVar"),
 )
 _TYPES = [
@@ -39,6 +39,7 @@ __getattr__ = lazy_attributes(
         **dict.fromkeys(_EXPRESSIONS, ".expr"),
         **dict.fromkeys(_TYPES, ".ty"),
         **{name: f".{name}" for name in _PACKAGES},
+        "Call": ".call",
         "Function": ".function",
         "bind": ".function",
         "build": ".build_module",

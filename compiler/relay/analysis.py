@@ -15,7 +15,8 @@ from ..graph.constants import static_shape
 from . import dialect
 from .compiled import Compiled, CompiledFunction
 from .expr import Tuple, as_expr
-from .nest import function_of, handle, nested, operands, post_order
+from .flatten import function_of
+from .nest import handle, nested, operands, post_order
 from .variables import body_of, free_vars, nodes
 
 

@@ -21,7 +21,7 @@ from tvm.ir import _ffi_api
 
 from ..errors import RelayTypeError, UntypedVariableError
 from ..graph.constants import static_key
-from .infer import set_type
+from .infer import INFERENCE, set_type
 from .op import registry
 
 _handle = tvm_ffi.Object.__hash__
@@ -46,6 +46,7 @@ def operator(name: str) -> tvm.ir.Op:
     made = _ffi_api.GetOp(name)
     made.set_num_inputs(len(found.operands))
     _REGISTERED.add(name)
+    INFERENCE[name] = result_type
     return made
 
 

@@ -10,9 +10,11 @@ import tvm
 from tvm import relax
 
 from ..errors import RelayError, RelayTypeError, UntypedVariableError
-from .expr import Call, Node, as_expr, const
+from .call import Call
+from .expr import Node, as_expr, const
+from .flatten import function_of
 from .infer import set_type, settled, type_of, typed
-from .nest import function_of, nested, post_order
+from .nest import nested, post_order
 
 
 class OpenFunction:

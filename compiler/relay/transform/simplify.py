@@ -14,7 +14,8 @@ from tvm import relax
 from ...errors import BatonError
 from .. import dialect
 from ..expr import const
-from ..nest import function_of, handle, nested, operands, post_order, rewrite
+from ..flatten import function_of
+from ..nest import handle, nested, operands, post_order, rewrite
 from ..op import registry
 from ..op.transform import collapse_sum_to
 from .base import body_wise
