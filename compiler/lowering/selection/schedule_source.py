@@ -1,14 +1,6 @@
 """Where the schedules of a build come from, read from the dispatch contexts of the thread.
 
-    active context                     use_topi_schedule   a kernel's schedule
-    none                               True    TOPI; config shipped with Baton, or fallback values
-    autotvm.apply_history_best         True    TOPI; config from the log, else as above
-    auto_scheduler.ApplyHistoryBest    False   its record; without one its TOPI schedule
-    auto_scheduler....OrSample         False   its record; without one a random schedule
-    both                               False   its record, then TOPI with the AutoTVM config
-    inside extract_tasks               False   none
-
-Users have no other way to say it: no argument of `relay.build`, no PassContext key.
+`docs/architecture.md` has the table of contexts.
 """
 
 from __future__ import annotations
