@@ -8,7 +8,6 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import tvm
@@ -24,6 +23,7 @@ from ..errors import RecordError
 from ..records.auto_scheduler.dispatcher import extracting
 from ..records.auto_scheduler.workload import ENTRY, canonical
 from ..records.auto_scheduler.workload import workload_key as key_of
+from ..whole_files import write_file
 from .workload_registry import make_workload_key, tensors_of
 
 if TYPE_CHECKING:
@@ -366,7 +366,7 @@ def extract_tasks(
     tasks = tasks_of_kernels(found, hardware_params, include_simple_tasks, others)
     if dump_workload_to_dag_log is not None:
         texts = {task.workload_key: task.func.script() for task in tasks}
-        Path(dump_workload_to_dag_log).write_text(json.dumps(texts, indent=1), encoding="utf-8")
+        write_file(dump_workload_to_dag_log, json.dumps(texts, indent=1))
     return tasks, [task.weight for task in tasks]
 
 
