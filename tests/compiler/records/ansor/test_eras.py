@@ -1,6 +1,6 @@
 """Keys of every era of TVM: texts as its releases printed them, against the computes of today.
 
-Placeholders, stages and axes changed their names; see `compiler/auto_scheduler/ansor/eras.py`. A
+Placeholders, stages and axes changed their names; see `compiler/records/ansor/eras.py`. A
 record is found if the hash of the old text is among those of a kernel's forms.
 """
 
