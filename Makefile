@@ -48,7 +48,7 @@ bench: c-compiler $(INSTALLED_PEERS) ## measure against the peers: MODEL="a.onnx
 	$(BIN)/python scripts/benchmark.py $(MODEL) --threads $(THREADS)
 
 clean: ## remove the environment and everything generated
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:
