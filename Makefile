@@ -41,10 +41,11 @@ fuzz: c-compiler $(INSTALLED) ## damaged files, and random models against onnxru
 	@$(BIN)/python -m tests.compiler.symbol.test_damage --seconds $(SECONDS)
 	@$(BIN)/python scripts/fuzz_models.py --seconds $(SECONDS) --jobs $(JOBS) --seed $$(date +%s)
 
-lint: $(INSTALLED) ## check style, format and types
+lint: $(INSTALLED) ## check style, format, types and imports
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
 
 format: $(INSTALLED) ## rewrite the sources in the project's format
 	$(BIN)/ruff check --fix .
@@ -55,7 +56,7 @@ bench: c-compiler $(INSTALLED_PEERS) ## measure against the peers: MODEL="a.onnx
 	$(BIN)/python scripts/benchmark.py $(MODEL) --threads $(THREADS)
 
 clean: ## remove the environment and everything generated
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:

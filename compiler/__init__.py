@@ -16,6 +16,7 @@ __getattr__ = lazy_attributes(
     __name__,
     {
         **{name: f".gluon.{name}" for name in ("np", "npx")},
+        "PassContext": ".pass_context",
         **{
             name: f".{name}"
             for name in (

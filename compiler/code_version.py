@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 from pathlib import Path
+from typing import Any
 
 _ROOT = Path(__file__).resolve().parents[1]
 _PACKAGES = ("compiler", "schedules", "tuning_logs")
@@ -19,3 +20,14 @@ def code_version() -> str:
             if path.suffix in (".py", ".log", ".json"):
                 digest.update(f"{path.relative_to(_ROOT)}\0".encode() + path.read_bytes())
     return digest.hexdigest()
+
+
+MODULE = "baton.module"
+"""Attribute of an operator of TVM that Python defines: the module with its compute."""
+
+
+def module_of(function: Any) -> str:
+    """Name of the module that defines a function or an object's class."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    return str(getattr(function, "__module__", None) or type(function).__module__)

@@ -48,6 +48,12 @@ def replacing(path: PathLike, permissions: int = 0o666) -> Iterator[BinaryIO]:
         os.close(lock)
 
 
+def write_file(path: PathLike, content: bytes | str) -> None:
+    """Write bytes, or text as UTF-8; raises as `replacing` does."""
+    with replacing(path) as file:
+        file.write(content.encode() if isinstance(content, str) else content)
+
+
 @contextmanager
 def replacing_path(path: PathLike) -> Iterator[Path]:
     """The same for writers that take a path: one of the same file name, in a folder of its own.

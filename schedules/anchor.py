@@ -1,14 +1,51 @@
-"""What every rule with an anchor block needs: find it, read its config, clear its surroundings."""
+"""Anchor blocks: the rules for them, and what each rule needs to find and clear its anchor."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Collection
-from typing import Any
+from typing import Any, TypeAlias
 
-from tvm import s_tir
+import tvm_ffi
+from tvm import s_tir, tirx
 
 from .config import ConfigEntity
+
+ScheduleRule: TypeAlias = Any
+"""A `tvm.s_tir.dlight.ScheduleRule`; TVM has no types."""
+
+ANCHOR_RULES: dict[str, ScheduleRule] = {}
+
+
+def register_anchor_rule(name: str, rule: ScheduleRule) -> ScheduleRule:
+    """Let `rule` schedule every function whose anchor block names it in `schedule_rule`.
+
+    Raises
+    ------
+    ValueError
+        Another rule has that name already.
+    """
+    if name in ANCHOR_RULES:
+        raise ValueError(f"schedule rule {name!r} is already registered")
+    ANCHOR_RULES[name] = rule
+    return rule
+
+
+def blocks(func: tirx.PrimFunc) -> list[Any]:
+    """Every block, outer before inner, in program order."""
+    found: list[Any] = []
+
+    def visit(block: Any, visitor: Any) -> None:
+        found.append(block)
+        visitor.default_visit(block)
+
+    tvm_ffi.structural_visit(func.body, (s_tir.SBlock, visit))
+    return found
+
+
+def block_names(func: tirx.PrimFunc) -> list[str]:
+    """Names of the blocks of a function, in program order, without the root."""
+    return [str(block.name_hint) for block in blocks(func) if block.name_hint != "root"]
 
 
 def sblocks(sch: s_tir.Schedule) -> dict[str, Any]:

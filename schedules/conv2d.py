@@ -7,6 +7,8 @@ from typing import Any
 
 from tvm import DataType, te, tirx
 
+from .windows import window_places
+
 INTEGERS = frozenset(("int8", "uint8", "int16", "uint16", "int32"))
 
 
@@ -44,13 +46,13 @@ class Conv2dWorkload:
 
     @property
     def out_height(self) -> int:
-        span = (self.kernel[0] - 1) * self.dilation[0] + 1
-        return (self.height + self.padding[0] + self.padding[2] - span) // self.strides[0] + 1
+        padded = self.height + self.padding[0] + self.padding[2]
+        return window_places(padded, self.kernel[0], self.strides[0], self.dilation[0])
 
     @property
     def out_width(self) -> int:
-        span = (self.kernel[1] - 1) * self.dilation[1] + 1
-        return (self.width + self.padding[1] + self.padding[3] - span) // self.strides[1] + 1
+        padded = self.width + self.padding[1] + self.padding[3]
+        return window_places(padded, self.kernel[1], self.strides[1], self.dilation[1])
 
     @property
     def item_bytes(self) -> int:

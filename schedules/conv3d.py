@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from .windows import window_places
+
 
 @dataclass(frozen=True)
 class Conv3dWorkload:
@@ -40,12 +42,7 @@ class Conv3dWorkload:
     @property
     def out_size(self) -> tuple[int, int, int]:
         """Depth, height and width of the result."""
-        d, h, w = (
-            (extent - (taps - 1) * step - 1) // stride + 1
-            for extent, taps, step, stride in zip(
-                self.padded, self.kernel, self.dilation, self.strides
-            )
-        )
+        d, h, w = map(window_places, self.padded, self.kernel, self.strides, self.dilation)
         return d, h, w
 
     def autotvm_args(self) -> tuple[Any, ...]:

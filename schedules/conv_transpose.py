@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from .windows import spread_size
+
 
 @dataclass(frozen=True)
 class ConvTransposeWorkload:
@@ -42,16 +44,7 @@ class ConvTransposeWorkload:
     @property
     def out_size(self) -> tuple[int, ...]:
         """Spatial shape of the result."""
-        return tuple(
-            (extent - 1) * stride
-            + taps
-            + beyond
-            - self.padding[axis]
-            - self.padding[axis + self.rank]
-            for axis, (extent, stride, taps, beyond) in enumerate(
-                zip(self.size, self.strides, self.kernel, self.beyond, strict=True)
-            )
-        )
+        return spread_size(self.size, self.kernel, self.strides, self.padding, self.beyond)
 
     def autotvm_args(self) -> tuple[Any, ...]:
         """Workload arguments as the CUDA templates of AutoTVM write them."""

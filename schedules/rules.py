@@ -1,6 +1,6 @@
 """Which rule schedules a fused TIR function: its anchor's, or the generic ones in order.
 
-An anchor is a block whose annotation `schedule_rule` names a rule registered here; that rule
+An anchor is a block whose annotation `schedule_rule` names a rule registered in `anchor`; that rule
 gets the whole fused function. A function without anchor is tried on the generic rules of the
 target's key. TOPI puts a `schedule_rule` of its own ("meta_schedule...") on pooling blocks;
 that is no anchor.
@@ -11,19 +11,20 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.error import InternalError
 from tvm.target import Target
 
+from . import cuda
+from .anchor import ANCHOR_RULES, ScheduleRule, block_names, blocks, register_anchor_rule
 from .strategy import DIRECT
+from .x86 import anchorless
 
-ScheduleRule: TypeAlias = Any
-"""A `tvm.s_tir.dlight.ScheduleRule`; TVM has no types."""
+__all__ = ["ANCHOR_RULES", "Scheduled", "block_names", "register_anchor_rule", "schedule"]
 
-ANCHOR_RULES: dict[str, ScheduleRule] = {}
 ANCHOR_ANNOTATIONS = (
     "schedule_rule",
     "schedule_config",
@@ -57,20 +58,6 @@ class Scheduled:
     algorithm: str = DIRECT
 
 
-def register_anchor_rule(name: str, rule: ScheduleRule) -> ScheduleRule:
-    """Let `rule` schedule every function whose anchor block names it in `schedule_rule`.
-
-    Raises
-    ------
-    ValueError
-        Another rule has that name already.
-    """
-    if name in ANCHOR_RULES:
-        raise ValueError(f"schedule rule {name!r} is already registered")
-    ANCHOR_RULES[name] = rule
-    return rule
-
-
 def schedule(func: tirx.PrimFunc, target: Target) -> Scheduled | None:
     """Schedule one fused function.
 
@@ -95,19 +82,14 @@ def schedule(func: tirx.PrimFunc, target: Target) -> Scheduled | None:
     return None
 
 
-def block_names(func: tirx.PrimFunc) -> list[str]:
-    """Names of the blocks of a function, in program order, without the root."""
-    return [str(block.name_hint) for block in _blocks(func) if block.name_hint != "root"]
-
-
 def algorithm(func: tirx.PrimFunc) -> str:
     """How the anchor of an unscheduled function computes its result."""
-    named = (block.annotations.get("schedule_algorithm") for block in _blocks(func))
+    named = (block.annotations.get("schedule_algorithm") for block in blocks(func))
     return next((str(name) for name in named if name is not None), DIRECT)
 
 
 def _candidates(func: tirx.PrimFunc, target: Target) -> Iterator[tuple[str, str, ScheduleRule]]:
-    for block in _blocks(func):
+    for block in blocks(func):
         name = str(block.annotations.get("schedule_rule", ""))
         if name in ANCHOR_RULES:
             source = str(block.annotations.get("schedule_source", GENERIC_SOURCE))
@@ -119,14 +101,10 @@ def _candidates(func: tirx.PrimFunc, target: Target) -> Iterator[tuple[str, str,
 
 
 def generic_rules(target: Target) -> Sequence[ScheduleRule]:
-    """Rules for functions without anchor, most specific first; imported on first use."""
+    """Rules for functions without anchor, most specific first."""
     if "cuda" in target.keys:
-        from . import cuda
-
         return cuda.rules()
     if target.kind.name == "llvm" and "cpu" in target.keys:
-        from .x86 import anchorless
-
         return anchorless.RULES
     return ()
 
@@ -146,18 +124,6 @@ def _attempt(
             reason[-1] if reason else type(error).__name__,
         )
         return None
-
-
-def _blocks(func: tirx.PrimFunc) -> list[Any]:
-    """Every block, outer before inner, in program order."""
-    found: list[Any] = []
-
-    def visit(block: Any, visitor: Any) -> None:
-        found.append(block)
-        visitor.default_visit(block)
-
-    tvm_ffi.structural_visit(func.body, (s_tir.SBlock, visit))
-    return found
 
 
 def _without_anchor(func: tirx.PrimFunc) -> tirx.PrimFunc:

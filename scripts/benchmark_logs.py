@@ -101,8 +101,8 @@ def write_log(path: pathlib.Path, records: int, workloads: int) -> None:
 def open_log(path: pathlib.Path, workloads: int, kind: str) -> dict[str, float]:
     """Seconds and GiB of opening the log in this process, and seconds of one look-up."""
     from compiler import auto_scheduler, autotvm
-    from compiler.auto_scheduler.ansor.record import WorkloadKey
-    from compiler.autotvm.log_target import log_target
+    from compiler.records.ansor.record import WorkloadKey
+    from compiler.records.log_target import log_target
 
     context = autotvm if kind == "autotvm" else auto_scheduler
     target = log_target(TARGET)

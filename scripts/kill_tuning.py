@@ -87,7 +87,7 @@ def trials_of(log: pathlib.Path, tuner: str) -> tuple[list[str], int]:
 
 
 def _of_auto_scheduler(line: str) -> str:
-    from compiler.auto_scheduler.record import parse_line
+    from compiler.records.auto_scheduler.record import parse_line
 
     row = json.loads(parse_line(line).to_line())
     kept = {name: row.get(name) for name in ("workload", "trace", "template", "untuned")}

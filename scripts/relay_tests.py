@@ -109,7 +109,7 @@ def run_files(files: list[str], logs: list[str], checkout: str) -> int:
 
     import compiler.legacy
 
-    compiler.legacy.install()
+    compiler.legacy.install(everything=True)
     options = ["-q", "--no-header", "--tb=short", "-p", "no:cacheprovider", "-p", "no:xdist"]
     options += ["-p", "tvm.testing.plugin", "--rootdir", checkout]
     for file, log in zip(files, logs):

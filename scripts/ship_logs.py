@@ -23,17 +23,17 @@ from collections.abc import Iterable, Sequence
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from compiler.autotvm.log_target import log_target  # noqa: E402
-from compiler.autotvm.record import (  # noqa: E402
+from compiler.errors import BatonError, RecordError  # noqa: E402
+from compiler.records.autotvm.record import (  # noqa: E402
     MeasureInput,
     MeasureResult,
     encode,
     load_from_file,
     read_lines,
 )
-from compiler.autotvm.strangers_json import mean_seconds  # noqa: E402
-from compiler.autotvm.workload import digest  # noqa: E402
-from compiler.errors import BatonError, RecordError  # noqa: E402
+from compiler.records.autotvm.workload import digest  # noqa: E402
+from compiler.records.log_target import log_target  # noqa: E402
+from compiler.records.strangers_json import mean_seconds  # noqa: E402
 
 Record = tuple[MeasureInput, MeasureResult]
 
@@ -80,8 +80,8 @@ def lean_line(inp: MeasureInput, result: MeasureResult) -> str:
 
 def still_wins(inp: MeasureInput) -> bool:
     """Whether the record's operator is clearly faster with it, measured now."""
-    from compiler.autotvm import contest
     from compiler.autotvm.confirm import LEAST_GAIN
+    from compiler.records.autotvm import contest
 
     found = contest.verdict(inp.target, inp.task.workload, inp.config)
     wins = found is not None and found.logged_seconds < found.own_seconds * (1 - LEAST_GAIN)

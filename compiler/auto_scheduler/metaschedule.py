@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import RecordError
-from .record import Record
-from .workload import ENTRY, canonical, workload_key
+from ..records.auto_scheduler.record import Record
+from ..records.auto_scheduler.workload import ENTRY, canonical, workload_key
 
 WORKLOADS, RECORDS = "database_workload.json", "database_tuning_record.json"
 

@@ -9,7 +9,6 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import tvm
@@ -23,14 +22,15 @@ from .. import target as targets
 from ..errors import RecordError
 from ..target.config import config_of_object
 from ..tir import count_flops
-from .dispatcher import extracting
-from .workload import ENTRY, canonical
-from .workload import workload_key as key_of
+from ..records.auto_scheduler.dispatcher import extracting
+from ..records.auto_scheduler.workload import ENTRY, canonical
+from ..records.auto_scheduler.workload import workload_key as key_of
+from ..whole_files import write_file
 from .workload_registry import make_workload_key, tensors_of
 
 if TYPE_CHECKING:
-    from .ansor.record import AnsorRecord
-    from .record import AnyRecord
+    from ..records.ansor.record import AnsorRecord
+    from ..records.auto_scheduler.record import AnyRecord
     from .search.options import TuningOptions
 
 logger = logging.getLogger("baton.auto_scheduler")
@@ -67,7 +67,7 @@ class HardwareParams:
         }
         known = target.kind.options
         given = {k: v for k, v in attributes.items() if v is not None and k in known}
-        return with_attributes(target, given)
+        return targets.with_attributes(target, given)
 
 
 @dataclass(frozen=True)
@@ -224,7 +224,7 @@ class SearchTask:
         RecordError
             The log has no schedule of this task.
         """
-        from .record import Record, replay
+        from ..records.auto_scheduler.record import Record, replay
 
         record = self._best(log_file, include_compatible)
         if isinstance(record, Record):
@@ -243,7 +243,7 @@ class SearchTask:
         """
         from tvm.s_tir.schedule import Trace
 
-        from .record import Record
+        from ..records.auto_scheduler.record import Record
 
         if print_mode not in ("schedule", "cuda"):
             raise RecordError(f"print_mode {print_mode!r} is neither 'schedule' nor 'cuda'")
@@ -262,7 +262,7 @@ class SearchTask:
 
     def _best(self, log_file: str | os.PathLike, include_compatible: bool) -> AnyRecord:
         """Baton's record or Ansor's, whichever is faster."""
-        from .record import load_best_record
+        from ..records.auto_scheduler.record import load_best_record
 
         keys = [self.workload_key]
         if self.registered_key is not None:
@@ -286,8 +286,8 @@ class SearchTask:
         RecordError
             A step does not fit the function.
         """
-        from .ansor.dag import read_dag
-        from .ansor.replay import replay
+        from ..records.ansor.dag import read_dag
+        from ..records.ansor.replay import replay
 
         try:
             return replay(read_dag(self.func), record.steps, same_extents=False).schedule
@@ -303,13 +303,6 @@ def _registered(func: Any, args: Sequence[Any] | None, key: str | None) -> str:
     if func is None:
         raise RecordError("a task needs a function with its arguments, or a workload key")
     return make_workload_key(func, args or ())
-
-
-def with_attributes(target: Target, attributes: Mapping[str, Any]) -> Target:
-    """The target with some attributes replaced."""
-    if not attributes:
-        return target
-    return targets.parse({**config_of_object(target), **attributes})
 
 
 class ExtractedKernel(Protocol):
@@ -382,7 +375,7 @@ def extract_tasks(
     tasks = tasks_of_kernels(found, hardware_params, include_simple_tasks, others)
     if dump_workload_to_dag_log is not None:
         texts = {task.workload_key: task.func.script() for task in tasks}
-        Path(dump_workload_to_dag_log).write_text(json.dumps(texts, indent=1), encoding="utf-8")
+        write_file(dump_workload_to_dag_log, json.dumps(texts, indent=1))
     return tasks, [task.weight for task in tasks]
 
 

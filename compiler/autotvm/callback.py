@@ -10,8 +10,8 @@ from typing import Any, TextIO
 
 import numpy as np
 
-from ..measure.log_file import append_lines
-from .record import MeasureInput, encode
+from ..records.autotvm.record import MeasureInput, encode
+from ..records.log_file import append_lines
 from .tuner.base import SI_SCALE
 
 Callback = Callable[[Any, Sequence[MeasureInput], Sequence[Any]], None]

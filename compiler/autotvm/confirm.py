@@ -16,12 +16,12 @@ from schedules import strategy
 from schedules.config import ConfigEntity
 
 from ..measure.candidate import FAILED_COST, MeasureErrorNo, MeasureResult
-from .dispatcher import FallbackContext, query_contexts
+from ..records.autotvm.dispatcher import FallbackContext, query_contexts
+from ..records.autotvm.record import MeasureInput
+from ..records.autotvm.workload import digest
+from ..records.strangers_json import mean_seconds
 from .measure import release
-from .record import MeasureInput
-from .strangers_json import mean_seconds
 from .task import Task, TaskCandidate
-from .workload import digest
 
 # Among finalists whose times are this close there is no winner but the fallback.
 LEAST_GAIN = 0.03

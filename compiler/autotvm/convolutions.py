@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from schedules.windows import window_places
+
 
 def exact(values: np.ndarray) -> np.ndarray:
     """The values as float64, or int64 where they are integers."""
@@ -35,10 +37,7 @@ def convolution(
     batch, channels = padded.shape[:2]
     out_channels, per_group, *kernel = weight.shape
     groups = channels // per_group
-    extents = [
-        (size - (taps - 1) * step - 1) // stride + 1
-        for size, taps, step, stride in zip(padded.shape[2:], kernel, dilation, strides)
-    ]
+    extents = list(map(window_places, padded.shape[2:], kernel, strides, dilation))
     split = exact(weight).reshape(groups, out_channels // groups, per_group, *kernel)
     shape = (batch, groups, out_channels // groups, math.prod(extents))
     total = np.zeros(shape, padded.dtype)

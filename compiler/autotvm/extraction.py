@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from schedules.config import InstantiationError
 from schedules.space import has_space
 
+from ..records.autotvm.workload import normalize, to_tuple
 from .task import TEMPLATES, Task
-from .workload import normalize, to_tuple
 
 if TYPE_CHECKING:
     from tvm.target import Target
@@ -91,11 +91,12 @@ def _queried(
 
     from ..graph.convert_layout import convert_layout
     from ..lowering.bind import bind_params
-    from ..lowering.build import ATTENTION_PASS, enabled, simplify
     from ..lowering.relax_passes.widen_half import widen_halves
     from ..lowering.selection.ops.attention import find_attention
     from ..lowering.selection.select import select_implementations
+    from ..lowering.simplify import simplify
     from ..lowering.subgraphs import function_targets
+    from ..lowering.switches import FUSE_ATTENTION
     from ..relay.build_module import as_module
 
     asked: Counter[tuple] = Counter()
@@ -108,7 +109,7 @@ def _queried(
     # Layouts as they come: tasks are those of plain operators, as TVM 0.18 extracted them.
     with tvm.transform.PassContext(opt_level=3):
         simplified = simplify(bound)
-        fuse_attention = enabled(ATTENTION_PASS, 3) and "nn.batch_matmul" not in (wanted or ())
+        fuse_attention = FUSE_ATTENTION.on and "nn.batch_matmul" not in (wanted or ())
         for name, own_target in function_targets(simplified, target).items():
             if str(own_target) != str(target):
                 continue

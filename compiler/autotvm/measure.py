@@ -12,7 +12,7 @@ from ..measure.builder import LocalBuilder
 from ..measure.candidate import BuildResult, Candidate, MeasureErrorNo, MeasureResult
 from ..measure.rpc import RPCRunner
 from ..measure.runner import LocalRunner
-from .record import MeasureInput
+from ..records.autotvm.record import MeasureInput
 
 __all__ = [
     "LocalBuilder",

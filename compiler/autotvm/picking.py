@@ -9,18 +9,18 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TextIO
 
-from ..measure.log_file import append_lines
-from ..whole_files import replacing
-from .log_target import UNKNOWN_MODEL, log_target
-from .record import (
+from ..records.autotvm.record import (
     MeasureInput,
     MeasureResult,
     PathLike,
     encode,
     load_from_file,
 )
-from .strangers_json import mean_seconds
-from .workload import digest
+from ..records.autotvm.workload import digest
+from ..records.log_file import append_lines
+from ..records.log_target import UNKNOWN_MODEL, log_target
+from ..records.strangers_json import mean_seconds
+from ..whole_files import replacing
 
 Record = tuple[MeasureInput, MeasureResult]
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from ..errors import BatonError, RecordError
+from ..records.autotvm.record import LoggedTask, MeasureInput, MeasureResult
 from ..tvm_faults.block_builder import BlockBuilder
 from .convolutions import convolution, exact, transposed_convolution
-from .record import LoggedTask, MeasureInput, MeasureResult
 
 if TYPE_CHECKING:
     import tvm
@@ -131,7 +131,7 @@ def build_alone(inp: MeasureInput, program: Program, target: Any) -> tuple[Facto
     import tvm
 
     from ..lowering.build import build
-    from .dispatcher import ApplyHistoryBest
+    from ..records.autotvm.dispatcher import ApplyHistoryBest
 
     config = replace(inp.config, source="topi:rebuilt:1")
     alone = replace(inp, task=_four_sided(inp.task), config=config)

@@ -37,8 +37,8 @@ from schedules.space import ConfigSpace, space_of
 from ..errors import RecordError, ScheduleError
 from ..lazy import lazy_attributes
 from ..measure.candidate import ArgInfo, Lowered, Reference
-from .record import LoggedTask
-from .workload import normalize, to_tuple
+from ..records.autotvm.record import LoggedTask
+from ..records.autotvm.workload import normalize, to_tuple
 
 if TYPE_CHECKING:
     import tvm
@@ -163,7 +163,7 @@ def _config_in_context(template: UserTemplate, args: tuple) -> Any:
     """The config for arguments from the dispatch contexts of this thread, or the first one."""
     from tvm.target import Target
 
-    from .dispatcher import DispatchContext
+    from ..records.autotvm.dispatcher import DispatchContext
 
     target = Target.current()
     if target is not None:
@@ -364,7 +364,7 @@ class Task:
 def _old_names_are_on() -> bool:
     """Whether templates of this process may use the names of an old TVM."""
     switch = sys.modules.get("compiler.legacy.switch")
-    return switch is not None and switch.installed()
+    return switch is not None and switch.is_installed()
 
 
 @dataclass(frozen=True)
@@ -401,7 +401,7 @@ class TaskCandidate:
         if self.old_names:
             from .. import legacy
 
-            legacy.install()
+            legacy.install(everything=True)
 
         from ..tvm_faults.index_guard import guard_indices
 

@@ -170,9 +170,7 @@ def build_module(
     mod: tvm.IRModule, params: Mapping[str, Any], options: BuildOptions, steps: Steps
 ) -> FactoryModule:
     """Build under the tuning logs and the pass context that the options ask for."""
-    import tvm
-
-    from compiler import auto_scheduler, autotvm, relay
+    from compiler import PassContext, auto_scheduler, autotvm, relay
 
     with steps.step("build", options.target), ExitStack() as contexts:
         if options.logs:
@@ -181,7 +179,7 @@ def build_module(
             records = list(options.auto_scheduler_logs)
             contexts.enter_context(auto_scheduler.ApplyHistoryBest(records))
         contexts.enter_context(
-            tvm.transform.PassContext(
+            PassContext(
                 opt_level=options.opt_level,
                 disabled_pass=list(options.disabled_passes),
                 config={KEY: options.precision},

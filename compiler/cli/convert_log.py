@@ -60,7 +60,7 @@ def convert_logs(
     """
     from compiler.autotvm import encode
     from compiler.autotvm.picking import best_records
-    from compiler.autotvm.record import decode, read_lines
+    from compiler.records.autotvm.record import decode, read_lines
 
     done = Converted()
     kept = []
@@ -110,7 +110,11 @@ def convert_database(source: Path, output: Path) -> int:
         The source can't be read.
     """
     from compiler.auto_scheduler import metaschedule
-    from compiler.auto_scheduler.record import Record, load_records, save_records
+    from compiler.records.auto_scheduler.record import (
+        Record,
+        load_records,
+        save_records,
+    )
 
     if source.is_dir():
         records = metaschedule.read_database(source)

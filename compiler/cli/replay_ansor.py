@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from .console import Steps, show, table
 
 if TYPE_CHECKING:
-    from compiler.auto_scheduler.ansor.rebuild import Outcome
+    from compiler.auto_scheduler.rebuild import Outcome
 
 
 @dataclass(frozen=True)
@@ -46,8 +46,8 @@ def is_ansor_log(path: str) -> bool:
     """
     import json
 
-    from compiler.auto_scheduler.ansor.record import looks_like
-    from compiler.autotvm.record import read_lines
+    from compiler.records.ansor.record import looks_like
+    from compiler.records.autotvm.record import read_lines
 
     for line in read_lines(path, "tuning log"):
         if line.strip() and not line.startswith("#"):
@@ -80,10 +80,10 @@ def check_ansor_records(
     InputError
         A script that fails.
     """
-    from compiler.auto_scheduler.ansor.check import Checker
-    from compiler.auto_scheduler.ansor.rebuild import Rebuilder
-    from compiler.auto_scheduler.ansor.record import AnsorRecord
-    from compiler.auto_scheduler.record import scan
+    from compiler.auto_scheduler.rebuild import Rebuilder
+    from compiler.lowering.checking.check import Checker
+    from compiler.records.ansor.record import AnsorRecord
+    from compiler.records.auto_scheduler.record import scan
     from compiler.target import parse
 
     steps = steps or Steps()
@@ -110,7 +110,7 @@ def _register(script: Path) -> None:
     import compiler.legacy
     from compiler.errors import InputError
 
-    compiler.legacy.install()
+    compiler.legacy.install(everything=True)
     try:
         runpy.run_path(str(script), run_name="workloads")
     except Exception as error:  # whatever a user's script raises

@@ -18,10 +18,10 @@ from .tuned_network import Silent, prune, show_network
 from .tuning_progress import Trials, write_picture
 
 if TYPE_CHECKING:
-    from compiler.auto_scheduler.record import Record
     from compiler.auto_scheduler.search.confirm import Contest
     from compiler.auto_scheduler.search.scheduler import TaskScheduler
     from compiler.auto_scheduler.task import SearchTask
+    from compiler.records.auto_scheduler.record import Record
 
 # Trials of a task before the search learns from them.
 _PER_ROUND = 32
@@ -170,7 +170,7 @@ class _Progress:
 
 def _records(tasks: Sequence[SearchTask], log: Path) -> list[list[Record]]:
     """What the log holds of each task."""
-    from compiler.auto_scheduler.record import Record, scan
+    from compiler.records.auto_scheduler.record import Record, scan
 
     of_key: dict[str, list[Record]] = {task.workload_key: [] for task in tasks}
     for record in scan(log) if log.exists() else ():

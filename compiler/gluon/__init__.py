@@ -7,6 +7,7 @@
 """
 
 from ..lazy import lazy_attributes
+from . import methods  # noqa: F401  (gives them to `ndarray`)
 
 __getattr__ = lazy_attributes(
     __name__,

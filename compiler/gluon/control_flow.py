@@ -7,6 +7,8 @@ from typing import Any
 
 from compiler.errors import ArrayError
 
+from . import np
+from .deferred import build_graph
 from .invoke import invoke, wrap
 from .ndarray import ndarray
 from .value import Record, Value, Variable, call_site, current_trace
@@ -71,8 +73,6 @@ def _listed(value: Any) -> list[ndarray]:
 
 
 def _unrolled(step: Any, items: list[ndarray], states: list[ndarray]) -> tuple[Any, bool, Any]:
-    from . import np
-
     columns: list[list[ndarray]] = []
     single = True
     for index in range(items[0].shape[0]):
@@ -85,8 +85,6 @@ def _recorded(
     step: Any, items: list[ndarray], states: list[ndarray], name: str
 ) -> tuple[Any, bool, Any]:
     """One node whose subgraph is the body, traced once."""
-    from .deferred import build_graph
-
     data = [_placeholder(item, f"data_subgraph{i}", item.shape[1:]) for i, item in enumerate(items)]
     held = [_placeholder(s, f"state_subgraph{i}", s.shape) for i, s in enumerate(states)]
     own = {array._value.variable for array in (*data, *held)}

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from compiler.errors import ArrayTypeError
 
+from .creation import array as new_array
 from .invoke import from_host, invoke, promote
+from .ndarray import ndarray, refuse_in_trace
 from .value import call_site
-
-if TYPE_CHECKING:
-    from .ndarray import ndarray
 
 _NUMBERS = (int, float, np.number, np.bool_)
 _FLOAT = "float32"
@@ -39,9 +38,7 @@ def as_array(value: Any) -> ndarray:
         dtype = "int64" if isinstance(value, (int, np.integer)) else _FLOAT
         return from_host(np.asarray(value, dtype))
     if isinstance(value, (list, tuple, np.ndarray)):
-        from .creation import array
-
-        return array(value)
+        return new_array(value)
     raise ArrayTypeError(f"{call_site()}: {type(value).__name__} is no operand of arithmetic")
 
 
@@ -91,9 +88,7 @@ _INTEGERS = (int, np.integer, np.bool_)
 def _refuse_out(out: Any) -> None:
     if out is None:
         return
-    from .ndarray import _refuse_in_trace
-
-    _refuse_in_trace(out)
+    refuse_in_trace(out)
     raise ArrayTypeError(f"{call_site()}: out= is not supported; use the result")
 
 

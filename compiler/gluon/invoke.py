@@ -97,18 +97,12 @@ def wrap(value: Value) -> ndarray:
 
 
 def set_array_class(cls: type) -> None:
-    """What `wrap` makes; `ndarray`'s module says so when it is loaded."""
+    """What `wrap` makes; `ndarray`'s module says so."""
     global _new_array
     _new_array = partial(object.__new__, cls)
 
 
-def _no_array() -> Any:
-    from . import ndarray  # says what _new_array is
-
-    return _new_array() if ndarray else None
-
-
-_new_array: Callable[[], Any] = _no_array
+_new_array: Callable[[], Any] = object
 
 
 def _value(op: str, array: Any) -> Value:

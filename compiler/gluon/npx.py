@@ -9,6 +9,7 @@ import numpy as _np
 
 from compiler.errors import ArrayError
 
+from . import np
 from .control_flow import foreach
 from .device import Device, cpu, current_device, gpu, num_gpus
 from .elementwise import as_array
@@ -71,8 +72,6 @@ def log_softmax(data: ndarray, axis: int = -1, temperature: float | None = None)
 
 def masked_softmax(data: ndarray, mask: ndarray, axis: int = -1) -> ndarray:
     """Softmax over the elements where the mask holds; 0 elsewhere."""
-    from . import np
-
     low = np.where(mask, data, -1e30 if data.dtype != _np.float16 else -6e4)
     return np.where(mask, softmax(low, axis), 0)
 
@@ -369,8 +368,6 @@ def smooth_l1(data: ndarray, scalar: float = 1.0) -> ndarray:
 
 def nonzero(a: ndarray) -> ndarray:
     """Positions of what is not zero, one row each; computed at once."""
-    from . import np
-
     return np.stack(np.nonzero(a), axis=1)
 
 

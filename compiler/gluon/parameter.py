@@ -288,9 +288,9 @@ class Parameter:
             A trace is being recorded.
         """
         if current_trace() is not None:
-            from .ndarray import _refuse_in_trace
+            from .ndarray import refuse_in_trace
 
-            _refuse_in_trace(self.data())
+            refuse_in_trace(self.data())
         host = data.asnumpy() if isinstance(data, ndarray) else np.asarray(data)
         self.shape = host.shape
         if self._deferred is None:

@@ -60,10 +60,26 @@ def constant(array: np.ndarray) -> relax.Expr:
 
 def static_shape(expr: Any) -> tuple[int, ...] | None:
     """The shape of a tensor expression; None unless every extent is a known integer."""
-    ty = expr.ty
+    return shape_of_type(expr.ty)
+
+
+def shape_of_type(ty: Any) -> tuple[int, ...] | None:
+    """The shape of a tensor type; None unless every extent is a known integer."""
     if not isinstance(ty, relax.TensorType) or not isinstance(ty.shape, relax.ShapeExpr):
         return None
     return integers(ty.shape.values)
+
+
+def static_key(ty: Any) -> tuple[Any, ...] | None:
+    """Hashable and equal for equal types whose shapes are known; None for others.
+
+    ("tuple", of each field), or (shape, dtype) of a tensor.
+    """
+    if isinstance(ty, relax.TupleType):
+        keys = tuple(static_key(field) for field in ty.fields)
+        return None if None in keys else ("tuple", keys)
+    shape = shape_of_type(ty)
+    return None if shape is None else (shape, str(ty.dtype))
 
 
 def dtype_of(expr: Any) -> str:

@@ -5,8 +5,13 @@
 
     from tvm import relay, autotvm, auto_scheduler      # as in TVM 0.6 to 0.19
 
-`baton run script.py [arguments]` does the same around a script. The installed TVM's files stay
-as they are; `uninstall` takes everything back.
+That gives modules, targets and names. What changes TVM's own classes too, such as arithmetic on
+Relax expressions, comes with `baton run script.py [arguments]`, or inside of
+
+    with compiler.legacy.installed():
+        ...
+
+The installed TVM's files stay as they are; `uninstall` takes everything back.
 """
 
 from __future__ import annotations
@@ -16,6 +21,7 @@ from ..lazy import lazy_attributes
 _MEMBERS = {
     "install": ".switch",
     "installed": ".switch",
+    "is_installed": ".switch",
     "run_script": ".script",
     "uninstall": ".switch",
 }

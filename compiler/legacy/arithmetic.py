@@ -19,7 +19,7 @@ _OPERATORS = {
 _COMPARISONS = {"lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal"}
 
 
-def patch(patches: Patches) -> None:
+def change(patches: Patches) -> None:
     """Put Relay's operators behind Python's."""
     for short, name in {**_OPERATORS, **_COMPARISONS}.items():
         patches.set(_tensor_expr_overload, f"__{short}__", _binary(name))

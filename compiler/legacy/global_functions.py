@@ -40,7 +40,7 @@ def _tell(var: Any, function: Any) -> None:
         set_type(var, function.ty)
 
 
-def patch(patches: Patches) -> None:
+def change(patches: Patches) -> None:
     """Let modules tell the types of functions to the variables that name them."""
     patches.set(tvm.IRModule, "_add", _add)
     patches.set(tvm.IRModule, "update_func", _update_func)

@@ -13,6 +13,10 @@ class Patches:
     def __init__(self) -> None:
         self._undo: list[tuple[Any, str, Any]] = []
 
+    def __bool__(self) -> bool:
+        """Whether anything is set."""
+        return bool(self._undo)
+
     def set(self, owner: Any, name: str, value: Any) -> None:
         """Set an attribute of a module or class."""
         self._undo.append((owner, name, vars(owner).get(name, _ABSENT)))

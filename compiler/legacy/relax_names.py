@@ -31,23 +31,27 @@ def patch(patches: Patches) -> None:
     patches.add(tvm.ir.TupleGetItem, "tuple_value", property(lambda self: self.tuple))
     patches.add(relax.TensorType, "concrete_shape", property(_concrete_shape))
     patches.add(tvm.ir.Call, "type_args", property(lambda self: [each.ty for each in self.args]))
-    patches.set(relax.TensorType, "dtype", property(_dtype))
     patches.add(relax.FuncType, "arg_types", property(lambda self: self.params))
     patches.add(relax.FuncType, "ret_type", property(lambda self: self.ret))
     patches.add(relax.FuncType, "type_params", property(lambda self: []))
-    patches.set(relax.SeqExpr, "__getattr__", _of_value)
+    for owner in (tvm.IRModule, tvm.ir.Expr):
+        patches.add(owner, "astext", _astext)
     patches.set(tvm.runtime, "save_param_dict", _save_param_dict)
+    for owner in (tvm.ir, tvm.ir.op):
+        patches.set(owner, "register_op_attr", _register_op_attr)
+    patches.set(tvm.ir, "load_json", _load_json)
+    patches.set(tvm.ir, "make_node", _make_node)
+
+
+def change(patches: Patches) -> None:
+    """Have TVM's own classes behave as Relay's did."""
+    patches.set(relax.TensorType, "dtype", property(_dtype))
+    patches.set(relax.SeqExpr, "__getattr__", _of_value)
     patches.set(relax.ShapeExpr, "__getitem__", _extent)
     patches.set(tvm.IRModule, "from_expr", staticmethod(_from_expr))
     patches.set(tvm.IRModule, "__init__", _init_module)
     patches.set(tvm.ir.Op, "get", staticmethod(_operator))
     patches.set(tvm.ir.Op, "get_attr", _attribute)
-    for owner in (tvm.ir, tvm.ir.op):
-        patches.set(owner, "register_op_attr", _register_op_attr)
-    for owner in (tvm.IRModule, tvm.ir.Expr):
-        patches.add(owner, "astext", _astext)
-    patches.set(tvm.ir, "load_json", _load_json)
-    patches.set(tvm.ir, "make_node", _make_node)
 
 
 class DType(tvm_ffi.dtype):

@@ -29,7 +29,7 @@ def run_script(path: str | Path, arguments: Sequence[str] = ()) -> None:
     script = Path(path)
     if not script.is_file():
         raise InputError(f"{script}: no such script")
-    install()
+    install(everything=True)
     before = sys.argv[:], sys.path[:]
     sys.argv = [str(script), *arguments]
     sys.path.insert(0, str(script.resolve().parent))

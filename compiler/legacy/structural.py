@@ -22,7 +22,7 @@ _assert_equal = tvm.ir.assert_structural_equal
 def comparable(node: Any) -> Any:
     """A module, function or expression in the form in which equal ones are equal objects."""
     from ..relay.expr import value_of
-    from ..relay.nest import function_of
+    from ..relay.flatten import function_of
 
     if isinstance(node, tvm.IRModule):
         functions = {
@@ -44,7 +44,8 @@ def comparable(node: Any) -> Any:
 
 
 def _function(function: relax.Function, name: str) -> relax.Function:
-    from ..relay.nest import function_of, nested
+    from ..relay.flatten import function_of
+    from ..relay.nest import nested
 
     attrs = dict((function.attrs or {}).items())
     if attrs.get("global_symbol") == name:  # Relay's functions did not hold their own name
@@ -114,7 +115,7 @@ def _extents_equal(lhs: Any, rhs: Any) -> bool:
     return bool(tvm.sym.Analyzer().can_prove_equal(lhs, rhs))
 
 
-def patch(patches: Patches) -> None:
+def change(patches: Patches) -> None:
     """Let `tvm.ir` compare as it did."""
     patches.set(tvm.ir, "assert_structural_equal", assert_structural_equal)
     patches.set(tvm.ir, "structural_equal", structural_equal)

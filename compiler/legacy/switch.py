@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import sys
+from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
@@ -31,16 +33,16 @@ from .finder import Finder, forget, today
 from .names import EXTENDED
 from .patches import Patches
 
-_patches = Patches()
-_finder = Finder(_patches)
+_names, _changes = Patches(), Patches()
+_finder = Finder(_names)
 
 
-def installed() -> bool:
+def is_installed() -> bool:
     """Whether the old names are on."""
     return _finder in sys.meta_path
 
 
-def install() -> None:
+def install(everything: bool = False) -> None:
     """Make the modules, functions and spellings of TVM 0.18 work in this process.
 
     Old modules (`tvm.relay`, `tvm.autotvm`, `tvm.auto_scheduler`, `tvm.nd`, `tvm.tir`,
@@ -50,41 +52,65 @@ def install() -> None:
     "baton.legacy". Nothing of the installed TVM is written to. Calling it twice is calling it
     once.
 
+    Parameters
+    ----------
+    everything : bool
+        Whether TVM's own classes change too: arithmetic on Relax expressions makes Relay's
+        operators, types and expressions compare as Relay's did, dtypes are text. Other users of
+        TVM in the process see that, so it is for programs that are old scripts; a library takes
+        `installed()` around what needs it.
+
     Raises
     ------
     LegacyImportError
         On import of a module that nothing stands for; it says what to use instead.
     """
-    if installed():
-        return
+    if not is_installed():
+        _install_names()
+    if everything and not _changes:
+        for module in (relax_names, structural, arithmetic, te, global_functions, vm):
+            module.change(_changes)
+        stack.deepen()
+
+
+@contextlib.contextmanager
+def installed() -> Iterator[None]:
+    """All of `install(everything=True)`, and at the end the process as it was before.
+
+    It holds for all threads. Modules that were imported inside keep working.
+    """
+    names, changes = is_installed(), bool(_changes)
+    install(everything=True)
+    try:
+        yield
+    finally:
+        if not changes:
+            _changes.undo()
+            stack.restore()
+        if not names:
+            uninstall()
+
+
+def _install_names() -> None:
     sys.meta_path.insert(0, _finder)
     for name in EXTENDED:
         if name in sys.modules:
             _finder.extend(name)
     for package in (tvm, tvm.contrib, tvm.runtime, tvm.topi):
-        _patches.set(package, "__getattr__", _old_submodules(package))
-    nd.patch(_patches)
-    targets.patch(_patches)
-    pass_context.patch(_patches)
-    relax_names.patch(_patches)
-    structural.patch(_patches)
-    arithmetic.patch(_patches)
-    tir.patch(_patches)
-    te.patch(_patches)
-    global_functions.patch(_patches)
-    affine.patch(_patches)
-    vm.patch(_patches)
+        _names.set(package, "__getattr__", _old_submodules(package))
+    for module in (nd, targets, pass_context, relax_names, tir, te, affine, vm):
+        module.patch(_names)
     _rename_functions()
-    stack.deepen()
 
 
 def uninstall() -> None:
     """Take back what `install` did; modules that a script imported keep working."""
-    if not installed():
+    if not is_installed():
         return
     sys.meta_path.remove(_finder)
     forget()
-    _patches.undo()
+    _changes.undo()
+    _names.undo()
     stack.restore()
 
 
@@ -114,11 +140,11 @@ def _rename_functions() -> None:
         "mtl": tvm.metal,
         "register_func": tvm.register_global_func,
     }.items():
-        _patches.set(tvm, old, value)
-    _patches.set(tvm.runtime, "device", _device)
-    _patches.set(tvm.runtime, "load_module", load_module)
-    _patches.set(tvm.runtime.module, "load_module", load_module)
-    _patches.add(tvm.error, "TVMError", RuntimeError)
+        _names.set(tvm, old, value)
+    _names.set(tvm.runtime, "device", _device)
+    _names.set(tvm.runtime, "load_module", load_module)
+    _names.set(tvm.runtime.module, "load_module", load_module)
+    _names.add(tvm.error, "TVMError", RuntimeError)
 
 
 _new_device = tvm.device

@@ -36,16 +36,20 @@ def patch(patches: Patches) -> None:
     for owner in (tvm, tvm.driver):
         patches.set(owner, "build", build)
         patches.add(owner, "lower", lower)
-    patches.set(te.Tensor, "dtype", property(lambda self: DType(str(_new_dtype(self)))))
-    patches.set(te.Tensor, "expr_ty", _new_dtype)
     patches.add(tvm.ir.Expr, "dtype", property(_dtype_of_scalar))
-    patches.set(tvm.ir.Var, "dtype", property(_dtype_of_var))
     patches.add(tvm.ir.Var, "name_hint", property(lambda self: str(self.name)))
     module = tvm.runtime.Module
     patches.add(module, "imported_modules", property(lambda self: list(self.imports)))
     patches.add(module, "get_source", _source)
     patches.add(module, "type_key", property(lambda self: self.kind))
     patches.add(module, "save", lambda self, path, fmt="": self.write_to_file(path, fmt))
+
+
+def change(patches: Patches) -> None:
+    """Let dtypes be text."""
+    patches.set(te.Tensor, "dtype", property(lambda self: DType(str(_new_dtype(self)))))
+    patches.set(te.Tensor, "expr_ty", _new_dtype)
+    patches.set(tvm.ir.Var, "dtype", property(_dtype_of_var))
 
 
 def _of_te(name: str) -> Any:

@@ -44,6 +44,10 @@ def _of_vm(name: str) -> Any:
 
 
 def patch(patches: Patches) -> None:
+    """Let `tvm.runtime.vm` have Relay's executables."""
+    patches.set(tvm.runtime.vm, "__getattr__", _of_vm)
+
+
+def change(patches: Patches) -> None:
     """Let `tvm.runtime.vm` run what `relay.vm.compile` returns."""
     patches.set(tvm.runtime.vm, "VirtualMachine", VirtualMachine)
-    patches.set(tvm.runtime.vm, "__getattr__", _of_vm)

@@ -11,10 +11,9 @@ import tvm
 from tvm import relax
 
 from ..errors import BuildError
-from ..graph.constants import to_tensor
+from ..graph.constants import static_shape, to_tensor
 from ..runtime.metadata import ALIGNMENT
 from .linking.lift_constants import MIN_ELEMENTS
-from .selection.layout import static_shape
 
 
 def bind_params(

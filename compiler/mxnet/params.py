@@ -9,7 +9,7 @@ import math
 import os
 import struct
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from compiler.whole_files import replacing
 
 from .attributes import DTYPES
 from .params_numpy import is_numpy_file, read_numpy_file, write_numpy_file
+from .sparse_array import SparseArray
 
 _LIST_MAGIC = 0x112
 _V1, _V2, _V3 = 0xF993FAC8, 0xF993FAC9, 0xF993FACA
@@ -26,61 +27,6 @@ _SPARSE_AUXILIARIES = {0: 0, 1: 1, 2: 2}
 
 _MOST_DIMS = 32
 """numpy's own limit before 2.0."""
-
-
-class SparseArray(NamedTuple):
-    """A sparse array as files keep it; `dense()` is what it stands for.
-
-    Attributes
-    ----------
-    storage : str
-        "row_sparse" or "csr".
-    shape : tuple of int
-        Shape of the dense array.
-    data : np.ndarray
-        The stored values.
-    indices : np.ndarray
-        Row numbers (row_sparse) or column numbers (csr) of the values.
-    indptr : np.ndarray or None
-        For csr, where in `indices` each row starts, and the end.
-    """
-
-    storage: str
-    shape: tuple[int, ...]
-    data: np.ndarray
-    indices: np.ndarray
-    indptr: np.ndarray | None = None
-
-    def dense(self) -> np.ndarray:
-        """The dense array.
-
-        Raises
-        ------
-        FrontendError
-            The indices do not fit the shape.
-        """
-        try:
-            result = np.zeros(self.shape, self.data.dtype)
-            if self.storage == "row_sparse":
-                _check_within(self.indices, self.shape[0])
-                result[self.indices] = self.data.reshape((-1, *self.shape[1:]))
-            else:
-                pointers = np.zeros(1, "int64") if self.indptr is None else self.indptr
-                if len(self.shape) != 2 or pointers.shape != (self.shape[0] + 1,):
-                    raise ValueError("the row pointers do not fit the shape")
-                _check_within(self.indices, self.shape[1])
-                rows = np.repeat(np.arange(self.shape[0]), np.diff(pointers))
-                result[rows, self.indices] = self.data
-        except (ValueError, IndexError, MemoryError) as error:
-            raise FrontendError(
-                f"a {self.storage} array of shape {self.shape} is damaged: {error}"
-            ) from error
-        return result
-
-
-def _check_within(indices: np.ndarray, extent: int) -> None:
-    if indices.size and (int(indices.min()) < 0 or int(indices.max()) >= extent):
-        raise ValueError(f"an index lies outside 0..{extent - 1}")
 
 
 def load_params(

@@ -11,6 +11,8 @@ import numpy as np
 
 from compiler.errors import FrontendError
 
+from .sparse_array import SparseArray
+
 _ZIP = b"PK"
 _NPY = b"\x93NUMPY"
 _SPARSE_PARTS = ("data", "indices", "indptr", "shape", "format")
@@ -76,8 +78,6 @@ def _read_array(data: bytes) -> np.ndarray:
 
 def _join_sparse(members: dict[str, np.ndarray]) -> dict[str, Any]:
     """Put the parts of sparse arrays together: `<name>/data.npy`, `<name>/indices.npy`, ..."""
-    from .params import SparseArray
-
     named: dict[str, Any] = {}
     for member, array in members.items():
         name = member.removesuffix(".npy")

@@ -1,14 +1,11 @@
 """The front door that compile scripts import: `from compiler import relay`."""
 
 from ..lazy import lazy_attributes
-from ..precision import accept_key
 from . import op
 from .op import FAMILIES
 
-accept_key()
-
 _EXPRESSIONS = (
-    *("var", "const", "TupleWrapper", "Tuple", "TupleGetItem", "Let", "If", "Call"),
+    *("var", "const", "TupleWrapper", "Tuple", "TupleGetItem", "Let", "If"),
     *("Expr", "Var", "Constant", "GlobalVar"),
 )
 _TYPES = [
@@ -42,6 +39,7 @@ __getattr__ = lazy_attributes(
         **dict.fromkeys(_EXPRESSIONS, ".expr"),
         **dict.fromkeys(_TYPES, ".ty"),
         **{name: f".{name}" for name in _PACKAGES},
+        "Call": ".call",
         "Function": ".function",
         "bind": ".function",
         "build": ".build_module",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import tvm
@@ -14,75 +14,10 @@ from ..graph.constants import static_shape
 from . import dialect
 from .compiled import Compiled, CompiledFunction
 from .expr import Tuple, as_expr
-from .nest import function_of, handle, nested, operands, post_order
+from .flatten import function_of
+from .nest import handle, nested, operands, post_order
 from .op import registry
-
-
-def _inside(node: relax.Expr) -> list[relax.Expr]:
-    """Bodies that a node holds: of a function, of the two branches of a condition."""
-    if isinstance(node, relax.Function):
-        return [nested(node)]
-    if isinstance(node, relax.If):
-        return [_body(node.true_branch), _body(node.false_branch)]
-    return []
-
-
-def _body(expr: relax.Expr) -> relax.Expr:
-    if not isinstance(expr, relax.SeqExpr):
-        return expr
-    return nested(relax.Function([], expr, expr.ty))
-
-
-def _nodes(expr: Any) -> Iterator[relax.Expr]:
-    """Every node once, operands first, those of inner functions and branches before their node."""
-    for node in post_order(_body(as_expr(expr))):
-        for body in _inside(node):
-            yield from _nodes(body)
-        yield node
-
-
-def post_order_visit(expr: Any, fvisit: Callable[[relax.Expr], Any]) -> None:
-    """Call `fvisit` on every node once, operands first, left to right, operators included."""
-    seen: set[int] = set()
-    for node in _nodes(expr):
-        called = [node.op] if isinstance(node, tvm.ir.Call) else []
-        own = list(node.params) if isinstance(node, relax.Function) else []
-        for each in (*called, *own, node):
-            if handle(each) not in seen:
-                seen.add(handle(each))
-                fvisit(each)
-
-
-def _variables(expr: Any) -> list[relax.Var]:
-    found: dict[int, relax.Var] = {}
-
-    def look(node: relax.Expr) -> None:
-        if isinstance(node, relax.Var) and not isinstance(node, tvm.ir.GlobalVar):
-            found.setdefault(handle(node), node)
-
-    post_order_visit(expr, look)
-    return list(found.values())
-
-
-def all_vars(expr: Any) -> list[relax.Var]:
-    """All variables, in the order in which an evaluation meets them."""
-    return _variables(expr)
-
-
-def bound_vars(expr: Any) -> list[relax.Var]:
-    """Variables that a function takes or a let binds."""
-    found: dict[int, relax.Var] = {}
-    for node in _nodes(expr):
-        if isinstance(node, relax.Function):
-            for var in node.params:
-                found.setdefault(handle(var), var)
-    return list(found.values())
-
-
-def free_vars(expr: Any) -> list[relax.Var]:
-    """Variables that nothing in the expression binds, in the order an evaluation meets them."""
-    bound = {handle(var) for var in bound_vars(expr)}
-    return [var for var in _variables(expr) if handle(var) not in bound]
+from .variables import body_of, free_vars, nodes
 
 
 def all_dtypes(expr: Any) -> set[str]:
@@ -96,7 +31,7 @@ def all_dtypes(expr: Any) -> set[str]:
             for field in ty.fields:
                 add(field)
 
-    for node in _nodes(expr):
+    for node in nodes(expr):
         add(node.ty)
     return found
 
@@ -104,7 +39,7 @@ def all_dtypes(expr: Any) -> set[str]:
 def well_formed(expr: Any) -> bool:
     """Whether no variable is bound twice."""
     counts: Counter[int] = Counter()
-    for node in _nodes(expr):
+    for node in nodes(expr):
         if isinstance(node, relax.Function):
             counts.update(handle(var) for var in node.params)
     return all(count == 1 for count in counts.values())
@@ -133,7 +68,7 @@ def _calls(mod: Any) -> Iterator[tuple[str, relax.Call]]:
         else [mod]
     )
     for root in roots:
-        for node in _nodes(root):
+        for node in nodes(root):
             if dialect.is_relay(node):
                 yield dialect.relay_name(node), node
 
@@ -175,7 +110,7 @@ def count_layers(expr: Any, valid_ops: Iterable[str]) -> int:
     """The most operators of `valid_ops` that lie one after the other."""
     names = set(valid_ops)
     depth: dict[int, int] = {}
-    for node in post_order(_body(as_expr(_main(expr)))):
+    for node in post_order(body_of(as_expr(_main(expr)))):
         if isinstance(node, relax.Function):
             depth[handle(node)] = count_layers(nested(node), names)
             continue

@@ -12,6 +12,7 @@ from .. import target as targets
 from ..errors import BuildError
 from ..lowering import bind
 from ..lowering import build as driver
+from ..lowering.simplify import simplify
 from ..runtime.factory import FactoryModule
 from .executor import create_executor as create_executor
 from .function import bind_params_by_name as bind_params_by_name
@@ -94,7 +95,7 @@ def optimize(
     if target is not None:
         targets.parse(only_target(target))
     bound, _ = bind.bind_params(as_module(_with_fast_math(mod)), params or {})
-    return driver.simplify(bound), {}
+    return simplify(bound), {}
 
 
 def _with_fast_math(mod: Any) -> Any:

@@ -20,11 +20,11 @@ from tvm import relax
 from ..graph.constants import integers
 from ..lowering import bind
 from ..lowering import build as driver
-from ..lowering.linking.devices import has_conditions
 from ..runtime import forks
 from ..runtime.executor import GraphExecutor
 from ..runtime.factory import FactoryModule
 from ..runtime.tensors import for_kernels
+from ..tvm_faults.memory_planner import has_conditions
 from .flatten import lower
 from .infer import type_of
 from .interface import (

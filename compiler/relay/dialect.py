@@ -20,7 +20,8 @@ from tvm import relax
 from tvm.ir import _ffi_api
 
 from ..errors import RelayTypeError, UntypedVariableError
-from .infer import set_type
+from ..graph.constants import static_key
+from .infer import INFERENCE, set_type
 from .op import registry
 
 _handle = tvm_ffi.Object.__hash__
@@ -48,6 +49,7 @@ def operator(name: str) -> tvm.ir.Op:
     for operand in found.operands:
         made.add_argument(operand, "Tensor", "")
     _REGISTERED.add(name)
+    INFERENCE[name] = result_type
     return made
 
 
@@ -202,7 +204,7 @@ class _Types:
             return cls._known[key][0]
         missing = any(ty.is_missing() for ty in types)
         ty = cls.one(registry.call(name, args, attrs, type_args).ty)
-        if keep and not missing and _static_key(ty) is not None:
+        if keep and not missing and static_key(ty) is not None:
             if len(cls._known) > 20_000:
                 cls._known.clear()
             cls._known[key] = (ty, *types)  # a handle names a type only while the type lives
@@ -211,21 +213,8 @@ class _Types:
     @classmethod
     def one(cls, ty: Any) -> Any:
         """One object for all equal static types, so that they are found by their handles."""
-        key = _static_key(ty)
+        key = static_key(ty)
         return ty if key is None else cls._same.setdefault(key, ty)
-
-
-def _static_key(ty: Any) -> Any:
-    """Equal for equal types whose extents are all numbers; None for others."""
-    if isinstance(ty, relax.TupleType):
-        keys = tuple(_static_key(field) for field in ty.fields)
-        return None if None in keys else keys
-    if not isinstance(ty, relax.TensorType) or ty.shape is None:
-        return None
-    extents = list(ty.shape.values)
-    if not all(isinstance(extent, tvm.tirx.IntImm) for extent in extents):
-        return None
-    return str(ty.dtype), *(int(extent) for extent in extents)
 
 
 def _decides(arg: relax.Expr) -> bool:

@@ -9,10 +9,10 @@ import tvm
 from tvm import relax
 
 from .. import target as targets
-from ..auto_scheduler import dispatcher as auto_scheduler
-from ..autotvm import dispatcher as autotvm
 from ..errors import BuildError
 from ..lowering import bind
+from ..records.auto_scheduler import dispatcher as auto_scheduler
+from ..records.autotvm import dispatcher as autotvm
 from .compiled import Compiled, CompiledFunction
 from .function import OpenFunction
 from .nest import handle

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,9 @@ import tvm
 from tvm import relax
 
 from ..errors import RelayTypeError
+from ..lazy import lazy_attributes
 from .infer import set_type, settled, typed
+from .nest import nested
 from .ty import IncompleteType, TensorType
 
 Expr = relax.Expr
@@ -116,8 +118,6 @@ def _matches(body: relax.SeqExpr) -> bool:
 
 def value_of(body: relax.SeqExpr) -> relax.Expr:
     """What a sequence of bindings computes, as one nested expression."""
-    from .nest import nested
-
     return nested(relax.Function([], body, body.ty, is_pure=False))
 
 
@@ -200,34 +200,5 @@ def _sequence(body: relax.Expr) -> relax.SeqExpr:
     return sequence
 
 
-class Call(metaclass=Node):
-    """`relay.Call(op, args, attrs)`: of a Relay operator, a function or a global function."""
-
-    node = tvm.ir.Call
-
-    def __new__(
-        cls,
-        op: Any,
-        args: Sequence[Any],
-        attrs: Any = None,
-        type_args: Sequence[Any] | None = None,
-        span: Any = None,
-    ) -> Any:
-        from .op import registry
-
-        if isinstance(op, registry.Operator):
-            return registry.call(op.name, args, attrs or {}, type_args or ())
-        operands = [settled(as_expr(argument)) for argument in args]
-        if hasattr(op, "of"):  # a function that takes the types of its arguments
-            op = op.of(operands)
-        if isinstance(op, tvm.ir.Op) and registry.is_available(str(op.name)):
-            from . import dialect
-
-            return dialect.call(str(op.name), operands, dialect.attribute_values(attrs))
-        if isinstance(attrs, Mapping):
-            attrs = tvm.ir.make_node("ir.DictAttrs", **attrs)
-        if isinstance(op, relax.Function):
-            for parameter, operand in zip(op.params, operands):
-                if isinstance(operand, relax.Var) and operand.ty.is_missing():
-                    set_type(operand, parameter.ty)
-        return settled(relax.Call(op, operands, attrs, span=span))
+# Calls of Relay's operators need these; scripts look for the class here.
+__getattr__ = lazy_attributes(__package__ or "", {"Call": ".call"})

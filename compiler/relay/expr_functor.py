@@ -13,8 +13,9 @@ import tvm
 from tvm import relax
 
 from ..errors import RelayError
+from .flatten import function_of
 from .infer import set_type, typed
-from .nest import call_of, function_of, handle, nested, with_operands
+from .nest import call_of, handle, nested, with_operands
 
 _FRAMES = 10_000
 

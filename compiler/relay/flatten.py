@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tvm
@@ -12,6 +12,7 @@ from tvm import relax
 from . import dialect
 from .external import as_subgraphs, with_operators
 from .infer import set_type, typed
+from .nest import dict_attrs
 
 _handle = tvm_ffi.Object.__hash__
 
@@ -265,6 +266,14 @@ class Flattener:
         var = relax.Var("lv", value.ty)
         self.bindings.append(relax.VarBinding(var, value))
         return var
+
+
+def function_of(
+    parameters: Sequence[relax.Var], body: relax.Expr, attrs: Any = None
+) -> relax.Function:
+    """A function in bindings, from parameters and a nested body."""
+    sequence = Flattener().sequence(body)
+    return relax.Function(list(parameters), sequence, sequence.ty, attrs=dict_attrs(attrs))
 
 
 def _is_leaf(node: relax.Expr) -> bool:

@@ -9,10 +9,12 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from ..errors import RelayTypeError, UntypedVariableError
-from .expr import Call, Node, as_expr, const
+from ..errors import RelayError, RelayTypeError, UntypedVariableError
+from .call import Call
+from .expr import Node, as_expr, const
+from .flatten import function_of
 from .infer import set_type, settled, type_of, typed
-from .nest import function_of, nested, post_order
+from .nest import nested, post_order
 
 
 class OpenFunction:
@@ -62,9 +64,12 @@ class OpenFunction:
 
     def astext(self, show_meta_data: bool = True, annotate: Any = None) -> str:
         """The function as Relay text, its parameters without types."""
-        from .text import astext
+        from .text.from_relax import open_function
+        from .text.writer import write_function
 
-        return astext(self, show_meta_data, annotate)
+        if annotate is not None:
+            raise RelayError("annotate= is not supported; print the module and add comments there")
+        return write_function(open_function(self.params, self.body, self.attrs), show_meta_data)
 
     @property
     def type_params(self) -> list[Any]:

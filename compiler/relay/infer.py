@@ -7,6 +7,7 @@ them in a block. Here the inference function of each operator is called on the n
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import tvm
@@ -103,6 +104,13 @@ def set_type(expr: relax.Expr, ty: Any) -> None:
     relax.expr._update_type(expr, ty)
 
 
+INFERENCE: dict[str, Callable[[relax.Call], Any]] = {}
+"""What infers the types of calls of operators that Python defines, by the operators' names.
+
+TVM has the same functions; called through it, their errors would lose their classes.
+"""
+
+
 @functools.lru_cache(maxsize=1)
 def _builder() -> BlockBuilder:
     return BlockBuilder()
@@ -162,10 +170,8 @@ def _field(node: relax.TupleGetItem) -> Any:
 
 
 def _call_type(node: relax.Call) -> Any:
-    from . import dialect
-
-    if dialect.is_relay(node):
-        return dialect.result_type(node)
+    if isinstance(node.op, tvm.ir.Op) and (of_relay := INFERENCE.get(node.op.name)) is not None:
+        return of_relay(node)
     for operand in (node.op, *node.args):
         if isinstance(operand, (relax.Var, tvm.ir.GlobalVar)) and operand.ty.is_missing():
             raise _untyped(operand)

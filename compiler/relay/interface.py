@@ -15,10 +15,10 @@ import tvm
 from tvm import relax
 
 from ..errors import BuildError, InputError
-from .flatten import Flattener, lower
+from .flatten import Flattener, function_of, lower
 from .function import OpenFunction
 from .infer import typed
-from .nest import function_of, nested
+from .nest import nested
 
 Nesting: TypeAlias = "list[Nesting] | None"
 """None for a tensor, a list of what the fields are for a tuple."""

@@ -12,7 +12,6 @@ import tvm
 import tvm_ffi
 from tvm import relax
 
-from .flatten import Flattener
 from .infer import set_type, settled
 
 handle = tvm_ffi.Object.__hash__
@@ -28,21 +27,13 @@ def nested_function(function: relax.Function) -> relax.Function:
     return _Nester().function(function)
 
 
-def function_of(
-    parameters: Sequence[relax.Var], body: relax.Expr, attrs: Any = None
-) -> relax.Function:
-    """A function in bindings, from parameters and a nested body."""
-    sequence = Flattener().sequence(body)
-    return relax.Function(list(parameters), sequence, sequence.ty, attrs=_dict_attrs(attrs))
-
-
 def local_function(
     parameters: Sequence[relax.Var], body: relax.Expr, attrs: Any = None
 ) -> relax.Function:
     """A function inside of an expression, its body nested as everything around it."""
     sequence = relax.SeqExpr([], body)
     set_type(sequence, body.ty)
-    return relax.Function(list(parameters), sequence, body.ty, attrs=_dict_attrs(attrs))
+    return relax.Function(list(parameters), sequence, body.ty, attrs=dict_attrs(attrs))
 
 
 def call_of(function: relax.Expr, args: Sequence[relax.Expr], ty: Any) -> relax.Call:
@@ -125,7 +116,8 @@ def rewrite(root: relax.Expr, change: Any) -> relax.Expr:
     return made[handle(root)][1]
 
 
-def _dict_attrs(attrs: Any) -> Any:
+def dict_attrs(attrs: Any) -> Any:
+    """Attributes of a function, given as a dict or as TVM has them."""
     return tvm.ir.make_node("ir.DictAttrs", **attrs) if isinstance(attrs, dict) else attrs
 
 

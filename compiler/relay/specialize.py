@@ -9,6 +9,7 @@ import tvm
 from tvm import relax
 
 from ..errors import InputError
+from ..graph.constants import shape_of_type
 from .flatten import Flattener
 from .infer import set_type, type_of
 
@@ -69,9 +70,7 @@ def _of(value: Any) -> Any:
 def _is_static(ty: Any) -> bool:
     if isinstance(ty, relax.TupleType):
         return all(map(_is_static, ty.fields))
-    if not isinstance(ty, relax.TensorType) or ty.shape is None:
-        return False
-    return all(isinstance(extent, tvm.tirx.IntImm) for extent in ty.shape.values)
+    return shape_of_type(ty) is not None
 
 
 def _fits(declared: Any, given: Any) -> bool:

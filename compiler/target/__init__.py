@@ -8,6 +8,7 @@ accept only to fail, warn, or compile for something else later.
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from typing import Any
 
 from tvm.target import Target
@@ -87,6 +88,13 @@ def parse(target: TargetLike | None = None, target_host: TargetLike | None = Non
     if dropped:
         logger.warning("%s: %s", shown(target), "; ".join(dropped))
     return _construct(config, target)
+
+
+def with_attributes(target: Target, attributes: Mapping[str, Any]) -> Target:
+    """The target with some attributes replaced."""
+    if not attributes:
+        return target
+    return parse({**config_of_object(target), **attributes})
 
 
 def is_gpu(target: Target) -> bool:

@@ -15,6 +15,7 @@ from tvm import tirx
 from ..errors import ScheduleError
 from .bounds import VIRTUAL_THREADS, Bounds, thread_rank
 from .relations import constant, position, roots_of
+from .sequences import combine, sequence, store_all
 from .stage import Stage
 
 if TYPE_CHECKING:
@@ -46,8 +47,6 @@ def _reducing(bounds: Bounds, stage: Stage) -> list[Any]:
 
 def cross_thread_reduction(statements: Statements, stage: Stage) -> Any:
     """The statement that computes such a stage."""
-    from .statements import combine, sequence, store_all
-
     bounds = statements.bounds
     values = bounds.axis_values(stage)
     reduce = bounds.bodies[stage][0]

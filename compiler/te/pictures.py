@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from tvm import te, tirx
 from tvm.tirx import IterVar
 
 from ..errors import ScheduleError
+from ..whole_files import write_file
 from .dataflow import map_loads
 from .relations import Fuse, Singleton, Split, position
 from .schedule import Schedule
@@ -204,7 +204,7 @@ def _shown(title: str, lines: list[str], show_svg: bool, path: str, as_text: boo
     body = "\n".join(f"  {line}" for line in lines)
     text = f'digraph "{title}" {{\n  rankdir=BT\n{body}\n}}\n'
     if path:
-        Path(path).write_text(text)
+        write_file(path, text)
     if show_svg:
         try:
             import graphviz

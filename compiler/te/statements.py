@@ -21,9 +21,12 @@ from tvm.tirx import IterVar
 from ..errors import ScheduleError
 from ..tir import replace_loop
 from .bounds import VIRTUAL_THREADS, Bounds
+from .crossthread import cross_thread_reduction, reduces_across_threads
 from .dataflow import is_load, substitute
 from .relations import constant, like, roots_of
+from .sequences import combine, sequence, store_all
 from .stage import Stage
+from .tensorize import tensorized, tensorized_loop
 
 _KINDS = {
     IterVar.Unrolled: tirx.ForKind.UNROLLED,
@@ -228,9 +231,6 @@ class Statements:
         return values
 
     def _compute(self, stage: Stage) -> Any:
-        from .crossthread import cross_thread_reduction, reduces_across_threads
-        from .tensorize import tensorized, tensorized_loop
-
         if not stage.op.axis and not stage.leaf_iter_vars:
             return self._innermost(stage)
         if tensorized_loop(stage) is not None:
@@ -369,28 +369,6 @@ def _thread(thread: Any, extent: Any, body: Any) -> Any:
     axis = IterVar(Range(like(thread.var, 0), extent), thread.var, IterVar.ThreadIndex, tag)
     key = "virtual_thread" if tag.startswith(VIRTUAL_THREADS) else "thread_extent"
     return tirx.AttrStmt(axis, key, extent, body)
-
-
-def combine(combiner: Any, left: Sequence[Any], right: Sequence[Any]) -> list[Any]:
-    """The reducer's results for two groups of values."""
-    values = dict(zip([*combiner.lhs, *combiner.rhs], [*left, *right]))
-    return [substitute(result, values) for result in combiner.result]
-
-
-def store_all(results: Sequence[Any], store: Any) -> Any:
-    """Store several results, of which none may change before all are computed."""
-    if len(results) == 1:
-        return store(0, results[0])
-    names = [tirx.Var(f"result{i}", str(value.ty.dtype)) for i, value in enumerate(results)]
-    bindings = [tirx.Bind(name, value) for name, value in zip(names, results)]
-    return sequence([*bindings, *(store(i, name) for i, name in enumerate(names))])
-
-
-def sequence(statements: Sequence[Any]) -> Any:
-    """Statements one after the other."""
-    if not statements:
-        return tirx.Evaluate(0)
-    return statements[0] if len(statements) == 1 else tirx.SeqStmt(list(statements))
 
 
 def _rename(statement: Any, names: dict[Any, Any]) -> Any:

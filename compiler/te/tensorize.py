@@ -20,6 +20,7 @@ from ..errors import ScheduleError
 from .dataflow import loads, map_loads, substitute
 from .intrin import TensorIntrin
 from .relations import constant, like
+from .sequences import sequence
 from .stage import Stage
 
 if TYPE_CHECKING:
@@ -260,8 +261,6 @@ class _Tensorize:
                 self._refuse("it has neither a body nor a reduce_init")
             step = tirx.IfThenElse(is_first, apply(intrin.body), apply(intrin.reduce_update))
             return statements.nest(stage, self.outer, self._guard(step, True))
-        from .statements import sequence
-
         init = statements.init_nest(
             stage, self.outer[first:], self._guard(apply(intrin.reduce_init), False)
         )

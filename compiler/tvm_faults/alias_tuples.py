@@ -17,7 +17,7 @@ import tvm
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from ..lowering.relax_passes.op_pattern import INJECTIVE, callee, op_pattern
+from ..op_pattern import INJECTIVE, callee, op_pattern
 
 
 def alias_tuples(mod: tvm.IRModule) -> tvm.IRModule:

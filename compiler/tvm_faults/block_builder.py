@@ -1,43 +1,60 @@
-"""TVM's BlockBuilder, usable in several threads at once.
+"""Relax's BlockBuilder for functions that several threads build at once.
 
-TVM keeps the builders that are open on one list for the whole process and takes its last one for
-the current one; a thread that opens a function while another does the same takes the wrong one.
-Here each thread has a list of its own.
+TVM 0.27 keeps the builders whose functions are open on one list for the whole process, and takes
+its last one for the current one: a thread that opens a function while another does the same takes
+the wrong one, or gives up. The builder here keeps no such list. `BlockBuilder.current()`, which
+finds the builder for TVM's `nn` modules, does not know it.
 """
 
 from __future__ import annotations
 
-import threading
+from collections.abc import Sequence
 from typing import Any
 
-from tvm.relax import BlockBuilder
+import tvm
+from tvm import relax
 
 __all__ = ["BlockBuilder"]
 
 
-class _StackOfThread:
-    """What TVM uses of a list, on a list of the calling thread."""
+class BlockBuilder(relax.BlockBuilder):
+    """As TVM's, but for `current()`."""
 
-    def __init__(self) -> None:
-        self._local = threading.local()
+    def _enter_function_scope(self, scope: Any) -> None:
+        self._func_stack.append(scope)
+        self.begin_scope(scope._params)
+        self._begin_binding_block()
 
-    def _items(self) -> list[Any]:
-        if not hasattr(self._local, "items"):
-            self._local.items = []
-        items: list[Any] = self._local.items
-        return items
+    def _exit_function_scope(self, kind: Any, error: Any, trace: Any) -> None:
+        scope = self._func_stack.pop()
+        if kind is None and not scope._is_emit_func_output_called:
+            raise RuntimeError(f"function {scope._name} was left without emit_func_output")
 
-    def append(self, builder: BlockBuilder) -> None:
-        self._items().append(builder)
+    def emit_func_output(
+        self, output: Any, params: Sequence[relax.Var] | None = None
+    ) -> tvm.ir.GlobalVar:
+        """Add the open function, whose result is `output`, to the module.
 
-    def pop(self) -> BlockBuilder:
-        return self._items().pop()
-
-    def __getitem__(self, index: int) -> BlockBuilder:
-        return self._items()[index]
-
-    def __len__(self) -> int:
-        return len(self._items())
-
-
-BlockBuilder._stack = _StackOfThread()
+        Parameters
+        ----------
+        output : relax.Expr, or a tuple or list of them
+        params : sequence of relax.Var, optional
+            Of the function, unless it was opened with them.
+        """
+        scope = self._func
+        if scope._is_emit_func_output_called or (scope._params is None) == (params is None):
+            raise RuntimeError(f"function {scope._name} needs one output, and its parameters once")
+        scope._is_emit_func_output_called = True
+        if params is not None:
+            scope._params = list(params)
+        last = self._end_block()
+        blocks = [*scope._blocks, last] if len(last.bindings) else scope._blocks
+        body = relax.SeqExpr(blocks, self._normalize_python_tuple(output))
+        self.begin_scope(scope._params)  # symbolic extents of parameters that come only now
+        try:
+            body = self.normalize(body)
+        finally:
+            self.end_scope()
+        function = relax.Function(scope._params, body, is_pure=scope._is_pure)
+        self.end_scope()
+        return self.add_func(function.with_attrs(scope._attrs), scope._name)

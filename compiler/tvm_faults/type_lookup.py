@@ -1,10 +1,10 @@
 """TVM, imported without a failed look-up of a type, which costs 33 MB and 0.3 s in its runtime.
 
 TVM's Python classes look up the types of its C++ library that they stand for. Without the compiler
-most of these do not exist, and the first look-up that fails makes TVM read the symbols of every
-loaded library, for a backtrace that nobody sees. Importing `tvm` from here has types looked up only
-after their names were found in the list of those that exist. Where TVM is imported already, there
-is nothing left to save, and it stays as it is.
+most of these do not exist, and the first look-up that fails makes TVM 0.27 read the symbols of
+every loaded library, for a backtrace that nobody sees. While `tvm` is imported from here, types are
+looked up only after their names were found in the list of those that exist. Where TVM is imported
+already, there is nothing left to save.
 
 The modules of `compiler.runtime` that need TVM take it from here. An import hook would reach every
 process, but what a hook imports is imported under Python's import lock, and waits for ever for
@@ -38,8 +38,12 @@ if "tvm" not in sys.modules:
     from tvm_ffi import core, registry
 
     if hasattr(core, _LOOK_UP):  # a name of tvm_ffi's own, which other versions may not have
-        look_up = _of_known(getattr(core, _LOOK_UP), registry.get_registered_type_keys)
-        setattr(core, _LOOK_UP, look_up)
+        look_up = getattr(core, _LOOK_UP)
+        setattr(core, _LOOK_UP, _of_known(look_up, registry.get_registered_type_keys))
+        try:
+            import tvm.runtime.vm
+        finally:
+            setattr(core, _LOOK_UP, look_up)
 
 import tvm.runtime.vm  # noqa: E402
 

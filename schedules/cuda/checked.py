@@ -8,7 +8,7 @@ from tvm import s_tir, tirx
 from tvm.s_tir.dlight import ScheduleRule
 from tvm.target import Target
 
-from ..rules import block_names
+from ..anchor import block_names
 from .limits import plain
 from .verify import has_thread_bindings, launches_in_loops, limit_violation
 

@@ -7,10 +7,9 @@ from typing import Any
 from tvm import s_tir, te, tirx
 from tvm.target import Target
 
-from ..anchor import anchor_config, find_anchor, inline_around, sblocks
+from ..anchor import anchor_config, find_anchor, inline_around, register_anchor_rule, sblocks
 from ..config import ConfigEntity
 from ..conv2d import Conv2dWorkload, pad_data
-from ..rules import register_anchor_rule
 from ..strategy import Implementation, anchor_attrs, register
 from .checked import Checked
 from .template_loops import (

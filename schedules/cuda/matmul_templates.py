@@ -14,11 +14,10 @@ from typing import Any
 from tvm import s_tir, te, tirx
 from tvm.target import Target
 
-from ..anchor import anchor_config, find_anchor
+from ..anchor import anchor_config, find_anchor, register_anchor_rule
 from ..config import ConfigEntity, option, split
 from ..epilogue import Surroundings, inline_epilogue
 from ..matmul import BatchMatmulWorkload, DenseWorkload, Operand
-from ..rules import register_anchor_rule
 from ..strategy import Implementation, anchor_attrs, register
 from ..x86.batch_matmul import readers
 from ..x86.dense import matrix_reader, row_reader

@@ -12,10 +12,9 @@ import numpy as np
 from tvm import s_tir, te, tirx
 from tvm.target import Target
 
-from ..anchor import anchor_config, find_anchor, inline_around, sblocks
+from ..anchor import anchor_config, find_anchor, inline_around, register_anchor_rule, sblocks
 from ..config import ConfigEntity
 from ..conv2d import Conv2dWorkload
-from ..rules import register_anchor_rule
 from ..strategy import Implementation, anchor_attrs, register
 from ..winograd import algorithm, combine, select, transform_matrices
 from .checked import Checked

@@ -21,10 +21,9 @@ from typing import Any
 from tvm import DataType, s_tir, te, tirx
 from tvm.target import Target
 
-from ..anchor import anchor_config, find_anchor, sblocks
+from ..anchor import anchor_config, find_anchor, register_anchor_rule, sblocks
 from ..attention import AttentionWorkload
 from ..config import ConfigEntity, option
-from ..rules import register_anchor_rule
 from ..strategy import Implementation, anchor_attrs, register
 from . import microkernel
 from .machine import Machine

@@ -12,9 +12,9 @@ from typing import Any
 from tvm import DataType, te
 from tvm.target import Target
 
+from ..anchor import register_anchor_rule
 from ..config import ConfigEntity
 from ..matmul import BatchMatmulWorkload
-from ..rules import register_anchor_rule
 from ..strategy import Implementation, register
 from .dense import is_dot, is_float
 from .matmul_rules import Extents, plan

@@ -15,10 +15,9 @@ import tvm
 from tvm import DataType, s_tir, te, tirx
 from tvm.target import Target
 
-from ..anchor import anchor_config, find_anchor, inline_around, sblocks
+from ..anchor import anchor_config, find_anchor, inline_around, register_anchor_rule, sblocks
 from ..config import ConfigEntity, option
 from ..conv2d import Conv2dWorkload, pad_data
-from ..rules import register_anchor_rule
 from ..strategy import Implementation, anchor_attrs, register
 from .machine import SET_BYTES, SET_WAYS, Machine
 from .prefetch import stream_panels

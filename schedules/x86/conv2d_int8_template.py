@@ -7,10 +7,9 @@ from typing import Any
 from tvm import s_tir, te, tirx
 from tvm.target import Target
 
-from ..anchor import anchor_config, find_anchor, inline_around, sblocks
+from ..anchor import anchor_config, find_anchor, inline_around, register_anchor_rule, sblocks
 from ..config import ConfigEntity, Knob, option, split
 from ..conv2d import Conv2dWorkload, pad_data
-from ..rules import register_anchor_rule
 from ..strategy import Implementation, anchor_attrs, register
 from .conv2d import blocked_loops
 from .conv2d_template import MOST_PIXELS, few_pixels, largest_divisor

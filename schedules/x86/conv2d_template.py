@@ -7,10 +7,9 @@ from typing import Any
 from tvm import s_tir, tirx
 from tvm.target import Target
 
-from ..anchor import anchor_config, find_anchor, inline_around, sblocks
+from ..anchor import anchor_config, find_anchor, inline_around, register_anchor_rule, sblocks
 from ..config import ConfigEntity, Knob, option, split
 from ..conv2d import Conv2dWorkload
-from ..rules import register_anchor_rule
 from ..strategy import Implementation, register
 from .conv2d import blocked_loops, compute, pack_weight
 from .machine import Machine

@@ -11,10 +11,10 @@ from typing import Any
 from tvm import DataType, te
 from tvm.target import Target
 
+from ..anchor import register_anchor_rule
 from ..config import ConfigEntity
 from ..conv2d import INTEGERS
 from ..matmul import DenseWorkload, Operand
-from ..rules import register_anchor_rule
 from ..strategy import Implementation, register
 from .matmul_rules import Extents, plan
 from .matmul_tile import (

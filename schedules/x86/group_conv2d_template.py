@@ -7,9 +7,9 @@ from typing import Any
 
 from tvm.target import Target
 
+from ..anchor import register_anchor_rule
 from ..config import ConfigEntity, option, split
 from ..conv2d import Conv2dWorkload
-from ..rules import register_anchor_rule
 from ..strategy import Implementation, register
 from .conv2d import compute, pack_weight
 from .conv2d_template import MOST_PIXELS, Conv2dTemplate, largest_divisor

@@ -11,11 +11,10 @@ from typing import Any
 from tvm import s_tir, te, tirx
 from tvm.target import Target
 
-from ..anchor import anchor_config, find_anchor
+from ..anchor import anchor_config, find_anchor, register_anchor_rule
 from ..config import ConfigEntity, option, split
 from ..epilogue import inline_epilogue
 from ..matmul import BatchMatmulWorkload, DenseWorkload
-from ..rules import register_anchor_rule
 from ..strategy import Implementation, anchor_attrs, register
 from .batch_matmul import readers
 from .dense import row_reader

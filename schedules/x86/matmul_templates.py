@@ -17,11 +17,10 @@ from typing import Any
 from tvm import s_tir, te, tirx
 from tvm.target import Target
 
-from ..anchor import anchor_config, find_anchor
+from ..anchor import anchor_config, find_anchor, register_anchor_rule
 from ..config import ConfigEntity, split
 from ..epilogue import inline_epilogue
 from ..matmul import BatchMatmulWorkload, DenseWorkload, Operand
-from ..rules import register_anchor_rule
 from ..strategy import Implementation, register
 from .batch_matmul import readers
 from .dense import is_float, is_integer, matrix_reader, pack_weight, row_reader

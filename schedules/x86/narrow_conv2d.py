@@ -14,10 +14,9 @@ from typing import Any
 from tvm import s_tir, te, tirx
 from tvm.target import Target
 
-from ..anchor import anchor_config, find_anchor, inline_around, sblocks
+from ..anchor import anchor_config, find_anchor, inline_around, register_anchor_rule, sblocks
 from ..config import ConfigEntity, option
 from ..conv2d import Conv2dWorkload
-from ..rules import register_anchor_rule
 from ..strategy import Implementation, anchor_attrs, register
 from .conv2d import PARALLEL_MACS, with_narrow_indices
 from .machine import Machine

@@ -28,12 +28,11 @@ import numpy as np
 from tvm import DataType, s_tir, te, tirx
 from tvm.target import Target
 
-from ..anchor import anchor_config, find_anchor, sblocks
+from ..anchor import anchor_config, find_anchor, register_anchor_rule, sblocks
 from ..config import ConfigEntity
 from ..conv2d import Conv2dWorkload
 from ..epilogue import Surroundings, inline_epilogue, with_index
 from ..matmul import DenseWorkload
-from ..rules import register_anchor_rule
 from ..strategy import anchor_attrs
 from ..winograd import combine, select
 from . import microkernel

@@ -27,10 +27,9 @@ import numpy as np
 from tvm import DataType, s_tir, te, tirx
 from tvm.target import Target
 
-from ..anchor import anchor_config, find_anchor, inline_around, sblocks
+from ..anchor import anchor_config, find_anchor, inline_around, register_anchor_rule, sblocks
 from ..config import ConfigEntity
 from ..conv2d import Conv2dWorkload
-from ..rules import register_anchor_rule
 from ..strategy import anchor_attrs
 from ..winograd import Matrix, algorithm, combine, select, transform_matrices
 from .conv2d import buffer_bytes, with_narrow_indices

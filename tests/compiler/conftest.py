@@ -1,4 +1,4 @@
-"""What the real MXNet wrote, for the tests of symbols and of its files."""
+"""What several folders of tests share."""
 
 from __future__ import annotations
 
@@ -11,3 +11,13 @@ import pytest
 def oracle() -> pathlib.Path:
     """Folder with MXNet's symbols, parameters and results."""
     return pathlib.Path(__file__).parents[1] / "oracle" / "mxnet"
+
+
+@pytest.fixture(scope="session")
+def checker(tmp_path_factory):
+    """Checks replayed kernels; its verdicts are kept for these tests alone."""
+    from compiler.lowering.cache.kernel_cache import KernelCache
+    from compiler.lowering.checking.check import Checker
+
+    with Checker(KernelCache(tmp_path_factory.mktemp("verdicts"), 10**7)) as made:
+        yield made

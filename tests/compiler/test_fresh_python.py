@@ -9,7 +9,7 @@ import pytest
 
 from compiler import fresh_python
 from compiler.cli.processes import WorkerProcess
-from compiler.measure import verdicts
+from compiler.records import verdicts
 
 PLANTED = (
     "runpy",

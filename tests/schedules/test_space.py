@@ -14,7 +14,7 @@ from tvm.target import Target
 
 import schedules.x86.spaces  # noqa: F401  (registers the knobs)
 from compiler.autotvm import operators
-from compiler.autotvm.workload import to_tuple
+from compiler.records.autotvm.workload import to_tuple
 from schedules.config import ConfigEntity, InstantiationError
 from schedules.space import ConfigSpace, space_of
 

@@ -90,8 +90,8 @@ def test_another_machine_must_be_named(tmp_path):
 
 
 def test_what_is_not_clearly_faster_now_is_left_out(tmp_path, monkeypatch):
-    from compiler.autotvm import contest
-    from compiler.measure.verdicts import Verdict
+    from compiler.records.autotvm import contest
+    from compiler.records.verdicts import Verdict
 
     seconds = {4: 0.9, 8: 0.99}  # with the record; 1 without it
 

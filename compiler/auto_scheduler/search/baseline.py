@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tvm
 
 from ...autotvm.measure import measure
 from ...errors import BatonError
-from ...lowering.selection.untuned import alone, library_kernels
-from ..record import Record
-from ..task import SearchTask
-from ..workload import ENTRY
+from ...lowering.selection.extract import alone
+from ...lowering.selection.untuned import library_kernels
+from ...records.auto_scheduler.record import Record
+from ...records.auto_scheduler.workload import ENTRY
 from .candidate import ScheduledModule
 from .engine import logged_target
+
+if TYPE_CHECKING:
+    from ..task import SearchTask
 
 logger = logging.getLogger("baton.auto_scheduler")
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ...measure.candidate import ArgInfo, Lowered
+from ...records.auto_scheduler.workload import ENTRY
 from ...target.config import config_of_object
-from ..workload import ENTRY
 
 if TYPE_CHECKING:
     import tvm

@@ -8,19 +8,22 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tvm
 
 from ...autotvm.confirm import FINALISTS, LEAST_GAIN, undisturbed
 from ...autotvm.measure import release
 from ...errors import RecordError
-from ...lowering.selection.untuned import alone, library_kernels
-from ..record import Record, replay
-from ..task import SearchTask
-from ..workload import ENTRY
+from ...lowering.selection.extract import alone
+from ...lowering.selection.untuned import library_kernels
+from ...records.auto_scheduler.record import Record, replay
+from ...records.auto_scheduler.workload import ENTRY
 from .candidate import ScheduledModule, device_kind, plain_config
 from .templates import TemplateCandidate
+
+if TYPE_CHECKING:
+    from ..task import SearchTask
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tvm
 import tvm_ffi
@@ -24,11 +24,14 @@ from tvm.target import Target
 from schedules.tensor_intrinsics import import_intrinsics
 
 from ...measure.candidate import BuildResult, MeasureErrorNo
+from ...records.auto_scheduler.record import Record
+from ...records.auto_scheduler.workload import ENTRY, canonical
+from ...target import with_attributes
 from ...target.config import config_of_object
-from ..record import Record
-from ..task import SearchTask, with_attributes
-from ..workload import ENTRY, canonical
 from .candidate import ScheduledModule
+
+if TYPE_CHECKING:
+    from ..task import SearchTask
 
 _KNOWN = "known:"
 _LEFT_OUT = "left out"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...errors import RecordError
-from ..record import PathLike
+from ...records.auto_scheduler.record import PathLike
 
 if TYPE_CHECKING:
     from ..task import SearchTask

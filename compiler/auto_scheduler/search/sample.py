@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import logging
 import zlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ..record import Record
-from ..task import SearchTask
+from ...records.auto_scheduler.record import Record
 from .candidate import ScheduledModule
 from .engine import logged_target, samples, trace_of
 from .options import LocalBuilder, LocalRunner
+
+if TYPE_CHECKING:
+    from ..task import SearchTask
 
 logger = logging.getLogger("baton.auto_scheduler")
 

@@ -9,16 +9,18 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...errors import RecordError
 from ...measure.runner import LocalRunner
+from ...records.auto_scheduler.record import PathLike, Record, scan
 from ...temporary import TemporaryFolder
-from ..record import PathLike, Record, scan
-from ..task import SearchTask
 from .callbacks import LogEstimatedLatency, PrintTableInfo, TaskSchedulerCallback
 from .options import TuningOptions
 from .policy import SketchPolicy
+
+if TYPE_CHECKING:
+    from ..task import SearchTask
 
 _COST_MODELS = {"default": "xgb", "sketch.xgb": "xgb", "sketch.random": "random"}
 # A task's rules get no more trials when their best is so many times slower than another schedule.
@@ -333,7 +335,7 @@ class TaskScheduler:
     def _note(self, task_id: int, records: list[Record]) -> None:
         """Log records, the first of a task with its unscheduled function, and keep the best."""
         if records and not self._known[task_id]:
-            from ..workload import canonical
+            from ...records.auto_scheduler.workload import canonical
 
             records[0] = records[0].with_tir(canonical(self.tasks[task_id].func))
         self._known[task_id] += records

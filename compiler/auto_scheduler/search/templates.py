@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 import tvm
 
 from ...autotvm.measure import measure
-from ...autotvm.record import LoggedTask, MeasureInput
 from ...autotvm.task import TaskCandidate
 from ...autotvm.tuner import make_tuner
 from ...autotvm.tuner.base import Tuner, as_measured
 from ...errors import BatonError
-from ...lowering.selection.untuned import LibraryKernel, alone, library_kernels
+from ...lowering.selection.extract import alone
+from ...lowering.selection.untuned import LibraryKernel, library_kernels
 from ...measure.candidate import (
     FAILED_COST,
     ArgInfo,
@@ -29,15 +29,16 @@ from ...measure.candidate import (
     MeasureErrorNo,
     MeasureResult,
 )
-from ..record import Record
-from ..task import SearchTask
-from ..template import Template
-from ..workload import ENTRY
+from ...records.auto_scheduler.record import Record
+from ...records.auto_scheduler.template import Template
+from ...records.auto_scheduler.workload import ENTRY
+from ...records.autotvm.record import LoggedTask, MeasureInput
 from .candidate import device_kind, plain_config
 from .engine import logged_target
 
 if TYPE_CHECKING:
     from ...autotvm.task import Task
+    from ..task import SearchTask
 
 logger = logging.getLogger("baton.auto_scheduler")
 

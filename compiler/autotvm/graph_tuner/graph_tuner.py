@@ -13,12 +13,12 @@ import tvm
 
 from ... import target as targets
 from ...errors import RecordError
-from ...measure.log_file import append_lines
+from ...records.autotvm.record import MeasureInput, encode, load_from_file
+from ...records.autotvm.workload import digest
+from ...records.log_file import append_lines
+from ...records.strangers_json import mean_seconds
 from ...relay.build_module import as_module
 from ..measure import measure_option
-from ..record import MeasureInput, encode, load_from_file
-from ..strangers_json import mean_seconds
-from ..workload import digest
 from .network import Network, Node, network_of
 from .solver import eliminate, reduce, total_cost
 from .transforms import PLAIN, Transform, TransformCosts

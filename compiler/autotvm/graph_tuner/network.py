@@ -14,7 +14,7 @@ from schedules.conv2d import Conv2dWorkload
 from schedules.x86.conv2d_template import NAME as CONV2D
 from schedules.x86.depthwise_template import NAME as DEPTHWISE
 
-from ...lowering.selection.layout import static_shape
+from ...graph.constants import static_shape
 from ...lowering.selection.layout_rules import RULES
 from ...lowering.selection.ops.conv2d import describe
 
@@ -68,7 +68,7 @@ def network_of(mod: tvm.IRModule, target: Target, operators: Collection[str]) ->
     operators : collection of str
         Names of the operators that are tuned; of them, "nn.conv2d" is known.
     """
-    from ...lowering.build import simplify
+    from ...lowering.simplify import simplify
 
     with target, tvm.transform.PassContext(opt_level=3):
         main = simplify(mod)["main"]

@@ -15,10 +15,10 @@ from schedules import rules
 from schedules.config import ConfigEntity, InstantiationError
 
 from ...measure.candidate import ArgInfo, Lowered, MeasureResult, Reference
-from ..log_target import log_target
+from ...records.autotvm.record import LoggedTask, MeasureInput
+from ...records.log_target import log_target
+from ...records.strangers_json import mean_seconds
 from ..measure import measure
-from ..record import LoggedTask, MeasureInput
-from ..strangers_json import mean_seconds
 
 TASK = "layout_transform"
 PLAIN = 1

@@ -13,12 +13,12 @@ import numpy as np
 from schedules.config import ConfigEntity
 
 from ...measure.candidate import MeasureResult
-from ..log_target import log_target
+from ...records.autotvm.record import MeasureInput
+from ...records.autotvm.workload import digest
+from ...records.log_target import log_target
+from ...records.strangers_json import mean_seconds
 from ..measure import measure
-from ..record import MeasureInput
-from ..strangers_json import mean_seconds
 from ..task import Task, TaskCandidate
-from ..workload import digest
 
 logger = logging.getLogger("baton.autotvm")
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...measure.candidate import MeasureResult
-from ..record import MeasureInput
+from ...records.autotvm.record import MeasureInput
 from ..task import Task
 from .base import Tuner
 

@@ -13,8 +13,8 @@ from schedules.config import InstantiationError
 
 from ...errors import BatonError
 from ...measure.candidate import MeasureResult
-from ..record import MeasureInput
-from ..strangers_json import mean_seconds
+from ...records.autotvm.record import MeasureInput
+from ...records.strangers_json import mean_seconds
 from ..task import Task
 from .base import Tuner, as_measured
 

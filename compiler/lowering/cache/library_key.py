@@ -8,7 +8,6 @@ are registered from outside.
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import os
 from collections.abc import Sequence
@@ -25,8 +24,7 @@ from schedules import rules, strategy
 from schedules.x86.machine import Machine
 
 from ...backends import COMPILE_OPTIONS
-from ...code_version import code_version
-from ...relay.op.kernel import COMPUTES
+from ...code_version import MODULE, code_version, module_of
 from ..linking.codegen import compiler_state
 from ..linking.devices import device_kind
 from ..linking.lift_constants import bytes_of
@@ -141,13 +139,10 @@ def _registered() -> list[str]:
         for function in (each.takes, each.fallback, each.compute, each.task_args, each.pack)
     ]
     made = [type(rule) for rule in rules.ANCHOR_RULES.values()]
-    return [_module_of(each) for each in (*functions, *made, *COMPUTES.values()) if each]
-
-
-def _module_of(function: Any) -> str:
-    while isinstance(function, functools.partial):
-        function = function.func
-    return str(getattr(function, "__module__", None) or type(function).__module__)
+    modules = [module_of(each) for each in (*functions, *made) if each]
+    names = [name for name in tvm.ir.Op.list_op_names() if name.startswith("relay.")]
+    operators = map(tvm.ir.Op.get, names)
+    return modules + [str(op.get_attr(MODULE)) for op in operators if op.has_attr(MODULE)]
 
 
 def _is_own(module: str) -> bool:

@@ -25,6 +25,7 @@ from tvm import relax
 from tvm.target import Target
 
 from ...errors import BuildError
+from ...op_pattern import called_kernel
 from ...tvm_faults.block_builder import BlockBuilder
 from ..relax_passes.sort_keys import sort_by_keys
 from ..tir_passes.pipeline import PIPELINE
@@ -34,7 +35,6 @@ HOST = "cpu"
 """Kind of the device on which foreign code runs, whatever its callers run on."""
 FOREIGN = ("baton.foreign.", "subgraph_")
 """How the names of packed functions begin that backends compiled."""
-_KERNEL_CALLS = ("relax.call_tir", "relax.call_tir_inplace")
 
 
 def kinds(function_targets: Mapping[str, Target]) -> tuple[str, ...]:
@@ -136,30 +136,6 @@ def dispatch_sorts(mod: tvm.IRModule, function_targets: Mapping[str, Target]) ->
         functions.update(dispatched.functions_items())
         mod = tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos)
     return mod
-
-
-def can_plan_memory(mod: tvm.IRModule) -> bool:
-    """Whether `StaticPlanBlockMemory` may run on the module.
-
-    TVM 0.27's planner knows sizes and not devices: it gives a CUDA kernel the memory of a CPU
-    value that is no longer needed. A module with several devices goes without; its tensors then
-    come from the virtual machine's pools, one for each device.
-
-    Nor does it know of conditions: a branch gets storage that only the other one allocates, and
-    what nested ones return is given back too early. A module with an `If` goes without too.
-    """
-    return len((mod.global_infos or {}).get("vdevice", [])) <= 1 and not has_conditions(mod)
-
-
-def has_conditions(mod: tvm.IRModule) -> bool:
-    """Whether a function has an `If`."""
-    return any(
-        isinstance(binding.value, relax.If)
-        for _, function in mod.functions_items()
-        if isinstance(function, relax.Function)
-        for block in function.body.blocks
-        for binding in block.bindings
-    )
 
 
 def separate_cpus(target: Target) -> tvm.transform.Pass:
@@ -355,11 +331,7 @@ class _Placer:
 
 def _kernel(value: Any) -> str | None:
     """Name of the TIR function or foreign code that a binding calls; None if it calls none."""
-    if not isinstance(value, relax.Call):
-        return None
-    name = getattr(value.op, "name", "")
-    if name in _KERNEL_CALLS:
-        return str(value.args[0].name_hint)
-    if name == "relax.call_dps_packed" and str(value.args[0].global_symbol).startswith(FOREIGN):
-        return str(value.args[0].global_symbol)
-    return None
+    if getattr(getattr(value, "op", None), "name", "") == "relax.call_dps_packed":
+        symbol = str(value.args[0].global_symbol)
+        return symbol if symbol.startswith(FOREIGN) else None
+    return called_kernel(value)

@@ -19,6 +19,7 @@ from tvm.ir import Call, GlobalVar
 from tvm.tirx import IntImm, PrimFunc
 from tvm.tirx.buffer import BufferType
 
+from ...graph.constants import integers, shape_of_type
 from ...graph.rewrite import operator_name
 from ...runtime.debugger.trace import MOVE_POINTER
 
@@ -127,16 +128,12 @@ def _is_zero(value: Any) -> bool:
 def _fits(arg: relax.Var, param: Any) -> bool:
     """Whether a contiguous tensor of a variable's type is what a kernel takes."""
     ty, buffer = arg.ty, getattr(param, "ty", None)
-    if not isinstance(ty, relax.TensorType) or not isinstance(ty.shape, relax.ShapeExpr):
-        return False
+    shape = shape_of_type(ty)
     if not isinstance(buffer, BufferType) or buffer.strides or not _is_zero(buffer.elem_offset):
         return False
-    extents = [*ty.shape.values, *buffer.shape]
-    if not all(isinstance(each, IntImm) for each in extents):
-        return False
-    return [int(each) for each in ty.shape.values] == [int(each) for each in buffer.shape] and str(
-        ty.dtype
-    ) == str(buffer.dtype)
+    return (
+        shape is not None and shape == integers(buffer.shape) and str(ty.dtype) == str(buffer.dtype)
+    )
 
 
 def _kernels_in(args: Iterable[Any], kernels: Mapping[GlobalVar, PrimFunc]) -> Iterator[GlobalVar]:

@@ -12,6 +12,7 @@ from tvm.target import Target
 
 from ...errors import BatonError, BuildError
 from ...target.nvcc import device_code
+from ...tvm_faults.memory_planner import can_plan_memory
 from ..cache.kernel_cache import user_cache
 from ..tir_passes.pipeline import PIPELINE
 from . import codegen, devices, segments, static_allocation
@@ -67,7 +68,7 @@ def link(mod: tvm.IRModule, target: Target) -> Linked:
     if size is not None:
         mod = segments.split(mod, size)
     in_place = ConcatInPlace()
-    plan = [relax.transform.StaticPlanBlockMemory()] if devices.can_plan_memory(mod) else []
+    plan = [relax.transform.StaticPlanBlockMemory()] if can_plan_memory(mod) else []
     for_cpu = bool(plan) and target.kind.name == "llvm"
     lower = tvm.transform.Sequential(
         [

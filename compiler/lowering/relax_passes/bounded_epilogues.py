@@ -22,14 +22,7 @@ from tvm.ir import TensorLoad
 
 from schedules.epilogue import CHEAP_CALLS
 
-from .op_pattern import (
-    BROADCAST,
-    INJECTIVE,
-    OUT_ELEMENTWISE_FUSABLE,
-    callee,
-    op_pattern,
-    with_pattern,
-)
+from ...op_pattern import INJECTIVE, unfusable_calls, with_pattern
 
 MAX_LOADS = 16
 """Loads of an anchor's result that the expression behind it may have once all is inlined."""
@@ -66,23 +59,12 @@ def bound_epilogues(mod: tvm.IRModule) -> tvm.IRModule:
 
 def _growing_calls(mod: tvm.IRModule, function: relax.Function) -> list[relax.Call]:
     """Element-by-element calls that are over the limits where the calls before them are fused."""
-    found: list[relax.Call] = []
-    values: dict[relax.Var, Growth] = {}  # an anchor's results, and what its epilogue made
-    for binding in (each for block in function.body.blocks for each in block.bindings):
-        kernel = callee(mod, binding.value)
-        if kernel is None:
-            continue
-        pattern = op_pattern(kernel)
-        if pattern == OUT_ELEMENTWISE_FUSABLE:
-            values[binding.var] = Growth()
-        elif pattern <= BROADCAST:
-            fields = binding.value.args[1].fields
-            growth = _growth(kernel, [values.get(each) for each in fields])
-            if growth.loads > MAX_LOADS or growth.nested > MAX_NESTED:
-                found.append(binding.value)
-            elif growth.loads:
-                values[binding.var] = growth
-    return found
+
+    def behind(_: Any, kernel: tirx.PrimFunc, operands: list[Growth | None]) -> Growth | None:
+        growth = _growth(kernel, operands)
+        return None if growth.loads > MAX_LOADS or growth.nested > MAX_NESTED else growth
+
+    return unfusable_calls(mod, function, lambda _: Growth(), behind)
 
 
 def _growth(kernel: tirx.PrimFunc, operands: list[Growth | None]) -> Growth:

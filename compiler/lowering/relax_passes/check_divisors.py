@@ -24,11 +24,10 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 from tvm.target import Target
 
-from ...errors import BuildError
 from ...graph.constants import array_of, constant, dtype_of
 from ...graph.rewrite import operator_name
-from .op_pattern import ATTRIBUTE, OPAQUE
 from .raise_error import give_up, local, set_error
+from .run_time_checks import checked_by, emit_check
 
 KIND = "DivisionByZeroError"
 """Name of the error that kernels raise, as `compiler.runtime.executor` registers it."""
@@ -58,15 +57,8 @@ def check_divisors(
         A constant divisor is 0.
     """
     for name, target in chosen_targets.items():
-        if name in but or target.kind.name != "llvm":
-            continue
-        checker = _Checker(mod)
-        function = checker.visit_expr(mod[name])
-        if checker.wrong:
-            raise BuildError(checker.wrong[0])
-        if checker.changed:
-            checker.builder_.update_func(mod.get_global_var(name), function)
-            mod = checker.builder_.get()
+        if name not in but and target.kind.name == "llvm":
+            mod = checked_by(_Checker(mod), mod, name)
     return mod
 
 
@@ -88,7 +80,7 @@ class _Checker(PyExprMutator):
     def __init__(self, mod: tvm.IRModule) -> None:
         super().__init__(mod)
         self.changed = False
-        self.wrong: list[str] = []  # an exception would lose its class on its way through TVM
+        self.wrong: list[str] = []
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         call = self.visit_expr_post_order(call)
@@ -121,11 +113,7 @@ class _Checker(PyExprMutator):
             return _checked(given, operator)
 
         hint = f"{operator.replace('.', '_')}_divisor"
-        call = self.builder_.call_te(kernel, divisor, primfunc_name_hint=hint)
-        gvar = call.args[0]
-        func = self.builder_.get()[gvar].with_attr(ATTRIBUTE, OPAQUE)
-        self.builder_.update_func(gvar, func)
-        return self.builder_.emit(call)
+        return emit_check(self.builder_, kernel, divisor, hint=hint)
 
 
 def _checked(divisors: te.Tensor, operator: str) -> te.Tensor:

@@ -24,12 +24,11 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 from tvm.target import Target
 
-from ...errors import BuildError
 from ...graph.constants import array_of, constant, static_shape
 from ...graph.rewrite import operator_name
 from .index_rules import Bounds, bounds_of
-from .op_pattern import ATTRIBUTE, OPAQUE
 from .raise_error import give_up, local, set_error
+from .run_time_checks import checked_by, emit_check
 
 KIND = "IndexRangeError"
 """Name of the error that kernels raise, as `compiler.runtime.executor` registers it."""
@@ -61,15 +60,8 @@ def check_indices(
     for name, target in chosen_targets.items():
         if name in but:
             mod = limited_takes(mod, name)
-            continue
-        checker = _Checker(mod, can_raise=target.kind.name == "llvm")
-        gvar = mod.get_global_var(name)
-        function = checker.visit_expr(mod[name])
-        if checker.wrong:
-            raise BuildError(checker.wrong[0])
-        if checker.changed:
-            checker.builder_.update_func(gvar, function)
-            mod = checker.builder_.get()
+        else:
+            mod = checked_by(_Checker(mod, can_raise=target.kind.name == "llvm"), mod, name)
     return mod
 
 
@@ -119,7 +111,7 @@ class _Checker(PyExprMutator):
     def __init__(self, mod: tvm.IRModule, can_raise: bool) -> None:
         super().__init__(mod)
         self.changed = False
-        self.wrong: list[str] = []  # an exception would lose its class on its way through TVM
+        self.wrong: list[str] = []
         self._can_raise = can_raise
         self._result = ""
 
@@ -186,12 +178,7 @@ class _Checker(PyExprMutator):
 
         hint = f"{operator.replace('.', '_')}_indices"
         shape = relax.ShapeExpr(variables)
-        call = self.builder_.call_te(kernel, given, shape, primfunc_name_hint=hint)
-        if self._can_raise:
-            gvar = call.args[0]
-            func = self.builder_.get()[gvar].with_attr(ATTRIBUTE, OPAQUE)
-            self.builder_.update_func(gvar, func)
-        return self.builder_.emit(call)
+        return emit_check(self.builder_, kernel, given, shape, hint=hint, fuses=not self._can_raise)
 
     def _definition(self, expr: Any) -> Any:
         while isinstance(expr, relax.Var):

@@ -26,8 +26,7 @@ from schedules import strategy
 from schedules.attention import Heads
 from schedules.matmul import DenseWorkload
 
-from ...graph.constants import array_of, constant
-from ..selection.layout import static_shape
+from ...graph.constants import array_of, constant, static_shape
 from ..selection.ops.attention import Bindings, choose_kernel, find_attention
 
 

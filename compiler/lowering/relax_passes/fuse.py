@@ -7,6 +7,7 @@ from tvm import relax
 from tvm.target import Target
 
 from ...relay.op.kernel_names import operator_of
+from ...op_pattern import called_kernel
 from ...tvm_faults.alias_tuples import alias_tuples
 from .bounded_epilogues import bound_epilogues
 from .legalize import legalize_ops
@@ -89,10 +90,3 @@ def is_fused(function: relax.Function) -> bool:
     return bool(function.attrs and function.attrs.get("Primitive"))
 
 
-def called_kernel(value: relax.Expr) -> str | None:
-    """Name of the TIR function that a binding calls; None if it calls none."""
-    if not isinstance(value, relax.Call) or not isinstance(value.op, tvm.ir.Op):
-        return None
-    if value.op.name not in ("relax.call_tir", "relax.call_tir_inplace"):
-        return None
-    return str(value.args[0].name_hint)

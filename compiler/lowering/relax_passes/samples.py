@@ -26,8 +26,8 @@ import tvm
 from tvm import relax
 from tvm.ir import GenericConst
 
+from ...graph.constants import shape_of_type, static_shape
 from ...graph.elementwise import BINARY, PREDICATES, UNARY
-from ..selection.layout import static_shape
 from ..selection.ops.recurrent import NAME as RECURRENT
 
 ONE_SAMPLE = "baton.one_sample"
@@ -331,10 +331,7 @@ def _shape(expr: relax.Expr) -> Sequence[int]:
     ty = expr.ty
     while isinstance(ty, relax.TupleType) and ty.fields:
         ty = ty.fields[0]
-    if not isinstance(ty, relax.TensorType) or not isinstance(ty.shape, relax.ShapeExpr):
-        return ()
-    dims = list(ty.shape.values)
-    return [int(dim) for dim in dims] if all(isinstance(d, tvm.tirx.IntImm) for d in dims) else ()
+    return shape_of_type(ty) or ()
 
 
 def _operator(expr: Any) -> str:

@@ -15,8 +15,8 @@ import tvm
 from tvm import relax, tirx
 from tvm.target import Target
 
+from ...op_pattern import INJECTIVE, OPAQUE, callee, op_pattern, with_pattern
 from ..linking.concat_in_place import aligned_offsets, pays
-from .op_pattern import INJECTIVE, OPAQUE, callee, op_pattern, with_pattern
 
 _NAME = "concatenate"
 

@@ -25,9 +25,10 @@ from tvm.target import Target
 from schedules import strategy
 from schedules.x86.machine import Machine
 
+from ...graph.constants import static_shape
 from ...graph.elementwise import BINARY, UNARY
 from ...graph.rewrite import operator_name
-from ..selection.layout import static_shape
+from ...tvm_faults.block_builder import BlockBuilder
 from ..selection.ops.conv2d import describe
 from ..subgraphs import new_global_var
 
@@ -190,7 +191,7 @@ def _outlined(mod: tvm.IRModule, index: int, region: _Region) -> tvm.IRModule:
 
 def _image_function(region: _Region, results: list[relax.Var]) -> relax.Function:
     """The operators of the region for a batch of one."""
-    builder = relax.BlockBuilder()
+    builder = BlockBuilder()
     of_one: dict[relax.Var, relax.Expr] = {
         var: relax.Var(var.name, _type_of_one(var)) for var in region.inputs
     }

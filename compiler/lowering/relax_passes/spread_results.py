@@ -10,17 +10,14 @@ fused behind it.
 
 from __future__ import annotations
 
-import tvm
-from tvm import relax, tirx
+import math
+from typing import Any
 
-from .op_pattern import (
-    BROADCAST,
-    INJECTIVE,
-    OUT_ELEMENTWISE_FUSABLE,
-    callee,
-    op_pattern,
-    with_pattern,
-)
+import tvm
+from tvm import relax
+
+from ...graph.constants import static_shape
+from ...op_pattern import INJECTIVE, unfusable_calls, with_pattern
 
 
 def separate_spread_results(mod: tvm.IRModule) -> tvm.IRModule:
@@ -36,30 +33,15 @@ def separate_spread_results(mod: tvm.IRModule) -> tvm.IRModule:
 
 def _spreading_calls(mod: tvm.IRModule, function: relax.Function) -> list[relax.Call]:
     """Element-by-element calls whose result is larger than an anchor's that they read."""
-    found: list[relax.Call] = []
-    sizes: dict[relax.Var, int | None] = {}  # of an anchor's results, and what its epilogue made
-    for binding in (each for block in function.body.blocks for each in block.bindings):
-        kernel = callee(mod, binding.value)
-        if kernel is None:
-            continue
-        pattern = op_pattern(kernel)
+
+    def behind(binding: relax.VarBinding, _: Any, sizes: list[int | None]) -> int | None:
         size = _elements(binding.var)
-        read = [sizes[each] for each in binding.value.args[1].fields if each in sizes]
-        if pattern <= BROADCAST and any(each != size for each in read):
-            found.append(binding.value)
-        elif pattern == OUT_ELEMENTWISE_FUSABLE or (pattern <= BROADCAST and read):
-            sizes[binding.var] = size
-    return found
+        return size if all(each in (None, size) for each in sizes) else None
+
+    return unfusable_calls(mod, function, _elements, behind)
 
 
-def _elements(value: relax.Expr) -> int | None:
-    """Number of elements of a tensor of static shape."""
-    ty = value.ty
-    if not isinstance(ty, relax.TensorType) or not isinstance(ty.shape, relax.ShapeExpr):
-        return None
-    total = 1
-    for dim in ty.shape.values:
-        if not isinstance(dim, tirx.IntImm):
-            return None
-        total *= int(dim)
-    return total
+def _elements(value: relax.Expr) -> int:
+    """Number of elements of a tensor of static shape; -1 where it is not known."""
+    shape = static_shape(value)
+    return -1 if shape is None else math.prod(shape)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,15 +11,19 @@ from tvm import relax
 from tvm.target import Target
 from tvm.tirx import PrimFunc
 
+from ...partition import contract
 from ...tvm_faults.block_builder import BlockBuilder
 from ..bind import bind_params
 from ..relax_passes.check_indices import limited_takes
 from ..relax_passes.fuse import called_kernel, is_fused, operators_of
 from ..relax_passes.legalize import legalize_ops
+from ..relax_passes.samples import ONE_SAMPLE, provenance
 from ..relax_passes.unique_names import unique_names
+from ..simplify import simplify
 from ..subgraphs import function_targets
 
 _TAG = "__of_"
+_ALONE = "baton.alone"
 
 
 @dataclass(frozen=True)
@@ -103,8 +107,6 @@ def kernels(
     -------
     One entry per call, with the target of the function that makes it.
     """
-    from ..build import simplify
-
     bound, _ = bind_params(mod, params or {})
     simplified = simplify(bound)
     return [
@@ -112,6 +114,30 @@ def kernels(
         for name, own_target in function_targets(simplified, target).items()
         for kernel in plain_kernels(simplified, name, own_target)
     ]
+
+
+def alone(mod: tvm.IRModule, name: str, bindings: Sequence[str]) -> tvm.IRModule:
+    """A module whose main has only some operators of a function.
+
+    Parameters
+    ----------
+    mod : tvm.IRModule
+        At operator level.
+    name : str
+        The function.
+    bindings : sequence of str
+        Variables that the operators' results are bound to.
+    """
+    outlined = contract(mod, [list(bindings)], [{_ALONE: "1"}], function=name)
+    for _, function in outlined.functions_items():
+        if function.attrs and _ALONE in function.attrs:
+            for key in list(function.attrs.keys()):
+                function = function.without_attr(key)
+            function = function.with_attr("global_symbol", "main")
+            if provenance(mod).is_one_sample:  # which the operators' inputs need not show
+                function = function.with_attr(ONE_SAMPLE, True)
+            return tvm.IRModule({"main": function})
+    raise AssertionError("contract made no function")
 
 
 def kernel_calls(function: relax.Function) -> list[tuple[str, list[Any]]]:

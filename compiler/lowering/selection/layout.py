@@ -16,16 +16,9 @@ from typing import Any
 
 from tvm import relax, te, tirx
 
+from ...graph.constants import static_shape
+
 PLAIN = 1
-
-
-def static_shape(expr: relax.Expr) -> tuple[int, ...] | None:
-    """Shape of a tensor expression; None where it is not known at build time."""
-    ty = expr.ty
-    if not isinstance(ty, relax.TensorType) or not isinstance(ty.shape, relax.ShapeExpr):
-        return None
-    dims = [dim.value for dim in ty.shape.values if isinstance(dim, tirx.IntImm)]
-    return tuple(int(dim) for dim in dims) if len(dims) == len(ty.shape.values) else None
 
 
 def image_shape(shape: tuple[int, ...]) -> tuple[int, int, int, int] | None:

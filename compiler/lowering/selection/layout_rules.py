@@ -13,9 +13,9 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from ...graph.constants import integers
+from ...graph.constants import integers, static_shape
 from ...graph.elementwise import BINARY, UNARY, UNBOUNDED
-from .layout import PLAIN, LayoutMap, image_axis, image_shape, static_shape, unblock
+from .layout import PLAIN, LayoutMap, image_axis, image_shape, unblock
 
 Lowered = tuple[int, relax.Expr] | None
 Rule = Callable[[relax.BlockBuilder, relax.Call, LayoutMap], Lowered]

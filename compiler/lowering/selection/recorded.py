@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import tvm
@@ -22,22 +23,23 @@ from tvm.target import Target
 
 from schedules.strategy import Query
 
-from ...auto_scheduler.ansor.match import Match
-from ...auto_scheduler.record import Record, replay
-from ...auto_scheduler.workload import workload_key
 from ...errors import RecordError
 from ...graph.fold_scale_forward import ForwardFoldScaleAxis
 from ...graph.outline_by_name import contract
+from ...records.ansor.match import Match
+from ...records.auto_scheduler import contest
+from ...records.auto_scheduler.record import Record, replay
+from ...records.auto_scheduler.workload import workload_key
 from ..relax_passes.check_divisors import divides_at_run_time
 from ..relax_passes.check_indices import indexes_at_run_time
 from ..relax_passes.unique_names import unique_names
 from ..report import Kernel
-from .extract import PlainKernel, plain_kernels
+from .extract import PlainKernel, alone, plain_kernels
 from .replayed import ReplayedKernels, install
 from .schedule_source import ScheduleSource
 
 if TYPE_CHECKING:
-    from ...auto_scheduler.ansor.check import Checker, Question
+    from ..checking.check import Checker, Question
 
 logger = logging.getLogger("baton.lowering")
 
@@ -164,12 +166,10 @@ def _stands(
     kernel: PlainKernel, chosen: Record | Match, target: Target, source: ScheduleSource
 ) -> bool:
     """Whether a record is to be used; a slower one is not, if the user wants the fastest."""
-    from ...auto_scheduler import contest
-
     record = chosen.record if isinstance(chosen, Match) else chosen
     key = workload_key(kernel.func)
     if source.prefers_fastest and kernel.origin is not None:
-        found = contest.verdict(target, key, record, kernel.origin)
+        found = contest.verdict(target, key, record, partial(alone, *kernel.origin))
         return found is None or found.log_wins
     found = contest.known(target, key, record)
     if found is not None and not found.log_wins:

@@ -20,14 +20,14 @@ from tvm.target import Target
 from schedules.cuda import violation
 from schedules.strategy import DIRECT
 
-from ...precision import FEWER_MULTIPLICATIONS
+from ... import op_pattern
+from ...precision import WINOGRAD
 from ...runtime.cpu import missing_features
 from ...target import cpu_features
 from ...target.config import config_of_object
 from ...target.cpu import system_triple
 from ...tvm_faults.block_builder import BlockBuilder
 from ...tvm_faults.index_guard import guard_indices
-from ..relax_passes import op_pattern
 from ..relax_passes.fuse import OPERATORS
 from ..subgraphs import new_global_var
 from .extract import PlainKernel, kernel_calls, plain_function
@@ -36,10 +36,8 @@ from .schedule import ALGORITHM, SCHEDULED_BY
 from .schedule_source import ScheduleSource
 
 if TYPE_CHECKING:
-    from ...auto_scheduler.ansor.check import Checker, Question
-    from ...auto_scheduler.ansor.match import Match
-
-WINOGRAD, _ = FEWER_MULTIPLICATIONS
+    from ...records.ansor.match import Match
+    from ..checking.check import Checker, Question
 
 logger = logging.getLogger("baton.lowering")
 
@@ -97,7 +95,7 @@ class ReplayedKernels:
 
     def _note_blocked(self, kernel: PlainKernel, target: Target) -> None:
         """Say that a log's record for a convolution is one over blocks of channels."""
-        from ...auto_scheduler.ansor.blocked_keys import blocked_layout
+        from ...records.ansor.blocked_keys import blocked_layout
 
         if "nn.conv2d" not in kernel.operators or not self.source.has_ansor_records:
             return
@@ -115,7 +113,7 @@ class ReplayedKernels:
 
     def _matches(self, kernel: PlainKernel, target: Target) -> Iterator[Match]:
         """Matches until there are no more; a kernel that the search can't handle has none."""
-        from ...auto_scheduler.ansor.match import matches
+        from ...records.ansor.match import matches
 
         try:
             yield from matches(kernel.func, kernel.constants, target, self.source.record_contexts)
@@ -124,7 +122,7 @@ class ReplayedKernels:
 
     def _fault(self, kernel: PlainKernel, match: Match, target: Target) -> str:
         """Why the replayed kernel can't be used; empty if it can."""
-        from ...auto_scheduler.ansor.check import Question
+        from ..checking.check import Question
 
         results = len(kernel.func.params) - len(match.operands)
         if results < 1:

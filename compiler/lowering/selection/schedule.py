@@ -14,7 +14,7 @@ from tvm.target import Target
 
 from schedules import rules
 
-from ...auto_scheduler.record import Record, replay
+from ...records.auto_scheduler.record import Record, replay
 from ...tir import count_flops
 from ...tvm_faults.index_guard import guard_indices
 from ..linking.concat_in_place import CONCATENATES, pays

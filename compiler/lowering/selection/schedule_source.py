@@ -1,18 +1,11 @@
 """Where the schedules of a build come from, read from the dispatch contexts of the thread.
 
-    active context                     use_topi_schedule   a kernel's schedule
-    none                               True    TOPI; config shipped with Baton, or fallback values
-    autotvm.apply_history_best         True    TOPI; config from the log, else as above
-    auto_scheduler.ApplyHistoryBest    False   its record; without one its TOPI schedule
-    auto_scheduler....OrSample         False   its record; without one a random schedule
-    both                               False   its record, then TOPI with the AutoTVM config
-    inside extract_tasks               False   none
-
-Users have no other way to say it: no argument of `relay.build`, no PassContext key.
+`docs/architecture.md` has the table of contexts.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,11 +15,11 @@ from tvm.tirx import PrimFunc
 
 from schedules.config import ConfigEntity
 
-from ...auto_scheduler import dispatcher as auto_scheduler
-from ...auto_scheduler.record import Record
-from ...autotvm import contest
-from ...autotvm import dispatcher as autotvm
-from ...autotvm.workload import normalize, to_tuple
+from ...records.auto_scheduler import dispatcher as auto_scheduler
+from ...records.auto_scheduler.record import Record
+from ...records.autotvm import contest
+from ...records.autotvm import dispatcher as autotvm
+from ...records.autotvm.workload import digest, normalize, to_tuple
 
 
 @dataclass
@@ -78,6 +71,7 @@ class ScheduleSource:
     autotvm_queries: QueryCount = field(default_factory=QueryCount)
     auto_scheduler_queries: QueryCount = field(default_factory=QueryCount)
     slower: dict[str, str] = field(default_factory=dict)
+    _taken: Counter[tuple[int, bytes]] = field(default_factory=Counter)
 
     @property
     def record_contexts(self) -> tuple[auto_scheduler.DispatchContext, ...]:
@@ -108,27 +102,35 @@ class ScheduleSource:
         extracting = auto_scheduler.is_extracting()
         records = auto_scheduler.active_contexts()
         no_records = isinstance(records[0], auto_scheduler.FallbackContext)
-        contexts = autotvm.active_contexts()
-        for context in contexts:
-            context.begin_build()
         return ScheduleSource(
             use_topi_schedule=no_records and not extracting,
             extracting=extracting,
-            _autotvm=contexts,
+            _autotvm=autotvm.active_contexts(),
             _auto_scheduler=records,
         )
 
     def autotvm_known(self, target: Any, workload: Any) -> ConfigEntity | None:
-        """What `autotvm_query` would give an operator now; none takes it."""
+        """What `autotvm_query` would give an operator now; none takes it.
+
+        A context that prefers the fastest has what nobody measured yet measured.
+        """
         if self.extracting:
             return None
-        return autotvm.query_contexts(self._autotvm, target, workload, taking=False)
+        for config in autotvm.records_for(self._autotvm, target, workload, self._taken):
+            if self._autotvm[config.level].prefer != "fastest":
+                return config
+            measured = contest.verdict(target, workload, config)
+            if measured is None or measured.log_wins:
+                return config
+        return None
 
     def autotvm_query(self, target: Any, workload: Any) -> ConfigEntity | None:
         """Config of the AutoTVM workload (task name, *arguments) for an operator, or None."""
         if self.extracting:
             return None
-        config = autotvm.query_contexts(self._autotvm, target, workload)
+        config = self.autotvm_known(target, workload)
+        if config is not None:
+            self._taken[config.level, digest(workload)] += 1
         if config is not None and config.source not in self.slower:
             found = contest.known(target, workload, config)
             if found is not None and not found.log_wins:

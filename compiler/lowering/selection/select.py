@@ -22,8 +22,9 @@ from schedules import strategy
 from schedules.config import ConfigEntity
 from schedules.x86 import strassen
 
+from ...graph.constants import static_shape
 from ..relax_passes.samples import Provenance, provenance
-from .layout import PLAIN, LayoutMap, static_shape
+from .layout import PLAIN, LayoutMap
 from .layout_rules import RULES
 from .ops.attention import find_attention, lower_attention
 from .ops.conv1d import lower_conv1d, lower_conv1d_transpose

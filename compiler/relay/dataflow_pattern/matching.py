@@ -3,40 +3,42 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tvm
 import tvm_ffi
 from tvm import relax
 
 from .. import dialect
-from ..expr import value_of
 from ..function import OpenFunction
-from ..nest import handle, nested, operands
-from . import patterns as p
+from ..nest import handle, operands
+
+if TYPE_CHECKING:
+    from .patterns import DFPattern
 
 Matches = dict[Any, list[Any]]
 
-_COMMUTATIVE = ("add", "multiply")
 
-
-def match(pattern: p.DFPattern, expr: Any) -> Matches | None:
+def match(pattern: DFPattern, expr: Any) -> Matches | None:
     """What each part of the pattern stands for; None if the expression does not match."""
-    matcher = _Matcher()
+    matcher = Matcher()
     return matcher.found if matcher.match(pattern, expr) else None
 
 
-class _Matcher:
+class Matcher:
+    """What the parts of a pattern stand for in one expression, as far as it was matched."""
+
     def __init__(self) -> None:
         self.found: Matches = {}
-        self.order: list[p.DFPattern] = []
+        self.order: list[DFPattern] = []
 
-    def match(self, pattern: p.DFPattern, expr: Any) -> bool:
+    def match(self, pattern: DFPattern, expr: Any) -> bool:
+        """Whether a part matches; one that occurs twice stands for the same expression."""
         known = self.found.get(pattern)
         if known is not None:
             return bool(known[0].same_as(expr))
         mark = len(self.order)
-        if not self._matches(pattern, expr):
+        if not pattern.matches(self, expr):
             self._forget(mark)
             return False
         if pattern not in self.found:
@@ -49,130 +51,52 @@ class _Matcher:
             del self.found[pattern]
         del self.order[mark:]
 
-    def _all(self, patterns: list[p.DFPattern], exprs: list[Any]) -> bool:
+    def match_all(self, patterns: list[DFPattern], exprs: list[Any]) -> bool:
+        """Whether each of several parts matches its expression."""
         mark = len(self.order)
         if len(patterns) == len(exprs) and all(map(self.match, patterns, exprs)):
             return True
         self._forget(mark)
         return False
 
-    def _matches(self, pattern: p.DFPattern, expr: Any) -> bool:
-        if isinstance(pattern, p.WildcardPattern):
-            return pattern.pattern is None or self.match(pattern.pattern, expr)
-        if isinstance(pattern, p.CallPattern):
-            return self._call(pattern, expr)
-        if isinstance(pattern, p.ExprPattern):
-            return _same(pattern.expr, expr)
-        if isinstance(pattern, p.AltPattern):
-            return self.match(pattern.left, expr) or self.match(pattern.right, expr)
-        if isinstance(pattern, p.VarPattern):
-            return isinstance(expr, relax.Var) and pattern.name in ("", str(expr.name))
-        if isinstance(pattern, p.ConstantPattern):
-            return isinstance(expr, tvm.ir.GenericConst)
-        if isinstance(pattern, p.TuplePattern):
-            return isinstance(expr, relax.Tuple) and (
-                pattern.fields is None or self._all(pattern.fields, list(expr.fields))
-            )
-        if isinstance(pattern, p.TupleGetItemPattern):
-            return (
-                isinstance(expr, relax.TupleGetItem)
-                and pattern.index in (None, -1, int(expr.index))
-                and self.match(pattern.tuple, expr.tuple_value)
-            )
-        if isinstance(pattern, p.IfPattern):
-            return isinstance(expr, relax.If) and self._all(
-                pattern.children(),
-                [expr.cond, value_of(expr.true_branch), value_of(expr.false_branch)],
-            )
-        if isinstance(pattern, p.LetPattern):
-            return self._let(pattern, expr)
-        if isinstance(pattern, p.FunctionPattern):
-            return self._function(pattern, expr)
-        if isinstance(pattern, p.AttrPattern):
-            return self.match(pattern.pattern, expr) and _has_attributes(expr, pattern.attrs)
-        if isinstance(pattern, p.DominatorPattern):
-            return self._dominator(pattern, expr)
-        return self._typed(pattern, expr)
 
-    def _call(self, pattern: p.CallPattern, expr: Any) -> bool:
-        if not isinstance(expr, relax.Call) or not self.match(pattern.op, expr.op):
+def reaches(
+    matcher: Matcher, parent: DFPattern, path: DFPattern, expr: Any, seen: set[int]
+) -> bool:
+    """Whether every input of `expr` is the parent or, through the path, comes from it.
+
+    Nodes on the path are many to one pattern, so they are not remembered as its match.
+    """
+    reached = False
+    for below in operands(expr):
+        if isinstance(below, (tvm.ir.GenericConst, relax.Var)) and reached:
+            continue
+        if matcher.match(parent, below):
+            reached = True
+            continue
+        if handle(below) in seen:
+            continue
+        seen.add(handle(below))
+        if match(path, below) is None:
             return False
-        if pattern.args is None:
-            return True
-        args = list(expr.args)
-        if self._all(pattern.args, args):
-            return True
-        commutes = len(args) == 2 and dialect.relay_name(expr) in _COMMUTATIVE
-        return commutes and self._all(pattern.args, args[::-1])
-
-    def _let(self, pattern: p.LetPattern, expr: Any) -> bool:
-        if not isinstance(expr, relax.SeqExpr):
-            return False
-        bindings = [binding for block in expr.blocks for binding in block.bindings]
-        if not bindings or not isinstance(bindings[0], relax.VarBinding):
-            return False
-        first, rest = bindings[0], bindings[1:]
-        body = expr.body if not rest else relax.SeqExpr([relax.BindingBlock(rest)], expr.body)
-        return self._all(pattern.children(), [first.var, first.value, body])
-
-    def _function(self, pattern: p.FunctionPattern, expr: Any) -> bool:
-        if not isinstance(expr, (relax.Function, OpenFunction)):
-            return False
-        if pattern.params is not None and not self._all(pattern.params, list(expr.params)):
-            return False
-        body = nested(expr) if isinstance(expr, relax.Function) else expr.body
-        return self.match(pattern.body, body)
-
-    def _typed(self, pattern: p.DFPattern, expr: Any) -> bool:
-        if isinstance(pattern, p.TypePattern):
-            return self.match(pattern.pattern, expr) and bool(
-                tvm_ffi.structural_equal(expr.ty, pattern.type, map_free_vars=True)
-            )
-        ty = expr.ty
-        if isinstance(pattern, p.DataTypePattern):
-            return self.match(pattern.pattern, expr) and (
-                isinstance(ty, relax.TensorType) and str(ty.dtype) == pattern.dtype
-            )
-        assert isinstance(pattern, p.ShapePattern)
-        return self.match(pattern.pattern, expr) and _has_shape(ty, pattern.shape)
-
-    def _dominator(self, pattern: p.DominatorPattern, expr: Any) -> bool:
-        return self.match(pattern.child, expr) and self._reaches(pattern, expr, set())
-
-    def _reaches(self, pattern: p.DominatorPattern, expr: Any, seen: set[int]) -> bool:
-        """Whether every input of `expr` is the parent or, through the path, comes from it.
-
-        Nodes on the path are many to one pattern, so they are not remembered as its match.
-        """
-        reached = False
-        for below in operands(expr):
-            if isinstance(below, (tvm.ir.GenericConst, relax.Var)) and reached:
-                continue
-            if self.match(pattern.parent, below):
-                reached = True
-                continue
-            if handle(below) in seen:
-                continue
-            seen.add(handle(below))
-            on_path = match(pattern.path, below)
-            if on_path is None:
+        if operands(below):
+            if not reaches(matcher, parent, path, below, seen):
                 return False
-            if operands(below):
-                if not self._reaches(pattern, below, seen):
-                    return False
-                reached = True
-            elif not isinstance(below, tvm.ir.GenericConst):
-                return False
-        return reached or pattern.parent in self.found
+            reached = True
+        elif not isinstance(below, tvm.ir.GenericConst):
+            return False
+    return reached or parent in matcher.found
 
 
-def _same(wanted: Any, expr: Any) -> bool:
+def same(wanted: Any, expr: Any) -> bool:
+    """Whether an expression is that operator, that node, or one just like it."""
     if isinstance(wanted, tvm.ir.Op):
         return isinstance(expr, tvm.ir.Op) and wanted.name == expr.name
     return bool(wanted.same_as(expr) or tvm_ffi.structural_equal(wanted, expr))
 
 
-def _has_shape(ty: Any, shape: list[Any]) -> bool:
+def has_shape_of(ty: Any, shape: list[Any]) -> bool:
+    """Whether a type is of a tensor with these extents, of which only integers count."""
     if not isinstance(ty, relax.TensorType) or ty.shape is None or len(shape) != ty.ndim:
         return False
     return all(
@@ -181,7 +105,8 @@ def _has_shape(ty: Any, shape: list[Any]) -> bool:
     )
 
 
-def _has_attributes(expr: Any, wanted: dict[str, Any]) -> bool:
+def has_attributes(expr: Any, wanted: dict[str, Any]) -> bool:
+    """Whether an operator, call or function has these attributes."""
     if isinstance(expr, tvm.ir.Op):
         return all(
             expr.has_attr(key) and _equal(expr.get_attr(key), value)

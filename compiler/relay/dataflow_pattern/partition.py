@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tvm
 import tvm_ffi
@@ -12,9 +12,9 @@ from tvm import relax
 
 from ...errors import RelayError
 from .. import dialect
+from ..flatten import function_of
 from ..nest import (
     call_of,
-    function_of,
     handle,
     local_function,
     nested,
@@ -22,8 +22,10 @@ from ..nest import (
     post_order,
     with_operands,
 )
-from . import patterns as p
 from .matching import Matches, match
+
+if TYPE_CHECKING:
+    from .patterns import DFPattern
 
 FROM_PATTERN = "PartitionedFromPattern"
 _MAX_SWEEPS = 200
@@ -96,7 +98,7 @@ def rewrite(callbacks: Any, expr: Any, mod: Any = None) -> Any:
 
 
 def partition(
-    pattern: p.DFPattern,
+    pattern: DFPattern,
     expr: Any,
     attrs: Mapping[str, Any] | None = None,
     check: Callable[[Any], bool] = lambda _: True,
@@ -169,7 +171,7 @@ def _replaced(
     return made[handle(expr)]
 
 
-def _groups(pattern: p.DFPattern, expr: relax.Expr) -> list[_Group]:
+def _groups(pattern: DFPattern, expr: relax.Expr) -> list[_Group]:
     """Matches that do not overlap and whose inner values nothing outside reads; last root first."""
     nodes = list(post_order(expr))
     readers: dict[int, list[relax.Expr]] = {}
@@ -202,22 +204,21 @@ def _is_closed(group: _Group, readers: Mapping[int, list[relax.Expr]], taken: se
     return True
 
 
-def _extract(pattern: p.DFPattern, root: relax.Expr, matches: Matches) -> _Group:
+def _extract(pattern: DFPattern, root: relax.Expr, matches: Matches) -> _Group:
     group = _Group(root, matches)
     inputs: dict[int, relax.Var] = {}
     fuzzy = {
         handle(each)
         for part in _parts(pattern)
-        if isinstance(part, p.DominatorPattern)
-        for inner in (part.parent, part.path)
+        for inner in part.repeated()
         for each in matches.get(inner, [])
     }
     for part in _parts(pattern):
-        for each in _entering(part, matches):
+        for each in part.entering(matches.get(part, [])):
             key = handle(each)
             if key in inputs or key in fuzzy or isinstance(each, (tvm.ir.Op, relax.Function)):
                 continue
-            if isinstance(each, tvm.ir.GenericConst) and _embeds(part):
+            if isinstance(each, tvm.ir.GenericConst) and part.embeds:
                 continue
             inputs[key] = relax.Var(f"FunctionVar_0_{len(inputs)}", each.ty)
             group.inputs.append(each)
@@ -226,40 +227,21 @@ def _extract(pattern: p.DFPattern, root: relax.Expr, matches: Matches) -> _Group
     return group
 
 
-def _parts(pattern: p.DFPattern) -> list[p.DFPattern]:
+def _parts(pattern: DFPattern) -> list[DFPattern]:
     """All patterns below one, its operands first, each once."""
-    done: dict[p.DFPattern, None] = {}
-    active: set[p.DFPattern] = set()
+    done: dict[DFPattern, None] = {}
+    active: set[DFPattern] = set()
 
-    def walk(part: p.DFPattern) -> None:
+    def walk(part: DFPattern) -> None:
         if part in done or part in active:
             return
         active.add(part)
-        for child in part.children():
+        for child in part.parts():
             walk(child)
-        if isinstance(part, p.WildcardPattern) and part.pattern is not None:
-            walk(part.pattern)
         done[part] = None
 
     walk(pattern)
     return list(done)
-
-
-def _entering(part: p.DFPattern, matches: Matches) -> list[Any]:
-    """What enters a match at one part of its pattern."""
-    found = matches.get(part, [])
-    if isinstance(part, p.TuplePattern) and part.fields is None:
-        return [each for whole in found for each in whole.fields]
-    if isinstance(part, p.CallPattern) and part.args is None:
-        return [each for call in found for each in call.args]
-    if part.children() or (isinstance(part, p.WildcardPattern) and part.pattern is not None):
-        return []
-    return found
-
-
-def _embeds(part: p.DFPattern) -> bool:
-    """Whether a constant that matched stays in the function: the pattern asks for a constant."""
-    return isinstance(part, (p.ConstantPattern, p.ExprPattern))
 
 
 def _rebuild(group: _Group, inputs: Mapping[int, relax.Var]) -> None:

@@ -3,9 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
+
+import tvm
+import tvm_ffi
+from tvm import relax
 
 from .. import dialect
+from ..expr import value_of
+from ..function import OpenFunction
+from ..nest import nested
+from .matching import Matcher, has_attributes, has_shape_of, match, reaches, same
+from .partition import partition
+
+_COMMUTATIVE = ("add", "multiply")
 
 
 class DFPattern:
@@ -56,8 +67,6 @@ class DFPattern:
 
     def match(self, expr: Any) -> bool:
         """Whether an expression matches, at its root."""
-        from .matching import match
-
         return match(self, expr) is not None
 
     def partition(
@@ -75,13 +84,30 @@ class DFPattern:
         check : callable
             Gets the root of a match; False leaves it as it is.
         """
-        from .partition import partition
-
         return partition(self, expr, attrs, check)
+
+    embeds: ClassVar[bool] = False
+    """Whether a constant that matched stays in a partitioned function: it was asked for."""
+
+    def matches(self, matcher: Matcher, expr: Any) -> bool:
+        """Whether an expression matches; `matcher` knows what the other patterns stand for."""
+        raise NotImplementedError
 
     def children(self) -> list[DFPattern]:
         """The patterns that this one is made of, in the order of the expression's operands."""
         return []
+
+    def parts(self) -> list[DFPattern]:
+        """The patterns that are to match as well: the children, and what a wildcard stands for."""
+        return self.children()
+
+    def repeated(self) -> list[DFPattern]:
+        """Children that stand for any number of nodes, of which none enters the match."""
+        return []
+
+    def entering(self, found: Sequence[Any]) -> list[Any]:
+        """What enters a match at the expressions that this pattern stands for."""
+        return [] if self.parts() else list(found)
 
     def redirect_to(self, pattern: DFPattern) -> None:
         raise NotImplementedError("only a wildcard can be redirected")
@@ -93,14 +119,25 @@ class ExprPattern(DFPattern):
     def __init__(self, expr: Any) -> None:
         self.expr = expr
 
+    embeds = True
+
+    def matches(self, matcher: Matcher, expr: Any) -> bool:
+        return same(self.expr, expr)
+
 
 class VarPattern(DFPattern):
     def __init__(self, name_hint: str = "") -> None:
         self.name = name_hint
 
+    def matches(self, matcher: Matcher, expr: Any) -> bool:
+        return isinstance(expr, relax.Var) and self.name in ("", str(expr.name))
+
 
 class ConstantPattern(DFPattern):
-    pass
+    embeds = True
+
+    def matches(self, matcher: Matcher, expr: Any) -> bool:
+        return isinstance(expr, tvm.ir.GenericConst)
 
 
 class WildcardPattern(DFPattern):
@@ -111,6 +148,12 @@ class WildcardPattern(DFPattern):
         """Stand for another pattern from now on, which may contain this one."""
         self.pattern = pattern
 
+    def parts(self) -> list[DFPattern]:
+        return [] if self.pattern is None else [self.pattern]
+
+    def matches(self, matcher: Matcher, expr: Any) -> bool:
+        return self.pattern is None or matcher.match(self.pattern, expr)
+
 
 class CallPattern(DFPattern):
     def __init__(self, op: DFPattern, args: Sequence[DFPattern] | None) -> None:
@@ -119,6 +162,20 @@ class CallPattern(DFPattern):
 
     def children(self) -> list[DFPattern]:
         return [self.op, *(self.args or [])]
+
+    def entering(self, found: Sequence[Any]) -> list[Any]:
+        return [each for call in found for each in call.args] if self.args is None else []
+
+    def matches(self, matcher: Matcher, expr: Any) -> bool:
+        if not isinstance(expr, relax.Call) or not matcher.match(self.op, expr.op):
+            return False
+        if self.args is None:
+            return True
+        args = list(expr.args)
+        if matcher.match_all(self.args, args):
+            return True
+        commutes = len(args) == 2 and dialect.relay_name(expr) in _COMMUTATIVE
+        return commutes and matcher.match_all(self.args, args[::-1])
 
 
 class FunctionPattern(DFPattern):
@@ -129,6 +186,14 @@ class FunctionPattern(DFPattern):
     def children(self) -> list[DFPattern]:
         return [*(self.params or []), self.body]
 
+    def matches(self, matcher: Matcher, expr: Any) -> bool:
+        if not isinstance(expr, (relax.Function, OpenFunction)):
+            return False
+        if self.params is not None and not matcher.match_all(self.params, list(expr.params)):
+            return False
+        body = nested(expr) if isinstance(expr, relax.Function) else expr.body
+        return matcher.match(self.body, body)
+
 
 class TuplePattern(DFPattern):
     def __init__(self, fields: Sequence[DFPattern] | None) -> None:
@@ -136,6 +201,16 @@ class TuplePattern(DFPattern):
 
     def children(self) -> list[DFPattern]:
         return list(self.fields or [])
+
+    def entering(self, found: Sequence[Any]) -> list[Any]:
+        if self.fields is None:
+            return [each for whole in found for each in whole.fields]
+        return super().entering(found)
+
+    def matches(self, matcher: Matcher, expr: Any) -> bool:
+        return isinstance(expr, relax.Tuple) and (
+            self.fields is None or matcher.match_all(self.fields, list(expr.fields))
+        )
 
 
 class TupleGetItemPattern(DFPattern):
@@ -145,6 +220,13 @@ class TupleGetItemPattern(DFPattern):
 
     def children(self) -> list[DFPattern]:
         return [self.tuple]
+
+    def matches(self, matcher: Matcher, expr: Any) -> bool:
+        return (
+            isinstance(expr, relax.TupleGetItem)
+            and self.index in (None, -1, int(expr.index))
+            and matcher.match(self.tuple, expr.tuple_value)
+        )
 
 
 class IfPattern(DFPattern):
@@ -156,6 +238,11 @@ class IfPattern(DFPattern):
     def children(self) -> list[DFPattern]:
         return [self.cond, self.true_branch, self.false_branch]
 
+    def matches(self, matcher: Matcher, expr: Any) -> bool:
+        return isinstance(expr, relax.If) and matcher.match_all(
+            self.children(), [expr.cond, value_of(expr.true_branch), value_of(expr.false_branch)]
+        )
+
 
 class LetPattern(DFPattern):
     def __init__(self, var: DFPattern, value: DFPattern, body: DFPattern) -> None:
@@ -166,6 +253,16 @@ class LetPattern(DFPattern):
     def children(self) -> list[DFPattern]:
         return [self.var, self.value, self.body]
 
+    def matches(self, matcher: Matcher, expr: Any) -> bool:
+        if not isinstance(expr, relax.SeqExpr):
+            return False
+        bindings = [binding for block in expr.blocks for binding in block.bindings]
+        if not bindings or not isinstance(bindings[0], relax.VarBinding):
+            return False
+        first, rest = bindings[0], bindings[1:]
+        body = expr.body if not rest else relax.SeqExpr([relax.BindingBlock(rest)], expr.body)
+        return matcher.match_all(self.children(), [first.var, first.value, body])
+
 
 class AltPattern(DFPattern):
     def __init__(self, left: DFPattern, right: DFPattern) -> None:
@@ -174,6 +271,9 @@ class AltPattern(DFPattern):
 
     def children(self) -> list[DFPattern]:
         return [self.left, self.right]
+
+    def matches(self, matcher: Matcher, expr: Any) -> bool:
+        return matcher.match(self.left, expr) or matcher.match(self.right, expr)
 
 
 class AttrPattern(DFPattern):
@@ -184,6 +284,9 @@ class AttrPattern(DFPattern):
     def children(self) -> list[DFPattern]:
         return [self.pattern]
 
+    def matches(self, matcher: Matcher, expr: Any) -> bool:
+        return matcher.match(self.pattern, expr) and has_attributes(expr, self.attrs)
+
 
 class TypePattern(DFPattern):
     def __init__(self, pattern: DFPattern, ty: Any) -> None:
@@ -192,6 +295,11 @@ class TypePattern(DFPattern):
 
     def children(self) -> list[DFPattern]:
         return [self.pattern]
+
+    def matches(self, matcher: Matcher, expr: Any) -> bool:
+        return matcher.match(self.pattern, expr) and bool(
+            tvm_ffi.structural_equal(expr.ty, self.type, map_free_vars=True)
+        )
 
 
 class DataTypePattern(DFPattern):
@@ -202,6 +310,11 @@ class DataTypePattern(DFPattern):
     def children(self) -> list[DFPattern]:
         return [self.pattern]
 
+    def matches(self, matcher: Matcher, expr: Any) -> bool:
+        return matcher.match(self.pattern, expr) and (
+            isinstance(expr.ty, relax.TensorType) and str(expr.ty.dtype) == self.dtype
+        )
+
 
 class ShapePattern(DFPattern):
     def __init__(self, pattern: DFPattern, shape: list[Any]) -> None:
@@ -210,6 +323,9 @@ class ShapePattern(DFPattern):
 
     def children(self) -> list[DFPattern]:
         return [self.pattern]
+
+    def matches(self, matcher: Matcher, expr: Any) -> bool:
+        return matcher.match(self.pattern, expr) and has_shape_of(expr.ty, self.shape)
 
 
 class DominatorPattern(DFPattern):
@@ -222,6 +338,14 @@ class DominatorPattern(DFPattern):
 
     def children(self) -> list[DFPattern]:
         return [self.parent, self.path, self.child]
+
+    def repeated(self) -> list[DFPattern]:
+        return [self.parent, self.path]
+
+    def matches(self, matcher: Matcher, expr: Any) -> bool:
+        return matcher.match(self.child, expr) and reaches(
+            matcher, self.parent, self.path, expr, set()
+        )
 
 
 def is_op(op_name: str) -> ExprPattern:

@@ -14,12 +14,11 @@ import tvm
 from tvm import relax, te
 from tvm.ir import _ffi_api
 
+from ...code_version import MODULE, module_of
+from ...graph.constants import static_key
 from ..ty import fresh
 
 Compute = Callable[..., Any]
-
-COMPUTES: dict[str, Compute] = {}
-"""The TE function of every operator that `kernel` made, by the operator's full name."""
 
 
 def kernel(name: str, compute: Compute) -> Callable[..., relax.Call]:
@@ -37,13 +36,13 @@ def kernel(name: str, compute: Compute) -> Callable[..., relax.Call]:
     booleans, None and lists of these.
     """
     full_name = f"relay.{name}"
-    COMPUTES[full_name] = compute
     _ffi_api.RegisterOp(full_name, compute.__doc__ or name)
     attributes = _attributes_of(full_name, compute)
     op = _ffi_api.GetOp(full_name)
     op.set_attr("FInferType", attributes.infer)
     op.set_attr("FLegalize", attributes.legalize)
     op.set_attr("FPurity", True)
+    op.set_attr(MODULE, module_of(compute))
 
     def make(*operands: Any, **attrs: Any) -> relax.Call:
         return relax.Call(op, list(operands), tvm.ir.make_node("ir.DictAttrs", **attrs))
@@ -62,7 +61,7 @@ class _attributes_of:
     def infer(self, call: relax.Call, _builder: Any) -> Any:
         """Type of the call: the shapes and dtypes of what TE computes."""
         types = [argument.ty for argument in call.args]
-        keys = [_static_key(ty) for ty in types]
+        keys = [static_key(ty) for ty in types]
         if None not in keys:
             return self._static(tuple(keys), call.attrs)
         unknown = any(_lacks_shape(ty) for ty in types)
@@ -83,18 +82,6 @@ class _attributes_of:
 
     def _run(self, operands: list[Any], attrs: Any) -> Any:
         return self.compute(*operands, **_plain(attrs))
-
-
-def _static_key(ty: Any) -> Any:
-    """A hashable form of a type whose extents are all numbers; None for others."""
-    if isinstance(ty, relax.TupleType):
-        keys = tuple(_static_key(field) for field in ty.fields)
-        return None if None in keys else ("tuple", keys)
-    if not isinstance(ty, relax.TensorType) or not isinstance(ty.shape, relax.ShapeExpr):
-        return None
-    if not all(isinstance(value, tvm.tirx.IntImm) for value in ty.shape.values):
-        return None
-    return tuple(int(value) for value in ty.shape.values), str(ty.dtype)
 
 
 def _from_key(key: Any) -> Any:

@@ -93,9 +93,9 @@ def astext(obj: Any, show_meta_data: bool = True, annotate: Any = None) -> str:
     from tvm import relax
 
     from ...errors import RelayError
-    from ..analysis import free_vars
     from ..function import OpenFunction
-    from .from_relax import expression_of, from_relax, function_of, open_function
+    from ..variables import free_vars
+    from .from_relax import expression_of, from_relax, function_of
     from .writer import write, write_expression, write_function
 
     if annotate is not None:
@@ -103,7 +103,7 @@ def astext(obj: Any, show_meta_data: bool = True, annotate: Any = None) -> str:
     if isinstance(obj, tvm.IRModule):
         return write(from_relax(obj), show_meta_data)
     if isinstance(obj, OpenFunction):
-        return write_function(open_function(obj.params, obj.body, obj.attrs), show_meta_data)
+        return obj.astext(show_meta_data)
     if isinstance(obj, relax.Function):
         return write_function(function_of(obj), show_meta_data)
     return write_expression(*expression_of(free_vars(obj), obj), show_meta_data)

@@ -6,10 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-import tvm
 from tvm import relax
 
-from ...graph.constants import array_of
+from ...graph.constants import array_of, static_shape
 from ..expr import const
 
 _LARGEST = 64
@@ -58,13 +57,8 @@ def fold(name: str, operands: Sequence[relax.Expr], attributes: dict[str, Any]) 
 
 
 def _shape(operand: relax.Expr, attributes: dict[str, Any]) -> Any:
-    ty = operand.ty
-    if not isinstance(ty, relax.TensorType) or not isinstance(ty.shape, relax.ShapeExpr):
-        return None
-    if not all(isinstance(extent, tvm.tirx.IntImm) for extent in ty.shape.values):
-        return None
-    dtype = attributes.get("dtype") or "int32"
-    return _constant(np.array([int(extent) for extent in ty.shape.values], dtype))
+    shape = static_shape(operand)
+    return None if shape is None else _constant(np.array(shape, attributes.get("dtype") or "int32"))
 
 
 def _constant(array: Any) -> Any:

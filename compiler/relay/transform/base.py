@@ -10,7 +10,8 @@ import tvm
 from tvm import relax
 
 from ...graph.rewrite import operator_name
-from ..nest import function_of, nested
+from ..flatten import function_of
+from ..nest import nested
 
 FunctionChange = Callable[[relax.Function, tvm.IRModule], relax.Function]
 BodyChange = Callable[[relax.Expr], relax.Expr]

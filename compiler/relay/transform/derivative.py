@@ -8,9 +8,9 @@ import tvm
 from tvm import relax
 
 from ...errors import RelayError, UnsupportedRelayOperatorError
-from ..flatten import lower
+from ..flatten import function_of, lower
 from ..infer import typed
-from ..nest import function_of, nested
+from ..nest import nested
 from .base import map_functions, module_pass
 from .build import tuple_of
 

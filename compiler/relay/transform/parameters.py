@@ -9,7 +9,8 @@ import tvm
 from tvm import relax
 
 from .. import dialect
-from ..nest import function_of, handle, nested, rewrite
+from ..flatten import function_of
+from ..nest import handle, nested, rewrite
 from .base import body_wise, function_wise
 from .build import again, is_op, op, tuple_of
 

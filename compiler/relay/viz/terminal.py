@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import tvm
 from tvm import relax
 
+from ...whole_files import write_file
 from .interface import DefaultVizParser, Plotter, VizEdge, VizGraph, VizNode, VizParser
 
 
@@ -105,4 +105,4 @@ class TermPlotter(Plotter):
         if filename is None:
             print(text)
         else:
-            Path(filename).write_text(text)
+            write_file(filename, text)

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import tvm
 
+from ...whole_files import write_file
+
 GRAPH_DUMP_FILE_NAME = "_tvmdbg_graph_dump.json"
 CHROME_TRACE_FILE_NAME = "_tvmdbg_execution_trace.json"
 TENSORS_FILE_NAME = "output_tensors.params"
@@ -50,7 +52,7 @@ class DebugResult:
         self.times: list[list[float]] = []
         self.outputs: list[list[Any]] = []
         graph = {"nodes": self._nodes}
-        (dump_path / GRAPH_DUMP_FILE_NAME).write_text(json.dumps(graph, indent=4))
+        write_file(dump_path / GRAPH_DUMP_FILE_NAME, json.dumps(graph, indent=4))
 
     def get_graph_nodes(self) -> list[dict[str, Any]]:
         """Inputs and weights, then the kernels in the order of their calls."""
@@ -71,7 +73,7 @@ class DebugResult:
     def dump_output_tensor(self) -> None:
         """Write all tensors to `output_tensors.params`, for `relay.load_param_dict`."""
         data = tvm.runtime.save_param_dict(self.get_output_tensors())
-        (self._dump_path / TENSORS_FILE_NAME).write_bytes(data)
+        write_file(self._dump_path / TENSORS_FILE_NAME, data)
 
     def dump_chrome_trace(self) -> None:
         """Write the times as a trace for chrome://tracing."""
@@ -84,7 +86,7 @@ class DebugResult:
                 )
             start = end
         trace = {"displayTimeUnit": "ns", "traceEvents": events}
-        (self._dump_path / CHROME_TRACE_FILE_NAME).write_text(json.dumps(trace))
+        write_file(self._dump_path / CHROME_TRACE_FILE_NAME, json.dumps(trace))
 
     def get_debug_result(self, sort_by_time: bool = True) -> str:
         """The kernels as a table, the slowest first or in the order of their calls."""

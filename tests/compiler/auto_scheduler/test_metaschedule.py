@@ -11,9 +11,9 @@ from tvm.s_tir import Schedule
 from tvm.s_tir import meta_schedule as ms
 
 from compiler.auto_scheduler.metaschedule import is_database, read_database, write_database
-from compiler.auto_scheduler.record import Record, replay
-from compiler.auto_scheduler.workload import canonical, workload_key
 from compiler.errors import RecordError
+from compiler.records.auto_scheduler.record import Record, replay
+from compiler.records.auto_scheduler.workload import canonical, workload_key
 
 TARGET = tvm.target.Target({"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 2})
 

@@ -12,14 +12,11 @@ from tvm import relax, te, topi
 from tvm.target import Target
 
 from compiler.auto_scheduler import (
-    dispatcher,
     extract_tasks,
     make_workload_key,
     register_workload,
     save_records,
 )
-from compiler.auto_scheduler.ansor.record import AnsorRecord
-from compiler.auto_scheduler.record import workload_key
 from compiler.auto_scheduler.task import (
     HardwareParams,
     SearchTask,
@@ -27,6 +24,9 @@ from compiler.auto_scheduler.task import (
     tasks_of_kernels,
 )
 from compiler.errors import RecordError, TargetError
+from compiler.records.ansor.record import AnsorRecord
+from compiler.records.auto_scheduler import dispatcher
+from compiler.records.auto_scheduler.record import workload_key
 
 CPU = Target({"kind": "llvm", "mcpu": "x86-64-v3"})
 

@@ -15,17 +15,22 @@ from tvm import relax
 from compiler import auto_scheduler, relay
 from compiler import target as targets
 from compiler.auto_scheduler import extract_tasks, load_records
-from compiler.auto_scheduler.glance import LogFile
-from compiler.auto_scheduler.history import BestRecords
-from compiler.auto_scheduler.record import Record, load_best_record, save_records
 from compiler.auto_scheduler.search.templates import TemplateSearch
-from compiler.auto_scheduler.template import Template
-from compiler.autotvm.log_target import log_target
 from compiler.errors import RecordError
-from compiler.lowering.selection.untuned import alone, library_kernels
+from compiler.lowering.selection.extract import alone
+from compiler.lowering.selection.untuned import library_kernels
 from compiler.measure.builder import LocalBuilder
 from compiler.measure.candidate import MeasureErrorNo
 from compiler.measure.runner import LocalRunner
+from compiler.records.auto_scheduler.glance import LogFile
+from compiler.records.auto_scheduler.history import BestRecords
+from compiler.records.auto_scheduler.record import (
+    Record,
+    load_best_record,
+    save_records,
+)
+from compiler.records.auto_scheduler.template import Template
+from compiler.records.log_target import log_target
 from compiler.runtime import graph_executor
 
 needs_tune = pytest.mark.skipif(

@@ -9,10 +9,11 @@ import pytest
 import tvm
 
 from compiler import autotvm
-from compiler.autotvm import contest, decode
+from compiler.autotvm import decode
 from compiler.autotvm.rebuild import program_of
 from compiler.errors import RecordError
 from compiler.lowering.build import build
+from compiler.records.autotvm import contest
 from compiler.target import parse
 
 ROW = {

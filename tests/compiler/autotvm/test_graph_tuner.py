@@ -13,8 +13,12 @@ from tvm import relax
 from compiler import autotvm
 from compiler.autotvm.graph_tuner.solver import eliminate, reduce, total_cost
 from compiler.autotvm.graph_tuner.transforms import Transform
-from compiler.autotvm.record import LoggedTask, MeasureInput, MeasureResult
 from compiler.errors import RecordError
+from compiler.records.autotvm.record import (
+    LoggedTask,
+    MeasureInput,
+    MeasureResult,
+)
 from schedules.config import ConfigEntity
 
 

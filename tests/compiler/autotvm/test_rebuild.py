@@ -8,9 +8,9 @@ import pytest
 
 from compiler import target as targets
 from compiler.autotvm import operators
-from compiler.autotvm.log_target import log_target
 from compiler.autotvm.rebuild import TASKS, rebuild
-from compiler.autotvm.record import LoggedTask, MeasureInput
+from compiler.records.autotvm.record import LoggedTask, MeasureInput
+from compiler.records.log_target import log_target
 from schedules import strategy
 from schedules.config import ConfigEntity
 

@@ -93,18 +93,3 @@ def test_threads_evaluate_side_by_side():
         thread.join()
     for k in range(4):
         onp.testing.assert_allclose(results[k], k + 20, rtol=1e-5)
-
-
-def test_block_builders_of_two_threads_do_not_meet():
-    from tvm import relax
-
-    from compiler.tvm_faults.block_builder import BlockBuilder
-
-    mine, others = BlockBuilder(), []
-    with mine.function("f", [relax.Var("x", relax.TensorType((1,), "float32"))]):
-        thread = threading.Thread(target=lambda: others.append(BlockBuilder.current()))
-        thread.start()
-        thread.join()
-        assert BlockBuilder.current() is mine
-        assert others == [None]
-        mine.emit_func_output(relax.const(0.0))

@@ -9,10 +9,10 @@ from tvm import relax
 
 from compiler import auto_scheduler, relay
 from compiler import target as targets
-from compiler.auto_scheduler.record import Record, save_records
 from compiler.auto_scheduler.search.templates import TemplateSearch
-from compiler.auto_scheduler.template import Template
 from compiler.graph.convert_layout import convert_layout
+from compiler.records.auto_scheduler.record import Record, save_records
+from compiler.records.auto_scheduler.template import Template
 
 OPS = relax.op
 SHAPE = ((1, 6, 8, 16), "float32")

@@ -12,7 +12,7 @@ from compiler.errors import BuildError, LegacyImportError
 
 @pytest.fixture(autouse=True)
 def old_names():
-    legacy.install()
+    legacy.install(everything=True)
     yield
     legacy.uninstall()
 

@@ -16,7 +16,7 @@ from compiler.errors import LegacyImportError, TargetError
 
 @pytest.fixture
 def old_names():
-    legacy.install()
+    legacy.install(everything=True)
     yield
     legacy.uninstall()
 
@@ -40,7 +40,7 @@ def test_old_modules_are_the_projects_own(old_names):
 
 def test_uninstall_takes_everything_back():
     before = set(dir(tvm)), tvm.target.Target.__init__, tvm.transform.PassContext.__init__
-    legacy.install()
+    legacy.install(everything=True)
     assert tvm.nd.array([1.0]).asnumpy() == 1
     legacy.uninstall()
     assert (set(dir(tvm)), tvm.target.Target.__init__, tvm.transform.PassContext.__init__) == before
@@ -50,10 +50,10 @@ def test_uninstall_takes_everything_back():
 
 
 def test_installing_twice_is_installing_once():
-    legacy.install()
-    legacy.install()
+    legacy.install(everything=True)
+    legacy.install(everything=True)
     legacy.uninstall()
-    assert not legacy.installed()
+    assert not legacy.is_installed()
     assert not hasattr(tvm, "nd")
 
 

@@ -22,7 +22,7 @@ def _has_nvcc():
 
 @pytest.fixture(autouse=True)
 def old_names():
-    legacy.install()
+    legacy.install(everything=True)
     yield
     legacy.uninstall()
 

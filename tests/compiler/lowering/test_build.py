@@ -215,8 +215,8 @@ def record_log(path, mod, params, wanted):
     """A log of one real trace for each task whose description has `wanted` in it."""
     from tvm import s_tir
 
-    from compiler.auto_scheduler.record import Record, save_records
-    from compiler.auto_scheduler.workload import canonical
+    from compiler.records.auto_scheduler.record import Record, save_records
+    from compiler.records.auto_scheduler.workload import canonical
 
     tasks, _ = auto_scheduler.extract_tasks(mod["main"], params, "llvm")
     records = []

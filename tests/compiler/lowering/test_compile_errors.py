@@ -12,7 +12,7 @@ from tvm import relax
 
 from compiler import relay
 from compiler.errors import BuildError, TargetError
-from compiler.lowering import build as driver
+from compiler.lowering import steps
 from compiler.lowering.compile_errors import ON_COMPILE_ERROR
 from compiler.partition import Strategy, partition, register, unregister
 from compiler.runtime import graph_executor
@@ -65,7 +65,7 @@ def backend() -> Iterator[Callable[..., str]]:
 @pytest.fixture
 def no_log(monkeypatch: pytest.MonkeyPatch) -> None:
     """Subgraphs with a log do not compile."""
-    original = driver.select_implementations
+    original = steps.select_implementations
 
     def select(mod, name, *rest, **options):
         function = mod[name]
@@ -73,7 +73,7 @@ def no_log(monkeypatch: pytest.MonkeyPatch) -> None:
             raise BuildError("this device has no logarithm")
         return original(mod, name, *rest, **options)
 
-    monkeypatch.setattr(driver, "select_implementations", select)
+    monkeypatch.setattr(steps, "select_implementations", select)
 
 
 def run(lib) -> np.ndarray:
@@ -123,14 +123,14 @@ def test_a_target_that_is_no_target_counts_as_a_failure_to_compile(backend) -> N
 
 
 def test_a_failure_of_main_is_not_blamed_on_a_subgraph(backend, monkeypatch) -> None:
-    original = driver.select_implementations
+    original = steps.select_implementations
 
     def select(mod, name, *rest, **options):
         if "R.tanh" in mod[name].script():
             raise BuildError("no tanh either")
         return original(mod, name, *rest, **options)
 
-    monkeypatch.setattr(driver, "select_implementations", select)
+    monkeypatch.setattr(steps, "select_implementations", select)
     mod = partition(module(), backend(), on_compile_error="back")
     with pytest.raises(BuildError, match="no tanh either"):
         relay.build(mod, "llvm")

@@ -13,10 +13,10 @@ from compiler import auto_scheduler
 from compiler import target as targets
 from compiler.auto_scheduler.search.candidate import ScheduledModule
 from compiler.auto_scheduler.task import SearchTask
-from compiler.auto_scheduler.workload import canonical
 from compiler.errors import BatonError
 from compiler.measure.builder import LocalBuilder
 from compiler.measure.distributed import connect, resource_of
+from compiler.records.auto_scheduler.workload import canonical
 
 distributed = pytest.importorskip("distributed", reason="the extra 'distributed' is not installed")
 CPU = targets.parse("llvm -mcpu=x86-64-v3")

@@ -14,8 +14,10 @@ from onnx import TensorProto, helper
 from tvm import relax
 
 from compiler import relay
-from compiler.relay import transform
-from compiler.relay.nest import function_of, nested
+from compiler.relay import analysis, transform
+from compiler.relay.dataflow_pattern import is_constant, is_op, wildcard
+from compiler.relay.flatten import function_of
+from compiler.relay.nest import nested
 from compiler.relay.op.raising import raisable
 from compiler.relay.transform import base
 from compiler.runtime import graph_executor

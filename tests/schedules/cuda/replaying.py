@@ -8,11 +8,11 @@ import numpy as np
 from tvm import ir, relax, tirx
 
 from compiler.autotvm import MeasureInput
-from compiler.autotvm.dispatcher import ApplyHistoryBest
 from compiler.autotvm.rebuild import Program, program_of
-from compiler.autotvm.record import MeasureResult
 from compiler.lowering.relax_passes.fuse import called_kernel, fuse
 from compiler.lowering.selection.select import select_implementations
+from compiler.records.autotvm.dispatcher import ApplyHistoryBest
+from compiler.records.autotvm.record import MeasureResult
 from schedules import rules
 from tests.schedules.cuda.checking import TARGET
 from tests.schedules.cuda.emulation import Emulated

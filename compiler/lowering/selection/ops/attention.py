@@ -28,9 +28,9 @@ from schedules.attention import AttentionWorkload, Entry, Heads
 from schedules.config import ConfigEntity
 from schedules.matmul import BatchMatmulWorkload, Operand, broadcast
 
-from ....graph.constants import scalar_of
-from ...relax_passes import op_pattern
-from ..layout import PLAIN, LayoutMap, static_shape
+from .... import op_pattern
+from ....graph.constants import scalar_of, static_shape
+from ..layout import PLAIN, LayoutMap
 
 HEADS_BEHIND_ROWS = (0, 2, 1, 3)
 

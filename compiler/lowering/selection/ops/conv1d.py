@@ -11,7 +11,8 @@ from tvm.target import Target
 from schedules import strategy
 from schedules.conv2d import Conv2dWorkload
 
-from ..layout import PLAIN, LayoutMap, static_shape
+from ....graph.constants import static_shape
+from ..layout import PLAIN, LayoutMap
 from .conv2d import emit_conv2d, ints
 from .conv2d_transpose import Transposed, emit_transposed
 

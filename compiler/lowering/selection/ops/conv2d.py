@@ -16,9 +16,9 @@ from schedules.x86.conv2d import oc_block_of
 from schedules.x86.group_conv2d_template import within_groups
 from schedules.x86.register_tile import channel_block
 
-from ....graph.constants import array_of, constant
-from ...relax_passes import op_pattern
-from ..layout import PLAIN, LayoutMap, static_shape
+from .... import op_pattern
+from ....graph.constants import array_of, constant, static_shape
+from ..layout import PLAIN, LayoutMap
 from ..packing import pack
 from .dilated_conv2d import emit_phases, emit_pixels, phases_of
 from .trim_taps import trim_taps

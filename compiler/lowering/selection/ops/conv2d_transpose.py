@@ -22,8 +22,10 @@ from tvm.target import Target
 
 from schedules import strategy
 from schedules.conv2d import Conv2dWorkload
+from schedules.windows import spread_size
 
-from ..layout import PLAIN, LayoutMap, static_shape
+from ....graph.constants import static_shape
+from ..layout import PLAIN, LayoutMap
 from .conv2d import emit_conv2d, ints
 
 # Where a workload (task, data, weight, strides, padding, ...) has its padding.
@@ -56,12 +58,8 @@ class Transposed:
     @property
     def out_size(self) -> tuple[int, int]:
         """Height and width of the result."""
-        rows, columns = (
-            (extent - 1) * stride + taps + beyond - self.padding[axis] - self.padding[axis + 2]
-            for axis, (extent, stride, taps, beyond) in enumerate(
-                zip((self.height, self.width), self.strides, self.kernel, self.beyond)
-            )
-        )
+        size = (self.height, self.width)
+        rows, columns = spread_size(size, self.kernel, self.strides, self.padding, self.beyond)
         return rows, columns
 
 

@@ -15,9 +15,9 @@ from schedules.conv3d import Conv3dWorkload
 from schedules.x86.machine import Machine
 from schedules.x86.register_tile import channel_block
 
-from ....graph.constants import array_of, constant
-from ...relax_passes import op_pattern
-from ..layout import PLAIN, LayoutMap, static_shape
+from .... import op_pattern
+from ....graph.constants import array_of, constant, static_shape
+from ..layout import PLAIN, LayoutMap
 from ..packing import pack
 from .conv2d import READ_PLAIN_BELOW, emit_conv2d, ints
 

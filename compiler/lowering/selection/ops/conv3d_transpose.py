@@ -17,8 +17,8 @@ from tvm.target import Target
 from schedules import strategy
 from schedules.conv3d import Conv3dWorkload
 
-from ....graph.constants import array_of
-from ..layout import PLAIN, LayoutMap, static_shape
+from ....graph.constants import array_of, static_shape
+from ..layout import PLAIN, LayoutMap
 from .conv2d import ints
 from .conv2d_transpose import Phases, phases_of
 from .conv3d import emit_by_image

@@ -16,9 +16,9 @@ import schedules.cuda.templates  # noqa: F401  (registers its implementations)
 from schedules import strategy
 from schedules.conv_transpose import ConvTransposeWorkload
 
-from ...relax_passes import op_pattern
+from .... import op_pattern
+from ....graph.constants import static_shape
 from ...relax_passes.fuse import OPERATORS
-from ..layout import static_shape
 from ..packing import pack
 from . import conv2d
 from .conv2d import ints

@@ -15,9 +15,9 @@ import schedules.x86  # noqa: F401  (registers its implementations)
 from schedules import strategy
 from schedules.matmul import BatchMatmulWorkload, DenseWorkload, Operand
 
-from ...relax_passes import op_pattern
+from .... import op_pattern
+from ....graph.constants import static_shape
 from ...relax_passes.fuse import OPERATORS
-from ..layout import static_shape
 from ..packing import pack
 from .conv2d import operand_types
 

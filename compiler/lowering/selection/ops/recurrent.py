@@ -12,7 +12,7 @@ import schedules.x86  # noqa: F401  (registers its implementations)
 from schedules import strategy
 from schedules.recurrent import RecurrentWorkload
 
-from ..layout import static_shape
+from ....graph.constants import static_shape
 from ..packing import pack
 
 NAME = "relay.nn.recurrent"

@@ -12,6 +12,7 @@ from tvm.target import Target
 
 from compiler.errors import BuildError
 from compiler.lowering.linking import devices
+from compiler.tvm_faults.memory_planner import can_plan_memory
 from schedules.cuda import rules
 
 HOST_CPU = tvm.target.codegen.llvm_get_system_cpu()
@@ -104,7 +105,7 @@ def _scheduled(func, target):
 
 
 def link(mod, target):
-    plan = [relax.transform.StaticPlanBlockMemory()] if devices.can_plan_memory(mod) else []
+    plan = [relax.transform.StaticPlanBlockMemory()] if can_plan_memory(mod) else []
     finish = tvm.transform.Sequential(
         [
             relax.transform.ToNonDataflow(),
@@ -245,7 +246,7 @@ def test_on_one_device_nothing_changes():
     targets = {"main": CPU, "sub": BASE_CPU}
     lowered = lower(Network, targets)
     assert devices.place(lowered, CPU, targets).same_as(lowered)
-    assert devices.can_plan_memory(lowered)
+    assert can_plan_memory(lowered)
     assert devices.kinds(targets) == ("cpu",)
     assert devices.weight_devices(lowered) == (0, 0)
 

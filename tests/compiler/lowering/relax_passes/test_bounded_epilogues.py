@@ -11,10 +11,7 @@ import tvm
 from onnx import TensorProto, helper
 
 from compiler import relay
-from compiler.lowering import bind, build
-from compiler.lowering.selection import recorded
-from compiler.lowering.selection.schedule_source import ScheduleSource
-from compiler.lowering.subgraphs import function_targets
+from compiler.lowering import bind, pipeline
 from compiler.runtime import graph_executor
 
 TARGET = tvm.target.Target("llvm")
@@ -112,14 +109,9 @@ def code_size(model, opt_level=3):
     """Characters of the text of all scheduled kernels of a model."""
     mod, params = relay.frontend.from_onnx(model)
     with tvm.transform.PassContext(opt_level=opt_level):
-        simplified = build.simplify(bind.bind_params(relay.to_relax(mod), params)[0])
-        scheduled, _ = build.scheduled_kernels(
-            recorded.Recorded(simplified),
-            function_targets(simplified, TARGET),
-            TARGET,
-            ScheduleSource.from_contexts(),
-        )
-    kernels = [f for f in scheduled.functions.values() if isinstance(f, tvm.tirx.PrimFunc)]
+        bound, _ = bind.bind_params(relay.to_relax(mod), params)
+        scheduled = pipeline.scheduled(bound, TARGET)
+    kernels = [f for f in scheduled.mod.functions.values() if isinstance(f, tvm.tirx.PrimFunc)]
     return sum(len(func.script()) for func in kernels)
 
 

@@ -10,12 +10,9 @@ from tvm.relax import op
 
 from compiler import relay
 from compiler import target as targets
-from compiler.lowering import build as driver
+from compiler.lowering import pipeline, switches
 from compiler.lowering.relax_passes import split_batch
 from compiler.lowering.relax_passes.samples import ONE_SAMPLE, provenance
-from compiler.lowering.selection.recorded import Recorded
-from compiler.lowering.selection.schedule_source import ScheduleSource
-from compiler.lowering.subgraphs import function_targets
 from compiler.relay.op.nn.recurrent import recurrent
 from compiler.runtime import graph_executor
 from schedules.x86 import narrow_conv2d, strassen_rules, winograd_parts_rules, winograd_rules
@@ -145,7 +142,7 @@ def choose_alone(monkeypatch, name):
     """Have `name` chosen wherever it can compute a convolution of 2-D images."""
     others = {"conv2d_narrow.x86", "conv2d_winograd.x86", "conv2d_winograd_parts.x86"} - {name}
     others |= {"conv2d_strassen.x86"} if name == "conv2d_direct.x86" else set()
-    monkeypatch.setattr(driver, "disabled_implementations", lambda: sorted(others))
+    monkeypatch.setattr(switches, "disabled_implementations", lambda: sorted(others))
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -181,10 +178,7 @@ def chosen(shapes, emit, **attrs):
     """Which implementations of Strassen's product a build would choose."""
     target = targets.parse(TARGET)
     with tvm.transform.PassContext(opt_level=3):
-        found = Recorded(driver.simplify(network(shapes, emit, **attrs)))
-        functions = function_targets(found.mod, target)
-        source = ScheduleSource.from_contexts()
-        _, kernels = driver.scheduled_kernels(found, functions, target, source)
+        kernels = pipeline.scheduled(network(shapes, emit, **attrs), target).report.kernels
     return {kernel.implementation for kernel in kernels if kernel.algorithm == "strassen"}
 
 

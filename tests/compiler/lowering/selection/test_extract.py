@@ -5,8 +5,7 @@ from __future__ import annotations
 import tvm
 from tvm import relax
 
-from compiler.lowering.selection.extract import plain_kernels
-from compiler.lowering.selection.untuned import alone
+from compiler.lowering.selection.extract import alone, plain_kernels
 from compiler.target import parse
 
 

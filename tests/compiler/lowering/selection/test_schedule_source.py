@@ -10,10 +10,14 @@ import pytest
 import tvm
 from tvm.target import Target
 
-from compiler.auto_scheduler.dispatcher import ApplyHistoryBest, FallbackContext, extracting
-from compiler.auto_scheduler.record import Record
 from compiler.autotvm import apply_history_best, decode
 from compiler.lowering.selection.schedule_source import ScheduleSource
+from compiler.records.auto_scheduler.dispatcher import (
+    ApplyHistoryBest,
+    FallbackContext,
+    extracting,
+)
+from compiler.records.auto_scheduler.record import Record
 
 CPU = Target("llvm")
 WORKLOAD = ("dense_nopack.x86", ("TENSOR", (1, 8), "float32"))

@@ -1,0 +1,79 @@
+"""Builds whose kernels without a record take random schedules."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from ..errors import RecordError
+from ..records.auto_scheduler.dispatcher import ApplyHistoryBest, Records
+from ..records.auto_scheduler.record import Record
+from ..records.log_target import LogTarget, log_target
+from .search.sample import sample
+from .search.scheduler import check_installed
+from .task import SearchTask, has_reduction
+
+if TYPE_CHECKING:
+    from tvm.target import Target
+    from tvm.tirx import PrimFunc
+
+
+class ApplyHistoryBestOrSample(ApplyHistoryBest):
+    """Build kernels from the best records of logs, and those without one from random schedules.
+
+    A kernel is sampled once; its source is "auto_scheduler:<sample>:1", "...:2" and so on. Records
+    of smaller shapes serve their multiples.
+
+    Parameters
+    ----------
+    records : path, iterable of paths and Records, or None
+    sample_simple_workloads : bool
+        Sample kernels without a reduction too.
+    cost_model_file : None
+        Only measuring tells candidates apart.
+    num_measure : int
+        Candidates of each kernel that are measured, of which the fastest is kept; by default none
+        is, and any valid one is taken.
+
+    Raises
+    ------
+    RecordError
+        A file that can't be read or has no record at all, a cost model, or a package that tuning
+        needs is not installed.
+    """
+
+    def __init__(
+        self,
+        records: Records | None,
+        sample_simple_workloads: bool = False,
+        cost_model_file: str | os.PathLike | None = None,
+        num_measure: int = -1,
+    ) -> None:
+        if cost_model_file is not None:
+            raise RecordError(
+                "cost_model_file is not supported; give num_measure, and the fastest of so many "
+                "candidates is kept"
+            )
+        check_installed("cloudpickle", "psutil")
+        super().__init__([] if records is None else records, include_compatible=True)
+        self.sample_simple_workloads = sample_simple_workloads
+        self.num_measure = num_measure
+        self._samples: dict[tuple[LogTarget, str], Record | None] = {}
+
+    def find(self, target: LogTarget, workload_key: str) -> Record | None:
+        found = super().find(target, workload_key)
+        return self._samples.get((target, workload_key)) if found is None else found
+
+    def content_digest(self) -> str | None:
+        return None  # samples are random
+
+    def sample(self, target: Target, func: PrimFunc) -> Record | None:
+        """A random schedule; None for a kernel without a reduction, or if none is valid."""
+        if not self.sample_simple_workloads and not has_reduction(func):
+            return None
+        task = SearchTask(func, target=target)
+        place = (log_target(target), task.workload_key)
+        if place not in self._samples:
+            source = f"auto_scheduler:<sample>:{len(self._samples) + 1}"
+            self._samples[place] = sample(task, self.num_measure, source)
+        return self._samples[place]

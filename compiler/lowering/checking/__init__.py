@@ -1,0 +1,1 @@
+"""Compares replayed kernels with the unscheduled compute, in a process of its own."""

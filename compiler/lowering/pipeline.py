@@ -1,0 +1,116 @@
+"""The steps of a build, in their order; what each does is in `steps`.
+
+`docs/architecture.md` shows the same list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import tvm
+from tvm.target import Target
+
+from schedules.strategy import Query
+
+from ..graph.convert_layout import convert_layout
+from ..graph.unroll_recurrent import unroll_recurrent
+from . import steps, switches
+from .relax_passes.fold_gate import fold_gates
+from .relax_passes.widen_half import widen_halves
+from .report import Report
+from .selection.schedule_source import ScheduleSource
+from .simplify import simplify
+from .steps import State, on_cpus, on_gpus
+from .switches import Switch
+
+
+class Step(NamedTuple):
+    """One step of a build.
+
+    Attributes
+    ----------
+    name : str
+        In `report.seconds`.
+    run : callable
+        Takes the state of the build and changes it.
+    needs : tuple of Switch
+        The step is left out where one is off.
+    asks : tuple of Switch
+        What else a PassContext can switch off, inside of the step.
+    """
+
+    name: str
+    run: Callable[[State], None]
+    needs: tuple[Switch, ...] = ()
+    asks: tuple[Switch, ...] = ()
+
+
+_ROUNDING = (switches.WINOGRAD, switches.STRASSEN)
+_ATTENTION = (switches.FUSE_ATTENTION,)
+
+PREPARE = (
+    Step("simplify", steps.simplify_module),
+    Step("set aside recorded kernels", steps.set_aside_recorded, asks=_ROUNDING),
+    Step("split the batch", steps.split_the_batch, (switches.SPLIT_BATCH,)),
+    Step("check divisors", steps.check_all_divisors),
+    Step("check indices", steps.check_all_indices),
+)
+SCHEDULE = (
+    Step("follow samples", steps.follow_samples),
+    Step("widen halves", on_cpus(widen_halves)),
+    Step("unroll recurrent layers", on_gpus(unroll_recurrent)),
+    Step("convert layouts", on_cpus(convert_layout), (switches.CONVERT_LAYOUT,)),
+    Step("fold gates", on_cpus(fold_gates), (switches.FOLD_GATE,)),
+    Step("combine matrix products", steps.combine, (switches.COMBINE_MATMUL, *_ATTENTION)),
+    Step("select", steps.select, asks=(switches.BLOCK_LAYOUTS, *_ATTENTION, *_ROUNDING)),
+    Step("dispatch sorts", steps.dispatch_all_sorts),
+    Step("legalise and fuse", steps.fuse_operators, asks=(switches.CONCAT_IN_PLACE,)),
+    Step("schedule kernels", steps.schedule, asks=(switches.FAST_MATH,)),
+)
+LINK = (
+    Step("inline subgraphs", steps.inline),
+    Step("lift weights", steps.lift_weights),
+    Step("place on devices", steps.place),
+    Step("attach foreign code", steps.attach_foreign),
+    Step("link", steps.link_library),
+    Step("check replayed kernels", steps.check_replayed),
+)
+STEPS = (*PREPARE, *SCHEDULE, *LINK)
+
+
+def run(
+    state: State, sequence: Sequence[Step] = STEPS, lap: Callable[[str], None] = lambda _: None
+) -> State:
+    """Take the steps that the current PassContext allows.
+
+    Parameters
+    ----------
+    lap
+        Told the name of each step when it is over.
+    """
+    for step in sequence:
+        if all(switch.on for switch in step.needs):
+            step.run(state)
+            lap(step.name)
+    return state
+
+
+def scheduled(mod: tvm.IRModule, target: Target, query: Query | None = None) -> State:
+    """The state after the kernels of a module were scheduled, in the calling thread's contexts.
+
+    Parameters
+    ----------
+    mod : tvm.IRModule
+        At operator level, its parameters bound.
+    query : callable, optional
+        Says which config an implementation takes for an operator of `main`.
+    """
+    opt_level = int(tvm.transform.PassContext.current().opt_level)
+    state = State(
+        simplify(mod), target, ScheduleSource.from_contexts(), Report("", True, opt_level)
+    )
+    if query is not None:
+        bindings = [each for block in state.mod["main"].body.blocks for each in block.bindings]
+        state.found.templates["main"] = {each.var.name: query for each in bindings}
+    return run(state, SCHEDULE)

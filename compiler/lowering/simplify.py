@@ -1,0 +1,12 @@
+"""The target-independent part of a build."""
+
+from __future__ import annotations
+
+import tvm
+
+from .. import graph
+
+
+def simplify(mod: tvm.IRModule) -> tvm.IRModule:
+    """Run the target-independent passes that the current PassContext allows."""
+    return tvm.transform.Sequential(graph.simplify_passes())(mod)

@@ -1,0 +1,229 @@
+"""What each step of `pipeline` does to the state of a build."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import tvm
+from tvm.target import Target
+
+from .. import target as targets
+from . import switches
+from .checking.check import Checker
+from .foreign import attach
+from .linking import devices
+from .linking.lift_constants import lift_constants
+from .linking.link import Linked, link
+from .relax_passes.check_divisors import check_divisors
+from .relax_passes.check_indices import check_indices
+from .relax_passes.combine_matmul import combine_matmul
+from .relax_passes.fuse import fuse
+from .relax_passes.samples import Provenance, provenance
+from .relax_passes.split_batch import split_batch
+from .report import Report
+from .selection import recorded
+from .selection.schedule import schedule_kernels
+from .selection.schedule_source import ScheduleSource
+from .selection.select import select_implementations
+from .simplify import simplify
+from .subgraphs import bind_constant_arguments, function_targets, inline_subgraphs
+
+Rewrite: TypeAlias = Callable[[tvm.IRModule, str], tvm.IRModule]  # of one function of a module
+
+
+@dataclass
+class State:
+    """What the steps of a build hand on.
+
+    Attributes
+    ----------
+    mod : tvm.IRModule
+    target : Target
+        Of `main`.
+    source : ScheduleSource
+    report : Report
+    targets : dict of str to Target
+        Of each Relax function; a step that makes functions adds theirs.
+    checker : Checker, optional
+        For kernels of Ansor's records.
+    foreign : list of Module
+        Code that backends compiled by themselves.
+    described : tvm.IRModule
+        With `main` as users see it: after the graph passes, before anything is chosen.
+    found : Recorded
+        Which kernels have records; its module is that of the time when they were looked up.
+    samples : Provenance, optional
+    operators : dict of str to list of str
+        Of each kernel.
+    scheduled : tvm.IRModule
+        The Relax functions of subgraphs and their scheduled kernels.
+    weights : list of (str, array)
+    linked : Linked, optional
+    is_right : bool
+        False where a record made a kernel that is wrong; the build starts again without it.
+    """
+
+    mod: tvm.IRModule
+    target: Target
+    source: ScheduleSource
+    report: Report
+    targets: dict[str, Target] = field(init=False)
+    checker: Checker | None = None
+    foreign: list[Any] = field(default_factory=list)
+    described: tvm.IRModule = field(init=False)
+    found: recorded.Recorded = field(init=False)
+    samples: Provenance | None = None
+    operators: dict[str, list[str]] = field(default_factory=dict)
+    scheduled: tvm.IRModule = field(init=False)
+    weights: list[tuple[str, Any]] = field(default_factory=list)
+    linked: Linked = field(init=False)
+    is_right: bool = True
+
+    def __post_init__(self) -> None:
+        self.take(self.mod)
+
+    def take(self, mod: tvm.IRModule, found: recorded.Recorded | None = None) -> None:
+        """Go on with a module of other functions, as users see them."""
+        self.mod = self.described = mod
+        self.found = found or recorded.Recorded(mod)
+        self.targets = function_targets(mod, self.target)
+
+    def unrecorded(self) -> list[tuple[str, Target]]:
+        """Name and target of each function that was not made for a recorded kernel."""
+        return [each for each in self.targets.items() if each[0] not in self.found.records]
+
+
+def simplify_module(state: State) -> None:
+    state.take(simplify(bind_constant_arguments(state.mod)))
+    for each in {str(target): target for target in state.targets.values()}.values():
+        targets.check_buildable(each)
+
+
+def set_aside_recorded(state: State) -> None:
+    if state.source.use_topi_schedule:
+        return
+    assert state.checker is not None
+    disabled = switches.disabled_implementations()
+    found = recorded.set_aside(state.mod, state.targets, state.source, state.checker, disabled)
+    state.take(found.mod, found)
+    state.report.notes += found.notes
+
+
+def split_the_batch(state: State) -> None:
+    """Have `main` work image by image where that pays; what has records stays as it is."""
+    own = state.found.templates.get("main", {})
+    main, query = state.targets["main"], state.source.autotvm_known
+    state.mod, note = split_batch(state.mod, main, query, own)
+    state.report.notes += [note] if note else []
+    state.targets = function_targets(state.mod, state.target)
+
+
+def check_all_divisors(state: State) -> None:
+    state.mod = check_divisors(state.mod, state.targets, state.found.records)
+
+
+def check_all_indices(state: State) -> None:
+    state.mod = check_indices(state.mod, state.targets, state.found.records)
+
+
+def follow_samples(state: State) -> None:
+    state.samples = provenance(state.mod)
+
+
+def on_cpus(rewrite: Rewrite) -> Callable[[State], None]:
+    """The step that rewrites each function for a CPU that is not a recorded kernel."""
+
+    def step(state: State) -> None:
+        for name, target in state.unrecorded():
+            if target.kind.name == "llvm":
+                state.mod = rewrite(state.mod, name)
+
+    return step
+
+
+def on_gpus(rewrite: Rewrite) -> Callable[[State], None]:
+    """The same for every other target."""
+
+    def step(state: State) -> None:
+        for name, target in state.unrecorded():
+            if target.kind.name != "llvm":
+                state.mod = rewrite(state.mod, name)
+
+    return step
+
+
+def combine(state: State) -> None:
+    for name, target in state.unrecorded():
+        own = state.found.templates.get(name)
+        state.mod = combine_matmul(state.mod, name, target, state.source.autotvm_known, own)
+
+
+def select(state: State) -> None:
+    for name, target in state.unrecorded():
+        state.mod = select_implementations(
+            state.mod,
+            name,
+            target,
+            state.source.autotvm_query,
+            keep_layouts=not switches.BLOCK_LAYOUTS.on,
+            fuse_attention=switches.FUSE_ATTENTION.on,
+            disabled=switches.disabled_implementations(),
+            own_queries=state.found.templates.get(name),
+            known=state.samples,
+        )
+
+
+def dispatch_all_sorts(state: State) -> None:
+    state.mod = devices.dispatch_sorts(state.mod, state.targets)
+
+
+def fuse_operators(state: State) -> None:
+    in_place = state.target.kind.name == "llvm" and switches.CONCAT_IN_PLACE.on
+    state.mod, state.operators = fuse(state.mod, state.target, in_place)
+
+
+def schedule(state: State) -> None:
+    """Schedule every kernel, and report it."""
+    found, source, report = state.found, state.source, state.report
+    state.mod, report.kernels = schedule_kernels(
+        *(state.mod, state.targets, state.operators, found.records),
+        fast_math=switches.FAST_MATH.on,
+    )
+    for kernel in report.kernels:
+        kernel.remark = source.slower.get(kernel.source, "")
+    if not source.use_topi_schedule:
+        report.notes += recorded.warn_missing(report.kernels)
+    disabled = switches.disabled_implementations()
+    report.notes += source.passed_over(state.targets.values(), disabled)
+
+
+def inline(state: State) -> None:
+    state.scheduled = state.mod
+    state.mod = inline_subgraphs(state.mod)
+
+
+def lift_weights(state: State) -> None:
+    state.mod, state.weights = lift_constants(state.mod)
+
+
+def place(state: State) -> None:
+    state.mod = devices.place(state.mod, state.target, state.targets)
+
+
+def attach_foreign(state: State) -> None:
+    state.mod = attach(state.mod, state.foreign)
+
+
+def link_library(state: State) -> None:
+    state.linked = link(state.mod, state.target)
+    state.report.drop(state.linked.dropped)
+
+
+def check_replayed(state: State) -> None:
+    """Note whether the kernels of Ansor's records are right, as they were compiled."""
+    if state.found.unchecked:
+        assert state.checker is not None
+        code = state.linked.kernels.code
+        state.is_right = recorded.all_right(state.found, code, state.checker)

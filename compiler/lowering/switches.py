@@ -1,0 +1,52 @@
+"""What a PassContext switches off in a build: passes by name, and implementations."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import tvm
+
+from schedules.cuda import winograd_template
+from schedules.x86 import strassen, winograd, winograd_parts
+
+from .. import precision
+from ..graph import convert_layout
+from .linking import concat_in_place
+
+
+class Switch(NamedTuple):
+    """A name for `disabled_pass` and `required_pass`, and the `opt_level` that it is on from."""
+
+    name: str
+    opt_level: int
+
+    @property
+    def on(self) -> bool:
+        """Whether the current PassContext lets it run."""
+        context = tvm.transform.PassContext.current()
+        if self.name in context.disabled_pass:
+            return False
+        return self.name in context.required_pass or context.opt_level >= self.opt_level
+
+
+SPLIT_BATCH = Switch("SplitBatch", 3)
+CONVERT_LAYOUT = Switch(convert_layout.NAME, 0)
+FOLD_GATE = Switch("FoldGate", 3)
+FUSE_ATTENTION = Switch("FuseAttention", 3)
+COMBINE_MATMUL = Switch("CombineParallelMatmul", 3)
+BLOCK_LAYOUTS = Switch("AlterOpLayout", 3)
+WINOGRAD = Switch(precision.WINOGRAD, 3)
+STRASSEN = Switch(precision.STRASSEN, 3)
+CONCAT_IN_PLACE = Switch(concat_in_place.NAME, 3)
+FAST_MATH = Switch("FastMath", 3)
+
+IMPLEMENTATIONS = {
+    WINOGRAD: (winograd.NAME, winograd_parts.NAME, winograd_template.NAME),
+    STRASSEN: (strassen.DENSE, strassen.CONV2D),
+}
+"""Implementations that round differently, by their switch."""
+
+
+def disabled_implementations() -> list[str]:
+    """Names of the implementations that the current PassContext does not let be chosen."""
+    return [name for switch, names in IMPLEMENTATIONS.items() if not switch.on for name in names]

@@ -1,0 +1,1 @@
+"""Records of auto_scheduler, and the contexts that apply them."""

@@ -1,0 +1,188 @@
+"""Reads of a log's lines only what ranks their records; the few that are wanted are read later.
+
+A log of a million records is opened for the few that a build asks for. Lines as Ansor's writer and
+Baton's lay them out are cut up a block at a time; any other line is parsed in full.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from ...errors import RecordError
+from ..ansor import record as ansor
+from ..autotvm.record import NUMBER, SkippedLines
+from ..log_file import BOM, Run, line_layout, runs
+from ..strangers_json import mean_seconds
+from .record import AnyRecord, parse_line
+
+# A line as `Record.to_line` lays it out: key, target, costs and error number. The trace is not
+# looked at.
+_LAYOUT = line_layout(
+    r'\{"v":1,"kind":"auto_scheduler","workload":\{"key":"([^"]*)"'
+    r'(?:,"tir":"[^"\\]*(?:\\.[^"\\]*)*")?\},'
+    rf'"target":(\{{[^{{}}]*(?:\{{[^{{}}]*\}}[^{{}}]*)*\}}),"costs":\[((?:{NUMBER}(?:,{NUMBER})*)?)\],'
+    rf'"error":(\d{{1,9}}),"timestamp":{NUMBER},'
+    r'(?:"untuned":true,)?(?:"template":\{[^{}]*\},)?"trace":\[.*\]\}'
+)
+_LAYOUTS = (ansor.LAYOUT, _LAYOUT)
+_ANSORS = 0
+
+
+class Glances(NamedTuple):
+    """What of consecutive lines decides whether their records are worth reading.
+
+    Attributes
+    ----------
+    is_ansor : bool
+    line : int
+        Number of the first line.
+    places : sequence of int
+        Bytes in the file where the first line begins, and where each ends.
+    keys : sequence of str
+        Workload keys.
+    targets : sequence of str
+        As JSON or as text.
+    costs : sequence of float
+        Mean seconds; infinity for a failed measurement.
+    """
+
+    is_ansor: bool
+    line: int
+    places: Sequence[int]
+    keys: Sequence[str]
+    targets: Sequence[str]
+    costs: Sequence[float]
+
+
+class LogFile:
+    """A log on disk, of which single lines are read.
+
+    Attributes
+    ----------
+    name : str
+        Without its folder.
+    """
+
+    def __init__(self, path: str | os.PathLike) -> None:
+        self.path = Path(path).absolute()
+        self.name = self.path.name
+        self._state = ""
+
+    @property
+    def digest(self) -> str:
+        """Changes with the file and how much of it was glanced at.
+
+        Hashing the lines would take as long as glancing at them; so this is the file's identity
+        when it was opened.
+        """
+        return f"{self.path} {self._state}"
+
+    def glances(self, n_lines: int | None = None) -> Iterator[Glances]:
+        """What ranks the records, failed measurements included, in the order of the lines.
+
+        Parameters
+        ----------
+        n_lines : int, optional
+            Stop after so many records.
+
+        Raises
+        ------
+        RecordError
+            The file can't be read, or no line of it is a record.
+        """
+        skipped, count, raw = SkippedLines(self.name), 0, b"\n"
+        for run in self._runs():
+            left = None if n_lines is None else n_lines - count
+            if run.layout >= 0 and left != 0 and (seen := _cut(run, left)) is not None:
+                count += len(seen.keys)
+                yield seen
+                continue
+            for at in range(len(run.fields)):
+                raw = run.text(at)
+                bare = (raw.removeprefix(BOM) if run.line + at == 1 else raw).strip()
+                if not bare or bare.startswith(b"#"):
+                    continue
+                if count == n_lines:
+                    break
+                try:
+                    seen = self._parsed(bare, run, at)
+                except RecordError as error:
+                    skipped.add(run.line + at, str(error))
+                    continue
+                count += 1
+                yield seen
+            if count == n_lines:
+                break
+        skipped.report(count, raw.endswith((b"\n", b"\r")), "auto_scheduler record")
+
+    def _runs(self) -> Iterator[Run]:
+        try:
+            with open(self.path, "rb") as file:
+                stat = os.fstat(file.fileno())
+                self._state = f"{stat.st_ino} {stat.st_size} {stat.st_mtime_ns}"
+                yield from runs(file, _LAYOUTS)
+        except OSError as error:
+            raise RecordError(
+                f"auto_scheduler log {str(self.path)!r} can't be read: {error.strerror}"
+            ) from error
+
+    def _parsed(self, bare: bytes, run: Run, at: int) -> Glances:
+        """What ranks a line of any layout."""
+        line = run.line + at
+        record = parse_line(_text(bare), f"auto_scheduler:{self.name}:{line}")
+        if isinstance(record, ansor.AnsorRecord):
+            target, is_ansor = record.target_text, True
+        else:
+            target, is_ansor = json.dumps(record.target), False
+        places = [run.offset + run.ends[at], run.offset + run.ends[at + 1]]
+        return Glances(is_ansor, line, places, [record.workload_key], [target], [record.cost])
+
+    def read(self, line: int, offset: int, length: int) -> AnyRecord:
+        """One record.
+
+        Raises
+        ------
+        RecordError
+            What the glance did not look at is damaged, or the file has changed since.
+        """
+        try:
+            with open(self.path, "rb") as file:
+                file.seek(offset)
+                raw = file.read(length)
+        except OSError as error:
+            raise RecordError(f"{self.name}:{line}: can't be read: {error.strerror}") from error
+        try:
+            return parse_line(_text(raw).strip(), f"auto_scheduler:{self.name}:{line}")
+        except RecordError as error:
+            raise RecordError(f"{self.name}:{line}: {error}") from error
+
+
+def _text(raw: bytes) -> str:
+    return raw.removeprefix(BOM).decode("utf-8", "surrogateescape")
+
+
+def _cut(run: Run, most: int | None) -> Glances | None:
+    """What ranks the first lines of a run; None where a parser must look at one of them."""
+    keys, targets, costs, errors = zip(*run.fields[:most])
+    text, named = b"\n".join(keys), {target: target.decode() for target in targets}
+    if text.count(b"\\") != text.count(b'\\"') or any("\\" in target for target in named.values()):
+        return None
+    return Glances(
+        run.layout == _ANSORS, run.line, [run.offset + end for end in run.ends],
+        text.replace(b'\\"', b'"').decode().split("\n"), [named[target] for target in targets],
+        list(map(_cost, costs, errors)),
+    )  # fmt: skip
+
+
+def _cost(costs: bytes, error: bytes) -> float:
+    if error != b"0" or not costs:
+        return math.inf
+    if b"," not in costs:
+        seconds = float(costs)
+        return seconds if seconds > 0.0 else math.inf
+    return mean_seconds(list(map(float, costs.split(b","))))

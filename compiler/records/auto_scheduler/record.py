@@ -1,0 +1,344 @@
+"""auto_scheduler tuning records: reading, writing and replaying them.
+
+Format: one JSON object per line, self-contained,
+
+    {"v": 1, "kind": "auto_scheduler", "workload": {"key": "...", "tir": "..."},
+     "target": {"kind": "llvm", ...}, "costs": [seconds, ...], "error": 0, "timestamp": 1.7e9,
+     "trace": [[instruction, ...], [decision, ...]]}
+
+`workload.key` is `workload.workload_key` of the unscheduled function; `workload.tir`, which may
+be missing, is that function as `tvm.ir.save_json` writes it; `trace` is the `as_json` of a
+`tvm.s_tir` Trace on the canonical function. Beside an empty trace, `"untuned": true` marks the
+times of the schedule that the kernel has without records, and
+`"template": {"task": name, "args": [...], "entity": [[knob, kind, value], ...]}` is a config of a
+template of the schedule library. `error` is 0, or a number of TVM's `MeasureErrorNo`.
+Lines are appended by a single write each, so that several processes may share a log.
+The same file may hold records of TVM's old auto_scheduler, Ansor ({"i": ..., "r": ...}); they are
+read as `ansor.record.AnsorRecord`.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import os
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...errors import RecordError
+from ..ansor import record as ansor
+from ..autotvm.record import SkippedLines, read_lines
+from ..log_file import append_lines
+from ..log_target import LogTarget, log_target
+from ..strangers_json import mean_seconds, read_json, record_errors
+from .template import Template
+from .workload import ENTRY, canonical, distance, workload_key
+
+if TYPE_CHECKING:
+    from tvm.tirx import PrimFunc
+
+__all__ = [
+    "Record", "RecordToFile", "load_best_record", "load_records", "replay", "save_records",
+    "scan", "workload_key",
+]  # fmt: skip
+
+logger = logging.getLogger("baton.auto_scheduler")
+
+VERSION = 1
+KIND = "auto_scheduler"
+PathLike = str | os.PathLike
+
+
+@dataclass(frozen=True)
+class Record:
+    """One measured schedule of one workload.
+
+    Attributes
+    ----------
+    workload_key : str
+    target : dict
+        What `tvm.target.Target` exports; matched by keys and model alone.
+    trace : list
+        [instructions, decisions] of the trace on `workload.canonical(func)`.
+    costs : tuple of float
+        Seconds per run; empty when the measurement failed.
+    error : int
+        0, or a number of TVM's `MeasureErrorNo`.
+    timestamp : float
+        Unix time.
+    tir : str, optional
+        The unscheduled function.
+    source : str
+        "auto_scheduler:<log>:<line>" when read from a file.
+    untuned : bool
+        These are the times of the schedule that a build without records gives the kernel; where
+        nothing faster was found, it keeps that. The trace is empty.
+    template : Template, optional
+        What schedules the kernel instead of the trace, which is empty.
+    """
+
+    workload_key: str
+    target: dict[str, Any]
+    trace: list[Any]
+    costs: tuple[float, ...]
+    error: int = 0
+    timestamp: float = field(default_factory=time.time)
+    tir: str | None = None
+    source: str = "auto_scheduler:<record>:1"
+    untuned: bool = False
+    template: Template | None = None
+
+    @property
+    def has_trace(self) -> bool:
+        """Whether it holds a schedule of the plain compute."""
+        return not self.untuned and self.template is None
+
+    @property
+    def cost(self) -> float:
+        """Mean seconds per run; infinity when the measurement failed."""
+        return mean_seconds(self.costs, self.error)
+
+    def unscheduled(self) -> PrimFunc:
+        """The function that was tuned.
+
+        Raises
+        ------
+        RecordError
+            The record does not hold it, or holds something else.
+        """
+        import tvm
+
+        if self.tir is None:
+            raise RecordError(f"{self.source}: the record does not hold its unscheduled function")
+        try:
+            func = tvm.ir.load_json(self.tir)
+            matches = isinstance(func, tvm.tirx.PrimFunc) and (
+                workload_key(func) == self.workload_key
+            )
+        except Exception as error:  # TVM's reader raises what it likes on foreign JSON
+            raise RecordError(f"{self.source}: workload.tir can't be read: {error}") from error
+        if not matches:
+            raise RecordError(f"{self.source}: workload.tir is not the workload of the key")
+        return func
+
+    def with_tir(self, func: PrimFunc) -> Record:
+        """The record with its unscheduled function."""
+        import tvm
+
+        return replace(self, tir=str(tvm.ir.save_json(func)))
+
+    def to_line(self) -> str:
+        """The record as a line of a log, without the newline."""
+        workload = {"key": self.workload_key} | ({"tir": self.tir} if self.tir else {})
+        row = {
+            "v": VERSION, "kind": KIND, "workload": workload, "target": self.target,
+            "costs": list(self.costs), "error": self.error, "timestamp": self.timestamp,
+            **({"untuned": True} if self.untuned else {}),
+            **({} if self.template is None else {"template": self.template.to_json()}),
+            "trace": self.trace,
+        }  # fmt: skip
+        return json.dumps(row, separators=(",", ":"))
+
+
+AnyRecord = Record | ansor.AnsorRecord
+
+
+@record_errors
+def parse_line(text: str, source: str = "auto_scheduler:<line>:1") -> AnyRecord:
+    """Read and check one line.
+
+    Raises
+    ------
+    RecordError
+        The line is no record; the message says why, without file and line.
+    """
+    row = read_json(text)
+    if not isinstance(row, dict):
+        raise RecordError("not a JSON object")
+    if ansor.looks_like(row):
+        return ansor.read(row, source)
+    if row.get("kind") != KIND:
+        raise RecordError('not an auto_scheduler record (no "kind": "auto_scheduler")')
+    if row.get("v") != VERSION:
+        raise RecordError(f"version {row.get('v')!r}; this reader knows version {VERSION}")
+    instructions, decisions = row["trace"]
+    costs, error = tuple(float(cost) for cost in row["costs"]), int(row["error"])
+    if not isinstance(instructions, list) or not isinstance(decisions, list):
+        raise TypeError("trace is not two lists")
+    if not all(map(math.isfinite, (*costs, row["timestamp"]))) or not (costs or error):
+        raise ValueError("costs are not seconds")
+    log_target(row["target"])
+    tir, template = row["workload"].get("tir"), row.get("template")
+    return Record(
+        str(row["workload"]["key"]), dict(row["target"]), row["trace"], costs, error,
+        float(row["timestamp"]), tir if tir is None else str(tir), source,
+        row.get("untuned") is True,
+        None if template is None else Template.from_json(template),
+    )  # fmt: skip
+
+
+def scan(path: PathLike, strict: bool = False, n_lines: int | None = None) -> Iterator[AnyRecord]:
+    """Records of a log, failed measurements included, in the order of the lines.
+
+    Parameters
+    ----------
+    strict : bool
+        Raise at the first bad line instead of warning once at the end.
+    n_lines : int, optional
+        Stop after so many lines of records.
+
+    Raises
+    ------
+    RecordError
+        The file can't be read or no line of it is a record; with `strict` a bad line.
+    """
+    name = Path(path).name
+    skipped, count, text = SkippedLines(name), 0, "\n"
+    for number, text in enumerate(read_lines(path, "auto_scheduler log"), 1):
+        bare = text.strip()
+        if not bare or bare.startswith("#"):
+            continue
+        if count == n_lines:
+            break
+        source = f"auto_scheduler:{name}:{number}"
+        record = skipped.parsed(parse_line, bare, number, source, strict)
+        if record is not None:
+            count += 1
+            yield record
+    skipped.report(count, text.endswith("\n"), "auto_scheduler record")
+
+
+def load_records(path: PathLike, strict: bool = False) -> list[AnyRecord]:
+    """All records of a log, failed measurements included."""
+    return list(scan(path, strict))
+
+
+def load_best_record(
+    path: PathLike,
+    workload_key: str | None = None,
+    target: Any = None,
+    include_compatible: bool = False,
+    tuned: bool = False,
+) -> AnyRecord | None:
+    """Cheapest successful record of a log; of equal ones the first; None if there is none.
+
+    Parameters
+    ----------
+    workload_key : str, optional
+        Only records of this workload.
+    target : str, dict or tvm.target.Target, optional
+        Only records of this kind of target.
+    include_compatible : bool
+        Also records of smaller shapes that divide those of the workload.
+    tuned : bool
+        Only records that hold a schedule of the plain compute: no times of the untuned one, no
+        templates.
+    """
+    kind = None if target is None else log_target(target).kind
+    best, best_cost = None, math.inf
+    for record in scan(path):
+        if kind is not None and matched_target(record).kind != kind:
+            continue
+        if tuned and isinstance(record, Record) and not record.has_trace:
+            continue
+        factor = 1.0
+        if workload_key is not None and record.workload_key != workload_key:
+            factor = _distance(workload_key, record)
+            if factor != 1.0 and not include_compatible:
+                factor = math.inf
+        if record.cost * factor < best_cost:
+            best, best_cost = record, record.cost * factor
+    return best
+
+
+def _distance(wanted: str, record: AnyRecord) -> float:
+    if isinstance(record, ansor.AnsorRecord):
+        return ansor.distance(ansor.decode_key(wanted), record.key)
+    return distance(wanted, record.workload_key)
+
+
+def save_records(path: PathLike, records: Iterable[AnyRecord]) -> None:
+    """Append records to a log, each by one write; the log and its folder are made if missing.
+
+    Raises
+    ------
+    RecordError
+        The file can't be written.
+    """
+    append_lines(path, (record.to_line() for record in records))
+
+
+class RecordToFile:
+    """Appends records to a log as they are measured.
+
+    Parameters
+    ----------
+    path : str or path
+        Made with its folder when the first record comes.
+    """
+
+    def __init__(self, path: PathLike) -> None:
+        self.path = Path(path)
+
+    def __call__(self, records: Iterable[AnyRecord]) -> None:
+        save_records(self.path, records)
+
+
+def replay(record: Record, func: PrimFunc, target: Any = None) -> PrimFunc:
+    """Schedule an unscheduled TIR function as a record says.
+
+    The steps are TensorIR schedule primitives, each of which keeps what the function computes
+    or refuses, so that a record of something else can't give wrong numbers.
+
+    Parameters
+    ----------
+    record : Record
+    func : PrimFunc
+        Same workload as the record's, or a compatible one.
+    target : tvm.target.Target, optional
+        Active while the trace is applied.
+
+    Returns
+    -------
+    PrimFunc
+        Scheduled, with the attributes and the operands of `func`.
+
+    Raises
+    ------
+    RecordError
+        The trace can't be applied to this function; names record and reason.
+    """
+    import tvm
+    from tvm.s_tir import Schedule
+    from tvm.s_tir.schedule import Trace
+
+    plain = canonical(func)
+    try:
+        with target if target is not None else tvm.target.Target(record.target):
+            schedule = Schedule(tvm.IRModule({ENTRY: plain}), error_render_level="fast")
+            Trace.apply_json_to_schedule(record.trace, schedule)
+    except Exception as error:  # a hand-edited trace fails in many of TVM's ways
+        reason = str(error).strip().splitlines()[-1:] or [type(error).__name__]
+        raise RecordError(f"{record.source}: the record can't be replayed: {reason[0]}") from error
+    scheduled = schedule.mod[ENTRY]
+    if _operands(scheduled) != _operands(plain):
+        raise RecordError(f"{record.source}: the record changes the operands of the function")
+    for name, _ in scheduled.attrs.items():
+        scheduled = scheduled.without_attr(name)
+    return scheduled.with_attrs(dict(func.attrs.items()))
+
+
+def _operands(func: PrimFunc) -> list[tuple[list[str], str]]:
+    """Shape and data type of each operand, comparable."""
+    return [([str(dim) for dim in param.shape], str(param.dtype)) for param in func.params]
+
+
+def matched_target(record: AnyRecord) -> LogTarget:
+    """Keys and model under which a record is found."""
+    return log_target(
+        record.target_text if isinstance(record, ansor.AnsorRecord) else record.target
+    )

@@ -1,0 +1,1 @@
+"""Records of AutoTVM, and the contexts that apply them."""

@@ -1,0 +1,276 @@
+"""Dispatch contexts of AutoTVM: which tuning records a build in this thread may use.
+
+    with autotvm.apply_history_best("mine.log"):      # asked second
+        with autotvm.apply_history_best(other):       # asked first
+            lib = relay.build(mod, target, params=params)
+
+Below every context lie the logs shipped with Baton. Contexts are `contextvars`: a context
+entered in one thread is not seen by another, and an exception leaves none behind.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from schedules.config import ConfigEntity
+
+from ...contexts import NestedContext
+from ...errors import RecordError
+from ..log_target import LogTarget, log_target
+from ..strangers_json import mean_seconds
+from . import contest, tophub
+from .history import BestRecords
+from .ranking import rank_log
+from .record import MeasureInput, MeasureResult, load_from_file
+from .workload import digest
+
+PREFERENCES = ("log", "fastest")
+
+Record = tuple[MeasureInput, MeasureResult]
+Records = str | os.PathLike | Iterable[str | os.PathLike | Record]
+
+
+def checked_preference(prefer: str) -> str:
+    """The value itself if it says whether logs or measurements decide; else RecordError."""
+    if prefer not in PREFERENCES:
+        raise RecordError(f"prefer={prefer!r}: choose one of {', '.join(PREFERENCES)}")
+    return prefer
+
+
+class DispatchContext(NestedContext, kind="AutoTVM dispatch"):
+    """Base of the contexts: which records each has, and the way to those of the outer ones."""
+
+    prefer = "log"
+
+    def query(self, target: Any, workload: Any) -> ConfigEntity | None:
+        """Config for (task name, *arguments) from this context, else from those around it.
+
+        Parameters
+        ----------
+        target : tvm.target.Target, str or dict
+        workload : tuple or list
+            As in AutoTVM logs: ("dense_pack.x86", ("TENSOR", (1, 8), "float32"), ...).
+
+        Returns
+        -------
+        ConfigEntity or None
+            `source` names the log and line; None when no record matches.
+        """
+        return query_contexts(self.with_outer(), target, workload)
+
+    def find(self, target: LogTarget, workload: bytes) -> ConfigEntity | None:
+        """Config from this context alone; `workload` is a `workload.digest`."""
+        raise NotImplementedError
+
+    def find_for(self, target: LogTarget, workload: bytes, taken: int) -> ConfigEntity | None:
+        """Config for an operator of a build, `taken` of whose operators have one of these already.
+
+        Operators of one workload count together. Most contexts give all of them the same.
+        """
+        return self.find(target, workload)
+
+    def has_records_for(self, target: LogTarget) -> bool:
+        """False where `find` has nothing for any workload of the target, and need not be asked."""
+        return True
+
+    def content_digest(self) -> str | None:
+        """Changes with what `find` may answer; None where nothing can say so."""
+        return None
+
+
+class FallbackContext(DispatchContext):
+    """The bottom of every thread: the shipped logs only.
+
+    Entered with `with`, it hides the contexts around it.
+    """
+
+    hides_outer = True
+
+    def find(self, target: LogTarget, workload: bytes) -> ConfigEntity | None:
+        return _find_best(tophub.shipped_records(target), target, workload)
+
+    def has_records_for(self, target: LogTarget) -> bool:
+        return len(tophub.shipped_records(target)) > 0
+
+    def content_digest(self) -> str | None:
+        return f"shipped logs {'off' if tophub.switched_off() else 'on'}"
+
+
+class ApplyHistoryBest(DispatchContext):
+    """Apply the best record of each workload in tuning logs.
+
+    Parameters
+    ----------
+    records : path, or iterable of paths and (MeasureInput, MeasureResult) pairs
+    strict : bool
+        Raise at a line that is no record, instead of one warning per file.
+    prefer : str
+        "log": a record is always used. "fastest": the first build that finds a record measures
+        the operator with it and without the log, and the faster is used from then on; see
+        `compiler.records.autotvm.contest`.
+
+    Raises
+    ------
+    RecordError
+        A file that can't be read or has no record at all, or another value of `prefer`.
+    """
+
+    def __init__(self, records: Records, strict: bool = False, prefer: str = "log") -> None:
+        self.prefer = checked_preference(prefer)
+        self._best = BestRecords()
+        self._set_by_user: dict[tuple[str, bytes], ConfigEntity] = {}
+        self.load(records, strict)
+
+    def load(self, records: Records, strict: bool = False) -> None:
+        """Add more records to those already here."""
+        if isinstance(records, (str, os.PathLike)):
+            records = [records]
+        for item in records:
+            if isinstance(item, (str, os.PathLike)):
+                self._best.add_log(Path(item).name, rank_log(item, strict))
+            elif isinstance(item, tuple) and len(item) == 2:
+                self._best.add_pair(*item)
+            else:
+                raise RecordError(
+                    f"records has a {type(item).__name__}; give paths of logs, or pairs of "
+                    "MeasureInput and MeasureResult as load_from_file yields them"
+                )
+
+    def update(self, target: Any, workload: Any, config: ConfigEntity) -> None:
+        """Set the config of a workload by hand; it goes before every record."""
+        described, key = log_target(target), digest(workload)
+        for name in (f"model:{described.model}", *(f"key:{k}" for k in described.keys)):
+            self._set_by_user[name, key] = config
+
+    def find(self, target: LogTarget, workload: bytes) -> ConfigEntity | None:
+        return _find_best(self._best, target, workload, self._set_by_user)
+
+    def content_digest(self) -> str | None:
+        if self.prefer != "log":  # then a measurement decides
+            return None
+        set_by_user = repr(sorted(self._set_by_user.items(), key=lambda item: item[0]))
+        return f"{self._best.content_digest()} {set_by_user}"
+
+
+apply_history_best = ApplyHistoryBest
+
+
+class ApplyGraphBest(DispatchContext):
+    """Apply the records that a graph tuner chose, one for each convolution of a network.
+
+    A log of the graph tuner has a line for every convolution in the order of execution, and may
+    give two convolutions of one workload different configs: the n-th convolution of a workload
+    takes the n-th record of it, those beyond the last record take that one.
+
+    Parameters
+    ----------
+    records : path, or iterable of (MeasureInput, MeasureResult) pairs
+    strict : bool
+        Raise at a line that is no record, instead of one warning.
+
+    Raises
+    ------
+    RecordError
+        The file can't be read or has no record at all.
+    """
+
+    def __init__(self, records: str | os.PathLike | Iterable[Record], strict: bool = False) -> None:
+        if isinstance(records, (str, os.PathLike)):
+            records = load_from_file(records, strict)
+        self._of_workload: dict[bytes, list[tuple[LogTarget, ConfigEntity]]] = {}
+        for inp, result in records:
+            if mean_seconds(result.costs, result.error_no) < math.inf:
+                configs = self._of_workload.setdefault(digest(inp.task.workload), [])
+                configs.append((log_target(inp.target), inp.config))
+
+    def find(self, target: LogTarget, workload: bytes) -> ConfigEntity | None:
+        return self.find_for(target, workload, 0)
+
+    def find_for(self, target: LogTarget, workload: bytes, taken: int) -> ConfigEntity | None:
+        fitting = [
+            config
+            for tuned_for, config in self._of_workload.get(workload, ())
+            if set(tuned_for.keys) & set(target.keys)
+        ]
+        if not fitting:
+            return None
+        return fitting[min(taken, len(fitting) - 1)]
+
+    def content_digest(self) -> str | None:
+        return repr(list(self._of_workload.items()))
+
+
+apply_graph_best = ApplyGraphBest
+
+
+def _find_best(
+    best: BestRecords,
+    target: LogTarget,
+    workload: bytes,
+    by_user: dict[tuple[str, bytes], ConfigEntity] | None = None,
+) -> ConfigEntity | None:
+    """TVM 0.18's order: the model, then each key; what the user set before what was logged."""
+    by_user = by_user or {}
+    config = by_user.get((f"model:{target.model}", workload))
+    if config is None:
+        config = best.best_of_model(target.model, workload)
+    for key in target.keys:
+        if config is None:
+            config = by_user.get((f"key:{key}", workload))
+        if config is None:
+            config = best.best_of_key(key, workload)
+    return config
+
+
+DispatchContext.bottom = FallbackContext()
+
+
+def active_contexts() -> tuple[DispatchContext, ...]:
+    """The calling thread's contexts, innermost first; the last one is a FallbackContext."""
+    return DispatchContext.active()
+
+
+def records_for(
+    contexts: Sequence[DispatchContext],
+    target: Any,
+    workload: Any,
+    taken: Mapping[tuple[int, bytes], int] = MappingProxyType({}),
+) -> Iterator[ConfigEntity]:
+    """What contexts have for a workload, innermost first; `level` is the position of the context.
+
+    Parameters
+    ----------
+    taken : mapping
+        By level and `workload.digest`, how many operators of the build have a config already.
+    """
+    described, key = log_target(target), None
+    for level, context in enumerate(contexts):
+        if not context.has_records_for(described):
+            continue
+        key = key or digest(workload)
+        config = context.find_for(described, key, taken.get((level, key), 0))
+        if config is not None:
+            yield replace(config, level=level)
+
+
+def query_contexts(
+    contexts: Sequence[DispatchContext], target: Any, workload: Any
+) -> ConfigEntity | None:
+    """The first of `records_for`, or None.
+
+    A context that prefers the fastest passes over a record that this machine once measured slower
+    than what a build does without its log. A build also measures what was not measured yet.
+    """
+    for config in records_for(contexts, target, workload):
+        known = None
+        if contexts[config.level].prefer == "fastest":
+            known = contest.known(target, workload, config)
+        if known is None or known.log_wins:
+            return config
+    return None

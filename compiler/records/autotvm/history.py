@@ -1,0 +1,142 @@
+"""The best record of every workload in any number of AutoTVM logs, small in memory.
+
+A million records of a million workloads take about 0.6 GiB: a workload is kept as a digest,
+a config as the JSON text of its log line.
+"""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+import json
+import math
+from array import array
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from schedules.config import ConfigEntity
+
+from ..log_target import UNKNOWN_MODEL, log_target
+from ..strangers_json import mean_seconds
+from .ranking import Ranked
+from .record import MeasureInput, MeasureResult
+from .workload import digest
+
+
+@contextmanager
+def no_collection() -> Iterator[None]:
+    """Without Python's cyclic garbage collector, which goes over all that was read, many times."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+class BestRecords:
+    """Cheapest successful record for each (target keys, model, workload).
+
+    The matching order is that of TVM 0.18's `ApplyHistoryBest`: records of the build target's
+    model first, then those that share a key with it, in the order of the build target's keys;
+    among several the lowest mean cost wins, and of equal ones the first.
+    """
+
+    def __init__(self) -> None:
+        self._groups: dict[tuple[tuple[str, ...], str], dict[bytes, int]] = {}
+        self._costs = array("d")
+        self._places = array("Q")  # position of the record among all that were added
+        self._lines = array("Q")
+        self._logs = array("L")
+        self._entities: list[str] = []
+        self._log_names: list[str] = []
+        self._added = 0
+
+    def __len__(self) -> int:
+        return len(self._entities)
+
+    def add_log(self, name: str, records: Iterable[Ranked]) -> None:
+        """Add the records of the log `name`; failed ones are passed over."""
+        log, last = self._log(name), None
+        slot_of: Callable[[bytes, int], int] = _no_group
+        costs, entities, new = self._costs, self._entities, len(self._entities)
+        with no_collection():  # and as little as can be for each of a million records
+            for line, target, workload, cost, error_no, entity in records:
+                if error_no or cost == math.inf:
+                    continue
+                self._added += 1
+                if target is not last:  # logs name few targets, and in long runs
+                    last = target
+                    slot_of = self._groups.setdefault((target.keys, target.model), {}).setdefault
+                slot = slot_of(workload, new)
+                if slot == new:
+                    new += 1
+                    costs.append(cost)
+                    self._places.append(self._added)
+                    self._lines.append(line)
+                    self._logs.append(log)
+                    entities.append(entity)
+                elif cost < costs[slot]:
+                    costs[slot], self._places[slot] = cost, self._added
+                    self._lines[slot], self._logs[slot], entities[slot] = line, log, entity
+
+    def add_pair(self, inp: MeasureInput, result: MeasureResult) -> None:
+        """Add one record that is already decoded."""
+        cost = mean_seconds(result.costs, result.error_no)
+        name, line = _source_of(inp.config, self._added + 1)
+        entity = json.dumps(inp.config.to_entity())
+        target = log_target(inp.target)
+        self.add_log(name, [Ranked(line, target, digest(inp.task.workload), cost, 0, entity)])
+
+    def _log(self, name: str) -> int:
+        if not self._log_names or self._log_names[-1] != name:
+            self._log_names.append(name)
+        return len(self._log_names) - 1
+
+    def content_digest(self) -> str:
+        """Hash of all that is found here, and of where it comes from."""
+        digest_ = hashlib.sha256(repr(self._log_names).encode())
+        for column in (self._costs, self._places, self._lines, self._logs):
+            digest_.update(column.tobytes())
+        for entity in self._entities:
+            digest_.update(entity.encode() + b"\0")
+        for group, slots in self._groups.items():
+            digest_.update(repr((group, len(slots))).encode())
+            for workload, slot in slots.items():
+                digest_.update(workload + slot.to_bytes(8, "little"))
+        return digest_.hexdigest()
+
+    def best_of_model(self, model: str, workload: bytes) -> ConfigEntity | None:
+        """Best record tuned for the device `model`; the model "unknown" has none."""
+        if model == UNKNOWN_MODEL:
+            return None
+        return self._best(workload, [g for (_, m), g in self._groups.items() if m == model])
+
+    def best_of_key(self, key: str, workload: bytes) -> ConfigEntity | None:
+        """Best record of any target that has `key` among its keys."""
+        return self._best(workload, [g for (keys, _), g in self._groups.items() if key in keys])
+
+    def _best(self, workload: bytes, groups: list[dict[bytes, int]]) -> ConfigEntity | None:
+        slots = [group[workload] for group in groups if workload in group]
+        if not slots:
+            return None
+        slot = min(slots, key=lambda s: (self._costs[s], self._places[s]))
+        source = f"topi:{self._log_names[self._logs[slot]]}:{self._lines[slot]}"
+        rows = json.loads(self._entities[slot])
+        return ConfigEntity.from_entity(rows, source, False, self._costs[slot])
+
+
+def _source_of(config: Any, position: int) -> tuple[str, int]:
+    """Log and line of a config that was read from a file; else its place among the records."""
+    kind, _, place = config.source.partition(":")
+    name, _, line = place.rpartition(":")
+    if kind == "topi" and name and line.isdigit():
+        return name, int(line)
+    return "<records>", position
+
+
+def _no_group(workload: bytes, slot: int) -> int:
+    """Stands for the group of records while there is none yet."""
+    raise AssertionError(f"record {slot} has no target")

@@ -1,0 +1,146 @@
+"""Which of two libraries of one operator is faster on this machine, measured once and kept.
+
+Both are built and timed in turn in a process of their own. Verdicts are kept in
+$XDG_CACHE_HOME/baton/contests.jsonl, one JSON object a line.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import subprocess
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from .. import fresh_python
+from ..cache_folder import MISSING, cache_folder
+from ..errors import RecordError
+from .log_file import append_lines
+
+logger = logging.getLogger("baton.measure")
+
+TIMEOUT_SECONDS = 300.0
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Median seconds of one run of the operator, with the logged schedule and without the log."""
+
+    logged_seconds: float
+    own_seconds: float
+
+    @property
+    def log_wins(self) -> bool:
+        return self.logged_seconds <= self.own_seconds
+
+    def __str__(self) -> str:
+        return f"{self.logged_seconds * 1e6:.1f} us, {self.own_seconds * 1e6:.1f} us without"
+
+
+def key_of(*parts: str) -> str:
+    """Key of a verdict: of what was measured, the CPU, and the versions of Baton and TVM."""
+    import tvm
+    from tvm.target import codegen
+
+    from .. import __version__
+
+    machine = [str(codegen.llvm_get_system_cpu()), str(__version__), str(tvm.__version__)]
+    text = "\n".join([*parts, *machine])
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def kept(key: str) -> Verdict | None:
+    """The verdict that this machine keeps; None if it never measured it."""
+    return _read_kept().get(key)
+
+
+def keep(key: str, verdict: Verdict) -> None:
+    """Keep a verdict for later processes."""
+    file = _kept_file()
+    if file is None:
+        logger.warning("%s; the operator will be measured again", MISSING)
+        return
+    try:
+        append_lines(file, [json.dumps({"key": key, **asdict(verdict)})])
+    except RecordError as error:
+        logger.warning("%s; the operator will be measured again", error)
+
+
+def settle(key: str, measure: Callable[[], Verdict | None]) -> Verdict | None:
+    """The kept verdict, else a new one, which is kept; None where it can't be measured."""
+    found = kept(key)
+    if found is None:
+        found = measure()
+        if found is not None:
+            keep(key, found)
+    return found
+
+
+def content_digest() -> str:
+    """Changes with what `kept` may answer."""
+    file = _kept_file()
+    try:
+        return hashlib.sha256(file.read_bytes()).hexdigest() if file else ""
+    except OSError:
+        return ""
+
+
+def measure_elsewhere(module: str, request: Mapping[str, Any], name: str) -> Verdict | None:
+    """Run a module in a new process, whose crash is no crash of the build.
+
+    Parameters
+    ----------
+    module : str
+        Reads a request from stdin, and prints a verdict; see `compiler.measure.in_turn`.
+    request : mapping
+        Plain JSON.
+    name : str
+        Of the operator, for warnings.
+
+    Returns
+    -------
+    None where this machine can't run the operator.
+    """
+    try:
+        done = subprocess.run(
+            fresh_python.running_module(module),
+            input=json.dumps(request),
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_SECONDS,
+            env={**os.environ, "TOPHUB_LOCATION": "NONE"},
+        )
+    except subprocess.TimeoutExpired:
+        logger.warning("%s: not measured in %.0f s; the log's record stays", name, TIMEOUT_SECONDS)
+        return None
+    if done.returncode != 0:
+        reason = done.stderr.strip().splitlines()[-1:] or [f"exit status {done.returncode}"]
+        logger.warning("%s: not measured (%s); the log's record stays", name, reason[0])
+        return None
+    return Verdict(**json.loads(done.stdout.splitlines()[-1]))
+
+
+def _kept_file() -> Path | None:
+    folder = cache_folder()
+    return folder and folder / "contests.jsonl"
+
+
+def _read_kept() -> Mapping[str, Verdict]:
+    """Every readable line; what is damaged is measured again."""
+    file = _kept_file()
+    try:
+        text = file.read_text(encoding="utf-8", errors="replace") if file else ""
+    except OSError:  # nothing was kept yet, or it can't be read
+        return {}
+    found = {}
+    for line in text.splitlines():
+        try:
+            row = json.loads(line)
+            found[row["key"]] = Verdict(float(row["logged_seconds"]), float(row["own_seconds"]))
+        except (ArithmeticError, KeyError, RecursionError, TypeError, ValueError):
+            continue
+    return found

@@ -1,0 +1,43 @@
+"""`relay.Call`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tvm
+from tvm import relax
+
+from . import dialect
+from .expr import Node, as_expr
+from .infer import set_type, settled
+from .op import registry
+
+
+class Call(metaclass=Node):
+    """`relay.Call(op, args, attrs)`: of a Relay operator, a function or a global function."""
+
+    node = tvm.ir.Call
+
+    def __new__(
+        cls,
+        op: Any,
+        args: Sequence[Any],
+        attrs: Any = None,
+        type_args: Sequence[Any] | None = None,
+        span: Any = None,
+    ) -> Any:
+        if isinstance(op, registry.Operator):
+            return registry.call(op.name, args, attrs or {}, type_args or ())
+        operands = [settled(as_expr(argument)) for argument in args]
+        if hasattr(op, "of"):  # a function that takes the types of its arguments
+            op = op.of(operands)
+        if isinstance(op, tvm.ir.Op) and registry.is_available(str(op.name)):
+            return dialect.call(str(op.name), operands, dialect.attribute_values(attrs))
+        if isinstance(attrs, Mapping):
+            attrs = tvm.ir.make_node("ir.DictAttrs", **attrs)
+        if isinstance(op, relax.Function):
+            for parameter, operand in zip(op.params, operands):
+                if isinstance(operand, relax.Var) and operand.ty.is_missing():
+                    set_type(operand, parameter.ty)
+        return settled(relax.Call(op, operands, attrs, span=span))

@@ -1,0 +1,80 @@
+"""The nodes of expressions, and their variables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import tvm
+from tvm import relax
+
+from .expr import as_expr
+from .nest import handle, nested, post_order
+
+
+def _inside(node: relax.Expr) -> list[relax.Expr]:
+    """Bodies that a node holds: of a function, of the two branches of a condition."""
+    if isinstance(node, relax.Function):
+        return [nested(node)]
+    if isinstance(node, relax.If):
+        return [body_of(node.true_branch), body_of(node.false_branch)]
+    return []
+
+
+def body_of(expr: relax.Expr) -> relax.Expr:
+    """What a sequence of bindings computes; another expression as it is."""
+    if not isinstance(expr, relax.SeqExpr):
+        return expr
+    return nested(relax.Function([], expr, expr.ty))
+
+
+def nodes(expr: Any) -> Iterator[relax.Expr]:
+    """Every node once, operands first, those of inner functions and branches before their node."""
+    for node in post_order(body_of(as_expr(expr))):
+        for body in _inside(node):
+            yield from nodes(body)
+        yield node
+
+
+def post_order_visit(expr: Any, fvisit: Callable[[relax.Expr], Any]) -> None:
+    """Call `fvisit` on every node once, operands first, left to right, operators included."""
+    seen: set[int] = set()
+    for node in nodes(expr):
+        called = [node.op] if isinstance(node, tvm.ir.Call) else []
+        own = list(node.params) if isinstance(node, relax.Function) else []
+        for each in (*called, *own, node):
+            if handle(each) not in seen:
+                seen.add(handle(each))
+                fvisit(each)
+
+
+def _variables(expr: Any) -> list[relax.Var]:
+    found: dict[int, relax.Var] = {}
+
+    def look(node: relax.Expr) -> None:
+        if isinstance(node, relax.Var) and not isinstance(node, tvm.ir.GlobalVar):
+            found.setdefault(handle(node), node)
+
+    post_order_visit(expr, look)
+    return list(found.values())
+
+
+def all_vars(expr: Any) -> list[relax.Var]:
+    """All variables, in the order in which an evaluation meets them."""
+    return _variables(expr)
+
+
+def bound_vars(expr: Any) -> list[relax.Var]:
+    """Variables that a function takes or a let binds."""
+    found: dict[int, relax.Var] = {}
+    for node in nodes(expr):
+        if isinstance(node, relax.Function):
+            for var in node.params:
+                found.setdefault(handle(var), var)
+    return list(found.values())
+
+
+def free_vars(expr: Any) -> list[relax.Var]:
+    """Variables that nothing in the expression binds, in the order an evaluation meets them."""
+    bound = {handle(var) for var in bound_vars(expr)}
+    return [var for var in _variables(expr) if handle(var) not in bound]
