@@ -49,12 +49,12 @@ def of_builder(importer: str, network: str) -> Module:
 
 
 def canonical(mod: Module) -> Module:
-    """Bindings in the order of their use; no number of inputs, which only importers know."""
+    """Bindings in the order of their use; no attributes that only importers set."""
     functions = {}
     for gvar, function in mod.functions_items():
         kept = dict(function.attrs.items()) if function.attrs else {}
-        kept.pop("num_input", None)
-        kept.pop("global_symbol", None)
+        for key in ("num_input", "output_names", "global_symbol"):
+            kept.pop(key, None)
         functions[gvar.name_hint] = function_of(function.params, nested(function), kept)
     return tvm.IRModule(functions)
 
