@@ -42,7 +42,7 @@ def work(folder: pathlib.Path, first: int, rounds: int | None, send: Send) -> No
     from tvm import relax
 
     from compiler import relay
-    from compiler.measure.log_file import append_lines
+    from compiler.records.log_file import append_lines
     from compiler.symbol import save_params
 
     number = first

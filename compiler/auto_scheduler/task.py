@@ -20,11 +20,10 @@ from tvm.tirx import PrimFunc
 
 from .. import target as targets
 from ..errors import RecordError
-from ..target.config import config_of_object
-from ..tir import count_flops
 from ..records.auto_scheduler.dispatcher import extracting
 from ..records.auto_scheduler.workload import ENTRY, canonical
 from ..records.auto_scheduler.workload import workload_key as key_of
+from ..tir import count_flops
 from ..whole_files import write_file
 from .workload_registry import make_workload_key, tensors_of
 

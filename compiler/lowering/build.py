@@ -9,7 +9,7 @@ contexts that are active in the calling thread (`schedule_source`), never from a
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 

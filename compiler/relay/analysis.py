@@ -17,7 +17,11 @@ from .expr import Tuple, as_expr
 from .flatten import function_of
 from .nest import handle, nested, operands, post_order
 from .op import registry
-from .variables import body_of, free_vars, nodes
+from .variables import all_vars as all_vars
+from .variables import body_of, nodes
+from .variables import bound_vars as bound_vars
+from .variables import free_vars as free_vars
+from .variables import post_order_visit as post_order_visit
 
 
 def all_dtypes(expr: Any) -> set[str]:

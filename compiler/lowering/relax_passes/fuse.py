@@ -6,8 +6,8 @@ import tvm
 from tvm import relax
 from tvm.target import Target
 
-from ...relay.op.kernel_names import operator_of
 from ...op_pattern import called_kernel
+from ...relay.op.kernel_names import operator_of
 from ...tvm_faults.alias_tuples import alias_tuples
 from .bounded_epilogues import bound_epilogues
 from .legalize import legalize_ops
@@ -88,5 +88,3 @@ def _compute_name(kernel: str, function: tvm.tirx.PrimFunc) -> str:
 def is_fused(function: relax.Function) -> bool:
     """Whether FuseOps made the function."""
     return bool(function.attrs and function.attrs.get("Primitive"))
-
-

@@ -10,7 +10,6 @@ from tvm.tirx import PrimFunc
 
 from schedules.strategy import Query
 
-from ...graph.outline_by_name import contract
 from ...records.auto_scheduler import dispatcher as auto_scheduler
 from ..pipeline import scheduled
 

@@ -13,8 +13,9 @@ from ...errors import BatonError
 from ...graph.fold_constants import value_of
 from .. import dialect
 from ..expr import const
+from ..flatten import function_of
 from ..infer import typed
-from ..nest import function_of, handle, nested, operands, post_order, rewrite
+from ..nest import handle, nested, operands, post_order, rewrite
 from .base import body_wise
 from .build import constant, dtype, is_op, shape, tuple_of
 

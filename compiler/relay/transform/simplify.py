@@ -12,9 +12,6 @@ from tvm import relax
 
 from .. import dialect
 from ..nest import handle, operands, rewrite
-from ..expr import const
-from ..flatten import function_of
-from ..nest import handle, nested, operands, post_order, rewrite
 from ..op import registry
 from ..op.transform import collapse_sum_to
 from .base import body_wise

@@ -14,8 +14,7 @@ from onnx import TensorProto, helper
 from tvm import relax
 
 from compiler import relay
-from compiler.relay import analysis, transform
-from compiler.relay.dataflow_pattern import is_constant, is_op, wildcard
+from compiler.relay import transform
 from compiler.relay.flatten import function_of
 from compiler.relay.nest import nested
 from compiler.relay.op.raising import raisable
