@@ -219,7 +219,7 @@ def register(
         raise PartitionError(f"partitioner {name!r} has no strategy")
     for strategy in given:
         if not isinstance(strategy, Strategy):
-            raise PartitionError(f"partitioner {name!r}: {strategy!r} is no Strategy")
+            raise PartitionError(f"partitioner {name!r}: {strategy!r} is not a Strategy")
     if len({strategy.name for strategy in given}) != len(given):
         names = ", ".join(strategy.name for strategy in given)
         raise PartitionError(f"partitioner {name!r}: strategies share a name: {names}")

@@ -107,7 +107,7 @@ class ExportError(BatonError, OSError):
 
 
 class LoadError(BatonError):
-    """A file that is no library of Baton's, or can't be loaded."""
+    """A file that is not a library of Baton's, or can't be loaded."""
 
 
 class ForeignLibraryError(LoadError):

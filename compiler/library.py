@@ -43,7 +43,9 @@ def load(path: str | os.PathLike[str]) -> list[str]:
     if file.suffix not in (".py", ".so"):
         raise PartitionError(f"{file} is neither a .py nor a .so; give the path of a partitioner")
     if not file.is_file():
-        raise PartitionError(f"{file} does not exist or is no file; give the path of a .py or .so")
+        raise PartitionError(
+            f"{file} does not exist or is not a file; give the path of a .py or .so"
+        )
     before = set(list_partitioners())
     try:
         if file.suffix == ".py":
@@ -63,7 +65,7 @@ def _run(file: Path) -> None:
     name = f"baton_plugin_{file.stem}_{abs(hash(file.resolve())):x}"
     spec = importlib.util.spec_from_file_location(name, file)
     if spec is None or spec.loader is None:
-        raise PartitionError(f"the plugin {file} is no Python file; give the path of a .py")
+        raise PartitionError(f"the plugin {file} is not a Python file; give the path of a .py")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # dataclasses look their module up
     try:

@@ -3,7 +3,7 @@
 An anchor is a block whose annotation `schedule_rule` names a rule registered in `anchor`; that rule
 gets the whole fused function. A function without anchor is tried on the generic rules of the
 target's key. TOPI puts a `schedule_rule` of its own ("meta_schedule...") on pooling blocks;
-that is no anchor.
+that is not an anchor.
 """
 
 from __future__ import annotations

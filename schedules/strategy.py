@@ -51,7 +51,7 @@ class Implementation:
 
     name: str
     plevel: int
-    takes: Callable[[Any, Target], bool]
+    supports: Callable[[Any, Target], bool]
     fallback: Callable[[Any, Target], ConfigEntity]
     compute: Callable[..., Any]
     task_args: Callable[[Any], tuple] | None = None
@@ -84,7 +84,7 @@ def registered(op: str, target: Target) -> Sequence[Implementation]:
 
 def implementations(op: str, workload: Any, target: Target) -> Sequence[Implementation]:
     """Implementations that take the workload, highest priority level first."""
-    valid = [impl for impl in registered(op, target) if impl.takes(workload, target)]
+    valid = [impl for impl in registered(op, target) if impl.supports(workload, target)]
     return sorted(valid, key=lambda impl: -impl.plevel)
 
 

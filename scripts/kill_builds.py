@@ -6,8 +6,8 @@
 Each process builds a small network with the kernel cache on, exports the library, saves its weights
 and appends to a log, again and again with new weights, until SIGKILL. After each kill the files
 must be whole: a library computes what one set of weights computes, a parameter file has one set,
-and of the log at most the line that was cut off is no record. What the killed process left behind
-must be gone after the next one made something in the same places.
+and of the log at most the line that was cut off is not a record. What the killed process left
+behind must be gone after the next one made something in the same places.
 """
 
 from __future__ import annotations

@@ -73,7 +73,7 @@ PROGRAMS = {"auto_scheduler": MODULE + AUTO_SCHEDULER, "autotvm": MODULE + AUTOT
 
 
 def trials_of(log: pathlib.Path, tuner: str) -> tuple[list[str], int]:
-    """What each record scheduled, in order, and the number of lines that are no records."""
+    """What each record scheduled, in order, and the number of lines that are not records."""
     from compiler.errors import RecordError
 
     scheduled = _of_autotvm if tuner == "autotvm" else _of_auto_scheduler

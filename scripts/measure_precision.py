@@ -35,8 +35,8 @@ from schedules.x86 import (
     strassen,
     strassen_rules,
     winograd,
-    winograd_parts,
-    winograd_parts_rules,
+    winograd_polyphase,
+    winograd_polyphase_rules,
     winograd_rules,
 )
 from schedules.x86.machine import Machine
@@ -71,12 +71,12 @@ def cases(channels: int) -> Iterator[Case]:
             yield Case(algorithm(tile, kernel), w, winograd.NAME, config, bound)
     for taps in (3, 5, 7):
         w = _workload(channels, (taps, taps), 2)
-        r = winograd_parts.taps(taps, 2)
-        for m in winograd_parts_rules.candidates(w):
-            config = _with(winograd_parts_rules.fallback(w, TARGET), m=m)
+        r = winograd_polyphase.taps(taps, 2)
+        for m in winograd_polyphase_rules.candidates(w):
+            config = _with(winograd_polyphase_rules.fallback(w, TARGET), m=m)
             bound = error_bounds.winograd((m, m), (r, r), channels, phases=2)
             name = algorithm((m, m), (r, r), of_phases=True)
-            yield Case(name, w, winograd_parts.NAME, config, bound)
+            yield Case(name, w, winograd_polyphase.NAME, config, bound)
     w = _workload(channels, (3, 3))
     impl = _implementation("conv2d_direct.x86")
     config = impl.fallback(w, TARGET)

@@ -81,9 +81,9 @@ def lean_line(inp: MeasureInput, result: MeasureResult) -> str:
 def still_wins(inp: MeasureInput) -> bool:
     """Whether the record's operator is clearly faster with it, measured now."""
     from compiler.autotvm.confirm import LEAST_GAIN
-    from compiler.records.autotvm import contest
+    from compiler.records.autotvm import log_benchmark
 
-    found = contest.verdict(inp.target, inp.task.workload, inp.config)
+    found = log_benchmark.measured(inp.target, inp.task.workload, inp.config)
     wins = found is not None and found.logged_seconds < found.own_seconds * (1 - LEAST_GAIN)
     print(f"{'stays' if wins else 'left out'}: {inp.task.name} {inp.config.source} {found}")
     return wins

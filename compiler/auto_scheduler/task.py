@@ -127,7 +127,7 @@ class SearchTask:
     Raises
     ------
     RecordError
-        There is no such workload, or a dimension is no constant.
+        There is no such workload, or a dimension is not a constant.
     """
 
     def __init__(
@@ -396,7 +396,7 @@ def tasks_of_kernels(
         try:
             key = key_of(kernel.func)
         except RecordError as error:  # a dynamic shape has no task, as in TVM 0.18
-            logger.info("%s is no task: %s", " ".join(kernel.operators), error)
+            logger.info("%s is not a task: %s", " ".join(kernel.operators), error)
             continue
         held = tasks.get((key, str(target)))
         if held is None:

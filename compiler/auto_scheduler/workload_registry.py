@@ -68,7 +68,7 @@ def tensors_of(key: str) -> list[Any]:
     Raises
     ------
     RecordError
-        The key is no JSON list, or names no registered workload.
+        The key is not a JSON list, or names no registered workload.
     """
     try:
         name, *args = json.loads(key)

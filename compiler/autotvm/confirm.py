@@ -29,7 +29,7 @@ FINALISTS = 3
 
 
 @dataclass
-class Contest:
+class Comparison:
     """The finalists for one operator and shape.
 
     Attributes
@@ -79,9 +79,9 @@ class Contest:
         return inp, MeasureResult((seconds,), MeasureErrorNo.NO_ERROR, seconds, time.time())
 
 
-def contests(
+def comparisons(
     tasks: Sequence[Task], records: Iterable[tuple[MeasureInput, Any]], finalists: int = FINALISTS
-) -> list[Contest]:
+) -> list[Comparison]:
     """Group tasks by what they compute, with the best configs of each group.
 
     Parameters
@@ -101,7 +101,7 @@ def contests(
     for task in tasks:
         key = (task.tunable.operator.name, repr(_shape_of(task)))
         groups.setdefault(key, []).append(task)
-    return [_contest(group, costs, finalists) for group in groups.values()]
+    return [_comparison(group, costs, finalists) for group in groups.values()]
 
 
 def _shape_of(task: Task) -> Any:
@@ -112,9 +112,9 @@ def _shape_of(task: Task) -> Any:
     return workload
 
 
-def _contest(
+def _comparison(
     tasks: list[Task], costs: dict[bytes, list[tuple[float, ConfigEntity]]], finalists: int
-) -> Contest:
+) -> Comparison:
     fallback = _fallback(tasks)
     measured = [
         (cost, TaskCandidate(task, config))
@@ -132,7 +132,7 @@ def _contest(
             chosen.setdefault(_identity(candidate), candidate)
         if len(chosen) == finalists:
             break
-    return Contest(tasks, fallback, list(chosen.values()))
+    return Comparison(tasks, fallback, list(chosen.values()))
 
 
 def _fallback(tasks: Sequence[Task]) -> TaskCandidate | None:
@@ -159,26 +159,26 @@ def _identity(candidate: TaskCandidate) -> str:
     return f"{candidate.task.name} {knobs}"
 
 
-def run_contests(
-    open_contests: Sequence[Contest],
+def run_comparisons(
+    open_comparisons: Sequence[Comparison],
     option: dict[str, Any],
     rounds: int = 5,
-    done: Callable[[Contest], None] = lambda _: None,
+    done: Callable[[Comparison], None] = lambda _: None,
 ) -> None:
-    """Measure the candidates of each contest in turn, `rounds` times.
+    """Measure the candidates of each comparison in turn, `rounds` times.
 
     Parameters
     ----------
     option : dict
         From `measure_option`.
     done
-        Called with each contest that has its times.
+        Called with each comparison that has its times.
     """
-    for contest in open_contests:
-        candidates = contest.candidates
-        if not contest.finalists:
-            contest.seconds = [FAILED_COST] * len(candidates)
-            done(contest)
+    for comparison in open_comparisons:
+        candidates = comparison.candidates
+        if not comparison.finalists:
+            comparison.seconds = [FAILED_COST] * len(candidates)
+            done(comparison)
             continue
         builds = option["builder"].build(candidates)
         times: list[list[float]] = [[] for _ in candidates]
@@ -186,8 +186,8 @@ def run_contests(
             for taken, result in zip(times, option["runner"].run(candidates, builds)):
                 taken.append(min(result.costs))
         release(builds)
-        contest.seconds = [undisturbed(taken) for taken in times]
-        done(contest)
+        comparison.seconds = [undisturbed(taken) for taken in times]
+        done(comparison)
 
 
 def undisturbed(times: Sequence[float]) -> float:

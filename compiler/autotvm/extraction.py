@@ -72,7 +72,7 @@ def extract_from_multiple_program(
                 continue
             task.config_space  # noqa: B018 (collects the knobs)
         except (InstantiationError, IndexError) as error:
-            logger.warning("%s is no task: %s", task, error)
+            logger.warning("%s is not a task: %s", task, error)
             continue
         tasks.append(task)
     return tasks

@@ -101,9 +101,9 @@ def find(name: str, args: tuple, target: Target) -> Tunable:
                 workload = operator.workload(args)
             except (TypeError, ValueError, IndexError, KeyError) as error:
                 raise InstantiationError(f"{name} can't take the arguments {args}") from error
-            if implementation.takes(workload, target):
+            if implementation.supports(workload, target):
                 return Tunable(operator, implementation, workload)
-    why = "does not take these arguments" if known else "is no implementation of the library"
+    why = "does not take these arguments" if known else "is not an implementation of the library"
     raise InstantiationError(f"{name} {why} for {target.kind.name}: {args}")
 
 

@@ -16,7 +16,7 @@ def shapes(texts: Sequence[str]) -> dict[str, tuple[int, ...]]:
     for name, text in _pairs(texts, "--shape", "input=1,3,224,224").items():
         if not re.fullmatch(r"\d+([,x]\d+)*|", text):
             raise typer.BadParameter(
-                f"{text!r} is no shape; write {name}=1,3,224,224", param_hint="--shape"
+                f"{text!r} is not a shape; write {name}=1,3,224,224", param_hint="--shape"
             )
         found[name] = tuple(int(extent) for extent in re.split("[,x]", text) if extent)
     return found
@@ -41,7 +41,7 @@ def cpus(text: str | None) -> tuple[int, ...]:
         match = re.fullmatch(r"(\d+)(?:-(\d+))?", part.strip())
         if match is None:
             raise typer.BadParameter(
-                f"{text!r} is no list of CPUs such as 0,2-3", param_hint="--pin"
+                f"{text!r} is not a list of CPUs such as 0,2-3", param_hint="--pin"
             )
         first = int(match.group(1))
         chosen += range(first, int(match.group(2) or first) + 1)
@@ -59,7 +59,7 @@ def tracker(text: str | None) -> tuple[str, int, str] | None:
     match = re.fullmatch(r"([^:/]+):(\d+)/(.+)", text)
     if match is None:
         raise typer.BadParameter(
-            f"{text!r} is no tracker such as 127.0.0.1:9190/key", param_hint="--tracker"
+            f"{text!r} is not a tracker such as 127.0.0.1:9190/key", param_hint="--tracker"
         )
     return match[1], int(match[2]), match[3]
 

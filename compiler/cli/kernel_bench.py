@@ -78,7 +78,7 @@ def benchmark_kernels(
     Raises
     ------
     BatonError
-        A model can't be read or built, or the target is no CPU of this machine.
+        A model can't be read or built, or the target is not a CPU of this machine.
     """
     from compiler import target as targets
 

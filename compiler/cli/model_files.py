@@ -50,7 +50,7 @@ def read_model(
         relay.load_json(text, str(path)) if path.suffix == ".json" else relay.parse(text, str(path))
     )
     if "main" not in [gvar.name_hint for gvar in getattr(mod, "get_global_vars", list)()]:
-        raise FrontendError(f"{path} holds no function main, so it is no model")
+        raise FrontendError(f"{path} holds no function main, so it is not a model")
     weights = path.with_suffix(".params")
     return mod, relay.load_param_dict(_bytes(weights)) if weights.is_file() else {}
 
@@ -101,4 +101,4 @@ def _text(path: Path) -> str:
     try:
         return _bytes(path).decode("utf-8")
     except UnicodeDecodeError as error:
-        raise FrontendError(f"{path} is no text: byte {error.start} is not UTF-8") from error
+        raise FrontendError(f"{path} is not text: byte {error.start} is not UTF-8") from error

@@ -126,7 +126,7 @@ def read_inputs(files: Mapping[str, Path]) -> dict[str, np.ndarray]:
             raise InputError(f"input {name!r}: can't read {path}: {error.strerror}") from error
         except (ValueError, EOFError) as error:
             raise InputError(
-                f"input {name!r}: {path} is no whole .npy file of plain numbers (pickled objects "
+                f"input {name!r}: {path} is not a whole .npy file of plain numbers (pickles "
                 "are refused)"
             ) from error
         if not isinstance(value, np.ndarray):

@@ -19,7 +19,7 @@ from .tuning_progress import Progress, Trials, write_picture
 if TYPE_CHECKING:
     import tvm
 
-    from compiler.autotvm.confirm import Contest
+    from compiler.autotvm.confirm import Comparison
     from compiler.autotvm.task import Task
 
 
@@ -85,7 +85,7 @@ class Tuned:
 
     Attributes
     ----------
-    contests : list of Contest
+    comparisons : list of Comparison
         For each operator and shape, the fallback and the finalists with their times.
     kept : list of str
         Sources, "topi:<log>:<line>", of the records in the log of the best.
@@ -96,7 +96,7 @@ class Tuned:
         devices.
     """
 
-    contests: list[Contest]
+    comparisons: list[Comparison]
     kept: list[str]
     dropped: int
     milliseconds: list[float]
@@ -107,14 +107,14 @@ class Tuned:
         return {
             "operators": [
                 {
-                    "task": contest.tasks[0].name,
-                    "args": contest.tasks[0].args,
-                    "calls": contest.tasks[0].weight,
-                    "fallback_seconds": contest.fallback_seconds,
-                    "seconds": contest.winner[1] if contest.winner else None,
-                    "winner": contest.winner[0].task.name if contest.winner else None,
+                    "task": comparison.tasks[0].name,
+                    "args": comparison.tasks[0].args,
+                    "calls": comparison.tasks[0].weight,
+                    "fallback_seconds": comparison.fallback_seconds,
+                    "seconds": comparison.winner[1] if comparison.winner else None,
+                    "winner": comparison.winner[0].task.name if comparison.winner else None,
                 }
-                for contest in self.contests
+                for comparison in self.comparisons
             ],
             "records": self.kept,
             "dropped": self.dropped,
@@ -149,13 +149,13 @@ def tune_model(
         trials = measure_tasks(tasks, option, options)
     with steps.step("compare with the fallback", f"{options.rounds} rounds"):
         records = list(load_from_file(options.log)) if options.log.exists() else []
-        found = confirm.contests(tasks, records)
-        confirm.run_contests(found, option, options.rounds)
+        found = confirm.comparisons(tasks, records)
+        confirm.run_comparisons(found, option, options.rounds)
     _close(option)
     if options.picture is not None:
         _note_fallbacks(trials, found)
         write_picture(trials, f"{model.name}: best so far", options.picture)
-    lines = [line for contest in found if (line := _line(contest)) is not None]
+    lines = [line for comparison in found if (line := _line(comparison)) is not None]
     if options.tracker is not None:
         _write_best(options.best, lines)
         return Tuned(found, _sources(options.best, lines), 0, [], [])
@@ -279,11 +279,11 @@ def _title(task: Task) -> str:
     return f"{task.name} {' '.join(shapes)}"
 
 
-def _note_fallbacks(trials: Sequence[Trials], found: Sequence[Contest]) -> None:
+def _note_fallbacks(trials: Sequence[Trials], found: Sequence[Comparison]) -> None:
     rates = {
-        _title(task): task.flop / contest.fallback_seconds / 1e9
-        for contest in found
-        for task in contest.tasks
+        _title(task): task.flop / comparison.fallback_seconds / 1e9
+        for comparison in found
+        for task in comparison.tasks
     }
     for each in trials:
         each.fallback = rates.get(each.name, 0.0)
@@ -292,10 +292,10 @@ def _note_fallbacks(trials: Sequence[Trials], found: Sequence[Contest]) -> None:
 # --- the log of the best -----------------------------------------------------------------
 
 
-def _line(contest: Contest) -> str | None:
+def _line(comparison: Comparison) -> str | None:
     from compiler.autotvm import encode
 
-    record = contest.record()
+    record = comparison.record()
     return None if record is None else encode(*record)
 
 
@@ -313,15 +313,15 @@ def _sources(path: Path, lines: Sequence[str]) -> list[str]:
 def show_tuned(tuned: Tuned, options: TuneOptions) -> None:
     """Print a line for each operator, then the network's latencies."""
     rows = []
-    for contest in tuned.contests:
-        task = contest.tasks[0]
-        base = contest.fallback_seconds
-        best = contest.winner[1] if contest.winner else base
+    for comparison in tuned.comparisons:
+        task = comparison.tasks[0]
+        base = comparison.fallback_seconds
+        best = comparison.winner[1] if comparison.winner else base
         rows.append(
             (
                 " ".join(_title(task).split(" ")[1:]),
                 task.weight,
-                contest.winner[0].task.name if contest.winner else "fallback",
+                comparison.winner[0].task.name if comparison.winner else "fallback",
                 f"{base * 1e6:.1f}",
                 f"{best * 1e6:.1f}",
                 f"{task.flop / best / 1e9:.1f}",

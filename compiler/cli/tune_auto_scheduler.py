@@ -18,7 +18,7 @@ from .tuned_network import Silent, prune, show_network
 from .tuning_progress import Trials, write_picture
 
 if TYPE_CHECKING:
-    from compiler.auto_scheduler.search.confirm import Contest
+    from compiler.auto_scheduler.search.confirm import Comparison
     from compiler.auto_scheduler.search.scheduler import TaskScheduler
     from compiler.auto_scheduler.task import SearchTask
     from compiler.records.auto_scheduler.record import Record
@@ -33,7 +33,7 @@ class Searched:
 
     Attributes
     ----------
-    contests : list of Contest
+    comparisons : list of Comparison
         For each task the untuned kernel and the best records, timed in turn.
     kept : int
         Records in the log of the best.
@@ -43,7 +43,7 @@ class Searched:
         Of the network, in turn, under the log of the best and without; empty on other machines.
     """
 
-    contests: list[Contest]
+    comparisons: list[Comparison]
     kept: int
     dropped: int
     milliseconds: list[float]
@@ -58,13 +58,13 @@ class Searched:
         return {
             "tasks": [
                 {
-                    "description": contest.task.desc,
-                    "calls": contest.task.weight,
-                    "fastest": contest.kind,
-                    "untuned_seconds": plain(contest.untuned_seconds),
-                    "seconds": plain(contest.best_seconds),
+                    "description": comparison.task.desc,
+                    "calls": comparison.task.weight,
+                    "fastest": comparison.kind,
+                    "untuned_seconds": plain(comparison.untuned_seconds),
+                    "seconds": plain(comparison.best_seconds),
                 }
-                for contest in self.contests
+                for comparison in self.comparisons
             ],
             "records": self.kept,
             "dropped": self.dropped,
@@ -98,7 +98,7 @@ def search_model(
         Of the step that failed.
     """
     from compiler import auto_scheduler
-    from compiler.auto_scheduler.search.confirm import run_contest
+    from compiler.auto_scheduler.search.confirm import run_comparison
 
     steps = steps or Steps()
     mod, params = import_model(model, build, steps)
@@ -131,26 +131,28 @@ def search_model(
         trials_of = [_trials(task, found) for task, found in zip(tasks, records)]
         write_picture(trials_of, f"{model.name}: best so far", options.picture)
     with steps.step("compare with the untuned kernels", f"{options.rounds} rounds"):
-        contests = [
-            run_contest(task, found, builder, runner, options.rounds)
+        comparisons = [
+            run_comparison(task, found, builder, runner, options.rounds)
             for task, found in zip(tasks, records)
         ]
     for part in (builder, runner):
         part.close()
-    lines = [contest.winner.to_line() for contest in contests if contest.winner is not None]
+    lines = [
+        comparison.winner.to_line() for comparison in comparisons if comparison.winner is not None
+    ]
     if scheduler is not None or options.tracker is not None:
-        _write_best(options.best, contests, lines)
-        return Searched(contests, len(lines), 0, [], [])
+        _write_best(options.best, comparisons, lines)
+        return Searched(comparisons, len(lines), 0, [], [])
 
     def library(kept: Sequence[str]) -> Any:
-        _write_best(options.best, contests, kept)
+        _write_best(options.best, comparisons, kept)
         logs = (*build.auto_scheduler_logs, str(options.best))
         own = replace(build, auto_scheduler_logs=logs if kept else build.auto_scheduler_logs)
         return build_module(mod, params, own, Silent())
 
     with steps.step("measure the network"):
         kept, times, base = prune(library, lines, options.rounds, steps)
-    return Searched(contests, len(kept), len(lines) - len(kept), times, base)
+    return Searched(comparisons, len(kept), len(lines) - len(kept), times, base)
 
 
 class _Progress:
@@ -197,13 +199,13 @@ def _trials(task: SearchTask, records: Sequence[Record]) -> Trials:
     return Trials(name, tried, untuned[0] if untuned else 0.0)
 
 
-def _write_best(path: Path, contests: Sequence[Contest], kept: Sequence[str]) -> None:
+def _write_best(path: Path, comparisons: Sequence[Comparison], kept: Sequence[str]) -> None:
     """The records that pay; the other kernels' untuned times, which say to leave them alone."""
     lines = list(kept)
-    for contest in contests:
-        winner = contest.winner
-        if contest.untuned is not None and (winner is None or winner.to_line() not in kept):
-            lines.append(contest.untuned.to_line())
+    for comparison in comparisons:
+        winner = comparison.winner
+        if comparison.untuned is not None and (winner is None or winner.to_line() not in kept):
+            lines.append(comparison.untuned.to_line())
     write_text(path, "".join(line + "\n" for line in lines))
 
 
@@ -237,17 +239,17 @@ def show_searched(searched: Searched, options: TuneOptions) -> None:
         return f"{seconds * 1e6:.1f}" if math.isfinite(seconds) else "-"
 
     rows = []
-    for contest in searched.contests:
-        best = contest.best_seconds
-        gain = contest.untuned_seconds / best
+    for comparison in searched.comparisons:
+        best = comparison.best_seconds
+        gain = comparison.untuned_seconds / best
         rows.append(
             (
-                contest.task.desc,
-                str(contest.task.weight),
-                contest.kind,
-                shown(contest.untuned_seconds),
+                comparison.task.desc,
+                str(comparison.task.weight),
+                comparison.kind,
+                shown(comparison.untuned_seconds),
                 shown(best),
-                contest.task.gflops(best),
+                comparison.task.gflops(best),
                 f"{gain:.2f}x" if math.isfinite(gain) else "-",
             )
         )

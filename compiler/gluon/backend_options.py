@@ -22,7 +22,7 @@ def backend_arguments(backend: str | None, given: Mapping[str, Any]) -> dict[str
     ----------
     backend : str or None
     given : mapping of str to object
-        Keywords that are no flags; under "backend_opts" MXNet 1.x took a dict of options.
+        Keywords that are not flags; under "backend_opts" MXNet 1.x took a dict of options.
 
     Raises
     ------

@@ -278,7 +278,7 @@ class Block:
         extra = [name for name in param_dict if name not in params]
         if extra and not ignore_extra:
             raise BlockArgumentError(
-                f"the {source} has {extra[0]!r}, which is no parameter of the block; its "
+                f"the {source} has {extra[0]!r}, which is not a parameter of the block; its "
                 f"parameters are {list(params)[:20]}"
             )
         for name, param in params.items():

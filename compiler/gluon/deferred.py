@@ -75,7 +75,7 @@ def set_variable(arrays: ndarray | Sequence[ndarray], variables: Any) -> None:
     Raises
     ------
     DeferredComputeError
-        A symbol is no variable, or an array has another variable or is a result.
+        A symbol is not a variable, or an array has another variable or is a result.
     """
     given = [arrays] if isinstance(arrays, ndarray) else list(arrays)
     wanted = [variables] if isinstance(variables, Symbol) else list(variables)
@@ -119,7 +119,7 @@ def get_symbol(output_arrays: ndarray | Sequence[ndarray], *, sym_cls: type = Sy
     Raises
     ------
     DeferredComputeError
-        An array has no variable and is no result of a recorded operator.
+        An array has no variable and is not a result of a recorded operator.
     """
     arrays = [output_arrays] if isinstance(output_arrays, ndarray) else list(output_arrays)
     for position, array in enumerate(arrays):

@@ -39,7 +39,7 @@ def as_array(value: Any) -> ndarray:
         return from_host(np.asarray(value, dtype))
     if isinstance(value, (list, tuple, np.ndarray)):
         return new_array(value)
-    raise ArrayTypeError(f"{call_site()}: {type(value).__name__} is no operand of arithmetic")
+    raise ArrayTypeError(f"{call_site()}: {type(value).__name__} is not an operand of arithmetic")
 
 
 def _scalar_attrs(number: Any) -> dict[str, Any]:

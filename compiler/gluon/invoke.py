@@ -60,7 +60,7 @@ def invoke(
     Raises
     ------
     ArrayTypeError
-        An input is no array.
+        An input is not an array.
     ArrayError
         Inputs are on different devices, or do not fit the operator.
     DeferredComputeError
@@ -135,7 +135,7 @@ def dtype_name(dtype: Any, default: str = "float32") -> str:
     try:
         found = str(np.dtype(dtype))
     except TypeError as error:
-        raise ArrayTypeError(f"{call_site()}: {dtype!r} is no dtype") from error
+        raise ArrayTypeError(f"{call_site()}: {dtype!r} is not a dtype") from error
     if found not in DTYPES:
         raise ArrayTypeError(f"{call_site()}: arrays can't have the dtype {found}")
     return found

@@ -50,7 +50,7 @@ bool_ = _np.bool_
 dtype = _np.dtype
 
 
-# Element by element, what is no plain function of one or two operands.
+# Element by element, what is not a plain function of one or two operands.
 
 
 def around(a: ndarray, decimals: int = 0) -> ndarray:

@@ -371,5 +371,5 @@ def _devices(device: Any) -> list[Device]:
         return [current_device()]
     found = [device] if isinstance(device, Device) else list(device)
     if not found or not all(isinstance(each, Device) for each in found):
-        raise BlockArgumentError(f"{call_site()}: {device!r} is no device")
+        raise BlockArgumentError(f"{call_site()}: {device!r} is not a device")
     return list(dict.fromkeys(found))

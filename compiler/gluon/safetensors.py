@@ -81,16 +81,16 @@ def read(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
     except OSError as error:
         raise FrontendError(f"{where} can't be read: {error}") from error
     if len(data) < 8:
-        raise FrontendError(f"{where} is no safetensors file")
+        raise FrontendError(f"{where} is not a safetensors file")
     (length,) = struct.unpack_from("<Q", data)
     if length > min(len(data) - 8, _LONGEST_HEADER):
-        raise FrontendError(f"{where} is no safetensors file, or is truncated")
+        raise FrontendError(f"{where} is not a safetensors file, or is truncated")
     try:
         header = json.loads(data[8 : 8 + length])
     except (ValueError, RecursionError) as error:
-        raise FrontendError(f"{where}: the header is no JSON: {error}") from error
+        raise FrontendError(f"{where}: the header is not JSON: {error}") from error
     if not isinstance(header, dict):
-        raise FrontendError(f"{where}: the header is no object")
+        raise FrontendError(f"{where}: the header is not an object")
     body = memoryview(data)[8 + length :]
     return {
         name: _array(body, entry, f"{where}: array {name!r}")

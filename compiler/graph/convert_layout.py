@@ -43,14 +43,14 @@ def convert_layout(mod: tvm.IRModule, name: str) -> tvm.IRModule:
     """
     function = mod[name]
     values = [binding.value for block in function.body.blocks for binding in block.bindings]
-    if not _pays(values) or any(isinstance(each, relax.If) for each in values):
+    if not _is_profitable(values) or any(isinstance(each, relax.If) for each in values):
         return mod
     updated = mod.clone()
     updated.update_func(mod.get_global_var(name), _Converter(mod).visit_expr(function))
     return relax.transform.DeadCodeElimination([name])(updated)
 
 
-def _pays(values: list[relax.Expr]) -> bool:
+def _is_profitable(values: list[relax.Expr]) -> bool:
     """Whether there are convolutions in other layouts, or permutations between convolutions."""
     if any(map(_is_foreign, values)):
         return True

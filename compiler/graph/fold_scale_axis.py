@@ -100,7 +100,7 @@ class _Fold(CallRule):
         return relax.op.add(base, constant(total.astype(dtype_of(base))))
 
     def _with_constant(self, call: relax.Call, commutative: bool) -> tuple[Any, np.ndarray | None]:
-        """The operand of a binary call that is no constant, and the value of the one that is."""
+        """The operand of a binary call that is not a constant, and the value of the one that is."""
         left, right = call.args
         if array_of(right) is None and commutative:
             left, right = right, left

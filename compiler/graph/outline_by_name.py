@@ -85,7 +85,7 @@ def _members(main: RelaxFunction, group: Sequence[str], names_of: Sequence[str])
         name = names_of[index]
         if index in members and not main.claimable[index]:
             raise PartitionError(
-                f"binding {name!r} is no operator call in a dataflow block and can't be outlined"
+                f"binding {name!r} is not a call of an operator in a dataflow block; not outlined"
             )
         if index not in members and main.entry(index)[0] not in members:
             raise PartitionError(f"binding {name!r} is an output of a call outside its group")

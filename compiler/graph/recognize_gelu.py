@@ -62,7 +62,7 @@ class _Recognize(CallRule):
         return None
 
     def _factors(self, expr: Any, root: bool = True) -> tuple[float, list[Any]]:
-        """A product as a number and the factors that are no numbers."""
+        """A product as a number and the factors that are not numbers."""
         number = scalar_of(expr)
         if number is not None:
             return number, []

@@ -33,12 +33,12 @@ def _binary(name: str, swapped: bool = False) -> Callable[[Any, Any], Any]:
     def make(this: Any, other: Any) -> Any:
         from ..relay import op
         from ..relay.expr import TupleWrapper, const
-        from ..relay.infer import typed
+        from ..relay.infer import infer_type
 
         if isinstance(other, TupleWrapper):
             return NotImplemented
         if isinstance(other, (bool, int, float)):
-            other = const(other, str(typed(this).ty.dtype))
+            other = const(other, str(infer_type(this).ty.dtype))
         function = getattr(op, name)
         return function(other, this) if swapped else function(this, other)
 

@@ -96,7 +96,7 @@ class IRBuilder:
         if isinstance(stmt, tirx.Stmt) or callable(stmt):
             self._open[-1].append(stmt)
         else:
-            raise ScheduleError(f"ir_builder: {stmt!r} is no statement")
+            raise ScheduleError(f"ir_builder: {stmt!r} is not a statement")
 
     def get(self) -> Any:
         """The statements as one."""

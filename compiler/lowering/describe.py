@@ -23,7 +23,7 @@ def describe(state: State, mod_name: str, bound_params: Sequence[str]) -> Metada
     Raises
     ------
     BuildError
-        An input or a result of `main` is no tensor of known rank, or an input's shape is unknown.
+        An input or a result of `main` is not a tensor of known rank, or an input lacks a shape.
     """
     flops = subgraph_flops(state.scheduled, state.report.kernels)
     return Metadata(
@@ -63,7 +63,7 @@ def _weights(state: State) -> list[ParamInfo]:
 
 
 def _describe(name: str, ty: Any, unknown: Callable[[str, Any], int]) -> TensorInfo:
-    """Name, shape and dtype; `unknown` gives the extent of a dimension that is no number."""
+    """Name, shape and dtype; `unknown` gives the extent of a dimension that is not a number."""
     if not isinstance(ty, relax.TensorType) or ty.ndim < 0:
         raise BuildError(f"{name!r} of main is {ty}; only tensors of known rank can be built")
     dims = ty.shape.values if isinstance(ty.shape, relax.ShapeExpr) else ["?"] * ty.ndim

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import tvm
 
 from schedules.cuda import winograd_template
-from schedules.x86 import strassen, winograd, winograd_parts
+from schedules.x86 import strassen, winograd, winograd_polyphase
 
 from .. import precision
 from ..graph import convert_layout
@@ -41,7 +41,7 @@ CONCAT_IN_PLACE = Switch(concat_in_place.NAME, 3)
 FAST_MATH = Switch("FastMath", 3)
 
 IMPLEMENTATIONS = {
-    WINOGRAD: (winograd.NAME, winograd_parts.NAME, winograd_template.NAME),
+    WINOGRAD: (winograd.NAME, winograd_polyphase.NAME, winograd_template.NAME),
     STRASSEN: (strassen.DENSE, strassen.CONV2D),
 }
 """Implementations that round differently, by their switch."""

@@ -11,18 +11,18 @@ from typing import Any
 import tvm
 
 from ..errors import RecordError
-from ..records.verdicts import Verdict
+from ..records.ab_benchmark import Outcome
 from ..runtime import graph_executor
 
 ROUNDS = 15  # each times both libraries once
 
 
-def answer(verdict: Verdict) -> None:
-    """Print a verdict as `verdicts.measure_elsewhere` reads it."""
+def answer(verdict: Outcome) -> None:
+    """Print a verdict as `ab_benchmark.measure_elsewhere` reads it."""
     print(json.dumps(asdict(verdict)))
 
 
-def measure(libraries: Sequence[Any], inputs: Mapping[str, Any], kind: str) -> Verdict:
+def measure(libraries: Sequence[Any], inputs: Mapping[str, Any], kind: str) -> Outcome:
     """Time two libraries of the same inputs, the logged one first.
 
     Raises
@@ -43,4 +43,4 @@ def measure(libraries: Sequence[Any], inputs: Mapping[str, Any], kind: str) -> V
         for module, taken in zip(modules, seconds, strict=True):
             timed = module.benchmark(device, repeat=3, number=1, min_repeat_ms=2)
             taken.append(statistics.median(timed.results))
-    return Verdict(*(statistics.median(taken) for taken in seconds))
+    return Outcome(*(statistics.median(taken) for taken in seconds))

@@ -18,11 +18,11 @@ from typing import Any, NamedTuple
 
 from .. import fresh_python
 from ..errors import BatonError
-from .nursery import read_frame, write_frame
+from .fork_server import read_frame, write_frame
 
 # The folder of the `compiler` package takes the place of the current one, which -c puts first
 # and in which the user may have modules of the same names.
-_PROGRAM = "from compiler.measure.nursery import serve; serve()"
+_PROGRAM = "from compiler.measure.fork_server import serve; serve()"
 
 # Functions of these packages are sent to a worker by name, all others with their code.
 _IMPORTABLE = ("compiler", "schedules", "tvm", "tvm_ffi", "numpy")
@@ -71,8 +71,8 @@ class WorkerPool:
     def __init__(self, size: int = 1, environment: dict[str, str] | None = None) -> None:
         self.size = size
         self._environment = {"OPENBLAS_NUM_THREADS": "1", **(environment or {})}
-        self._free: queue.SimpleQueue[_Nursery] = queue.SimpleQueue()
-        self._all: list[_Nursery] = []
+        self._free: queue.SimpleQueue[_ForkServer] = queue.SimpleQueue()
+        self._all: list[_ForkServer] = []
         self._lock = threading.Lock()
         self._threads = ThreadPoolExecutor(size, thread_name_prefix="baton-worker")
 
@@ -123,46 +123,46 @@ class WorkerPool:
         return self.submit(function, arguments, timeout, memory).result()
 
     def _call(self, request: tuple) -> Outcome:
-        nursery = self._take()
+        server = self._take()
         try:
-            return nursery.ask(request)
+            return server.ask(request)
         finally:
-            if nursery.is_alive:
-                self._free.put(nursery)
+            if server.is_alive:
+                self._free.put(server)
             else:
-                self._forget(nursery)
+                self._forget(server)
 
-    def _take(self) -> _Nursery:
+    def _take(self) -> _ForkServer:
         with contextlib.suppress(queue.Empty):
             return self._free.get_nowait()
-        nursery = _idle.take(self._environment) or _Nursery(self._environment)
+        server = _idle.take(self._environment) or _ForkServer(self._environment)
         with self._lock:
-            self._all.append(nursery)
-        return nursery
+            self._all.append(server)
+        return server
 
-    def _forget(self, nursery: _Nursery) -> None:
+    def _forget(self, server: _ForkServer) -> None:
         with self._lock:
-            self._all.remove(nursery)
-        nursery.close()
+            self._all.remove(server)
+        server.close()
 
     def close(self) -> None:
         """End the workers; calls under way are ended too."""
         with self._lock:
-            nurseries, self._all = self._all, []
+            servers, self._all = self._all, []
         free = []
         with contextlib.suppress(queue.Empty):
             while True:
                 free.append(self._free.get_nowait())
-        for nursery in nurseries:
-            if nursery in free:
-                _idle.put(nursery)
+        for server in servers:
+            if server in free:
+                _idle.put(server)
             else:
-                nursery.close()
+                server.close()
         self._threads.shutdown()
 
 
-class _Nursery:
-    """The parent's end of one `nursery` process."""
+class _ForkServer:
+    """The parent's end of one `fork_server` process."""
 
     def __init__(self, environment: dict[str, str]) -> None:
         self.conditions = _conditions(environment)
@@ -213,17 +213,17 @@ class _Idle:
     """Warm processes that no pool has at the moment."""
 
     def __init__(self) -> None:
-        self._nurseries: list[_Nursery] = []
+        self._nurseries: list[_ForkServer] = []
         self._lock = threading.Lock()
 
-    def put(self, nursery: _Nursery) -> None:
-        if nursery.rest():
+    def put(self, server: _ForkServer) -> None:
+        if server.rest():
             with self._lock:
-                self._nurseries.append(nursery)
+                self._nurseries.append(server)
         else:
-            nursery.close()
+            server.close()
 
-    def take(self, environment: dict[str, str]) -> _Nursery | None:
+    def take(self, environment: dict[str, str]) -> _ForkServer | None:
         """One that a new process would be like, if there is one."""
         wanted = _conditions(environment)
         while True:
@@ -238,10 +238,10 @@ class _Idle:
 
     def close(self) -> None:
         with self._lock:
-            nurseries, self._nurseries = self._nurseries, []
-        for nursery in nurseries:
-            if nursery.conditions[0] == os.getpid():
-                nursery.close()
+            servers, self._nurseries = self._nurseries, []
+        for server in servers:
+            if server.conditions[0] == os.getpid():
+                server.close()
 
 
 _idle = _Idle()

@@ -30,7 +30,7 @@ def parse_bool(text: str) -> bool:
     word = text.strip().lower()
     if word in _TRUE or word in _FALSE:
         return word in _TRUE
-    raise ValueError(f"{text!r} is no boolean")
+    raise ValueError(f"{text!r} is not a boolean")
 
 
 def parse_float(text: str) -> float:
@@ -46,7 +46,7 @@ def parse_int(text: str) -> int:
     except ValueError:
         value = float(word)
     if not math.isfinite(value) or value != int(value):
-        raise ValueError(f"{text!r} is no integer")
+        raise ValueError(f"{text!r} is not an integer")
     return int(value)
 
 
@@ -60,13 +60,13 @@ def parse_items(text: str) -> list[str]:
     word = text.strip()
     if word[:1] in ("(", "["):
         if word[-1:] != {"(": ")", "[": "]"}[word[0]]:
-            raise ValueError(f"{text!r} is no tuple")
+            raise ValueError(f"{text!r} is not a tuple")
         word = word[1:-1].strip()
     if not word:
         return []
     items = [item.strip() for item in word.removesuffix(",").split(",")]
     if not all(items):
-        raise ValueError(f"{text!r} is no tuple")
+        raise ValueError(f"{text!r} is not a tuple")
     return items
 
 
@@ -94,4 +94,4 @@ def parse_dtype(text: str) -> str:
         return word
     if word.isdecimal() and int(word) < len(DTYPES):
         return DTYPES[int(word)]
-    raise ValueError(f"{text!r} is no dtype")
+    raise ValueError(f"{text!r} is not a dtype")

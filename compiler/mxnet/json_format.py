@@ -62,7 +62,7 @@ def write_json(graph: Graph) -> str:
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON value")
+    raise ValueError(f"{name} is not a JSON value")
 
 
 def _read_graph(data: Any, where: str, depth: int) -> Graph:
@@ -126,7 +126,7 @@ def _node_attrs(data: dict[str, Any], where: str) -> dict[str, str]:
 
 def _graph_attrs(data: Any, where: str) -> dict[str, tuple[str, Any]]:
     if not isinstance(data, dict):
-        raise FrontendError(f"{where}: attrs is no object")
+        raise FrontendError(f"{where}: attrs is not an object")
     attrs = {}
     for key, item in data.items():
         if not (isinstance(item, list) and len(item) == 2 and isinstance(item[0], str)):
@@ -191,7 +191,7 @@ def _check_output_indices(nodes: list[Node], heads: list[Entry], where: str) -> 
 
 def _check_keys(data: Any, known: frozenset[str], needed: tuple[str, ...], where: str) -> None:
     if not isinstance(data, dict):
-        raise FrontendError(f"{where} is no JSON object")
+        raise FrontendError(f"{where} is not a JSON object")
     missing = [key for key in needed if key not in data]
     if missing:
         raise FrontendError(f"{where} lacks the key {missing[0]!r}")
@@ -202,19 +202,19 @@ def _check_keys(data: Any, known: frozenset[str], needed: tuple[str, ...], where
 
 def _list(data: Any, where: str) -> list[Any]:
     if not isinstance(data, list):
-        raise FrontendError(f"{where} is no list")
+        raise FrontendError(f"{where} is not a list")
     return data
 
 
 def _string(data: Any, where: str) -> str:
     if not isinstance(data, str):
-        raise FrontendError(f"{where} is no string")
+        raise FrontendError(f"{where} is not a string")
     return data
 
 
 def _strings(data: Any, where: str) -> dict[str, str]:
     if not isinstance(data, dict):
-        raise FrontendError(f"{where} is no object")
+        raise FrontendError(f"{where} is not an object")
     for key, value in data.items():
         _string(value, f"{where}: the value {value!r} of {key!r}")
     return data
@@ -222,7 +222,7 @@ def _strings(data: Any, where: str) -> dict[str, str]:
 
 def _natural(data: Any, where: str) -> int:
     if not isinstance(data, int) or isinstance(data, bool) or data < 0:
-        raise FrontendError(f"{where}: {data!r} is no index")
+        raise FrontendError(f"{where}: {data!r} is not an index")
     return data
 
 

@@ -209,7 +209,7 @@ def _read_sparse(
     # A row_sparse array has row numbers; csr has row pointers, then column numbers.
     indices = [_read_data(reader, *auxiliary) for auxiliary in auxiliaries]
     if any(array.dtype.kind not in "iu" for array in indices):
-        raise reader.error("the indices of a sparse array are no integers")
+        raise reader.error("the indices of a sparse array are not integers")
     if storage == 1:
         return SparseArray("row_sparse", shape, data, indices[0])
     return SparseArray("csr", shape, data, indices[1], indices[0])

@@ -60,7 +60,7 @@ def _read_member(archive: zipfile.ZipFile, name: str, size: int) -> np.ndarray:
     info = archive.getinfo(name)
     # MXNet stores members as they are, so that none can be larger than the file.
     if not name.endswith(".npy") or info.compress_type != zipfile.ZIP_STORED:
-        raise ValueError(f"its member {name!r} is no uncompressed .npy file")
+        raise ValueError(f"its member {name!r} is not an uncompressed .npy file")
     if info.file_size > size:
         raise ValueError(f"its member {name!r} claims to have {info.file_size} bytes")
     return _read_array(archive.read(info))

@@ -127,7 +127,7 @@ def accept(
     ------
     PartitionCallbackError
         The callback raised, took too long, did not return a bool, or put an
-        attribute that is no string or whose name is reserved.
+        attribute that is not a string or whose name is reserved.
     """
     attrs: dict[str, str] = {}
     review = strategy.accept_subgraph

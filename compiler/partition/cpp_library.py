@@ -42,7 +42,7 @@ def load_cpp(file: Path) -> None:
     Raises
     ------
     PartitionError
-        The file is no library, has an unresolved symbol, was not built with the header, was built
+        The file is not a library, has an unresolved symbol, was built without the header or
         with another version of it, refuses this version of Baton, registers nothing, or
         registers something that makes no sense.
     """
@@ -99,12 +99,14 @@ def _check_elf(file: Path) -> None:
 
     with file.open("rb") as stream:
         if stream.read(4) != _ELF_MAGIC:
-            raise PartitionError(f"{file} is no shared library: it does not begin like an ELF file")
+            raise PartitionError(
+                f"{file} is not a shared library: it does not begin like an ELF file"
+            )
         stream.seek(0)
         try:
             read_sections(stream)
         except MalformedElfError as error:
-            raise PartitionError(f"{file} is no complete shared library: {error}") from error
+            raise PartitionError(f"{file} is not a complete shared library: {error}") from error
 
 
 def _partitioner(

@@ -80,7 +80,7 @@ def select_marks(
     Raises
     ------
     PartitionCallbackError
-        A method raised, or `filter` returned a node that was no candidate.
+        A method raised, or `filter` returned a node that was not a candidate.
     """
     return _Growth(selector, graph, domains, where).run()
 

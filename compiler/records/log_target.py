@@ -124,7 +124,9 @@ def _parse(text: str) -> LogTarget:
 
 def _from_options(text: str, kind: str, options: Mapping[str, Any]) -> LogTarget:
     if kind not in _DEFAULT_KEYS:
-        raise RecordError(f"target {text!r}: {kind!r} is no kind of target that logs are kept for")
+        raise RecordError(
+            f"target {text!r}: {kind!r} is not a kind of target that logs are kept for"
+        )
     keys = [str(key) for key in options.get("keys", ())]
     triple = str(options.get("mtriple", options.get("target", "")))
     defaults = _DEFAULT_KEYS[kind]

@@ -10,7 +10,7 @@ from tvm import relax
 
 from . import dialect
 from .expr import Node, as_expr
-from .infer import set_type, settled
+from .infer import infer_type_if_possible, set_type
 from .op import registry
 
 
@@ -29,7 +29,7 @@ class Call(metaclass=Node):
     ) -> Any:
         if isinstance(op, registry.Operator):
             return registry.call(op.name, args, attrs or {}, type_args or ())
-        operands = [settled(as_expr(argument)) for argument in args]
+        operands = [infer_type_if_possible(as_expr(argument)) for argument in args]
         if hasattr(op, "of"):  # a function that takes the types of its arguments
             op = op.of(operands)
         if isinstance(op, tvm.ir.Op) and registry.is_available(str(op.name)):
@@ -40,4 +40,4 @@ class Call(metaclass=Node):
             for parameter, operand in zip(op.params, operands):
                 if isinstance(operand, relax.Var) and operand.ty.is_missing():
                     set_type(operand, parameter.ty)
-        return settled(relax.Call(op, operands, attrs, span=span))
+        return infer_type_if_possible(relax.Call(op, operands, attrs, span=span))

@@ -11,7 +11,7 @@ from tvm import relax
 
 from ..errors import RelayTypeError
 from ..lazy import lazy_attributes
-from .infer import set_type, settled, typed
+from .infer import infer_type, infer_type_if_possible, set_type
 from .nest import nested
 from .ty import IncompleteType, TensorType
 
@@ -148,7 +148,9 @@ class Tuple(metaclass=Node):
     node = relax.Tuple
 
     def __new__(cls, fields: Sequence[Any], span: Any = None) -> Any:
-        return settled(relax.Tuple([settled(as_expr(field)) for field in fields], span))
+        return infer_type_if_possible(
+            relax.Tuple([infer_type_if_possible(as_expr(field)) for field in fields], span)
+        )
 
 
 class TupleGetItem(metaclass=Node):
@@ -157,8 +159,8 @@ class TupleGetItem(metaclass=Node):
     node = relax.TupleGetItem
 
     def __new__(cls, tuple_value: Any, index: int, span: Any = None) -> Any:
-        whole = settled(as_expr(tuple_value))
-        return settled(relax.TupleGetItem(whole, index, span))
+        whole = infer_type_if_possible(as_expr(tuple_value))
+        return infer_type_if_possible(relax.TupleGetItem(whole, index, span))
 
 
 class Let(metaclass=Node):
@@ -167,10 +169,10 @@ class Let(metaclass=Node):
     node = relax.SeqExpr
 
     def __new__(cls, variable: relax.Var, value: Any, body: Any, span: Any = None) -> Any:
-        value = typed(as_expr(value))
+        value = infer_type(as_expr(value))
         if variable.ty.is_missing():
             set_type(variable, value.ty)
-        body = typed(as_expr(body))
+        body = infer_type(as_expr(body))
         block = relax.BindingBlock([relax.VarBinding(variable, value)])
         sequence = relax.SeqExpr([block], body, span)
         set_type(sequence, body.ty)
@@ -183,10 +185,10 @@ class If(metaclass=Node):
     node = relax.If
 
     def __new__(cls, cond: Any, true_branch: Any, false_branch: Any, span: Any = None) -> Any:
-        cond = typed(as_expr(cond))
+        cond = infer_type(as_expr(cond))
         if not isinstance(cond.ty, relax.TensorType) or cond.ty.ndim > 0:
             raise RelayTypeError(f"the condition of relay.If must be a scalar, not {cond.ty}")
-        branches = [_sequence(typed(as_expr(each))) for each in (true_branch, false_branch)]
+        branches = [_sequence(infer_type(as_expr(each))) for each in (true_branch, false_branch)]
         node = relax.If(cond, *branches, span)
         set_type(node, relax.analysis.type_lca(branches[0].ty, branches[1].ty))
         return node

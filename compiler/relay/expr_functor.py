@@ -14,7 +14,7 @@ from tvm import relax
 
 from ..errors import RelayError
 from .flatten import function_of
-from .infer import set_type, typed
+from .infer import infer_type, set_type
 from .nest import call_of, handle, nested, with_operands
 
 _FRAMES = 10_000
@@ -204,7 +204,7 @@ class ExprMutator(ExprFunctor):
         whole = self.visit(op.tuple_value)
         if whole.same_as(op.tuple_value):
             return op
-        return typed(relax.TupleGetItem(whole, op.index, op.span))
+        return infer_type(relax.TupleGetItem(whole, op.index, op.span))
 
     def visit_global_var(self, gvar: tvm.ir.GlobalVar) -> relax.Expr:
         return gvar

@@ -11,7 +11,7 @@ from tvm import relax
 
 from . import dialect
 from .external import as_subgraphs, with_operators
-from .infer import set_type, typed
+from .infer import infer_type, set_type
 from .nest import dict_attrs
 
 _handle = tvm_ffi.Object.__hash__
@@ -201,12 +201,12 @@ class Flattener:
         if isinstance(node, relax.Function):
             return self.bind(self.function(node))
         if isinstance(node, relax.Tuple):
-            return typed(relax.Tuple([self._value(field) for field in node.fields], node.span))
+            return infer_type(relax.Tuple([self._value(field) for field in node.fields], node.span))
         if isinstance(node, relax.TupleGetItem):
             whole = self._value(node.tuple_value)
             if isinstance(whole, relax.Tuple):
                 return whole.fields[node.index]
-            return self.bind(typed(relax.TupleGetItem(whole, node.index, node.span)))
+            return self.bind(infer_type(relax.TupleGetItem(whole, node.index, node.span)))
         return self._call(node)
 
     def _call(self, node: relax.Call) -> relax.Expr:
@@ -220,10 +220,10 @@ class Flattener:
             )
             if same and not node.ty.is_missing():
                 set_type(made, node.ty)
-            node = typed(made)
+            node = infer_type(made)
         if self.expansion is not None and dialect.is_relay(node):
             return self.leaf(self.expansion(node))
-        return self.bind(typed(node))
+        return self.bind(infer_type(node))
 
     def _local_call(self, node: relax.Call, args: list[relax.Expr]) -> relax.Expr:
         """A call of a function of the body."""
@@ -233,7 +233,7 @@ class Flattener:
             made = relax.Call(op, args, node.attrs, node.ty_args, node.span)
             if not node.ty.is_missing():
                 set_type(made, node.ty)
-            return self.bind(typed(made))
+            return self.bind(infer_type(made))
         self.known.append({})
         for parameter, value in zip(function.params, args):
             self.remember(parameter, value)

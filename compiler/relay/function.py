@@ -13,7 +13,7 @@ from ..errors import RelayError, RelayTypeError, UntypedVariableError
 from .call import Call
 from .expr import Node, as_expr, const
 from .flatten import function_of
-from .infer import set_type, settled, type_of, typed
+from .infer import infer_type, infer_type_if_possible, set_type, type_of
 from .nest import nested, post_order
 
 
@@ -44,13 +44,13 @@ class OpenFunction:
         """
         for parameter, argument in zip(self.params, arguments):
             if parameter.ty.is_missing():
-                set_type(parameter, typed(argument).ty)
+                set_type(parameter, infer_type(argument).ty)
         for parameter in self.params:
             if parameter.ty.is_missing():
                 raise UntypedVariableError(
                     f"parameter {parameter.name} has no type, and no operator says what it must be"
                 )
-        return function_of(self.params, typed(self.body), self.attrs or None)
+        return function_of(self.params, infer_type(self.body), self.attrs or None)
 
     def untyped(self) -> relax.Function:
         """The function over values of any type: to be shown and walked over, not to be built."""
@@ -101,7 +101,7 @@ class Function(metaclass=Node):
     ) -> Any:
         if type_params:
             raise RelayTypeError("type_params: polymorphic functions have no form in Relax")
-        value = settled(as_expr(body))
+        value = infer_type_if_possible(as_expr(body))
         if any(each.ty.is_missing() for each in (*params, value)):
             return OpenFunction(params, value, attrs)
         made = function_of(params, value, attrs)
@@ -137,9 +137,9 @@ def bind(expr: Any, binds: Mapping[relax.Var, Any]) -> Any:
 
     Parameters of a function that are replaced are parameters no longer.
     """
-    values = {var: typed(as_expr(value)) for var, value in binds.items()}
+    values = {var: infer_type(as_expr(value)) for var, value in binds.items()}
     if not isinstance(expr, relax.Function):
-        return nested(function_of([], _with_values(typed(as_expr(expr)), values)))
+        return nested(function_of([], _with_values(infer_type(as_expr(expr)), values)))
     left = [var for var in expr.params if var not in values]
     return function_of(left, _with_values(expr.body, values), expr.attrs)
 

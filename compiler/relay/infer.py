@@ -18,7 +18,7 @@ from ..tvm_faults.block_builder import BlockBuilder
 from .ty import fresh
 
 
-def typed(expr: relax.Expr) -> relax.Expr:
+def infer_type(expr: relax.Expr) -> relax.Expr:
     """`expr`, with the types of all its parts that had none inferred in place.
 
     Raises
@@ -45,13 +45,13 @@ def typed(expr: relax.Expr) -> relax.Expr:
     return expr
 
 
-def settled(expr: relax.Expr) -> relax.Expr:
-    """`typed(expr)`; or `expr` as it is, while a variable in it has no type.
+def infer_type_if_possible(expr: relax.Expr) -> relax.Expr:
+    """`infer_type(expr)`; or `expr` as it is, while a variable in it has no type.
 
     Patterns are matched on such expressions, and a function's signature may come later.
     """
     try:
-        return typed(expr)
+        return infer_type(expr)
     except UntypedVariableError:
         return expr
 
@@ -71,7 +71,7 @@ def type_of(expr: Any) -> str:
     return "no type" if ty is None or ty.is_missing() else str(ty)
 
 
-def known(expr: relax.Expr) -> relax.Expr:
+def with_symbolic_extents(expr: relax.Expr) -> relax.Expr:
     """`expr` with a shape: extents that only its value tells become new symbolic dimensions."""
     declared = expr.ty  # each access makes another Python object
     ty = _with_extents(declared)
@@ -163,7 +163,7 @@ def _field(node: relax.TupleGetItem) -> Any:
     if whole.is_missing():
         raise _untyped(node.tuple_value)
     if not isinstance(whole, relax.TupleType):
-        raise RelayTypeError(f"field {node.index} of a value that is no tuple: {type_of(whole)}")
+        raise RelayTypeError(f"field {node.index} of a value that is not a tuple: {type_of(whole)}")
     if not 0 <= node.index < len(whole.fields):
         raise RelayTypeError(f"field {node.index} of a tuple of {len(whole.fields)} fields")
     return whole.fields[node.index]
@@ -178,6 +178,6 @@ def _call_type(node: relax.Call) -> Any:
     if isinstance(node.op, tvm.ir.Op):
         infer = _inference(node.op.name)
         if infer is None:
-            raise RelayTypeError(f"{node.op.name} is no operator of Relax")
+            raise RelayTypeError(f"{node.op.name} is not an operator of Relax")
         return infer(node, _builder())
     return relax.analysis.derive_call_ret_type(node.op.ty, node, _builder())

@@ -17,7 +17,7 @@ from tvm import relax
 from ..errors import BuildError, InputError
 from .flatten import Flattener, function_of, lower
 from .function import OpenFunction
-from .infer import typed
+from .infer import infer_type
 from .nest import nested
 
 Nesting: TypeAlias = "list[Nesting] | None"
@@ -234,7 +234,7 @@ def with_tensor_parameters(function: relax.Function) -> relax.Function:
 def _tuple(values: Iterator[relax.Expr], parts: Nesting) -> relax.Expr:
     if parts is None:
         return next(values)
-    return typed(relax.Tuple([_tuple(values, part) for part in parts]))
+    return infer_type(relax.Tuple([_tuple(values, part) for part in parts]))
 
 
 def _flat_function(function: relax.Function) -> relax.Function:
@@ -253,7 +253,7 @@ def _fields(value: relax.Expr) -> list[relax.Expr]:
     if isinstance(value, relax.Tuple):
         fields = list(value.fields)
     else:
-        fields = [typed(relax.TupleGetItem(value, i)) for i in range(len(value.ty.fields))]
+        fields = [infer_type(relax.TupleGetItem(value, i)) for i in range(len(value.ty.fields))]
     return [leaf for field in fields for leaf in _fields(field)]
 
 

@@ -12,7 +12,7 @@ import tvm
 import tvm_ffi
 from tvm import relax
 
-from .infer import set_type, settled
+from .infer import infer_type_if_possible, set_type
 
 handle = tvm_ffi.Object.__hash__
 
@@ -49,11 +49,11 @@ def with_operands(expr: relax.Expr, new: Sequence[relax.Expr]) -> relax.Expr:
     if all(a.same_as(b) for a, b in zip(old, new)):
         return expr
     if isinstance(expr, relax.Tuple):
-        return settled(relax.Tuple(list(new), expr.span))
+        return infer_type_if_possible(relax.Tuple(list(new), expr.span))
     if isinstance(expr, relax.TupleGetItem):
         if isinstance(new[0], relax.Tuple):
             return new[0].fields[expr.index]
-        return settled(relax.TupleGetItem(new[0], expr.index, expr.span))
+        return infer_type_if_possible(relax.TupleGetItem(new[0], expr.index, expr.span))
     if isinstance(expr, relax.If):
         made: relax.Expr = relax.If(new[0], expr.true_branch, expr.false_branch, expr.span)
         set_type(made, expr.ty)
@@ -65,7 +65,7 @@ def with_operands(expr: relax.Expr, new: Sequence[relax.Expr]) -> relax.Expr:
     if same and not expr.ty.is_missing():
         set_type(made, expr.ty)
         return made
-    return settled(made)
+    return infer_type_if_possible(made)
 
 
 def operands(expr: relax.Expr) -> list[relax.Expr]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..errors import RelayError
 from .expr import If, Let, as_expr, var
-from .infer import typed
+from .infer import infer_type
 
 
 @dataclass
@@ -49,7 +49,7 @@ class ScopeBuilder:
 
     def let(self, var_or_name: Any, value: Any) -> Any:
         """Bind a value to a variable, a name, or a name with a type; returns the variable."""
-        value = typed(as_expr(value))
+        value = infer_type(as_expr(value))
         if isinstance(var_or_name, str):
             var_or_name = var(var_or_name, value.ty)
         elif isinstance(var_or_name, Sequence):
@@ -84,7 +84,7 @@ class ScopeBuilder:
 
     def type_of(self, expr: Any) -> Any:
         """The type of an expression."""
-        return typed(as_expr(expr)).ty
+        return infer_type(as_expr(expr)).ty
 
     def ret(self, value: Any) -> None:
         """The result of this scope."""

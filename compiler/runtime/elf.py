@@ -28,7 +28,7 @@ _CHUNK = 1 << 20
 
 
 class MalformedElfError(ValueError):
-    """The file is no 64-bit little-endian ELF file, or its tables point outside of it."""
+    """The file is not a 64-bit little-endian ELF file, or its tables point outside of it."""
 
 
 class _Header(NamedTuple):

@@ -141,7 +141,7 @@ class Metadata:
         Raises
         ------
         LoadError
-            The text is no JSON object of this format; the message names the field.
+            The text is not a JSON object of this format; the message names the field.
         """
         try:
             document = json.loads(text)

@@ -65,7 +65,7 @@ def map_weights(file: BinaryIO, offset: int, metadata: Metadata) -> dict[str, An
         return {}
     if offset % ALIGNMENT:
         raise LoadError(
-            f"{file.name}: the weights start at byte {offset}, which is no multiple of "
+            f"{file.name}: the weights start at byte {offset}, which is not a multiple of "
             f"{ALIGNMENT}; a tool has rewritten the library, so export it again"
         )
     start = offset - offset % mmap.ALLOCATIONGRANULARITY

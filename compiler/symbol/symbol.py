@@ -40,7 +40,7 @@ class Symbol:
         Raises
         ------
         FrontendError
-            The file can't be read or is no symbol.
+            The file can't be read or is not a symbol.
         """
         where = f"the symbol file {os.fspath(path)!r}"
         try:
@@ -321,5 +321,5 @@ def load_checkpoint(
     """
     arrays = load_params(f"{prefix}-{epoch:04d}.params")
     if not isinstance(arrays, Mapping):
-        raise FrontendError(f"{prefix}-{epoch:04d}.params has no names, so it is no model file")
+        raise FrontendError(f"{prefix}-{epoch:04d}.params has no names, so it is not a model file")
     return Symbol.load(f"{prefix}-symbol.json"), *split_prefixes(arrays)

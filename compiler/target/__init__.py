@@ -54,7 +54,7 @@ def parse(target: TargetLike | None = None, target_host: TargetLike | None = Non
         -num-cores=18", grammar in `compiler.target.text`). Left out: `Target.current()`.
     target_host : same forms, optional
         Target of the code that runs on the CPU. Left out: the target's own host; a target
-        that is no CPU and has none gets this machine's CPU.
+        that is not a CPU and has none gets this machine's CPU.
 
     Returns
     -------

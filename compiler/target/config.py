@@ -83,7 +83,7 @@ def checked_host(host: TargetLike, dropped: list[str]) -> dict[str, Any]:
     config = checked_config(host, dropped)
     config.pop("host", None)
     if config["kind"] not in CPU_KINDS:
-        raise TargetError(f"target host {config['kind']!r} is no CPU; pass llvm or c")
+        raise TargetError(f"target host {config['kind']!r} is not a CPU; pass llvm or c")
     return config
 
 
@@ -154,7 +154,7 @@ def _checked_kind(kind: str) -> str:
         )
     if kind == "composite":
         raise TargetError(
-            "a composite target is no target to compile for; give each subgraph its own target"
+            "a composite target is not a target to compile for; give each subgraph its own target"
         )
     kinds = [str(name) for name in Target.list_kinds()]
     if kind not in kinds:
@@ -259,7 +259,7 @@ def _check_llvm(config: dict[str, Any]) -> None:
     cpu.check_features(triple, config["mcpu"], config.get("mattr", []))
     for option in config.get("cl-opt", []):
         if not option.startswith("-"):
-            raise TargetError(f"-cl-opt element {option!r} is no LLVM option: it has no dash")
+            raise TargetError(f"-cl-opt element {option!r} is not an LLVM option: it has no dash")
 
 
 def _check_cuda(config: dict[str, Any], attribute: str) -> None:

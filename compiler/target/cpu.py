@@ -74,7 +74,7 @@ def architecture(triple: str) -> str:
         if match and match.expand(name) in known and _TRIPLE.fullmatch(triple):
             return match.expand(name)
     raise UnavailableTargetError(
-        f"-mtriple={triple} is no triple that TVM's LLVM compiles networks for: {first!r} is none "
+        f"-mtriple={triple} is not a triple that TVM's LLVM compiles for: {first!r} is none "
         "of the architectures; write for example x86_64-linux-gnu or aarch64-linux-gnu"
     )
 
@@ -96,7 +96,7 @@ def check_cpu(name: str, triple: str) -> None:
     known = _cpu_names(triple)
     if name not in known:
         raise TargetError(
-            f"-mcpu={name} is no CPU that TVM's LLVM knows for {triple}"
+            f"-mcpu={name} is not a CPU that TVM's LLVM knows for {triple}"
             + _nearest(name, known)
             + ("; leave -mcpu away for this machine's CPU" if triple == system_triple() else "")
         )

@@ -44,7 +44,7 @@ def read(text: str) -> TargetText:
     Raises
     ------
     TargetError
-        No words, an open quote, a trailing backslash, a word that is no option, a key twice.
+        No words, an open quote, a trailing backslash, a word that is not an option, a key twice.
     """
     words = _split(text, str.isspace, text)
     if not words:
@@ -61,7 +61,7 @@ def read(text: str) -> TargetText:
         position += 1
         if not word.startswith("-"):
             raise TargetError(
-                f"{word!r} in target {text!r} is no option; write -key=value, "
+                f"{word!r} in target {text!r} is not an option; write -key=value, "
                 "and separate array elements by commas alone"
             )
         key, equals, value = word.lstrip("-").partition("=")

@@ -89,7 +89,7 @@ class Bounds:
                 if stage.attach_type == INLINE:
                     self._check_inlined(stage)
             elif stage.attach_type == INLINE and not isinstance(stage.op, te.PlaceholderOp):
-                raise ScheduleError(f"compute_inline of stage {stage.name}: it is no te.compute")
+                raise ScheduleError(f"compute_inline of stage {stage.name}: it is not a te.compute")
 
     def _check_inlined(self, stage: Stage) -> None:
         if isinstance(stage.op.body[0], tirx.Reduce):
@@ -125,7 +125,7 @@ class Bounds:
                 if producer.attach_type == INLINE:
                     raise ScheduleError(
                         f"compute_inline of stage {producer.name}: {stage.name}, which reads it, "
-                        "is no te.compute"
+                        "is not a te.compute"
                     )
                 readers.setdefault(producer, []).append((stage, tensor, indices))
         return readers

@@ -72,7 +72,7 @@ def decl_tensor_intrin(
         The operation is no `te.compute`, or `scalar_params` are asked for.
     """
     if not isinstance(op, te.ComputeOp):
-        raise ScheduleError(f"te.decl_tensor_intrin {name}: {op!r} is no te.compute operation")
+        raise ScheduleError(f"te.decl_tensor_intrin {name}: {op!r} is not a te.compute operation")
     if scalar_params:
         raise ScheduleError(f"te.decl_tensor_intrin {name}: scalar_params are not supported")
     inputs = list(op.input_tensors)

@@ -77,7 +77,7 @@ def _arguments(
         elif isinstance(arg, tirx.Var) or is_buffer_var(arg):
             parameters.append(arg)
         else:
-            raise ScheduleError(f"lower: argument {arg!r} is no Tensor, Buffer or Var")
+            raise ScheduleError(f"lower: argument {arg!r} is not a Tensor, Buffer or Var")
     return parameters, buffers
 
 

@@ -36,7 +36,7 @@ def rfactor(schedule: Schedule, tensor: Any, axis: Any, factor_axis: int) -> lis
     index = stage._leaf("rfactor", axis)
     axis = stage.leaf_iter_vars[index]
     if int(axis.iter_type) != IterVar.CommReduce:
-        raise ScheduleError(f"rfactor of stage {stage.name}: {axis.var.name} is no reduction")
+        raise ScheduleError(f"rfactor of stage {stage.name}: {axis.var.name} is not a reduction")
     op = stage.op
     rank = len(op.axis)
     at = factor_axis if factor_axis >= 0 else rank + 1 + factor_axis

@@ -31,7 +31,7 @@ __all__ = [
 
 
 class _Pairs:
-    """Pairs as the constructor of a TVM map takes them; an `IterVar` is no key of a dict."""
+    """Pairs as the constructor of a TVM map takes them; an `IterVar` is not a key of a dict."""
 
     def __init__(self, pairs: list[tuple[Any, Any]]) -> None:
         self._pairs = pairs

@@ -135,12 +135,12 @@ class Stage:
 
     def _leaf(self, primitive: str, iter_var: Any) -> int:
         if not isinstance(iter_var, IterVar):
-            self._refuse(primitive, f"{iter_var!r} is no axis")
+            self._refuse(primitive, f"{iter_var!r} is not an axis")
         index = position(self.leaf_iter_vars, iter_var)
         if index is None:
             names = ", ".join(str(leaf.var.name) for leaf in self.leaf_iter_vars)
             again = position(self.all_iter_vars, iter_var) is not None
-            reason = "was split or fused already" if again else "is no loop of it"
+            reason = "was split or fused already" if again else "is not a loop of it"
             self._refuse(primitive, f"{iter_var.var.name} {reason}; its loops are {names or '-'}")
         return index
 
@@ -180,7 +180,7 @@ class Stage:
             return None
         if isinstance(length, (int, tirx.IntImm)):
             if int(length) <= 0:
-                self._refuse(primitive, f"{int(length)} is no extent")
+                self._refuse(primitive, f"{int(length)} is not an extent")
             return tirx.const(int(length), str(parent.var.ty.dtype))
         return length
 
@@ -241,7 +241,7 @@ class Stage:
         """Run a loop by a `te.thread_axis`."""
         self._leaf("bind", ivar)
         if not isinstance(thread_ivar, IterVar) or not thread_ivar.thread_tag:
-            self._refuse("bind", f"{thread_ivar!r} is no te.thread_axis")
+            self._refuse("bind", f"{thread_ivar!r} is not a te.thread_axis")
         mark = self.iter_var_attrs.of(ivar)
         if mark.bind_thread is not None:
             self._refuse("bind", f"{ivar.var.name} is bound to a thread already")
@@ -318,7 +318,7 @@ class Stage:
     def storage_align(self, axis: Any, factor: int, offset: int) -> None:
         """Make the stride of an axis `k * factor + offset` elements."""
         if position(self.axes, axis) is None:
-            self._refuse("storage_align", f"{axis.var.name} is no axis of the operation")
+            self._refuse("storage_align", f"{axis.var.name} is not an axis of the operation")
         self.iter_var_attrs.of(axis).alignment = (int(factor), int(offset))
 
     def double_buffer(self) -> None:

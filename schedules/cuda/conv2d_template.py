@@ -274,14 +274,14 @@ def is_float(dtype: str, out_dtype: str) -> bool:
     return dtype == out_dtype and dtype in ("float16", "float32", "float64")
 
 
-def _template(name: str, takes: Any, fallback: Any, task_args: Any, rule: Any) -> None:
+def _template(name: str, supports: Any, fallback: Any, task_args: Any, rule: Any) -> None:
     register(
         "nn.conv2d",
         "cuda",
         Implementation(
             name,
             10,
-            lambda w, _: takes(w) and is_float(w.dtype, w.out_dtype),
+            lambda w, _: supports(w) and is_float(w.dtype, w.out_dtype),
             fallback,
             lambda w, config, data, weight: compute(w, config, name, data, weight),
             task_args,

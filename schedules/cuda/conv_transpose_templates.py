@@ -200,7 +200,7 @@ def signals_fallback(w: ConvTransposeWorkload, _: Target) -> ConfigEntity:
     return first_candidates(splits, auto_unroll_max_step=64, unroll_explicit=0)
 
 
-def takes(w: ConvTransposeWorkload, _: Target) -> bool:
+def supports(w: ConvTransposeWorkload, _: Target) -> bool:
     """Floating point, and no more padding than the kernel reaches; signals without groups."""
     front = all(p < taps for p, taps in zip(w.padding, w.kernel * 2, strict=True))
     return front and is_float(w.dtype, w.out_dtype) and (w.rank == 2 or w.groups == 1)
@@ -213,7 +213,7 @@ def _template(operator: str, name: str, fallback: Any, rule: Any) -> None:
         Implementation(
             name,
             10,
-            takes,
+            supports,
             fallback,
             lambda w, config, data, weight: compute(w, config, name, data, weight),
             ConvTransposeWorkload.autotvm_args,

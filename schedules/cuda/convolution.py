@@ -68,7 +68,7 @@ class Convolution(ScheduleRule):
     """Functions with one convolution, dense or grouped, and elementwise stages around it."""
 
     def apply(self, func: tirx.PrimFunc, target: Target, _: bool) -> s_tir.Schedule | None:
-        """Schedule `func`; None when its only reduction is no convolution."""
+        """Schedule `func`; None when its only reduction is not a convolution."""
         schedule = s_tir.Schedule(func)
         anchor = _anchor(schedule)
         if anchor is None or not _gathers(schedule, anchor.block):

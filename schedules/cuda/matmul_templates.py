@@ -296,7 +296,7 @@ _dense(SMALL_BATCH, 10, 1, small_batch_fallback, SmallBatch())
 _dense(LARGE_BATCH, 5, LARGE_ROWS, large_batch_fallback, LargeBatch())
 
 
-def _batch_matmul(plevel: int, takes: Any, task_args: Any) -> None:
+def _batch_matmul(plevel: int, supports: Any, task_args: Any) -> None:
     register(
         "nn.batch_matmul",
         "cuda",
@@ -304,7 +304,7 @@ def _batch_matmul(plevel: int, takes: Any, task_args: Any) -> None:
             BATCH_MATMUL,
             plevel,
             lambda w, _: (
-                w.rhs_dtype in ("", w.dtype) and is_float(w.dtype, w.out_dtype) and takes(w)
+                w.rhs_dtype in ("", w.dtype) and is_float(w.dtype, w.out_dtype) and supports(w)
             ),
             batch_matmul_fallback,
             compute_batch_matmul,

@@ -222,7 +222,7 @@ def fallback(w: Conv2dWorkload, target: Target) -> ConfigEntity:
     return first_candidates(splits, auto_unroll_max_step=0, unroll_explicit=0)
 
 
-def takes(w: Conv2dWorkload, _: Target) -> bool:
+def supports(w: Conv2dWorkload, _: Target) -> bool:
     """Square kernels of 3 to 7, stride 1, float32, without groups, and constant weights."""
     return (
         w.constant_weight
@@ -241,7 +241,7 @@ register(
     Implementation(
         NAME,
         5,
-        takes,
+        supports,
         fallback,
         compute,
         direct_args,

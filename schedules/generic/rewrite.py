@@ -2,7 +2,7 @@
 
 `merge_axes` makes one axis of several that are contiguous in memory. Fusing their loops is not
 enough: TVM indexes the buffer with quotients and remainders of the fused loop, and where the
-inner extent is no multiple of the vector width, these don't simplify to a flat index again.
+inner extent is not a multiple of the vector width, these don't simplify to a flat index again.
 
 `peel_reduction` splits a reduction into a part that vectors divide and the elements left over.
 
@@ -35,7 +35,7 @@ def merge_axes(func: tirx.PrimFunc, stage: Stage, group: Sequence[Iter]) -> tirx
 
     Every access of the stage must walk the group as one flat axis
     (`stages.contiguous_group`). The function is returned unchanged where that would take a
-    flat view of a buffer that is no parameter, or that another stage reads too.
+    flat view of a buffer that is not a parameter, or that another stage reads too.
     """
     moved = [
         access for access in accesses(stage) if any(stride(access, it.var) != 0 for it in group)

@@ -16,7 +16,7 @@ from . import (
     narrow_conv2d,
     recurrent,
     strassen_rules,
-    winograd_parts_rules,
+    winograd_polyphase_rules,
     winograd_rules,
 )
 
@@ -36,6 +36,6 @@ __all__ = [
     "narrow_conv2d",
     "recurrent",
     "strassen_rules",
-    "winograd_parts_rules",
+    "winograd_polyphase_rules",
     "winograd_rules",
 ]

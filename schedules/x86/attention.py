@@ -327,7 +327,7 @@ def _columns(
     return best
 
 
-def takes(w: AttentionWorkload, target: Target) -> bool:
+def supports(w: AttentionWorkload, target: Target) -> bool:
     """float32 with rows enough to pay for the copies of a head's keys and values, and with
     scores of a row tile that take at most half of L2."""
     machine = Machine.from_target(target)
@@ -335,5 +335,5 @@ def takes(w: AttentionWorkload, target: Target) -> bool:
     return w.dtype == "float32" and w.s >= ROWS_PER_COPY and scores <= machine.l2_bytes // 2
 
 
-register("attention", "cpu", Implementation(NAME, 10, takes, fallback, compute))
+register("attention", "cpu", Implementation(NAME, 10, supports, fallback, compute))
 register_anchor_rule(NAME, Attention())

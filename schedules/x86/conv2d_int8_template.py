@@ -154,7 +154,7 @@ def fallback(w: Conv2dWorkload, target: Target) -> ConfigEntity:
     return ConfigEntity(knobs)
 
 
-def takes(w: Conv2dWorkload, _: Target) -> bool:
+def supports(w: Conv2dWorkload, _: Target) -> bool:
     """uint8 by int8 into int32, without groups, on whole blocks of channels."""
     return (
         (w.dtype, w.weight_dtype, w.out_dtype) == ("uint8", "int8", "int32")
@@ -167,6 +167,6 @@ def takes(w: Conv2dWorkload, _: Target) -> bool:
 register(
     "nn.conv2d",
     "cpu",
-    Implementation(NAME, 12, takes, fallback, compute, Conv2dWorkload.autotvm_args, pack_weight),
+    Implementation(NAME, 12, supports, fallback, compute, Conv2dWorkload.autotvm_args, pack_weight),
 )
 register_anchor_rule(NAME, Conv2dInt8Template())

@@ -116,7 +116,7 @@ class Conv2dTemplate(s_tir.dlight.ScheduleRule):
 def vectorize_block(sch: Any, lane: Any, target: Target) -> None:
     """Vectorize the loop over a channel block, whatever length a record gave it.
 
-    With AVX-512 LLVM masks a vector whose length is no power of two; without, it moves such a
+    With AVX-512 LLVM masks a vector whose length is not a power of two; without, it moves such a
     vector element by element. There 12 channels are three vectors of 4: a third of the time.
     """
     length = int(sch.get(lane).extent)

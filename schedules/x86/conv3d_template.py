@@ -176,12 +176,12 @@ def fallback(w: Conv3dWorkload, target: Target) -> ConfigEntity:
     )
 
 
-def _takes(channels_last: bool) -> Callable[[Conv3dWorkload, Target], bool]:
-    def takes(w: Conv3dWorkload, _: Target) -> bool:
+def _supports(channels_last: bool) -> Callable[[Conv3dWorkload, Target], bool]:
+    def supports(w: Conv3dWorkload, _: Target) -> bool:
         is_float = w.dtype in ("float32", "float64") and w.dtype == w.out_dtype
         return is_float and w.channels_last == channels_last
 
-    return takes
+    return supports
 
 
 for _name, _channels_last in ((NCDHW, False), (NDHWC, True)):
@@ -191,7 +191,7 @@ for _name, _channels_last in ((NCDHW, False), (NDHWC, True)):
         Implementation(
             _name,
             10,
-            _takes(_channels_last),
+            _supports(_channels_last),
             fallback,
             compute,
             Conv3dWorkload.autotvm_args,

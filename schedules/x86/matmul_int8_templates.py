@@ -166,7 +166,7 @@ def packed_args(w: DenseWorkload) -> tuple[Any, ...]:
     return (data, (tag, shape, dtype), bias, out_dtype)
 
 
-def _takes(w: DenseWorkload | BatchMatmulWorkload) -> bool:
+def _supports(w: DenseWorkload | BatchMatmulWorkload) -> bool:
     types = (w.dtype, w.rhs_dtype, w.out_dtype)
     return types == ("uint8", "int8", "int32") and w.n % COLUMNS == 0 and w.k % BYTES == 0
 
@@ -177,7 +177,7 @@ register(
     Implementation(
         DENSE,
         13,
-        lambda w, _: _takes(w) and w.weight is None,
+        lambda w, _: _supports(w) and w.weight is None,
         dense_fallback,
         compute_dense,
         packed_args,
@@ -190,7 +190,7 @@ register(
     Implementation(
         BATCH_MATMUL,
         13,
-        lambda w, _: _takes(w),
+        lambda w, _: _supports(w),
         batch_matmul_fallback,
         compute_batch_matmul,
         BatchMatmulWorkload.autotvm_args,

@@ -59,7 +59,7 @@ def choose_tile(
     for tile_m in range(1, min(e.m, machine.vector_registers) + 1):
         for vectors in range(1, 13):
             # A panel row stays in registers unless there is a single row to use it. Besides, the
-            # broadcast element needs one, and so does a product that is no part of an FMA.
+            # broadcast element needs one, and so does a product that is not part of an FMA.
             held = (vectors if tile_m > 1 else 0) + (1 if machine.has_fma else 2)
             fits = tile_m * vectors + held <= machine.vector_registers
             if not fits or (only_whole and vectors > 1 and e.n % (vectors * lanes)):
@@ -91,14 +91,14 @@ def plan(e: Extents, target: Target, dtype: str, rhs: Operand | None) -> ConfigE
     block_k: all of k, unless several row tiles use a panel that is larger than its share of L2;
     then the largest divisor of k with which it takes half of that, if all tasks can have the
     same number of rows or it is larger than all of L2.
-    copy_panel (where the right operand is no constant): a panel is read in place if a single
+    copy_panel (where the right operand is not a constant): a panel is read in place if a single
     row tile uses it and its rows are contiguous and of whole tiles.
     task_order and task_rows (row tiles per task):
 
     * "bnm": tasks are (column tile, rows). The panel stays in cache while the task's rows of the
       left operand pass, which suits a left operand that stays in half of L2.
     * "bmn": as many rows per task as fit half of L2; they stay while the panels pass.
-    * "bm": a task does all columns of its rows. Used where n is no multiple of the vector: only
+    * "bm": a task does all columns of its rows. Used where n is not a multiple of the vector: only
       a serial column loop can be partitioned so that its last tile alone takes element-wise
       stores. Without several row tiles or products, threads need the columns; stores are a small
       part of the work then.

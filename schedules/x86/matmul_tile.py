@@ -88,7 +88,7 @@ def run_time_reader(
     extents: tuple[int | None, int, int, int],
     read: Callable[[Any, Any, Any], Any],
 ) -> Callable[[Any, Any, Any], Any]:
-    """The right operand of `tiled_product` where it is no constant.
+    """The right operand of `tiled_product` where it is not a constant.
 
     Parameters
     ----------

@@ -176,7 +176,7 @@ def _best_tile(w: Conv2dWorkload, machine: Machine) -> tuple[float, int, int]:
     return min(candidates)
 
 
-def takes(w: Conv2dWorkload, target: Target) -> bool:
+def supports(w: Conv2dWorkload, target: Target) -> bool:
     """Floating point, windows that move by one pixel along a row, and clearly faster so."""
     if not w.is_float or w.groups > 1 or w.strides[1] != 1 or w.kernel == (1, 1):
         return False
@@ -202,6 +202,6 @@ def takes(w: Conv2dWorkload, target: Target) -> bool:
 register(
     "nn.conv2d",
     "cpu",
-    Implementation(NAME, 25, takes, fallback, compute, None, pack_weight),
+    Implementation(NAME, 25, supports, fallback, compute, None, pack_weight),
 )
 register_anchor_rule(NAME, NarrowConv2d())

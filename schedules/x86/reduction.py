@@ -128,7 +128,7 @@ def cut_inner_axis(
     Returns
     -------
     The rewritten function, and the stage to pass to `partial_results`; None where the reduction
-    is no sum, product, minimum or maximum, not contiguous, or too short.
+    is not a sum, product, minimum or maximum, not contiguous, or too short.
     """
     stage = find(s_tir.Schedule(func), name)
     reduced = moving(stage, "R")

@@ -23,7 +23,7 @@ from . import (
     strassen,
     strassen_rules,
     winograd,
-    winograd_parts_rules,
+    winograd_polyphase_rules,
     winograd_rules,
 )
 from .machine import Machine
@@ -223,12 +223,12 @@ def _winograd(cfg: ConfigSpace, w: Conv2dWorkload, target: Target) -> None:
     cfg.multi_filter(fits)
 
 
-def _winograd_parts(cfg: ConfigSpace, w: Conv2dWorkload, target: Target) -> None:
+def _winograd_polyphase(cfg: ConfigSpace, w: Conv2dWorkload, target: Target) -> None:
     machine = Machine.from_target(target)
-    base = winograd_parts_rules.fallback(w, target)
+    base = winograd_polyphase_rules.fallback(w, target)
     block = base.val("oc_block")
     chunks = w.out_channels // block
-    rules = winograd_rules if w.strides == (1, 1) else winograd_parts_rules
+    rules = winograd_rules if w.strides == (1, 1) else winograd_polyphase_rules
     cfg.define_knob("m", _choices(base.val("m"), rules.candidates(w)))
     cfg.define_knob("stride", [w.strides[0]])
     cfg.define_knob("oc_block", [block])
@@ -239,7 +239,7 @@ def _winograd_parts(cfg: ConfigSpace, w: Conv2dWorkload, target: Target) -> None
     cfg.define_knob("tile_columns", _around(base.val("tile_columns"), 14))
     cfg.define_knob("oc_group", _choices(base.val("oc_group"), divisors(chunks)))
     # Rows of a plain input are tasks of their own, the last one like the others.
-    plain = winograd_parts_rules.is_plain(w, machine)
+    plain = winograd_polyphase_rules.is_plain(w, machine)
     cfg.define_knob("trim", [False] if plain else _choices(base.val("trim"), [False, True]))
 
     def fits(config: ConfigEntity) -> bool:
@@ -335,7 +335,7 @@ _SPACES: dict[str, Define] = {
     conv2d.DIRECT: _conv2d_direct,
     depthwise.DIRECT: _depthwise_direct,
     winograd.NAME: _winograd,
-    winograd_parts_rules.NAME: _winograd_parts,
+    winograd_polyphase_rules.NAME: _winograd_polyphase,
     strassen.DENSE: _strassen,
     strassen.CONV2D: _strassen,
     dense.PACKED: _dense_tiled,

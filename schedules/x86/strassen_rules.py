@@ -238,7 +238,9 @@ def _width(machine: Machine) -> float:
     return machine.vector_bits / 512
 
 
-def pays(extents: tuple[int, int, int], machine: Machine, is_blocked: bool = False) -> bool:
+def is_profitable(
+    extents: tuple[int, int, int], machine: Machine, is_blocked: bool = False
+) -> bool:
     """Whether columns and depth are whole vectors, and the estimate clearly below the direct."""
     _, n, k = extents
     lanes = machine.lanes(DTYPE)
@@ -250,7 +252,7 @@ def pays(extents: tuple[int, int, int], machine: Machine, is_blocked: bool = Fal
     return strassen_cost(extents, machine, is_blocked) < share * direct_cost(extents, machine)
 
 
-def takes_dense(w: DenseWorkload, target: Target) -> bool:
+def supports_dense(w: DenseWorkload, target: Target) -> bool:
     """float32, constant weights, where it pays.
 
     Rows of different samples may not be pairs, which a workload does not show: who selects an
@@ -259,10 +261,10 @@ def takes_dense(w: DenseWorkload, target: Target) -> bool:
     types = {w.dtype, w.rhs_dtype or w.dtype, w.out_dtype}
     if w.weight is not None or types != {DTYPE}:
         return False
-    return pays(extents_of(w), Machine.from_target(target))
+    return is_profitable(extents_of(w), Machine.from_target(target))
 
 
-def takes_conv2d(w: Conv2dWorkload, target: Target) -> bool:
+def supports_conv2d(w: Conv2dWorkload, target: Target) -> bool:
     """1x1, float32, constant weights, where it pays; of stride 1 alone with 32 registers.
 
     Pairs of pixels are of one image: of several, each must have an even number of them.
@@ -276,7 +278,7 @@ def takes_conv2d(w: Conv2dWorkload, target: Target) -> bool:
         return False  # a pair of rows would be of two images, which may be two samples
     if w.strides != (1, 1) and not registers_are_scarce(machine):
         return False
-    return pays(extents_of(w), machine, is_blocked=True)
+    return is_profitable(extents_of(w), machine, is_blocked=True)
 
 
 register(
@@ -285,7 +287,7 @@ register(
     Implementation(
         DENSE,
         20,
-        takes_dense,
+        supports_dense,
         dense_fallback,
         compute_dense,
         DenseWorkload.stored_args,
@@ -298,7 +300,7 @@ register(
     Implementation(
         CONV2D,
         20,
-        takes_conv2d,
+        supports_conv2d,
         conv2d_fallback,
         compute_conv2d,
         Conv2dWorkload.autotvm_args,

@@ -227,7 +227,7 @@ def weights_cost(size: int, machine: Machine) -> float:
     return size * FLOPS_PER_BYTE * machine.vector_bits / 512
 
 
-def takes(w: Conv2dWorkload, target: Target) -> bool:
+def supports(w: Conv2dWorkload, target: Target) -> bool:
     """Two to five taps along both axes, or several along one; stride 1, float32, full convolutions
     on whole channel blocks, constant weights, where the estimate is clearly below the direct
     convolution's."""
@@ -252,5 +252,5 @@ def takes(w: Conv2dWorkload, target: Target) -> bool:
 register(
     "nn.conv2d",
     "cpu",
-    Implementation(NAME, 20, takes, fallback, compute, Conv2dWorkload.autotvm_args, pack_weight),
+    Implementation(NAME, 20, supports, fallback, compute, Conv2dWorkload.autotvm_args, pack_weight),
 )

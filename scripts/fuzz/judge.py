@@ -169,7 +169,7 @@ def _float_difference(
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Outcome:
     """Who is wrong.
 
     Attributes
@@ -200,35 +200,35 @@ def judge(
     feeds: Mapping[str, np.ndarray],
     expected: list[Value],
     got: list[np.ndarray],
-) -> Verdict:
+) -> Outcome:
     """Compare all outputs; where they differ, find out whose fault it is."""
     names = [value.name for value in model.graph.output]
     if len(expected) != len(got):
-        return Verdict("wrong", f"{len(got)} outputs, not {len(expected)}")
+        return Outcome("wrong", f"{len(got)} outputs, not {len(expected)}")
     off = [i for i in range(len(names)) if difference(expected[i], got[i])]
     if not off:
-        return Verdict("agree")
+        return Outcome("agree")
     try:
         spread = spread_of(model, feeds)
     except EvaluationError as error:
-        return Verdict("unjudged", f"{difference(expected[off[0]], got[off[0]])} ({error})")
-    undefined = Verdict("agree")
+        return Outcome("unjudged", f"{difference(expected[off[0]], got[off[0]])} ({error})")
+    undefined = Outcome("agree")
     for i in off:
         samples = [run[names[i]] for run in spread.runs]
         what = difference(expected[i], got[i], samples)
         if not what:
             continue
         if names[i] in spread.undefined:
-            undefined = Verdict(*spread.undefined[names[i]])
+            undefined = Outcome(*spread.undefined[names[i]])
             continue
         what = f"output {i}: {what}"
         try:
             judged = NodeRunner(opset_of(model), reference_first=True).run_all(model, feeds)
         except EvaluationError:
-            return Verdict("unjudged", what)
+            return Outcome("unjudged", what)
         third = judged[names[i]]
         if not difference(third, got[i], samples):
-            return Verdict("onnxruntime", _where_they_part(model, spread, judged))
+            return Outcome("onnxruntime", _where_they_part(model, spread, judged))
         same = not difference(third, expected[i], samples)
-        return Verdict("wrong" if same else "unjudged", what)
+        return Outcome("wrong" if same else "unjudged", what)
     return undefined

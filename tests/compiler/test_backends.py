@@ -57,7 +57,7 @@ def test_unregistering_an_unknown_name_lists_the_known_ones() -> None:
         ("", lambda: Strategy("s", nothing), "non-empty str"),
         (3, lambda: Strategy("s", nothing), "non-empty str"),
         ("p", lambda: [], "no strategy"),
-        ("p", lambda: [nothing], "is no Strategy"),
+        ("p", lambda: [nothing], "is not a Strategy"),
         ("p", lambda: [Strategy("s", nothing)] * 2, "share a name: s, s"),
         ("p", lambda: Strategy("", nothing), "non-empty str"),
         ("p", lambda: Strategy("s", "exp"), "supported_ops is not callable"),

@@ -9,7 +9,7 @@ import pytest
 
 from compiler import fresh_python
 from compiler.cli.processes import WorkerProcess
-from compiler.records import verdicts
+from compiler.records import ab_benchmark
 
 PLANTED = (
     "runpy",
@@ -44,13 +44,13 @@ def test_statements_find_baton_and_their_arguments(planted):
 
 
 def test_a_module_is_executed_as_main(planted):
-    command = fresh_python.running_module("compiler.autotvm.contest")
+    command = fresh_python.running_module("compiler.autotvm.log_benchmark")
     done = subprocess.run(command, input=b"no JSON", capture_output=True)
     assert b"JSONDecodeError" in done.stderr  # it is there, and read its request
 
 
 def test_a_contest_of_libraries_imports_nothing_that_is_planted(planted, caplog):
-    assert verdicts.measure_elsewhere("compiler.autotvm.contest", {}, "conv2d") is None
+    assert ab_benchmark.measure_elsewhere("compiler.autotvm.log_benchmark", {}, "conv2d") is None
     assert "KeyError" in caplog.text  # the request lacks all it must have; it was read
 
 

@@ -171,7 +171,7 @@ class TestHosts:
         assert targets.parse("llvm", "llvm -mcpu=generic").host.attrs["mcpu"] == "generic"
 
     def test_a_gpu_as_host_is_refused(self):
-        with pytest.raises(TargetError, match="host 'cuda' is no CPU"):
+        with pytest.raises(TargetError, match="host 'cuda' is not a CPU"):
             targets.parse("llvm", "cuda -arch=sm_90")
 
     def test_the_architecture_of_a_visible_gpu_is_taken(self, monkeypatch):
@@ -251,8 +251,8 @@ class TestBadInput:
             ("lvm", "kind 'lvm' is unknown; did you mean llvm"),
             ("nvidia/nvidia-b9000", "tag 'nvidia/nvidia-b9000'"),
             ("composite", "composite"),
-            ("llvm mcpu=generic", "'mcpu=generic' in target .* is no option"),
-            ("llvm -num-cores=1 2", "'2' in target .* is no option"),
+            ("llvm mcpu=generic", "'mcpu=generic' in target .* is not an option"),
+            ("llvm -num-cores=1 2", "'2' in target .* is not an option"),
             ("llvm -bogus=1", "no attribute -bogus"),
             ("llvm -mcpus=generic", "no attribute -mcpus; did you mean mcpu"),
             ("llvm -kind=cuda", "no attribute -kind"),
@@ -267,13 +267,13 @@ class TestBadInput:
             ("llvm -opt-level=4", "-opt-level=4 is none of 0, 1, 2, 3"),
             ("llvm -jit=tracing", "-jit=tracing is none of mcjit, orcjit"),
             ("llvm -mfloat-abi=firm", "-mfloat-abi=firm is none of soft, hard"),
-            ("llvm -cl-opt=unroll", "'unroll' is no LLVM option"),
+            ("llvm -cl-opt=unroll", "'unroll' is not an LLVM option"),
             ("llvm -=3", "has no name"),
             ("llvm --", "has no name"),
             ("llvm -model='open", "never closed"),
             ("llvm -model=x\\", "backslash"),
             ("llvm -mcpu=no-such-chip", "-mcpu=no-such-chip"),
-            ("llvm -mcpu=", "-mcpu= is no CPU"),
+            ("llvm -mcpu=", "-mcpu= is not a CPU"),
             ("llvm -mtriple=x86_64-linux-gnu -mcpu=skylake-avx51", "skylake-avx512"),
             ("llvm -mtriple=aarch64-linux-gnu -mcpu=skylake", "-mcpu=skylake .*aarch64"),
             ("llvm -mtriple=x86_64-linux-gnu -mcpu=i386", "-mcpu=i386 lacks 64bit"),
@@ -284,8 +284,8 @@ class TestBadInput:
             ("cuda -arch=sm_1x", "-arch=sm_1x"),
             ("cuda -arch=90", "-arch=90"),
             ("nvptx -mcpu=gfx900", "-mcpu=gfx900"),
-            ("rocm -mcpu=gfx1", "-mcpu=gfx1 is no CPU"),
-            ("hexagon -mcpu=v68", "-mcpu=v68 is no CPU"),
+            ("rocm -mcpu=gfx1", "-mcpu=gfx1 is not a CPU"),
+            ("hexagon -mcpu=v68", "-mcpu=v68 is not a CPU"),
             ("{", "begins like JSON"),
             ('{"kind": "llvm", "kind": "c"}', "'kind' is given twice"),
             ('{"kind": {}}', "is unknown"),

@@ -90,15 +90,15 @@ def test_another_machine_must_be_named(tmp_path):
 
 
 def test_what_is_not_clearly_faster_now_is_left_out(tmp_path, monkeypatch):
-    from compiler.records.autotvm import contest
-    from compiler.records.verdicts import Verdict
+    from compiler.records.ab_benchmark import Outcome
+    from compiler.records.autotvm import log_benchmark
 
     seconds = {4: 0.9, 8: 0.99}  # with the record; 1 without it
 
     def verdict(target, workload, config):
-        return Verdict(seconds[workload[1][1][0]], 1.0)
+        return Outcome(seconds[workload[1][1][0]], 1.0)
 
-    monkeypatch.setattr(contest, "verdict", verdict)
+    monkeypatch.setattr(log_benchmark, "measured", verdict)
     log = tmp_path / "a.log.best"
     log.write_text(record(4, 2, 1e-6) + record(8, 2, 5e-6))
     assert shipped(tmp_path, log, measure=True) == {"znver3.log": [(4, 2, (1.05e-6,))]}

@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Contest:
+class Comparison:
     """A task's untuned kernel and its best records.
 
     Attributes
     ----------
     task : SearchTask
     untuned : Record or None
-        With the time that the contest found; None where it can't be measured.
+        With the time that the comparison found; None where it can't be measured.
     finalists : tuple of Record
         With such times.
     """
@@ -69,16 +69,16 @@ class Contest:
         return "rules" if self.winner.template is None else self.winner.template.task
 
 
-def run_contest(
+def run_comparison(
     task: SearchTask, records: Sequence[Record], builder: Any, runner: Any, rounds: int
-) -> Contest:
+) -> Comparison:
     """Measure a task's untuned kernel and its best records in turn, `rounds` times."""
     untuned = next((record for record in records if record.untuned), None)
     tried = sorted((r for r in records if not r.untuned), key=lambda record: record.cost)
     finalists = [record for record in tried[:FINALISTS] if math.isfinite(record.cost)]
     entrants = [*([untuned] if untuned else []), *finalists]
     if untuned is None or not finalists:
-        return Contest(task, untuned, tuple(finalists))
+        return Comparison(task, untuned, tuple(finalists))
     groups = [_candidates(task, record) for record in entrants]
     flat = [candidate for group in groups for candidate, _ in group]
     calls = [count for group in groups for _, count in group]
@@ -95,7 +95,7 @@ def run_contest(
         else replace(record, costs=(), error=1)
         for record, group in zip(entrants, groups, strict=True)
     ]
-    return Contest(task, timed[0], tuple(timed[1:]))
+    return Comparison(task, timed[0], tuple(timed[1:]))
 
 
 def _candidates(task: SearchTask, record: Record) -> list[tuple[Any, int]]:

@@ -128,7 +128,7 @@ def _note_access(nest: list[_Loop], buffer: Any, indices: list[Any]) -> None:
 
 
 def _stride(linear: Any, place: int) -> int:
-    """Coefficient of a loop variable; 1 where the index is no linear expression of it."""
+    """Coefficient of a loop variable; 1 where the index is not a linear expression of it."""
     if not linear:
         return 1
     return abs(int(getattr(linear[place], "value", 1)))

@@ -21,7 +21,7 @@ class _Stack(Block):
         """Put blocks at the end."""
         for block in blocks:
             if not isinstance(block, Block):
-                raise BlockArgumentError(f"{type(block).__name__} is no block")
+                raise BlockArgumentError(f"{type(block).__name__} is not a block")
             self.register_child(block)
 
     def __getitem__(self, key: int | slice) -> Any:

@@ -312,7 +312,7 @@ struct Library {
   }
 };
 
-/*! \brief Runs user code; what it throws that is no std::exception becomes one. */
+/*! \brief Runs user code; what it throws that is not a std::exception becomes one. */
 template <typename Call>
 auto guarded(Call call) -> decltype(call()) {
   try {
@@ -320,7 +320,7 @@ auto guarded(Call call) -> decltype(call()) {
   } catch (const std::exception&) {
     throw;
   } catch (...) {
-    throw std::runtime_error("an exception that is no std::exception");
+    throw std::runtime_error("an exception that is not a std::exception");
   }
 }
 

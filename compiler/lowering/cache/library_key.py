@@ -136,7 +136,7 @@ def _registered() -> list[str]:
     functions = [
         function
         for each in implementations
-        for function in (each.takes, each.fallback, each.compute, each.task_args, each.pack)
+        for function in (each.supports, each.fallback, each.compute, each.task_args, each.pack)
     ]
     made = [type(rule) for rule in rules.ANCHOR_RULES.values()]
     modules = [module_of(each) for each in (*functions, *made) if each]

@@ -116,7 +116,7 @@ def compare(
 
 
 def _has_holes(expected: Array, got: Array) -> bool:
-    """Whether any element is no number although all of the sample are: one was not written."""
+    """Whether any element is not a number although all of the sample are: one was not written."""
     floating = np.issubdtype(got.dtype, np.floating)
     return floating and bool(np.isfinite(expected).all()) and not bool(np.isfinite(got).all())
 

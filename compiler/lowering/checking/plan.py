@@ -112,4 +112,4 @@ def _index(known: list[Any], wanted: Any) -> int:
     for index, each in enumerate(known):
         if each.same_as(wanted):
             return index
-    raise RecordError(f"{wanted.name} is no operand, stage or axis")
+    raise RecordError(f"{wanted.name} is not an operand, stage or axis")

@@ -109,7 +109,7 @@ def part_offsets(kernel: tvm.tirx.PrimFunc) -> list[int] | None:
     return aligned_offsets(kernel)
 
 
-def pays(kernel: tvm.tirx.PrimFunc, target: Target) -> bool:
+def is_profitable(kernel: tvm.tirx.PrimFunc, target: Target) -> bool:
     """Whether the result of a kernel that concatenates is small enough for the caches.
 
     A part that has left them when the whole is read, as that behind a skip connection has, is read

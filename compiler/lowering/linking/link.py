@@ -29,7 +29,7 @@ class Linked:
     ----------
     executable : relax.VMExecutable
     lowered : tvm.IRModule
-        Lowered Relax functions, and the kernels that are no object code yet.
+        Lowered Relax functions, and the kernels that are not object code yet.
     kernels : CompiledKernels
     dropped : Counter of str
         How many calls less an inference makes of kernels, since their work is done elsewhere.
@@ -108,7 +108,7 @@ def link(mod: tvm.IRModule, target: Target) -> Linked:
 def assemble(
     lowered: tvm.IRModule, code: Mapping[str, bytes], target: Target
 ) -> relax.VMExecutable:
-    """Generate the virtual machine's code, and that of the kernels that are no object code yet."""
+    """Generate the virtual machine's code, and that of the kernels that are not object code yet."""
     return relax.build(
         codegen.with_object_code(lowered, code),
         target,

@@ -63,7 +63,7 @@ def check_divisors(
 
 
 def divides_at_run_time(call: Any) -> bool:
-    """Whether an operator divides integers by what is no constant."""
+    """Whether an operator divides integers by what is not a constant."""
     return _divides(call) and array_of(call.args[1]) is None
 
 

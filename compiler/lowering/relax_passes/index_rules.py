@@ -26,7 +26,7 @@ class Bounds:
     field : int or None
         Of the operand, if that is a tuple.
     extents : tuple
-        An extent, or one for each coordinate; None for a coordinate that is no place.
+        An extent, or one for each coordinate; None for a coordinate that is not a place.
     axes : tuple of int
         The axis that each extent is of, for the message.
     along : int or None

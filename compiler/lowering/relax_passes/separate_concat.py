@@ -16,7 +16,7 @@ from tvm import relax, tirx
 from tvm.target import Target
 
 from ...op_pattern import INJECTIVE, OPAQUE, callee, op_pattern, with_pattern
-from ..linking.concat_in_place import aligned_offsets, pays
+from ..linking.concat_in_place import aligned_offsets, is_profitable
 
 _NAME = "concatenate"
 
@@ -31,7 +31,9 @@ def separate_concatenations(mod: tvm.IRModule, target: Target) -> tvm.IRModule:
     """
 
     def find(mod: tvm.IRModule, function: relax.Function) -> list[relax.Call]:
-        return [call for call in _in_place(mod, function) if pays(mod[call.args[0]], target)]
+        return [
+            call for call in _in_place(mod, function) if is_profitable(mod[call.args[0]], target)
+        ]
 
     return with_pattern(mod, find, OPAQUE)
 

@@ -27,7 +27,7 @@ from ...errors import RecordError
 from ...graph.fold_scale_forward import ForwardFoldScaleAxis
 from ...graph.outline_by_name import contract
 from ...records.ansor.match import Match
-from ...records.auto_scheduler import contest
+from ...records.auto_scheduler import log_benchmark
 from ...records.auto_scheduler.record import Record, replay
 from ...records.auto_scheduler.workload import workload_key
 from ..relax_passes.check_divisors import divides_at_run_time
@@ -169,9 +169,9 @@ def _stands(
     record = chosen.record if isinstance(chosen, Match) else chosen
     key = workload_key(kernel.func)
     if source.prefers_fastest and kernel.origin is not None:
-        found = contest.verdict(target, key, record, partial(alone, *kernel.origin))
+        found = log_benchmark.measured(target, key, record, partial(alone, *kernel.origin))
         return found is None or found.log_wins
-    found = contest.known(target, key, record)
+    found = log_benchmark.kept(target, key, record)
     if found is not None and not found.log_wins:
         source.slower[record.source] = str(found)
     return True

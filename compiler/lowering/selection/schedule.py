@@ -17,7 +17,7 @@ from schedules import rules
 from ...records.auto_scheduler.record import Record, replay
 from ...tir import count_flops
 from ...tvm_faults.index_guard import guard_indices
-from ..linking.concat_in_place import CONCATENATES, pays
+from ..linking.concat_in_place import CONCATENATES, is_profitable
 from ..relax_passes.fuse import called_kernel
 from ..report import Kernel
 from ..subgraphs import backends, call_counts, new_global_var
@@ -61,7 +61,7 @@ def schedule_kernels(
             target = chosen_targets[caller]
             func, entry = _schedule(mod[name], name, target, records.get(caller), fast_math)
             is_free = entry.target == "llvm" and not entry.source.startswith("auto_scheduler")
-            if is_free and operators[name] == ["concatenate"] and pays(func, target):
+            if is_free and operators[name] == ["concatenate"] and is_profitable(func, target):
                 func = func.with_attr(CONCATENATES, True)
             gvar = mod.get_global_var(name)
             if name in scheduled and not tvm_ffi.structural_equal(scheduled[name], func):

@@ -17,8 +17,8 @@ from schedules.config import ConfigEntity
 
 from ...records.auto_scheduler import dispatcher as auto_scheduler
 from ...records.auto_scheduler.record import Record
-from ...records.autotvm import contest
 from ...records.autotvm import dispatcher as autotvm
+from ...records.autotvm import log_benchmark
 from ...records.autotvm.workload import digest, normalize, to_tuple
 
 
@@ -94,7 +94,7 @@ class ScheduleSource:
         digests += [each.content_digest() for each in self._auto_scheduler]
         if self.extracting or None in digests:
             return None
-        return repr((digests, self.use_topi_schedule, contest.content_digest()))
+        return repr((digests, self.use_topi_schedule, log_benchmark.content_digest()))
 
     @staticmethod
     def from_contexts() -> ScheduleSource:
@@ -119,7 +119,7 @@ class ScheduleSource:
         for config in autotvm.records_for(self._autotvm, target, workload, self._taken):
             if self._autotvm[config.level].prefer != "fastest":
                 return config
-            measured = contest.verdict(target, workload, config)
+            measured = log_benchmark.measured(target, workload, config)
             if measured is None or measured.log_wins:
                 return config
         return None
@@ -132,7 +132,7 @@ class ScheduleSource:
         if config is not None:
             self._taken[config.level, digest(workload)] += 1
         if config is not None and config.source not in self.slower:
-            found = contest.known(target, workload, config)
+            found = log_benchmark.kept(target, workload, config)
             if found is not None and not found.log_wins:
                 self.slower[config.source] = str(found)
         self.autotvm_queries.note(

@@ -30,7 +30,7 @@ def coefficient(op: Operation, index: Any, axis: Axis) -> int | None:
 
 
 def offset(op: Operation, index: Any) -> int | None:
-    """An index where all axes are 0; None if that is no number."""
+    """An index where all axes are 0; None if that is not a number."""
     zeros = [(axis.var, _number(0, axis.var)) for axis in op.axes]
     value = sym.Analyzer().simplify(substitute(index, zeros))
     return int(value) if isinstance(value, tirx.IntImm) else None

@@ -7,7 +7,7 @@ the same operators could be another form of it:
 * a 3x3 convolution could be Winograd's, its weight transformed beforehand;
 * a depthwise convolution had a compute of its own, without the reduction over one channel;
 * operands that are broadcast had other numbers of leading dimensions of extent 1, which for
-  biases that were no constants a stage of its own added;
+  biases that were not constants a stage of its own added;
 * scalar constants were stages of rank 0.
 """
 

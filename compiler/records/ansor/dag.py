@@ -124,7 +124,7 @@ def read_dag(func: tirx.PrimFunc) -> ComputeDag:
     params = list(func.params)
     for param in params:
         if not all(isinstance(dim, tirx.IntImm) for dim in getattr(param, "shape", [None])):
-            raise RecordError(f"operand {param} has a dimension that is no constant")
+            raise RecordError(f"operand {param} has a dimension that is not a constant")
     made: dict[int, Operation] = {}
     blocks = list(_blocks(func))
     writers: dict[str, tuple[Any, tuple[Axis, ...]]] = {}
@@ -196,11 +196,11 @@ def _blocks(func: tirx.PrimFunc) -> Iterator[tuple[SBlock, tuple[Axis, ...]]]:
             and all(v.same_as(loop.loop_var) for v, loop in zip(nest.iter_values, loops))
         )
         if not plain:
-            raise RecordError(f"block {block.name_hint} is no single assignment in plain loops")
+            raise RecordError(f"block {block.name_hint} is not a single assignment in plain loops")
         axes = []
         for var in () if scalar else block.iter_vars:
             if not isinstance(var.dom.extent, tirx.IntImm):
-                raise RecordError(f"block {block.name_hint} has an extent that is no constant")
+                raise RecordError(f"block {block.name_hint} has an extent that is not a constant")
             name = str(var.var.name).removeprefix("v_")
             kind = int(var.iter_type) == REDUCTION
             axes.append(Axis(name, int(var.dom.extent), kind, var.var))

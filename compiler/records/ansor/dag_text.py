@@ -187,7 +187,7 @@ class _Printer:
         for known, name in self.buffers:
             if known.same_as(buffer):
                 return name
-        raise RecordError(f"{buffer.name} is read and is no stage")
+        raise RecordError(f"{buffer.name} is read and is not a stage")
 
 
 def intrinsic_name(call: Call) -> str:

@@ -221,7 +221,7 @@ def translate(
                 indices = [walk(index) for index in node.indices]
                 own = [(variables[axis.var], axis.extent) for axis in axes]
                 return tensor(*_indices(indices, op, shapes.get(op), own))
-        raise RecordError(f"{node.source.name} is read and is no stage")
+        raise RecordError(f"{node.source.name} is read and is not a stage")
 
     return walk(value)
 

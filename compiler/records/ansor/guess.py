@@ -3,7 +3,7 @@
 A hashed key holds the shapes of all operands and the MD5 of the compute's text. The shapes leave
 few computes that networks are made of: a convolution's stride and padding follow from its sizes,
 what comes after it from the operands that are left. Each is built with TOPI and its hash compared,
-so what is returned has exactly the recorded text. The amount of padding is no part of that text;
+so what is returned has exactly the recorded text. The amount of padding is not part of that text;
 where the sizes allow several, the symmetric one is taken.
 """
 

@@ -205,7 +205,7 @@ def read(row: Any, source: str) -> AnsorRecord:
     if stages:
         raise RecordError("its state has stages, where Ansor wrote steps alone")
     if not isinstance(key, str) or not isinstance(target, str) or not isinstance(host, str):
-        raise TypeError("key, target or host is no text")
+        raise TypeError("key, target or host is not text")
     if len(hardware) not in (0, _HARDWARE_PARAMS):
         raise ValueError(f"{len(hardware)} hardware parameters, not {_HARDWARE_PARAMS}")
     if option not in range(len(LAYOUT_OPTIONS)):

@@ -49,7 +49,7 @@ class Replayed:
     state : State
         What the steps made of the DAG.
     loops : dict of str to list of (str, int, str)
-        For each stage its loops, outermost first: name, extent (0 if it is no constant), and
+        For each stage its loops, outermost first: name, extent (0 if it is not a constant), and
         annotation.
     notes : tuple of str
         Annotations that TensorIR does not allow there and that were left out.

@@ -330,7 +330,7 @@ class _Simulation:
     def _reorder(self, stage: Stage, step: st.Reorder) -> None:
         if sorted(step.order) != list(range(len(stage.loops))):
             self._refuse(
-                f"{list(step.order)} is no order of the {len(stage.loops)} loops of {stage.name}"
+                f"{list(step.order)} is not an order of {len(stage.loops)} loops of {stage.name}"
             )
         stage.loops = [stage.loops[number] for number in step.order]
         stage.history.append(ReorderMade(tuple(stage.loops)))
@@ -366,7 +366,7 @@ class _Simulation:
     def _source_split(self, number: int) -> st.Split:
         source = self.steps[number] if number < self.index else None
         if not isinstance(source, st.Split):
-            self._refuse(f"step {number} is no split before this one")
+            self._refuse(f"step {number} is not a split before this one")
         return source
 
     def _divide(
@@ -448,7 +448,7 @@ class _Simulation:
         factored = self._loop(stage, step.iterator)
         spatial = stage.spatial
         if factored.kind != REDUCE:
-            self._refuse(f"loop {factored.name} of {stage.name} is no reduction")
+            self._refuse(f"loop {factored.name} of {stage.name} is not a reduction")
         if step.position > len(spatial):
             self._refuse(f"{stage.name} has {len(spatial)} spatial axes")
         if any(axis not in stage.loops for axis in spatial):

@@ -215,7 +215,7 @@ def _int(value: Any) -> int:
 def _length(value: Any) -> int:
     number = _int(value)
     if number < 1:
-        raise ValueError(f"{number} is no length")
+        raise ValueError(f"{number} is not a length")
     return number
 
 
@@ -227,13 +227,13 @@ def _ids(values: Any) -> tuple[int, ...]:
 
 def _flag(value: Any) -> bool:
     if _int(value) not in (0, 1):
-        raise ValueError(f"{value} is no flag")
+        raise ValueError(f"{value} is not a flag")
     return bool(value)
 
 
 def _scope(value: Any) -> str:
     if value not in SCOPES:
-        raise ValueError(f"{str(value)[:20]!r} is no storage scope")
+        raise ValueError(f"{str(value)[:20]!r} is not a storage scope")
     return str(value)
 
 

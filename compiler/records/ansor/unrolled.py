@@ -86,7 +86,7 @@ def _row_stride(indices: Sequence[Any], bound: Sequence[Any], loop: tirx.For) ->
 
 
 def _strides(indices: Sequence[Any], bound: Sequence[Any], loop: tirx.For) -> list[int | None]:
-    """What each index grows by with each step of the loop; None where that is no number."""
+    """What each index grows by with each step of the loop; None where that is not a number."""
     analyzer, last = sym.Analyzer(), int(loop.extent) - 1
     found: list[int | None] = []
     for index in indices:

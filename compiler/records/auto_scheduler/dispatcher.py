@@ -22,8 +22,8 @@ from ...errors import RecordError
 from ..ansor.record import AnsorRecord, WorkloadKey
 from ..autotvm.dispatcher import checked_preference
 from ..log_target import LogTarget, log_target
-from .glance import LogFile
 from .history import BestRecords
+from .log_index import LogFile
 from .record import AnyRecord, Record
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class ApplyHistoryBest(DispatchContext):
     prefer : str
         "log": a record is always used. "fastest": the first build that finds a record measures
         the kernel with it and without the log, and the faster is used from then on; see
-        `compiler.records.auto_scheduler.contest`.
+        `compiler.records.auto_scheduler.log_benchmark`.
 
     Raises
     ------

@@ -20,7 +20,7 @@ from ..ansor.record import AnsorRecord, WorkloadKey, decode_key
 from ..ansor.record import distance as ansor_distance
 from ..autotvm.history import no_collection
 from ..log_target import UNKNOWN_MODEL, LogTarget, log_target
-from .glance import Glances, LogFile
+from .log_index import IndexedLines, LogFile
 from .record import AnyRecord, Record, matched_target
 from .workload import distance
 
@@ -127,7 +127,7 @@ class BestRecords:
         groups: dict[str, _Group] = {}
         self._logs.append(log)
         with no_collection():
-            for seen in log.glances(n_lines):
+            for seen in log.indexed(n_lines):
                 count += len(seen.keys)
                 start = seen.places[0]
                 put, keys = self._putter(seen)
@@ -149,7 +149,7 @@ class BestRecords:
             logger.warning("%s: %d record(s) are not used: %s", log.name, times, reason)
         return count
 
-    def _putter(self, seen: Glances) -> tuple[Callable[..., int | None], Sequence[Any]]:
+    def _putter(self, seen: IndexedLines) -> tuple[Callable[..., int | None], Sequence[Any]]:
         """What puts records where they belong, and under which keys."""
         if seen.is_ansor:
             return self._put_ansor, _hashes(seen.keys)

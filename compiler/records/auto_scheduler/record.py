@@ -154,7 +154,7 @@ def parse_line(text: str, source: str = "auto_scheduler:<line>:1") -> AnyRecord:
     Raises
     ------
     RecordError
-        The line is no record; the message says why, without file and line.
+        The line is not a record; the message says why, without file and line.
     """
     row = read_json(text)
     if not isinstance(row, dict):

@@ -66,7 +66,7 @@ class Template:
             It is not laid out as `to_json` does.
         """
         if not isinstance(row["args"], list):
-            raise TypeError("arguments of a template are no list")
+            raise TypeError("arguments of a template are not a list")
         template = Template(str(row["task"]), to_tuple(row["args"]), list(row["entity"]))
         template.config("", 0.0)  # every knob is one
         return template

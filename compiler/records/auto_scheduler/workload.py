@@ -34,7 +34,7 @@ def workload_key(func: PrimFunc) -> str:
     Raises
     ------
     RecordError
-        An operand has a dimension that is no constant.
+        An operand has a dimension that is not a constant.
     """
     operands, blocks = [], []
     for param in func.params:
@@ -105,5 +105,5 @@ def _split(key: str) -> tuple[str, str, list[int]]:
 def _shape(param: Any) -> list[int]:
     dims = getattr(param, "shape", ())
     if not all(isinstance(dim, (int, IntImm)) for dim in dims):
-        raise RecordError(f"operand {param} has a dimension that is no constant: {list(dims)}")
+        raise RecordError(f"operand {param} has a dimension that is not a constant: {list(dims)}")
     return [int(dim) for dim in dims]

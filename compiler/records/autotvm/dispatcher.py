@@ -24,7 +24,7 @@ from ...contexts import NestedContext
 from ...errors import RecordError
 from ..log_target import LogTarget, log_target
 from ..strangers_json import mean_seconds
-from . import contest, tophub
+from . import log_benchmark, tophub
 from .history import BestRecords
 from .ranking import rank_log
 from .record import MeasureInput, MeasureResult, load_from_file
@@ -109,11 +109,11 @@ class ApplyHistoryBest(DispatchContext):
     ----------
     records : path, or iterable of paths and (MeasureInput, MeasureResult) pairs
     strict : bool
-        Raise at a line that is no record, instead of one warning per file.
+        Raise at a line that is not a record, instead of one warning per file.
     prefer : str
         "log": a record is always used. "fastest": the first build that finds a record measures
         the operator with it and without the log, and the faster is used from then on; see
-        `compiler.records.autotvm.contest`.
+        `compiler.records.autotvm.log_benchmark`.
 
     Raises
     ------
@@ -172,7 +172,7 @@ class ApplyGraphBest(DispatchContext):
     ----------
     records : path, or iterable of (MeasureInput, MeasureResult) pairs
     strict : bool
-        Raise at a line that is no record, instead of one warning.
+        Raise at a line that is not a record, instead of one warning.
 
     Raises
     ------
@@ -270,7 +270,7 @@ def query_contexts(
     for config in records_for(contexts, target, workload):
         known = None
         if contexts[config.level].prefer == "fastest":
-            known = contest.known(target, workload, config)
+            known = log_benchmark.kept(target, workload, config)
         if known is None or known.log_wins:
             return config
     return None

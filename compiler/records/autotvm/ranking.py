@@ -103,7 +103,7 @@ def rank_line(text: str, line: int = 1) -> Ranked:
     Raises
     ------
     RecordError
-        The line is no record; the message says why, without file and line.
+        The line is not a record; the message says why, without file and line.
     """
     raw = text.encode(errors="surrogateescape")
     if (match := _LAYOUT.fullmatch(raw)) is not None:
@@ -148,7 +148,7 @@ def _entity(text: bytes) -> str | None:
 
 
 def _text(raw: bytes, number: int) -> str:
-    """A line without its end; bytes that are no UTF-8 stay recognisable."""
+    """A line without its end; bytes that are not UTF-8 stay recognisable."""
     bare = raw.removeprefix(BOM) if number == 1 else raw
     return bare.decode(errors="surrogateescape").strip()
 

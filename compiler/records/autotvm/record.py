@@ -7,7 +7,7 @@ Format (TVM 0.7 to 0.19): one JSON object per line, `#` starts a comment line,
      "result": [[seconds, ...], error number, seconds in all, Unix time],
      "version": 0.2, "tvm_version": "0.18.0"}
 
-Lines that are no record are skipped and named in one warning for each file, or raise with
+Lines that are not records are skipped and named in one warning for each file, or raise with
 `strict=True`. Pickled records are refused: unpickling a stranger's file runs its code.
 """
 
@@ -158,7 +158,7 @@ def parse_line(text: str, line: int = 1) -> RawRecord:
     Raises
     ------
     RecordError
-        The line is no record; the message says why, without file and line.
+        The line is not a record; the message says why, without file and line.
     """
     text = text.strip()
     head, _, rest = text.partition(', "config": ')
@@ -266,7 +266,7 @@ Parsed = TypeVar("Parsed")
 
 @dataclass
 class SkippedLines:
-    """Lines of one file that are no records, by reason."""
+    """Lines of one file that are not records, by reason."""
 
     name: str
     lines: dict[str, list[int]] = field(default_factory=dict)
@@ -324,7 +324,7 @@ class SkippedLines:
             shown = ", ".join(map(str, lines[:10]))
             more = f" and {len(lines) - 10} more" if len(lines) > 10 else ""
             parts.append(f"line {shown}{more}: {reason}")
-        return f"{self.name}: skipped {len(self)} line(s) that are no records. " + "; ".join(parts)
+        return f"{self.name}: skipped {len(self)} line(s) that are not records. " + "; ".join(parts)
 
 
 def read_lines(path: PathLike, what: str = "tuning log") -> Iterator[str]:
@@ -359,7 +359,7 @@ def scan(
     strict : bool
         Raise at the first bad line instead of warning once at the end.
     parse : (line, its number) -> record
-        Raises RecordError where the line is no record.
+        Raises RecordError where the line is not a record.
 
     Raises
     ------
@@ -410,7 +410,7 @@ def decode(row: str, protocol: str = "json") -> tuple[MeasureInput, MeasureResul
     Raises
     ------
     RecordError
-        The line is no record, or `protocol` is not "json".
+        The line is not a record, or `protocol` is not "json".
     """
     _check_protocol(protocol)
     return _measured(parse_line(row), "topi:<line>:1")

@@ -13,7 +13,7 @@ from ..analysis import free_vars
 from ..executor import create_executor
 from ..expr import Tuple, TupleWrapper, as_expr, var
 from ..function import Function
-from ..infer import typed
+from ..infer import infer_type as inferred
 from ..op.transform import split, squeeze
 from ..transform.constants import FoldConstantExpr
 
@@ -23,7 +23,7 @@ new_var = var
 def infer_type(node: Any, mod: tvm.IRModule | None = None) -> Any:
     """The expression with its type, which it has had since it was made."""
     del mod
-    return typed(as_expr(node))
+    return inferred(as_expr(node))
 
 
 def infer_shape(inputs: Any, mod: tvm.IRModule | None = None) -> Any:
@@ -43,7 +43,7 @@ def infer_channels(inputs: Any, transpose: bool = False) -> int:
 
 def fold_constant(node: Any, mod: tvm.IRModule | None = None) -> Any:
     """The expression with what constants decide computed."""
-    return FoldConstantExpr(typed(as_expr(node)), mod or tvm.IRModule())
+    return FoldConstantExpr(inferred(as_expr(node)), mod or tvm.IRModule())
 
 
 def infer_value(input_val: Any, params: Mapping[str, Any], mod: tvm.IRModule | None = None) -> Any:
@@ -59,7 +59,7 @@ def infer_value(input_val: Any, params: Mapping[str, Any], mod: tvm.IRModule | N
     RelayError
         A free variable has no value.
     """
-    value = typed(as_expr(input_val))
+    value = inferred(as_expr(input_val))
     free = free_vars(value)
     missing = [str(each.name) for each in free if str(each.name) not in params]
     if missing:

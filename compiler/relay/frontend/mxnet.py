@@ -144,7 +144,7 @@ def _shapes(
             isinstance(extent, (int, np.integer)) and extent >= 0 for extent in extents
         )
         if not valid:
-            raise FrontendError(f"the shape {extents!r} of input {name!r} is no tuple of sizes")
+            raise FrontendError(f"the shape {extents!r} of input {name!r} is not a tuple of sizes")
         if name in arrays and tuple(extents) != arrays[name].shape:
             raise FrontendError(
                 f"parameter {name!r} has the shape {arrays[name].shape}, but {extents} is given"

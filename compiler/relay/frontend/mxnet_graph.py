@@ -243,8 +243,8 @@ class SymbolImporter:
             raise UnknownShapeError(f"give the shape of input {node.name!r} in `shape`")
         if found is None:
             raise UnsupportedOperatorError(
-                f"output {head.output} of operator {node.op} (node {node.name!r}) is no result of "
-                f"inference"
+                f"output {head.output} of operator {node.op} (node {node.name!r}) is not one of "
+                f"its results"
             )
         return found
 

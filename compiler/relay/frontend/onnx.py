@@ -101,7 +101,7 @@ def import_model(
         raise
     except Exception as error:
         # A damaged model can be wrong in ways that only protobuf, onnx or TVM notices: a name
-        # that is no UTF-8, an operator set without operators, a dtype of half a byte.
+        # that is not UTF-8, an operator set without operators, a dtype of half a byte.
         reason = (str(error).strip().splitlines() or [""])[-1]
         raise FrontendError(
             f"the ONNX model can't be imported: {type(error).__name__}: {reason}"

@@ -219,7 +219,7 @@ def resolve_opsets(proto: onnx.ModelProto, override: int | None) -> dict[str, in
         if not 1 <= entry.version < 1 << 31:
             raise FrontendError(
                 f"opset {entry.version} of domain {entry.domain!r} is not supported: "
-                "it is no version number; the model may be damaged"
+                "it is not a version number; the model may be damaged"
             )
         opsets[domain] = max(entry.version, opsets.get(domain, 0))
     if override is not None:
@@ -244,7 +244,7 @@ def resolve_inputs(
     Raises
     ------
     FrontendError
-        `shapes` or `dtypes` names what is no input, or has a shape of the wrong rank.
+        `shapes` or `dtypes` names what is not an input, or has a shape of the wrong rank.
     UnknownShapeError
         A dimension is known to neither the model nor `shapes`.
     UnsupportedOperatorError
@@ -259,7 +259,7 @@ def resolve_inputs(
         for name in given:
             if name not in names and name not in weights:
                 raise FrontendError(
-                    f"{option}= names {name!r}, which is no input of the model; "
+                    f"{option}= names {name!r}, which is not an input of the model; "
                     f"its inputs are {', '.join(map(repr, names))}"
                 )
     types = []

@@ -21,7 +21,7 @@ _VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
 
 
 class WireError(ValueError):
-    """The bytes are no protocol buffers message, or end too early."""
+    """The bytes are not protocol buffers message, or end too early."""
 
 
 def split_weights(data: memoryview) -> tuple[bytes, dict[str, memoryview]]:

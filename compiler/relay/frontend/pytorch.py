@@ -256,7 +256,7 @@ def _example(
     try:
         extents = tuple(int(extent) for extent in shape)
     except (TypeError, ValueError) as error:
-        raise FrontendError(f"input {name!r}: {shape!r} is no shape of integers") from error
+        raise FrontendError(f"input {name!r}: {shape!r} is not a shape of integers") from error
     sizes = declared.sizes()
     if (declared.dim() is not None and declared.dim() != len(extents)) or (
         sizes is not None and tuple(sizes) != extents

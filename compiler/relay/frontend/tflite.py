@@ -114,5 +114,5 @@ def _check_inputs(model: Any, shapes: Mapping[str, tuple[int, ...]]) -> None:
     for name in shapes:
         if name not in names:
             raise FrontendError(
-                f"shape_dict names {name!r}, which is no input; the inputs are {', '.join(names)}"
+                f"shape_dict names {name!r}, which is not an input; there are {', '.join(names)}"
             )

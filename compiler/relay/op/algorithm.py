@@ -9,7 +9,7 @@ from tvm import relax, topi
 from ...errors import RelayTypeError
 from ...graph.rewrite import operator_name
 from ..expr import TupleWrapper
-from ..infer import typed
+from ..infer import infer_type
 from . import layout_rules, quantization
 from .indexing import positions
 from .kernel import kernel
@@ -94,24 +94,24 @@ dynamic_form("topk", _select_top, ["data", "k"])
 def _all_below_one(data: relax.Expr, k: relax.Expr, axis: int) -> relax.Expr:
     """`k` as a shape, limited to the extent of the axis, which it is for k < 1."""
     axes = relax.const([axis], "int64")
-    size = typed(op.take(shape_tensor(data, "int64"), axes, 0, mode="clip"))
-    count = cast_to(typed(op.reshape(k, [1])), "int64")
-    positive = typed(op.greater(count, number(0, "int64")))
-    return typed(op.where(positive, typed(op.minimum(count, size)), size))
+    size = infer_type(op.take(shape_tensor(data, "int64"), axes, 0, mode="clip"))
+    count = cast_to(infer_type(op.reshape(k, [1])), "int64")
+    positive = infer_type(op.greater(count, number(0, "int64")))
+    return infer_type(op.where(positive, infer_type(op.minimum(count, size)), size))
 
 
 def _first(
     data: relax.Expr, count: Any, axis: int, ret_type: str, is_ascend: bool, name: str
 ) -> relax.Expr:
     """The first `count` places of the sorted axis, an extent that may be symbolic."""
-    order = typed(op.argsort(data, axis, not is_ascend, name))
+    order = infer_type(op.argsort(data, axis, not is_ascend, name))
     shape = extents(data)
     shape[axis] = count
     places = leading_box(order, shape)
     if ret_type == "indices":
         return places
-    values = leading_box(typed(op.sort(data, axis, not is_ascend)), shape)
-    return values if ret_type == "values" else typed(relax.Tuple([values, places]))
+    values = leading_box(infer_type(op.sort(data, axis, not is_ascend)), shape)
+    return values if ret_type == "values" else infer_type(relax.Tuple([values, places]))
 
 
 _searchsorted = kernel(
@@ -133,7 +133,7 @@ def searchsorted(
 @builder("invert_permutation")
 def invert_permutation(data: relax.Expr) -> relax.Expr:
     """The inverse of a permutation of 0 to n - 1."""
-    return typed(op.argsort(data, -1, False, dtype(data)))
+    return infer_type(op.argsort(data, -1, False, dtype(data)))
 
 
 @builder("unique")
@@ -155,27 +155,35 @@ def _distinct(data: relax.Expr, is_sorted: bool = True, return_counts: bool = Fa
     if rank(data) != 1:
         raise RelayTypeError("argument data must be a vector")
     size = extents(data)[0]
-    order = typed(op.argsort(data, 0, False, "int32"))
-    ordered = typed(op.take(data, order, 0, mode="clip"))
+    order = infer_type(op.argsort(data, 0, False, "int32"))
+    ordered = infer_type(op.take(data, order, 0, mode="clip"))
     places = positions([size], "int32")
-    before = typed(op.maximum(typed(op.subtract(places, number(1, "int32"))), number(0, "int32")))
-    changed = typed(op.not_equal(ordered, typed(op.take(ordered, before, 0, mode="clip"))))
-    numbers = typed(op.cumsum(cast_to(changed, "int32"), 0, "int32"))
-    zeros = typed(op.zeros([size], "int32"))
-    inverse = typed(op.scatter_elements(zeros, order, numbers, 0, "update"))
-    count = typed(op.add(typed(op.max(numbers, 0, True)), number(1, "int32")))
-    values = typed(
-        op.scatter_elements(typed(op.zeros([size], dtype(data))), numbers, ordered, 0, "update")
+    before = infer_type(
+        op.maximum(infer_type(op.subtract(places, number(1, "int32"))), number(0, "int32"))
     )
-    far = typed(op.full([size], number(2**31 - 1, "int32"), "int32"))
-    first = typed(op.scatter_elements(far, numbers, order, 0, "min"))
-    counts = typed(op.scatter_elements(zeros, numbers, typed(op.ones([size], "int32")), 0, "add"))
+    changed = infer_type(
+        op.not_equal(ordered, infer_type(op.take(ordered, before, 0, mode="clip")))
+    )
+    numbers = infer_type(op.cumsum(cast_to(changed, "int32"), 0, "int32"))
+    zeros = infer_type(op.zeros([size], "int32"))
+    inverse = infer_type(op.scatter_elements(zeros, order, numbers, 0, "update"))
+    count = infer_type(op.add(infer_type(op.max(numbers, 0, True)), number(1, "int32")))
+    values = infer_type(
+        op.scatter_elements(
+            infer_type(op.zeros([size], dtype(data))), numbers, ordered, 0, "update"
+        )
+    )
+    far = infer_type(op.full([size], number(2**31 - 1, "int32"), "int32"))
+    first = infer_type(op.scatter_elements(far, numbers, order, 0, "min"))
+    counts = infer_type(
+        op.scatter_elements(zeros, numbers, infer_type(op.ones([size], "int32")), 0, "add")
+    )
     if not is_sorted:
-        by_first = typed(op.argsort(first, 0, False, "int32"))
-        new_number = typed(op.scatter_elements(zeros, by_first, places, 0, "update"))
-        inverse = typed(op.take(new_number, inverse, 0, mode="clip"))
+        by_first = infer_type(op.argsort(first, 0, False, "int32"))
+        new_number = infer_type(op.scatter_elements(zeros, by_first, places, 0, "update"))
+        inverse = infer_type(op.take(new_number, inverse, 0, mode="clip"))
         values, first, counts = (
-            typed(op.take(each, by_first, 0, mode="clip")) for each in (values, first, counts)
+            infer_type(op.take(each, by_first, 0, mode="clip")) for each in (values, first, counts)
         )
     parts = [values, first, inverse, count]
     return relax.Tuple([*parts, counts] if return_counts else parts)

@@ -10,7 +10,7 @@ from tvm import relax, te, tirx
 
 from ...errors import RelayTypeError
 from ...graph.rewrite import operator_name
-from ..infer import typed
+from ..infer import infer_type
 from . import layout_rules
 from .kernel import kernel
 from .raising import Definitions, exact, fixed, from_relax, listed, made, same_name
@@ -81,7 +81,7 @@ def _cast(value: relax.Expr, name: str) -> relax.Expr:
     array = constant_value(value)
     if array is not None:
         return relax.const(array.astype(name), name)
-    return typed(op.astype(value, name))
+    return infer_type(op.astype(value, name))
 
 
 def _filled(value: relax.Expr, dims: list[Any]) -> relax.Expr:
@@ -131,7 +131,7 @@ def arange(start: Any, stop: Any = None, step: Any = None, dtype: str = "float32
         first, last, by = (array.item() for array in arrays if array is not None)
         count = max(0, math.ceil((last - first) / by))
         return relax.const((first + np.arange(count) * by).astype(name), name)
-    length = typed(_arange_length_kernel(*bounds))
+    length = infer_type(_arange_length_kernel(*bounds))
     return with_shape(
         length, lambda dims: _arange_kernel(bounds[0], bounds[2], relax.ShapeExpr(dims))
     )
@@ -141,7 +141,7 @@ def _scalar(value: Any, name: str) -> relax.Expr:
     if not isinstance(value, relax.Expr):
         return relax.const(value, name)
     dims = extents(value)
-    return typed(op.reshape(value, [])) if dims else value
+    return infer_type(op.reshape(value, [])) if dims else value
 
 
 @operator("meshgrid", wraps=True, how="direct", pattern=INJECTIVE)
@@ -150,9 +150,9 @@ def meshgrid(data: Any, indexing: str = "ij") -> relax.Expr:
     if indexing not in ("ij", "xy"):
         raise RelayTypeError(f"indexing must be 'ij' or 'xy', not {indexing!r}")
     count = len(data.ty.fields)
-    fields = [typed(relax.TupleGetItem(data, index)) for index in range(count)]
+    fields = [infer_type(relax.TupleGetItem(data, index)) for index in range(count)]
     if any(not extents(field) for field in fields):
-        fields = [typed(op.reshape(f, [1])) if not extents(f) else f for f in fields]
+        fields = [infer_type(op.reshape(f, [1])) if not extents(f) else f for f in fields]
     swap = indexing == "xy" and count > 1
     dims = [extents(field)[0] for field in fields]
     if swap:
@@ -162,7 +162,7 @@ def meshgrid(data: Any, indexing: str = "ij") -> relax.Expr:
         place = 1 - index if swap and index < 2 else index
         along = [1] * count
         along[place] = extents(field)[0]
-        grids.append(broadcast_extents(typed(op.reshape(field, along)), dims))
+        grids.append(broadcast_extents(infer_type(op.reshape(field, along)), dims))
     return relax.Tuple(grids)
 
 
@@ -198,7 +198,7 @@ def one_hot(
     on, off = (_cast(value, dtype) for value in values)
     if isinstance(depth, relax.Expr) and extents(depth) == []:
         depth = relax.op.reshape(depth, [1]) if constant_value(depth) is None else depth
-        depth = typed(depth)
+        depth = infer_type(depth)
     return shaped(
         depth, lambda dims: _one_hot_kernel(indices, on, off, relax.ShapeExpr(dims), axis=int(axis))
     )
@@ -252,7 +252,7 @@ def _tile(data: relax.Expr, counts: list[Any]) -> relax.Expr:
     counts = [1] * (size - len(counts)) + list(counts)
     shape = [1] * (size - len(extents(data))) + extents(data)
     if len(shape) != len(extents(data)):
-        data = typed(op.reshape(data, shape))
+        data = infer_type(op.reshape(data, shape))
     return _tile_kernel(data, relax.ShapeExpr(counts))
 
 

@@ -10,7 +10,7 @@ from tvm import relax, te, tirx, topi
 
 from ...errors import RelayTypeError
 from ...graph.constants import static_shape
-from ..infer import type_of, typed
+from ..infer import infer_type, type_of
 from . import quantization
 from .kernel import kernel
 from .raising import Definitions, alike, from_relax, made, same_name, tensor
@@ -74,7 +74,7 @@ def take(
         raise RelayTypeError(f"mode must be 'clip', 'wrap' or 'fast', not {mode!r}")
     indices = require_integers(indices, "indices")
     if axis is None:
-        return op.take(typed(op.reshape(data, [-1])), indices, 0, mode=mode)
+        return op.take(infer_type(op.reshape(data, [-1])), indices, 0, mode=mode)
     where = axis_of(axis, rank(data))
     if batch_dims:
         batch = int(batch_dims)
@@ -124,7 +124,7 @@ def gather_nd(
                 "must be known, or given as index_rank"
             )
         depth = int(index_rank)
-        indices = typed(op.reshape(indices, [depth, *extents(indices)[1:]]))
+        indices = infer_type(op.reshape(indices, [depth, *extents(indices)[1:]]))
     if int(batch_dims) + depth > rank(data):
         raise RelayTypeError(
             f"argument indices of type {type_of(indices)} has more coordinates than data of type "
@@ -152,10 +152,10 @@ def where(condition: relax.Expr, x: relax.Expr, y: relax.Expr) -> relax.Expr:
             f"argument y has the type {type_of(y)}, its dtype must be that of x: {type_of(x)}"
         )
     operands = [cast_to(condition, "bool"), x, y]
-    result = typed(op.where(*operands))
+    result = infer_type(op.where(*operands))
     if result.ty.shape is None:
         shape = joint_shape([extents(operand) for operand in operands])
-        result = typed(op.where(*(broadcast_extents(operand, shape) for operand in operands)))
+        result = infer_type(op.where(*(broadcast_extents(operand, shape) for operand in operands)))
     return result
 
 
@@ -215,20 +215,22 @@ _scatter_nd = kernel(
 def segment_sum(data: relax.Expr, segment_ids: relax.Expr, num_segments: Any = None) -> relax.Expr:
     """Sums of the slices along the first axis that have the same segment number."""
     if num_segments is None:
-        last = typed(op.add(typed(op.max(segment_ids)), relax.const(1, dtype(segment_ids))))
+        last = infer_type(
+            op.add(infer_type(op.max(segment_ids)), relax.const(1, dtype(segment_ids)))
+        )
         return with_shape(
-            typed(op.reshape(last, [1])), lambda n: _segment_sums(data, segment_ids, n[0])
+            infer_type(op.reshape(last, [1])), lambda n: _segment_sums(data, segment_ids, n[0])
         )
     if isinstance(num_segments, relax.Expr):
-        count = typed(op.reshape(num_segments, [1]))
+        count = infer_type(op.reshape(num_segments, [1]))
         return with_shape(count, lambda n: _segment_sums(data, segment_ids, n[0]))
     return _segment_sums(data, segment_ids, int(num_segments))
 
 
 def _segment_sums(data: relax.Expr, ids: relax.Expr, count: Any) -> relax.Expr:
     shape = extents(data)
-    start = typed(op.zeros([count, *shape[1:]], dtype(data)))
-    column = typed(op.reshape(ids, [shape[0]] + [1] * (len(shape) - 1)))
+    start = infer_type(op.zeros([count, *shape[1:]], dtype(data)))
+    column = infer_type(op.reshape(ids, [shape[0]] + [1] * (len(shape) - 1)))
     return op.scatter_elements(start, broadcast_extents(column, shape), data, 0, "add")
 
 
@@ -258,9 +260,11 @@ def argwhere(condition: relax.Expr) -> relax.Expr:
 
     A stable sort brings the positions of these elements to the front in their order.
     """
-    hits = typed(op.reshape(cast_to(condition, "bool"), [-1]))
-    order = typed(op.argsort(cast_to(typed(op.logical_not(hits)), "int32"), 0, False, "int32"))
-    count = typed(op.reshape(typed(op.sum(cast_to(hits, "int64"))), [1]))
+    hits = infer_type(op.reshape(cast_to(condition, "bool"), [-1]))
+    order = infer_type(
+        op.argsort(cast_to(infer_type(op.logical_not(hits)), "int32"), 0, False, "int32")
+    )
+    count = infer_type(op.reshape(infer_type(op.sum(cast_to(hits, "int64"))), [1]))
     return with_shape(count, lambda n: _argwhere_kernel(order, condition, relax.ShapeExpr(n)))
 
 
@@ -275,7 +279,7 @@ def unravel_index(indices: relax.Expr, shape: relax.Expr) -> relax.Expr:
 
 def positions(like: Sequence[Any], name: str) -> relax.Expr:
     """0, 1, 2, ... as a vector of an extent."""
-    return typed(_positions(relax.ShapeExpr(list(like)), dtype=name))
+    return infer_type(_positions(relax.ShapeExpr(list(like)), dtype=name))
 
 
 _positions = kernel(

@@ -48,7 +48,7 @@ class Layout:
         whole = [axis.letter for axis in self.axes if axis.is_whole]
         blocks = [axis.letter.upper() for axis in self.axes if not axis.is_whole]
         if len(whole) != len(set(whole)) or not set(blocks) <= set(whole):
-            raise RelayError(f"{str(self)!r} is no layout")
+            raise RelayError(f"{str(self)!r} is not a layout")
 
     def __str__(self) -> str:
         return "".join(map(str, self.axes))

@@ -7,7 +7,7 @@ from typing import Any
 
 from tvm import relax, te, tirx, topi
 
-from ..infer import typed
+from ..infer import infer_type
 from .kernel import kernel
 from .raising import Definitions, exact, from_relax
 from .record import ELEMENTWISE, INJECTIVE
@@ -81,7 +81,7 @@ _triangle_kernel = kernel("trilu", _triangle)
 def trilu(data: relax.Expr, k: Any, upper: bool = True) -> relax.Expr:
     """The upper (or lower) triangle of matrices, from the k-th diagonal on."""
     diagonal = k if isinstance(k, relax.Expr) else relax.const(k, "int64")
-    return _triangle_kernel(data, typed(op.reshape(diagonal, [])), upper=bool(upper))
+    return _triangle_kernel(data, infer_type(op.reshape(diagonal, [])), upper=bool(upper))
 
 
 @operator("einsum", how="direct", pattern=INJECTIVE)

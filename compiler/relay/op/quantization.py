@@ -18,7 +18,7 @@ from tvm import relax
 
 from ...errors import RelayError
 from .. import dialect
-from ..infer import typed
+from ..infer import infer_type
 from ..transform.build import again, array, constant, dtype, op, shape, tuple_of
 from .affine_type import AffineTypes, TensorAffineType, TupleAffineType
 
@@ -83,7 +83,7 @@ def _requantized(
 def _quantized(value: relax.Expr, affine: TensorAffineType, axis: int = -1) -> relax.Expr:
     """A real constant as integers."""
     if array(value) is None or dtype(value) not in _REAL:
-        raise RelayError("an operand that is no dequantised value must be a real constant")
+        raise RelayError("an operand that is not a dequantised value must be a real constant")
     return op(
         "qnn.quantize", value, affine.scale, affine.zero_point, axis=axis, out_dtype=affine.dtype
     )
@@ -250,7 +250,7 @@ def concatenate(call: relax.Call, types: AffineTypes) -> Result:
     fields, out = types[call.args[0]].types, types[call]
     made = op(
         "qnn.concatenate",
-        typed(call.args[0]),
+        infer_type(call.args[0]),
         tuple_of([each.scale for each in fields]),
         tuple_of([each.zero_point for each in fields]),
         out.scale,

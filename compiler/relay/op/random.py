@@ -17,7 +17,7 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
 from ...errors import RelayTypeError
-from ..infer import type_of, typed
+from ..infer import infer_type, type_of
 from .kernel import kernel
 from .registry import builder, operator
 from .shapes import dtype, extents, integers
@@ -171,17 +171,17 @@ def _checked_key(key: relax.Expr) -> relax.Expr:
 def _words(key: relax.Expr, count: int) -> tuple[relax.Expr, relax.Expr]:
     """The next key, and `count` random words."""
     blocks = max(-(-count // 4), 1)
-    made = typed(_generate_kernel(_checked_key(key), count=blocks))
-    following, words = (typed(relax.TupleGetItem(made, index)) for index in range(2))
-    return following, typed(op.strided_slice(words, [0], [0], [count], [1]))
+    made = infer_type(_generate_kernel(_checked_key(key), count=blocks))
+    following, words = (infer_type(relax.TupleGetItem(made, index)) for index in range(2))
+    return following, infer_type(op.strided_slice(words, [0], [0], [count], [1]))
 
 
 def _fractions(
     key: relax.Expr, count: int, name: str, shape: Sequence[int]
 ) -> tuple[relax.Expr, relax.Expr]:
     following, words = _words(key, count)
-    values = typed(_fractions_kernel(words, dtype=name))
-    return following, typed(op.reshape(values, list(shape)))
+    values = infer_type(_fractions_kernel(words, dtype=name))
+    return following, infer_type(op.reshape(values, list(shape)))
 
 
 @operator("random.threefry_generate", wraps=True, renamed={"out_shape": "shape"}, how="TE")
@@ -189,7 +189,7 @@ def threefry_generate(key: relax.Expr, shape: Any) -> relax.Expr:
     """The next key, and random words of 64 bits."""
     size = integers(shape)
     following, words = _words(key, math.prod(size))
-    return relax.Tuple([following, typed(op.reshape(words, size))])
+    return relax.Tuple([following, infer_type(op.reshape(words, size))])
 
 
 @operator("random.threefry_split", wraps=True, how="TE")
@@ -213,9 +213,9 @@ def uniform(
     size, name = integers(shape), dtype or "float32"
     following, values = _fractions(key, math.prod(size), name, size)
     bounds = [_number(bound, name) for bound in (low, high)]
-    span = typed(op.subtract(bounds[1], bounds[0]))
-    scaled = typed(op.multiply(values, span))
-    return relax.Tuple([following, typed(op.add(scaled, bounds[0]))])
+    span = infer_type(op.subtract(bounds[1], bounds[0]))
+    scaled = infer_type(op.multiply(values, span))
+    return relax.Tuple([following, infer_type(op.add(scaled, bounds[0]))])
 
 
 @operator("random.normal", ["key", "mean", "scale"], wraps=True, renamed=_RENAMED, how="TE")
@@ -226,15 +226,17 @@ def normal(
     size, name = integers(shape), dtype or "float32"
     following, values = _fractions(key, 2 * math.prod(size), name, [2, *size])
     first, second = (
-        typed(op.squeeze(typed(op.strided_slice(values, [0], [at], [at + 1], [1])), [0]))
+        infer_type(op.squeeze(infer_type(op.strided_slice(values, [0], [at], [at + 1], [1])), [0]))
         for at in range(2)
     )
-    rest = typed(op.subtract(relax.const(1.0, name), first))
-    radius = typed(op.sqrt(typed(op.multiply(typed(op.log(rest)), relax.const(-2.0, name)))))
-    angle = typed(op.multiply(second, relax.const(2 * math.pi, name)))
-    standard = typed(op.multiply(radius, typed(op.cos(angle))))
-    scaled = typed(op.multiply(standard, _number(scale, name)))
-    return relax.Tuple([following, typed(op.add(scaled, _number(mean, name)))])
+    rest = infer_type(op.subtract(relax.const(1.0, name), first))
+    radius = infer_type(
+        op.sqrt(infer_type(op.multiply(infer_type(op.log(rest)), relax.const(-2.0, name))))
+    )
+    angle = infer_type(op.multiply(second, relax.const(2 * math.pi, name)))
+    standard = infer_type(op.multiply(radius, infer_type(op.cos(angle))))
+    scaled = infer_type(op.multiply(standard, _number(scale, name)))
+    return relax.Tuple([following, infer_type(op.add(scaled, _number(mean, name)))])
 
 
 def _choose_compute(shares: te.Tensor, fractions: te.Tensor) -> te.Tensor:
@@ -259,5 +261,5 @@ def multinomial(key: relax.Expr, probs: relax.Expr, num_samples: int) -> relax.E
     lead = extents(probs)[:-1]
     size = [*lead, int(num_samples)]
     following, fractions = _fractions(key, math.prod(size), "float32", size)
-    shares = typed(op.cumsum(cast_to(probs, "float32"), len(lead)))
-    return relax.Tuple([following, typed(_choose_kernel(shares, fractions))])
+    shares = infer_type(op.cumsum(cast_to(probs, "float32"), len(lead)))
+    return relax.Tuple([following, infer_type(_choose_kernel(shares, fractions))])

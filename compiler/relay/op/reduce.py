@@ -13,7 +13,7 @@ from ... import ordering
 from ...errors import RelayTypeError
 from ...graph.rewrite import operator_name
 from ..expr import TupleWrapper, as_expr
-from ..infer import typed
+from ..infer import infer_type
 from . import layout_rules, quantization
 from .kernel import kernel
 from .raising import Definitions, from_relax, listed, made
@@ -55,8 +55,8 @@ def _count(data: relax.Expr, axes: Sequence[int], name: str) -> relax.Expr:
     if builtins.all(isinstance(size, int) for size in sizes):
         return number(math.prod(sizes), name)
     shape = shape_tensor(data, "int64")
-    picked = typed(op.take(shape, relax.const(list(axes), "int64"), 0, mode="clip"))
-    return cast_to(typed(op.prod(picked)), name)
+    picked = infer_type(op.take(shape, relax.const(list(axes), "int64"), 0, mode="clip"))
+    return cast_to(infer_type(op.prod(picked)), name)
 
 
 def _reduction(
@@ -101,7 +101,7 @@ def _of_nothing(data: relax.Expr, axes: list[int], keepdims: bool, value: Any) -
 def _mean(data: relax.Expr, axes: list[int], keepdims: bool) -> relax.Expr:
     if is_float(dtype(data)):
         return op.mean(data, axes, keepdims)
-    total = typed(op.sum(data, axes, keepdims))
+    total = infer_type(op.sum(data, axes, keepdims))
     return op.divide(total, _count(data, axes, dtype(data)))
 
 
@@ -151,7 +151,7 @@ def _arg_reduction(name: str, what: str) -> Callable[..., relax.Expr]:
         found = compute(
             data, axis=axes, keepdims=bool(keepdims), select_last_index=bool(select_last_index)
         )
-        return cast_to(typed(found), "int32")
+        return cast_to(infer_type(found), "int32")
 
     make.__name__ = make.__qualname__ = name
     make.__doc__ = f"Flat index (int32) of the {what} element over axes."
@@ -180,11 +180,11 @@ def _variance_about(
 ) -> relax.Expr:
     """Mean squared distance from given means, whose reduced axes have extent 1."""
     axes = reduced_axes(data, axis, exclude)
-    distance = typed(op.subtract(data, with_mean))
-    total = typed(op.sum(typed(op.multiply(distance, distance)), axes, bool(keepdims)))
+    distance = infer_type(op.subtract(data, with_mean))
+    total = infer_type(op.sum(infer_type(op.multiply(distance, distance)), axes, bool(keepdims)))
     count = _count(data, axes, dtype(data))
     if unbiased:
-        count = typed(op.subtract(count, number(1, dtype(data))))
+        count = infer_type(op.subtract(count, number(1, dtype(data))))
     return op.divide(total, count)
 
 
@@ -211,7 +211,7 @@ def std(
     unbiased: bool = False,
 ) -> relax.Expr:
     """Square root of the variance."""
-    return typed(op.sqrt(variance(data, axis, keepdims, exclude, unbiased)))
+    return infer_type(op.sqrt(variance(data, axis, keepdims, exclude, unbiased)))
 
 
 @builder("mean_variance")
@@ -243,10 +243,10 @@ def _with_mean(
     finish: Callable[[relax.Expr], relax.Expr],
 ) -> TupleWrapper:
     about = mean(data, axis, True, exclude)
-    spread = typed(finish(_variance_about(data, about, axis, keepdims, exclude, unbiased)))
+    spread = infer_type(finish(_variance_about(data, about, axis, keepdims, exclude, unbiased)))
     if not keepdims:
-        about = typed(op.squeeze(about, reduced_axes(data, axis, exclude)))
-    return TupleWrapper(typed(relax.Tuple([about, spread])), 2)
+        about = infer_type(op.squeeze(about, reduced_axes(data, axis, exclude)))
+    return TupleWrapper(infer_type(relax.Tuple([about, spread])), 2)
 
 
 @builder("logsumexp")
@@ -255,7 +255,7 @@ def logsumexp(data: relax.Expr, axis: Axes = None, keepdims: bool = False) -> re
     from .tensor import add, exp, log, subtract
     from .transform import squeeze
 
-    axes = reduced_axes(typed(as_expr(data)), axis, False)
+    axes = reduced_axes(infer_type(as_expr(data)), axis, False)
     largest = max(data, axes, True)
     total = sum(exp(subtract(data, largest)), axes, True)
     result = add(log(total), largest)

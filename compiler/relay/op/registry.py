@@ -24,7 +24,7 @@ from ...errors import (
 )
 from ...lazy import lazy_attributes
 from ..expr import TupleWrapper, as_expr
-from ..infer import known, settled, type_of, typed
+from ..infer import infer_type, infer_type_if_possible, type_of, with_symbolic_extents
 from .record import FUSABLE, REQUIRED, Builder, Operator
 
 Wrapped = TypeVar("Wrapped", bound=Builder)
@@ -285,7 +285,7 @@ def _checked(name: str, function: Builder, operands: tuple[str, ...]) -> Builder
             values[operand] = _operand(name, operand, values[operand])
         token = _EXPANDING.set(True)
         try:
-            return known(typed(function(*bound.args, **bound.kwargs)))
+            return with_symbolic_extents(infer_type(function(*bound.args, **bound.kwargs)))
         except BatonError as error:
             if getattr(error, "operator", ""):
                 raise
@@ -303,14 +303,14 @@ def _operand(operator_name: str, name: str, value: Any) -> Any:
     if isinstance(value, (list, tuple)) and any(
         isinstance(item, (relax.Expr, TupleWrapper)) for item in value
     ):
-        value = relax.Tuple([settled(as_expr(item)) for item in value])
+        value = relax.Tuple([infer_type_if_possible(as_expr(item)) for item in value])
     value = as_expr(value)
     if not isinstance(value, relax.Expr):
         return value
     if isinstance(value, relax.Var):
         return value  # the operator may be the one that says what its type is
     try:
-        return settled(value)
+        return infer_type_if_possible(value)
     except BatonError as error:
         raise RelayTypeError(f"Relay operator {operator_name}, argument {name}: {error}") from error
 

@@ -10,7 +10,7 @@ from tvm import relax, te, tirx
 
 from ...errors import RelayTypeError
 from ...graph.constants import static_shape
-from ..infer import type_of, typed
+from ..infer import infer_type, type_of
 from . import quantization
 from .kernel import kernel
 from .raising import Definitions, from_relax, made
@@ -171,7 +171,7 @@ def reshape(data: relax.Expr, newshape: Any, allowzero: bool = False) -> relax.E
     """The same elements in another shape, which may contain Relay's codes."""
     codes = shape_values(newshape)
     if isinstance(codes, relax.Expr):
-        resolved = typed(_reshape_codes_kernel(data, codes, allowzero=bool(allowzero)))
+        resolved = infer_type(_reshape_codes_kernel(data, codes, allowzero=bool(allowzero)))
         return with_shape(resolved, lambda dims: op.reshape(data, dims))
     shape = resolve_reshape(extents(data), codes, bool(allowzero))
     return reshaped(data, shape)
@@ -201,8 +201,10 @@ def reshaped(data: relax.Expr, shape: Sequence[Extent]) -> relax.Expr:
             f"shape {tuple(shape)} has {math.prod(shape)}"
         )
     if all(known) and math.prod(shape) == 0:
-        return typed(_empty_kernel(data, relax.ShapeExpr(list(shape))))  # Relax takes 0 for a code
-    return typed(op.reshape(data, list(shape)))
+        return infer_type(
+            _empty_kernel(data, relax.ShapeExpr(list(shape)))
+        )  # Relax takes 0 for a code
+    return infer_type(op.reshape(data, list(shape)))
 
 
 @operator(

@@ -12,7 +12,7 @@ from tvm import relax, te, tirx
 
 from ...errors import RelayTypeError
 from ...graph.constants import array_of
-from ..infer import set_type, type_of, typed
+from ..infer import infer_type, set_type, type_of
 from ..ty import Any as AnyExtent
 from ..ty import extent, fresh
 from .kernel import kernel
@@ -27,7 +27,7 @@ def extents(expr: relax.Expr) -> list[Extent]:
     Raises
     ------
     RelayTypeError
-        The expression is no tensor of known rank.
+        The expression is not a tensor of known rank.
     """
     ty = expr.ty
     if not isinstance(ty, relax.TensorType) or not isinstance(ty.shape, relax.ShapeExpr):
@@ -121,9 +121,9 @@ def with_shape(tensor: relax.Expr, make: Any) -> relax.Expr:
     if not isinstance(length, int):
         raise RelayTypeError(f"the length of a shape must be known, not {type_of(tensor)}")
     dims = [fresh("extent") for _ in range(length)]
-    shape = typed(relax.op.tensor_to_shape(_as_int64(tensor)))
+    shape = infer_type(relax.op.tensor_to_shape(_as_int64(tensor)))
     bound = relax.Var("shape", relax.ShapeType(dims))
-    result = typed(make(dims))
+    result = infer_type(make(dims))
     variable = relax.Var("shaped", result.ty)
     sequence = relax.SeqExpr(
         [
@@ -141,7 +141,7 @@ def with_shape(tensor: relax.Expr, make: Any) -> relax.Expr:
 
 
 def _as_int64(tensor: relax.Expr) -> relax.Expr:
-    return tensor if dtype(tensor) == "int64" else typed(relax.op.astype(tensor, "int64"))
+    return tensor if dtype(tensor) == "int64" else infer_type(relax.op.astype(tensor, "int64"))
 
 
 def shaped(shape: Any, make: Any) -> relax.Expr:
@@ -173,7 +173,7 @@ def shape_tensor(data: relax.Expr, name: str) -> relax.Expr:
     values = extents(data)
     if all(isinstance(value, int) for value in values):
         return relax.const(np.array(values, name), name)
-    return typed(shape_tensor_kernel(data, dtype=name))
+    return infer_type(shape_tensor_kernel(data, dtype=name))
 
 
 def _broadcast_to(data: te.Tensor, shape: Sequence[Any]) -> te.Tensor:
@@ -201,8 +201,8 @@ def broadcast_extents(data: relax.Expr, shape: Sequence[Extent]) -> relax.Expr:
     if len(given) == len(shape) and all(same_extent(a, b) for a, b in zip(given, shape)):
         return data
     if all(isinstance(value, int) for value in given):
-        return typed(relax.op.broadcast_to(data, list(shape)))
-    return typed(_broadcast_kernel(data, relax.ShapeExpr(list(shape))))
+        return infer_type(relax.op.broadcast_to(data, list(shape)))
+    return infer_type(_broadcast_kernel(data, relax.ShapeExpr(list(shape))))
 
 
 def joint_shape(shapes: Sequence[Sequence[Extent]]) -> list[Extent]:

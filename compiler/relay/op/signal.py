@@ -7,7 +7,7 @@ from typing import Any
 from tvm import relax, topi
 
 from ...errors import RelayTypeError
-from ..infer import typed
+from ..infer import infer_type
 from .kernel import kernel
 from .registry import operator
 from .shapes import dtype, extents
@@ -56,10 +56,10 @@ def stft(
     hop = size // 4 if hop_length is None else int(hop_length)
     width = size if win_length is None else int(win_length)
     if window is None:
-        window = typed(op.ones([size], dtype(data)))
+        window = infer_type(op.ones([size], dtype(data)))
     if len(extents(data)) == 1:
-        data = typed(op.reshape(data, [1, *extents(data)]))
-        result = typed(_stft_call(data, window, size, hop, width, normalized, onesided))
+        data = infer_type(op.reshape(data, [1, *extents(data)]))
+        result = infer_type(_stft_call(data, window, size, hop, width, normalized, onesided))
         return op.reshape(result, extents(result)[1:])
     if len(extents(data)) != 2:
         raise RelayTypeError("argument data must be one signal or a batch of signals")

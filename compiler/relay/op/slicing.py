@@ -9,7 +9,7 @@ import numpy as np
 from tvm import relax, te, tirx, topi
 
 from ...errors import RelayTypeError
-from ..infer import typed
+from ..infer import infer_type
 from . import layout_slices, quantization
 from .kernel import kernel
 from .raising import Definitions, fixed, from_relax, made
@@ -189,7 +189,7 @@ def _slice_at_run_time(
     ]
     count = max(int(extents(value)[0]) for value in bounds)
     along = range(count) if axes is None else integers(axes)
-    computed = typed(
+    computed = infer_type(
         _slice_bounds_kernel(
             data,
             *bounds,
@@ -197,7 +197,7 @@ def _slice_at_run_time(
             sizes=slice_mode == "size",
         )
     )
-    begin, stride, length = (typed(relax.TupleGetItem(computed, index)) for index in range(3))
+    begin, stride, length = (infer_type(relax.TupleGetItem(computed, index)) for index in range(3))
     untouched = set(range(rank(data))) - {axis_of(axis, rank(data)) for axis in along}
 
     def cut(dims: list[Extent]) -> relax.Expr:
@@ -230,7 +230,7 @@ def leading_box(data: relax.Expr, shape: Sequence[Extent]) -> relax.Expr:
     """The box of `shape` at the origin, whose extents may be symbolic."""
     count = rank(data)
     begin, stride = (relax.const(np.full(count, value, "int64"), "int64") for value in (0, 1))
-    return typed(_slice_from_kernel(data, begin, stride, relax.ShapeExpr(list(shape))))
+    return infer_type(_slice_from_kernel(data, begin, stride, relax.ShapeExpr(list(shape))))
 
 
 def _strided_set(data: te.Tensor, v: te.Tensor, begin: te.Tensor, strides: te.Tensor) -> te.Tensor:
@@ -274,8 +274,8 @@ def strided_set(
             numbers += [default] * (count - len(numbers))
             value = relax.const(np.array(numbers, "int64"), "int64")
         values.append(value)
-    bounds = typed(_slice_bounds_kernel(data, *values, axes=list(range(count)), sizes=False))
-    first, step = (typed(relax.TupleGetItem(bounds, index)) for index in range(2))
+    bounds = infer_type(_slice_bounds_kernel(data, *values, axes=list(range(count)), sizes=False))
+    first, step = (infer_type(relax.TupleGetItem(bounds, index)) for index in range(2))
     return _strided_set_kernel(data, v, first, step)
 
 
@@ -283,7 +283,7 @@ def strided_set(
 def fifo_buffer(data: relax.Expr, buffer: relax.Expr, axis: int) -> relax.Expr:
     """The last slices of buffer and data together, as many as the buffer has along `axis`."""
     where = axis_of(axis, rank(data))
-    whole = typed(op.concat([buffer, data], where))
+    whole = infer_type(op.concat([buffer, data], where))
     extra, total = extents(data)[where], extents(whole)[where]
     return op.strided_slice(whole, [where], [extra], [total], [1])
 

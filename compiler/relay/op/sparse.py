@@ -7,7 +7,7 @@ from typing import Any
 from tvm import relax, te, tirx, topi
 
 from ..expr import Tuple
-from ..infer import typed
+from ..infer import infer_type
 from .kernel import kernel
 from .record import INJECTIVE
 from .registry import builder, dynamic_form, operator
@@ -121,25 +121,25 @@ def _fill_empty_rows(
 
     All results are integers.
     """
-    first = typed(op.take(dense_shape, relax.const([0], "int64"), 0, mode="clip"))
-    default = typed(op.reshape(default_value, [1]))
+    first = infer_type(op.take(dense_shape, relax.const([0], "int64"), 0, mode="clip"))
+    default = infer_type(op.reshape(default_value, [1]))
 
     def fill(rows: list[Any]) -> relax.Expr:
-        counts = typed(_row_counts_kernel(sparse_indices, relax.ShapeExpr(rows)))
-        empty = cast_to(typed(op.equal(counts, number(0, "int64"))), "int64")
-        empty_before = typed(op.cumsum(empty, 0, "int64", exclusive=True))
-        entries_before = typed(op.cumsum(counts, 0, "int64", exclusive=True))
-        starts = typed(op.add(entries_before, empty_before))
-        size = typed(op.sum(typed(op.add(counts, empty)), [0], True))
+        counts = infer_type(_row_counts_kernel(sparse_indices, relax.ShapeExpr(rows)))
+        empty = cast_to(infer_type(op.equal(counts, number(0, "int64"))), "int64")
+        empty_before = infer_type(op.cumsum(empty, 0, "int64", exclusive=True))
+        entries_before = infer_type(op.cumsum(counts, 0, "int64", exclusive=True))
+        starts = infer_type(op.add(entries_before, empty_before))
+        size = infer_type(op.sum(infer_type(op.add(counts, empty)), [0], True))
 
         def place(count: list[Any]) -> relax.Expr:
-            row_of = typed(row_of_kernel(starts, relax.ShapeExpr(count)))
-            filled = typed(
+            row_of = infer_type(row_of_kernel(starts, relax.ShapeExpr(count)))
+            filled = infer_type(
                 _filled_rows_kernel(
                     sparse_indices, sparse_values, default, row_of, counts, empty_before
                 )
             )
-            parts = [typed(relax.TupleGetItem(filled, index)) for index in range(2)]
+            parts = [infer_type(relax.TupleGetItem(filled, index)) for index in range(2)]
             return relax.Tuple([*parts, cast_to(empty, dtype(sparse_indices))])
 
         return with_shape(size, place)
@@ -165,8 +165,8 @@ def sparse_fill_empty_rows(
 
 def _steps(sizes: relax.Expr) -> relax.Expr:
     """How many elements lie between neighbours along each axis of a tensor of these sizes."""
-    backwards = typed(op.flip(sizes, 0))
-    return typed(op.flip(typed(op.cumprod(backwards, 0, "int64", exclusive=True)), 0))
+    backwards = infer_type(op.flip(sizes, 0))
+    return infer_type(op.flip(infer_type(op.cumprod(backwards, 0, "int64", exclusive=True)), 0))
 
 
 @operator("sparse_reshape", 3, wraps=True, pattern=INJECTIVE)
@@ -176,14 +176,14 @@ def sparse_reshape(
     """Coordinates of the same elements in another shape, and that shape with its -1 resolved."""
     one = relax.const(1, "int64")
     old, wanted = cast(prev_shape, "int64"), cast(new_shape, "int64")
-    is_open = typed(op.less(wanted, relax.const(0, "int64")))
-    known = typed(op.prod(typed(op.where(is_open, one, wanted))))
-    left = typed(op.floor_divide(typed(op.prod(old)), typed(op.maximum(known, one))))
-    sizes = typed(op.where(is_open, left, wanted))
-    by_axis = typed(op.multiply(cast(sparse_indices, "int64"), _steps(old)))
-    flat = typed(op.sum(by_axis, 1, keepdims=True))
-    steps, limits = (typed(op.maximum(each, one)) for each in (_steps(sizes), sizes))
-    places = typed(op.floor_mod(typed(op.floor_divide(flat, steps)), limits))
+    is_open = infer_type(op.less(wanted, relax.const(0, "int64")))
+    known = infer_type(op.prod(infer_type(op.where(is_open, one, wanted))))
+    left = infer_type(op.floor_divide(infer_type(op.prod(old)), infer_type(op.maximum(known, one))))
+    sizes = infer_type(op.where(is_open, left, wanted))
+    by_axis = infer_type(op.multiply(cast(sparse_indices, "int64"), _steps(old)))
+    flat = infer_type(op.sum(by_axis, 1, keepdims=True))
+    steps, limits = (infer_type(op.maximum(each, one)) for each in (_steps(sizes), sizes))
+    places = infer_type(op.floor_mod(infer_type(op.floor_divide(flat, steps)), limits))
     results = cast(places, dtype(sparse_indices)), cast(sizes, dtype(new_shape))
     return Tuple(list(results))
 
@@ -191,5 +191,5 @@ def sparse_reshape(
 def rows_of_entries(indptr: relax.Expr, entries: Any) -> relax.Expr:
     """The row of each entry of a CSR matrix, as int64."""
     (count,) = extents(indptr)
-    starts = typed(op.strided_slice(indptr, [0], [0], [count - 1], [1]))
-    return typed(row_of_kernel(starts, relax.ShapeExpr([entries])))
+    starts = infer_type(op.strided_slice(indptr, [0], [0], [count - 1], [1]))
+    return infer_type(row_of_kernel(starts, relax.ShapeExpr([entries])))

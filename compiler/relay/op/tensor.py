@@ -8,7 +8,7 @@ from typing import Any
 from tvm import relax, te, tirx, topi
 
 from ...errors import RelayTypeError
-from ..infer import type_of, typed
+from ..infer import infer_type, type_of
 from . import layout_rules, quantization
 from .kernel import kernel
 from .raising import Definitions, from_relax, made, same_name, value_of
@@ -137,9 +137,9 @@ def broadcasting(function: Binary, lhs: relax.Expr, rhs: relax.Expr) -> relax.Ex
             f"argument rhs of type {type_of(rhs)} does not broadcast with lhs of type "
             f"{type_of(lhs)}: {error}"
         ) from None
-    result = typed(function(lhs, rhs))
+    result = infer_type(function(lhs, rhs))
     if isinstance(result.ty, relax.TensorType) and result.ty.shape is None:
-        result = typed(function(broadcast_extents(lhs, shape), broadcast_extents(rhs, shape)))
+        result = infer_type(function(broadcast_extents(lhs, shape), broadcast_extents(rhs, shape)))
     return result
 
 

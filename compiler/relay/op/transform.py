@@ -8,7 +8,7 @@ from typing import Any
 from tvm import relax, te, tirx, topi
 
 from ...errors import RelayTypeError
-from ..infer import type_of, typed
+from ..infer import infer_type, type_of
 from . import layout_rules, quantization, raising
 from .kernel import kernel
 from .raising import Definitions, axes_of, exact, from_relax, listed, made, shape_of
@@ -41,7 +41,7 @@ def cast(data: relax.Expr, dtype: str) -> relax.Expr:
 
 def cast_to(data: relax.Expr, name: str) -> relax.Expr:
     """`data` itself if it has the dtype `name`, else converted."""
-    return data if dtype(data) == name else typed(op.astype(data, name))
+    return data if dtype(data) == name else infer_type(op.astype(data, name))
 
 
 @operator("cast_like", 2, pattern=ELEMENTWISE, precision=FOLLOW, layout=layout_rules.elementwise)
@@ -119,8 +119,8 @@ def expand_dims(data: relax.Expr, axis: Any, num_newaxis: int = 1) -> relax.Expr
     """`num_newaxis` axes of extent 1 inserted before `axis`."""
     values = shape_values(axis)
     if isinstance(values, relax.Expr):
-        shape = _inserted_kernel(data, typed(op.reshape(values, [1])), count=int(num_newaxis))
-        return with_shape(typed(shape), lambda dims: op.reshape(data, dims))
+        shape = _inserted_kernel(data, infer_type(op.reshape(values, [1])), count=int(num_newaxis))
+        return with_shape(infer_type(shape), lambda dims: op.reshape(data, dims))
     (where,) = integers(values)
     where = axis_of(where, rank(data) + 1)
     if num_newaxis == 0:
@@ -165,7 +165,7 @@ def squeeze(data: relax.Expr, axis: Any = None) -> relax.Expr:
     else:
         values = shape_values(axis)
         if isinstance(values, relax.Expr):
-            shape = typed(_removed_kernel(data, typed(op.reshape(values, [-1]))))
+            shape = infer_type(_removed_kernel(data, infer_type(op.reshape(values, [-1]))))
             return with_shape(shape, lambda dims: op.reshape(data, dims))
         axes = [axis_of(each, len(dims)) for each in values]
     for each in axes:
@@ -247,10 +247,10 @@ def concatenate(data: relax.Expr, axis: int = 0) -> relax.Expr:
 def tuple_fields(data: relax.Expr) -> list[relax.Expr]:
     """Fields of a tuple as expressions."""
     if isinstance(data, relax.Tuple):
-        return [typed(field) for field in data.fields]
+        return [infer_type(field) for field in data.fields]
     if not isinstance(data.ty, relax.TupleType):
         raise RelayTypeError(f"argument data must be a tuple, not {type_of(data)}")
-    return [typed(relax.TupleGetItem(data, index)) for index in range(len(data.ty.fields))]
+    return [infer_type(relax.TupleGetItem(data, index)) for index in range(len(data.ty.fields))]
 
 
 def _check_alike(first: relax.Expr, field: relax.Expr, index: int, along: int) -> None:
@@ -273,7 +273,7 @@ def stack(data: relax.Expr, axis: int = 0) -> relax.Expr:
     for index, field in enumerate(fields[1:], 1):
         _check_alike(fields[0], field, index, -1)
     where = axis_of(axis, rank(fields[0]) + 1)
-    return op.concat([typed(op.expand_dims(field, where)) for field in fields], where)
+    return op.concat([infer_type(op.expand_dims(field, where)) for field in fields], where)
 
 
 @operator(

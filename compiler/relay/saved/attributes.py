@@ -198,7 +198,7 @@ def read_attributes(graph: Graph, index: int) -> dict[str, Any]:
     if kind == "DictAttrs":
         held = graph.value(index)
         if not isinstance(held, dict):
-            raise graph.error(index, "its `__dict__` is no Map")
+            raise graph.error(index, "its `__dict__` is not a Map")
         return held
     fields = classes().get(kind.removeprefix(_PREFIX))
     if fields is None or not kind.startswith(_PREFIX):

@@ -31,7 +31,7 @@ class Graph:
     Raises
     ------
     SavedModuleError
-        The text is no JSON, or not a graph of nodes.
+        The text is not JSON, or not a graph of nodes.
     """
 
     def __init__(self, text: str, source: str = "json") -> None:
@@ -39,7 +39,7 @@ class Graph:
         try:
             document = json.loads(text)
         except (ValueError, RecursionError) as error:
-            raise SavedModuleError(f"{source}: this is no JSON: {error}") from None
+            raise SavedModuleError(f"{source}: this is not JSON: {error}") from None
         if not isinstance(document, dict) or not isinstance(document.get("nodes"), list):
             raise SavedModuleError(
                 f"{source}: no node graph of tvm.ir.save_json: there is no list `nodes`"
@@ -183,20 +183,20 @@ class Graph:
             return self.value(self.node(index, "__dict__"), depth + 1)
         if kind.startswith("tir.") or kind in ("relay.Var", "IncompleteType"):
             return None  # a symbolic dimension, or an operand that the attribute repeats
-        raise self.error(index, "this kind of node is no attribute value")
+        raise self.error(index, "this kind of node is not an attribute value")
 
     def _number(self, index: int) -> int:
         text = self._fields(index).get("value", self.nodes[index].get("repr_str"))
         try:
             return int(text)
         except (TypeError, ValueError):
-            raise self.error(index, f"{text!r:.60} is no whole number") from None
+            raise self.error(index, f"{text!r:.60} is not a whole number") from None
 
     def _real(self, index: int) -> float:
         try:
             return float(self.payload(index))
         except ValueError:
-            raise self.error(index, f"{self.payload(index)!r:.60} is no number") from None
+            raise self.error(index, f"{self.payload(index)!r:.60} is not a number") from None
 
     def _fields(self, index: int) -> dict[str, Any]:
         node = self.nodes[index]

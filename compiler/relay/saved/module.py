@@ -57,7 +57,7 @@ class _Reader:
         for key, at in graph.pairs(graph.node(index, "functions")):
             name = graph.text(key, "name_hint") or graph.payload(key)
             if graph.kind(at) != "relay.Function":
-                raise graph.error(at, f"@{name} is no Relay function")
+                raise graph.error(at, f"@{name} is not a Relay function")
             made.functions[name] = self.function(at)
         return made
 
@@ -161,7 +161,7 @@ class _Reader:
             return [(graph.node(index, "ref"), False)]
         if kind == "relay.RefWrite":
             return [(graph.node(index, "ref"), False), (graph.node(index, "value"), False)]
-        raise graph.error(index, "this is no Relay expression")
+        raise graph.error(index, "this is not a Relay expression")
 
     def _region(
         self,
@@ -282,7 +282,7 @@ class _Reader:
             return syntax.Constructor(self.graph.text(index, "name_hint"))
         if kind in ("GlobalVar", "relay.GlobalVar"):
             return syntax.Global(self._name(index))
-        raise self.graph.error(index, "this is no variable")
+        raise self.graph.error(index, "this is not a variable")
 
     def var(self, index: int) -> syntax.Var:
         graph = self.graph
@@ -313,7 +313,7 @@ class _Reader:
         if kind == "relay.PatternConstructor":
             name = graph.text(graph.node(index, "constructor"), "name_hint")
             return syntax.ConstructorPattern(name, fields)
-        raise graph.error(index, "this is no pattern")
+        raise graph.error(index, "this is not a pattern")
 
     def type(self, index: int, depth: int = 0) -> syntax.Type:
         graph, kind = self.graph, self.graph.kind(index)
@@ -342,10 +342,10 @@ class _Reader:
             return syntax.NamedType(self._name(graph.node(index, "func")), arguments, True)
         if kind in ("IncompleteType", "relay.IncompleteType", ""):
             return syntax.UnknownType()
-        raise graph.error(index, "this is no type")
+        raise graph.error(index, "this is not a type")
 
     def _extent(self, index: int) -> int | None:
         value: Any = self.graph.value(index)
         if value is not None and (not isinstance(value, int) or value < 0):
-            raise self.graph.error(index, "this is no extent of a shape")
+            raise self.graph.error(index, "this is not an extent of a shape")
         return value

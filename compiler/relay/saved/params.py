@@ -64,7 +64,7 @@ def read_params(data: bytes | bytearray | memoryview) -> dict[str, np.ndarray]:
         try:
             names.append(raw.decode())
         except UnicodeDecodeError:
-            raise SavedModuleError(f"{where}: a name that is no UTF-8 text") from None
+            raise SavedModuleError(f"{where}: a name that is not UTF-8 text") from None
         offset += 8 + size
     (tensors,) = _unpack("<Q", view, offset, where)
     if tensors != count:

@@ -99,10 +99,10 @@ def check_grad(
 def run_infer_type(expr: Any, prelude: Any = None) -> Any:
     """The expression with its type, which it has had from the start."""
     from ..expr import as_expr
-    from ..infer import typed
+    from ..infer import infer_type
 
     del prelude
-    return typed(as_expr(expr))
+    return infer_type(as_expr(expr))
 
 
 def rand(dtype: str, *shape: int) -> Any:

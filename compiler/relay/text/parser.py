@@ -456,7 +456,7 @@ class _Parser(TokenReader):
     def meta_expression(self, at: int) -> syntax.Expr:
         value = self.meta_reference(at)
         if not isinstance(value, syntax.Constant):
-            raise self.error(f"{self.values[at]} is no constant", at)
+            raise self.error(f"{self.values[at]} is not a constant", at)
         return value
 
     def meta_attributes(self) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """A Relay program as a file holds it: what the readers make and the writer prints.
 
-This is no graph IR: `to_relax` turns it into a Relax module, `from_relax` makes it of one.
+This is not a graph IR: `to_relax` turns it into a Relax module, `from_relax` makes it of one.
 Bodies are blocks, so that a chain of fifty thousand operators is a list and not a deep tree.
 """
 

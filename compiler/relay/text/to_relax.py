@@ -18,7 +18,7 @@ from tvm import relax
 from ...errors import BatonError, RelayError, RelayTypeError
 from .. import dialect
 from ..expr import const
-from ..infer import set_type, type_of, typed
+from ..infer import infer_type, set_type, type_of
 from ..ty import fresh
 from . import syntax
 from .folding import fold
@@ -231,7 +231,7 @@ class _Converter:
         """A value as an expression: data types become tuples of their fields."""
         if isinstance(value, (list, Data)):
             fields = value if isinstance(value, list) else value.fields
-            return typed(relax.Tuple([self.plain(field) for field in fields]))
+            return infer_type(relax.Tuple([self.plain(field) for field in fields]))
         if isinstance(value, Reference):
             return self.plain(value.value)
         if not isinstance(value, relax.Expr):
@@ -306,8 +306,8 @@ class _Converter:
                 )
             return whole[expr.index]
         if isinstance(whole, relax.Expr):
-            return self.bind(typed(relax.TupleGetItem(whole, expr.index)))
-        raise RelayError(f"{self.module.source}: field {expr.index} of what is no tuple")
+            return self.bind(infer_type(relax.TupleGetItem(whole, expr.index)))
+        raise RelayError(f"{self.module.source}: field {expr.index} of what is not a tuple")
 
     # Calls.
 
@@ -350,7 +350,7 @@ class _Converter:
         if isinstance(function, syntax.Constructor):
             return Data(function.name, arguments)
         if not isinstance(function, Closure):
-            raise RelayError(f"{self.module.source}: what is called is no function")
+            raise RelayError(f"{self.module.source}: what is called is not a function")
         if function.function.attributes and all(map(is_plain, arguments)):
             return self._call_local(function, arguments)
         return self._inline(function.function, arguments, function.env)
@@ -366,7 +366,7 @@ class _Converter:
             raise RelayError(f"{self.module.source}: a function is called with too few arguments")
         made = self._function(function.function, parameters, function.env)
         made = made.with_attrs(_function_attributes(function.function))
-        return self.bind(typed(relax.Call(self.bind(made), operands)))
+        return self.bind(infer_type(relax.Call(self.bind(made), operands)))
 
     def _apply_global(self, name: str, arguments: list[Any]) -> Any:
         function = self.module.functions.get(name)
@@ -386,14 +386,14 @@ class _Converter:
                 f"{self.module.source}: @{name} takes {len(function.parameters)} arguments, "
                 f"got {len(operands)}"
             )
-        return self.bind(typed(relax.Call(gvar, operands)))
+        return self.bind(infer_type(relax.Call(gvar, operands)))
 
     def _call_known(self, name: str, arguments: list[Any]) -> Any:
         names = [] if self.known is None else [g.name_hint for g in self.known.get_global_vars()]
         if self.known is None or name not in names:
             raise RelayError(f"{self.module.source}: there is no function @{name}")
         gvar = self.globals.setdefault(name, self.known.get_global_var(name))
-        return self.bind(typed(relax.Call(gvar, [self.plain(each) for each in arguments])))
+        return self.bind(infer_type(relax.Call(gvar, [self.plain(each) for each in arguments])))
 
     def _inline(self, function: syntax.Function, arguments: list[Any], env: Environment) -> Any:
         if len(arguments) != len(function.parameters):
@@ -472,7 +472,7 @@ class _Converter:
     def _fields_of(self, bound: relax.Var, count: int) -> list[relax.Expr]:
         if count == 1:
             return [bound]
-        return [self.bind(typed(relax.TupleGetItem(bound, index))) for index in range(count)]
+        return [self.bind(infer_type(relax.TupleGetItem(bound, index))) for index in range(count)]
 
     def match(self, expr: syntax.Match, env: Environment) -> Any:
         value = self.value(expr.value, env)
@@ -495,7 +495,8 @@ class _Converter:
             if isinstance(value, relax.Expr):
                 count = len(pattern.fields)
                 value = [
-                    self.bind(typed(relax.TupleGetItem(value, index))) for index in range(count)
+                    self.bind(infer_type(relax.TupleGetItem(value, index)))
+                    for index in range(count)
                 ]
             return len(value) == len(pattern.fields) and all(
                 self._matches(each, item, env) for each, item in zip(pattern.fields, value)
@@ -517,7 +518,7 @@ class _Converter:
             raise RelayError(f"{self.module.source}: {type(expr).__name__} has no value")
         cell = self.value(expr.ref, env)
         if not isinstance(cell, Reference):
-            raise RelayError(f"{self.module.source}: what is read or written is no reference")
+            raise RelayError(f"{self.module.source}: what is read or written is not a reference")
         if isinstance(expr, syntax.RefRead):
             return cell.value
         cell.value = self.value(expr.value, env)

@@ -118,7 +118,7 @@ class TokenReader:
                 return np.asarray(float(digits), bfloat16())[()]
             return np.dtype(f"float{kind[1:] or 32}").type(float(digits))
         except (ValueError, OverflowError, TypeError) as error:
-            raise self.error(f"{literal} is no constant: {error}", at) from None
+            raise self.error(f"{literal} is not a constant: {error}", at) from None
 
     # Types.
 
@@ -177,7 +177,7 @@ class TokenReader:
             elif dim == "?" or dim.startswith("meta"):
                 shape.append(None)
             elif dim or part is not inside.split(",")[-1]:
-                raise self.error(f"{dim or 'nothing'} is no dimension", at)
+                raise self.error(f"{dim or 'nothing'} is not a dimension", at)
         return syntax.TensorType(tuple(shape), dtype)
 
 

@@ -11,7 +11,7 @@ from tvm import relax
 from ...graph.constants import array_of
 from .. import dialect
 from ..expr import const
-from ..infer import typed
+from ..infer import infer_type
 
 
 def op(name: str, *operands: relax.Expr, **attrs: Any) -> relax.Call:
@@ -57,7 +57,7 @@ def dtype(expr: relax.Expr) -> str:
 
 def tuple_of(fields: Sequence[relax.Expr]) -> relax.Expr:
     """A tuple that knows its type."""
-    return typed(relax.Tuple(list(fields)))
+    return infer_type(relax.Tuple(list(fields)))
 
 
 def _is_number(extent: Any) -> bool:

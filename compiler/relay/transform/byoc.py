@@ -19,7 +19,7 @@ from ...graph.outline import Group, outline
 from ...graph.relax_function import PROJECTION, TRANSPARENT, RelaxFunction
 from ..dataflow_pattern import DFPattern
 from ..flatten import Flattener
-from ..infer import set_type, typed
+from ..infer import infer_type, set_type
 from ..nest import handle, nested, operands, post_order, rewrite, with_operands
 from ..op.contrib.register import load
 from .base import body_wise, module_pass, with_functions
@@ -116,8 +116,8 @@ class _Annotator:
 
     def _field(self, whole: relax.Expr, index: int) -> relax.Expr:
         if self.non_calls:
-            return self._marked(typed(relax.TupleGetItem(whole, index)), "")
-        return typed(relax.TupleGetItem(self._ended(whole), index))
+            return self._marked(infer_type(relax.TupleGetItem(whole, index)), "")
+        return infer_type(relax.TupleGetItem(self._ended(whole), index))
 
     def _change(self, old: relax.Expr, new: relax.Expr) -> relax.Expr:
         if is_begin(old):

@@ -13,7 +13,7 @@ from typing import Any
 from tvm import relax
 
 from .. import dialect
-from ..infer import typed
+from ..infer import infer_type
 from ..nest import handle, operands, post_order, with_operands
 from .base import body_wise
 from .build import again, is_op, op, shape, tuple_of
@@ -119,7 +119,7 @@ def _batched_dense(body: relax.Expr, least: int) -> relax.Expr:
         )
         parts = op("split", whole, indices_or_sections=count, axis=0)
         return [
-            op("squeeze", typed(relax.TupleGetItem(parts, place)), axis=[0])
+            op("squeeze", infer_type(relax.TupleGetItem(parts, place)), axis=[0])
             for place in range(count)
         ]
 

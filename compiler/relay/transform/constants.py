@@ -14,7 +14,7 @@ from ...graph.fold_constants import value_of
 from .. import dialect
 from ..expr import const
 from ..flatten import function_of
-from ..infer import typed
+from ..infer import infer_type
 from ..nest import handle, nested, operands, post_order, rewrite
 from .base import body_wise
 from .build import constant, dtype, is_op, shape, tuple_of
@@ -51,7 +51,7 @@ def folded_constants(body: relax.Expr, fold_qnn: bool = False) -> relax.Expr:
         known = _known_of_type(new)
         if known is None and _is_foldable(new, fold_qnn) and all(map(_is_known, new.args)):
             known = value_of(dialect.expand(new))
-        return new if known is None else typed(known)
+        return new if known is None else infer_type(known)
 
     made = rewrite(body, change)
     left = _closed_calls(made, fold_qnn)

@@ -9,7 +9,7 @@ from tvm import relax
 
 from ...errors import RelayError, UnsupportedRelayOperatorError
 from ..flatten import function_of, lower
-from ..infer import typed
+from ..infer import infer_type
 from ..nest import nested
 from .base import map_functions, module_pass
 from .build import tuple_of
@@ -21,7 +21,7 @@ def gradient(expr: Any, mod: tvm.IRModule | None = None, mode: str = "higher_ord
     Parameters
     ----------
     expr : relax.Function or GlobalVar
-        Takes and returns tensors. Of a result that is no scalar, the sum is differentiated, as
+        Takes and returns tensors. Of a result that is not a scalar, the sum is differentiated, as
         Relay did.
     mod : tvm.IRModule, optional
         Where a GlobalVar is.
@@ -69,7 +69,7 @@ def _differentiated(function: relax.Function) -> relax.Function:
         )
     plain = lower(tvm.IRModule({"main": function.without_attr("global_symbol")}))["main"]
     result = nested(plain)
-    total = typed(relax.op.sum(result))
+    total = infer_type(relax.op.sum(result))
     mod = tvm.IRModule({"main": function_of(plain.params, tuple_of([total, result]))})
     mod = relax.transform.ConvertToDataflow(min_size=1)(mod)
     try:

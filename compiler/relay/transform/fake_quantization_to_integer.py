@@ -14,7 +14,7 @@ from tvm import relax
 
 from ...errors import RelayError
 from .. import dialect
-from ..infer import typed
+from ..infer import infer_type
 from ..nest import handle, operands, post_order, rewrite
 from ..op import registry
 from ..op.affine_type import AffineTypes, TensorAffineType, TupleAffineType
@@ -180,7 +180,7 @@ def _on_integers(
             if result is not None and not is_op(node, "qnn.dequantize"):
                 types[call] = result
             new, affine = rule(call, types)
-            new = typed(new)
+            new = infer_type(new)
             types[new] = affine
         made[handle(node)] = new
     last = made[handle(nodes[-1])]

@@ -12,7 +12,7 @@ import tvm_ffi
 from tvm import relax
 
 from .. import dialect
-from ..infer import typed
+from ..infer import infer_type
 from ..nest import call_of, handle, local_function, operands, post_order, rewrite, with_operands
 from ..op import registry
 from ..op.record import BROADCAST, ELEMENTWISE, INJECTIVE, OPAQUE, TUPLE
@@ -175,11 +175,11 @@ class _Fusion:
     def _field(self, node: relax.TupleGetItem, below: list[relax.Expr]) -> relax.Expr:
         whole = self._inside(node)[0] if not self._is_root(node) else None
         if whole is not None:
-            return typed(relax.TupleGetItem(whole, node.index))
+            return infer_type(relax.TupleGetItem(whole, node.index))
         if self._group(node.tuple_value) is not self._group(node):
             return with_operands(node, below)
         inner = self._inside(node)[0]
-        return self._called(node, typed(relax.TupleGetItem(inner, node.index)))
+        return self._called(node, infer_type(relax.TupleGetItem(inner, node.index)))
 
     def _inside(self, node: relax.Expr) -> list[relax.Expr]:
         """The operands as the group's function sees them: its own nodes, and parameters."""

@@ -117,7 +117,7 @@ def AlterOpLayout() -> Any:
 class LayoutConfig:
     """`with LayoutConfig(skip_layers=[0]):` convolutions, by number, that ConvertLayout leaves.
 
-    Numbers count conv2d and deformable_conv2d in the order of evaluation; -1 is no convolution.
+    Numbers count conv2d and deformable_conv2d in the order of evaluation; -1 is not a convolution.
     """
 
     def __init__(self, skip_layers: Sequence[int] | None = None) -> None:

@@ -17,7 +17,7 @@ from tvm import relax
 from ...errors import RelayError, RelayTypeError
 from .. import dialect
 from ..expr import as_expr
-from ..infer import typed
+from ..infer import infer_type
 from ..nest import call_of, handle, operands, post_order, with_operands
 from ..op import registry
 from ..op.layout_query import Answer, Query
@@ -105,7 +105,7 @@ class LayoutRewrite:
             changed = self._changed(
                 node, attrs, [self._restored(self.made[handle(a)]) for a in node.args]
             )
-            return None if changed is None else Value(typed(changed))
+            return None if changed is None else Value(infer_type(changed))
         types = [arg.ty for arg in node.args]
         before = [each.before_layout for each in inputs]
         found = _complete(rule(Query(attrs, before, None, types)))
@@ -177,7 +177,8 @@ class LayoutRewrite:
             return Value(call, *pairs[0])
         pairs += pairs[-1:] * (len(call.ty.fields) - len(pairs))  # dropout's mask is like its data
         return [
-            Value(typed(relax.TupleGetItem(call, index)), *pair) for index, pair in enumerate(pairs)
+            Value(infer_type(relax.TupleGetItem(call, index)), *pair)
+            for index, pair in enumerate(pairs)
         ]
 
     def _restored(self, made: Made) -> relax.Expr:
@@ -207,7 +208,7 @@ def _complete(answer: Answer | None) -> Answer | None:
 
 def _transformed(value: relax.Expr, source: Layout, target: Layout) -> relax.Expr:
     """A value in another layout; axes that it lacks are put in front, numbers stay."""
-    value = typed(value)
+    value = infer_type(value)
     missing = target.rank - source.rank
     if missing > 0:
         if value.ty.ndim == 0:

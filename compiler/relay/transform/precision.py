@@ -13,7 +13,7 @@ from tvm import relax
 
 from ...errors import RelayError
 from .. import dialect
-from ..infer import typed
+from ..infer import infer_type
 from ..nest import handle, operands, post_order, with_operands
 from ..op import registry
 from ..op.op import register_mixed_precision_conversion
@@ -45,7 +45,7 @@ def ToMixedPrecision(mixed_precision_type: str = "float16", missing_op_mode: int
     setting `relay.ToMixedPrecision.keep_orig_output_dtype` of the PassContext.
     """
     if not _is_real(mixed_precision_type):
-        raise RelayError(f"{mixed_precision_type} is no floating-point type")
+        raise RelayError(f"{mixed_precision_type} is not a floating-point type")
     if missing_op_mode not in (0, 1, 2):
         raise RelayError(f"missing_op_mode must be 0, 1 or 2, not {missing_op_mode}")
     return body_wise(
@@ -169,7 +169,7 @@ def _dtypes(ty: Any) -> Sequence[str]:
 def _field(expr: relax.Expr, index: int) -> relax.Expr:
     if isinstance(expr, relax.Tuple):
         return expr.fields[index]
-    return typed(relax.TupleGetItem(expr, index))
+    return infer_type(relax.TupleGetItem(expr, index))
 
 
 __all__ = ["ALWAYS", "FOLLOW", "NEVER", "ToMixedPrecision", "register_mixed_precision_conversion"]

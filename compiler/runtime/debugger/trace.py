@@ -42,7 +42,7 @@ class Tracer:
 
     The code generator passes results as arguments, the last ones: those tensors that no earlier
     call of the run had and that the caller did not give. A tensor whose parts were written through
-    views, one after the other, is no result either.
+    views, one after the other, is not a result either.
     """
 
     def __init__(self, devices: Sequence[Any]) -> None:

@@ -22,8 +22,8 @@ from compiler.lowering.selection.untuned import library_kernels
 from compiler.measure.builder import LocalBuilder
 from compiler.measure.candidate import MeasureErrorNo
 from compiler.measure.runner import LocalRunner
-from compiler.records.auto_scheduler.glance import LogFile
 from compiler.records.auto_scheduler.history import BestRecords
+from compiler.records.auto_scheduler.log_index import LogFile
 from compiler.records.auto_scheduler.record import (
     Record,
     load_best_record,
@@ -111,14 +111,14 @@ def test_a_build_gives_each_kernel_the_template_of_its_own_record(tmp_path):
     np.testing.assert_allclose(run(library), plain, rtol=1e-4, atol=1e-5)
 
 
-def test_template_records_survive_a_log_and_are_glanced_over(tmp_path):
+def test_template_records_survive_a_log_and_are_indexed(tmp_path):
     log = tmp_path / "templates.json"
     task = extract_tasks(two_convolutions(), {}, CPU)[0][0]
     written = record_of(task, "conv2d_direct.x86")
     save_records(log, [written])
     (read,) = load_records(log, strict=True)
     assert read.template == written.template and not read.has_trace
-    (seen,) = LogFile(log).glances()
+    (seen,) = LogFile(log).indexed()
     assert (seen.keys, seen.costs) == ([task.workload_key], [1e-6])
     best = BestRecords()
     assert best.add_log(LogFile(log)) == 1

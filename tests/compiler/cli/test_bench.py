@@ -171,7 +171,7 @@ def test_a_model_that_baton_fails_on_is_an_error_behind_the_other_results(
     monkeypatch.setattr(fake, "ask", ask)
     options = bench.BenchOptions(peers=("onnxruntime",), rounds=1)
     failed, measured = bench.benchmark([str(wrong), str(model)], options, Steps())
-    assert failed.engines["baton"].failed == "baton: wrong.onnx is no model"
+    assert failed.engines["baton"].failed == "baton: wrong.onnx is not a model"
     assert not failed.engines["onnxruntime"].rounds_ms
     assert measured.engines["baton"].median_ms == 10
     with pytest.raises(BatonError, match=r"1 of 2 models failed.*wrong\.onnx: baton: wrong"):

@@ -1,4 +1,4 @@
-"""Models that are no ONNX files, on the command line."""
+"""Models that are not ONNX files, on the command line."""
 
 from __future__ import annotations
 

@@ -219,7 +219,7 @@ def test_errors_name_the_line_and_the_shapes():
         np.array(A) + np.ones(3)
     with pytest.raises(ArrayTypeError, match="takes arrays"):
         npx.relu(A)
-    with pytest.raises(ArrayTypeError, match="no dtype"):
+    with pytest.raises(ArrayTypeError, match="not a dtype"):
         np.zeros(2, dtype="float31")
     with pytest.raises(ArrayError, match="negative"):
         np.zeros((2, -1))

@@ -200,7 +200,7 @@ def test_files_that_do_not_fit_are_errors_that_say_why(net, tmp_path):
         load(missing)
     load(missing, allow_missing=True)
     extra = {**values, "more": onp.ones(1)}
-    with pytest.raises(BlockArgumentError, match="'more', which is no parameter"):
+    with pytest.raises(BlockArgumentError, match="'more', which is not a parameter"):
         load(extra)
     load(extra, ignore_extra=True)
     with pytest.raises(BlockArgumentError, match="shape"):

@@ -142,13 +142,13 @@ def test_a_shape_that_follows_from_nothing_is_asked_for(oracle):
     [
         ("", "is not JSON"),
         ("[" * 5000, "is not JSON"),
-        ("[]", "is no JSON object"),
+        ("[]", "is not a JSON object"),
         ('{"nodes": [], "arg_nodes": [], "heads": []}', "no outputs"),
         (graph_json([variable("x", k="v")], [[1, 0, 0]]), "refers to node 1"),
         (graph_json([variable("x")], [[0, 3, 0]]), "reads output 3"),
         (graph_json([variable("x")], [[0, 0, 0, 0]]), "triple"),
         (graph_json([variable("x")], [[0, 0, 0]], extra=1), "unknown key 'extra'"),
-        (graph_json([variable("x", k=1)], [[0, 0, 0]]), "is no string"),
+        (graph_json([variable("x", k=1)], [[0, 0, 0]]), "is not a string"),
         (
             graph_json([{"op": "exp", "name": "e", "inputs": [[0, 0, 0]]}], [[0, 0, 0]]),
             "cycle: node 'e'",

@@ -279,7 +279,7 @@ def test_cache_write_after_a_split_packs_the_cache():
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda s, c: s[c].split(te.reduce_axis((0, 3)), 2), "split of stage C: rv is no loop"),
+        (lambda s, c: s[c].split(te.reduce_axis((0, 3)), 2), "split of stage C: rv is not a loop"),
         (lambda s, c: s[c].split(c.op.axis[0]), "split of stage C: either factor or nparts"),
         (lambda s, c: s[c].vectorize(c.op.reduce_axis[0]), "vectorize of stage C"),
         (lambda s, c: s[c].fuse(c.op.axis[0], c.op.reduce_axis[0]), "do not follow each other"),
@@ -287,7 +287,7 @@ def test_cache_write_after_a_split_packs_the_cache():
         (lambda s, c: s[c].rolling_buffer(), "rolling_buffer of stage C"),
         (lambda s, c: s[c].prefetch(c, c.op.axis[0], 1), "prefetch of stage C"),
         (lambda s, c: s[c].bind(c.op.axis[0], c.op.axis[1]), "bind of stage C"),
-        (lambda s, c: s.rfactor(c, c.op.axis[0]), "rfactor of stage C: i is no reduction"),
+        (lambda s, c: s.rfactor(c, c.op.axis[0]), "rfactor of stage C: i is not a reduction"),
         (lambda s, c: s[te.placeholder((2,), name="Z")], "Z is not in this schedule"),
     ],
 )

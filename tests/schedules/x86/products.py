@@ -38,7 +38,7 @@ def relative_error(
 ) -> float:
     """Largest error over the reference's largest magnitude.
 
-    With a prologue, each operand that is no packed weight is x / 2 + 1 of what is passed in.
+    With a prologue, each operand that is not a packed weight is x / 2 + 1 of what is passed in.
 
     The epilogue is tanh(x + bias)^2 * x + residual: broadcast, full-size operands, a costly
     function whose value is used twice and a cheap one that is used twice.

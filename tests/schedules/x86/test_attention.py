@@ -108,8 +108,8 @@ def test_keys_that_an_infinite_mask_excludes_have_no_weight():
 
 
 def test_a_single_query_does_not_pay_for_panels():
-    assert not attention.takes(joined(1, 1, 128, 12, 64, 64), HOST)
-    assert attention.takes(joined(1, 128, 128, 12, 64, 64), HOST)
+    assert not attention.supports(joined(1, 1, 128, 12, 64, 64), HOST)
+    assert attention.supports(joined(1, 128, 128, 12, 64, 64), HOST)
 
 
 def test_few_heads_are_split_by_rows_so_that_every_core_works():

@@ -20,7 +20,7 @@ ROWS = json.loads(FACTS.read_text())
 
 
 def loops(stmt):
-    """[extent, kind, children] of every loop that runs more than once; a store is no loop."""
+    """[extent, kind, children] of every loop that runs more than once; a store is not a loop."""
     if isinstance(stmt, tirx.BufferStore):
         return [[1, "store", []]]
     if isinstance(stmt, tirx.For):

@@ -87,7 +87,7 @@ def relative_error(
 
 def check(w, name, target=TARGETS[0], ic_block=None, config=None, tolerance=2e-6):
     impl = BY_NAME[name]
-    assert impl.takes(w, target)
+    assert impl.supports(w, target)
     config = config or impl.fallback(w, target)
     if ic_block is None:
         ic_block = conv2d.oc_block_of(config)

@@ -65,5 +65,6 @@ def test_it_is_chosen_where_channels_would_leave_vectors_empty(
 ):
     w = workload(channels, out_channels, (64, 64), (kernel, kernel))
     assert (
-        narrow_conv2d.takes(w, tvm.target.Target({"kind": "llvm", "mcpu": "x86-64-v3"})) == better
+        narrow_conv2d.supports(w, tvm.target.Target({"kind": "llvm", "mcpu": "x86-64-v3"}))
+        == better
     )

@@ -33,7 +33,7 @@ def wherever_it_computes(monkeypatch):
     for name in ("nn.dense", "nn.conv2d"):
         known = strategy._STRATEGIES[(name, "cpu")]
         everywhere = [
-            replace(i, takes=lambda *_: True) if "strassen" in i.name else i for i in known
+            replace(i, supports=lambda *_: True) if "strassen" in i.name else i for i in known
         ]
         monkeypatch.setitem(strategy._STRATEGIES, (name, "cpu"), everywhere)
 
@@ -199,9 +199,9 @@ def test_a_row_is_not_read_beyond_the_last():
 @pytest.mark.parametrize("machine", MACHINES, ids=lambda m: f"{m.vector_bits} bits")
 def test_large_products_are_taken_and_small_ones_are_not(machine):
     for extents in ((128, 768, 3072), (128, 3072, 768), (512, 1024, 1024)):
-        assert strassen_rules.pays(extents, machine)
+        assert strassen_rules.is_profitable(extents, machine)
     for extents in ((1, 4096, 4096), (16, 1024, 1024), (3136, 64, 64), (128, 64, 768)):
-        assert not strassen_rules.pays(extents, machine)
+        assert not strassen_rules.is_profitable(extents, machine)
 
 
 @pytest.mark.parametrize("machine", MACHINES, ids=lambda m: f"{m.vector_bits} bits")
@@ -241,27 +241,27 @@ def test_tasks_of_images_have_rows_for_few_small_tiles():
 def test_estimates_of_images_are_those_that_were_measured():
     """With 16 registers: 14x14 and 7x7 gain 4 to 9%, 28x28 with 128 channels nothing."""
     for extents in ((196, 1024, 256), (196, 512, 512), (784, 512, 256), (49, 2048, 512)):
-        assert strassen_rules.pays(extents, ZEN3, is_blocked=True)
+        assert strassen_rules.is_profitable(extents, ZEN3, is_blocked=True)
     for extents in ((361, 728, 728), (64, 448, 2048)):  # odd vectors and rows; few rows
-        assert strassen_rules.pays(extents, ZEN3, is_blocked=True)
+        assert strassen_rules.is_profitable(extents, ZEN3, is_blocked=True)
     for extents in ((784, 128, 512), (784, 512, 128), (3136, 128, 128), (25, 2048, 2048)):
-        assert not strassen_rules.pays(extents, ZEN3, is_blocked=True)
+        assert not strassen_rules.is_profitable(extents, ZEN3, is_blocked=True)
 
 
 def test_only_constant_float32_weights_are_taken(monkeypatch):
     monkeypatch.undo()
     w = DenseWorkload((128,), 768, 768)
-    takes = functools.partial(strassen_rules.takes_dense, target=HOST)
-    assert takes(w)
-    assert not takes(replace(w, weight=Operand.plain((768, 768))))
-    assert not takes(replace(w, dtype="float64", out_dtype="float64"))
-    assert not takes(replace(w, n=772))
+    supports = functools.partial(strassen_rules.supports_dense, target=HOST)
+    assert supports(w)
+    assert not supports(replace(w, weight=Operand.plain((768, 768))))
+    assert not supports(replace(w, dtype="float64", out_dtype="float64"))
+    assert not supports(replace(w, n=772))
     conv = pointwise(2048, (28, 28), 2048)
-    assert strassen_rules.takes_conv2d(conv, HOST)
+    assert strassen_rules.supports_conv2d(conv, HOST)
     strided = pointwise(2048, (28, 28), 2048, stride=2)
     scarce = Machine.from_target(HOST).vector_registers <= 16
-    assert strassen_rules.takes_conv2d(strided, HOST) == scarce
-    assert not strassen_rules.takes_conv2d(strided, AVX512)
+    assert strassen_rules.supports_conv2d(strided, HOST) == scarce
+    assert not strassen_rules.supports_conv2d(strided, AVX512)
     for change in (
         {"kernel": (3, 3)},
         {"padding": (1, 1, 1, 1)},
@@ -269,7 +269,7 @@ def test_only_constant_float32_weights_are_taken(monkeypatch):
         {"constant_weight": False},
         {"dtype": "float64", "out_dtype": "float64"},
     ):
-        assert not strassen_rules.takes_conv2d(replace(conv, **change), HOST)
+        assert not strassen_rules.supports_conv2d(replace(conv, **change), HOST)
 
 
 def test_a_record_of_another_implementation_goes_before():

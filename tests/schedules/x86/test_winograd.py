@@ -89,8 +89,8 @@ def test_tiles_have_no_more_points_than_are_accurate():
 
 def test_asymmetric_layers_of_inception_are_taken():
     for kernel in ((1, 7), (7, 1)):
-        assert winograd_rules.takes(convolution(160, (17, 17), 192, kernel), TARGETS[0])
-    assert winograd_rules.takes(convolution(48, (35, 35), 64, (5, 5)), TARGETS[0])
+        assert winograd_rules.supports(convolution(160, (17, 17), 192, kernel), TARGETS[0])
+    assert winograd_rules.supports(convolution(48, (35, 35), 64, (5, 5)), TARGETS[0])
 
 
 @BY_MCPU
@@ -136,7 +136,7 @@ def test_flat_winograd_tiles_run_on_from_row_to_row(target, m, channels_outer, v
 
 def test_winograd_is_not_taken_where_it_does_not_apply():
     right = convolution(64, (56, 56), 64, (3, 3))
-    assert winograd_rules.takes(right, TARGETS[0])
+    assert winograd_rules.supports(right, TARGETS[0])
     for change in (
         {"strides": (2, 2)},
         {"kernel": (1, 1)},
@@ -146,7 +146,7 @@ def test_winograd_is_not_taken_where_it_does_not_apply():
         {"constant_weight": False},
         {"dtype": "float64"},
     ):
-        assert not winograd_rules.takes(replace(right, **change), TARGETS[0])
+        assert not winograd_rules.supports(replace(right, **change), TARGETS[0])
 
 
 def test_few_tiles_prefer_the_small_winograd_transform():
@@ -180,4 +180,4 @@ def test_estimates_count_the_bytes_of_the_elements_type(kernel):
                  lambda w: winograd_rules.direct_cost(w, machine)):  # fmt: skip
         weightless = 2 * cost(single) - cost(double)  # what is not in proportion to the bytes
         assert 0 < weightless < cost(single)
-    assert not winograd_rules.takes(double, TARGETS[0])
+    assert not winograd_rules.supports(double, TARGETS[0])

@@ -284,7 +284,7 @@ def _of_stack(bodies: Bindings, tensor: Any, axes: tuple[int, ...]) -> tuple[Any
     wanted = (entry.axis, *(others[axis] for axis in axes))
     (at, *rest), stack = _unpermuted(bodies, bodies.values[tensor].args[0], wanted)
     stored = static_shape(stack)
-    if stored is None or at == len(axes):  # entries of the last axis are no vectors
+    if stored is None or at == len(axes):  # entries of the last axis are not vectors
         return None
     operand = Operand((*stored[:at], *stored[at + 1 :]), tuple(a - (a > at) for a in rest))
     return stack, Heads(operand, entry=replace(entry, axis=at))

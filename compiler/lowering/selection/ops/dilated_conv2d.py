@@ -18,7 +18,7 @@ from tvm.target import Target
 
 from schedules import strategy
 from schedules.conv2d import Conv2dWorkload
-from schedules.x86 import winograd, winograd_parts
+from schedules.x86 import winograd, winograd_polyphase
 
 from ..layout import PLAIN, LayoutMap
 
@@ -38,7 +38,7 @@ def phases_of(w: Conv2dWorkload, target: Target, disabled: Collection[str]) -> A
         return None
     phases = replace(w, height=height, width=width, padding=(1, 1, 1, 1), dilation=(1, 1))
     chosen = strategy.select("nn.conv2d", phases, target, None, disabled)
-    fast = (winograd.NAME, winograd_parts.NAME)
+    fast = (winograd.NAME, winograd_polyphase.NAME)
     return phases if chosen is not None and chosen[0].name in fast else None
 
 

@@ -7,7 +7,7 @@ import math
 from tvm import relax, topi
 
 from ...expr import TupleGetItem
-from ...infer import typed
+from ...infer import infer_type
 from .. import layout_rules, quantization
 from ..kernel import kernel
 from ..raising import Definitions, alike, from_relax, made, same_name
@@ -46,7 +46,7 @@ def leaky_relu(data: relax.Expr, alpha: float = 0.01) -> relax.Expr:
     if is_float(dtype(data)):
         return op.nn.leakyrelu(data, float(alpha))
     zero, factor = number(0, dtype(data)), number(int(alpha), dtype(data))
-    return op.where(typed(op.greater(data, zero)), data, typed(op.multiply(data, factor)))
+    return op.where(infer_type(op.greater(data, zero)), data, infer_type(op.multiply(data, factor)))
 
 
 @operator(
@@ -90,7 +90,7 @@ def fast_softmax(data: relax.Expr, axis: int = -1) -> relax.Expr:
 @operator("nn.dropout", precision=FOLLOW, layout=layout_rules.elementwise)
 def _dropout_pair(data: relax.Expr, rate: float = 0.5) -> relax.Expr:
     """The data as they are, and the mask of inference, which is all ones."""
-    return relax.Tuple([data, typed(op.ones(extents(data), dtype(data)))])
+    return relax.Tuple([data, infer_type(op.ones(extents(data), dtype(data)))])
 
 
 @builder("nn.dropout")

@@ -7,7 +7,7 @@ from typing import Any
 from tvm import relax, topi
 
 from ....errors import RelayTypeError
-from ...infer import type_of, typed
+from ...infer import infer_type, type_of
 from .. import layout_rules
 from ..kernel import kernel
 from ..record import FUSABLE, INJECTIVE
@@ -48,7 +48,7 @@ def bitpack(
 
 def _bits(data: relax.Expr, bits: int) -> relax.Expr:
     """The lowest bits of numbers, as int32."""
-    return typed(op.bitwise_and(cast_to(data, "int32"), number(2**bits - 1, "int32")))
+    return infer_type(op.bitwise_and(cast_to(data, "int32"), number(2**bits - 1, "int32")))
 
 
 def _levels(weight: relax.Expr, bits: int, unipolar: bool) -> relax.Expr:
@@ -56,8 +56,8 @@ def _levels(weight: relax.Expr, bits: int, unipolar: bool) -> relax.Expr:
     value = _bits(weight, bits)
     if not unipolar:
         return value
-    doubled = typed(op.multiply(value, number(2, "int32")))
-    return typed(op.subtract(doubled, number(2**bits - 1, "int32")))
+    doubled = infer_type(op.multiply(value, number(2, "int32")))
+    return infer_type(op.subtract(doubled, number(2**bits - 1, "int32")))
 
 
 @operator(

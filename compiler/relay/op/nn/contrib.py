@@ -10,7 +10,7 @@ from tvm import relax
 from tvm.topi.nn import winograd_util
 
 from ....errors import RelayTypeError
-from ...infer import type_of, typed
+from ...infer import infer_type, type_of
 from .. import layout_rules
 from ..record import FUSABLE
 from ..registry import operator, unavailable
@@ -42,10 +42,10 @@ def _along(data: relax.Expr, axis: int, matrix: relax.Expr) -> relax.Expr:
     """matrix times `data` along one axis."""
     ndim = len(extents(data))
     order = [each for each in range(ndim) if each != axis] + [axis]
-    rows = typed(op.permute_dims(data, order))
-    result = typed(op.matmul(rows, typed(op.permute_dims(matrix, [1, 0]))))
+    rows = infer_type(op.permute_dims(data, order))
+    result = infer_type(op.matmul(rows, infer_type(op.permute_dims(matrix, [1, 0]))))
     back = [order.index(each) for each in range(ndim)]
-    return typed(op.permute_dims(result, back))
+    return infer_type(op.permute_dims(result, back))
 
 
 def _transformed_weight(weight: relax.Expr, tile_size: int, count: int) -> relax.Expr:
@@ -56,7 +56,7 @@ def _transformed_weight(weight: relax.Expr, tile_size: int, count: int) -> relax
     for axis in range(2, 2 + count):
         if extents(weight)[axis] == size:
             weight = _along(weight, axis, matrix)
-    return typed(op.permute_dims(weight, [*range(2, 2 + count), 0, 1]))
+    return infer_type(op.permute_dims(weight, [*range(2, 2 + count), 0, 1]))
 
 
 @operator("nn.contrib_conv2d_winograd_weight_transform", pattern=FUSABLE)
@@ -71,16 +71,18 @@ def contrib_conv3d_winograd_weight_transform(weight: relax.Expr, tile_size: int)
     depth = extents(weight)[2]
     if depth == extents(weight)[3]:
         return _transformed_weight(weight, tile_size, 3)
-    moved = typed(op.permute_dims(weight, [0, 1, 3, 4, 2]))
+    moved = infer_type(op.permute_dims(weight, [0, 1, 3, 4, 2]))
     parts = [
         _transformed_weight(
-            typed(op.squeeze(typed(op.strided_slice(moved, [4], [at], [at + 1], [1])), [4])),
+            infer_type(
+                op.squeeze(infer_type(op.strided_slice(moved, [4], [at], [at + 1], [1])), [4])
+            ),
             tile_size,
             2,
         )
         for at in range(depth)
     ]
-    return typed(op.concat([typed(op.expand_dims(part, 2)) for part in parts], 2))
+    return infer_type(op.concat([infer_type(op.expand_dims(part, 2)) for part in parts], 2))
 
 
 def _winograd(
@@ -120,7 +122,7 @@ def _winograd(
     for extent, before, steps in zip(spatial, edges[:count], tiles):
         widths.append([before, steps * tile + size - 1 - extent - before])
     padded = _padded(data, widths)
-    windows = typed(sliding_window(padded, 2, [alpha] * count, [tile] * count))
+    windows = infer_type(sliding_window(padded, 2, [alpha] * count, [tile] * count))
     output_matrix, data_matrix, _ = _transforms(tile, size)
     to_points = _matrix(np.array(data_matrix).T, dtype(data))
     from_points = _matrix(np.array(output_matrix).T, dtype(data))
@@ -128,10 +130,12 @@ def _winograd(
         windows = _along(windows, 2 + count + axis, to_points)
     order = [*range(2 + count, 2 + 2 * count), 1, 0, *range(2, 2 + count)]
     spots = images * int(np.prod(tiles))
-    rows = typed(op.reshape(typed(op.permute_dims(windows, order)), [*points, channels, spots]))
-    product_ = typed(op.matmul(weight, rows))
+    rows = infer_type(
+        op.reshape(infer_type(op.permute_dims(windows, order)), [*points, channels, spots])
+    )
+    product_ = infer_type(op.matmul(weight, rows))
     outer = extents(weight)[-2]
-    result = typed(op.reshape(product_, [*points, outer, images, *tiles]))
+    result = infer_type(op.reshape(product_, [*points, outer, images, *tiles]))
     for axis in range(count):
         result = _along(result, axis, from_points)
     # (tile..., O, N, tiles...) -> (N, O, tiles[0], tile[0], ...)
@@ -139,8 +143,10 @@ def _winograd(
     for axis in range(count):
         order += [count + 2 + axis, axis]
     whole = [steps * tile for steps in tiles]
-    joined = typed(op.reshape(typed(op.permute_dims(result, order)), [images, outer, *whole]))
-    cut = typed(strided_slice(joined, [0] * count, wanted, None, list(range(2, 2 + count))))
+    joined = infer_type(
+        op.reshape(infer_type(op.permute_dims(result, order)), [images, outer, *whole])
+    )
+    cut = infer_type(strided_slice(joined, [0] * count, wanted, None, list(range(2, 2 + count))))
     final = convert(cut, plain, data_layout)
     return cast_to(final, out_dtype) if out_dtype else final
 
@@ -148,9 +154,9 @@ def _winograd(
 def _padded(data: relax.Expr, widths: Sequence[Sequence[int]]) -> relax.Expr:
     """Padded, or cut where more tiles are not needed."""
     grown = [[max(before, 0), max(after, 0)] for before, after in widths]
-    data = typed(pad(data, grown, 0.0, "constant"))
+    data = infer_type(pad(data, grown, 0.0, "constant"))
     end = [extent + min(after, 0) for extent, (_, after) in zip(extents(data), widths)]
-    return typed(strided_slice(data, [0] * len(end), end))
+    return infer_type(strided_slice(data, [0] * len(end), end))
 
 
 @operator(
@@ -220,12 +226,12 @@ def contrib_conv2d_gemm_weight_transform(
     """(kh, kw, I, O) as a matrix (K, O), K = kh * kw * I, in transposed tiles (tile_N, tile_K)."""
     height, width, inner, outer = extents(weights)
     rows = height * width * inner
-    matrix = typed(op.reshape(weights, [rows, outer]))
+    matrix = infer_type(op.reshape(weights, [rows, outer]))
     extra = [[0, -rows % tile_K], [0, -outer % tile_N]]
-    matrix = typed(pad(matrix, extra, 0, "constant"))
+    matrix = infer_type(pad(matrix, extra, 0, "constant"))
     rows, columns = extents(matrix)
     tiles = [rows // tile_K, tile_K, columns // tile_N, tile_N]
-    return op.permute_dims(typed(op.reshape(matrix, tiles)), [2, 0, 3, 1])
+    return op.permute_dims(infer_type(op.reshape(matrix, tiles)), [2, 0, 3, 1])
 
 
 @operator(
@@ -252,12 +258,12 @@ def contrib_conv2d_gemm_without_weight_transform(
     if channels is None or kernel_size is None:
         raise RelayTypeError("channels and kernel_size must be given")
     across, down, tile_n, tile_k = extents(weight)
-    matrix = typed(op.permute_dims(weight, [1, 3, 0, 2]))
-    matrix = typed(op.reshape(matrix, [down * tile_k, across * tile_n]))
+    matrix = infer_type(op.permute_dims(weight, [1, 3, 0, 2]))
+    matrix = infer_type(op.reshape(matrix, [down * tile_k, across * tile_n]))
     height, width = integers(kernel_size, 2)
     inner = extents(data)[data_layout.index("C")]
-    matrix = typed(strided_slice(matrix, [0, 0], [height * width * inner, int(channels)]))
-    plain = typed(op.reshape(matrix, [height, width, inner, int(channels)]))
+    matrix = infer_type(strided_slice(matrix, [0, 0], [height * width * inner, int(channels)]))
+    plain = infer_type(op.reshape(matrix, [height, width, inner, int(channels)]))
     return conv2d(
         data, plain, strides, padding, dilation, groups, channels, [height, width], data_layout,
         "HWIO", out_layout, out_dtype,
@@ -321,4 +327,4 @@ def contrib_dense_pack(
         weight_layout = f"NC{extents(weight)[2]}n"
     if weight_layout != "NC":
         weight = layout_transform(weight, weight_layout, "NC")
-    return product(data, typed(op.permute_dims(weight, [1, 0])), out_dtype)
+    return product(data, infer_type(op.permute_dims(weight, [1, 0])), out_dtype)

@@ -10,7 +10,7 @@ from tvm import relax
 
 from ....errors import RelayTypeError
 from ....graph.rewrite import operator_name
-from ...infer import type_of, typed
+from ...infer import infer_type, type_of
 from .. import layout_rules, quantization
 from ..raising import Definitions, from_relax, listed, made
 from ..record import ALWAYS, FUSABLE
@@ -83,7 +83,7 @@ def _convolve_transposed(
         groups=groups,
         out_dtype=None if name == dtype(data) else name,
     )
-    return convert(typed(result), plain, result_layout)
+    return convert(infer_type(result), plain, result_layout)
 
 
 def _macs(attrs: dict[str, Any], data: Any, weight: Any, _result: Any) -> int:

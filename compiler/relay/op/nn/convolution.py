@@ -10,7 +10,7 @@ from tvm import relax, topi
 
 from ....errors import RelayTypeError
 from ....graph.rewrite import operator_name
-from ...infer import type_of, typed
+from ...infer import infer_type, type_of
 from .. import layout_rules, quantization
 from ..kernel import kernel
 from ..raising import Definitions, from_relax, listed, made, shape_of
@@ -76,7 +76,7 @@ def convolve(
         kernel_layout=kernel_layout,
         out_dtype=_accumulator(name, dtype(data)),
     )
-    return convert(cast_to(typed(result), name), data_layout, result_layout)
+    return convert(cast_to(infer_type(result), name), data_layout, result_layout)
 
 
 def _accumulator(out_dtype: str, data_dtype: str) -> str | None:
@@ -113,7 +113,7 @@ def _plain_weight(
     outer, inner, *size = permuted(extents(weight), layout, plain)
     if groups > 1 and outer == groups == in_channels and inner != 1:
         weight = convert(weight, layout, plain)
-        return typed(op.reshape(weight, [outer * inner, 1, *size])), plain
+        return infer_type(op.reshape(weight, [outer * inner, 1, *size])), plain
     return weight, layout
 
 
@@ -286,11 +286,11 @@ def conv2d_backward_weight(
     batch = extents(grad)[0]
     _, in_channels, *size = extents(data)
     each = in_channels // groups
-    data = typed(op.reshape(data, [batch, groups, each, *size]))
-    data = typed(op.permute_dims(data, [2, 1, 0, 3, 4]))
-    data = typed(op.reshape(data, [each, groups * batch, *size]))
-    grad = typed(op.permute_dims(grad, [1, 0, 2, 3]))
-    full = typed(
+    data = infer_type(op.reshape(data, [batch, groups, each, *size]))
+    data = infer_type(op.permute_dims(data, [2, 1, 0, 3, 4]))
+    data = infer_type(op.reshape(data, [each, groups * batch, *size]))
+    grad = infer_type(op.permute_dims(grad, [1, 0, 2, 3]))
+    full = infer_type(
         op.nn.conv2d(
             data,
             grad,
@@ -301,8 +301,8 @@ def conv2d_backward_weight(
         )
     )
     kernel_extents = integers(kernel_size, 2)
-    cut = typed(op.strided_slice(full, [2, 3], [0, 0], kernel_extents, [1, 1]))
-    result = convert(typed(op.permute_dims(cut, [1, 0, 2, 3])), "OIHW", kernel_layout)
+    cut = infer_type(op.strided_slice(full, [2, 3], [0, 0], kernel_extents, [1, 1]))
+    result = convert(infer_type(op.permute_dims(cut, [1, 0, 2, 3])), "OIHW", kernel_layout)
     return cast_to(result, out_dtype) if out_dtype else result
 
 
@@ -384,7 +384,7 @@ def deformable_conv2d(
         data_layout=data_layout,
         out_dtype=str(out_dtype or "") or dtype(data),
     )
-    return convert(typed(result), data_layout, out_layout or data_layout)
+    return convert(infer_type(result), data_layout, out_layout or data_layout)
 
 
 _correlation = kernel(

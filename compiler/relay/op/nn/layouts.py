@@ -9,7 +9,7 @@ from typing import Any
 from tvm import relax
 
 from ....errors import RelayTypeError
-from ...infer import typed
+from ...infer import infer_type
 from ..shapes import Extent, integers
 from ..transform import layout_transform
 
@@ -34,7 +34,7 @@ def convert(data: relax.Expr, source: str, target: str) -> relax.Expr:
 def permuted(values: Sequence[Extent], source: str, target: str) -> list[Extent]:
     """Extents of a plain layout in the order of another one."""
     if sorted(source) != sorted(target):
-        raise RelayTypeError(f"the layout {target!r} is no order of the axes {source!r}")
+        raise RelayTypeError(f"the layout {target!r} is not an order of the axes {source!r}")
     return [values[source.index(letter)] for letter in target]
 
 
@@ -92,4 +92,8 @@ def spatial_axes(layout: str) -> list[int]:
 def spread(vector: relax.Expr, axis: int, ndim: int) -> relax.Expr:
     """A vector as a tensor that broadcasts along `axis` of `ndim` dimensions."""
     after = ndim - 1 - axis
-    return vector if after == 0 else typed(relax.op.expand_dims(vector, list(range(1, after + 1))))
+    return (
+        vector
+        if after == 0
+        else infer_type(relax.op.expand_dims(vector, list(range(1, after + 1))))
+    )

@@ -10,7 +10,7 @@ from tvm import relax
 
 from ....errors import RelayTypeError
 from ....graph.rewrite import operator_name
-from ...infer import type_of, typed
+from ...infer import infer_type, type_of
 from .. import layout_rules, quantization
 from ..raising import Definitions, from_relax, made, shape_of, swapped_operand, tensor
 from ..raising import reshaped as spelled
@@ -49,7 +49,7 @@ def _swapped(data: relax.Expr, swap: bool) -> relax.Expr:
         return data
     axes = list(range(rank(data)))
     axes[-2:] = [axes[-1], axes[-2]]
-    return typed(op.permute_dims(data, axes))
+    return infer_type(op.permute_dims(data, axes))
 
 
 def product(left: relax.Expr, right: relax.Expr, out_dtype: str) -> relax.Expr:
@@ -62,7 +62,7 @@ def product(left: relax.Expr, right: relax.Expr, out_dtype: str) -> relax.Expr:
         size = next((each for each in inner if isinstance(each, int)), inner[0])
         left = _with_extent(left, rank(left) - 1, size)
         right = _with_extent(right, rank(right) - 2, size)
-    return typed(op.matmul(left, right, None if name == dtype(left) else name))
+    return infer_type(op.matmul(left, right, None if name == dtype(left) else name))
 
 
 def _with_extent(data: relax.Expr, axis: int, size: Extent) -> relax.Expr:

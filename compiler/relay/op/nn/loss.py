@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tvm import relax
 
-from ...infer import typed
+from ...infer import infer_type
 from ..raising import Definitions, exact, from_relax
 from ..record import FUSABLE, NEVER
 from ..registry import operator
@@ -15,15 +15,15 @@ op = relax.op
 
 def _mean_product(left: relax.Expr, right: relax.Expr) -> relax.Expr:
     """Minus the sum of products, divided by the number of rows."""
-    total = typed(op.sum(typed(op.multiply(left, right))))
+    total = infer_type(op.sum(infer_type(op.multiply(left, right))))
     rows = extents(left)[0]
-    return op.divide(typed(op.negative(total)), number(float(rows), dtype(left)))
+    return op.divide(infer_type(op.negative(total)), number(float(rows), dtype(left)))
 
 
 @operator("nn.cross_entropy", 2, precision=NEVER)
 def cross_entropy(predictions: relax.Expr, targets: relax.Expr) -> relax.Expr:
     """Minus the mean over rows of the sum of target * log(prediction)."""
-    return _mean_product(typed(op.log(predictions)), targets)
+    return _mean_product(infer_type(op.log(predictions)), targets)
 
 
 @operator("nn.cross_entropy_with_logits", 2, precision=NEVER)

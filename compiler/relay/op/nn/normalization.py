@@ -9,7 +9,7 @@ from tvm import relax, topi
 
 from ....errors import RelayTypeError
 from ....graph.rewrite import operator_name
-from ...infer import type_of, typed
+from ...infer import infer_type, type_of
 from .. import layout_rules
 from ..kernel import kernel
 from ..raising import Definitions, alike, exact, from_relax, listed
@@ -86,14 +86,14 @@ def _batch_norm(
     scale: bool,
 ) -> relax.Expr:
     """x * s + t in the dtype of the data; Relax's own operator computes in float32."""
-    shifted = typed(op.add(variance, number(float(epsilon), dtype(data))))
+    shifted = infer_type(op.add(variance, number(float(epsilon), dtype(data))))
     one = number(1.0, dtype(data))
-    factor = typed(op.divide(gamma if scale else one, typed(op.sqrt(shifted))))
-    offset = typed(op.negative(typed(op.multiply(mean, factor))))
+    factor = infer_type(op.divide(gamma if scale else one, infer_type(op.sqrt(shifted))))
+    offset = infer_type(op.negative(infer_type(op.multiply(mean, factor))))
     if center:
-        offset = typed(op.add(offset, beta))
+        offset = infer_type(op.add(offset, beta))
     factor, offset = (spread(each, axis, rank(data)) for each in (factor, offset))
-    result = typed(op.add(typed(op.multiply(data, factor)), offset))
+    result = infer_type(op.add(infer_type(op.multiply(data, factor)), offset))
     return relax.Tuple([result, mean, variance])
 
 
@@ -184,9 +184,9 @@ def l2_normalize(
 ) -> relax.Expr:
     """x / sqrt(max(sum of squares over the axes, eps))."""
     axes: Any = reduced_axes(data, axis, False)
-    total = typed(op.sum(typed(op.multiply(data, data)), axes, True))
-    floor = typed(op.maximum(total, number(float(eps), dtype(data))))
-    return op.divide(data, typed(op.sqrt(floor)))
+    total = infer_type(op.sum(infer_type(op.multiply(data, data)), axes, True))
+    floor = infer_type(op.maximum(total, number(float(eps), dtype(data))))
+    return op.divide(data, infer_type(op.sqrt(floor)))
 
 
 @from_relax("nn.batch_norm")

@@ -8,7 +8,7 @@ from typing import Any
 from tvm import relax, te, tirx, topi
 
 from ....errors import RelayTypeError
-from ...infer import typed
+from ...infer import infer_type
 from .. import layout_rules, quantization
 from ..kernel import kernel
 from ..raising import Definitions, from_relax, listed, made
@@ -92,7 +92,7 @@ def pad(
     if isinstance(pad_width, relax.Expr):
         array = constant_value(pad_width)
         if array is None:
-            flat = typed(op.reshape(pad_width, [2 * rank(data)]))
+            flat = infer_type(op.reshape(pad_width, [2 * rank(data)]))
             return with_shape(flat, lambda dims: _pad(data, dims, pad_value, pad_mode))
         widths = [int(item) for item in array.ravel()]
     else:
@@ -120,9 +120,9 @@ def _pad(data: relax.Expr, widths: list[Any], pad_value: Any, pad_mode: str) -> 
         return op.nn.pad(data, widths, "constant", value)
     given = pad_value if isinstance(pad_value, relax.Expr) else number(pad_value, dtype(data))
     if dtype(given) != dtype(data):
-        given = typed(op.astype(given, dtype(data)))
+        given = infer_type(op.astype(given, dtype(data)))
     if extents(given):
-        given = typed(op.reshape(given, []))
+        given = infer_type(op.reshape(given, []))
     return _pad_constant_kernel(data, given, relax.ShapeExpr(before), relax.ShapeExpr(after))
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from tvm import relax, te, tirx, topi
 
 from .... import ordering
-from ...infer import typed
+from ...infer import infer_type
 from .. import layout_rules, quantization
 from ..kernel import kernel
 from ..raising import Definitions, from_relax, listed, made
@@ -51,7 +51,7 @@ def _pool(kind: str, count: int, **facts: Any) -> Callable[..., Any]:
             layout=own,
             **options,
         )
-        return convert(typed(result), own, str(out_layout or "") or layout)
+        return convert(infer_type(result), own, str(out_layout or "") or layout)
 
     def max_pool(
         data: relax.Expr,
@@ -162,7 +162,7 @@ def _global_pool(kind: str, count: int, **facts: Any) -> Callable[..., Any]:
             result = op.nn.adaptive_avg_pool2d(data, [1, 1], own)
         else:
             result = op.mean(data, axes, True)
-        return convert(typed(result), own, str(out_layout or "") or layout)
+        return convert(infer_type(result), own, str(out_layout or "") or layout)
 
     make.__name__ = make.__qualname__ = name
     what = "Largest value" if kind == "max" else "Mean"
@@ -205,7 +205,7 @@ def _adaptive_pool(kind: str, count: int, **facts: Any) -> Callable[..., Any]:
             result = function(data, size, own)
         else:
             result = compute(data, output_size=size, layout=own)
-        return convert(typed(result), own, str(out_layout or "") or layout)
+        return convert(infer_type(result), own, str(out_layout or "") or layout)
 
     make.__name__ = make.__qualname__ = name
     make.__doc__ = f"Pooling to `output_size` along {count} axes; None keeps the size."

@@ -8,7 +8,7 @@ from typing import Any
 from tvm import relax
 
 from ....errors import RelayTypeError
-from ...infer import typed
+from ...infer import infer_type
 from .. import quantization
 from ..record import FOLLOW, INJECTIVE
 from ..registry import operator
@@ -29,7 +29,7 @@ def _quotient(size: Extent, block: int) -> Extent:
 def _moved(data: relax.Expr, shape: list[Any], order: list[int], result: list[Any]) -> relax.Expr:
     """Split to `shape`, axes in another order, joined to `result`."""
     split = reshaped(data, shape)
-    return reshaped(typed(op.permute_dims(split, order)), result)
+    return reshaped(infer_type(op.permute_dims(split, order)), result)
 
 
 def _whole_blocks(data: relax.Expr, axis: int, size: int) -> relax.Expr:
@@ -37,7 +37,7 @@ def _whole_blocks(data: relax.Expr, axis: int, size: int) -> relax.Expr:
     channels = extents(data)[axis]
     if not isinstance(channels, int) or channels % size == 0:
         return data
-    return typed(op.strided_slice(data, [axis], [0], [channels // size * size], [1]))
+    return infer_type(op.strided_slice(data, [axis], [0], [channels // size * size], [1]))
 
 
 @operator("nn.depth_to_space", pattern=INJECTIVE, precision=FOLLOW, quantized=quantization.same)

@@ -11,7 +11,7 @@ from typing import Any
 from tvm import relax, te
 
 from ....errors import RelayTypeError
-from ...infer import type_of, typed
+from ...infer import infer_type, type_of
 from ..kernel import kernel
 from ..record import FUSABLE
 from ..registry import builder, operator
@@ -30,18 +30,18 @@ def _dense_matrix(
     shape = extents(data)
     rows = extents(indptr)[0] - 1
     row = cast_to(rows_of_entries(indptr, shape[0]), "int64")
-    where = typed(op.stack([row, cast_to(indices, "int64")], 1))
+    where = infer_type(op.stack([row, cast_to(indices, "int64")], 1))
     if len(shape) == 1:
-        empty = typed(op.zeros([rows, columns], dtype(data)))
-        return typed(op.scatter_nd(empty, where, data, "update"))
+        empty = infer_type(op.zeros([rows, columns], dtype(data)))
+        return infer_type(op.scatter_nd(empty, where, data, "update"))
     if len(shape) != 3:
         raise RelayTypeError(f"sparse data of type {type_of(data)} are neither CSR nor BSR")
     height, width = shape[1:]
     across = columns // width if columns is not None else None
-    empty = typed(op.zeros([rows, across, height, width], dtype(data)))
-    blocks = typed(op.scatter_nd(empty, where, data, "update"))
-    order = typed(op.permute_dims(blocks, [0, 2, 1, 3]))
-    return typed(op.reshape(order, [rows * height, columns]))
+    empty = infer_type(op.zeros([rows, across, height, width], dtype(data)))
+    blocks = infer_type(op.scatter_nd(empty, where, data, "update"))
+    order = infer_type(op.permute_dims(blocks, [0, 2, 1, 3]))
+    return infer_type(op.reshape(order, [rows * height, columns]))
 
 
 @builder("nn.sparse_dense")
@@ -73,7 +73,7 @@ def _sparse_dense_call(
     """`sparse_dense` with the matrix's three parts as operands."""
     sparse = _dense_matrix(data, indices, indptr, extents(dense_mat)[1])
     left, right = (sparse, dense_mat) if sparse_lhs else (dense_mat, sparse)
-    return op.matmul(left, typed(op.permute_dims(right, [1, 0])))
+    return op.matmul(left, infer_type(op.permute_dims(right, [1, 0])))
 
 
 @operator("nn.sparse_add", 4)
@@ -108,16 +108,16 @@ _row_starts_kernel = kernel("nn.sparse_row_starts", _row_starts)
 @operator("nn.sparse_transpose", 3, wraps=True, how="TE", pattern=FUSABLE)
 def _sparse_transpose_call(data: relax.Expr, indices: relax.Expr, indptr: relax.Expr) -> relax.Expr:
     """The transposed square matrix in the same form: entries sorted by column, stably."""
-    order = typed(op.argsort(indices, 0, False, "int32"))
+    order = infer_type(op.argsort(indices, 0, False, "int32"))
     rows = cast_to(rows_of_entries(indptr, extents(data)[0]), dtype(indices))
-    values = typed(op.take(data, order, 0, mode="clip"))
+    values = infer_type(op.take(data, order, 0, mode="clip"))
     if len(extents(data)) == 3:
-        values = typed(op.permute_dims(values, [0, 2, 1]))
+        values = infer_type(op.permute_dims(values, [0, 2, 1]))
     return relax.Tuple(
         [
             values,
-            typed(op.take(rows, order, 0, mode="clip")),
-            typed(_row_starts_kernel(indices, indptr)),
+            infer_type(op.take(rows, order, 0, mode="clip")),
+            infer_type(_row_starts_kernel(indices, indptr)),
         ]
     )
 
@@ -144,6 +144,6 @@ def sparse_conv2d(
     channels = extents(data)[layout.index("C")]
     matrix = _dense_matrix(weight_data, weight_indices, weight_indptr, height * width * channels)
     outer = extents(matrix)[0]
-    weight = typed(op.reshape(matrix, [outer, height, width, channels]))
+    weight = infer_type(op.reshape(matrix, [outer, height, width, channels]))
     pad = [(height - 1) // 2, (width - 1) // 2, height // 2, width // 2]
     return conv2d(data, weight, padding=pad, data_layout=layout, kernel_layout="OHWI")

@@ -10,7 +10,7 @@ import numpy as np
 from tvm import relax, te, tirx
 
 from ....errors import RelayTypeError
-from ...infer import typed
+from ...infer import infer_type
 from .. import layout_rules
 from ..image import resize_to
 from ..kernel import kernel
@@ -68,10 +68,10 @@ def _upsample(
         return resize_to(data, size, layout, _METHODS[method], mode)
 
     if any(value is None for value in known):
-        vector = typed(
-            op.concat([typed(op.reshape(_as_tensor(scale), [1])) for scale in scales], 0)
+        vector = infer_type(
+            op.concat([infer_type(op.reshape(_as_tensor(scale), [1])) for scale in scales], 0)
         )
-        return with_shape(typed(_scaled_sizes_kernel(data, vector, axes=axes)), resize)
+        return with_shape(infer_type(_scaled_sizes_kernel(data, vector, axes=axes)), resize)
     factors = [float(np.asarray(value).item()) for value in known]
     return resize([_scaled(extents(data)[axis], factor) for axis, factor in zip(axes, factors)])
 
@@ -79,7 +79,7 @@ def _upsample(
 def _as_tensor(scale: Any) -> relax.Expr:
     if not isinstance(scale, relax.Expr):
         return relax.const(float(scale), "float32")
-    return scale if dtype(scale) == "float32" else typed(op.astype(scale, "float32"))
+    return scale if dtype(scale) == "float32" else infer_type(op.astype(scale, "float32"))
 
 
 @operator("nn.upsampling", how="direct", pattern=INJECTIVE, layout=layout_rules.upsampling)

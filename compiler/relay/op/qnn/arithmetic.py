@@ -10,7 +10,7 @@ from tvm import relax
 
 from ....errors import RelayTypeError
 from ....graph.constants import array_of
-from ...infer import typed
+from ...infer import infer_type
 from .. import layout_rules, tensor
 from ..nn.activation import leaky_relu as plain_leaky_relu
 from ..nn.activation import softmax as plain_softmax
@@ -140,7 +140,7 @@ def _through_floats(
 ) -> relax.Expr:
     """A function of what the quantized values stand for."""
     value = function(dequantize(x, scale, zero_point))
-    return quantize(typed(value), output_scale, output_zero_point, out_dtype=dtype(x))
+    return quantize(infer_type(value), output_scale, output_zero_point, out_dtype=dtype(x))
 
 
 def _unary(name: str, function: Callable[[relax.Expr], relax.Expr], what: str) -> Any:
@@ -160,9 +160,9 @@ def _unary(name: str, function: Callable[[relax.Expr], relax.Expr], what: str) -
 
 def _hardswish(x: relax.Expr) -> relax.Expr:
     """x * min(max(x + 3, 0), 6) / 6."""
-    shifted = typed(op.add(x, number(3.0, dtype(x))))
-    bounded = typed(op.clip(shifted, relax.prim_value(0.0), relax.prim_value(6.0)))
-    return op.divide(typed(op.multiply(x, bounded)), number(6.0, dtype(x)))
+    shifted = infer_type(op.add(x, number(3.0, dtype(x))))
+    bounded = infer_type(op.clip(shifted, relax.prim_value(0.0), relax.prim_value(6.0)))
+    return op.divide(infer_type(op.multiply(x, bounded)), number(6.0, dtype(x)))
 
 
 tanh = _unary("tanh", tensor.tanh, "Hyperbolic tangent")
@@ -238,7 +238,7 @@ def _shift_softmax(x: relax.Expr, scale: float, axis: int) -> relax.Expr:
         return number(value, "int64")
 
     def do(function: Callable[..., relax.Expr], *operands: Any) -> relax.Expr:
-        return typed(function(*operands))
+        return infer_type(function(*operands))
 
     unit = whole(int(1 / scale + 0.5))
     wide = cast_to(x, "int64")

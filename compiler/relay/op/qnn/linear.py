@@ -6,7 +6,7 @@ from typing import Any
 
 from tvm import relax
 
-from ...infer import typed
+from ...infer import infer_type
 from .. import layout_rules
 from ..nn.contrib import contrib_dense_pack as plain_dense_pack
 from ..nn.conv_transpose import conv2d_transpose as plain_conv2d_transpose
@@ -197,7 +197,7 @@ def avg_pool2d(
         count_include_pad,
     )  # fmt: skip
     return requantize(
-        typed(pooled),
+        infer_type(pooled),
         input_scale,
         relax.const(0, "int32"),
         output_scale,

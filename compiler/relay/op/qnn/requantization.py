@@ -17,7 +17,7 @@ from tvm import relax, te, tirx, topi
 
 from ....errors import RelayTypeError
 from ....graph.constants import array_of
-from ...infer import typed
+from ...infer import infer_type
 from .. import layout_rules, quantization
 from ..kernel import kernel
 from ..nn.layouts import spread
@@ -76,7 +76,7 @@ def saturated(data: relax.Expr, name: str) -> relax.Expr:
         own = limits(dtype(data))
         low, high = max(low, own[0]), min(high, own[1])
     bounds = (relax.prim_value(bound, dtype(data)) for bound in (low, high))
-    return cast_to(typed(op.clip(data, *bounds)), name)
+    return cast_to(infer_type(op.clip(data, *bounds)), name)
 
 
 def along(value: relax.Expr, data: relax.Expr, axis: int) -> relax.Expr:
@@ -87,7 +87,7 @@ def along(value: relax.Expr, data: relax.Expr, axis: int) -> relax.Expr:
     if len(shape) > 1:
         raise RelayTypeError(f"a scale or zero point has {len(shape)} dimensions")
     if shape[0] == 1:
-        return typed(op.reshape(value, []))
+        return infer_type(op.reshape(value, []))
     return spread(value, axis_of(axis, rank(data)), rank(data))
 
 
@@ -139,7 +139,7 @@ _saturate_kernel = kernel("qnn.saturate", _saturate_compute)
 
 
 def _saturated_floats(data: relax.Expr, name: str) -> relax.Expr:
-    return typed(_saturate_kernel(data, dtype=name))
+    return infer_type(_saturate_kernel(data, dtype=name))
 
 
 @operator("qnn.dequantize", 3, pattern=ELEMENTWISE, quantized=quantization.dequantize)
@@ -211,7 +211,7 @@ def _rescaled_floats(
         zero = along(cast_to(output_zero_point, wide), data, axis)
         value = broadcasting(op.add, value, zero)
     if rounding == "UPWARD":
-        value = typed(op.floor(typed(op.add(value, number(0.5, wide)))))
+        value = infer_type(op.floor(infer_type(op.add(value, number(0.5, wide)))))
     else:
         value = round(value)
     return _saturated_floats(value, out_dtype)
@@ -264,7 +264,7 @@ def _rescaled_integers(
         relax.const(np.array(column, "int64"), "int64") for column in zip(*pairs)
     )
     where = -1 if len(pairs) == 1 else axis_of(axis, rank(value))
-    return typed(
+    return infer_type(
         _rescale_kernel(value, multipliers, shifts, axis=where, upward=rounding == "UPWARD")
     )
 
@@ -323,8 +323,8 @@ def _simulated(name: str, compute: Any, what: str) -> Any:
         zero_point: relax.Expr,
         axis: int = -1,
     ) -> relax.Expr:
-        vectors = [typed(op.reshape(each, [-1])) for each in (scale, zero_point)]
-        code = typed(op.reshape(cast_to(dtype_code, "int32"), []))
+        vectors = [infer_type(op.reshape(each, [-1])) for each in (scale, zero_point)]
+        code = infer_type(op.reshape(cast_to(dtype_code, "int32"), []))
         return compute(data, code, *vectors, axis=axis_of(axis, rank(data)))
 
     call.__name__ = call.__qualname__ = name

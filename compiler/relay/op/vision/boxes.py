@@ -9,7 +9,7 @@ import numpy as np
 from tvm import relax, te, tirx, topi
 
 from ....errors import RelayTypeError
-from ...infer import typed
+from ...infer import infer_type
 from ..kernel import kernel
 from ..record import INJECTIVE
 from ..registry import operator
@@ -139,21 +139,21 @@ def multibox_transform_loc(
     keep_background: bool = False,
 ) -> relax.Expr:
     """Rows (class, score, corners) of the anchors that show something, and how many they are."""
-    found = typed(
+    found = infer_type(
         _best_class_kernel(
             cls_prob, threshold=float(threshold), keep_background=bool(keep_background)
         )
     )
-    best, score, invalid = (typed(relax.TupleGetItem(found, index)) for index in range(3))
-    order = typed(op.argsort(invalid, 1, False, "int32"))
-    background = typed(op.sum(invalid, [1]))
+    best, score, invalid = (infer_type(relax.TupleGetItem(found, index)) for index in range(3))
+    order = infer_type(op.argsort(invalid, 1, False, "int32"))
+    background = infer_type(op.sum(invalid, [1]))
     anchors = relax.const(int(extents(invalid)[1]), "int32")
-    count = typed(op.subtract(anchors, background))
+    count = infer_type(op.subtract(anchors, background))
     boxes = _boxes_kernel(
         best, score, order, count, loc_pred, anchor, clip=bool(clip),
         variances=[float(value) for value in variances],
     )  # fmt: skip
-    return relax.Tuple([typed(boxes), cast_to(count, "int32")])
+    return relax.Tuple([infer_type(boxes), cast_to(count, "int32")])
 
 
 _yolo_reorg = kernel("vision.yolo_reorg", lambda data, stride: topi.cpp.vision.reorg(data, stride))

@@ -7,7 +7,7 @@ from typing import Any
 
 from tvm import relax, te, tirx, topi
 
-from ...infer import typed
+from ...infer import infer_type
 from .. import layout_rules
 from ..kernel import kernel
 from ..nn.layouts import convert
@@ -115,7 +115,7 @@ def roi_pool(
         pooled_size=integers(pooled_size, 2),
         spatial_scale=float(spatial_scale),
     )
-    return convert(typed(result), "NCHW", layout)
+    return convert(infer_type(result), "NCHW", layout)
 
 
 def _roi_align_max_compute(

@@ -10,7 +10,7 @@ from tvm.script.ir_builder import tirx as T
 
 from ....errors import RelayTypeError
 from ...expr import TupleWrapper
-from ...infer import typed
+from ...infer import infer_type
 from ..kernel import kernel
 from ..registry import builder, operator
 from ..shapes import dtype, extents, number
@@ -23,7 +23,7 @@ def _scalar(value: Any, name: str) -> relax.Expr:
     if not isinstance(value, relax.Expr):
         return number(value, name)
     value = cast_to(value, name)
-    return typed(op.reshape(value, [])) if extents(value) else value
+    return infer_type(op.reshape(value, [])) if extents(value) else value
 
 
 def _discarded(data: te.Tensor, threshold: te.Tensor, id_index: int, score_index: int) -> Any:
@@ -65,14 +65,14 @@ def get_valid_counts(
 ) -> relax.Expr:
     """How many rows have a score above the threshold, these rows first, and where they were."""
     threshold = _scalar(score_threshold, dtype(data))
-    discarded = typed(
+    discarded = infer_type(
         _discarded_kernel(data, threshold, id_index=int(id_index), score_index=int(score_index))
     )
-    order = typed(op.argsort(discarded, 1, False, "int32"))
-    kept = cast_to(typed(op.equal(discarded, number(0, "int32"))), "int32")
-    count = typed(op.sum(kept, [1]))
-    rows = typed(_compacted_kernel(data, order, count))
-    parts = [typed(relax.TupleGetItem(rows, index)) for index in range(2)]
+    order = infer_type(op.argsort(discarded, 1, False, "int32"))
+    kept = cast_to(infer_type(op.equal(discarded, number(0, "int32"))), "int32")
+    count = infer_type(op.sum(kept, [1]))
+    rows = infer_type(_compacted_kernel(data, order, count))
+    parts = [infer_type(relax.TupleGetItem(rows, index)) for index in range(2)]
     return relax.Tuple([count, *parts])
 
 
@@ -248,12 +248,12 @@ def _suppressed(
     invalid_to_bottom: bool = False,
 ) -> relax.Expr:
     """`non_max_suppression`, with a tuple as one expression."""
-    scores = typed(_scores_kernel(data, valid_count, score_index=int(score_index)))
-    order = typed(op.argsort(scores, 1, True, "int32"))
+    scores = infer_type(_scores_kernel(data, valid_count, score_index=int(score_index)))
+    order = infer_type(op.argsort(scores, 1, True, "int32"))
     counts = valid_count
     if int(top_k) > 0:
-        counts = typed(op.minimum(counts, number(int(top_k), "int32")))
-    chosen = typed(
+        counts = infer_type(op.minimum(counts, number(int(top_k), "int32")))
+    chosen = infer_type(
         _select_kernel(
             data,
             order,
@@ -265,10 +265,10 @@ def _suppressed(
             rows_per_batch=1,
         )
     )
-    places, kept = (typed(relax.TupleGetItem(chosen, index)) for index in range(2))
+    places, kept = (infer_type(relax.TupleGetItem(chosen, index)) for index in range(2))
     if return_indices:
-        where = typed(_kept_places_kernel(places, order, kept, indices))
-        return relax.Tuple([where, typed(op.expand_dims(kept, 1))])
+        where = infer_type(_kept_places_kernel(places, order, kept, indices))
+        return relax.Tuple([where, infer_type(op.expand_dims(kept, 1))])
     return _kept_rows_kernel(data, places, order, kept, counts, to_top=bool(invalid_to_bottom))
 
 
@@ -306,12 +306,12 @@ def _by_class(
     All have one row for each batch and class.
     """
     batch, classes, size = extents(scores)
-    flat = typed(op.reshape(scores, [batch * classes, size]))
-    order = typed(op.argsort(flat, 1, True, "int32"))
-    ranked = typed(op.gather_elements(flat, order, 1))
-    above = typed(op.greater(ranked, _scalar(score_threshold, dtype(scores))))
-    counts = typed(op.sum(cast_to(above, "int32"), [1]))
-    chosen = typed(
+    flat = infer_type(op.reshape(scores, [batch * classes, size]))
+    order = infer_type(op.argsort(flat, 1, True, "int32"))
+    ranked = infer_type(op.gather_elements(flat, order, 1))
+    above = infer_type(op.greater(ranked, _scalar(score_threshold, dtype(scores))))
+    counts = infer_type(op.sum(cast_to(above, "int32"), [1]))
+    chosen = infer_type(
         _select_kernel(
             boxes,
             order,
@@ -323,7 +323,7 @@ def _by_class(
             rows_per_batch=classes,
         )
     )
-    places, kept = (typed(relax.TupleGetItem(chosen, index)) for index in range(2))
+    places, kept = (infer_type(relax.TupleGetItem(chosen, index)) for index in range(2))
     return ranked, order, places, kept
 
 
@@ -411,18 +411,18 @@ def all_class_non_max_suppression(
     wide = cast_to(kept, "int64")
     by_batch = output_format == "tensorflow"
     if by_batch:
-        table = typed(op.reshape(wide, [batch, classes]))
-        ends = typed(op.reshape(typed(op.cumsum(table, 1, "int64")), [batch * classes]))
-        totals = typed(op.sum(table, [1]))
+        table = infer_type(op.reshape(wide, [batch, classes]))
+        ends = infer_type(op.reshape(infer_type(op.cumsum(table, 1, "int64")), [batch * classes]))
+        totals = infer_type(op.sum(table, [1]))
     else:
-        ends = typed(op.cumsum(wide, 0, "int64"))
-        totals = typed(op.sum(wide, [0], True))
-    listed = typed(
+        ends = infer_type(op.cumsum(wide, 0, "int64"))
+        totals = infer_type(op.sum(wide, [0], True))
+    listed = infer_type(
         _listed_kernel(ranked, order, places, ends, classes=classes, with_scores=by_batch)
     )
     if not by_batch:
         return relax.Tuple([listed, totals])
-    parts = [typed(relax.TupleGetItem(listed, index)) for index in range(2)]
+    parts = [infer_type(relax.TupleGetItem(listed, index)) for index in range(2)]
     return relax.Tuple([*parts, totals])
 
 
@@ -509,18 +509,18 @@ def regular_non_max_suppression(
     count = int(max_detections)
     classes = int(num_classes)
     if given != classes:
-        scores = typed(op.strided_slice(scores, [2], [given - classes], [given], [1]))
-    by_class = typed(op.permute_dims(scores, [0, 2, 1]))
+        scores = infer_type(op.strided_slice(scores, [2], [given - classes], [given], [1]))
+    by_class = infer_type(op.permute_dims(scores, [0, 2, 1]))
     ranked, order, places, kept = _by_class(
         boxes, by_class, int(max_detections_per_class), float(iou_threshold), float(score_threshold)
     )
-    candidates = typed(_candidates_kernel(ranked, places, kept, classes=classes))
-    best = typed(op.argsort(candidates, 1, True, "int32"))
-    table = typed(op.reshape(kept, [batch, classes]))
-    totals = typed(op.minimum(typed(op.sum(table, [1])), number(count, "int32")))
-    found = typed(
+    candidates = infer_type(_candidates_kernel(ranked, places, kept, classes=classes))
+    best = infer_type(op.argsort(candidates, 1, True, "int32"))
+    table = infer_type(op.reshape(kept, [batch, classes]))
+    totals = infer_type(op.minimum(infer_type(op.sum(table, [1])), number(count, "int32")))
+    found = infer_type(
         _best_boxes_kernel(
             boxes, candidates, best, order, places, totals, classes=classes, count=count
         )
     )
-    return relax.Tuple([*(typed(relax.TupleGetItem(found, i)) for i in range(3)), totals])
+    return relax.Tuple([*(infer_type(relax.TupleGetItem(found, i)) for i in range(3)), totals])

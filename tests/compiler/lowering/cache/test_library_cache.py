@@ -100,7 +100,7 @@ def dense_log(tile, tmp_path):
 
 def test_a_build_done_before_is_restored_and_computes_and_exports_the_same(tmp_path):
     first = build()
-    moving = 1  # the kernel that `PackStorage` calls, which is no operator's
+    moving = 1  # the kernel that `PackStorage` calls, which is not an operator's
     assert first.report.cache == f"0 of {len(first.report.kernels) + moving} kernels"
     check(first)
     again = build()

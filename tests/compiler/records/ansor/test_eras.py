@@ -162,7 +162,7 @@ FORMS = {
         ["p0 = PLACEHOLDER ", "p1 = PLACEHOLDER ", "T_matmul_NN(i, j) += (p0[i, k]*p1[k, j])",
          "T_relu(ax0, ax1) = max(T_matmul_NN[ax0, ax1], 0f)"],
     ),
-    "dense with a bias that was no constant, 0.8": (
+    "dense with a bias that was not a constant, 0.8": (
         lambda: dense_bias_tanh(topi.tanh),
         [OLD_X, OLD_W, "T_matmul_NT(i, j) += (placeholder[i, k]*placeholder[j, k])",
          "placeholder = PLACEHOLDER ", "T_expand_dims(ax0, ax1) = placeholder[ax1]",
@@ -276,7 +276,7 @@ def lines_of(tensors, known):
 def test_a_record_of_every_era_is_matched_by_its_hash(name, tmp_path):
     build, lines = FORMS[name]
     tensors, text = build(), "".join(f"{line}\n" for line in lines)
-    known = frozenset() if "no constant" in name else weights_of(tensors)
+    known = frozenset() if "not a constant" in name else weights_of(tensors)
     forms = lines_of(tensors, known)
     found = [candidate for candidate, printed in forms if printed == text]
     assert found, forms[0][1]

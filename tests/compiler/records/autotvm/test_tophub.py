@@ -143,10 +143,10 @@ def test_without_a_log_for_the_cpu_no_workload_is_even_hashed(ship, monkeypatch)
 def test_tuning_competes_with_the_shipped_record(ship):
     args = (("TENSOR", (4, 32), "float32"), ("TENSOR", (48, 32), "float32"), None, "float32")
     tasks = [task.create("dense_pack.x86", args, CPU)]
-    before = confirm.contests(tasks, [])[0].fallback
+    before = confirm.comparisons(tasks, [])[0].fallback
     assert before is None or before.config.source == "topi:fallback"
     ship(CPU_LOG, record(8))
-    taken = confirm.contests(tasks, [])[0].fallback
+    taken = confirm.comparisons(tasks, [])[0].fallback
     assert taken.config.source == f"topi:{CPU_LOG}:2"
 
 

@@ -78,7 +78,7 @@ def test_only_the_branch_that_is_taken_runs(level: int) -> None:
         "a": np.array([3, -4, 5, 6], "int32"),
     }
     far, zeros = np.full(4, 9, "int32"), np.zeros(4, "int32")
-    # 9 is no place of a and 0 no divisor: each branch is taken with what the other can't take.
+    # 9 is not a place of a and 0 no divisor: each branch is taken with what the other can't take.
     for c, d, b in [(True, True, far), (True, False, far), (False, True, zeros), (True, True, far)]:
         given = {**values, "c": np.array(c), "d": np.array(d), "b": b}
         module.run(**given)

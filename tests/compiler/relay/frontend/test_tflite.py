@@ -90,7 +90,7 @@ def test_damaged_models_are_refused(tmp_path: Path) -> None:
         relay.frontend.from_tflite(data[: len(data) // 2])
     with pytest.raises(FrontendError, match="can't read"):
         relay.frontend.from_tflite(tmp_path / "absent.tflite")
-    with pytest.raises(FrontendError, match="names 'data', which is no input"):
+    with pytest.raises(FrontendError, match="names 'data', which is not an input"):
         relay.frontend.from_tflite(data, {"data": (1, 6, 6, 2)})
 
 

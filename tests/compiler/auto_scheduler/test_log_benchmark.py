@@ -10,9 +10,9 @@ from compiler import target as targets
 from compiler.auto_scheduler import extract_tasks
 from compiler.errors import RecordError
 from compiler.lowering.selection.extract import alone
-from compiler.records.auto_scheduler import contest
+from compiler.records.ab_benchmark import Outcome
+from compiler.records.auto_scheduler import log_benchmark
 from compiler.records.auto_scheduler.record import Record
-from compiler.records.verdicts import Verdict
 from tests.compiler.auto_scheduler.networks import dense_module
 
 HOST = targets.parse("llvm")
@@ -32,7 +32,7 @@ def measured(monkeypatch):
         answers["asked"] += 1
         return answers["verdict"]
 
-    monkeypatch.setattr(contest, "_measure_elsewhere", measure)
+    monkeypatch.setattr(log_benchmark, "_measure_elsewhere", measure)
     return answers
 
 
@@ -51,19 +51,19 @@ def kernel(prefer):
 
 
 def test_a_slower_record_gives_way_and_is_measured_once(measured):
-    measured["verdict"] = Verdict(2e-6, 1e-6)
+    measured["verdict"] = Outcome(2e-6, 1e-6)
     assert [kernel("fastest").source for _ in range(2)] == ["topi:fallback"] * 2
     assert measured["asked"] == 1
 
 
 def test_a_faster_record_is_used_as_is_one_that_can_not_be_measured(measured):
     assert kernel("fastest").implementation == "auto_scheduler"
-    measured["verdict"] = Verdict(1e-6, 2e-6)
+    measured["verdict"] = Outcome(1e-6, 2e-6)
     assert kernel("fastest").implementation == "auto_scheduler"
 
 
 def test_a_log_that_is_preferred_wins_and_the_report_says_what_it_costs(measured):
-    measured["verdict"] = Verdict(2e-6, 1e-6)
+    measured["verdict"] = Outcome(2e-6, 1e-6)
     assert kernel("log").remark == "" and measured["asked"] == 0
     kernel("fastest")
     found = kernel("log")
@@ -72,7 +72,7 @@ def test_a_log_that_is_preferred_wins_and_the_report_says_what_it_costs(measured
 
 def test_measuring_runs_both_libraries():
     logged, task = record()
-    found = contest.verdict(HOST, task.workload_key, logged, lambda: alone(*task.origin))
+    found = log_benchmark.measured(HOST, task.workload_key, logged, lambda: alone(*task.origin))
     assert found is not None
     assert found.logged_seconds > 0 and found.own_seconds > 0
 

@@ -13,7 +13,7 @@ from compiler.autotvm import decode
 from compiler.autotvm.rebuild import program_of
 from compiler.errors import RecordError
 from compiler.lowering.build import build
-from compiler.records.autotvm import contest
+from compiler.records.autotvm import log_benchmark
 from compiler.target import parse
 
 ROW = {
@@ -44,7 +44,7 @@ def measured(monkeypatch):
         answers["asked"] += 1
         return answers["verdict"]
 
-    monkeypatch.setattr(contest, "_measure_elsewhere", measure)
+    monkeypatch.setattr(log_benchmark, "_measure_elsewhere", measure)
     return answers
 
 
@@ -58,18 +58,18 @@ def kernel(prefer):
 
 
 def test_a_slower_record_gives_way_and_is_measured_once(measured):
-    measured["verdict"] = contest.Verdict(2e-6, 1e-6)
+    measured["verdict"] = log_benchmark.Outcome(2e-6, 1e-6)
     assert [kernel("fastest").source for _ in range(2)] == ["topi:fallback"] * 2
     assert measured["asked"] == 1
 
 
 def test_a_faster_record_is_used(measured):
-    measured["verdict"] = contest.Verdict(1e-6, 2e-6)
+    measured["verdict"] = log_benchmark.Outcome(1e-6, 2e-6)
     assert kernel("fastest").implementation == "dense_nopack.x86"
 
 
 def test_a_log_that_is_preferred_wins_and_the_report_says_what_it_costs(measured):
-    measured["verdict"] = contest.Verdict(2e-6, 1e-6)
+    measured["verdict"] = log_benchmark.Outcome(2e-6, 1e-6)
     assert kernel("log").remark == ""
     kernel("fastest")
     found = kernel("log")
@@ -81,7 +81,7 @@ def test_what_can_not_be_measured_keeps_its_record(measured):
 
 
 def test_damaged_verdicts_are_measured_again(measured, cache):
-    measured["verdict"] = contest.Verdict(2e-6, 1e-6)
+    measured["verdict"] = log_benchmark.Outcome(2e-6, 1e-6)
     kernel("fastest")
     cache.write_text(cache.read_text()[:20] + "\n[]\n{}\n")
     kernel("fastest")
@@ -91,14 +91,14 @@ def test_damaged_verdicts_are_measured_again(measured, cache):
 def test_a_verdict_belongs_to_its_config(measured):
     first, _ = RECORD
     other = decode(json.dumps(ROW).replace("[-1, 16]", "[-1, 8]"))[0]
-    measured["verdict"] = contest.Verdict(2e-6, 1e-6)
-    contest.verdict(HOST, first.task.workload, first.config)
-    assert contest.known(HOST, first.task.workload, first.config) is not None
-    assert contest.known(HOST, other.task.workload, other.config) is None
+    measured["verdict"] = log_benchmark.Outcome(2e-6, 1e-6)
+    log_benchmark.measured(HOST, first.task.workload, first.config)
+    assert log_benchmark.kept(HOST, first.task.workload, first.config) is not None
+    assert log_benchmark.kept(HOST, other.task.workload, other.config) is None
 
 
 def test_measuring_runs_both_libraries():
-    found = contest.verdict(HOST, RECORD[0].task.workload, RECORD[0].config)
+    found = log_benchmark.measured(HOST, RECORD[0].task.workload, RECORD[0].config)
     assert found is not None
     assert found.logged_seconds > 0 and found.own_seconds > 0
 

@@ -1,6 +1,6 @@
 """Measures a record's schedule against what a build does without the log; a program of its own.
 
-It reads a request of `compiler.records.auto_scheduler.contest` and prints the verdict.
+It reads a request of `compiler.records.auto_scheduler.log_benchmark` and prints the verdict.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from ..lowering.build import build
 from ..measure import in_turn
 from ..measure.candidate import ArgInfo
 from ..measure.timing import random_values
+from ..records.ab_benchmark import Outcome
 from ..records.auto_scheduler.dispatcher import ApplyHistoryBest
 from ..records.auto_scheduler.record import parse_line
-from ..records.verdicts import Verdict
 from ..target import parse
 
 
-def _measure(config: dict[str, Any], line: str, operators: str) -> Verdict:
+def _measure(config: dict[str, Any], line: str, operators: str) -> Outcome:
     """Build the operators both ways and time the libraries in turn; runs in the new process."""
     target, mod = parse(config), tvm.ir.load_json(operators)
     with tvm.transform.PassContext(opt_level=3):

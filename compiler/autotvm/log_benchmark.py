@@ -1,6 +1,6 @@
 """Measures a logged config against what a build does without the log; a program of its own.
 
-It reads a request of `compiler.records.autotvm.contest` and prints the verdict.
+It reads a request of `compiler.records.autotvm.log_benchmark` and prints the verdict.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ import tvm
 from ..errors import RecordError
 from ..lowering.build import build
 from ..measure import in_turn
+from ..records.ab_benchmark import Outcome
 from ..records.autotvm.dispatcher import FallbackContext
 from ..records.autotvm.record import decode
-from ..records.verdicts import Verdict
 from ..target import parse
 from .rebuild import build_alone, program_of
 
 
-def _measure(target_text: str, record: str) -> Verdict:
+def _measure(target_text: str, record: str) -> Outcome:
     """Build the operator both ways and time the libraries in turn; runs in the new process."""
     target = parse(target_text)
     inp, _ = decode(record)

@@ -1,4 +1,4 @@
-"""Which convolutions are Winograd ones in parts (`winograd_parts`), and with which knobs."""
+"""Which convolutions are Winograd ones in parts (`winograd_polyphase`), and with which knobs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .machine import Machine
 from .microkernel import registers_are_scarce
 from .register_tile import macs_per_cycle, register_tile
 from .winograd import grid
-from .winograd_parts import (
+from .winograd_polyphase import (
     NAME,
     PARTS,
     compute,
@@ -24,7 +24,7 @@ from .winograd_parts import (
     whole_tile,
 )
 from .winograd_rules import CLEARLY, TRANSFORM_FLOPS, V_L2S, best_size
-from .winograd_rules import takes as winograd_takes
+from .winograd_rules import supports as winograd_supports
 
 # More points than six, 0, 1, -1, 2, -2 and infinity, cost accuracy.
 MOST_POINTS = 6
@@ -153,7 +153,7 @@ def is_ragged(w: Conv2dWorkload, target: Target) -> bool:
     """Whether Winograd with stride 1 has last tiles that make parts pay, and V of an image small
     enough for channels outside."""
     machine = Machine.from_target(target)
-    if w.kernel != (3, 3) or not winograd_takes(w, target):
+    if w.kernel != (3, 3) or not winograd_supports(w, target):
         return False
     m = best_size(w, machine)
     weight_bytes = w.item_bytes * (m + 2) ** 2 * w.in_channels * w.out_channels
@@ -162,7 +162,7 @@ def is_ragged(w: Conv2dWorkload, target: Target) -> bool:
     return channels_outer and pays_to_trim(w, m, machine)
 
 
-def takes(w: Conv2dWorkload, target: Target) -> bool:
+def supports(w: Conv2dWorkload, target: Target) -> bool:
     """With 16 registers, float32, full convolutions to whole channel blocks, constant weights:
     3x3, 5x5 or 7x7 with stride 2 where the estimate is clearly below the direct convolution's;
     with stride 1, what `winograd` takes, where last tiles need fewer products."""
@@ -191,5 +191,5 @@ def takes(w: Conv2dWorkload, target: Target) -> bool:
 register(
     "nn.conv2d",
     "cpu",
-    Implementation(NAME, 21, takes, fallback, compute, Conv2dWorkload.autotvm_args, pack_weight),
+    Implementation(NAME, 21, supports, fallback, compute, Conv2dWorkload.autotvm_args, pack_weight),
 )

@@ -33,7 +33,7 @@ _LAYOUTS = (ansor.LAYOUT, _LAYOUT)
 _ANSORS = 0
 
 
-class Glances(NamedTuple):
+class IndexedLines(NamedTuple):
     """What of consecutive lines decides whether their records are worth reading.
 
     Attributes
@@ -75,14 +75,14 @@ class LogFile:
 
     @property
     def digest(self) -> str:
-        """Changes with the file and how much of it was glanced at.
+        """Changes with the file and how much of it was indexed.
 
         Hashing the lines would take as long as glancing at them; so this is the file's identity
         when it was opened.
         """
         return f"{self.path} {self._state}"
 
-    def glances(self, n_lines: int | None = None) -> Iterator[Glances]:
+    def indexed(self, n_lines: int | None = None) -> Iterator[IndexedLines]:
         """What ranks the records, failed measurements included, in the order of the lines.
 
         Parameters
@@ -131,7 +131,7 @@ class LogFile:
                 f"auto_scheduler log {str(self.path)!r} can't be read: {error.strerror}"
             ) from error
 
-    def _parsed(self, bare: bytes, run: Run, at: int) -> Glances:
+    def _parsed(self, bare: bytes, run: Run, at: int) -> IndexedLines:
         """What ranks a line of any layout."""
         line = run.line + at
         record = parse_line(_text(bare), f"auto_scheduler:{self.name}:{line}")
@@ -140,7 +140,7 @@ class LogFile:
         else:
             target, is_ansor = json.dumps(record.target), False
         places = [run.offset + run.ends[at], run.offset + run.ends[at + 1]]
-        return Glances(is_ansor, line, places, [record.workload_key], [target], [record.cost])
+        return IndexedLines(is_ansor, line, places, [record.workload_key], [target], [record.cost])
 
     def read(self, line: int, offset: int, length: int) -> AnyRecord:
         """One record.
@@ -148,7 +148,7 @@ class LogFile:
         Raises
         ------
         RecordError
-            What the glance did not look at is damaged, or the file has changed since.
+            What the index does not read is damaged, or the file has changed since.
         """
         try:
             with open(self.path, "rb") as file:
@@ -166,13 +166,13 @@ def _text(raw: bytes) -> str:
     return raw.removeprefix(BOM).decode("utf-8", "surrogateescape")
 
 
-def _cut(run: Run, most: int | None) -> Glances | None:
+def _cut(run: Run, most: int | None) -> IndexedLines | None:
     """What ranks the first lines of a run; None where a parser must look at one of them."""
     keys, targets, costs, errors = zip(*run.fields[:most])
     text, named = b"\n".join(keys), {target: target.decode() for target in targets}
     if text.count(b"\\") != text.count(b'\\"') or any("\\" in target for target in named.values()):
         return None
-    return Glances(
+    return IndexedLines(
         run.layout == _ANSORS, run.line, [run.offset + end for end in run.ends],
         text.replace(b'\\"', b'"').decode().split("\n"), [named[target] for target in targets],
         list(map(_cost, costs, errors)),

@@ -1,4 +1,4 @@
-"""A glance at a log sees of each record what the parser reads."""
+"""The index of a log has of each record what the parser reads."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from compiler.errors import RecordError
 from compiler.records import log_file
 from compiler.records.ansor.record import AnsorRecord
-from compiler.records.auto_scheduler.glance import LogFile
+from compiler.records.auto_scheduler.log_index import LogFile
 from compiler.records.auto_scheduler.record import Record, scan
 from compiler.records.auto_scheduler.template import Template
 from tests.compiler.records.ansor.conftest import ORACLE
@@ -56,8 +56,8 @@ files = st.tuples(
 )
 
 
-def glanced(log, n_lines=None):
-    for seen in LogFile(log).glances(n_lines):
+def indexed_lines(log, n_lines=None):
+    for seen in LogFile(log).indexed(n_lines):
         with log.open("rb") as file:
             for at, row in enumerate(zip(seen.keys, map(_target, seen.targets), seen.costs)):
                 file.seek(seen.places[at])
@@ -90,12 +90,12 @@ def outcome(read, log, n_lines, caplog):
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @pytest.mark.parametrize("size", [300, 1 << 18])
 @given(file=files, n_lines=st.sampled_from([None, None, 0, 1, 3]))
-def test_a_glance_sees_what_reading_does(size, file, n_lines, tmp_path_factory, caplog):
+def test_an_index_has_what_reading_finds(size, file, n_lines, tmp_path_factory, caplog):
     pieces, has_mark, ends = file
     text = "".join(map("".join, pieces))
-    log = tmp_path_factory.mktemp("glance") / "log.json"
+    log = tmp_path_factory.mktemp("index") / "log.json"
     log.write_bytes((text if ends else text[:-1]).encode("utf-8-sig" if has_mark else "utf-8"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(log_file, "_BLOCK", size)
-        found = outcome(glanced, log, n_lines, caplog)
+        found = outcome(indexed_lines, log, n_lines, caplog)
     assert found == outcome(parsed, log, n_lines, caplog)

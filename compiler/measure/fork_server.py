@@ -1,6 +1,6 @@
 """A warm process that forks one child for each request: what a worker process runs.
 
-The nursery has imported TVM and generated code once, so that a child starts in milliseconds,
+The fork server has imported TVM and generated code once, so that a child starts in milliseconds,
 and it never runs a kernel itself, so that it has no threads that a fork would lose. It reads
 frames (8 bytes of length, a pickle) from stdin and answers each with one frame on stdout:
 
@@ -10,7 +10,7 @@ frames (8 bytes of length, a pickle) from stdin and answers each with one frame 
     None
         ->  no answer; the process ends unless something is asked for within `IDLE_SECONDS`
 
-Frames come from the process that started the nursery, over pipes that nobody else has.
+Frames come from the process that started the fork server, over pipes that nobody else has.
 """
 
 from __future__ import annotations

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from compiler import relay
 from schedules.config import ConfigEntity, option
 from schedules.conv2d import Conv2dWorkload
-from schedules.x86 import winograd_parts, winograd_parts_rules
+from schedules.x86 import winograd_polyphase, winograd_polyphase_rules
 from schedules.x86.machine import Machine
 from tests.schedules.x86.kernels import BASELINE, V3
 from tests.schedules.x86.test_conv2d import BY_NAME, relative_error
 from tests.sweep import examples
 
-IMPLEMENTATION = BY_NAME[winograd_parts.NAME]
+IMPLEMENTATION = BY_NAME[winograd_polyphase.NAME]
 # Points up to 2 and sums of up to 36 products; direct convolutions have 2e-6.
 TOLERANCE = 5e-5
 targets = st.sampled_from([V3, BASELINE])
@@ -36,7 +36,7 @@ def conv(
 
 
 def error(w: Conv2dWorkload, target: tvm.target.Target, **knobs: object) -> float:
-    base = winograd_parts_rules.fallback(w, target)
+    base = winograd_polyphase_rules.fallback(w, target)
     config = ConfigEntity({**base.knobs, **{name: option(knob) for name, knob in knobs.items()}})
     lanes = Machine.from_target(target).lanes("float32")
     ic_block = lanes if w.in_channels % lanes == 0 else 1
@@ -61,8 +61,8 @@ def test_strides_of_two_are_right(n, channels, size, filters, kernel, pad, m, tr
         n, channels, *size, filters, square, (2, 2), pad, (1, 1), constant_weight=True
     )
     assume(w.out_height > 0 and w.out_width > 0)
-    tiles = winograd_parts_rules.candidates(w)
-    trim &= not winograd_parts_rules.is_plain(w, Machine.from_target(target))
+    tiles = winograd_polyphase_rules.candidates(w)
+    trim &= not winograd_polyphase_rules.is_plain(w, Machine.from_target(target))
     assert error(w, target, m=tiles[m % len(tiles)], trim=trim) < TOLERANCE
 
 
@@ -92,9 +92,9 @@ def test_groups_of_channels_share_the_transformed_row(group):
 
 def test_parts_leave_out_the_products_that_are_known_to_be_zero():
     w = conv(256, 14, 512, 3, 2)
-    base = winograd_parts_rules.fallback(w, V3)
+    base = winograd_polyphase_rules.fallback(w, V3)
     weight = np.ones((512, 256, 3, 3), "float32")
-    packed = winograd_parts.pack_weight(np, weight, base, 8)
+    packed = winograd_polyphase.pack_weight(np, weight, base, 8)
     assert base.val("m") == 2
     # 4 x 4 values at finite points of both, 4 twice at one, 1 at none: 25, not 36 as for 4 phases.
     assert packed.size == 25 * 256 * 512
@@ -112,14 +112,14 @@ def test_parts_leave_out_the_products_that_are_known_to_be_zero():
     ids=str,
 )
 def test_layers_with_fewer_products_in_parts_are_taken(w, m, trim):
-    assert IMPLEMENTATION.takes(w, V3)
+    assert IMPLEMENTATION.supports(w, V3)
     config = IMPLEMENTATION.fallback(w, V3)
     assert (config.val("m"), config.val("trim")) == (m, trim)
 
 
 def test_it_is_not_taken_where_it_does_not_apply():
     right = conv(64, 56, 128, 3, 2)
-    assert IMPLEMENTATION.takes(right, V3)
+    assert IMPLEMENTATION.supports(right, V3)
     for change in (
         {"constant_weight": False},
         {"groups": 2},
@@ -129,14 +129,14 @@ def test_it_is_not_taken_where_it_does_not_apply():
         {"out_channels": 127},
         {"kernel": (3, 5)},
     ):
-        assert not IMPLEMENTATION.takes(replace(right, **change), V3), change
+        assert not IMPLEMENTATION.supports(replace(right, **change), V3), change
     many_registers = tvm.target.Target({"kind": "llvm", "mcpu": "skylake-avx512"})
-    assert not IMPLEMENTATION.takes(right, many_registers)
+    assert not IMPLEMENTATION.supports(right, many_registers)
     # Transforms outweigh few channels, an image of whole tiles has nothing to leave out, and V of
     # a large image does not fit L3.
-    assert not IMPLEMENTATION.takes(conv(3, 224, 32, 3, 2), V3)
-    assert not IMPLEMENTATION.takes(conv(128, 28, 128, 3, 1), V3)
-    assert not IMPLEMENTATION.takes(conv(64, 448, 64, 3, 2), V3)
+    assert not IMPLEMENTATION.supports(conv(3, 224, 32, 3, 2), V3)
+    assert not IMPLEMENTATION.supports(conv(128, 28, 128, 3, 1), V3)
+    assert not IMPLEMENTATION.supports(conv(64, 448, 64, 3, 2), V3)
 
 
 def test_a_stem_is_built_of_it_unless_winograd_is_disabled():
@@ -149,4 +149,4 @@ def test_a_stem_is_built_of_it_unless_winograd_is_disabled():
         with tvm.transform.PassContext(opt_level=3, disabled_pass=disabled):
             lib = relay.build(mod, target="llvm -mcpu=x86-64-v3")
         used.append([kernel.implementation for kernel in lib.report.kernels])
-    assert winograd_parts.NAME in used[0] and winograd_parts.NAME not in used[1]
+    assert winograd_polyphase.NAME in used[0] and winograd_polyphase.NAME not in used[1]

@@ -1,6 +1,6 @@
 """Which of two libraries of one operator is faster on this machine, measured once and kept.
 
-Both are built and timed in turn in a process of their own. Verdicts are kept in
+Both are built and timed in turn in a process of their own. Outcomes are kept in
 $XDG_CACHE_HOME/baton/contests.jsonl, one JSON object a line.
 """
 
@@ -27,7 +27,7 @@ TIMEOUT_SECONDS = 300.0
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Outcome:
     """Median seconds of one run of the operator, with the logged schedule and without the log."""
 
     logged_seconds: float
@@ -42,7 +42,7 @@ class Verdict:
 
 
 def key_of(*parts: str) -> str:
-    """Key of a verdict: of what was measured, the CPU, and the versions of Baton and TVM."""
+    """Key of an outcome: of what was measured, the CPU, and the versions of Baton and TVM."""
     import tvm
     from tvm.target import codegen
 
@@ -53,25 +53,25 @@ def key_of(*parts: str) -> str:
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
-def kept(key: str) -> Verdict | None:
-    """The verdict that this machine keeps; None if it never measured it."""
+def kept(key: str) -> Outcome | None:
+    """The outcome that this machine keeps; None if it never measured it."""
     return _read_kept().get(key)
 
 
-def keep(key: str, verdict: Verdict) -> None:
-    """Keep a verdict for later processes."""
+def keep(key: str, outcome: Outcome) -> None:
+    """Keep an outcome for later processes."""
     file = _kept_file()
     if file is None:
         logger.warning("%s; the operator will be measured again", MISSING)
         return
     try:
-        append_lines(file, [json.dumps({"key": key, **asdict(verdict)})])
+        append_lines(file, [json.dumps({"key": key, **asdict(outcome)})])
     except RecordError as error:
         logger.warning("%s; the operator will be measured again", error)
 
 
-def settle(key: str, measure: Callable[[], Verdict | None]) -> Verdict | None:
-    """The kept verdict, else a new one, which is kept; None where it can't be measured."""
+def kept_or_measured(key: str, measure: Callable[[], Outcome | None]) -> Outcome | None:
+    """The kept outcome, else a new one, which is kept; None where it can't be measured."""
     found = kept(key)
     if found is None:
         found = measure()
@@ -89,13 +89,13 @@ def content_digest() -> str:
         return ""
 
 
-def measure_elsewhere(module: str, request: Mapping[str, Any], name: str) -> Verdict | None:
+def measure_elsewhere(module: str, request: Mapping[str, Any], name: str) -> Outcome | None:
     """Run a module in a new process, whose crash is no crash of the build.
 
     Parameters
     ----------
     module : str
-        Reads a request from stdin, and prints a verdict; see `compiler.measure.in_turn`.
+        Reads a request from stdin, and prints an outcome; see `compiler.measure.in_turn`.
     request : mapping
         Plain JSON.
     name : str
@@ -121,7 +121,7 @@ def measure_elsewhere(module: str, request: Mapping[str, Any], name: str) -> Ver
         reason = done.stderr.strip().splitlines()[-1:] or [f"exit status {done.returncode}"]
         logger.warning("%s: not measured (%s); the log's record stays", name, reason[0])
         return None
-    return Verdict(**json.loads(done.stdout.splitlines()[-1]))
+    return Outcome(**json.loads(done.stdout.splitlines()[-1]))
 
 
 def _kept_file() -> Path | None:
@@ -129,7 +129,7 @@ def _kept_file() -> Path | None:
     return folder and folder / "contests.jsonl"
 
 
-def _read_kept() -> Mapping[str, Verdict]:
+def _read_kept() -> Mapping[str, Outcome]:
     """Every readable line; what is damaged is measured again."""
     file = _kept_file()
     try:
@@ -140,7 +140,7 @@ def _read_kept() -> Mapping[str, Verdict]:
     for line in text.splitlines():
         try:
             row = json.loads(line)
-            found[row["key"]] = Verdict(float(row["logged_seconds"]), float(row["own_seconds"]))
+            found[row["key"]] = Outcome(float(row["logged_seconds"]), float(row["own_seconds"]))
         except (ArithmeticError, KeyError, RecursionError, TypeError, ValueError):
             continue
     return found

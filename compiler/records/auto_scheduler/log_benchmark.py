@@ -1,8 +1,8 @@
 """Which is faster on this machine: a record's schedule, or what a build does without the log?
 
 Both are measured once, as libraries of the kernel's operators alone; see
-`compiler.records.verdicts`. `compiler.auto_scheduler.contest` measures them, in a process of its
-own.
+`records.ab_benchmark`. `compiler.auto_scheduler.log_benchmark` measures them, in a process of
+its own.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from tvm.ir import IRModule, save_json
 from tvm.target import Target
 
 from ...target.config import config_of_object
-from .. import verdicts
-from ..verdicts import Verdict
+from .. import ab_benchmark
+from ..ab_benchmark import Outcome
 from .record import AnyRecord
 
-_MEASURES = "compiler.auto_scheduler.contest"  # runs in a process of its own
+_MEASURES = "compiler.auto_scheduler.log_benchmark"  # runs in a process of its own
 
 
-def known(target: Target, workload_key: str, record: AnyRecord) -> Verdict | None:
-    """The verdict that this machine keeps for a record of a kernel, if it ever measured it."""
-    return verdicts.kept(_key(target, workload_key, record))
+def kept(target: Target, workload_key: str, record: AnyRecord) -> Outcome | None:
+    """The outcome that this machine keeps for a record of a kernel, if it ever measured it."""
+    return ab_benchmark.kept(_key(target, workload_key, record))
 
 
-def verdict(
+def measured(
     target: Target, workload_key: str, record: AnyRecord, operators: Callable[[], IRModule]
-) -> Verdict | None:
-    """The kept verdict, else a new one; None where this machine can't run the kernel.
+) -> Outcome | None:
+    """The kept outcome, else a new one; None where this machine can't run the kernel.
 
     Parameters
     ----------
@@ -41,23 +41,25 @@ def verdict(
         Gives a module whose main has the kernel's operators alone.
     """
     key = _key(target, workload_key, record)
-    return verdicts.settle(key, lambda: _measure_elsewhere(target, record, operators()))
+    return ab_benchmark.kept_or_measured(
+        key, lambda: _measure_elsewhere(target, record, operators())
+    )
 
 
 def _key(target: Target, workload_key: str, record: AnyRecord) -> str:
     config = json.dumps(_device_config(target), sort_keys=True)
     line = hashlib.sha256(record.to_line().encode()).hexdigest()
-    return verdicts.key_of("auto_scheduler", config, workload_key, line)
+    return ab_benchmark.key_of("auto_scheduler", config, workload_key, line)
 
 
 def _device_config(target: Target) -> dict[str, Any]:
     return {name: value for name, value in config_of_object(target).items() if name != "host"}
 
 
-def _measure_elsewhere(target: Target, record: AnyRecord, operators: IRModule) -> Verdict | None:
+def _measure_elsewhere(target: Target, record: AnyRecord, operators: IRModule) -> Outcome | None:
     request = {
         "target": _device_config(target),
         "record": record.to_line(),
         "operators": str(save_json(operators)),
     }
-    return verdicts.measure_elsewhere(_MEASURES, request, record.source)
+    return ab_benchmark.measure_elsewhere(_MEASURES, request, record.source)
