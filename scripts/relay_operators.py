@@ -14,7 +14,8 @@ from pathlib import Path
 PATH = Path(__file__).parent.parent / "docs" / "relay_operators.md"
 sys.path.insert(0, str(PATH.parent.parent))
 
-from compiler.relay.op import registry  # noqa: E402  (needs the path above)
+from compiler.relay.op import lookup  # noqa: E402  (needs the path above)
+from compiler.relay.op.record import REQUIRED, Operator  # noqa: E402
 
 HOW = {
     "direct": "one operator of Relax, arguments adjusted",
@@ -47,7 +48,7 @@ This file is written by `scripts/relay_operators.py`.
 
 def table() -> str:
     """The whole document."""
-    operators = [registry.lookup(name) for name in registry.names()]
+    operators = [lookup.lookup(name) for name in lookup.names()]
     available = [each for each in operators if not each.why_not]
     lines = [INTRODUCTION, "## How", "", "| class | what it means | operators |", "|---|---|---|"]
     for how, meaning in HOW.items():
@@ -60,9 +61,9 @@ def table() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _row(each: registry.Operator) -> str:
+def _row(each: Operator) -> str:
     attributes = ", ".join(
-        name if default is registry.REQUIRED else f"{name}={default!r}"
+        name if default is REQUIRED else f"{name}={default!r}"
         for name, default in each.attributes.items()
     )
     summary = (inspect.getdoc(each.function) or "").splitlines()[0]

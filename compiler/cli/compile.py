@@ -136,7 +136,7 @@ def import_model(
     model: Path, options: BuildOptions, steps: Steps
 ) -> tuple[tvm.IRModule, dict[str, Any]]:
     """Load the plugins; then the Relax module of a model file, and its weights by name."""
-    from compiler.lowering.pass_names import require_known
+    from compiler.cli.pass_names import require_known
 
     from .model_files import read_model
 

@@ -199,3 +199,18 @@ def _flag(node: Node, key: str, default: bool) -> bool:
         return parse_bool(text)
     except ValueError:
         return default
+
+
+def output_name(node: Node, index: int) -> str:
+    """The name that MXNet gives to output `index` of a node."""
+    if node.is_variable:
+        return node.name
+    outputs = outputs_of(node)
+    if index < len(outputs.names):
+        suffix = outputs.names[index]
+    elif len(node.subgraphs) == 1 and node.op == "_CachedOp":
+        body = node.subgraphs[0]
+        suffix = output_name(body.nodes[body.heads[index].node], body.heads[index].output)
+    else:
+        suffix = "output" if outputs.visible == 1 else f"output{index}"
+    return f"{node.name}_{suffix}" if node.name else suffix

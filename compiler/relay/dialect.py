@@ -22,7 +22,7 @@ from tvm.ir import _ffi_api
 from ..errors import RelayTypeError, UntypedVariableError
 from ..graph.constants import static_key
 from .infer import INFERENCE, set_type
-from .op import registry
+from .op import lookup
 
 _handle = tvm_ffi.Object.__hash__
 
@@ -36,7 +36,7 @@ def operator(name: str) -> tvm.ir.Op:
     UnsupportedRelayOperatorError
         Relay has no such operator, or it does not apply.
     """
-    found = registry.lookup(name)
+    found = lookup.lookup(name)
     if found.why_not:
         found.function()
     if name not in tvm.ir.Op.list_op_names():
@@ -97,10 +97,10 @@ def call(
     Raises
     ------
     UnsupportedRelayOperatorError, RelayTypeError
-        As `op.registry.call` does.
+        As `op.lookup.call` does.
     """
     op = operator(name)
-    found = registry.lookup(name)
+    found = lookup.lookup(name)
     given = {key: value for key, value in (attrs or {}).items() if key not in found.ignored}
     try:
         ty = result(name, args, given, type_args)
@@ -121,7 +121,7 @@ def typed_call(
     name: str, args: Sequence[relax.Expr], attrs: Mapping[str, Any], ty: Any
 ) -> relax.Call:
     """A call whose type is known, so that nothing is inferred or checked."""
-    held = {**registry.lookup(name).attributes, **attrs}
+    held = {**lookup.lookup(name).attributes, **attrs}
     node = relax.Call(operator(name), list(args), tvm.ir.make_node("ir.DictAttrs", **held))
     set_type(node, ty)
     return node
@@ -176,7 +176,7 @@ def attribute_values(attrs: Any) -> dict[str, Any]:
 
 def expand(call: relax.Call) -> relax.Expr:
     """What a call of a Relay operator is in Relax: a nested expression."""
-    return registry.call(relay_name(call), list(call.args), attributes(call))
+    return lookup.call(relay_name(call), list(call.args), attributes(call))
 
 
 class _Types:
@@ -203,7 +203,7 @@ class _Types:
         if keep and key in cls._known:
             return cls._known[key][0]
         missing = any(ty.is_missing() for ty in types)
-        ty = cls.one(registry.call(name, args, attrs, type_args).ty)
+        ty = cls.one(lookup.call(name, args, attrs, type_args).ty)
         if keep and not missing and static_key(ty) is not None:
             if len(cls._known) > 20_000:
                 cls._known.clear()

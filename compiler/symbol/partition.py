@@ -16,10 +16,11 @@ from compiler.partition.limits import Limits
 from compiler.partition.strategy_run import run_strategy
 
 from .partition_adapter import OutputType, SymbolAdapter
-from .symbol import Symbol
 
 if TYPE_CHECKING:
     import numpy as np
+
+    from .symbol import Symbol
 
 
 @dataclass(frozen=True)
@@ -117,6 +118,6 @@ def partition_symbol(
             )
             first = first or adapter.graph
             candidates += run_strategy(adapter, backend, strategy, texts, limits)
-            symbol = Symbol(adapter.result())
+            symbol = type(symbol)(adapter.result())
     assert first is not None, "a partitioner has a strategy"
     return SymbolPartitioning(symbol, first, candidates)

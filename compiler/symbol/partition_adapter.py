@@ -23,12 +23,10 @@ from compiler.mxnet.attributes import DTYPES
 from compiler.mxnet.graph import VARIABLE, Entry, Node
 from compiler.mxnet.graph import Graph as SymbolGraph
 from compiler.mxnet.json_format import graph_data
-from compiler.mxnet.operators import auxiliary_nodes, input_names, outputs_of
+from compiler.mxnet.operators import auxiliary_nodes, input_names, output_name, outputs_of
 from compiler.mxnet.subgraph_node import Claim, visible
 from compiler.partition import graph as neutral
 from compiler.partition.limits import Limits
-
-from .symbol import output_name
 
 if TYPE_CHECKING:
     import numpy as np

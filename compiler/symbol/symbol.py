@@ -11,7 +11,7 @@ import numpy as np
 from compiler.errors import ExportError, FrontendError
 from compiler.mxnet.graph import VARIABLE, Entry, Graph, Node
 from compiler.mxnet.json_format import read_json, write_json
-from compiler.mxnet.operators import auxiliary_nodes, outputs_of
+from compiler.mxnet.operators import auxiliary_nodes, output_name, outputs_of
 from compiler.mxnet.params import load_params, split_prefixes
 from compiler.whole_files import replacing
 
@@ -273,21 +273,6 @@ class Symbol:
     def eval(self, ctx: Any = None, **arrays: Any) -> list[np.ndarray]:
         """The outputs for arrays by name, at inference; raises as `bind` does."""
         return self.bind(ctx, arrays).forward()
-
-
-def output_name(node: Node, index: int) -> str:
-    """The name that MXNet gives to output `index` of a node."""
-    if node.is_variable:
-        return node.name
-    outputs = outputs_of(node)
-    if index < len(outputs.names):
-        suffix = outputs.names[index]
-    elif len(node.subgraphs) == 1 and node.op == "_CachedOp":
-        body = node.subgraphs[0]
-        suffix = output_name(body.nodes[body.heads[index].node], body.heads[index].output)
-    else:
-        suffix = "output" if outputs.visible == 1 else f"output{index}"
-    return f"{node.name}_{suffix}" if node.name else suffix
 
 
 def var(name: str, attrs: Mapping[str, str] | None = None) -> Symbol:

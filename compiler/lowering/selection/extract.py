@@ -11,7 +11,7 @@ from tvm import relax
 from tvm.target import Target
 from tvm.tirx import PrimFunc
 
-from ...partition import contract
+from ...graph.outline_by_name import contract
 from ...tvm_faults.block_builder import BlockBuilder
 from ..bind import bind_params
 from ..relax_passes.check_indices import limited_takes

@@ -1,13 +1,10 @@
-"""Every Relay operator by its registered name: what it takes and what it becomes in Relax."""
+"""Registers Relay's operators, and makes the functions that scripts call."""
 
 from __future__ import annotations
 
 import contextvars
 import functools
-import importlib
 import inspect
-import pkgutil
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -23,13 +20,17 @@ from ...errors import (
     UntypedVariableError,
 )
 from ...lazy import lazy_attributes
+from .. import dialect
 from ..expr import TupleWrapper, as_expr
 from ..infer import infer_type, infer_type_if_possible, type_of, with_symbolic_extents
-from .record import FUSABLE, REQUIRED, Builder, Operator
+from .lookup import OPERATORS, load
+from .lookup import call as call
+from .lookup import is_available as is_available
+from .lookup import lookup as lookup
+from .lookup import names as names
+from .record import FUSABLE, Builder, Operator
 
 Wrapped = TypeVar("Wrapped", bound=Builder)
-
-_OPERATORS: dict[str, Operator] = {}
 
 _BUILDERS: dict[str, Builder] = {}
 """What scripts call, by its name behind "relay.": "add", "nn.conv2d"."""
@@ -91,7 +92,7 @@ def operator(
         if "out_dtype" in attributes and facts.get("pattern") == FUSABLE:
             facts.setdefault("dtype_attribute", "out_dtype")
         for each in (name, *aliases):
-            _OPERATORS[each] = Operator(
+            OPERATORS[each] = Operator(
                 each,
                 _checked(each, function, taken),
                 taken,
@@ -100,7 +101,7 @@ def operator(
                 frozenset(ignored),
                 **facts,
             )
-        made = _caller(_OPERATORS[name], function, prepare or {}, wraps)
+        made = _caller(OPERATORS[name], function, prepare or {}, wraps)
         for each in (name, *aliases) if not function.__name__.startswith("_") else ():
             builder(each.rpartition(".")[0] + "." + function.__name__)(made)
         return made  # type: ignore[return-value]
@@ -132,13 +133,13 @@ def builders_of(family: str) -> tuple[Callable[[str], Builder], Callable[[], lis
     start = f"{family}." if family else ""
 
     def find(name: str) -> Builder:
-        _load()
+        load()
         if start + name not in _BUILDERS:
             raise AttributeError(f"there is no function relay.{start}{name}")
         return _BUILDERS[start + name]
 
     def __dir__() -> list[str]:
-        _load()
+        load()
         names = [each.removeprefix(start) for each in _BUILDERS if each.startswith(start)]
         return sorted(each for each in names if "." not in each)
 
@@ -147,9 +148,9 @@ def builders_of(family: str) -> tuple[Callable[[str], Builder], Callable[[], lis
 
 def dynamic_form(name: str, function: Builder, operands: Sequence[str], **facts: Any) -> None:
     """Register "dyn.name": the same function, with further operands in place of attributes."""
-    static = _OPERATORS[name]
+    static = OPERATORS[name]
     given = {key: value for key, value in static.attributes.items() if key not in operands}
-    _OPERATORS[f"dyn.{name}"] = Operator(
+    OPERATORS[f"dyn.{name}"] = Operator(
         f"dyn.{name}",
         _checked(f"dyn.{name}", inspect.unwrap(function), tuple(operands)),
         tuple(operands),
@@ -173,7 +174,7 @@ def unavailable(name: str, reason: str) -> Builder:
 
     refuse.__name__ = refuse.__qualname__ = name.rsplit(".", 1)[-1]
     refuse.__doc__ = f"Not supported: {reason}"
-    _OPERATORS[name] = Operator(name, refuse, (), why_not=reason)
+    OPERATORS[name] = Operator(name, refuse, (), why_not=reason)
     return builder(name)(refuse)
 
 
@@ -214,8 +215,6 @@ def _caller(
             for parameter, attribute in attribute_of.items()
             if parameter not in target.operands
         }
-        from .. import dialect
-
         result = dialect.call(target.name, operands, attrs)
         return TupleWrapper(result, _number_of_results(result)) if wraps else result
 
@@ -342,106 +341,6 @@ def _first_lines(message: str) -> str:
     return message.strip()
 
 
-@functools.lru_cache(maxsize=1)
-def _load() -> None:
-    """Import the families; `contrib` has tables of other compilers, which ask for operators."""
-    package = sys.modules[__package__]
-    for module in pkgutil.walk_packages(package.__path__, f"{__package__}."):
-        if not module.name.startswith(f"{__package__}.contrib"):
-            importlib.import_module(module.name)
-
-
-def names() -> list[str]:
-    """The registered names of all operators, in alphabetical order."""
-    _load()
-    return sorted(_OPERATORS)
-
-
-def is_available(name: str) -> bool:
-    """Whether there is an operator of that name, and it applies."""
-    _load()
-    return name in _OPERATORS and not _OPERATORS[name].why_not
-
-
-def lookup(name: str) -> Operator:
-    """The operator of that registered name.
-
-    Raises
-    ------
-    UnsupportedRelayOperatorError
-        There is none.
-    """
-    _load()
-    found = _OPERATORS.get(name)
-    if found is None:
-        raise UnsupportedRelayOperatorError(
-            f"there is no Relay operator {name!r}; docs/relay_operators.md lists all operators"
-        )
-    return found
-
-
-def call(
-    name: str,
-    args: Sequence[relax.Expr],
-    attrs: Mapping[str, object] | None = None,
-    type_args: Sequence[Any] = (),
-) -> relax.Expr:
-    """What a call of a Relay operator, as text and JSON write it, is in Relax.
-
-    Parameters
-    ----------
-    name : str
-        Registered name, e.g. "nn.conv2d" or "dyn.reshape".
-    args : sequence of relax.Expr
-        The operands. They may be nested expressions.
-    attrs : dict of str to object
-        Attributes under Relay's names; missing ones have Relay's defaults.
-    type_args
-        Relay's inferred type arguments; they say nothing that the operands do not.
-
-    Returns
-    -------
-    relax.Expr
-        A nested expression with its type; a tuple for operators with several results.
-
-    Raises
-    ------
-    UnsupportedRelayOperatorError
-        The operator is unknown or does not apply.
-    RelayTypeError
-        Operands or attributes do not fit the operator or each other.
-    """
-    del type_args
-    found = lookup(name)
-    if found.why_not:
-        found.function()
-    operands = list(args)
-    if len(operands) > len(found.operands):
-        raise RelayTypeError(
-            f"Relay operator {name} takes {len(found.operands)} operands "
-            f"({', '.join(found.operands)}), got {len(operands)}"
-        )
-    values: dict[str, Any] = dict(zip(found.operands, operands))
-    for attribute, value in (attrs or {}).items():
-        if attribute in found.ignored:
-            continue
-        if attribute not in found.attributes:
-            raise RelayTypeError(
-                f"Relay operator {name} has no attribute {attribute!r}; it has "
-                f"{', '.join(found.attributes) or 'none'}"
-            )
-        values[found.renamed.get(attribute, attribute)] = value
-    for attribute, default in found.attributes.items():
-        parameter = found.renamed.get(attribute, attribute)
-        if parameter not in values:
-            if default is REQUIRED:
-                raise RelayTypeError(f"Relay operator {name} needs the attribute {attribute!r}")
-            values[parameter] = default
-    return found.function(**values)
-
-
 def get(name: str) -> tvm.ir.Op:
     """The operator as calls of it hold it: `relay.op.get("nn.conv2d")`."""
-    from .. import dialect
-
     return dialect.operator(name)

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 import compiler
+from compiler.cli import pass_names
 from compiler.errors import InputError
-from compiler.lowering import pass_names
 
 ROOT = Path(compiler.__file__).parent
 

@@ -1,0 +1,116 @@
+"""Every Relay operator by its registered name: what it takes and what it becomes in Relax."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import pkgutil
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tvm import relax
+
+from ...errors import RelayTypeError, UnsupportedRelayOperatorError
+from .record import REQUIRED, Operator
+
+OPERATORS: dict[str, Operator] = {}
+"""What `registry.operator` filled; `load` has it filled."""
+
+
+@functools.lru_cache(maxsize=1)
+def load() -> None:
+    """Import the families; `contrib` has tables of other compilers, which ask for operators."""
+    package = sys.modules[__package__]
+    for module in pkgutil.walk_packages(package.__path__, f"{__package__}."):
+        if not module.name.startswith(f"{__package__}.contrib"):
+            importlib.import_module(module.name)
+
+
+def names() -> list[str]:
+    """The registered names of all operators, in alphabetical order."""
+    load()
+    return sorted(OPERATORS)
+
+
+def is_available(name: str) -> bool:
+    """Whether there is an operator of that name, and it applies."""
+    load()
+    return name in OPERATORS and not OPERATORS[name].why_not
+
+
+def lookup(name: str) -> Operator:
+    """The operator of that registered name.
+
+    Raises
+    ------
+    UnsupportedRelayOperatorError
+        There is none.
+    """
+    load()
+    found = OPERATORS.get(name)
+    if found is None:
+        raise UnsupportedRelayOperatorError(
+            f"there is no Relay operator {name!r}; docs/relay_operators.md lists all operators"
+        )
+    return found
+
+
+def call(
+    name: str,
+    args: Sequence[relax.Expr],
+    attrs: Mapping[str, object] | None = None,
+    type_args: Sequence[Any] = (),
+) -> relax.Expr:
+    """What a call of a Relay operator, as text and JSON write it, is in Relax.
+
+    Parameters
+    ----------
+    name : str
+        Registered name, e.g. "nn.conv2d" or "dyn.reshape".
+    args : sequence of relax.Expr
+        The operands. They may be nested expressions.
+    attrs : dict of str to object
+        Attributes under Relay's names; missing ones have Relay's defaults.
+    type_args
+        Relay's inferred type arguments; they say nothing that the operands do not.
+
+    Returns
+    -------
+    relax.Expr
+        A nested expression with its type; a tuple for operators with several results.
+
+    Raises
+    ------
+    UnsupportedRelayOperatorError
+        The operator is unknown or does not apply.
+    RelayTypeError
+        Operands or attributes do not fit the operator or each other.
+    """
+    del type_args
+    found = lookup(name)
+    if found.why_not:
+        found.function()
+    operands = list(args)
+    if len(operands) > len(found.operands):
+        raise RelayTypeError(
+            f"Relay operator {name} takes {len(found.operands)} operands "
+            f"({', '.join(found.operands)}), got {len(operands)}"
+        )
+    values: dict[str, Any] = dict(zip(found.operands, operands))
+    for attribute, value in (attrs or {}).items():
+        if attribute in found.ignored:
+            continue
+        if attribute not in found.attributes:
+            raise RelayTypeError(
+                f"Relay operator {name} has no attribute {attribute!r}; it has "
+                f"{', '.join(found.attributes) or 'none'}"
+            )
+        values[found.renamed.get(attribute, attribute)] = value
+    for attribute, default in found.attributes.items():
+        parameter = found.renamed.get(attribute, attribute)
+        if parameter not in values:
+            if default is REQUIRED:
+                raise RelayTypeError(f"Relay operator {name} needs the attribute {attribute!r}")
+            values[parameter] = default
+    return found.function(**values)
