@@ -5,16 +5,13 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-from .. import precision
 from ..errors import InputError
 from ..graph import simplify_passes
 
-_OWN = (
-    *precision.FEWER_MULTIPLICATIONS,
-    *("AlterOpLayout", "CombineParallelMatmul", "ConcatInPlace", "ConvertLayout", "FastMath"),
-    *("FoldConstantTables", "FoldGate", "FuseAttention", "GuardLoops", "InsertPrefetches"),
-    *("InterleaveVectors", "JoinArgumentChecks", "MarkInternalTensors", "OutlineMicrokernels"),
-    *("PackStorage", "PropagateNaN", "SeparateCpus", "SplitBatch", "SplitScalarCalls"),
+_OF_KERNELS = (
+    *("FoldConstantTables", "GuardLoops", "InsertPrefetches", "InterleaveVectors"),
+    *("JoinArgumentChecks", "MarkInternalTensors", "OutlineMicrokernels", "PackStorage"),
+    *("PropagateNaN", "RoundBFloat16Casts", "SeparateCpus", "SplitScalarCalls"),
     "StaticAllocation",
 )
 
@@ -25,6 +22,7 @@ def known() -> frozenset[str]:
     from tvm.s_tir import transform as of_schedulable_tir
     from tvm.tirx import transform as of_tir
 
+    from ..lowering import switches
     from ..relay import transform as of_relay
 
     public = {
@@ -33,7 +31,10 @@ def known() -> frozenset[str]:
         for name in dir(module)
         if name[:1].isupper()
     }
-    return frozenset({*_OWN, *(each.info.name for each in simplify_passes()), *public})
+    steps = [each.name for each in vars(switches).values() if isinstance(each, switches.Switch)]
+    return frozenset(
+        {*steps, *_OF_KERNELS, *(each.info.name for each in simplify_passes()), *public}
+    )
 
 
 def require_known(names: Iterable[str]) -> None:
