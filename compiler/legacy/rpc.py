@@ -6,17 +6,26 @@ from typing import Any
 
 import tvm.rpc.client
 import tvm.rpc.server
+import tvm.runtime
 
 from ..errors import ForeignLibraryError
 from ..runtime import remote
 from .patches import Patches
-from .switch import tvm_load_module
 
 _LIBRARIES = (".so", ".tar")
+_tvm_load_module = tvm.runtime.load_module
 
 
 def patch(patches: Patches) -> None:
-    """Have sessions load libraries by name, and servers of this process as servers elsewhere."""
+    """Give sessions their old methods; servers of this process load as servers elsewhere do."""
+    session = tvm.rpc.client.RPCSession
+    patches.add(session, "context", session.device)
+    patches.add(session, "gpu", session.cuda)
+    patches.set(tvm.rpc.server, "_load_module", _tvm_load_module)
+
+
+def change(patches: Patches) -> None:
+    """Have sessions load libraries of `relay.build`."""
     session = tvm.rpc.client.RPCSession
     load_code = session.load_module
 
@@ -30,9 +39,6 @@ def patch(patches: Patches) -> None:
         return load_code(self, path)
 
     patches.set(session, "load_module", load_module)
-    patches.add(session, "context", session.device)
-    patches.add(session, "gpu", session.cuda)
-    patches.set(tvm.rpc.server, "_load_module", tvm_load_module)
 
 
 class _Plain:

@@ -22,6 +22,7 @@ from . import (
     nd,
     pass_context,
     relax_names,
+    rpc,
     stack,
     structural,
     targets,
@@ -68,7 +69,7 @@ def install(everything: bool = False) -> None:
     if not is_installed():
         _install_names()
     if everything and not _changes:
-        for module in (relax_names, structural, arithmetic, te, global_functions, vm):
+        for module in (relax_names, structural, arithmetic, te, global_functions, vm, rpc):
             module.change(_changes)
         stack.deepen()
 
@@ -148,7 +149,7 @@ def _rename_functions() -> None:
 
 
 _new_device = tvm.device
-tvm_load_module = tvm.runtime.load_module
+_tvm_load_module = tvm.runtime.load_module
 _DEVICE_OF_KIND = {"llvm": "cpu", "c": "cpu", "nvptx": "cuda", "cl": "opencl", "mtl": "metal"}
 
 
@@ -170,4 +171,4 @@ def load_module(path: Any, fmt: str = "") -> Any:
     try:
         return load_library(path)
     except ForeignLibraryError:
-        return tvm_load_module(path)
+        return _tvm_load_module(path)

@@ -137,12 +137,10 @@ def _expect(
 
 
 def _build(mod: Any, params: Any, config: Config) -> Any:
-    import tvm
-
-    from compiler import relay
+    from compiler import PassContext, relay
 
     options = {"baton.precision": config.precision} if config.precision != "default" else {}
-    with tvm.transform.PassContext(opt_level=config.level, config=options):
+    with PassContext(opt_level=config.level, config=options):
         return relay.build(mod, target=config.target, params=params)
 
 

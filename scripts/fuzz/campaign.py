@@ -204,7 +204,7 @@ def run(plan: Plan) -> int:
     campaign = Campaign(plan)
     end = time.monotonic() + (plan.seconds if plan.seconds is not None else float("inf"))
     last = plan.first + plan.graphs if plan.graphs is not None else sys.maxsize
-    with pool.temporary_cache():
+    with pool.own_environment():
         shares = [range(plan.first + i, last, plan.jobs) for i in range(plan.jobs)]
         threads = [threading.Thread(target=campaign.work, args=(share, end)) for share in shares]
         for thread in threads:
@@ -223,7 +223,7 @@ def again(place: pathlib.Path, limit: float) -> int:
     config = facts["config"]
     configs = (Config(**config),) if config else tuple(Config(n, "llvm") for n in (0, 3))
     feeds = {facts["feed"] or "plain": small.feed}
-    with pool.temporary_cache():
+    with pool.own_environment():
         worker = pool.Worker(limit)
         outcome = worker.run(pool.Given(small.model.SerializeToString(), feeds, configs))
         worker.close()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
@@ -119,6 +121,7 @@ class Worker:
 
 def _serve(pipe: Connection) -> None:
     """Answer tasks until the other side closes."""
+    logging.disable(logging.ERROR)
     quiet = os.open(os.devnull, os.O_WRONLY)
     os.dup2(quiet, 1)
     os.dup2(quiet, 2)
@@ -140,8 +143,6 @@ def _serve(pipe: Connection) -> None:
 
 def prepare() -> None:
     """Import what workers need, so that a fork starts at once; no kernel runs in this process."""
-    import logging
-
     import onnx.reference  # noqa: F401
     import onnxruntime  # noqa: F401
 
@@ -150,15 +151,18 @@ def prepare() -> None:
     import compiler.relay.frontend.onnx_graph
     import compiler.runtime.graph_executor  # noqa: F401
 
-    logging.disable(logging.ERROR)
-    os.environ.setdefault("TVM_NUM_THREADS", "1")
 
-
-def temporary_cache() -> tempfile.TemporaryDirectory[str]:
-    """A kernel cache of this run alone: opt levels share kernels, runs share no state."""
-    folder: tempfile.TemporaryDirectory[str] = tempfile.TemporaryDirectory(prefix="fuzz-")
-    os.environ["XDG_CACHE_HOME"] = folder.name
-    return folder
+@contextlib.contextmanager
+def own_environment() -> Iterator[None]:
+    """One thread a worker, and a kernel cache of this run alone, which its opt levels share."""
+    before = dict(os.environ)
+    with tempfile.TemporaryDirectory(prefix="fuzz-") as folder:
+        os.environ.update(XDG_CACHE_HOME=folder, TVM_NUM_THREADS=before.get("TVM_NUM_THREADS", "1"))
+        try:
+            yield
+        finally:
+            os.environ.clear()
+            os.environ.update(before)
 
 
 def cpu_seconds() -> float:

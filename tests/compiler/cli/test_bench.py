@@ -165,7 +165,7 @@ def test_a_model_that_baton_fails_on_is_an_error_behind_the_other_results(
 
     def ask(self, do, **arguments):
         if do == "build" and arguments["model"] == str(wrong):
-            raise FrontendError("baton: wrong.onnx\nis no model")
+            raise FrontendError("baton: wrong.onnx\nis not a model")
         return honest(self, do, **arguments)
 
     monkeypatch.setattr(fake, "ask", ask)

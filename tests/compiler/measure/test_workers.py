@@ -108,7 +108,7 @@ def test_a_process_that_nobody_asks_for_anything_ends(monkeypatch):
     monkeypatch.setattr(
         workers,
         "_PROGRAM",
-        "from compiler.measure import server; server.IDLE_SECONDS = 1; server.serve()",
+        "from compiler.measure import fork_server as f; f.IDLE_SECONDS = 1; f.serve()",
     )
     first = psutil.Process(parent_of_a_call())
     assert first.wait(30) is not None

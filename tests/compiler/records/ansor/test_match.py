@@ -236,7 +236,7 @@ def test_a_record_over_blocks_of_channels_is_named(tmp_path, caplog):
     log.write_text(json.dumps(row) + "\n")
     report, _ = run(module([x], emit), [x], log)
     assert all(kernel.source.startswith("topi:") for kernel in report.kernels)
-    assert "conv2d add relu: its record is for NCHW4c" in caplog.text
+    assert "nn.conv2d add nn.relu: its record is for NCHW4c" in caplog.text
     assert any("its record is for NCHW4c" in note for note in report.notes)
 
 

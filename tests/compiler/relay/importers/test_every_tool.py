@@ -21,7 +21,8 @@ from compiler.relay.dataflow_pattern import (
     rewrite,
     wildcard,
 )
-from compiler.relay.nest import function_of, nested
+from compiler.relay.flatten import function_of
+from compiler.relay.nest import nested
 from compiler.relay.testing.temp_op_attr import TempOpAttr
 from tests.compiler.relay.importers.networks import NETWORKS
 from tests.compiler.relay.importers.writers import IMPORTERS, built

@@ -12,7 +12,8 @@ from tvm import relax
 from compiler import relay
 from compiler.errors import BatonError
 from compiler.relay import dialect
-from compiler.relay.nest import function_of, nested, post_order
+from compiler.relay.flatten import function_of
+from compiler.relay.nest import nested, post_order
 from compiler.relay.op import registry
 from tests.compiler.relay.oracle import programs
 
