@@ -27,6 +27,7 @@ from compiler.runtime.graph_executor import GraphModule
 
 COMPILER = "counted"
 BIAS = "add|nn.bias_add(c)"
+CONV = "nn.conv2d(c) nn.bias_add(c)? add(c)?"  # its bias and that of a batch norm
 DENSE = f"nn.dense(c) reshape? {BIAS} reshape?"  # samples and words are rows of one matrix
 
 
@@ -34,9 +35,8 @@ def layer_table() -> list[tuple[str, Any]]:
     """Single layers with what follows them."""
     dense = chain(DENSE)
     return [
-        ("counted.conv_bias_act", chain(f"nn.conv2d(c) {BIAS} nn.relu|clip")),
-        ("counted.conv_bias", chain(f"nn.conv2d(c) {BIAS}")),
-        ("counted.conv", chain("nn.conv2d(c)")),
+        ("counted.conv_act", chain(f"{CONV} nn.relu|clip")),
+        ("counted.conv", chain(CONV)),
         ("counted.dense_bias_gelu", gelu(dense)),
         ("counted.dense_bias", dense),
     ]
@@ -44,8 +44,8 @@ def layer_table() -> list[tuple[str, Any]]:
 
 def block_table() -> list[tuple[str, Any]]:
     """Whole blocks: residual ones of two and three convolutions, feed-forward layers."""
-    layer = f"nn.conv2d(c) {BIAS} nn.relu|clip"
-    last = f"nn.conv2d(c) {BIAS} add(_)"
+    layer = f"{CONV} nn.relu|clip"
+    last = "nn.conv2d(c) nn.bias_add(c)? add(c) add(_)"
     return [
         ("counted.bottleneck", chain(f"{layer} {layer} {last} nn.relu?")),
         ("counted.basic_block", chain(f"{layer} {last} nn.relu?")),
@@ -106,11 +106,8 @@ class OnnxGraph:
             behind = self._behind(node)
             weighted = len(node.input) > 1 and node.input[1] in self.known
             if node.op_type == "Conv":
-                biased = len(node.input) > 2
-                if behind[:1] == ["BatchNormalization"]:
-                    biased, behind = True, behind[1:]
-                active = biased and behind[:1] in (["Relu"], ["Clip"])
-                found["conv_bias_act" if active else "conv_bias" if biased else "conv"] += 1
+                behind = behind[1:] if behind[:1] == ["BatchNormalization"] else behind
+                found["conv_act" if behind[:1] in (["Relu"], ["Clip"]) else "conv"] += 1
             elif node.op_type == "Gemm":
                 found["dense_bias"] += 1
             elif node.op_type == "MatMul" and weighted and behind[:1] == ["Add"]:

@@ -24,8 +24,8 @@ from tests.compiler.relay.importers.networks import NETWORKS
 from tests.compiler.relay.importers.writers import IMPORTERS, onnx_model
 
 LAYERS = {
-    "residual": {"conv_bias_act": 2, "conv_bias": 2, "dense_bias": 1},
-    "mobile": {"conv_bias_act": 1, "conv_bias": 2, "dense_bias": 1},
+    "residual": {"conv_act": 2, "conv": 2, "dense_bias": 1},
+    "mobile": {"conv_act": 1, "conv": 2, "dense_bias": 1},
     "transformer": {"dense_bias_gelu": 1, "dense_bias": 1},
 }
 BLOCKS = {"residual": {"basic_block": 1}, "mobile": {}, "transformer": {"feed_forward": 1}}
