@@ -45,7 +45,7 @@ def layer_table() -> list[tuple[str, Any]]:
 def block_table() -> list[tuple[str, Any]]:
     """Whole blocks: residual ones of two and three convolutions, feed-forward layers."""
     layer = f"{CONV} nn.relu|clip"
-    last = "nn.conv2d(c) nn.bias_add(c)? add(c) add(_)"
+    last = f"nn.conv2d(c) {BIAS} add(c)? add(_)"
     return [
         ("counted.bottleneck", chain(f"{layer} {layer} {last} nn.relu?")),
         ("counted.basic_block", chain(f"{layer} {last} nn.relu?")),
