@@ -36,6 +36,7 @@ from .ops.gpu import is_gpu, lower_recorded
 from .ops.matmul import lower_matmul
 from .ops.recurrent import NAME as RECURRENT
 from .ops.recurrent import lower_recurrent
+from .site import Site
 
 _CONVOLUTIONS = {
     "relax.nn.conv1d": lower_conv1d,
@@ -88,7 +89,7 @@ class _Selector(PyExprMutator):
                 () if self.may_pair_rows(binding.var) else (strassen.DENSE, strassen.CONV2D)
             )
             disabled = (*self.disabled, *pairs_rows)
-            lowered = self._lower(call, _asked_once(query), disabled)
+            lowered = self._lower(call, self._site(_asked_once(query), disabled))
         if lowered is None:
             super().visit_var_binding_(binding)
             return
@@ -112,26 +113,25 @@ class _Selector(PyExprMutator):
         )
         return None if kernel is None else (PLAIN, self.builder_.emit(kernel))
 
-    def _lower(
-        self, call: relax.Call, query: strategy.Query | None, disabled: Collection[str]
-    ) -> tuple[int, relax.Expr] | None:
+    def _site(self, query: strategy.Query | None, disabled: Collection[str]) -> Site:
+        return Site(self.builder_, self.layouts, self.target, query, disabled)
+
+    def _lower(self, call: relax.Call, at: Site) -> tuple[int, relax.Expr] | None:
         """Channel block and new expression of a call; None to leave it to legalisation."""
         name = call.op.name
         if is_gpu(self.target) and name in _ANCHORS_ON_GPU:
             plain = self._on_plain_tensors(call)
-            conv = lower_recorded(self.builder_, plain, self.target, query, disabled)
+            conv = lower_recorded(plain, at)
             return None if conv is None else (PLAIN, conv)
         if name in _CONVOLUTIONS:
-            return _CONVOLUTIONS[name](
-                self.builder_, call, self.layouts, self.target, query, disabled
-            )
+            return _CONVOLUTIONS[name](call, at)
         if name == "relax.matmul":
             plain = self._on_plain_tensors(call)
-            product = lower_matmul(self.builder_, plain, self.target, query, disabled)
+            product = lower_matmul(plain, at)
             return None if product is None else (PLAIN, self.builder_.emit(product))
         if name == RECURRENT:
             plain = self._on_plain_tensors(call)
-            layer = lower_recurrent(self.builder_, plain, self.target, query, disabled)
+            layer = lower_recurrent(plain, at)
             return None if layer is None else (PLAIN, self.builder_.emit(layer))
         rule = RULES.get(name)
         if rule is None or self.keep_layouts or static_shape(call) is None:

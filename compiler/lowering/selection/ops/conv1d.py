@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
 import tvm
 from tvm import relax
-from tvm.target import Target
 
-from schedules import strategy
 from schedules.conv2d import Conv2dWorkload
 
 from ....graph.constants import static_shape
-from ..layout import PLAIN, LayoutMap
+from ..layout import PLAIN
+from ..site import Site
 from .conv2d import emit_conv2d, ints
 from .conv2d_transpose import Transposed, emit_transposed
 
 
 def lower_conv1d(
-    builder: relax.BlockBuilder,
     call: relax.Call,
-    layouts: LayoutMap,
-    target: Target,
-    query: strategy.Query | None,
-    disabled: Collection[str] = (),
+    at: Site,
 ) -> tuple[int, relax.Expr] | None:
     """Emit a 1-D convolution as a 2-D one.
 
@@ -49,18 +42,14 @@ def lower_conv1d(
         str(call.ty.dtype),
         isinstance(call.args[1], tvm.ir.GenericConst),
     )
-    image, filters = layouts.images(call.args[0]), _filters(builder, call, layouts)
-    row = emit_conv2d(builder, workload, image, filters, layouts, target, query, disabled)
-    return None if row is None else _signal(builder, *row)
+    image, filters = at.layouts.images(call.args[0]), _filters(at, call)
+    row = emit_conv2d(at, workload, image, filters)
+    return None if row is None else _signal(at.builder, *row)
 
 
 def lower_conv1d_transpose(
-    builder: relax.BlockBuilder,
     call: relax.Call,
-    layouts: LayoutMap,
-    target: Target,
-    query: strategy.Query | None,
-    disabled: Collection[str] = (),
+    at: Site,
 ) -> tuple[int, relax.Expr] | None:
     """Emit a transposed 1-D convolution; returns as `lower_conv1d`."""
     attrs = call.attrs
@@ -80,17 +69,17 @@ def lower_conv1d_transpose(
         str(call.args[0].ty.dtype),
         str(call.ty.dtype),
     )
-    image, filters = layouts.images(call.args[0]), _filters(builder, call, layouts)
-    row = emit_transposed(builder, shapes, image, filters, layouts, target, query, disabled)
-    return None if row is None else _signal(builder, *row)
+    image, filters = at.layouts.images(call.args[0]), _filters(at, call)
+    row = emit_transposed(at, shapes, image, filters)
+    return None if row is None else _signal(at.builder, *row)
 
 
-def _filters(builder: relax.BlockBuilder, call: relax.Call, layouts: LayoutMap) -> relax.Expr:
+def _filters(at: Site, call: relax.Call) -> relax.Expr:
     """Weights (A, B, W) -> (A, B, 1, W)."""
     weight = call.args[1]
     if isinstance(weight, tvm.ir.GenericConst):
         return relax.const(weight.value.numpy()[:, :, None])
-    return builder.emit(relax.op.expand_dims(layouts.get(weight, PLAIN), 2))
+    return at.builder.emit(relax.op.expand_dims(at.layouts.get(weight, PLAIN), 2))
 
 
 def _signal(builder: relax.BlockBuilder, block: int, row: relax.Expr) -> tuple[int, relax.Expr]:

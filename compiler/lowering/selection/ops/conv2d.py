@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import Any
 
 import numpy as np
 import tvm
 from tvm import relax, te
-from tvm.target import Target
 
-from schedules import strategy
 from schedules.conv2d import Conv2dWorkload
 from schedules.x86.conv2d import oc_block_of
 from schedules.x86.group_conv2d_template import within_groups
@@ -18,8 +15,9 @@ from schedules.x86.register_tile import channel_block
 
 from .... import op_pattern
 from ....graph.constants import array_of, constant, static_shape
-from ..layout import PLAIN, LayoutMap
+from ..layout import PLAIN
 from ..packing import pack
+from ..site import Site
 from .dilated_conv2d import emit_phases, emit_pixels, phases_of
 from .trim_taps import trim_taps
 
@@ -71,12 +69,8 @@ def describe(call: relax.Call) -> Conv2dWorkload | None:
 
 
 def lower_conv2d(
-    builder: relax.BlockBuilder,
     call: relax.Call,
-    layouts: LayoutMap,
-    target: Target,
-    query: strategy.Query | None,
-    disabled: Collection[str] = (),
+    at: Site,
 ) -> tuple[int, relax.Expr] | None:
     """Emit the chosen implementation of a conv2d call.
 
@@ -90,44 +84,33 @@ def lower_conv2d(
         return None
     data, weight = call.args
     if isinstance(weight, relax.Var):
-        weight = layouts.get(weight, PLAIN)
+        weight = at.layouts.get(weight, PLAIN)
     filters = array_of(weight)
-    if filters is not None and not _is_recorded(workload, target, query, disabled):
+    if filters is not None and not _is_recorded(at, workload):
         trimmed, kept = trim_taps(workload, filters)
         if trimmed != workload:
-            workload, weight, query = trimmed, constant(np.ascontiguousarray(kept)), None
-        phases = phases_of(workload, target, disabled)
+            workload, weight = trimmed, constant(np.ascontiguousarray(kept))
+            at = at.asking(None)
+        phases = phases_of(workload, at.target, at.disabled)
         if phases is not None:
-            block = layouts.block(data)
+            block = at.layouts.block(data)
             if block == PLAIN and workload.in_channels >= READ_PLAIN_BELOW:
                 block = channel_block(workload.in_channels, 8)
-            images = emit_phases(builder, workload, phases, data, layouts, block)
-            conv = emit_conv2d(builder, phases, images, weight, layouts, target, None, disabled)
+            images = emit_phases(at.builder, workload, phases, data, at.layouts, block)
+            conv = emit_conv2d(at.asking(None), phases, images, weight)
             assert conv is not None, "the selection has just found an implementation"
-            return conv[0], emit_pixels(builder, workload, *conv)
-    return emit_conv2d(builder, workload, data, weight, layouts, target, query, disabled)
+            return conv[0], emit_pixels(at.builder, workload, *conv)
+    return emit_conv2d(at, workload, data, weight)
 
 
-def _is_recorded(
-    workload: Conv2dWorkload,
-    target: Target,
-    query: strategy.Query | None,
-    disabled: Collection[str],
-) -> bool:
+def _is_recorded(at: Site, workload: Conv2dWorkload) -> bool:
     """Whether the workload as it is has a tuning record, or no implementation at all."""
-    chosen = strategy.select("nn.conv2d", workload, target, query, disabled)
+    chosen = at.choose("nn.conv2d", workload)
     return chosen is None or not chosen[1].is_fallback
 
 
 def emit_conv2d(
-    builder: relax.BlockBuilder,
-    workload: Conv2dWorkload,
-    data: relax.Expr,
-    weight: relax.Expr,
-    layouts: LayoutMap,
-    target: Target,
-    query: strategy.Query | None,
-    disabled: Collection[str] = (),
+    at: Site, workload: Conv2dWorkload, data: relax.Expr, weight: relax.Expr
 ) -> tuple[int, relax.Expr] | None:
     """Emit the chosen implementation of a workload; `data` is NCHW, `weight` OIHW.
 
@@ -135,21 +118,21 @@ def emit_conv2d(
     -------
     As `lower_conv2d`.
     """
-    chosen = strategy.select("nn.conv2d", workload, target, query, disabled)
+    chosen = at.choose("nn.conv2d", workload)
     if chosen is None:
         return None
     impl, config = chosen
     if workload.groups > 1 and not workload.is_depthwise and "tile_oc" in config:
         config = within_groups(workload, config)
     oc_block = oc_block_of(config)
-    ic_block = input_block(workload, config, layouts.block(data), oc_block)
+    ic_block = input_block(workload, config, at.layouts.block(data), oc_block)
     pack_weight = impl.pack
     assert pack_weight is not None, f"{impl.name} says not how its weights are packed"
-    packed = pack(builder, weight, lambda ops, w: pack_weight(ops, w, config, ic_block))
-    result = builder.emit(
-        builder.call_te(
+    packed = pack(at.builder, weight, lambda ops, w: pack_weight(ops, w, config, ic_block))
+    result = at.builder.emit(
+        at.builder.call_te(
             lambda x, w: plain_if_unblocked(impl.compute(workload, config, x, w)),
-            layouts.get(data, ic_block),
+            at.layouts.get(data, ic_block),
             packed,
             primfunc_name_hint="conv2d",
             primfunc_attrs={op_pattern.ATTRIBUTE: op_pattern.OUT_ELEMENTWISE_FUSABLE},

@@ -11,21 +11,20 @@ With a record of TVM 0.18: the convolution that it tuned, over the input with ze
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import tvm
 from tvm import relax, te, tirx
-from tvm.target import Target
 
 from schedules import strategy
 from schedules.conv2d import Conv2dWorkload
 from schedules.windows import spread_size
 
 from ....graph.constants import static_shape
-from ..layout import PLAIN, LayoutMap
+from ..layout import PLAIN
+from ..site import Site
 from .conv2d import emit_conv2d, ints
 
 # Where a workload (task, data, weight, strides, padding, ...) has its padding.
@@ -89,12 +88,8 @@ def describe(call: relax.Call) -> Transposed | None:
 
 
 def lower_conv2d_transpose(
-    builder: relax.BlockBuilder,
     call: relax.Call,
-    layouts: LayoutMap,
-    target: Target,
-    query: strategy.Query | None,
-    disabled: Collection[str] = (),
+    at: Site,
 ) -> tuple[int, relax.Expr] | None:
     """Emit the convolutions of a call.
 
@@ -105,28 +100,23 @@ def lower_conv2d_transpose(
     shapes = describe(call)
     if shapes is None:
         return None
-    data, weight = call.args
-    return emit_transposed(builder, shapes, data, weight, layouts, target, query, disabled)
+    return emit_transposed(at, shapes, *call.args)
 
 
 def emit_transposed(
-    builder: relax.BlockBuilder,
-    w: Transposed,
-    data: relax.Expr,
-    weight: relax.Expr,
-    layouts: LayoutMap,
-    target: Target,
-    query: strategy.Query | None,
-    disabled: Collection[str],
+    at: Site, w: Transposed, data: relax.Expr, weight: relax.Expr
 ) -> tuple[int, relax.Expr] | None:
     """Emit a transposed convolution; `data` is NCHW, `weight` IOHW. Returns as above."""
-    recorded = _recorded(w, target, query, disabled)
+    builder = at.builder
+    recorded = _recorded(at, w)
     if recorded is not None:
-        dilated = builder.emit(builder.call_te(lambda x: _dilate(x, w), layouts.get(data, PLAIN)))
-        layouts.define(dilated, PLAIN, dilated)
+        dilated = builder.emit(
+            builder.call_te(lambda x: _dilate(x, w), at.layouts.get(data, PLAIN))
+        )
+        at.layouts.define(dilated, PLAIN, dilated)
         flipped = _flipped(builder, weight)
         convolution, asked = recorded
-        return emit_conv2d(builder, convolution, dilated, flipped, layouts, target, asked, disabled)
+        return emit_conv2d(at.asking(asked), convolution, dilated, flipped)
     phases = [
         phases_of((w.height, w.width)[axis], w.kernel[axis], w.strides[axis], w.padding[axis], out)
         for axis, out in enumerate(w.out_size)
@@ -146,7 +136,7 @@ def emit_transposed(
         constant_weight=isinstance(weight, tvm.ir.GenericConst),
     )
     by_phase = _split_taps(builder, weight, w, (phases[0].taps, phases[1].taps))
-    emitted = emit_conv2d(builder, convolution, data, by_phase, layouts, target, query, disabled)
+    emitted = emit_conv2d(at, convolution, data, by_phase)
     if emitted is None:
         return None
     block, conv = emitted
@@ -239,13 +229,12 @@ def _shuffle(
 # --- by a record -------------------------------------------------------------------------
 
 
-def _recorded(
-    w: Transposed, target: Target, query: strategy.Query | None, disabled: Collection[str]
-) -> tuple[Conv2dWorkload, strategy.Query] | None:
+def _recorded(at: Site, w: Transposed) -> tuple[Conv2dWorkload, strategy.Query] | None:
     """The convolution of TVM 0.18 and how to ask for its record; None if there is none.
 
     TVM 0.18 wrote the padding of these tasks as (height, width).
     """
+    query = at.query
     if query is None:
         return None
     rows, columns = (w.out_size[axis] + w.kernel[axis] - 1 for axis in (0, 1))
@@ -261,7 +250,7 @@ def _recorded(
     def asked(target: Any, workload: tuple) -> Any:
         return query(target, (*workload[:_PADDING], (0, 0), *workload[_PADDING + 1 :]))
 
-    chosen = strategy.select("nn.conv2d", convolution, target, asked, disabled)
+    chosen = at.asking(asked).choose("nn.conv2d", convolution)
     return None if chosen is None or chosen[1].is_fallback else (convolution, asked)
 
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import Any
 
 import numpy as np
 from tvm import relax, te, tirx
-from tvm.target import Target
 
-from schedules import strategy
 from schedules.conv2d import Conv2dWorkload
 from schedules.conv3d import Conv3dWorkload
 from schedules.x86.machine import Machine
@@ -17,8 +14,9 @@ from schedules.x86.register_tile import channel_block
 
 from .... import op_pattern
 from ....graph.constants import array_of, constant, static_shape
-from ..layout import PLAIN, LayoutMap
+from ..layout import PLAIN
 from ..packing import pack
+from ..site import Site
 from .conv2d import READ_PLAIN_BELOW, emit_conv2d, ints
 
 _LAYOUTS = {("NCDHW", "OIDHW"): False, ("NDHWC", "DHWIO"): True}
@@ -57,12 +55,8 @@ def describe(call: relax.Call) -> Conv3dWorkload | None:
 
 
 def lower_conv3d(
-    builder: relax.BlockBuilder,
     call: relax.Call,
-    layouts: LayoutMap,
-    target: Target,
-    query: strategy.Query | None,
-    disabled: Collection[str] = (),
+    at: Site,
 ) -> tuple[int, relax.Expr] | None:
     """Emit the chosen implementation of a call.
 
@@ -74,22 +68,21 @@ def lower_conv3d(
     workload = describe(call)
     if workload is None:
         return None
-    chosen = strategy.select("nn.conv3d", workload, target, query, disabled)
+    chosen = at.choose("nn.conv3d", workload)
     if chosen is None:
         return None
     impl, config = chosen
     filters = array_of(call.args[1])
     if config.is_fallback and filters is not None and not workload.channels_last:
-        data = call.args[0]
-        by_image = emit_by_image(builder, workload, data, filters, layouts, target, disabled)
+        by_image = emit_by_image(at, workload, call.args[0], filters)
         if by_image is not None:
             return by_image
-    data, weight = (layouts.get(arg, PLAIN) for arg in call.args)
+    data, weight = (at.layouts.get(arg, PLAIN) for arg in call.args)
     pack_weight = impl.pack
     assert pack_weight is not None, f"{impl.name} says not how its weights are packed"
-    packed = pack(builder, weight, lambda ops, w: pack_weight(workload, ops, w, config))
-    return PLAIN, builder.emit(
-        builder.call_te(
+    packed = pack(at.builder, weight, lambda ops, w: pack_weight(workload, ops, w, config))
+    return PLAIN, at.builder.emit(
+        at.builder.call_te(
             lambda x, w: impl.compute(workload, config, x, w),
             data,
             packed,
@@ -103,13 +96,7 @@ def lower_conv3d(
 
 
 def emit_by_image(
-    builder: relax.BlockBuilder,
-    w: Conv3dWorkload,
-    data: relax.Expr,
-    filters: np.ndarray,
-    layouts: LayoutMap,
-    target: Target,
-    disabled: Collection[str],
+    at: Site, w: Conv3dWorkload, data: relax.Expr, filters: np.ndarray
 ) -> tuple[int, relax.Expr] | None:
     """A convolution of images, whose channels are those of all the images that one result reads.
 
@@ -118,20 +105,20 @@ def emit_by_image(
     So 3-D convolutions have Winograd's product and blocked layouts as well. `data` is NCDHW,
     `filters` OIDHW; returns as `lower_conv3d`.
     """
-    if target.kind.name != "llvm":
+    if at.target.kind.name != "llvm":
         return None
     taps = _taps(w)
     if w.groups > 1 and len(taps) > 1:
         return None
-    images = layouts.images(data)
-    block = layouts.block(images)
+    images = at.layouts.images(data)
+    block = at.layouts.block(images)
     if block == PLAIN and w.in_channels >= READ_PLAIN_BELOW and w.groups == 1:
-        block = channel_block(w.in_channels, Machine.from_target(target).lanes(w.dtype))
+        block = channel_block(w.in_channels, Machine.from_target(at.target).lanes(w.dtype))
     beyond = -w.in_channels % block
     if beyond and w.groups > 1:
         return None
     if w.out_size[0] != w.size[0] or _outside(w, taps).any() or len(taps) > 1 or beyond:
-        images = _gathered(builder, w, taps, layouts, images, block)
+        images = _gathered(at, w, taps, images, block)
     filters = np.pad(filters, ((0, 0), (0, beyond), (0, 0), (0, 0), (0, 0)))
     filters = filters[:, :, taps.start : taps.stop].swapaxes(1, 2)
     filters = filters.reshape(w.out_channels, -1, *w.kernel[1:])
@@ -146,14 +133,12 @@ def emit_by_image(
         w.out_dtype,
         True,
     )
-    emitted = emit_conv2d(
-        builder, convolution, images, constant(filters), layouts, target, None, disabled
-    )
+    emitted = emit_conv2d(at.asking(None), convolution, images, constant(filters))
     if emitted is None or emitted[0] != PLAIN:
         return emitted
     n, o, d = w.batch, w.out_channels, w.out_size[0]
-    split = builder.emit(relax.op.reshape(emitted[1], (n, d, o, *w.out_size[1:])))
-    return PLAIN, builder.emit(relax.op.permute_dims(split, [0, 2, 1, 3, 4]))
+    split = at.builder.emit(relax.op.reshape(emitted[1], (n, d, o, *w.out_size[1:])))
+    return PLAIN, at.builder.emit(relax.op.permute_dims(split, [0, 2, 1, 3, 4]))
 
 
 def _taps(w: Conv3dWorkload) -> range:
@@ -170,12 +155,7 @@ def _outside(w: Conv3dWorkload, taps: range) -> np.ndarray:
 
 
 def _gathered(
-    builder: relax.BlockBuilder,
-    w: Conv3dWorkload,
-    taps: range,
-    layouts: LayoutMap,
-    images: relax.Expr,
-    block: int,
+    at: Site, w: Conv3dWorkload, taps: range, images: relax.Expr, block: int
 ) -> relax.Var:
     """The images that each image of the result reads, side by side as channels."""
     depth, out_depth = w.size[0], w.out_size[0]
@@ -195,9 +175,9 @@ def _gathered(
         shape = (w.batch * out_depth, len(taps) * chunks, *rest)
         return te.compute(shape, element, name="depth_gather")
 
-    gathered = builder.emit(builder.call_te(gather, layouts.get(images, block)))
+    gathered = at.builder.emit(at.builder.call_te(gather, at.layouts.get(images, block)))
     channels = len(taps) * (w.in_channels + -w.in_channels % block)
     shape = (w.batch * out_depth, channels, *w.size[1:])
     var = relax.Var("images", relax.TensorType(shape, w.dtype))
-    layouts.define(var, block, gathered)
+    at.layouts.define(var, block, gathered)
     return var

@@ -7,30 +7,24 @@ whose result is shuffled into place.
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import Any
 
 import numpy as np
 from tvm import relax, te
-from tvm.target import Target
 
-from schedules import strategy
 from schedules.conv3d import Conv3dWorkload
 
 from ....graph.constants import array_of, static_shape
-from ..layout import PLAIN, LayoutMap
+from ..layout import PLAIN
+from ..site import Site
 from .conv2d import ints
 from .conv2d_transpose import Phases, phases_of
 from .conv3d import emit_by_image
 
 
 def lower_conv3d_transpose(
-    builder: relax.BlockBuilder,
     call: relax.Call,
-    layouts: LayoutMap,
-    target: Target,
-    query: strategy.Query | None,
-    disabled: Collection[str] = (),
+    at: Site,
 ) -> tuple[int, relax.Expr] | None:
     """Emit the convolution of a call with constant weights.
 
@@ -63,7 +57,7 @@ def lower_conv3d_transpose(
         out_dtype=str(call.ty.dtype),
     )
     by_phase = _split_taps(filters, strides, convolution.kernel)
-    emitted = emit_by_image(builder, convolution, call.args[0], by_phase, layouts, target, disabled)
+    emitted = emit_by_image(at, convolution, call.args[0], by_phase)
     if emitted is None:
         return None
     block, conv = emitted
@@ -73,7 +67,7 @@ def lower_conv3d_transpose(
     def shuffle(x: te.Tensor) -> te.Tensor:
         return _shuffle(x, block, out, depth, strides, front, phases, whole)
 
-    return whole, builder.emit(builder.call_te(shuffle, conv))
+    return whole, at.builder.emit(at.builder.call_te(shuffle, conv))
 
 
 def _split_taps(filters: np.ndarray, strides: tuple[int, ...], taps: tuple[int, ...]) -> np.ndarray:

@@ -5,7 +5,7 @@ Without a record TVM's legalisation and the generic rules of the target take the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Any
 
 import tvm
@@ -13,13 +13,13 @@ from tvm import relax
 from tvm.target import Target
 
 import schedules.cuda.templates  # noqa: F401  (registers its implementations)
-from schedules import strategy
 from schedules.conv_transpose import ConvTransposeWorkload
 
 from .... import op_pattern
 from ....graph.constants import static_shape
 from ...relax_passes.fuse import OPERATORS
 from ..packing import pack
+from ..site import Site
 from . import conv2d
 from .conv2d import ints
 
@@ -66,11 +66,8 @@ _DESCRIBE: dict[str, Callable[[relax.Call], Any]] = {
 
 
 def lower_recorded(
-    builder: relax.BlockBuilder,
     call: relax.Call,
-    target: Target,
-    query: strategy.Query | None,
-    disabled: Collection[str] = (),
+    at: Site,
 ) -> relax.Expr | None:
     """Emit the implementation that a record chooses for a convolution on plain tensors.
 
@@ -83,20 +80,20 @@ def lower_recorded(
     if workload is None:
         return None
     operator = call.op.name.removeprefix("relax.")
-    chosen = strategy.select(operator, workload, target, query, disabled)
+    chosen = at.choose(operator, workload)
     if chosen is None:
         return None
     impl, config = chosen
     data, weight = call.args
     pack_weight = impl.pack
     if pack_weight is not None:
-        weight = pack(builder, weight, lambda ops, w: pack_weight(workload, ops, w, config))
+        weight = pack(at.builder, weight, lambda ops, w: pack_weight(workload, ops, w, config))
 
     def compute(x: tvm.te.Tensor, w: tvm.te.Tensor) -> tvm.te.Tensor:
         return impl.compute(workload, config, x, w)
 
-    return builder.emit(
-        builder.call_te(
+    return at.builder.emit(
+        at.builder.call_te(
             compute,
             data,
             weight,

@@ -3,31 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
 from tvm import relax
 from tvm.ir import GenericConst, Op
-from tvm.target import Target
 
 import schedules.x86  # noqa: F401  (registers its implementations)
-from schedules import strategy
 from schedules.matmul import BatchMatmulWorkload, DenseWorkload, Operand
 
 from .... import op_pattern
 from ....graph.constants import static_shape
 from ...relax_passes.fuse import OPERATORS
 from ..packing import pack
+from ..site import Site
 from .conv2d import operand_types
 
 
 def lower_matmul(
-    builder: relax.BlockBuilder,
     call: relax.Call,
-    target: Target,
-    query: strategy.Query | None,
-    disabled: Collection[str] = (),
+    at: Site,
 ) -> relax.Expr | None:
     """Emit the chosen implementation of a relax.matmul.
 
@@ -37,23 +32,19 @@ def lower_matmul(
     Parameters
     ----------
     call : relax.Call
-        Its arguments are expressions of the function that `builder` is building.
-    query
-        Looks up AutoTVM records in the active dispatch contexts.
-    disabled
-        Names of implementations that must not be chosen.
+        Its arguments are expressions of the function that is being built.
 
     Returns
     -------
     The call of a TIR function, not yet emitted; None when the library has no implementation
     for this product on this target, e.g. for integers, vectors or dynamic shapes.
     """
-    described = _recorded_stack(builder, call, target, query, disabled) or describe(builder, call)
+    described = _recorded_stack(at, call) or describe(at.builder, call)
     if described is None:
         return None
     workload = described.workload
     operator = "nn.dense" if isinstance(workload, DenseWorkload) else "nn.batch_matmul"
-    chosen = strategy.select(operator, workload, target, query, disabled)
+    chosen = at.choose(operator, workload)
     if chosen is None:
         return None
     impl, config = chosen
@@ -65,8 +56,8 @@ def lower_matmul(
             permuted = ops.transpose(array, described.rhs_axes)
             return pack_weight(ops, ops.reshape(permuted, (workload.k, workload.n)), config)
 
-        rhs = pack(builder, rhs, packed)
-    return builder.call_te(
+        rhs = pack(at.builder, rhs, packed)
+    return at.builder.call_te(
         lambda x, w: impl.compute(workload, config, x, w),
         described.lhs,
         rhs,
@@ -123,30 +114,24 @@ def describe(builder: relax.BlockBuilder, call: relax.Call) -> Described | None:
     return Described(stack, left, right, operand.axes)
 
 
-def _recorded_stack(
-    builder: relax.BlockBuilder,
-    call: relax.Call,
-    target: Target,
-    query: strategy.Query | None,
-    disabled: Collection[str],
-) -> Described | None:
+def _recorded_stack(at: Site, call: relax.Call) -> Described | None:
     """A product of stacks of one matrix each, where a record knows it as a batch_matmul.
 
     Without a record it is a dense layer, which needs no batch loop.
     """
     shapes = [static_shape(arg) for arg in call.args]
-    if query is None or any(shape is None or len(shape) != 3 for shape in shapes):
+    if at.query is None or any(shape is None or len(shape) != 3 for shape in shapes):
         return None
     if isinstance(call.args[1], GenericConst):
         return None
     dtype, rhs_dtype = operand_types(call)
-    left, left_operand = _readable(call.args[0], *_permuted(builder, call.args[0]))
-    right, operand = _readable(call.args[1], *_permuted(builder, call.args[1]))
+    left, left_operand = _readable(call.args[0], *_permuted(at.builder, call.args[0]))
+    right, operand = _readable(call.args[1], *_permuted(at.builder, call.args[1]))
     out_dtype = str(call.ty.dtype)
     stack = BatchMatmulWorkload(left_operand, operand, dtype, out_dtype, rhs_dtype)
     if math.prod(stack.batch) != 1:
         return None
-    chosen = strategy.select("nn.batch_matmul", stack, target, query, disabled)
+    chosen = at.choose("nn.batch_matmul", stack)
     if chosen is None or chosen[1].is_fallback:
         return None
     return Described(stack, left, right, operand.axes)

@@ -2,36 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import Any
 
 from tvm import relax
-from tvm.target import Target
 
 import schedules.x86  # noqa: F401  (registers its implementations)
-from schedules import strategy
 from schedules.recurrent import RecurrentWorkload
 
 from ....graph.constants import static_shape
 from ..packing import pack
+from ..site import Site
 
 NAME = "relay.nn.recurrent"
 
 
 def lower_recurrent(
-    builder: relax.BlockBuilder,
     call: relax.Call,
-    target: Target,
-    query: strategy.Query | None,
-    disabled: Collection[str] = (),
+    at: Site,
 ) -> relax.Expr | None:
     """The call of the chosen kernel, not yet emitted; None where the library has none.
 
     Parameters
     ----------
     call : relax.Call
-        Of `relay.nn.recurrent`; its arguments are expressions of the function that `builder` is
-        building.
+        Of `relay.nn.recurrent`; its arguments are expressions of the function that is being
+        built.
     """
     inputs, weight = (static_shape(operand) for operand in call.args[:2])
     if inputs is None or weight is None:
@@ -40,7 +35,7 @@ def lower_recurrent(
     dtype = str(call.args[0].ty.dtype)
     cell, backward = str(call.attrs["cell"]), bool(call.attrs["backward"])
     workload = RecurrentWorkload(cell, length, batch, weight[0], backward, dtype)
-    chosen = strategy.select("nn.recurrent", workload, target, query, disabled)
+    chosen = at.choose("nn.recurrent", workload)
     if chosen is None:
         return None
     impl, config = chosen
@@ -51,8 +46,8 @@ def lower_recurrent(
         def packed(ops: Any, array: Any) -> Any:
             return pack_weight(ops, array, config)
 
-        operands[1] = pack(builder, operands[1], packed)
-    return builder.call_te(
+        operands[1] = pack(at.builder, operands[1], packed)
+    return at.builder.call_te(
         lambda *tensors: impl.compute(workload, config, *tensors),
         *operands,
         primfunc_name_hint=f"recurrent_{cell}",

@@ -9,7 +9,9 @@ from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from compiler.lowering.linking.link import link
+from compiler.lowering.selection.layout import LayoutMap
 from compiler.lowering.selection.ops.matmul import describe, lower_matmul
+from compiler.lowering.selection.site import Site
 from schedules import rules
 from schedules.config import ConfigEntity
 from schedules.matmul import BatchMatmulWorkload, DenseWorkload, Operand
@@ -32,7 +34,8 @@ class _LowerMatmul(PyExprMutator):
         if call.op != tvm.ir.Op.get("relax.matmul"):
             return call
         self.described.append(describe(self.builder_, call))
-        lowered = lower_matmul(self.builder_, call, self.target, self.query)
+        layouts = LayoutMap(self.builder_, self.visit_expr)
+        lowered = lower_matmul(call, Site(self.builder_, layouts, self.target, self.query))
         return call if lowered is None else lowered
 
 
