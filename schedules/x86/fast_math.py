@@ -262,7 +262,7 @@ def _log(argument: Expr) -> Expr:
     smallest_normal = 2.0**-126
     sqrt_half_bits = 0x3F3504F3
 
-    def with_offset(x: Expr, normal: Expr, offset: Expr) -> Expr:
+    def with_offset(x: Expr, offset: Expr) -> Expr:
         exponent = (offset >> 23).astype("float32")
         exponent -= tirx.Select(x < _f32(smallest_normal), _f32(24.0), _f32(0.0))
         mantissa = _float(
@@ -287,8 +287,8 @@ def _log(argument: Expr) -> Expr:
 
     def with_argument(x: Expr) -> Expr:
         normal = tirx.Select(x < _f32(smallest_normal), x * _f32(2.0**24), x)
-        offset = _bits(normal) - tirx.const(sqrt_half_bits, "int32")
-        return _bind(offset, lambda o: with_offset(x, normal, o), "offset")
+        # Not bound: TVM keeps one range for an integer, and stops where it finds another one.
+        return with_offset(x, _bits(normal) - tirx.const(sqrt_half_bits, "int32"))
 
     return _bind(argument, with_argument, "log_arg")
 

@@ -9,6 +9,7 @@ import pytest
 import tvm
 from tvm import s_tir, te, tirx
 
+from compiler import relay
 from schedules.x86 import fast_math
 
 from .kernels import BASELINE, HOST, V3, compiled
@@ -142,3 +143,19 @@ def test_division_by_a_constant_stays_within_one_ulp(divisor):
 def test_division_by_what_has_no_normal_reciprocal_is_left_alone(divisor):
     func = vectorized(lambda v: v / tirx.const(divisor, "float32"), 16)
     assert fast_math.approximate(func).same_as(func)
+
+
+def test_a_logarithm_that_is_rounded_to_integers_compiles():
+    mod = relay.fromtext(
+        '#[version = "0.0.5"]\n'
+        "def @main(%x: Tensor[(1, 3, 3, 3), int8]) -> Tensor[(1, 3, 3, 3), int8] {\n"
+        '  %0 = qnn.dequantize(%x, 0.5f, -128, out_dtype="float32");\n'
+        "  %1 = log(%0);\n"
+        '  qnn.quantize(%1, 0.25f, -128, out_dtype="int8")\n'
+        "}\n"
+    )
+    x = np.arange(-100, -73, dtype="int8").reshape(1, 3, 3, 3)
+    with tvm.transform.PassContext(opt_level=3):
+        found = relay.create_executor("graph", mod, target="llvm").evaluate()(x).numpy()
+    exact = np.log((x.astype("float64") + 128) * 0.5) / 0.25 - 128
+    assert np.abs(found - exact).max() <= 0.5 + 1e-4
