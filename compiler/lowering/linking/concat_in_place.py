@@ -115,20 +115,33 @@ def is_profitable(kernel: tvm.tirx.PrimFunc, target: Target) -> bool:
     A part that has left them when the whole is read, as that behind a skip connection has, is read
     from memory faster by the copy than by a convolution.
     """
-    whole = kernel.params[-1]
-    size = math.prod(int(extent) for extent in whole.shape) * DataType(str(whole.dtype)).itemsize
+    shapes = _shapes(kernel)
+    if shapes is None:
+        return False
+    size = math.prod(shapes[-1]) * DataType(str(kernel.params[-1].dtype)).itemsize
     return size < SHARE_OF_L3 * Machine.from_target(target).l3_bytes
 
 
 def aligned_offsets(kernel: tvm.tirx.PrimFunc) -> list[int] | None:
     """`part_offsets` of a kernel that is known to concatenate."""
-    *parts, whole = (tuple(int(extent) for extent in buffer.shape) for buffer in kernel.params)
-    starts = _starts(parts, whole)
+    shapes = _shapes(kernel)
+    starts = None if shapes is None else _starts(shapes[:-1], shapes[-1])
     if starts is None:
         return None
     itemsize = DataType(str(kernel.params[-1].dtype)).itemsize
     offsets = [start * itemsize for start in starts]
     return None if any(offset % ALIGNMENT for offset in offsets) else offsets
+
+
+def _shapes(kernel: tvm.tirx.PrimFunc) -> list[tuple[int, ...]] | None:
+    """Shapes of the operands and the result; None where only running tells one."""
+    shapes = [getattr(param, "shape", None) for param in kernel.params]
+    if any(
+        shape is None or not all(isinstance(extent, tirx.IntImm) for extent in shape)
+        for shape in shapes
+    ):
+        return None
+    return [tuple(map(int, shape)) for shape in shapes]
 
 
 def move_pointer() -> tirx.PrimFunc:

@@ -281,3 +281,13 @@ def test_offsets_are_those_of_contiguous_aligned_parts():
     assert part_offsets(concatenation([(1, 8), (1, 8)], 1, "float64")) == [0, 64]
     func = concatenation([(2, 16), (1, 16)], 0)
     assert part_offsets(func.without_attr(CONCATENATES)) is None
+
+
+def test_parts_whose_extents_only_running_tells_are_copied():
+    x = relay.var("x", shape=(2, 3), dtype="float32")
+    places = relay.argwhere(x)
+    mod = tvm.IRModule.from_expr(relay.Function([x], relay.concatenate([places, places], 0)))
+    value = np.array([[0, 1, 0], [1, 0, 1]], "float32")
+    with tvm.transform.PassContext(opt_level=3):
+        found = relay.create_executor("vm", mod, target="llvm").evaluate()(value).numpy()
+    np.testing.assert_array_equal(found, np.tile(np.argwhere(value), (2, 1)))
