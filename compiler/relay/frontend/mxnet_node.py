@@ -23,8 +23,7 @@ REQUIRED: Any = object()
 NO_EFFECT = frozenset(
     [
         # counts and extents that the inputs or subgraphs have
-        *("dim", "input_dim", "num_args", "num_filter", "num_hidden", "num_inputs", "num_outputs"),
-        *("num_weights", "output_dim"),
+        *("input_dim", "num_args", "num_filter", "num_hidden", "num_outputs", "output_dim"),
         # how and where it is computed
         *("cudnn_algo_verbose", "cudnn_off", "cudnn_tune", "ctx", "forward_stype", "infer_range"),
         *("key", "ndev", "optimize", "sparse_grad", "workspace"),
