@@ -57,6 +57,35 @@ class Converter(OperatorConverter):
             return super().convert_gelu(op)
         return relax.op.nn.gelu_tanh(self.get_tensor_expr(self.get_input_tensors(op)[0]))
 
+    def convert_fully_connected(self, op: Any) -> relax.Expr:
+        """A dense layer; unless it keeps the axes of its input, of a matrix of rows."""
+        result = super().convert_fully_connected(op)
+        data, weight, *_ = self.get_input_tensors(op)
+        if _options(op).KeepNumDims() or len(self.get_tensor_shape(data)) == 2:
+            return result
+        units = int(self.get_tensor_shape(weight)[0])
+        return relax.op.reshape(self.bb.normalize(result), (-1, units))
+
+    def convert_resize_nearest_neighbor(self, op: Any) -> relax.Expr:
+        """Halves between two pixels go to the later one where corners are aligned."""
+        options = _options(op)
+        if options is None or not options.AlignCorners():
+            return super().convert_resize_nearest_neighbor(op)
+        if options.HalfPixelCenters():
+            raise UnsupportedOperatorError(
+                "operator RESIZE_NEAREST_NEIGHBOR: AlignCorners and HalfPixelCenters at once are "
+                "not supported"
+            )
+        data, size = self.get_input_tensors(op)
+        return relax.op.image.resize2d(
+            self.get_tensor_expr(data),
+            tuple(int(extent) for extent in self.get_tensor_value(size)),
+            layout="NHWC",
+            method="nearest_neighbor",
+            coordinate_transformation_mode="align_corners",
+            rounding_method="round_prefer_ceil",
+        )
+
     def convert_transpose_conv(self, op: Any) -> relax.Expr:
         """A transposed convolution and the activation fused with it."""
         activation = _options(op).FusedActivationFunction()

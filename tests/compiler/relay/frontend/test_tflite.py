@@ -126,6 +126,24 @@ def test_a_transposed_convolution_applies_its_activation() -> None:
     np.testing.assert_allclose(got, expected)
 
 
+@pytest.mark.parametrize("keep", [False, True])
+def test_a_dense_layer_keeps_the_axes_of_its_input_if_told_to(keep: bool) -> None:
+    data, weight = ROWS.reshape(1, 2, 1, 3), np.float32([[1, 2, 3], [0, -1, 2]])
+    expected = (data @ weight.T).reshape((1, 2, 1, 2) if keep else (2, 2))
+    options = {"KeepNumDims": keep}
+    got = outcome("FULLY_CONNECTED", "FullyConnectedOptions", [data, weight], expected, **options)
+    assert got.shape == expected.shape
+    np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_nearest_pixels_with_aligned_corners_round_up() -> None:
+    image, size = np.arange(8, dtype="float32").reshape(1, 4, 2, 1), np.int32([7, 2])
+    expected = image[:, [0, 1, 1, 2, 2, 3, 3]]
+    kind, arrays = "ResizeNearestNeighborOptions", [image, size]
+    got = outcome("RESIZE_NEAREST_NEIGHBOR", kind, arrays, expected, AlignCorners=True)
+    np.testing.assert_array_equal(got, expected)
+
+
 def test_positions_have_the_dtype_of_the_output() -> None:
     expected = ROWS.argmax(1).astype("int32")
     got = outcome("ARG_MAX", "ArgMaxOptions", [ROWS, np.array(1, "int32")], expected, OutputType=2)
