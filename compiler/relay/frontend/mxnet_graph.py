@@ -310,6 +310,7 @@ class SymbolImporter:
             self._read_inputs(view)
         try:
             result = CONVERTERS[node.op](view)
+            view.refuse_unread()
             results = result if isinstance(result, list) else [result]
             return [self._bind(value) for value in results]
         except BatonError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tvm import relax
@@ -19,6 +19,23 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 REQUIRED: Any = object()
+
+NO_EFFECT = frozenset(
+    [
+        # counts and extents that the inputs or subgraphs have
+        *("input_dim", "num_args", "num_filter", "num_hidden", "num_outputs", "output_dim"),
+        # how and where it is computed
+        *("cudnn_algo_verbose", "cudnn_off", "cudnn_tune", "ctx", "forward_stype", "infer_range"),
+        *("key", "ndev", "optimize", "sparse_grad", "workspace"),
+        # training
+        *("grad_scale", "ignore_label", "momentum", "normalization", "out_grad", "p"),
+        *("penalty", "smooth_alpha", "sparseness_target", "use_global_stats", "use_ignore"),
+        "valid_thresh",
+        # calibration, which only quantized operators use
+        *("max_calib_range", "min_calib_range"),
+    ]
+)
+"""Attributes on which no result of inference depends."""
 
 
 @dataclass
@@ -41,6 +58,7 @@ class SymbolNode:
     node: Node
     importer: SymbolImporter
     scope: Scope
+    _asked: set[str] = field(default_factory=set)
 
     @property
     def op(self) -> str:
@@ -100,6 +118,7 @@ class SymbolNode:
 
     def has(self, name: str) -> bool:
         """Whether attribute `name` is set to anything but None."""
+        self._asked.add(name)
         return name in self.node.attrs and not attributes.is_none(self.node.attrs[name])
 
     def text(self, name: str, default: str = REQUIRED) -> str:
@@ -142,6 +161,22 @@ class SymbolNode:
             raise FrontendError(
                 f"{self.describe()}: attribute {name!r} is {text!r}: {error}"
             ) from error
+
+    def without_effect(self, *names: str) -> None:
+        """Say that this form of the operator does not depend on attributes that others read."""
+        self._asked.update(names)
+
+    def refuse_unread(self) -> None:
+        """Raise for an attribute that is set, may change the result and was not asked for.
+
+        An operator whose converter asks for none has no parameters; MXNet lets such an operator
+        carry any attribute.
+        """
+        for name, text in self.node.attrs.items() if self._asked else ():
+            annotation = name.startswith("__") and name.endswith("__")
+            known = annotation or name in NO_EFFECT or name in self._asked
+            if not known and not attributes.is_none(text):
+                raise self.unsupported(f"the attribute {name}={text!r} is not supported")
 
     def spatial(self, name: str, rank: int, default: int) -> tuple[int, ...]:
         """Attribute `name` with one integer for each of `rank` spatial axes."""

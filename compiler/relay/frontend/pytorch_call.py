@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ from torch.utils import _pytree
 from compiler.errors import FrontendError, UnsupportedOperatorError
 
 from .onnx_node import Node
+from .pytorch_aliases import Aliases
 
 OPSET = 17
 """The operator set of the export: the first with LayerNormalization."""
@@ -30,14 +32,27 @@ class Caller:
     ----------
     custom : mapping of str to callable
         Operator name, "aten::relu", to a converter `(inputs, input_types) -> expression`.
+
+    Attributes
+    ----------
+    aliases : Aliases
+        Of the tensors of all calls.
     """
 
     def __init__(self, custom: Mapping[str, Callable[..., Any]]) -> None:
         self._custom = dict(custom)
         self._calls: list[_CustomCall] = []
         self._known = _known_to_exporter()
+        self.aliases = Aliases()
 
     def __call__(self, op: torch._ops.OpOverload, args: Sequence[Any], kwargs: Any) -> Any:
+        """The operator's results; raises where an operand's value is not what the export has."""
+        self.aliases.require_current(op._schema.name, (args, kwargs))
+        results = self._called(op, args, kwargs)
+        self.aliases.record(op, args, results)
+        return results
+
+    def _called(self, op: torch._ops.OpOverload, args: Sequence[Any], kwargs: Any) -> Any:
         name = op._schema.name
         if name in self._custom:
             call = _CustomCall(name, self._custom[name], op, args, kwargs)
@@ -171,14 +186,79 @@ def _adaptive_average(op: Any, args: Sequence[Any], kwargs: Any) -> Any:
     return data
 
 
+def _average(op: Any, args: Sequence[Any], kwargs: Any) -> Any:
+    """The exporter forgets a divisor of the caller's own."""
+    data, kernel, stride, padding, ceil, _, divisor = _bound(op, args, kwargs)
+    if divisor is None:
+        return op(*args, **kwargs)
+    rank = int(op._schema.name[-2])
+    kernel, padding = (list(each) * (rank // len(each)) for each in (kernel, padding))
+    stride = list(stride) * (rank // len(stride)) if stride else kernel
+    extents = op(data, kernel, stride, padding, ceil).shape[-rank:]
+    width = []  # the last axis first
+    for axis in reversed(range(rank)):
+        covered = (extents[axis] - 1) * stride[axis] + kernel[axis]
+        width += [padding[axis], covered - padding[axis] - data.shape[axis - rank]]
+    whole = torch.nn.functional.pad(data, width)
+    return op(whole, kernel, stride) * (math.prod(kernel) / divisor)
+
+
+def _cosine(op: Any, args: Sequence[Any], kwargs: Any) -> Any:
+    """The exporter bounds the product of the norms by epsilon, not each norm."""
+    return op.decompose(*args, **kwargs)
+
+
+def _distances(op: Any, args: Sequence[Any], kwargs: Any) -> Any:
+    """The exporter raises negative differences to the power as they are."""
+    left, right, power = _bound(op, args, kwargs)[:3]
+    return torch.linalg.vector_norm(left.unsqueeze(-2) - right.unsqueeze(-3), power, -1)
+
+
+def _distance(op: Any, args: Sequence[Any], kwargs: Any) -> Any:
+    """As `_distances`, row by row."""
+    left, right, power, epsilon, keep = _bound(op, args, kwargs)
+    return torch.linalg.vector_norm(left - right + epsilon, power, -1, keep)
+
+
+def _matrix_norm(op: Any, args: Sequence[Any], kwargs: Any) -> Any:
+    """The exporter forgets the dtype."""
+    data, *rest, dtype = _bound(op, args, kwargs)
+    return op(data if dtype is None else torch.ops.aten.to.dtype(data, dtype), *rest)
+
+
 def _floor_divide(op: Any, args: Sequence[Any], kwargs: Any) -> Any:
-    """The exporter truncates a quotient whose divisor is a number."""
+    """The exporter truncates."""
     data, divisor = args
-    floating = [
-        value.is_floating_point() if isinstance(value, torch.Tensor) else isinstance(value, float)
-        for value in args
-    ]
-    return torch.floor(data / divisor) if any(floating) else op(*args, **kwargs)
+    floating = torch.result_type(data, divisor).is_floating_point
+    quotient = data / divisor if floating else torch.div(data, divisor, rounding_mode="floor")
+    return _written(op, data, torch.floor(quotient) if floating else quotient)
+
+
+def _clamp(op: Any, args: Sequence[Any], kwargs: Any) -> Any:
+    """The exporter rounds the bounds of integers, which PyTorch makes floats for a float bound."""
+    data, *bounds = _bound(op, args, kwargs)
+    for bound in bounds:
+        if bound is not None:
+            data = data.to(torch.result_type(data, bound))
+    return op(data, *bounds)
+
+
+def _narrow(op: Any, args: Sequence[Any], kwargs: Any) -> Any:
+    """The exporter takes a start that counts from the end for one before the front."""
+    data, dim, start, length = _bound(op, args, kwargs)
+    start = start + data.shape[dim] if start < 0 else start
+    return op(data, dim, start, length)
+
+
+def _upsample(op: Any, args: Sequence[Any], kwargs: Any) -> Any:
+    """ONNX aligns the corners of a result that is not rounded to whole pixels, given a factor."""
+    values = _named(op, args, kwargs)
+    factors = values.get("scale_factors")
+    if values["align_corners"] and factors:
+        extents = values["input"].shape[2:]
+        values["output_size"] = [int(n * factor) for n, factor in zip(extents, factors)]
+        values["scale_factors"] = None
+    return op(**values)
 
 
 def _channel_shuffle(_op: Any, args: Sequence[Any], _kwargs: Any) -> Any:
@@ -236,10 +316,24 @@ def _log_sigmoid(op: Any, args: Sequence[Any], kwargs: Any) -> Any:
     return (result, torch.empty(0)) if op._schema.name.endswith("_forward") else result
 
 
-def _norm(op: Any, args: Sequence[Any], kwargs: Any) -> Any:
-    """The exporter drops all dimensions of a norm over all of them, wanted or not."""
-    declared = [argument.name for argument in op._schema.arguments]
-    values = dict(zip(declared, _bound(op, args, kwargs)))
+def _deviation(op: Any, args: Sequence[Any], kwargs: Any) -> Any:
+    """The exporter also rounds the correction."""
+    correction = _named(op, args, kwargs).get("correction")
+    if correction is not None and correction != int(correction):
+        raise UnsupportedOperatorError(f"{op._schema.name} with a correction of {correction}")
+    return _over_all(op, args, kwargs)
+
+
+def _cumsum(op: Any, args: Sequence[Any], kwargs: Any) -> Any:
+    """The exporter keeps the dtype of integers, which PyTorch sums as int64."""
+    data, dim, dtype = _bound(op, args, kwargs)
+    narrow = dtype is None and not (data.is_floating_point() or op._schema.name.endswith("_"))
+    return op(data.to(torch.int64) if narrow else data, dim, dtype=dtype)
+
+
+def _over_all(op: Any, args: Sequence[Any], kwargs: Any) -> Any:
+    """The exporter drops all dimensions of a reduction over all of them, wanted or not."""
+    values = _named(op, args, kwargs)
     if values.get("dim") or not values.get("keepdim"):
         return op(*args, **kwargs)
     values["dim"] = list(range(values["self"].dim()))
@@ -287,6 +381,12 @@ def _bound(op: Any, args: Sequence[Any], kwargs: Any) -> list[Any]:
     ]
 
 
+def _named(op: Any, args: Sequence[Any], kwargs: Any) -> dict[str, Any]:
+    """The values of all declared arguments by name."""
+    declared = [argument.name for argument in op._schema.arguments]
+    return dict(zip(declared, _bound(op, args, kwargs)))
+
+
 def _written(op: Any, data: torch.Tensor, result: torch.Tensor) -> torch.Tensor:
     """The result, in the place of `data` where the operator works in place."""
     return data.copy_(result) if op._schema.name.endswith("_") else result
@@ -297,21 +397,34 @@ _REWRITTEN: dict[str, Callable[[Any, Sequence[Any], Any], Any]] = {
     "aten::_to_copy": _copy_to,
     **{f"aten::adaptive_avg_pool{rank}d": _adaptive_average for rank in (1, 2, 3)},
     **{f"aten::_adaptive_avg_pool{rank}d": _adaptive_average for rank in (2, 3)},
+    **{f"aten::avg_pool{rank}d": _average for rank in (2, 3)},
+    "aten::cdist": _distances,
     "aten::channel_shuffle": _channel_shuffle,
     "aten::copy": _filled,
+    "aten::cosine_similarity": _cosine,
     "aten::fill": _filled,
-    "aten::floor_divide": _floor_divide,
+    **dict.fromkeys(("aten::clamp", "aten::clamp_min", "aten::clamp_max"), _clamp),
+    "aten::cumsum": _cumsum,
+    **dict.fromkeys(("aten::floor_divide", "aten::floor_divide_"), _floor_divide),
     **dict.fromkeys(("aten::index_add", "aten::index_add_"), _index_add),
     **dict.fromkeys(("aten::index_put", "aten::index_put_", "aten::_index_put_impl_"), _index_put),
     "aten::lift_fresh_copy": _copy_to,
-    "aten::linalg_vector_norm": _norm,
+    "aten::linalg_matrix_norm": _matrix_norm,
+    "aten::linalg_vector_norm": _over_all,
     "aten::log_sigmoid": _log_sigmoid,
     "aten::log_sigmoid_forward": _log_sigmoid,
+    "aten::narrow": _narrow,
     "aten::native_channel_shuffle": _channel_shuffle,
-    "aten::norm": _norm,
+    "aten::norm": _over_all,
+    "aten::pairwise_distance": _distance,
     "aten::scatter": _scatter,
     "aten::scatter_add": _scatter,
     "aten::select_scatter": _select_scatter,
     "aten::slice_scatter": _slice_scatter,
     "aten::softplus": _softplus,
+    **{f"aten::{name}": _deviation for name in ("std", "std_mean", "var", "var_mean")},
+    **{
+        f"aten::upsample_{mode}": _upsample
+        for mode in ("linear1d", "bilinear2d", "trilinear3d", "bicubic2d")
+    },
 }

@@ -68,6 +68,9 @@ class ProgramInterpreter(torch.fx.Interpreter):
     def run_node(self, n: torch.fx.Node) -> Any:
         """One node of the graph, which messages of its operator name."""
         self._current = n
+        if n.op == "output":
+            results = self.fetch_args_kwargs_from_env(n)
+            self._call.aliases.require_current("the program's result", results)
         return super().run_node(n)
 
     def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
@@ -123,6 +126,7 @@ class ScriptInterpreter:
         for parameter, value in zip(self.graph.inputs(), given):
             values[parameter.debugName()] = value
         results = self._run_block(self.graph, values)
+        self._call.aliases.require_current("the program's result", results)
         return results[0] if len(results) == 1 else tuple(results)
 
     def _run_block(self, block: Any, values: Environment) -> list[Any]:

@@ -9,7 +9,12 @@ from typing import Any
 
 import tvm
 
-from compiler.errors import FrontendError, UnknownShapeError, UnsupportedOperatorError
+from compiler.errors import (
+    BatonError,
+    FrontendError,
+    UnknownShapeError,
+    UnsupportedOperatorError,
+)
 
 
 def from_tflite(
@@ -27,7 +32,8 @@ def from_tflite(
     shape_dict, dtype_dict : mapping of str, optional
         Shapes and dtypes by input name, over the model's own.
     op_converter : class, optional
-        In place of `tvm.relax.frontend.tflite.tflite_frontend.OperatorConverter`.
+        In place of `compiler.relay.frontend.tflite_converter.Converter`, a subclass of
+        `tvm.relax.frontend.tflite.tflite_frontend.OperatorConverter`.
 
     Returns
     -------
@@ -56,6 +62,7 @@ def from_tflite(
     from compiler.graph.fold_constants import FoldConstant
 
     from ..raising import from_relax
+    from .tflite_converter import Converter
 
     loaded = model if isinstance(model, tflite.Model) else _read(model, tflite)
     try:
@@ -64,9 +71,9 @@ def from_tflite(
             loaded,
             dict(shape_dict) if shape_dict else None,
             dict(dtype_dict) if dtype_dict else None,
-            op_converter or tflite_frontend.OperatorConverter,
+            op_converter or Converter,
         )
-    except (FrontendError, UnknownShapeError):
+    except BatonError:
         raise
     except NotImplementedError as error:
         raise UnsupportedOperatorError(f"the TFLite model can't be imported: {error}") from error

@@ -63,6 +63,7 @@ def activation(node: SymbolNode) -> relax.Expr:
 def leaky_relu(node: SymbolNode) -> relax.Expr:
     """The family of functions that are the identity, or nearly, for x > 0."""
     kind, data = node.text("act_type", "leaky"), node[0]
+    node.without_effect("slope", "lower_bound", "upper_bound")  # but for the kinds that read them
     if kind == "leaky":
         return op.nn.leakyrelu(data, node.number("slope", 0.25))
     if kind == "rrelu":  # at inference the mean of the slopes
@@ -97,11 +98,12 @@ def _elu(node: SymbolNode, alpha: float, scale: float) -> relax.Expr:
 
 
 def _tempered(node: SymbolNode) -> relax.Expr:
-    """The operand divided by the temperature."""
+    """The operand in the dtype of the result, divided by the temperature."""
     if node.flag("use_length", False):
         raise node.unsupported("use_length")
-    temperature = node.number("temperature", 1.0)
-    return node[0] if temperature == 1.0 else op.divide(node[0], node.scalar(temperature))
+    temperature, dtype = node.number("temperature", 1.0), node.dtype_attr(node.dtype(0))
+    data = node[0] if dtype == node.dtype(0) else node.emit(op.astype(node[0], dtype))
+    return data if temperature == 1.0 else op.divide(data, relax.const(temperature, dtype))
 
 
 def softmax(node: SymbolNode) -> relax.Expr:
@@ -121,6 +123,7 @@ def softmin(node: SymbolNode) -> relax.Expr:
 
 def softmax_output(node: SymbolNode) -> relax.Expr:
     """Softmax; the label, the second input, serves training only."""
+    node.without_effect("preserve_shape")  # of several outputs
     if node.flag("multi_output", False):
         return op.nn.softmax(node[0], 1)
     if node.flag("preserve_shape", False):

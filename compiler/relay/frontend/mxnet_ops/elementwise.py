@@ -38,16 +38,20 @@ def scalar(function: Callable[..., Any], reverse: bool = False) -> Converter:
     """`x op scalar`, or `scalar op x`, with the scalar in x's dtype."""
 
     def convert(node: SymbolNode) -> relax.Expr:
-        value = node.number("scalar", 1.0)
-        dtype = node.dtype(0)
-        data = node[0]
-        if "float" not in dtype and _is_numpy(node) and not node.flag("is_int", True):
-            dtype = "float32"  # a float scalar makes integers float under numpy semantics
-            data = node.emit(op.astype(data, dtype))
-        constant = relax.const(value if "float" in dtype else int(value), dtype)
+        data, constant = _with_scalar(node, 1.0)
         return function(constant, data) if reverse else function(data, constant)
 
     return convert
+
+
+def _with_scalar(node: SymbolNode, default: float) -> tuple[relax.Expr, relax.Expr]:
+    """The first input and the scalar in one dtype, the input's as a rule."""
+    value, whole = node.number("scalar", default), node.flag("is_int", True)
+    data, dtype = node[0], node.dtype(0)
+    if "float" not in dtype and _is_numpy(node) and not whole:
+        dtype = "float32"  # a float scalar makes integers float under numpy semantics
+        data = node.emit(op.astype(data, dtype))
+    return data, relax.const(value if "float" in dtype else int(value), dtype)
 
 
 def _is_numpy(node: SymbolNode) -> bool:
@@ -58,8 +62,7 @@ def _comparison(function: Callable[..., Any], logical: bool = False) -> Converte
     """The result has the dtype of the first operand, but is boolean for numpy operators."""
 
     def convert(node: SymbolNode) -> relax.Expr:
-        first = node[0]
-        second = node[1] if node.count > 1 else node.scalar(node.number("scalar", 0.0))
+        first, second = node.all() if node.count > 1 else _with_scalar(node, 0.0)
         if logical:
             first, second = _truth(node, first), _truth(node, second)
         result = function(first, second)
@@ -145,6 +148,7 @@ def clip(node: SymbolNode) -> relax.Expr:
 
 def smooth_l1(node: SymbolNode) -> relax.Expr:
     """Quadratic near zero, linear elsewhere."""
+    node.without_effect("is_int")
     square = node.number("scalar", 1.0) ** 2
     size = node.emit(op.abs(node[0]))
     near = op.multiply(node.scalar(square / 2), op.multiply(node[0], node[0]))
@@ -161,6 +165,14 @@ def where_scalar(node: SymbolNode) -> relax.Expr:
     """Elements of the second input, or a number."""
     other = node.scalar(node.number("scalar", 0.0), node.dtype(1))
     return op.where(_truth(node, node[0]), node[1], other)
+
+
+def dropout(node: SymbolNode) -> relax.Expr:
+    """Nothing, as it serves training only; unless it is asked to drop always."""
+    node.without_effect("axes")
+    if node.text("mode", "training") != "training":
+        raise node.unsupported(f"mode {node.text('mode')!r}, which drops elements at inference too")
+    return node[0]
 
 
 def identity(node: SymbolNode) -> relax.Expr:
@@ -229,7 +241,7 @@ _UNARY: dict[str, Callable[[Any], Any]] = {
 _IDENTITIES = (
     *("_copy", "_copyto", "_np_copy", "_npi_copy", "identity", "BlockGrad", "stop_gradient"),
     *("make_loss", "MakeLoss", "LinearRegressionOutput", "MAERegressionOutput"),
-    *("Dropout", "_npx_dropout", "IdentityAttachKLSparseReg", "_identity_with_attr_like_rhs"),
+    *("IdentityAttachKLSparseReg", "_identity_with_attr_like_rhs"),
 )
 """Operators that do nothing at inference."""
 
@@ -306,5 +318,7 @@ CONVERTERS: dict[str, Converter] = {
     "_npi_where": where,
     "_npi_where_rscalar": where_scalar,
     **{name: identity for name in _IDENTITIES},
+    "Dropout": dropout,
+    "_npx_dropout": dropout,
     "LogisticRegressionOutput": _unary(op.sigmoid),
 }

@@ -40,6 +40,7 @@ def slice_like(node: SymbolNode) -> relax.Expr:
 def crop(node: SymbolNode) -> relax.Expr:
     """Part of an image, of a given size or of the second input's."""
     shape = node.shape(0)
+    node.without_effect("h_w")  # beside a second input
     height, width = node.shape(1)[2:] if node.count > 1 else node.spatial("h_w", 2, 0)
     top, left = node.spatial("offset", 2, 0)
     if node.flag("center_crop", False):
@@ -138,6 +139,7 @@ def sequence_mask(node: SymbolNode) -> relax.Expr:
 
 def _masked(node: SymbolNode, value: float) -> relax.Expr:
     if not node.flag("use_sequence_length", False):
+        node.without_effect("axis")
         return node[0]
     inside = node.emit(op.less(_positions(node), _lengths(node)))
     return op.where(inside, node[0], node.scalar(value))

@@ -184,12 +184,25 @@ def roll(node: SymbolNode) -> relax.Expr:
     return op.take(node[0], constant(positions.astype("int32")), axis)
 
 
+def around(node: SymbolNode) -> relax.Expr:
+    """Halves go to even digits, at the given number of decimals."""
+    decimals = node.integer("decimals", 0)
+    if "float" not in node.dtype(0):
+        if decimals < 0:
+            raise node.unsupported(f"decimals {decimals} of integers")
+        return node[0]
+    if decimals == 0:
+        return op.round(node[0])
+    unit = node.scalar(10.0**decimals)
+    return op.divide(op.round(node.emit(op.multiply(node[0], unit))), unit)
+
+
 _FLOAT = ("log1p", "expm1", "log2", "log10", "cbrt", "reciprocal", "degrees", "radians")
 
 CONVERTERS: dict[str, Converter] = {
     **{f"_npi_{name}": elementwise.CONVERTERS[name] for name in _FLOAT},
     "_npi_rint": lambda node: op.round(node[0]) if "float" in node.dtype(0) else node[0],
-    "_npi_around": lambda node: op.round(node[0]) if "float" in node.dtype(0) else node[0],
+    "_npi_around": around,
     "_npi_isnan": _always(False, op.isnan),
     "_npi_isinf": _always(False, op.isinf),
     "_npi_isfinite": _always(True, op.isfinite),

@@ -29,11 +29,13 @@ def pooling(node: SymbolNode) -> relax.Expr:
     first = 1 if layout == f"N{_LAYOUTS[rank][2:]}C" else 2
     if first == 2 and layout != _LAYOUTS[rank]:
         raise node.unsupported(f"layout {layout!r}")
+    node.without_effect("p_value", "count_include_pad")  # but for "lp" and "avg"
     power = node.number("p_value", 2.0) if kind == "lp" else 1.0
     data = node[0]
     if kind == "lp":
         data = node.emit(op.power(op.abs(data), node.scalar(power)))
     if node.flag("global_pool", False):
+        node.without_effect("kernel", "stride", "pad", "pooling_convention", "count_include_pad")
         result = _global(data, kind, list(range(first, first + rank)), first)
     else:
         result = _windows(node, data, kind, layout, node.shape(0)[first : first + rank])

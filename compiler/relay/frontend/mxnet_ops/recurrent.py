@@ -43,6 +43,8 @@ def rnn(node: SymbolNode) -> list[relax.Expr]:
         raise node.unsupported(f"mode {mode!r} with projection_size {node.has('projection_size')}")
     if node.flag("use_sequence_length", False):
         raise node.unsupported("use_sequence_length")
+    if node.flag("lstm_state_clip_nan", False):
+        raise node.unsupported("lstm_state_clip_nan")
     layers = node.integer("num_layers", 1)
     directions = 2 if node.flag("bidirectional", False) else 1
     time, batch, features = node.shape(0)

@@ -32,9 +32,14 @@ def _finish(node: SymbolNode, result: relax.Expr) -> relax.Expr:
 
 def _reduction(function: Callable[..., Any]) -> Converter:
     def convert(node: SymbolNode) -> relax.Expr:
-        data = node[0]
-        if function is op.mean and "float" not in node.dtype(0):
-            data = node.emit(op.astype(data, "float32"))
+        data, dtype = node[0], node.dtype(0)
+        if function is op.mean and "float" not in dtype:
+            dtype = "float32"
+        dtype = node.dtype_attr(dtype)
+        if function is op.mean and "float" not in dtype:
+            raise node.unsupported(f"a mean of the dtype {dtype}")
+        if dtype != node.dtype(0):
+            data = node.emit(op.astype(data, dtype))
         return _finish(node, function(data, _axes(node), keepdims=node.flag("keepdims", False)))
 
     return convert

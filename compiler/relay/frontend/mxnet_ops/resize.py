@@ -12,6 +12,7 @@ op = relax.op
 def upsampling(node: SymbolNode) -> relax.Expr:
     """By an integer factor: nearest for any number of inputs, or bilinear with a weight."""
     kind, scale = node.text("sample_type"), node.integer("scale")
+    node.without_effect("multi_input_mode")  # of one input
     if kind == "bilinear":
         return _bilinear(node, scale)
     if kind != "nearest":
@@ -66,6 +67,7 @@ def bilinear_resize(node: SymbolNode) -> relax.Expr:
     if node.text("mode", "size") != "size":
         raise node.unsupported(f"mode {node.text('mode')!r}")
     height, width = node.shape(0)[2:]
+    node.without_effect("height", "width")  # beside scales
     if node.has("scale_height"):
         height = int(height * node.number("scale_height"))
         width = int(width * node.number("scale_width"))

@@ -20,6 +20,9 @@ def reshape(node: SymbolNode) -> relax.Expr:
     source, codes = node.shape(0), node.integers("shape", ())
     if not codes:
         codes = node.integers("target_shape", ())  # of before 0.9
+    node.without_effect("target_shape")  # beside a shape
+    if node.flag("keep_highest", False):
+        raise node.unsupported("keep_highest")
     if node.flag("reverse", False):
         return op.reshape(node[0], _expand(node, source[::-1], _reversed_codes(codes))[::-1])
     return op.reshape(node[0], _expand(node, source, codes))
@@ -63,6 +66,7 @@ def _expand(node: SymbolNode, source: Sequence[int], codes: Sequence[int]) -> li
 
 def numpy_reshape(node: SymbolNode) -> relax.Expr:
     """The codes: -1 infer, -2 copy, -3 drop a 1, -4 copy the rest, -5 merge two, -6 split."""
+    _refuse_order(node)
     source, codes = node.shape(0), node.integers("newshape")
     if node.flag("reverse", False):
         raise node.unsupported("reverse")
@@ -94,8 +98,14 @@ def numpy_reshape(node: SymbolNode) -> relax.Expr:
 
 def plain_reshape(node: SymbolNode) -> relax.Expr:
     """numpy's reshape: -1 alone is special."""
+    _refuse_order(node)
     name = "newshape" if node.has("newshape") else "newshape_"
     return op.reshape(node[0], _infer(node, node.shape(0), list(node.integers(name))))
+
+
+def _refuse_order(node: SymbolNode) -> None:
+    if node.text("order", "C") != "C":
+        raise node.unsupported(f"order {node.text('order')!r}")
 
 
 def _take(node: SymbolNode, rest: list[int]) -> int:
@@ -195,8 +205,10 @@ def broadcast_axis(node: SymbolNode) -> relax.Expr:
 
 
 def concat(node: SymbolNode) -> relax.Expr:
-    """One after the other along an axis."""
+    """One after the other along an axis; where it is None, of the flattened arrays."""
     name, default = ("dim", 1) if node.op.lower() == "concat" else ("axis", 0)
+    if name == "axis" and name in node.node.attrs and not node.has(name):
+        return op.concat([node.emit(op.reshape(value, (-1,))) for value in node.all()], 0)
     return op.concat(node.all(), node.axis(node.integer(name, default), len(node.shape(0))))
 
 
@@ -219,6 +231,7 @@ def split_v2(node: SymbolNode) -> list[relax.Expr]:
     """Equal sections, or parts that start at the given indices."""
     axis = node.axis(node.integer("axis", 0), len(node.shape(0)))
     sections = node.integer("sections", 0)
+    node.without_effect("indices")  # beside sections
     if sections > 0:
         return _split_axis(node, sections, axis)
     indices = node.integers("indices", ())
@@ -254,6 +267,7 @@ def repeat(node: SymbolNode) -> relax.Expr:
 def pad(node: SymbolNode) -> relax.Expr:
     """Pad with a constant, with the edge, or with a reflection."""
     mode, width = node.text("mode", "constant"), node.integers("pad_width")
+    node.without_effect("constant_value")  # but for "constant"
     if len(width) != 2 * len(node.shape(0)) or mode not in ("constant", "edge", "reflect"):
         raise node.unsupported(f"mode {mode!r} with pad_width {width}")
     if mode == "constant":

@@ -276,3 +276,48 @@ def test_a_recurrent_layer(mode):
 def test_a_form_that_can_not_be_converted_is_named(op, attrs, error, message):
     with pytest.raises(error, match=message):
         run(op, X, **attrs)
+
+
+INTEGERS = np.int32([[1, 2], [3, 4]])
+
+
+@pytest.mark.parametrize(
+    ("op", "data", "attrs", "expected"),
+    [
+        ("softmax", np.zeros((1, 2), "float16"), {"dtype": "float32"}, np.full((1, 2), 0.5)),
+        ("_npi_sum", INTEGERS, {"dtype": "float32", "axis": "1"}, [3, 7]),
+        ("_npi_around", np.float32([1.26, -1.24]), {"decimals": "1"}, [1.3, -1.2]),
+        ("_npi_greater_scalar", INTEGERS, {"scalar": "1.5", "is_int": "0"}, INTEGERS > 1.5),
+        ("_npi_concatenate", INTEGERS, {"axis": "None"}, [1, 2, 3, 4]),
+        ("Dropout", X, {"p": "0.5", "mode": "training", "axes": "(1,)"}, X),
+        ("relu", X, {"note": "operators without parameters carry anything"}, X.clip(0)),
+        ("sum", X, {"axis": "1", "__mood__": "annotations are kept apart"}, X.sum(1)),
+        ("LeakyReLU", X, {"act_type": "leaky", "lower_bound": "0.2"}, np.where(X > 0, X, X / 4)),
+    ],
+)
+def test_what_an_attribute_changes(op, data, attrs, expected):
+    close(run(op, data, **attrs), np.asarray(expected))
+
+
+@pytest.mark.parametrize(
+    ("op", "attrs"),
+    [
+        ("Dropout", {"mode": "always"}),
+        ("mean", {"axis": "1", "dtype": "int32"}),
+        ("norm", {"out_dtype": "float64"}),
+        ("_npi_max", {"axis": "1", "initial": "0"}),
+        ("Reshape", {"shape": "(0, -1)", "keep_highest": "True"}),
+        ("_npi_reshape", {"newshape": "-1", "order": "F"}),
+        ("expand_dims", {"axis": "1", "axes": "2"}),
+    ],
+)
+def test_an_attribute_that_would_be_ignored_is_refused(op, attrs):
+    with pytest.raises(UnsupportedOperatorError, match=f"operator {op} of node 'node': .*"):
+        run(op, X, **attrs)
+
+
+def test_a_clipped_cell_of_a_recurrent_layer_is_refused():
+    attrs = {"mode": "lstm", "state_size": "2", "num_layers": "1", "lstm_state_clip_min": "-1"}
+    arrays = array(3, 1, 2), array(48), array(1, 1, 2), array(1, 1, 2)
+    with pytest.raises(UnsupportedOperatorError, match="lstm_state_clip_min='-1'"):
+        run("RNN", *arrays, **attrs)

@@ -236,6 +236,64 @@ def test_an_exported_program_computes_what_pytorch_does(name: str) -> None:
     assert_same(mod, params, module, examples)
 
 
+ARGUMENTS: dict[str, Callable[[Any], Any]] = {
+    "divisor": lambda x: functional.avg_pool2d(x, 3, 2, 1, ceil_mode=True, divisor_override=5),
+    "distances": lambda x: torch.cdist(x[0, 0], x[0, 1], p=3.0),
+    "distance": lambda x: functional.pairwise_distance(x, -x, p=3.0, eps=0.1, keepdim=True),
+    "cosine": lambda x: functional.cosine_similarity(x, x + 1, 1, eps=5.0),
+    "norm's dtype": lambda x: torch.linalg.matrix_norm(x, dtype=torch.float64),
+    "dimensions kept": lambda x: torch.std(x, dim=None, correction=2, keepdim=True),
+    "float bounds": lambda x: torch.clamp((x * 5).int(), -1.5, 2),
+    "negative divisor": lambda x: torch.floor_divide((x * 5).int(), -2),
+    "aligned corners": lambda x: functional.interpolate(
+        x, scale_factor=1.7, mode="bilinear", align_corners=True
+    ),
+    "start from the end": lambda x: x.narrow(3, -2, 2),
+    "sums of int32": lambda x: (x * 5).int().cumsum(1),
+}
+
+
+def test_arguments_that_the_exporter_passes_over_are_honoured() -> None:
+    module = Apply(lambda data: tuple(function(data) for function in ARGUMENTS.values()))
+    data = randn(1, 2, 5, 7)
+    mod, params = relay.frontend.from_pytorch(torch.jit.trace(module, data), [("x", data.shape)])
+    executor = relay.build(mod, "llvm", params=params)["default"](tvm.cpu())
+    executor.set_input("x", data.numpy())
+    executor.run()
+    for index, (name, expected) in enumerate(zip(ARGUMENTS, module(data))):
+        got, expected = executor.get_output(index).numpy(), expected.numpy()
+        assert got.dtype == expected.dtype, name
+        np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5, err_msg=name)
+
+
+def through_a_transpose(data: Any) -> Any:
+    result = data.clone()
+    result.T.mul_(2)
+    return result
+
+
+def old_view(data: Any) -> Any:
+    result = data.clone()
+    row = result[0]
+    result.mul_(2)
+    return row + 1
+
+
+def written_twice(data: Any) -> Any:
+    result = data.clone()
+    row = result[0]
+    row.mul_(2)
+    row.add_(1)
+    return result
+
+
+@pytest.mark.parametrize("program", [through_a_transpose, old_view, written_twice])
+def test_a_write_that_the_export_would_lose_is_refused(program: Callable[..., Any]) -> None:
+    traced = torch.jit.trace(Apply(program), randn(3, 4))
+    with pytest.raises(UnsupportedOperatorError, match="wrote to another view"):
+        relay.frontend.from_pytorch(traced, [("x", (3, 4))])
+
+
 def test_control_flow_over_extents_is_decided_while_importing() -> None:
     script = torch.jit.script(Branching())
     mod, params = relay.frontend.from_pytorch(script, [("x", (3, 4))])

@@ -82,6 +82,81 @@ def test_a_network_computes_what_numpy_does(tmp_path: Path) -> None:
         )
 
 
+def outcome(code: str, kind: str, arrays: list[np.ndarray], result: np.ndarray, **options: object):
+    """What one operator computes of the first array; the others are weights."""
+    model = _written.ModelWriter()
+    inputs = [model.constant(f"weight{i}", value) for i, value in enumerate(arrays[1:])]
+    data = model.tensor("x", arrays[0].shape, str(arrays[0].dtype))
+    inputs = [*inputs, data] if code == "TRANSPOSE_CONV" else [data, *inputs]
+    output = model.tensor("y", result.shape, str(result.dtype))
+    model.operator(code, inputs, [output], kind, **options)
+    mod, _ = relay.frontend.from_tflite(model.finish([data], [output]))
+    executor = relay.build(mod, "llvm")["default"](tvm.cpu())
+    executor.set_input("x", arrays[0])
+    executor.run()
+    got = executor.get_output(0).numpy()
+    assert got.dtype == result.dtype
+    return got
+
+
+ROWS = np.random.default_rng(2).standard_normal((2, 3)).astype("float32")
+
+
+def test_softmax_is_scaled_by_beta() -> None:
+    exponents = np.exp(2.5 * ROWS)
+    expected = exponents / exponents.sum(-1, keepdims=True)
+    got = outcome("SOFTMAX", "SoftmaxOptions", [ROWS], expected, Beta=2.5)
+    np.testing.assert_allclose(got, expected, rtol=1e-5)
+
+
+def test_gelu_is_approximated_where_the_model_says_so() -> None:
+    inner = np.sqrt(2 / np.pi) * (ROWS + 0.044715 * ROWS**3)
+    expected = (0.5 * ROWS * (1 + np.tanh(inner))).astype("float32")
+    got = outcome("GELU", "GeluOptions", [ROWS], expected, Approximate=True)
+    np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-7)
+
+
+def test_a_transposed_convolution_applies_its_activation() -> None:
+    image = np.float32([[[[1.0], [-2.0]], [[-3.0], [4.0]]]])
+    shape, kernel = np.int32([1, 4, 4, 1]), np.ones((1, 2, 2, 1), "float32")
+    expected = np.maximum(image.repeat(2, 1).repeat(2, 2), 0)
+    options = {"Padding": 1, "StrideH": 2, "StrideW": 2, "FusedActivationFunction": 1}
+    arrays = [image, shape, kernel]
+    got = outcome("TRANSPOSE_CONV", "TransposeConvOptions", arrays, expected, **options)
+    np.testing.assert_allclose(got, expected)
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_a_dense_layer_keeps_the_axes_of_its_input_if_told_to(keep: bool) -> None:
+    data, weight = ROWS.reshape(1, 2, 1, 3), np.float32([[1, 2, 3], [0, -1, 2]])
+    expected = (data @ weight.T).reshape((1, 2, 1, 2) if keep else (2, 2))
+    options = {"KeepNumDims": keep}
+    got = outcome("FULLY_CONNECTED", "FullyConnectedOptions", [data, weight], expected, **options)
+    assert got.shape == expected.shape
+    np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_nearest_pixels_with_aligned_corners_round_up() -> None:
+    image, size = np.arange(8, dtype="float32").reshape(1, 4, 2, 1), np.int32([7, 2])
+    expected = image[:, [0, 1, 1, 2, 2, 3, 3]]
+    kind, arrays = "ResizeNearestNeighborOptions", [image, size]
+    got = outcome("RESIZE_NEAREST_NEIGHBOR", kind, arrays, expected, AlignCorners=True)
+    np.testing.assert_array_equal(got, expected)
+
+
+def test_positions_have_the_dtype_of_the_output() -> None:
+    expected = ROWS.argmax(1).astype("int32")
+    got = outcome("ARG_MAX", "ArgMaxOptions", [ROWS, np.array(1, "int32")], expected, OutputType=2)
+    np.testing.assert_array_equal(got, expected)
+
+
+def test_an_option_that_would_be_ignored_is_refused() -> None:
+    places = np.int32([[0, 2], [1, 1]])
+    taken = np.take_along_axis(ROWS, places, 1)
+    with pytest.raises(UnsupportedOperatorError, match=r"GATHER \(number 0.*BatchDims=1"):
+        outcome("GATHER", "GatherOptions", [ROWS, places], taken, Axis=1, BatchDims=1)
+
+
 def test_damaged_models_are_refused(tmp_path: Path) -> None:
     data, _ = network()
     with pytest.raises(FrontendError, match="TFL3"):
