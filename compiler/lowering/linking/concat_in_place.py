@@ -135,13 +135,13 @@ def aligned_offsets(kernel: tvm.tirx.PrimFunc) -> list[int] | None:
 
 def _shapes(kernel: tvm.tirx.PrimFunc) -> list[tuple[int, ...]] | None:
     """Shapes of the operands and the result; None where only running tells one."""
-    shapes = [getattr(param, "shape", None) for param in kernel.params]
-    if any(
-        shape is None or not all(isinstance(extent, tirx.IntImm) for extent in shape)
-        for shape in shapes
-    ):
-        return None
-    return [tuple(map(int, shape)) for shape in shapes]
+    shapes: list[tuple[int, ...]] = []
+    for param in kernel.params:
+        shape = getattr(param, "shape", None)
+        if shape is None or not all(isinstance(extent, tirx.IntImm) for extent in shape):
+            return None
+        shapes.append(tuple(map(int, shape)))
+    return shapes
 
 
 def move_pointer() -> tirx.PrimFunc:
