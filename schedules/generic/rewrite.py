@@ -18,9 +18,9 @@ from typing import Any
 
 import tvm_ffi
 from tvm import s_tir, sym, tirx
-from tvm.ir import Range, TensorLoad
+from tvm.ir import TensorLoad
 
-from .stages import Iter, Stage, accesses, element_offset, stride, substitute
+from .stages import Iter, Stage, accesses, element_offset, range_of, stride, substitute
 
 Block = Any
 Expr = Any
@@ -46,11 +46,10 @@ def merge_axes(func: tirx.PrimFunc, stage: Stage, group: Sequence[Iter]) -> tirx
     for it in group:
         extent *= it.extent
     var = tirx.Var("flat", group[-1].var.ty)
-    zero = tirx.const(0, var.ty)
     views = _FlatViews(
         stage,
         [access.buffer for access in moved],
-        [*((it.var, zero) for it in group[:-1]), (group[-1].var, var)],
+        [*((it.var, tirx.const(0, it.var.ty)) for it in group[:-1]), (group[-1].var, var)],
         (var, extent),
     )
     block = stage.block
@@ -244,16 +243,16 @@ class _FlatViews:
         self._views: list[tuple[Any, Any]] = []
         self._pairs = list(pairs)
         self._analyzer = sym.Analyzer()
-        self._analyzer.bind(flat[0], Range(0, flat[1]))
+        self._analyzer.bind(flat[0], range_of(*flat))
         replaced = [old for old, _ in pairs]
         for it in stage.iters:
             if not any(it.var.same_as(old) for old in replaced):
-                self._analyzer.bind(it.var, Range(0, it.extent))
+                self._analyzer.bind(it.var, range_of(it.var, it.extent))
         # The offset is linear in the group only within its bounds: simplify it before the
         # group's variables are replaced.
         self._bounded = sym.Analyzer()
         for it in stage.iters:
-            self._bounded.bind(it.var, Range(0, it.extent))
+            self._bounded.bind(it.var, range_of(it.var, it.extent))
         for buffer in buffers:
             if self._view_of(buffer) is None:
                 size = 1
@@ -296,7 +295,7 @@ class _FlatViews:
 
 
 def _iter_var(var: Any, extent: int, kind: int) -> Any:
-    return tirx.IterVar(Range(tirx.const(0, var.ty), tirx.const(extent, var.ty)), var, kind)
+    return tirx.IterVar(range_of(var, extent), var, kind)
 
 
 def _block(

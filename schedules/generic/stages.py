@@ -160,7 +160,7 @@ def accesses(stage: Stage) -> list[Access]:
     unit = [(it.var, tirx.const(0, it.var.ty)) for it in stage.iters if it.extent == 1]
     for it in stage.iters:
         if it.extent > 1:
-            analyzer.bind(it.var, Range(0, it.extent))
+            analyzer.bind(it.var, range_of(it.var, it.extent))
     found: list[Access] = []
     known: set[Any] = set()
 
@@ -182,6 +182,11 @@ def accesses(stage: Stage) -> list[Access]:
 
     tvm_ffi.structural_visit(stage.block.body, [(TensorLoad, load), (tirx.BufferStore, store)])
     return found
+
+
+def range_of(var: Any, extent: int) -> Range:
+    """From 0, in the variable's own type: TVM replaces a variable of one value by that."""
+    return Range(tirx.const(0, var.ty), tirx.const(extent, var.ty))
 
 
 def element_offset(buffer: Any, indices: Sequence[Expr]) -> Expr:
@@ -340,7 +345,7 @@ def lane_strides(stage: Stage, it: Iter, lanes: int) -> list[int | None]:
     analyzer = sym.Analyzer()
     for other in stage.iters:
         if other.extent > 1 and other is not it:
-            analyzer.bind(other.var, Range(0, other.extent))
+            analyzer.bind(other.var, range_of(other.var, other.extent))
     outer, lane = _split_vars(it, lanes, analyzer)
     pairs = [(it.var, outer * lanes + lane)]
     found: list[int | None] = []
@@ -355,7 +360,7 @@ def branches_per_lane(stage: Stage, it: Iter, lanes: int) -> bool:
     analyzer = sym.Analyzer()
     for other in stage.iters:
         if other is not it:
-            analyzer.bind(other.var, Range(0, other.extent))
+            analyzer.bind(other.var, range_of(other.var, other.extent))
     outer, lane = _split_vars(it, lanes, analyzer)
     differs = False
 
@@ -375,6 +380,6 @@ def branches_per_lane(stage: Stage, it: Iter, lanes: int) -> bool:
 
 def _split_vars(it: Iter, lanes: int, analyzer: Any) -> tuple[Var, Var]:
     outer, lane = tirx.Var("outer", it.var.ty), tirx.Var("lane", it.var.ty)
-    analyzer.bind(outer, Range(0, max(it.extent // lanes, 1)))
-    analyzer.bind(lane, Range(0, lanes))
+    analyzer.bind(outer, range_of(outer, max(it.extent // lanes, 1)))
+    analyzer.bind(lane, range_of(lane, lanes))
     return outer, lane

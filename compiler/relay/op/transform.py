@@ -323,7 +323,7 @@ def _reverse_sequence(
     def value(*at: Any) -> Any:
         length = seq_lengths(at[batch_axis]).astype("int64")
         place = at[seq_axis].astype("int64")
-        source = tirx.Select(tirx.any(length <= 1, place >= length), place, length - 1 - place)
+        source = tirx.Select(place < length, length - 1 - place, place)
         where = list(at)
         where[seq_axis] = source
         return data(*where)
@@ -331,7 +331,7 @@ def _reverse_sequence(
     return te.compute(data.shape, value, name="reverse_sequence", tag=topi.tag.INJECTIVE)
 
 
-_reverse_sequence_kernel = kernel("reverse_sequence", _reverse_sequence)
+reverse_sequence_kernel = kernel("reverse_sequence", _reverse_sequence)
 
 
 @operator("reverse_sequence", 2, how="TE", pattern=INJECTIVE)
@@ -339,7 +339,7 @@ def reverse_sequence(
     data: relax.Expr, seq_lengths: relax.Expr, seq_axis: int = 1, batch_axis: int = 0
 ) -> relax.Expr:
     """The first seq_lengths[b] slices along `seq_axis` in reverse order."""
-    return _reverse_sequence_kernel(
+    return reverse_sequence_kernel(
         data,
         seq_lengths,
         seq_axis=axis_of(seq_axis, rank(data)),

@@ -6,6 +6,7 @@ import numpy as np
 from tvm import relax, tirx
 
 from compiler.graph.constants import constant, static_shape
+from compiler.relay.op.transform import reverse_sequence_kernel
 
 from ..onnx_node import Node, constant_value, dtype_of
 
@@ -115,7 +116,7 @@ def eye_like(node: Node) -> relax.Expr:
 
 def reverse_sequence(node: Node) -> relax.Expr:
     """The first `sequence_lens` steps of each batch entry reversed."""
-    return relax.op.reverse_sequence(
+    return reverse_sequence_kernel(
         node[0],
         node[1],
         seq_axis=node.attr("time_axis", 0),

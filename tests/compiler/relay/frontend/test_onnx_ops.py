@@ -531,3 +531,17 @@ def test_the_checker_only_warns(model, caplog):
     proto.graph.output[0].CopyFrom(helper.make_tensor_value_info("y", TensorProto.FLOAT, [2]))
     from_onnx(proto)
     assert "unknown" in caplog.text
+
+
+def test_sequences_of_one_step_are_reversed_in_a_flat_kernel(runs_as_onnxruntime):
+    text = """
+<ir_version: 10, opset_import: ["" : 19]>
+fuzz (double[1,4,2,3] x) => (y) {
+   rounded = Round (x)
+   reversed = ReverseSequence <batch_axis: int = 1, time_axis: int = 0> (rounded, lengths)
+   y = Abs (reversed)
+}
+"""
+    weights = {"lengths": np.array([1, 0, 1, 0], "int64")}
+    x = np.random.default_rng(0).normal(size=(1, 4, 2, 3))
+    runs_as_onnxruntime(text, weights, {"x": x}, opt_level=3, target="llvm -mcpu=x86-64-v3")
