@@ -4,8 +4,22 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper
 
+from compiler import errors
+from compiler.relay.frontend import from_onnx
+
+NODE = helper.make_node
+CONTRIB = {"com.microsoft": 1}
 HUGE = np.array([2.27e38, 1.7e38, -2.27e38, 1.5, 0.0], "float32")
+
+
+def refusal(proto):
+    """What the import says; it may not hand on an error of somebody else."""
+    with pytest.raises(errors.UnsupportedOperatorError) as caught:
+        from_onnx(proto)
+    assert caught.value.__cause__ is None
+    return str(caught.value)
 
 
 @pytest.mark.parametrize("level", [0, 3])
@@ -15,3 +29,25 @@ def test_gelu_of_large_values_does_not_overflow(operator, level, runs_as_onnxrun
     test (float[5] x) => (float[5] y) <float[5] b> {{ y = com.microsoft.{operator}(x, b) }}"""
     bias = np.array([0, 1e38, 0, 0, 1], "float32")
     runs_as_onnxruntime(text, {"b": bias}, {"x": HUGE}, level)
+
+
+@pytest.mark.parametrize("operator", ["ReduceMax", "ReduceL2", "ReduceSum", "ReduceLogSumExp"])
+def test_axes_at_run_time_are_refused_in_plain_words(operator, model):
+    proto = model(
+        [NODE(operator, ["x", "a"], ["y"], name="total")],
+        {"x": (2, 3), "a": (1,)},
+        ["y"],
+        opset=18,
+        dtypes={"a": TensorProto.INT64},
+    )
+    message = refusal(proto)
+    assert "'total'" in message and "the axes (input 1) must be a constant" in message
+
+
+@pytest.mark.parametrize("keepdims", [0, 1])
+@pytest.mark.parametrize("operator", ["ReduceL2", "ReduceLogSum", "ReduceLogSumExp"])
+def test_functions_of_sums_of_integers_agree(operator, keepdims, model, agrees):
+    node = NODE(operator, ["x"], ["y"], axes=[1], keepdims=keepdims)
+    dtypes = dict.fromkeys("xy", TensorProto.INT32)
+    proto = model([node], {"x": (2, 3)}, ["y"], opset=13, dtypes=dtypes)
+    agrees(proto, {"x": np.array([[3, 4, 12], [20, 0, 1]], "int32")})
