@@ -51,3 +51,47 @@ def test_functions_of_sums_of_integers_agree(operator, keepdims, model, agrees):
     dtypes = dict.fromkeys("xy", TensorProto.INT32)
     proto = model([node], {"x": (2, 3)}, ["y"], opset=13, dtypes=dtypes)
     agrees(proto, {"x": np.array([[3, 4, 12], [20, 0, 1]], "int32")})
+
+
+@pytest.mark.parametrize("position", [-3, 2])
+@pytest.mark.parametrize("operator", ["SequenceAt", "SequenceErase"])
+def test_positions_outside_of_a_sequence_are_refused(operator, position, model):
+    nodes = [
+        NODE("SplitToSequence", ["x"], ["s"]),
+        NODE(operator, ["s", "i"], ["t"]),
+        NODE("Identity", ["t"], ["y"]),
+    ]
+    proto = model(nodes, {"x": (2, 3)}, ["y"], {"i": np.array(position)})
+    assert f"position {position} is outside of 2 tensors" in refusal(proto)
+
+
+@pytest.mark.parametrize("position", [0, 1, -1])
+@pytest.mark.parametrize(
+    ("split", "keepdims"), [(None, 0), (None, 1), (np.array(2), 1), (np.array([1, 2]), 1)]
+)
+def test_tensors_of_split_sequences_agree(split, keepdims, position, model, agrees, rng):
+    names, weights = ["x"], {"i": np.array(position)}
+    if split is not None:
+        names, weights = ["x", "split"], {**weights, "split": split}
+    nodes = [
+        NODE("SplitToSequence", names, ["s"], axis=1, keepdims=keepdims),
+        NODE("SequenceAt", ["s", "i"], ["y"]),
+    ]
+    proto = model(nodes, {"x": (2, 3)}, ["y"], weights)
+    agrees(proto, {"x": rng.normal(size=(2, 3)).astype("float32")})
+
+
+def test_an_axis_of_one_is_split_to_a_sequence_of_one(model, agrees, rng):
+    nodes = [
+        NODE("SplitToSequence", ["x"], ["s"], axis=1),
+        NODE("SequenceInsert", ["s", "x"], ["t"]),
+        NODE("ConcatFromSequence", ["t"], ["y"], axis=0),
+    ]
+    proto = model(nodes, {"x": (2, 1)}, ["y"])
+    agrees(proto, {"x": rng.normal(size=(2, 1)).astype("float32")})
+
+
+def test_a_sequence_at_a_position_of_run_time_is_refused(model):
+    nodes = [NODE("SplitToSequence", ["x"], ["s"]), NODE("SequenceAt", ["s", "i"], ["y"])]
+    proto = model(nodes, {"x": (2, 3), "i": ()}, ["y"], dtypes={"i": TensorProto.INT64})
+    assert "the position (input 1) must be a constant" in refusal(proto)
