@@ -95,3 +95,17 @@ def test_a_sequence_at_a_position_of_run_time_is_refused(model):
     nodes = [NODE("SplitToSequence", ["x"], ["s"]), NODE("SequenceAt", ["s", "i"], ["y"])]
     proto = model(nodes, {"x": (2, 3), "i": ()}, ["y"], dtypes={"i": TensorProto.INT64})
     assert "the position (input 1) must be a constant" in refusal(proto)
+
+
+@pytest.mark.parametrize("activation", ["Softsign", "HardSigmoid"])
+@pytest.mark.parametrize("clip", [{}, {"clip": 1.5}])
+def test_activations_of_recurrent_layers_agree(activation, clip, model, agrees, rng):
+    node = NODE(
+        "GRU", ["x", "w", "r"], ["y"], hidden_size=2, activations=[activation, "Tanh"], **clip
+    )
+    weights = {
+        "w": rng.normal(size=(1, 6, 3)).astype("float32"),
+        "r": rng.normal(size=(1, 6, 2)).astype("float32"),
+    }
+    proto = model([node], {"x": (2, 1, 3)}, ["y"], weights)
+    agrees(proto, {"x": rng.normal(size=(2, 1, 3)).astype("float32")})
