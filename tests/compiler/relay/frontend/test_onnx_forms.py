@@ -109,3 +109,21 @@ def test_activations_of_recurrent_layers_agree(activation, clip, model, agrees, 
     }
     proto = model([node], {"x": (2, 1, 3)}, ["y"], weights)
     agrees(proto, {"x": rng.normal(size=(2, 1, 3)).astype("float32")})
+
+
+@pytest.mark.parametrize("slope", [(3,), (2, 3)])
+def test_slopes_of_integers_multiply(slope, model, run):
+    dtypes = dict.fromkeys("xy", TensorProto.INT32)
+    weights = {"s": np.arange(2, 2 + np.prod(slope), dtype="int32").reshape(slope)}
+    proto = model([NODE("PRelu", ["x", "s"], ["y"])], {"x": (2, 3)}, ["y"], weights, dtypes=dtypes)
+    values = np.array([[-3, 4, 0], [5, -6, -7]], "int32")
+    (result,) = run(*from_onnx(proto), {"x": values})
+    np.testing.assert_array_equal(result, np.where(values < 0, values * weights["s"], values))
+    assert result.dtype == np.int32
+
+
+def test_the_error_function_of_integers_is_an_integer(model, run):
+    dtypes = dict.fromkeys("xy", TensorProto.INT64)
+    proto = model([NODE("Erf", ["x"], ["y"])], {"x": (5,)}, ["y"], dtypes=dtypes)
+    (result,) = run(*from_onnx(proto), {"x": np.array([-9, -1, 0, 1, 9])})
+    assert result.tolist() == [-1, 0, 0, 0, 1] and result.dtype == np.int64
