@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 from tvm import relax
@@ -31,6 +32,28 @@ def layer_normalization(node: Node) -> list[relax.Expr]:
         variance = relax.op.mean(square, axes, keepdims=True)
         outputs += [mean, relax.op.rsqrt(relax.op.add(variance, relax.const(epsilon, "float32")))]
     return outputs
+
+
+def skip_layer_normalization(node: Node) -> list[relax.Expr]:
+    """`nn.layer_norm` of a sum, whose statistics and the sum itself may be asked for.
+
+    The operands are data, skip, scale, and a shift and a bias that may be left out.
+    """
+    total = node.emit(relax.op.add(node[0], node[1]))
+    if node.get(4) is not None:
+        total = node.emit(relax.op.add(total, node[4]))
+    inputs = [total, node[2], node.get(3)]
+    attrs = {"axis": -1, "epsilon": node.attr("epsilon", 1e-12)}
+    return [*layer_normalization(replace(node, inputs=inputs, attrs=attrs)), total]
+
+
+def mean_variance_normalization(node: Node) -> relax.Expr:
+    """(x - mean) / (deviation + 1e-9)."""
+    data, axes = node[0], list(node.attr("axes", (0, 2, 3)))
+    centered = node.emit(relax.op.subtract(data, relax.op.mean(data, axes, keepdims=True)))
+    variance = relax.op.mean(relax.op.multiply(centered, centered), axes, keepdims=True)
+    deviation = relax.op.add(relax.op.sqrt(variance), relax.const(1e-9, node.dtype(0)))
+    return relax.op.divide(centered, deviation)
 
 
 def _spread(node: Node, index: int, normal: tuple[int, ...]) -> relax.Expr:
@@ -125,5 +148,9 @@ CONVERTERS = {
     "Dropout": dropout,
     "LayerNormalization": layer_normalization,
     "LpNormalization": lp_normalization,
+    "MeanVarianceNormalization": mean_variance_normalization,
     "RMSNormalization": rms_normalization,
 }
+
+CONTRIB_CONVERTERS = {"SkipLayerNormalization": skip_layer_normalization}
+"""Those of onnxruntime's own domain."""

@@ -127,3 +127,32 @@ def test_the_error_function_of_integers_is_an_integer(model, run):
     proto = model([NODE("Erf", ["x"], ["y"])], {"x": (5,)}, ["y"], dtypes=dtypes)
     (result,) = run(*from_onnx(proto), {"x": np.array([-9, -1, 0, 1, 9])})
     assert result.tolist() == [-1, 0, 0, 0, 1] and result.dtype == np.int64
+
+
+@pytest.mark.parametrize(
+    "inputs", [["x", "s", "g"], ["x", "s", "g", "b"], ["x", "s", "g", "", "c"]]
+)
+@pytest.mark.parametrize("outputs", [["y"], ["y", "", "", "t"]])
+def test_skipped_layer_normalization_agrees_without_beta_and_bias(
+    inputs, outputs, model, agrees, rng
+):
+    node = NODE("SkipLayerNormalization", inputs, outputs, domain="com.microsoft", epsilon=1e-3)
+    drawn = {name: rng.normal(size=4).astype("float32") for name in "gbc" if name in inputs}
+    named = [name for name in outputs if name]
+    shapes = {"x": (2, 3, 4), "s": (2, 3, 4)}
+    proto = model([node], shapes, named, drawn, domains={"com.microsoft": 1})
+    agrees(proto, {name: rng.normal(size=(2, 3, 4)).astype("float32") for name in "xs"})
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float64"])
+def test_mean_variance_normalization_keeps_the_dtype(dtype, model, run, rng):
+    dtypes = dict.fromkeys("xy", helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
+    node = NODE("MeanVarianceNormalization", ["x"], ["y"], axes=[0, 2])
+    data = rng.normal(size=(2, 3, 4)).astype(dtype)
+    proto = model([node], {"x": data.shape}, ["y"], dtypes=dtypes)
+    (result,) = run(*from_onnx(proto), {"x": data})
+    wide = data.astype("float64")
+    expected = wide - wide.mean((0, 2), keepdims=True)
+    expected /= wide.std((0, 2), keepdims=True)
+    assert result.dtype == data.dtype
+    np.testing.assert_allclose(result, expected, atol=1e-2 if dtype == "float16" else 1e-7)
