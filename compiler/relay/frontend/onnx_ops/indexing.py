@@ -207,6 +207,11 @@ def cumulative_product(node: Node) -> relax.Expr:
     return relax.op.flip(product, axis) if node.attr("reverse", 0) else product
 
 
+def cumulative_sum(node: Node) -> None:
+    """TVM's converter, where the axis is known."""
+    node.value(1, "the axis")
+
+
 def unique(node: Node) -> None:
     """Without an axis, of all elements in a row, so that the inverse has one axis too."""
     if node.attr("axis") is None:
@@ -216,6 +221,7 @@ def unique(node: Node) -> None:
 CONVERTERS = {
     "ConstantOfShape": constant_of_shape,
     "CumProd": cumulative_product,
+    "CumSum": cumulative_sum,
     "Expand": expand,
     "EyeLike": eye_like,
     "Gather": gather,

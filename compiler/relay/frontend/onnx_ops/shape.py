@@ -9,7 +9,7 @@ from tvm import relax
 from compiler.graph.constants import array_of, static_shape
 
 from ... import dialect
-from ..onnx_node import Node
+from ..onnx_node import Node, constant_value
 
 
 def flatten(node: Node) -> relax.Expr | None:
@@ -46,4 +46,11 @@ def space_to_depth(node: Node) -> relax.Expr:
     )
 
 
-CONVERTERS = {"Flatten": flatten, "SpaceToDepth": space_to_depth}
+def reshape(node: Node) -> None:
+    """TVM's converter takes shapes that are known, or symbolic."""
+    shape = node[1]
+    if isinstance(shape.ty, relax.TensorType) and constant_value(shape) is None:
+        raise node.unsupported("the new shape (input 1) is known only at run time")
+
+
+CONVERTERS = {"Flatten": flatten, "Reshape": reshape, "SpaceToDepth": space_to_depth}

@@ -156,3 +156,14 @@ def test_mean_variance_normalization_keeps_the_dtype(dtype, model, run, rng):
     expected /= wide.std((0, 2), keepdims=True)
     assert result.dtype == data.dtype
     np.testing.assert_allclose(result, expected, atol=1e-2 if dtype == "float16" else 1e-7)
+
+
+@pytest.mark.parametrize(
+    ("operator", "what"), [("Reshape", "the new shape (input 1)"), ("CumSum", "the axis (input 1)")]
+)
+def test_operands_that_must_be_known_are_named(operator, what, model):
+    node = NODE(operator, ["x", "a"], ["y"], name="it")
+    extent = (2,) if operator == "Reshape" else ()
+    proto = model([node], {"x": (2, 3), "a": extent}, ["y"], dtypes={"a": TensorProto.INT64})
+    message = refusal(proto)
+    assert "'it'" in message and what in message
