@@ -6,6 +6,7 @@ import numpy as np
 from tvm import relax, tirx
 
 from compiler.graph.constants import constant, static_shape
+from compiler.relay.op import registry
 
 from ..onnx_node import Node, constant_value, dtype_of
 
@@ -207,6 +208,18 @@ def cumulative_product(node: Node) -> relax.Expr:
     return relax.op.flip(product, axis) if node.attr("reverse", 0) else product
 
 
+def numbers(node: Node) -> relax.Expr | None:
+    """Relay's `arange` of operands at run time; TVM's converter takes constants and extents."""
+    step = constant_value(node[2])
+    if step is not None and not step.any():
+        raise node.unsupported("the delta is 0")
+    operands = [node[i] for i in range(3)]
+    tensors = all(isinstance(value.ty, relax.TensorType) for value in operands)
+    if not tensors or all(constant_value(value) is not None for value in operands):
+        return None
+    return registry.call("arange", operands, {"dtype": node.dtype(0)})
+
+
 def cumulative_sum(node: Node) -> None:
     """TVM's converter, where the axis is known."""
     node.value(1, "the axis")
@@ -227,6 +240,7 @@ CONVERTERS = {
     "Gather": gather,
     "GatherElements": gather_elements,
     "OneHot": one_hot,
+    "Range": numbers,
     "ReverseSequence": reverse_sequence,
     "Scatter": scatter_elements,  # its name before opset 11
     "ScatterElements": scatter_elements,

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import tvm
 from onnx import TensorProto, helper
 
-from compiler import errors
+from compiler import errors, relay
 from compiler.relay.frontend import from_onnx
+from compiler.runtime import graph_executor
 
 NODE = helper.make_node
-CONTRIB = {"com.microsoft": 1}
 HUGE = np.array([2.27e38, 1.7e38, -2.27e38, 1.5, 0.0], "float32")
 
 
@@ -167,3 +168,30 @@ def test_operands_that_must_be_known_are_named(operator, what, model):
     proto = model([node], {"x": (2, 3), "a": extent}, ["y"], dtypes={"a": TensorProto.INT64})
     message = refusal(proto)
     assert "'it'" in message and what in message
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int64"])
+def test_numbers_with_a_step_of_run_time_agree_and_a_step_of_zero_is_an_error(dtype, model):
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    proto = model(
+        [NODE("Range", ["a", "b", "d"], ["y"])],
+        {"a": (), "b": (), "d": ()},
+        ["y"],
+        dtypes=dict.fromkeys("abdy", kind),
+    )
+    library = relay.build(from_onnx(proto)[0], "llvm")
+    module = graph_executor.GraphModule(library["default"](tvm.cpu()))
+    for values in ((1, 8, 3), (9, 2, -3), (4, 2, 1)):
+        module.run(**{name: np.array(value, dtype) for name, value in zip("abd", values)})
+        result = module.get_output(0).numpy()
+        assert result.dtype == dtype and result.tolist() == list(range(*values))
+    with pytest.raises(errors.DivisionByZeroError, match="arange: the step is 0"):
+        module.run(a=np.array(1, dtype), b=np.array(2, dtype), d=np.array(0, dtype))
+
+
+def test_a_known_step_of_zero_is_refused(model):
+    dtypes = dict.fromkeys("aby", TensorProto.INT64)
+    node = NODE("Range", ["a", "b", "d"], ["y"], name="count")
+    proto = model([node], {"a": (), "b": ()}, ["y"], {"d": np.array(0)}, dtypes=dtypes)
+    message = refusal(proto)
+    assert "'count'" in message and "the delta is 0" in message
