@@ -90,7 +90,16 @@ def gather(data: relax.Expr, axis: int, indices: relax.Expr) -> relax.Expr:
     return _gather(data, indices, axis=axis_of(axis, rank(data)))
 
 
-_gather = kernel("gather", lambda data, indices, axis: topi.gather(data, axis, indices))
+def _gather_compute(data: te.Tensor, indices: te.Tensor, axis: int) -> te.Tensor:
+    """data[at..., indices[at], at...]; there may be no indices."""
+
+    def value(*at: Any) -> Any:
+        return data(*at[:axis], indices(*at), *at[axis + 1 :])
+
+    return te.compute(indices.shape, value, name="gather")
+
+
+_gather = kernel("gather", _gather_compute)
 
 
 def _gather_nd_compute(data: te.Tensor, indices: te.Tensor, batch_dims: int) -> te.Tensor:
