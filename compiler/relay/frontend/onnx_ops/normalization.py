@@ -81,6 +81,26 @@ def rms_normalization(node: Node) -> relax.Expr:
     return relax.op.multiply(normal, node[1])
 
 
+def local_response_normalization(node: Node) -> relax.Expr:
+    """x / (bias + alpha * mean(x * x)) ** beta, the mean over channels nearby, zeros beyond."""
+    data, shape, size = node[0], node.shape(0), node.attr("size")
+    if 0 in shape or len(shape) < 2:
+        raise node.unsupported(f"the operand's shape is {shape}")
+    bias, alpha, beta = (
+        relax.const(node.attr(name, default), node.dtype(0))
+        for name, default in (("bias", 1.0), ("alpha", 1e-4), ("beta", 0.75))
+    )
+    images = (shape[0], 1, shape[1], math.prod(shape[2:]))
+    squares = relax.op.reshape(node.emit(relax.op.multiply(data, data)), images)
+    pads = [(size - 1) // 2, 0, size // 2, 0]
+    means = relax.op.nn.avg_pool2d(
+        node.emit(squares), (size, 1), padding=pads, count_include_pad=True
+    )
+    means = relax.op.reshape(node.emit(means), shape)
+    scale = relax.op.add(bias, relax.op.multiply(alpha, node.emit(means)))
+    return relax.op.divide(data, relax.op.power(node.emit(scale), beta))
+
+
 def lp_normalization(node: Node) -> relax.Expr:
     """x / norm(x) along an axis, 0 where the norm is 0."""
     data, axis = node[0], [node.attr("axis", -1)]
@@ -147,6 +167,7 @@ CONVERTERS = {
     "BatchNormalization": batch_normalization,
     "Dropout": dropout,
     "LayerNormalization": layer_normalization,
+    "LRN": local_response_normalization,
     "LpNormalization": lp_normalization,
     "MeanVarianceNormalization": mean_variance_normalization,
     "RMSNormalization": rms_normalization,

@@ -195,3 +195,24 @@ def test_a_known_step_of_zero_is_refused(model):
     proto = model([node], {"a": (), "b": ()}, ["y"], {"d": np.array(0)}, dtypes=dtypes)
     message = refusal(proto)
     assert "'count'" in message and "the delta is 0" in message
+
+
+@pytest.mark.parametrize("size", [1, 3, 5])
+def test_local_response_normalization_agrees(size, model, agrees, rng):
+    node = NODE("LRN", ["x"], ["y"], size=size, alpha=0.3, beta=0.6, bias=1.5)
+    shape = (1, 4, 2, 3)
+    agrees(model([node], {"x": shape}, ["y"]), {"x": rng.normal(size=shape).astype("float32")})
+
+
+@pytest.mark.parametrize(("dtype", "size"), [("float16", 3), ("float64", 3), ("float64", 2)])
+def test_local_response_normalization_keeps_the_dtype(dtype, size, model, run, rng):
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    node = NODE("LRN", ["x"], ["y"], size=size, alpha=0.3)
+    proto = model([node], {"x": (2, 4, 3)}, ["y"], dtypes=dict.fromkeys("xy", kind))
+    data = rng.normal(size=(2, 4, 3)).astype(dtype)
+    (result,) = run(*from_onnx(proto), {"x": data})
+    squares = np.pad(data.astype("float64") ** 2, ((0, 0), ((size - 1) // 2, size // 2), (0, 0)))
+    means = sum(squares[:, i : i + 4] for i in range(size)) / size
+    assert result.dtype == data.dtype
+    tolerance = 1e-2 if dtype == "float16" else 1e-6
+    np.testing.assert_allclose(result, data / (1 + 0.3 * means) ** 0.75, rtol=tolerance)
