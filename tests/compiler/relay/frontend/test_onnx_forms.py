@@ -216,3 +216,12 @@ def test_local_response_normalization_keeps_the_dtype(dtype, size, model, run, r
     assert result.dtype == data.dtype
     tolerance = 1e-2 if dtype == "float16" else 1e-6
     np.testing.assert_allclose(result, data / (1 + 0.3 * means) ** 0.75, rtol=tolerance)
+
+
+def test_a_scan_of_tensors_without_elements_agrees(runs_as_onnxruntime):
+    text = """<ir_version: 10, opset_import: ["": 17]>
+    test (float[2,0] x) => (float[2,0] y) {
+        y = Scan <num_scan_inputs: int = 1, body: graph =
+            step (float[0] a) => (float[0] b) { b = Neg(a) }> (x)
+    }"""
+    runs_as_onnxruntime(text, {}, {"x": np.zeros((2, 0), "float32")})
