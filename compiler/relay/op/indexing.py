@@ -9,7 +9,7 @@ import numpy as np
 from tvm import relax, te, tirx, topi
 
 from ...errors import RelayTypeError
-from ...graph.constants import static_shape
+from ...graph.constants import constant, static_shape
 from ..infer import infer_type, type_of
 from . import quantization
 from .kernel import kernel
@@ -312,7 +312,7 @@ def _gather_nd_from_relax(call: relax.Call, _definition: Definitions) -> relax.E
     axes = [len(shape) - 1, *range(len(shape) - 1)]
     array = constant_value(indices)
     if array is not None:
-        first: relax.Expr = relax.const(np.ascontiguousarray(array.transpose(axes)))
+        first: relax.Expr = constant(np.ascontiguousarray(array.transpose(axes)))
     else:
         ty = tensor([shape[axis] for axis in axes], indices)
         first = made("transpose", [indices], ty, axes=axes)

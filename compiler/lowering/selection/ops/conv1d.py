@@ -11,7 +11,7 @@ from tvm.target import Target
 from schedules import strategy
 from schedules.conv2d import Conv2dWorkload
 
-from ....graph.constants import static_shape
+from ....graph.constants import constant, static_shape
 from ..layout import PLAIN, LayoutMap
 from .conv2d import emit_conv2d, ints
 from .conv2d_transpose import Transposed, emit_transposed
@@ -89,7 +89,7 @@ def _filters(builder: relax.BlockBuilder, call: relax.Call, layouts: LayoutMap) 
     """Weights (A, B, W) -> (A, B, 1, W)."""
     weight = call.args[1]
     if isinstance(weight, tvm.ir.GenericConst):
-        return relax.const(weight.value.numpy()[:, :, None])
+        return constant(weight.value.numpy()[:, :, None])
     return builder.emit(relax.op.expand_dims(layouts.get(weight, PLAIN), 2))
 
 

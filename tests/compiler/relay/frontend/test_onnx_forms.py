@@ -160,11 +160,16 @@ def test_mean_variance_normalization_keeps_the_dtype(dtype, model, run, rng):
 
 
 @pytest.mark.parametrize(
-    ("operator", "what"), [("Reshape", "the new shape (input 1)"), ("CumSum", "the axis (input 1)")]
+    ("operator", "what"),
+    [
+        ("Reshape", "the new shape (input 1)"),
+        ("CumSum", "the axis (input 1)"),
+        ("Squeeze", "the axes (input 1)"),
+    ],
 )
 def test_operands_that_must_be_known_are_named(operator, what, model):
     node = NODE(operator, ["x", "a"], ["y"], name="it")
-    extent = (2,) if operator == "Reshape" else ()
+    extent = () if operator == "CumSum" else (2,)
     proto = model([node], {"x": (2, 3), "a": extent}, ["y"], dtypes={"a": TensorProto.INT64})
     message = refusal(proto)
     assert "'it'" in message and what in message
@@ -225,3 +230,25 @@ def test_a_scan_of_tensors_without_elements_agrees(runs_as_onnxruntime):
             step (float[0] a) => (float[0] b) { b = Neg(a) }> (x)
     }"""
     runs_as_onnxruntime(text, {}, {"x": np.zeros((2, 0), "float32")})
+
+
+@pytest.mark.parametrize("level", [0, 3])
+@pytest.mark.parametrize("weights_are_constant", [True, False])
+@pytest.mark.parametrize("operator", ["Conv", "ConvTranspose"])
+def test_convolutions_of_doubles_keep_their_digits(
+    operator, weights_are_constant, level, model, rng
+):
+    node = NODE(operator, ["x", "w"], ["y"], strides=[2])
+    weight, data = rng.normal(size=(1, 1, 1)), rng.normal(size=(1, 1, 3))
+    shapes = {"x": data.shape} | ({} if weights_are_constant else {"w": weight.shape})
+    weights = {"w": weight} if weights_are_constant else {}
+    dtypes = dict.fromkeys("xwy", TensorProto.DOUBLE)
+    mod, params = from_onnx(model([node], shapes, ["y"], weights, dtypes=dtypes))
+    with tvm.transform.PassContext(opt_level=level):
+        library = relay.build(mod, "llvm", params=params)
+    module = graph_executor.GraphModule(library["default"](tvm.cpu()))
+    module.run(**{name: array for name, array in (("x", data), ("w", weight)) if name in shapes})
+    expected = np.zeros((1, 1, 5)) if operator == "ConvTranspose" else (data * weight)[..., ::2]
+    if operator == "ConvTranspose":
+        expected[..., ::2] = data * weight
+    np.testing.assert_allclose(module.get_output(0).numpy(), expected, rtol=1e-14)
