@@ -128,6 +128,8 @@ def expand(node: Node) -> relax.Expr | None:
     """Broadcast to the shape that both the operand's and the given one broadcast to."""
     wanted, shape = constant_value(node[1]), static_shape(node[0])
     if shape is None:
+        if wanted is not None and not isinstance(node[1], relax.ShapeExpr):
+            node.shape(0)  # raises: TVM's converter takes constants for known shapes alone
         return None
     if wanted is None:
         return _expand_at_run_time(node, shape)

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 from tvm import relax
 
-from compiler.graph.constants import constant
+from compiler.graph.constants import constant, static_shape
 
 from ..onnx_node import Node, constant_value, dtype_of
 
@@ -150,6 +150,11 @@ def _batch_norm_of_elements(node: Node) -> relax.Expr:
     return relax.op.add(relax.op.multiply(relax.op.subtract(data, mean), factor), bias)
 
 
+def softmax(node: Node) -> relax.Expr | None:
+    """TVM's converter, where there are elements."""
+    return node[0] if 0 in (static_shape(node[0]) or ()) else None
+
+
 def dropout(node: Node) -> list[relax.Expr]:
     """The operand and a mask of ones, of zeros before opset 12; dropping in training is refused."""
     training = constant_value(node.get(2)) if node.get(2) is not None else np.array(False)
@@ -164,6 +169,7 @@ def dropout(node: Node) -> list[relax.Expr]:
 
 
 CONVERTERS = {
+    **dict.fromkeys(("Hardmax", "LogSoftmax", "Softmax"), softmax),
     "BatchNormalization": batch_normalization,
     "Dropout": dropout,
     "LayerNormalization": layer_normalization,

@@ -53,4 +53,15 @@ def reshape(node: Node) -> None:
         raise node.unsupported("the new shape (input 1) is known only at run time")
 
 
-CONVERTERS = {"Flatten": flatten, "Reshape": reshape, "SpaceToDepth": space_to_depth}
+def squeeze(node: Node) -> None:
+    """TVM's converter takes axes that are known."""
+    if node.get(1) is not None:
+        node.value(1, "the axes")
+
+
+CONVERTERS = {
+    "Flatten": flatten,
+    "Reshape": reshape,
+    "SpaceToDepth": space_to_depth,
+    "Squeeze": squeeze,
+}

@@ -232,6 +232,31 @@ def test_a_scan_of_tensors_without_elements_agrees(runs_as_onnxruntime):
     runs_as_onnxruntime(text, {}, {"x": np.zeros((2, 0), "float32")})
 
 
+def test_integers_are_quantized_as_floats(model, run):
+    weights = {"s": np.array(0.5, "float32"), "z": np.array(3, "uint8")}
+    dtypes = {"x": TensorProto.INT32, "y": TensorProto.UINT8}
+    node = NODE("QuantizeLinear", ["x", "s", "z"], ["y"])
+    proto = model([node], {"x": (4,)}, ["y"], weights, opset=18, dtypes=dtypes)
+    (result,) = run(*from_onnx(proto), {"x": np.array([-7, 0, 9, 1000], "int32")})
+    assert result.dtype == np.uint8 and result.tolist() == [0, 3, 21, 255]
+
+
+@pytest.mark.parametrize("opset", [11, 13])
+@pytest.mark.parametrize("operator", ["Softmax", "LogSoftmax", "Hardmax"])
+def test_a_softmax_of_nothing_is_nothing(operator, opset, model, run):
+    proto = model([NODE(operator, ["x"], ["y"], axis=1)], {"x": (2, 0, 3)}, ["y"], opset=opset)
+    (result,) = run(*from_onnx(proto), {"x": np.zeros((2, 0, 3), "float32")})
+    assert result.shape == (2, 0, 3) and result.dtype == np.float32
+
+
+def test_constant_extents_for_a_tensor_of_unknown_ones_are_refused(model):
+    nodes = [NODE("NonZero", ["x"], ["n"]), NODE("Expand", ["n", "e"], ["y"], name="wide")]
+    dtypes = {"y": TensorProto.INT64}
+    proto = model(nodes, {"x": (2, 3)}, ["y"], {"e": np.array([2, 1])}, dtypes=dtypes)
+    message = refusal(proto)
+    assert "'wide'" in message and "the shape of input 0 is known only at run time" in message
+
+
 @pytest.mark.parametrize("level", [0, 3])
 @pytest.mark.parametrize("weights_are_constant", [True, False])
 @pytest.mark.parametrize("operator", ["Conv", "ConvTranspose"])
