@@ -85,7 +85,7 @@ def parameters(node: onnx.NodeProto) -> list[str]:
 def coarsest(op: str, dtype: np.dtype) -> float:
     """The epsilon of an operator's rounding: its attributes are float32 in float64 nodes too."""
     epsilon = float(np.finfo(dtype).eps)
-    with_numbers = _has_float_attributes(op) or op.endswith("Window")
+    with_numbers = _has_float_attributes(op) or op.endswith("Window") or op == "HardSwish"
     return max(epsilon, float(np.finfo("float32").eps) / 8) if with_numbers else epsilon
 
 
