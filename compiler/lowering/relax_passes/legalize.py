@@ -5,6 +5,7 @@ operator               what TVM's does
 =====================  ==========================================================================
 multiply, divide       x * 0 and 0 / x are 0, also for NaN and infinities
 subtract               x - x is 0, also for NaN and infinities
+logical_not            of a < b it is a >= b, also for NaN
 sign                   0 for NaN; not there for unsigned integers
 argmax, argmin         -1 where all elements have the lowest value; any index where one is NaN
 max, min, mean,        of nothing: memory that nobody wrote, or a division by the integer 0
@@ -89,6 +90,20 @@ def _sign(builder: Any, call: relax.Call) -> relax.Expr:
         return te.compute(x.shape, of, name="sign", tag=topi.tag.ELEMWISE)
 
     return builder.call_te(sign, call.args[0], primfunc_name_hint="tir_sign")
+
+
+def _logical_not(builder: Any, call: relax.Call) -> relax.Expr:
+    """A bit turned over: TIR makes a >= b of not (a < b), which is something else for NaN."""
+    if str(call.args[0].ty.dtype) != "bool":
+        return _stock("relax.logical_not")(builder, call)
+
+    def logical_not(x: te.Tensor) -> te.Tensor:
+        def value(*at: Any) -> Any:
+            return tirx.Cast("bool", tirx.Cast("uint8", x(*at)) ^ tirx.const(1, "uint8"))
+
+        return te.compute(x.shape, value, "logical_not", tag=topi.tag.ELEMWISE)
+
+    return builder.call_te(logical_not, call.args[0], primfunc_name_hint="logical_not")
 
 
 def _arg_reduction(function: Callable[..., te.Tensor]) -> Legalize:
@@ -186,6 +201,7 @@ LEGALIZE: dict[str, Legalize] = {
     "relax.argmin": _arg_reduction(ordering.argmin),
     "relax.divide": _with_zero("relax.divide", topi.divide, (0,)),
     "relax.floor_mod": _remainder("relax.floor_mod", floor=True),
+    "relax.logical_not": _logical_not,
     "relax.max": _of_nothing("relax.max", _lowest),
     "relax.mean": _of_nothing("relax.mean", _nan),
     "relax.min": _of_nothing("relax.min", _highest),

@@ -379,3 +379,15 @@ def test_a_plain_relu_is_one_instruction_of_the_cpu():
     mod = tvm.IRModule({"main": relu})
     body = propagate_nan.propagate_nan()(mod)["main"].body
     assert "T.max(T.float32(0.0), " in str(body)
+
+
+@LEVELS
+def test_what_is_not_less_may_be_unordered(level):
+    a, b = np.array([1, 2, nan, 1, nan], "float32"), np.array([2, 1, 1, nan, nan], "float32")
+    operands = [relay.var(name, shape=(5,)) for name in "ab"]
+    function = relay.Function(operands, relay.logical_not(relay.less(*operands)))
+    with tvm.transform.PassContext(opt_level=level):
+        library = relay.build(tvm.IRModule.from_expr(function), "llvm")
+    module = graph_executor.GraphModule(library["default"](tvm.cpu()))
+    module.run(a=a, b=b)
+    assert module.get_output(0).numpy().tolist() == (~(a < b)).tolist()
