@@ -222,6 +222,7 @@ FAULTS: Mapping[str, tuple[Test, str]] = {
         (_batch_first, "no layout=1; the reference evaluator ignores direction and input_forget"),
     ),
     "Erf": (_doubles, "the error function of float64 is of float32's precision"),
+    "LRN": (_not_finite, "what is not finite stays in the sums of the windows behind it"),
     "MaxRoiPool": (_has_nan, "NaN is dropped"),
     "MaxPool": (_has_nan, "whether a NaN stays depends on its place in the window"),
     "OneHot": (_rounds_one_hot, "off + (on - off) is not on"),
