@@ -277,3 +277,13 @@ def test_convolutions_of_doubles_keep_their_digits(
     if operator == "ConvTranspose":
         expected[..., ::2] = data * weight
     np.testing.assert_allclose(module.get_output(0).numpy(), expected, rtol=1e-14)
+
+
+def test_grids_that_cannot_be_sampled_are_refused(model):
+    dtypes = dict.fromkeys("xy", TensorProto.INT32)
+    sampled = NODE("GridSample", ["x", "g"], ["y"])
+    proto = model([sampled], {"x": (1, 1, 2, 2), "g": (1, 2, 2, 2)}, ["y"], dtypes=dtypes, opset=17)
+    assert "samples between integers" in refusal(proto)
+    grid = NODE("AffineGrid", ["t", "s"], ["y"], align_corners=1)
+    proto = model([grid], {"t": (1, 2, 3)}, ["y"], {"s": np.array([1, 1, 1, 4])}, opset=20)
+    assert "aligned corners of a grid of [1, 4] places" in refusal(proto)
