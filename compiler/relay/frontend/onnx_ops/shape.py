@@ -59,9 +59,17 @@ def squeeze(node: Node) -> None:
         node.value(1, "the axes")
 
 
+def unsqueeze(node: Node) -> relax.Expr | None:
+    """A scalar has one shape, whatever the axes are; else TVM's converter."""
+    if static_shape(node[0]) != () or node.get(1) is None:
+        return None
+    return relax.op.reshape(node[0], (1,) * math.prod(node.shape(1)))
+
+
 CONVERTERS = {
     "Flatten": flatten,
     "Reshape": reshape,
     "SpaceToDepth": space_to_depth,
     "Squeeze": squeeze,
+    "Unsqueeze": unsqueeze,
 }

@@ -287,3 +287,9 @@ def test_grids_that_cannot_be_sampled_are_refused(model):
     grid = NODE("AffineGrid", ["t", "s"], ["y"], align_corners=1)
     proto = model([grid], {"t": (1, 2, 3)}, ["y"], {"s": np.array([1, 1, 1, 4])}, opset=20)
     assert "aligned corners of a grid of [1, 4] places" in refusal(proto)
+
+
+def test_axes_of_a_scalar_may_come_at_run_time(runs_as_onnxruntime):
+    text = """<ir_version: 10, opset_import: ["": 16]>
+    test (float x, int64[2] a) => (float[1,1] y) { y = Unsqueeze(x, a) }"""
+    runs_as_onnxruntime(text, {}, {"x": np.array(3, "float32"), "a": np.array([-1, 0])})
