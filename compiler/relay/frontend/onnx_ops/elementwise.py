@@ -131,6 +131,14 @@ def mish(node: Node) -> relax.Expr:
     return relax.op.multiply(node[0], relax.op.tanh(_softplus(node[0])))
 
 
+def mean(node: Node) -> relax.Expr:
+    """The mean of all operands, which broadcast to each other."""
+    total = node[0]
+    for index in range(1, len(node.inputs)):
+        total = node.emit(relax.op.add(total, node[index]))
+    return relax.op.divide(total, number(len(node.inputs), total))
+
+
 def power(node: Node) -> relax.Expr | None:
     """Powers whose exponent is of another dtype, and integer powers."""
     base, exponent = node[0], node[1]
@@ -188,6 +196,7 @@ CONVERTERS = {
     "Elu": elu,
     "Erf": erf,
     "IsInf": is_infinite,
+    "Mean": mean,
     "Mish": mish,
     "PRelu": prelu,
     "Pow": power,

@@ -293,3 +293,10 @@ def test_axes_of_a_scalar_may_come_at_run_time(runs_as_onnxruntime):
     text = """<ir_version: 10, opset_import: ["": 16]>
     test (float x, int64[2] a) => (float[1,1] y) { y = Unsqueeze(x, a) }"""
     runs_as_onnxruntime(text, {}, {"x": np.array(3, "float32"), "a": np.array([-1, 0])})
+
+
+@pytest.mark.parametrize("rows", [0, 2])
+def test_a_mean_of_operands_broadcasts(rows, model, agrees, rng):
+    shapes = {"a": (rows, 3), "b": (), "c": (1, 3)}
+    proto = model([NODE("Mean", [*shapes], ["y"])], shapes, ["y"])
+    agrees(proto, {name: rng.normal(size=s).astype("float32") for name, s in shapes.items()})
