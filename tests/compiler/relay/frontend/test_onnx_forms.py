@@ -300,3 +300,13 @@ def test_a_mean_of_operands_broadcasts(rows, model, agrees, rng):
     shapes = {"a": (rows, 3), "b": (), "c": (1, 3)}
     proto = model([NODE("Mean", [*shapes], ["y"])], shapes, ["y"])
     agrees(proto, {name: rng.normal(size=s).astype("float32") for name, s in shapes.items()})
+
+
+def test_an_image_resized_to_nothing_is_empty(model, run):
+    node = NODE(
+        *("Resize", ["x", "", "", "s"], ["y"]),
+        **{"mode": "linear", "keep_aspect_ratio_policy": "not_larger", "axes": [2, 3]},
+    )
+    proto = model([node], {"x": (1, 1, 9, 1)}, ["y"], {"s": np.array([4, 1])}, opset=18)
+    (result,) = run(*from_onnx(proto), {"x": np.ones((1, 1, 9, 1), "float32")})
+    assert result.shape == (1, 1, 4, 0) and result.dtype == np.float32
