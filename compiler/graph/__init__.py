@@ -12,8 +12,8 @@ def simplify_passes() -> list[tvm.transform.Pass]:
     """The passes that the build runs first, in their order.
 
     Run them in a `tvm.transform.Sequential`, so that the `opt_level` and `disabled_pass` of the
-    active `PassContext` apply to each: SimplifyExpr, FoldExplicitPadding, SimplifyInference
-    (level 0), RecognizeLayerNorm, RecognizeGelu, RecognizeSilu (1), FoldConstant (2),
+    active `PassContext` apply to each: SimplifyExpr, RecognizeGelu, FoldExplicitPadding,
+    SimplifyInference (level 0), RecognizeLayerNorm, RecognizeSilu (1), FoldConstant (2),
     FoldScaleAxis (3).
     """
     from .fold_constants import FoldConstant

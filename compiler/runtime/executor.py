@@ -28,7 +28,11 @@ from compiler.runtime.tensors import (
 from compiler.runtime.thread_use import ThreadUse
 from compiler.tvm_faults.type_lookup import tvm
 
-for _error in (DivisionByZeroError, IndexRangeError):  # that kernels raise, by these names
+for _error in (
+    DivisionByZeroError,
+    IndexRangeError,
+    InputError,
+):  # that kernels raise, by these names
     tvm_ffi.register_error(_error)
 
 _FUNCTIONS = (

@@ -9,11 +9,14 @@ numpy and onnxruntime let wrap:
 The added kernel raises `DivisionByZeroError` if there is a 0 in b, before anything is divided; c
 has 1 where b has -1. A remainder by -1 is that by 1. Divisors that are constants are checked here,
 and nothing is left of that. GPUs do not trap; there divisions stay as they are.
+
+Operands of other operators that may not have some values (`_FORBIDDEN`) are checked likewise.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -34,7 +37,30 @@ KIND = "DivisionByZeroError"
 
 _QUOTIENTS = ("divide", "floor_divide")
 _REMAINDERS = ("mod", "floor_mod")
-_OF_SHAPES = ("relay.unravel_index",)  # extents, of which a negative one means nothing
+
+
+@dataclass(frozen=True)
+class _Forbidden:
+    """Values that an operand may not have: which operand, which values, and the error."""
+
+    operand: int
+    values: tuple[int, ...]
+    message: str
+    kind: str = KIND
+
+
+_FORBIDDEN = {
+    "relay.unravel_index": _Forbidden(1, (0,), "unravel_index: an integer is divided by 0"),
+    "relay.arange_length": _Forbidden(2, (0,), "arange: the step is 0"),
+    "relay.reshape_codes": _Forbidden(
+        1,
+        (-2, -4),
+        "reshape: -2 and -4, whose number of extents is not known before, are not supported in a "
+        "newshape that is known only at run time",
+        "InputError",
+    ),
+}
+"""Operators that are no divisions. In their operands -1 is a value like any other."""
 
 
 def check_divisors(
@@ -63,14 +89,17 @@ def check_divisors(
 
 
 def divides_at_run_time(call: Any) -> bool:
-    """Whether an operator divides integers by what is not a constant."""
-    return _divides(call) and array_of(call.args[1]) is None
+    """Whether an operator divides integers by what is not a constant, or may not do so by 0."""
+    rule = _rule(call)
+    return rule is not None and array_of(call.args[rule.operand]) is None
 
 
-def _divides(call: Any) -> bool:
-    if operator_name(call) not in (*_QUOTIENTS, *_REMAINDERS, *_OF_SHAPES):
-        return False
-    return "int" in dtype_of(call.args[1])
+def _rule(call: Any) -> _Forbidden | None:
+    """What is checked in front of an operator, if anything is."""
+    name = operator_name(call)
+    if name in (*_QUOTIENTS, *_REMAINDERS) and "int" in dtype_of(call.args[1]):
+        return _Forbidden(1, (0,), f"{name}: an integer is divided by 0")
+    return _FORBIDDEN.get(name)
 
 
 @mutator
@@ -84,48 +113,54 @@ class _Checker(PyExprMutator):
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         call = self.visit_expr_post_order(call)
-        if not _divides(call):
+        rule = _rule(call)
+        if rule is None:
             return call
         name = operator_name(call)
-        dividend, divisor = call.args
-        is_signed = dtype_of(divisor).startswith("int") and name not in _OF_SHAPES
+        divisor = call.args[rule.operand]
+        is_signed = dtype_of(divisor).startswith("int") and name not in _FORBIDDEN
         array = array_of(divisor)
         minus_one = None if array is None else constant(array == -1)
         if array is None:
-            checked = self._checked(divisor, name.removeprefix("relay."))
-        elif not array.all():
-            self.wrong.append(f"{name.removeprefix('relay.')}: a constant divisor of integers is 0")
+            checked = self._checked(divisor, name, rule, is_signed)
+        elif np.isin(array, rule.values).any():
+            self.wrong.append(f"{rule.message} (a constant)")
             return call
         elif not is_signed or not (array == -1).any():
             return call
         else:
             checked = constant(np.where(array == -1, 1, array).astype(array.dtype))
         self.changed = True
-        safe = relax.Call(call.op, [dividend, checked], call.attrs, call.ty_args)
+        operands = [*call.args]
+        operands[rule.operand] = checked
+        safe = relax.Call(call.op, operands, call.attrs, call.ty_args)
         if not is_signed or name not in _QUOTIENTS:
             return safe
         if minus_one is None:
             minus_one = relax.op.equal(divisor, relax.const(-1, dtype_of(divisor)))
-        return self.builder_.normalize(relax.op.where(minus_one, relax.op.negative(dividend), safe))
+        negated = relax.op.negative(operands[0])
+        return self.builder_.normalize(relax.op.where(minus_one, negated, safe))
 
-    def _checked(self, divisor: relax.Expr, operator: str) -> relax.Expr:
+    def _checked(
+        self, divisor: relax.Expr, operator: str, rule: _Forbidden, is_signed: bool
+    ) -> relax.Expr:
         def kernel(given: te.Tensor) -> te.Tensor:
-            return _checked(given, operator)
+            return _checked(given, rule, is_signed)
 
-        hint = f"{operator.replace('.', '_')}_divisor"
+        hint = f"{operator.removeprefix('relay.').replace('.', '_')}_divisor"
         return emit_check(self.builder_, kernel, divisor, hint=hint)
 
 
-def _checked(divisors: te.Tensor, operator: str) -> te.Tensor:
-    """A copy of the divisors with 1 for -1; the kernel raises an error if one is 0."""
+def _checked(divisors: te.Tensor, rule: _Forbidden, is_signed: bool) -> te.Tensor:
+    """A copy, with 1 for -1 in signed divisors; an error for a value that is forbidden."""
     dtype = str(divisors.dtype)
 
     def build(ins: Any, outs: Any) -> Any:
         with IRBuilder() as builder:
             given, kept = T.buffer_proxy(ins[0]), T.buffer_proxy(outs[0])
             with T.seq_scope():
-                zero = local("int32")
-                zero[0] = T.int32(0)
+                wrong = local("int32")
+                wrong[0] = T.int32(0)
 
                 def copy(axis: int, at: tuple[Any, ...]) -> None:
                     if axis < len(divisors.shape):
@@ -133,15 +168,17 @@ def _checked(divisors: te.Tensor, operator: str) -> te.Tensor:
                             copy(axis + 1, (*at, here))
                         return
                     value = given[at or (0,)]
-                    zero[0] = zero[0] | tirx.Cast("int32", value == tirx.const(0, dtype))
-                    if dtype.startswith("int"):
+                    for each in rule.values:
+                        found = tirx.Cast("int32", value == tirx.const(each, dtype))
+                        wrong[0] = wrong[0] | found
+                    if is_signed:
                         is_minus_one = value == tirx.const(-1, dtype)
                         value = tirx.Select(is_minus_one, tirx.const(1, dtype), value)
                     kept[at or (0,)] = value
 
                 copy(0, ())
-                with T.If(zero[0] != 0), T.Then():
-                    set_error(KIND, [f"{operator}: an integer is divided by 0"])
+                with T.If(wrong[0] != 0), T.Then():
+                    set_error(rule.kind, [rule.message])
                     give_up()
             return builder.get()
 

@@ -5,6 +5,9 @@ operator               what TVM's does
 =====================  ==========================================================================
 multiply, divide       x * 0 and 0 / x are 0, also for NaN and infinities
 subtract               x - x is 0, also for NaN and infinities
+equal, less, ...,      of booleans: code for floats, which LLVM refuses
+maximum, minimum
+logical_not            of a < b it is a >= b, also for NaN
 sign                   0 for NaN; not there for unsigned integers
 argmax, argmin         -1 where all elements have the lowest value; any index where one is NaN
 max, min, mean,        of nothing: memory that nobody wrote, or a division by the integer 0
@@ -42,6 +45,10 @@ def _stock(name: str) -> Legalize:
 
 def _is_float(expr: relax.Expr) -> bool:
     return str(expr.ty.dtype).startswith(("float", "bfloat"))
+
+
+def _is_boolean(expr: relax.Expr) -> bool:
+    return str(expr.ty.dtype) == "bool"
 
 
 def _with_zero(name: str, function: Callable[..., te.Tensor], zeros: tuple[int, ...]) -> Legalize:
@@ -89,6 +96,20 @@ def _sign(builder: Any, call: relax.Call) -> relax.Expr:
         return te.compute(x.shape, of, name="sign", tag=topi.tag.ELEMWISE)
 
     return builder.call_te(sign, call.args[0], primfunc_name_hint="tir_sign")
+
+
+def _logical_not(builder: Any, call: relax.Call) -> relax.Expr:
+    """A bit turned over: TIR makes a >= b of not (a < b), which is something else for NaN."""
+    if not _is_boolean(call.args[0]):
+        return _stock("relax.logical_not")(builder, call)
+
+    def logical_not(x: te.Tensor) -> te.Tensor:
+        def value(*at: Any) -> Any:
+            return tirx.Cast("bool", tirx.Cast("uint8", x(*at)) ^ tirx.const(1, "uint8"))
+
+        return te.compute(x.shape, value, "logical_not", tag=topi.tag.ELEMWISE)
+
+    return builder.call_te(logical_not, call.args[0], primfunc_name_hint="logical_not")
 
 
 def _arg_reduction(function: Callable[..., te.Tensor]) -> Legalize:
@@ -180,12 +201,47 @@ def _remainder(name: str, floor: bool) -> Legalize:
     return legalize
 
 
+def _of_bits(name: str, function: Callable[[Any, Any], Any]) -> Legalize:
+    """Comparisons and extremes of booleans, as integers."""
+
+    def value(a: Any, b: Any) -> Any:
+        return tirx.Cast("bool", function(tirx.Cast("uint8", a), tirx.Cast("uint8", b)))
+
+    def legalize(builder: Any, call: relax.Call) -> relax.Expr:
+        if not _is_boolean(call.args[0]):
+            return _stock(name)(builder, call)
+
+        def compute(a: te.Tensor, b: te.Tensor) -> te.Tensor:
+            shape = list(call.ty.shape.values)
+            a, b = topi.broadcast_to(a, shape), topi.broadcast_to(b, shape)
+            return te.compute(
+                shape, lambda *i: value(a(*i), b(*i)), name="bits", tag=topi.tag.BROADCAST
+            )
+
+        return builder.call_te(compute, *call.args, primfunc_name_hint=name.removeprefix("relax."))
+
+    return legalize
+
+
+_OF_BITS = {
+    "relax.equal": tirx.EQ,
+    "relax.greater": tirx.GT,
+    "relax.greater_equal": tirx.GE,
+    "relax.less": tirx.LT,
+    "relax.less_equal": tirx.LE,
+    "relax.maximum": tirx.Max,
+    "relax.minimum": tirx.Min,
+    "relax.not_equal": tirx.NE,
+}
+
 LEGALIZE: dict[str, Legalize] = {
+    **{name: _of_bits(name, function) for name, function in _OF_BITS.items()},
     **legalize_indexing.LEGALIZE,
     "relax.argmax": _arg_reduction(ordering.argmax),
     "relax.argmin": _arg_reduction(ordering.argmin),
     "relax.divide": _with_zero("relax.divide", topi.divide, (0,)),
     "relax.floor_mod": _remainder("relax.floor_mod", floor=True),
+    "relax.logical_not": _logical_not,
     "relax.max": _of_nothing("relax.max", _lowest),
     "relax.mean": _of_nothing("relax.mean", _nan),
     "relax.min": _of_nothing("relax.min", _highest),

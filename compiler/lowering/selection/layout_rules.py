@@ -13,7 +13,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from ...graph.constants import integers, static_shape
+from ...graph.constants import constant, integers, static_shape
 from ...graph.elementwise import BINARY, UNARY, UNBOUNDED
 from .layout import PLAIN, LayoutMap, image_axis, image_shape, unblock
 
@@ -59,7 +59,7 @@ def _broadcast_operand(
     if shape is None or len(shape) > rank:
         return None
     if all(dim == 1 for dim in shape):
-        return relax.const(arg.value.numpy().reshape(())) if _is_constant(arg) else None
+        return constant(arg.value.numpy().reshape(())) if _is_constant(arg) else None
     whole = (1,) * (rank - len(shape)) + shape
     # Where the batch and the depth are one axis, an operand has both or neither.
     joined = rank < 5 or whole[0] * whole[2] in (1, out[0] * out[2])
@@ -73,7 +73,7 @@ def _broadcast_operand(
     array = array.reshape(image_shape(whole))
     if array.shape[1] == out[1]:
         return _blocked_constant(array, block)
-    return relax.const(array[..., np.newaxis]) if array.shape[1] == 1 else None
+    return constant(array[..., np.newaxis]) if array.shape[1] == 1 else None
 
 
 def _is_constant(arg: relax.Expr) -> bool:
@@ -86,7 +86,7 @@ def _blocked_constant(array: np.ndarray, block: int) -> tvm.ir.GenericConst:
     beyond = ((0, 0), (0, -c % block), (0, 0), (0, 0))
     array = np.pad(array, beyond, constant_values=1) if c % block else array
     split = array.reshape(n, -1, block, h, w)
-    return relax.const(np.ascontiguousarray(split.transpose(0, 1, 3, 4, 2)))
+    return constant(np.ascontiguousarray(split.transpose(0, 1, 3, 4, 2)))
 
 
 def _pool(builder: relax.BlockBuilder, call: relax.Call, layouts: LayoutMap) -> Lowered:
@@ -253,7 +253,7 @@ def _prelu(builder: relax.BlockBuilder, call: relax.Call, layouts: LayoutMap) ->
     factor: relax.Expr | None = slopes
     if math.prod(static_shape(slopes) or ()) != 1:
         along = slopes.value.numpy().reshape(-1, *[1] * (len(shape) - 2))
-        factor = _broadcast_operand(relax.const(along), shape, block, layouts)
+        factor = _broadcast_operand(constant(along), shape, block, layouts)
     if factor is None:
         return None
     x, zero = layouts.get(data, block), relax.const(0, str(call.ty.dtype))

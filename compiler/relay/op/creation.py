@@ -101,7 +101,7 @@ def _arange_length(start: te.Tensor, stop: te.Tensor, step: te.Tensor) -> te.Ten
     def value(_index: Any) -> Any:
         span, stride = stop() - start(), step()
         if is_float(str(start.dtype)):
-            count = tirx.ceil(span / stride).astype("int64")
+            count = tirx.ceil(span.astype("float64") / stride.astype("float64")).astype("int64")
         else:
             span, stride = span.astype("int64"), stride.astype("int64")
             down = stride < 0

@@ -9,7 +9,7 @@ import numpy as np
 from tvm import relax, te, tirx, topi
 
 from ...errors import RelayTypeError
-from ...graph.constants import static_shape
+from ...graph.constants import constant, static_shape
 from ..infer import infer_type, type_of
 from . import quantization
 from .kernel import kernel
@@ -90,7 +90,16 @@ def gather(data: relax.Expr, axis: int, indices: relax.Expr) -> relax.Expr:
     return _gather(data, indices, axis=axis_of(axis, rank(data)))
 
 
-_gather = kernel("gather", lambda data, indices, axis: topi.gather(data, axis, indices))
+def _gather_compute(data: te.Tensor, indices: te.Tensor, axis: int) -> te.Tensor:
+    """data[at..., indices[at], at...]; there may be no indices."""
+
+    def value(*at: Any) -> Any:
+        return data(*at[:axis], indices(*at), *at[axis + 1 :])
+
+    return te.compute(indices.shape, value, name="gather")
+
+
+_gather = kernel("gather", _gather_compute)
 
 
 def _gather_nd_compute(data: te.Tensor, indices: te.Tensor, batch_dims: int) -> te.Tensor:
@@ -303,7 +312,7 @@ def _gather_nd_from_relax(call: relax.Call, _definition: Definitions) -> relax.E
     axes = [len(shape) - 1, *range(len(shape) - 1)]
     array = constant_value(indices)
     if array is not None:
-        first: relax.Expr = relax.const(np.ascontiguousarray(array.transpose(axes)))
+        first: relax.Expr = constant(np.ascontiguousarray(array.transpose(axes)))
     else:
         ty = tensor([shape[axis] for axis in axes], indices)
         first = made("transpose", [indices], ty, axes=axes)

@@ -199,7 +199,7 @@ def axes_of(call: relax.Call, rank: int) -> list[int]:
 
 def number(value: float, like: relax.Expr) -> relax.Expr:
     """A scalar constant of the dtype of `like`."""
-    return relax.const(np.array(value, str(like.ty.dtype)))
+    return constant(np.array(value, str(like.ty.dtype)))
 
 
 def listed(values: Any) -> list[int] | None:

@@ -118,7 +118,7 @@ def _reshape_codes(data: te.Tensor, codes: te.Tensor, allowzero: bool) -> te.Ten
     """The shape that a tensor of codes stands for.
 
     0 keeps an extent, -1 is what is left, -3 joins two extents; -2 and -4, whose number of extents
-    would not be known, are none, as in Relay.
+    would not be known, are refused in front of this (`check_divisors`).
     """
     count = int(codes.shape[0])
 

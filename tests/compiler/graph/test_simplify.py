@@ -111,7 +111,7 @@ def test_the_pipeline_runs_by_level_and_name():
         ("SimplifyExpr", 0),
         ("FoldExplicitPadding", 0),
         ("RecognizeLayerNorm", 1),
-        ("RecognizeGelu", 1),
+        ("RecognizeGelu", 0),
         ("RecognizeSilu", 1),
         ("SimplifyInference", 0),
         ("FoldScaleAxis", 3),

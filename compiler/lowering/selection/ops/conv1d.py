@@ -7,7 +7,7 @@ from tvm import relax
 
 from schedules.conv2d import Conv2dWorkload
 
-from ....graph.constants import static_shape
+from ....graph.constants import constant, static_shape
 from ..layout import PLAIN
 from ..site import Site
 from .conv2d import emit_conv2d, ints
@@ -78,7 +78,7 @@ def _filters(at: Site, call: relax.Call) -> relax.Expr:
     """Weights (A, B, W) -> (A, B, 1, W)."""
     weight = call.args[1]
     if isinstance(weight, tvm.ir.GenericConst):
-        return relax.const(weight.value.numpy()[:, :, None])
+        return constant(weight.value.numpy()[:, :, None])
     return at.builder.emit(relax.op.expand_dims(at.layouts.get(weight, PLAIN), 2))
 
 

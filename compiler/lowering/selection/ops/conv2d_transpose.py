@@ -22,7 +22,7 @@ from schedules import strategy
 from schedules.conv2d import Conv2dWorkload
 from schedules.windows import spread_size
 
-from ....graph.constants import static_shape
+from ....graph.constants import constant, static_shape
 from ..layout import PLAIN
 from ..site import Site
 from .conv2d import emit_conv2d, ints
@@ -190,7 +190,7 @@ def _split_taps(
     if isinstance(weight, tvm.ir.GenericConst):
         values = np.pad(weight.value.numpy(), ((0, 0), (0, 0), (0, missing[0]), (0, missing[1])))
         values = values.reshape(split).transpose(order).reshape(shape)[:, :, ::-1, ::-1]
-        return relax.const(np.ascontiguousarray(values))
+        return constant(np.ascontiguousarray(values))
     emit, op = builder.emit, relax.op
     expr = weight
     if any(missing):
@@ -274,6 +274,6 @@ def _flipped(builder: relax.BlockBuilder, weight: relax.Expr) -> relax.Expr:
     """IOHW -> OIHW, turned by 180 degrees."""
     if isinstance(weight, tvm.ir.GenericConst):
         values = weight.value.numpy().transpose(1, 0, 2, 3)[:, :, ::-1, ::-1]
-        return relax.const(np.ascontiguousarray(values))
+        return constant(np.ascontiguousarray(values))
     turned = builder.emit(relax.op.permute_dims(weight, [1, 0, 2, 3]))
     return builder.emit(relax.op.flip(builder.emit(relax.op.flip(turned, 2)), 3))

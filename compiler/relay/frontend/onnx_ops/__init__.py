@@ -44,7 +44,7 @@ CONVERTERS: dict[tuple[str, str], Callable[[Node], Any]] = {
         vision,
     )
     for name, converter in family.CONVERTERS.items()
-}
+} | {("com.microsoft", name): each for name, each in normalization.CONTRIB_CONVERTERS.items()}
 """(domain, operator) to its converter, which returns one expression, a list with one for each
 output, or None to leave this form of the operator to TVM's own converter."""
 
@@ -59,7 +59,6 @@ STOCK_CONTRIB = frozenset(
         "EmbedLayerNormalization",
         "FastGelu",
         "Gelu",
-        "SkipLayerNormalization",
     )
 )
 """Operators of onnxruntime's own domain that TVM's converters know."""

@@ -109,7 +109,7 @@ def step_of(node: Node, data: relax.Expr, axis: int, index: int) -> relax.Expr:
     if array is not None:
         return constant(np.take(array, index, axis))
     piece = relax.op.strided_slice(data, [axis], [index], [index + 1])
-    return node.emit(relax.op.reshape(piece, shape[:axis] + shape[axis + 1 :]))
+    return node.emit(relax.op.squeeze(piece, [axis]))
 
 
 def _stack(node: Node, values: list[relax.Expr], axis: int) -> relax.Expr:

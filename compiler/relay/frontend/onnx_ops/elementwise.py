@@ -68,11 +68,20 @@ def prelu(node: Node) -> relax.Expr:
         raise node.unsupported(f"a slope of shape {slope} does not broadcast to {shape}")
     wide = (1,) * (len(shape) - len(slope)) + slope
     axes = [axis for axis, extent in enumerate(wide) if extent != 1] or [len(shape) - 1]
-    if len(axes) == 1 and shape:
+    if len(axes) == 1 and shape and node.dtype(0).startswith("float"):
         flat = relax.op.reshape(node[1], (wide[axes[0]],))
         return relax.op.nn.prelu(data, flat, axes[0])
     below = relax.op.multiply(data, node[1])
     return relax.op.where(relax.op.less(data, number(0, data)), below, data)
+
+
+def erf(node: Node) -> relax.Expr:
+    """The error function; that of integers is computed in float64."""
+    dtype = node.dtype(0)
+    if dtype.startswith("float"):
+        return relax.op.erf(node[0])
+    value = relax.op.erf(node.emit(relax.op.astype(node[0], "float64")))
+    return relax.op.astype(value, dtype)
 
 
 def _fits(shape: tuple[int, ...], target: tuple[int, ...]) -> bool:
@@ -120,6 +129,14 @@ def _softplus(data: relax.Expr) -> relax.Expr:
 def mish(node: Node) -> relax.Expr:
     """x * tanh(softplus(x))."""
     return relax.op.multiply(node[0], relax.op.tanh(_softplus(node[0])))
+
+
+def mean(node: Node) -> relax.Expr:
+    """The mean of all operands, which broadcast to each other."""
+    total = node[0]
+    for index in range(1, len(node.inputs)):
+        total = node.emit(relax.op.add(total, node[index]))
+    return relax.op.divide(total, number(len(node.inputs), total))
 
 
 def power(node: Node) -> relax.Expr | None:
@@ -177,7 +194,9 @@ CONVERTERS = {
     "Celu": celu,
     "Clip": clip,
     "Elu": elu,
+    "Erf": erf,
     "IsInf": is_infinite,
+    "Mean": mean,
     "Mish": mish,
     "PRelu": prelu,
     "Pow": power,

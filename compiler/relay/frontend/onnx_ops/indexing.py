@@ -6,6 +6,7 @@ import numpy as np
 from tvm import relax, tirx
 
 from compiler.graph.constants import constant, static_shape
+from compiler.relay.op import registry
 from compiler.relay.op.transform import reverse_sequence_kernel
 
 from ..onnx_node import Node, constant_value, dtype_of
@@ -128,6 +129,8 @@ def expand(node: Node) -> relax.Expr | None:
     """Broadcast to the shape that both the operand's and the given one broadcast to."""
     wanted, shape = constant_value(node[1]), static_shape(node[0])
     if shape is None:
+        if wanted is not None and not isinstance(node[1], relax.ShapeExpr):
+            node.shape(0)  # raises: TVM's converter takes constants for known shapes alone
         return None
     if wanted is None:
         return _expand_at_run_time(node, shape)
@@ -208,6 +211,23 @@ def cumulative_product(node: Node) -> relax.Expr:
     return relax.op.flip(product, axis) if node.attr("reverse", 0) else product
 
 
+def numbers(node: Node) -> relax.Expr | None:
+    """Relay's `arange` of operands at run time; TVM's converter takes constants and extents."""
+    step = constant_value(node[2])
+    if step is not None and not step.any():
+        raise node.unsupported("the delta is 0")
+    operands = [node[i] for i in range(3)]
+    tensors = all(isinstance(value.ty, relax.TensorType) for value in operands)
+    if not tensors or all(constant_value(value) is not None for value in operands):
+        return None
+    return registry.call("arange", operands, {"dtype": node.dtype(0)})
+
+
+def cumulative_sum(node: Node) -> None:
+    """TVM's converter, where the axis is known."""
+    node.value(1, "the axis")
+
+
 def unique(node: Node) -> None:
     """Without an axis, of all elements in a row, so that the inverse has one axis too."""
     if node.attr("axis") is None:
@@ -217,11 +237,13 @@ def unique(node: Node) -> None:
 CONVERTERS = {
     "ConstantOfShape": constant_of_shape,
     "CumProd": cumulative_product,
+    "CumSum": cumulative_sum,
     "Expand": expand,
     "EyeLike": eye_like,
     "Gather": gather,
     "GatherElements": gather_elements,
     "OneHot": one_hot,
+    "Range": numbers,
     "ReverseSequence": reverse_sequence,
     "Scatter": scatter_elements,  # its name before opset 11
     "ScatterElements": scatter_elements,

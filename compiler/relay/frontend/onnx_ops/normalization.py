@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 from tvm import relax
 
-from compiler.graph.constants import constant
+from compiler.graph.constants import constant, static_shape
 
 from ..onnx_node import Node, constant_value, dtype_of
 
@@ -33,6 +34,28 @@ def layer_normalization(node: Node) -> list[relax.Expr]:
     return outputs
 
 
+def skip_layer_normalization(node: Node) -> list[relax.Expr]:
+    """`nn.layer_norm` of a sum, whose statistics and the sum itself may be asked for.
+
+    The operands are data, skip, scale, and a shift and a bias that may be left out.
+    """
+    total = node.emit(relax.op.add(node[0], node[1]))
+    if node.get(4) is not None:
+        total = node.emit(relax.op.add(total, node[4]))
+    inputs = [total, node[2], node.get(3)]
+    attrs = {"axis": -1, "epsilon": node.attr("epsilon", 1e-12)}
+    return [*layer_normalization(replace(node, inputs=inputs, attrs=attrs)), total]
+
+
+def mean_variance_normalization(node: Node) -> relax.Expr:
+    """(x - mean) / (deviation + 1e-9)."""
+    data, axes = node[0], list(node.attr("axes", (0, 2, 3)))
+    centered = node.emit(relax.op.subtract(data, relax.op.mean(data, axes, keepdims=True)))
+    variance = relax.op.mean(relax.op.multiply(centered, centered), axes, keepdims=True)
+    deviation = relax.op.add(relax.op.sqrt(variance), relax.const(1e-9, node.dtype(0)))
+    return relax.op.divide(centered, deviation)
+
+
 def _spread(node: Node, index: int, normal: tuple[int, ...]) -> relax.Expr:
     """Scale or bias with the normalized shape, as `nn.layer_norm` needs it."""
     shape = node.shape(index)
@@ -56,6 +79,26 @@ def rms_normalization(node: Node) -> relax.Expr:
     if wide != node.dtype(1):
         normal = relax.op.astype(normal, node.dtype(1))
     return relax.op.multiply(normal, node[1])
+
+
+def local_response_normalization(node: Node) -> relax.Expr:
+    """x / (bias + alpha * mean(x * x)) ** beta, the mean over channels nearby, zeros beyond."""
+    data, shape, size = node[0], node.shape(0), node.attr("size")
+    if 0 in shape or len(shape) < 2:
+        raise node.unsupported(f"the operand's shape is {shape}")
+    bias, alpha, beta = (
+        relax.const(node.attr(name, default), node.dtype(0))
+        for name, default in (("bias", 1.0), ("alpha", 1e-4), ("beta", 0.75))
+    )
+    images = (shape[0], 1, shape[1], math.prod(shape[2:]))
+    squares = relax.op.reshape(node.emit(relax.op.multiply(data, data)), images)
+    pads = [(size - 1) // 2, 0, size // 2, 0]
+    means = relax.op.nn.avg_pool2d(
+        node.emit(squares), (size, 1), padding=pads, count_include_pad=True
+    )
+    means = relax.op.reshape(node.emit(means), shape)
+    scale = relax.op.add(bias, relax.op.multiply(alpha, node.emit(means)))
+    return relax.op.divide(data, relax.op.power(node.emit(scale), beta))
 
 
 def lp_normalization(node: Node) -> relax.Expr:
@@ -107,6 +150,11 @@ def _batch_norm_of_elements(node: Node) -> relax.Expr:
     return relax.op.add(relax.op.multiply(relax.op.subtract(data, mean), factor), bias)
 
 
+def softmax(node: Node) -> relax.Expr | None:
+    """TVM's converter, where there are elements."""
+    return node[0] if 0 in (static_shape(node[0]) or ()) else None
+
+
 def dropout(node: Node) -> list[relax.Expr]:
     """The operand and a mask of ones, of zeros before opset 12; dropping in training is refused."""
     training = constant_value(node.get(2)) if node.get(2) is not None else np.array(False)
@@ -121,9 +169,15 @@ def dropout(node: Node) -> list[relax.Expr]:
 
 
 CONVERTERS = {
+    **dict.fromkeys(("Hardmax", "LogSoftmax", "Softmax"), softmax),
     "BatchNormalization": batch_normalization,
     "Dropout": dropout,
     "LayerNormalization": layer_normalization,
+    "LRN": local_response_normalization,
     "LpNormalization": lp_normalization,
+    "MeanVarianceNormalization": mean_variance_normalization,
     "RMSNormalization": rms_normalization,
 }
+
+CONTRIB_CONVERTERS = {"SkipLayerNormalization": skip_layer_normalization}
+"""Those of onnxruntime's own domain."""

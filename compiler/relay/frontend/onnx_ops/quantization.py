@@ -107,7 +107,14 @@ def convolution(
     return node.importer.convert_node(proto, scope)[0]
 
 
+def quantize_linear(node: Node) -> None:
+    """TVM's converter, of floats: integers are divided by the scale in its dtype."""
+    if not node.dtype(0).startswith(("float", "bfloat")):
+        node.inputs[0] = node.emit(relax.op.astype(node[0], node.dtype(1)))
+
+
 CONVERTERS = {
+    "QuantizeLinear": quantize_linear,
     "ConvInteger": conv_integer,
     "QLinearConv": qlinear_conv,
     "QLinearMatMul": qlinear_matmul,

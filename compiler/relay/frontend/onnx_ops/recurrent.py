@@ -48,9 +48,9 @@ class Direction:
         return relax.op.strided_slice(values, [1], [begin], [begin + self.hidden])
 
     def clipped(self, value: relax.Expr) -> relax.Expr:
-        """`value` within the attribute `clip`, if there is one."""
+        """`value` bound to a variable, and within the attribute `clip`, if there is one."""
         limit = self.node.attr("clip")
-        return value if limit is None else relax.op.clip(value, -limit, limit)
+        return self.node.emit(value if limit is None else relax.op.clip(value, -limit, limit))
 
 
 State = tuple[relax.Expr, ...]

@@ -1,4 +1,4 @@
-"""Reductions that leave the operand's shape as it is."""
+"""Reductions."""
 
 from __future__ import annotations
 
@@ -8,41 +8,75 @@ from tvm import relax
 
 from ..onnx_node import Node
 
-_OF_ONE: dict[str, Callable[[relax.Expr], relax.Expr]] = {
+Function = Callable[[relax.Expr], relax.Expr]
+
+
+def _same(data: relax.Expr) -> relax.Expr:
+    return data
+
+
+def _square(data: relax.Expr) -> relax.Expr:
+    return relax.op.multiply(data, data)
+
+
+_OF_ONE: dict[str, Function] = {
     "ReduceL1": relax.op.abs,
     "ReduceL2": relax.op.abs,
     "ReduceLogSum": relax.op.log,
-    "ReduceSumSquare": lambda data: relax.op.multiply(data, data),
+    "ReduceSumSquare": _square,
 }
 """What each reduction makes of one element; the others leave it as it is."""
 
+_OF_SUMS: dict[str, tuple[Function, Function]] = {
+    "ReduceL2": (_square, relax.op.sqrt),
+    "ReduceLogSum": (_same, relax.op.log),
+}
+"""Reductions with functions that Relax has for floats only: of the elements, of their sum."""
+
 
 def reduction(node: Node) -> relax.Expr | None:
-    """`noop_with_empty_axes` without axes: every element is reduced by itself."""
-    if not node.attr("noop_with_empty_axes", 0):
-        return None
-    if node.get(1) is not None and node.value(1, "the axes").size:
-        return None
-    return _OF_ONE[node.proto.op_type](node[0])
-
-
-def log_sum_exp(node: Node) -> relax.Expr | None:
-    """log(sum(exp(x))), the largest element taken out where it is finite."""
-    from ..onnx_node import dtype_of
-
-    data, axes = node[0], _axes(node)
+    """Reductions of nothing, and functions of sums of integers."""
+    axes, name = _axes(node), node.proto.op_type
     if axes == []:
-        return data
+        function = _OF_ONE.get(name, _same)
+        return _as_float(node, function) if name == "ReduceLogSum" else function(node[0])
+    if name not in _OF_SUMS or not _of_integers(node):
+        return None
+    inner, outer = _OF_SUMS[name]
     keep = bool(node.attr("keepdims", 1))
+    return _as_float(node, lambda data: outer(relax.op.sum(inner(data), axes, keep)))
+
+
+def log_sum_exp(node: Node) -> relax.Expr:
+    """log(sum(exp(x))), the largest element taken out where it is finite."""
+    axes = _axes(node)
+    if axes == []:
+        return node[0]
+    return _as_float(node, lambda data: _log_sum_exp(node, data, axes))
+
+
+def _log_sum_exp(node: Node, data: relax.Expr, axes: list[int] | None) -> relax.Expr:
+    from .elementwise import number
+
     largest = node.emit(relax.op.max(data, axes, keepdims=True))
-    zero = relax.const(0, dtype_of(data))
-    shift = node.emit(relax.op.where(relax.op.isfinite(largest), largest, zero))
+    shift = node.emit(relax.op.where(relax.op.isfinite(largest), largest, number(0, data)))
     powers = relax.op.exp(relax.op.subtract(data, shift))
     total = relax.op.log(relax.op.sum(powers, axes, keepdims=True))
     result = node.emit(relax.op.add(total, shift))
-    if keep:
+    if node.attr("keepdims", 1):
         return result
     return relax.op.squeeze(result, list(range(len(node.shape(0)))) if axes is None else axes)
+
+
+def _of_integers(node: Node) -> bool:
+    return "int" in node.dtype(0)
+
+
+def _as_float(node: Node, function: Function) -> relax.Expr:
+    """A function of the operand, in float64 if it is of integers, back in its dtype."""
+    if not _of_integers(node):
+        return function(node[0])
+    return relax.op.astype(function(node.emit(relax.op.astype(node[0], "float64"))), node.dtype(0))
 
 
 def _axes(node: Node) -> list[int] | None:
@@ -55,4 +89,13 @@ def _axes(node: Node) -> list[int] | None:
     return [int(axis) for axis in axes]
 
 
-CONVERTERS = {**dict.fromkeys(_OF_ONE, reduction), "ReduceLogSumExp": log_sum_exp}
+CONVERTERS = {
+    **dict.fromkeys(
+        [
+            *("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceMax", "ReduceMean"),
+            *("ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare"),
+        ],
+        reduction,
+    ),
+    "ReduceLogSumExp": log_sum_exp,
+}

@@ -6,6 +6,7 @@ weights depend on the shapes and attributes only, so that they are computed here
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -208,16 +209,13 @@ def _along(node: Node, data: relax.Expr, entry: Axis) -> relax.Expr:
         return relax.op.permute_dims(product, swap)
     along = [1] * rank
     along[entry.axis] = -1
-    total: relax.Expr | None = None
-    for index, weight in zip(entry.indices, entry.weights):
-        if weight.any():
-            factor = constant(weight.astype(dtype).reshape(along))
-            term = relax.op.multiply(
-                relax.op.take(data, constant(index), entry.axis, mode="clip"), factor
-            )
-            total = term if total is None else relax.op.add(total, term)
-    assert total is not None
-    return total
+    taps = list(zip(entry.indices, entry.weights))
+    terms = []
+    for index, weight in [tap for tap in taps if tap[1].any()] or taps[:1]:
+        factor = constant(weight.astype(dtype).reshape(along))
+        taken = relax.op.take(data, constant(index), entry.axis, mode="clip")
+        terms.append(relax.op.multiply(taken, factor))
+    return functools.reduce(relax.op.add, terms)
 
 
 CONVERTERS = {"Resize": resize, "Upsample": upsample}

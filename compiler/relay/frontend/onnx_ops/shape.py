@@ -9,7 +9,7 @@ from tvm import relax
 from compiler.graph.constants import array_of, static_shape
 
 from ... import dialect
-from ..onnx_node import Node
+from ..onnx_node import Node, constant_value
 
 
 def flatten(node: Node) -> relax.Expr | None:
@@ -46,4 +46,30 @@ def space_to_depth(node: Node) -> relax.Expr:
     )
 
 
-CONVERTERS = {"Flatten": flatten, "SpaceToDepth": space_to_depth}
+def reshape(node: Node) -> None:
+    """TVM's converter takes shapes that are known, or symbolic."""
+    shape = node[1]
+    if isinstance(shape.ty, relax.TensorType) and constant_value(shape) is None:
+        raise node.unsupported("the new shape (input 1) is known only at run time")
+
+
+def squeeze(node: Node) -> None:
+    """TVM's converter takes axes that are known."""
+    if node.get(1) is not None:
+        node.value(1, "the axes")
+
+
+def unsqueeze(node: Node) -> relax.Expr | None:
+    """A scalar has one shape, whatever the axes are; else TVM's converter."""
+    if static_shape(node[0]) != () or node.get(1) is None:
+        return None
+    return relax.op.reshape(node[0], (1,) * math.prod(node.shape(1)))
+
+
+CONVERTERS = {
+    "Flatten": flatten,
+    "Reshape": reshape,
+    "SpaceToDepth": space_to_depth,
+    "Squeeze": squeeze,
+    "Unsqueeze": unsqueeze,
+}

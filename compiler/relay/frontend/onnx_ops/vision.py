@@ -100,7 +100,22 @@ def roi_align(node: Node) -> relax.Expr:
     )
 
 
+def grid_sample(node: Node) -> None:
+    """TVM's converter, of floats."""
+    if not all(node.dtype(index).startswith("float") for index in (0, 1)):
+        raise node.unsupported("samples between integers are not supported")
+
+
+def affine_grid(node: Node) -> None:
+    """TVM's converter, which divides by an extent less 1 where corners are aligned."""
+    extents = node.value(1, "the size")[2:]
+    if node.attr("align_corners", 0) and extents.size and extents.min() < 2:
+        raise node.unsupported(f"aligned corners of a grid of {extents.tolist()} places")
+
+
 CONVERTERS = {
+    "AffineGrid": affine_grid,
+    "GridSample": grid_sample,
     **dict.fromkeys(("AllClassNMS", "NonMaxSuppression"), non_max_suppression),
     "RoiAlign": roi_align,
 }

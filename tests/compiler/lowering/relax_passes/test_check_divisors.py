@@ -9,7 +9,7 @@ import tvm
 from onnx import helper
 
 from compiler import relay
-from compiler.errors import BuildError, DivisionByZeroError
+from compiler.errors import BuildError, DivisionByZeroError, InputError
 from compiler.runtime.graph_executor import GraphModule
 
 _SIGNED = ["int8", "int32", "int64"]
@@ -104,10 +104,36 @@ def test_onnx_divisions_agree_with_onnxruntime_and_raise_on_zero(operator: str) 
         module.run(a=a, b=np.zeros_like(b))
 
 
+@pytest.mark.parametrize("dtype", ["int32", "float32"])
+def test_a_step_of_zero_is_an_error_of_arange(dtype: str) -> None:
+    step = relay.var("step", shape=(), dtype=dtype)
+    start, stop = relay.const(1, dtype), relay.const(6, dtype)
+    counted = relay.Function([step], relay.arange(start, stop, step, dtype=dtype))
+    module = _built(tvm.IRModule.from_expr(counted), 3)
+    for value, expected in ((2, [1, 3, 5]), (-1, [])):
+        module.run(step=np.array(value, dtype))
+        assert module.get_output(0).numpy().tolist() == expected
+    with pytest.raises(DivisionByZeroError, match=r"^arange: the step is 0"):
+        module.run(step=np.array(0, dtype))
+
+
+def test_codes_of_a_reshape_that_stand_for_many_extents_must_be_known_before() -> None:
+    x, shape = relay.var("x", shape=(3, 4)), relay.var("shape", shape=(3,), dtype="int64")
+    module = _built(tvm.IRModule.from_expr(relay.Function([x, shape], relay.reshape(x, shape))), 3)
+    data = np.arange(12, dtype="float32").reshape(3, 4)
+    module.run(x=data, shape=np.array([2, -1, 2]))
+    np.testing.assert_array_equal(module.get_output(0).numpy(), data.reshape(2, 3, 2))
+    for codes in ([3, -2, 1], [-4, 1, 3]):
+        with pytest.raises(InputError, match=r"^reshape: -2 and -4"):
+            module.run(x=data, shape=np.array(codes))
+
+
 def test_constant_divisors_are_checked_when_a_module_is_built() -> None:
     a = relay.var("a", shape=(3,), dtype="int32")
     zero = relay.Function([a], relay.floor_divide(a, relay.const(np.array([1, 0, 2], "int32"))))
-    with pytest.raises(BuildError, match="floor_divide: a constant divisor of integers is 0"):
+    with pytest.raises(
+        BuildError, match=r"^floor_divide: an integer is divided by 0 \(a constant\)"
+    ):
         relay.build(tvm.IRModule.from_expr(zero), "llvm")
     mixed = relay.Function([a], relay.divide(a, relay.const(np.array([1, -1, 2], "int32"))))
     library = relay.build(tvm.IRModule.from_expr(mixed), "llvm")

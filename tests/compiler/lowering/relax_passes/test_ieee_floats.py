@@ -379,3 +379,38 @@ def test_a_plain_relu_is_one_instruction_of_the_cpu():
     mod = tvm.IRModule({"main": relu})
     body = propagate_nan.propagate_nan()(mod)["main"].body
     assert "T.max(T.float32(0.0), " in str(body)
+
+
+@LEVELS
+def test_what_is_not_less_may_be_unordered(level):
+    a, b = np.array([1, 2, nan, 1, nan], "float32"), np.array([2, 1, 1, nan, nan], "float32")
+    operands = [relay.var(name, shape=(5,)) for name in "ab"]
+    function = relay.Function(operands, relay.logical_not(relay.less(*operands)))
+    with tvm.transform.PassContext(opt_level=level):
+        library = relay.build(tvm.IRModule.from_expr(function), "llvm")
+    module = graph_executor.GraphModule(library["default"](tvm.cpu()))
+    module.run(a=a, b=b)
+    assert module.get_output(0).numpy().tolist() == (~(a < b)).tolist()
+
+
+@LEVELS
+def test_booleans_are_ordered(level):
+    a, b = np.array([0, 0, 1, 1], bool), np.array([[0, 1, 0, 1], [1, 0, 1, 0]], bool)
+    functions = {
+        "equal": np.equal,
+        "not_equal": np.not_equal,
+        "less": np.less,
+        "less_equal": np.less_equal,
+        "greater": np.greater,
+        "greater_equal": np.greater_equal,
+        "maximum": np.logical_or,
+        "minimum": np.logical_and,
+    }
+    x, y = (relay.var(name, shape=v.shape, dtype="bool") for name, v in (("a", a), ("b", b)))
+    results = relay.Tuple([getattr(relay, name)(x, y) for name in functions])
+    with tvm.transform.PassContext(opt_level=level):
+        library = relay.build(tvm.IRModule.from_expr(relay.Function([x, y], results)), "llvm")
+    module = graph_executor.GraphModule(library["default"](tvm.cpu()))
+    module.run(a=a, b=b)
+    for index, (name, function) in enumerate(functions.items()):
+        np.testing.assert_array_equal(module.get_output(index).numpy(), function(a, b), name)

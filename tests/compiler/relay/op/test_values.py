@@ -73,6 +73,14 @@ def test_take_clips_wraps_and_gathers_in_batches():
     np.testing.assert_array_equal(got, np.take_along_axis(data, inside, 1))
 
 
+@pytest.mark.parametrize(("axis", "shape"), [(0, (2, 4)), (1, (3, 2)), (0, (0, 4)), (1, (3, 0))])
+def test_gather_takes_along_an_axis_also_nothing(axis, shape):
+    data = _floats(3, 4)
+    places = RANDOM.randint(0, 3, shape)
+    got = _run(lambda x, i: relay.gather(x, axis, i), data, places)
+    np.testing.assert_array_equal(got, np.take_along_axis(data, places, axis))
+
+
 def test_gather_nd_and_scatter_nd_have_coordinates_on_the_first_axis():
     data = _floats(3, 4)
     places = np.array([[0, 2], [3, 1]], "int32")
