@@ -39,7 +39,7 @@ def added(tmp_path_factory: pytest.TempPathFactory) -> Any:
     sys.modules["added_softplus"] = module
     spec.loader.exec_module(module)
     yield module
-    del registry._OPERATORS[NAME], registry._BUILDERS[NAME], raising._RULES[NAME]
+    del registry.OPERATORS[NAME], registry._BUILDERS[NAME], raising._RULES[NAME]
     del sys.modules["added_softplus"]
 
 
