@@ -243,8 +243,7 @@ class SymbolImporter:
             raise UnknownShapeError(f"give the shape of input {node.name!r} in `shape`")
         if found is None:
             raise UnsupportedOperatorError(
-                f"output {head.output} of operator {node.op} (node {node.name!r}) is not one of "
-                f"its results"
+                f"operator {node.op} (node {node.name!r}) has no output {head.output}"
             )
         return found
 
