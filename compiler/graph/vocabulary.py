@@ -17,6 +17,9 @@ _RELAY_NAMES = {"matmul": "nn.matmul", "nn.leakyrelu": "nn.leaky_relu"}
 """Operators of Relax that Relay has under another name."""
 
 _MAKERS: dict[str, Callable[..., relax.Expr]] = {
+    "expand_dims": lambda data, axis, num_newaxis: relax.op.expand_dims(
+        data, list(range(axis, axis + num_newaxis))
+    ),
     "reshape": lambda data, newshape: relax.op.reshape(data, newshape),
 }
 """What takes other arguments in Relax than in Relay."""
