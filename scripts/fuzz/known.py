@@ -196,6 +196,26 @@ def _doubles(node: onnx.NodeProto, operands: Operands) -> bool:
     return str(operands[0].dtype) == "float64"
 
 
+def _largest_quotient(operands: Operands) -> float:
+    """The largest number that is quantised; NaN where a scale of 0 or what is not finite is."""
+    x, scale = (each.astype("float64") for each in operands[:2])
+    with np.errstate(all="ignore"):
+        return float(np.abs(x).max(initial=0) / np.abs(scale).min(initial=np.inf))
+
+
+def _quantises_not_finite(node: onnx.NodeProto, operands: Operands) -> bool:
+    return not np.isfinite(_largest_quotient(operands))
+
+
+def _has_no_range(node: onnx.NodeProto, operands: Operands) -> bool:
+    largest = float(np.abs(operands[0]).max(initial=0))
+    return not np.isfinite(largest) or 0 < largest < 256 * np.finfo("float32").tiny
+
+
+def _quantises_large(node: onnx.NodeProto, operands: Operands) -> bool:
+    return _largest_quotient(operands) > 2**31 - 2**16
+
+
 def _batch_first(node: onnx.NodeProto, operands: Operands) -> bool:
     return _attribute(node, "layout", 0) == 1
 
@@ -224,8 +244,8 @@ UNDEFINED: Mapping[str, tuple[Test, str]] = {
     "Div": (_least_by_minus_one, "the least integer divided by -1"),
     "Mod": (_least_by_minus_one, "the least integer divided by -1"),
     "ConvTranspose": (_meets_zeros, "what is not finite times zeros between or behind the steps"),
-    "DynamicQuantizeLinear": (_not_finite, "values to quantise that are not finite"),
-    "QuantizeLinear": (_not_finite, "values to quantise that are not finite"),
+    "DynamicQuantizeLinear": (_has_no_range, "a range that is not finite, or too small to divide"),
+    "QuantizeLinear": (_quantises_not_finite, "values to quantise that are not finite"),
     "QLinearConv": (_a_large_integer, "sums of integers that overflow"),
     "Pow": (_integer_power, "an integer power that overflows"),
     "Hardmax": (_has_nan, "the largest element beside NaN"),
@@ -257,6 +277,7 @@ FAULTS: Mapping[str, tuple[Test, str]] = {
     "MaxPool": (_has_nan, "whether a NaN stays depends on its place in the window"),
     "Resize": (_nearest_not_finite, "the reference evaluator multiplies the farther one by 0"),
     "RoiAlign": (_largest_not_finite, "whether a NaN stays depends on its place in the cell"),
+    "QuantizeLinear": (_quantises_large, "quotients overflow int32 before they are saturated"),
     "OneHot": (_rounds_one_hot, "off + (on - off) is not on"),
 }
 """Operator to when onnxruntime, or what stands for it, is known to be wrong though ONNX's reference

@@ -113,11 +113,12 @@ def dynamic_quantize_linear(node: Node) -> list[relax.Expr]:
     low = relax.op.minimum(relax.op.min(data), relax.const(0.0, "float32"))
     high = relax.op.maximum(relax.op.max(data), relax.const(0.0, "float32"))
     low = node.emit(low)
-    span = node.emit(relax.op.astype(relax.op.subtract(high, low), "float64"))
+    span = relax.op.astype(relax.op.subtract(high, low), "float64")
     # In float64 the quotient is rounded once. One that is larger moves ties of both ends downwards,
     # and the largest element is no longer 255.
     step = relax.op.astype(relax.op.divide(span, relax.const(255.0, "float64")), "float32")
-    flat = relax.op.equal(span, relax.const(0.0, "float64"))
+    step = node.emit(step)
+    flat = relax.op.equal(step, relax.const(0.0, "float32"))
     scale = node.emit(relax.op.where(flat, relax.const(1.0, "float32"), step))
     offset = relax.op.round(relax.op.negative(relax.op.divide(low, scale)))
     zero = node.emit(relax.op.astype(relax.op.clip(offset, 0, 255), "uint8"))

@@ -50,7 +50,7 @@ def test_shrinking_rounds_once(dtype, model, agrees):
 @pytest.mark.parametrize(
     "values", [[0.5, -1.5, 1.5, -0.5], [2.0, 5.0], [-3.0, -0.1], [0.0, 0.0], []]
 )
-def test_tensors_are_quantized_to_their_own_range(values, model, agrees, runs_as_onnxruntime):
+def test_tensors_are_quantized_to_their_own_range(values, runs_as_onnxruntime):
     text = f"""<ir_version: 10, opset_import: ["": 13]>
     test (float[{len(values)}] x) => (uint8[{len(values)}] y, float s, uint8 z) {{
         y, s, z = DynamicQuantizeLinear(x)
@@ -85,3 +85,23 @@ def test_integers_resized_to_nothing_are_none(model):
     proto = model([node], {"x": (1, 1, 1, 1)}, ["y"], weights, dtypes=dtypes)
     (result,) = built(proto, {"x": np.ones((1, 1, 1, 1), "uint64")})
     assert result.shape == (1, 1, 0, 0)
+
+
+@pytest.mark.parametrize(("operator", "expected"), [("ArgMax", 3), ("ArgMin", 1)])
+def test_the_order_of_integers_without_sign_has_their_64_bits(operator, expected, model):
+    x = np.array([2**63, 5, 2**63 - 1, 2**64 - 1], "uint64")
+    dtypes = {"x": TensorProto.UINT64, "y": TensorProto.INT64}
+    proto = model([NODE(operator, ["x"], ["y"], keepdims=0)], {"x": (4,)}, ["y"], dtypes=dtypes)
+    (result,) = built(proto, {"x": x})
+    assert int(result[()]) == expected
+
+
+@pytest.mark.parametrize(("reduction", "expected"), [("add", [1, 0, 1]), ("mul", [1, 0, 0])])
+def test_bits_are_scattered_by_or_and_and(reduction, expected, model):
+    node = NODE("ScatterElements", ["x", "i", "u"], ["y"], reduction=reduction)
+    weights = {"i": np.array([2, 2, 0]), "u": np.array([True, False, True])}
+    dtypes = dict.fromkeys("xy", TensorProto.BOOL)
+    proto = model([node], {"x": (3,)}, ["y"], weights, opset=16, dtypes=dtypes)
+    x = np.array([True, False, True])
+    (result,) = built(proto, {"x": x})
+    assert result.tolist() == [bool(bit) for bit in expected]
