@@ -45,19 +45,20 @@ def gather_elements(node: Node) -> relax.Expr | None:
 
 
 def scatter_elements(node: Node) -> relax.Expr | None:
-    """Indices that count from the end made positive; TVM's converter does the rest."""
+    """Indices that count from the end made positive; sums and products of bits are or and and."""
     shape = static_shape(node[0])
     if shape is None:
         return None
     axis = node.attr("axis", 0) % len(shape)
-    reduction = node.attr("reduction", "none")
-    return relax.op.scatter_elements(
-        node[0],
-        in_range(node[1], shape[axis]),
-        node[2],
-        axis=axis,
-        reduction="update" if reduction == "none" else reduction,
-    )
+    reduction = node.attr("reduction", "none").replace("none", "update")
+    data, updates = node[0], node[2]
+    bits = node.dtype(0) == "bool" and reduction != "update"
+    if bits:
+        data, updates = (node.emit(relax.op.astype(each, "uint8")) for each in (data, updates))
+        reduction = {"add": "max", "mul": "min"}.get(reduction, reduction)
+    indices = in_range(node[1], shape[axis])
+    result = relax.op.scatter_elements(data, indices, updates, axis=axis, reduction=reduction)
+    return relax.op.astype(node.emit(result), "bool") if bits else result
 
 
 def slices(node: Node) -> None:

@@ -77,27 +77,33 @@ def roi_align(node: Node) -> relax.Expr:
     """Regions pooled to one size, from samples between the elements.
 
     In the mode "max" a cell has the largest product of an element and its weight in a sample, as
-    the reference evaluator, the node tests and onnxruntime have it.
+    the reference evaluator, the node tests and onnxruntime have it. That of float16 is computed in
+    float32.
     """
     modes = ("output_half_pixel", "half_pixel")
     mode = node.attr("coordinate_transformation_mode", modes[node.opset >= 16])
     if mode not in modes or node.attr("mode", "avg") not in ("avg", "max"):
         raise node.unsupported("the mode or the coordinate_transformation_mode is not known")
-    kind = dtype_of(node[1])
-    corners = relax.op.multiply(node[1], relax.const(node.attr("spatial_scale", 1.0), kind))
+    dtype = node.dtype(0)
+    kind = "float32" if dtype == "float16" else dtype
+    image, boxes = (
+        node[i] if kind == dtype else node.emit(relax.op.astype(node[i], kind)) for i in (0, 1)
+    )
+    corners = relax.op.multiply(boxes, relax.const(node.attr("spatial_scale", 1.0), kind))
     if mode == "half_pixel":
         corners = relax.op.subtract(corners, relax.const(0.5, kind))
     images = relax.op.expand_dims(relax.op.astype(node[2], kind), 1)
     regions = node.emit(relax.op.concat([images, corners], 1))
     make = relax.op.vision.roi_align if node.attr("mode", "avg") == "avg" else roi_align_max
-    return make(
-        node[0],
+    result = make(
+        image,
         regions,
         pooled_size=[node.attr("output_height", 1), node.attr("output_width", 1)],
         spatial_scale=1.0,
         sample_ratio=node.attr("sampling_ratio", 0),
         aligned=mode == "half_pixel",
     )
+    return result if kind == dtype else relax.op.astype(node.emit(result), dtype)
 
 
 def grid_sample(node: Node) -> None:
