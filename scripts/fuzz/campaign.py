@@ -22,6 +22,8 @@ from .operators import MAKERS, NOT_DRAWN
 from .report import Finding, read, write
 
 TARGETS = ("llvm", "llvm -mcpu=x86-64-v3", "llvm -mcpu=x86-64-v2")
+UNOPTIMISED = 0.85
+"""Share of the builds for which LLVM does not optimise: that is most of the time of a small one."""
 SLOW = 10.0
 """Times the usual CPU seconds per kernel, from which on a build is a finding."""
 SLOW_SECONDS = 2.0
@@ -60,11 +62,13 @@ class Plan:
     def configs(self, number: int) -> tuple[Config, ...]:
         """Configurations of a case: every level, each for one of the targets."""
         rng = random.Random(f"{self.seed} {number}")
-        strict = rng.random() < 0.2
-        return tuple(
-            Config(level, rng.choice(self.targets), "strict" if strict else "default")
-            for level in self.levels
-        )
+        precision = "strict" if rng.random() < 0.2 else "default"
+        return tuple(Config(level, self._target(rng), precision) for level in self.levels)
+
+    def _target(self, rng: random.Random) -> str:
+        target = rng.choice(self.targets)
+        unoptimised = rng.random() < UNOPTIMISED and "opt-level" not in target
+        return f"{target} -opt-level=0" if unoptimised else target
 
 
 @dataclass

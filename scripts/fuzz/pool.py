@@ -154,10 +154,13 @@ def prepare() -> None:
 
 @contextlib.contextmanager
 def own_environment() -> Iterator[None]:
-    """One thread a worker, and a kernel cache of this run alone, which its opt levels share."""
+    """One thread a worker, and no kernel cache: hardly a build of a run finds anything there."""
     before = dict(os.environ)
     with tempfile.TemporaryDirectory(prefix="fuzz-") as folder:
-        os.environ.update(XDG_CACHE_HOME=folder, TVM_NUM_THREADS=before.get("TVM_NUM_THREADS", "1"))
+        threads = before.get("TVM_NUM_THREADS", "1")
+        os.environ.update(
+            XDG_CACHE_HOME=folder, TVM_NUM_THREADS=threads, BATON_KERNEL_CACHE_BYTES="0"
+        )
         try:
             yield
         finally:

@@ -86,7 +86,7 @@ def compile_cpu_kernels(
     if not kernels:
         return mod, CompiledKernels({}, {}, 0)
     compiled = _objects(list(kernels.values()), target, cache)
-    cache.trim()
+    cache.trim_at_times()
     host = target if _is_cpu(target) else target.host
     kept = {gvar: func for gvar, func in mod.functions_items() if gvar not in kernels}
     if not any(isinstance(func, tvm.tirx.PrimFunc) for func in kept.values()):
