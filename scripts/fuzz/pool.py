@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import logging
 import os
 import tempfile
@@ -150,6 +151,8 @@ def prepare() -> None:
     import compiler.relay
     import compiler.relay.frontend.onnx_graph
     import compiler.runtime.graph_executor  # noqa: F401
+
+    gc.freeze()  # workers need not look through what was imported
 
 
 @contextlib.contextmanager
