@@ -126,7 +126,7 @@ def _config_of_string(target: str, dropped: list[str]) -> dict[str, Any]:
     if target.lstrip().startswith("{"):
         return _config_of_mapping(_read_json(target), dropped)
     words = text.read(target)
-    if "/" in words.name or words.name in tvm.target.list_tags():
+    if "/" in words.name or (not _is_kind(words.name) and words.name in tvm.target.list_tags()):
         config = _config_of_tag(words.name)
     else:
         config = {"kind": _checked_kind(words.name)}
@@ -146,6 +146,10 @@ def _config_of_tag(tag: str) -> dict[str, Any]:
     return config_of_object(Target(tag))
 
 
+def _is_kind(name: str) -> bool:
+    return any(name == str(kind) for kind in Target.list_kinds())
+
+
 def _checked_kind(kind: str) -> str:
     if kind in _GONE_KINDS:
         raise UnavailableTargetError(
@@ -156,8 +160,8 @@ def _checked_kind(kind: str) -> str:
         raise TargetError(
             "a composite target is not a target to compile for; give each subgraph its own target"
         )
-    kinds = [str(name) for name in Target.list_kinds()]
-    if kind not in kinds:
+    if not _is_kind(kind):
+        kinds = [str(name) for name in Target.list_kinds()]
         raise TargetError(f"target kind {kind!r} is unknown" + _nearest(kind, kinds))
     return kind
 

@@ -17,11 +17,13 @@ from dataclasses import dataclass, field
 from . import pool
 from .attempt import FAILURES, Config, Event
 from .generator import draw
-from .minimise import Small, minimise
+from .minimise import Small, alone, minimise
 from .operators import MAKERS, NOT_DRAWN
 from .report import Finding, read, write
 
 TARGETS = ("llvm", "llvm -mcpu=x86-64-v3", "llvm -mcpu=x86-64-v2")
+UNOPTIMISED = 0.85
+"""Share of the builds for which LLVM does not optimise: that is most of the time of a small one."""
 SLOW = 10.0
 """Times the usual CPU seconds per kernel, from which on a build is a finding."""
 SLOW_SECONDS = 2.0
@@ -60,11 +62,13 @@ class Plan:
     def configs(self, number: int) -> tuple[Config, ...]:
         """Configurations of a case: every level, each for one of the targets."""
         rng = random.Random(f"{self.seed} {number}")
-        strict = rng.random() < 0.2
-        return tuple(
-            Config(level, rng.choice(self.targets), "strict" if strict else "default")
-            for level in self.levels
-        )
+        precision = "strict" if rng.random() < 0.2 else "default"
+        return tuple(Config(level, self._target(rng), precision) for level in self.levels)
+
+    def _target(self, rng: random.Random) -> str:
+        target = rng.choice(self.targets)
+        unoptimised = rng.random() < UNOPTIMISED and "opt-level" not in target
+        return f"{target} -opt-level=0" if unoptimised else target
 
 
 @dataclass
@@ -77,7 +81,8 @@ class Campaign:
     examples: dict[tuple[str, str], int] = field(default_factory=dict)
     operators: Counter[str] = field(default_factory=Counter)
     causes: Counter[str] = field(default_factory=Counter)
-    seconds: list[float] = field(default_factory=list)
+    seconds: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    slowest: tuple[float, str] = (0.0, "none")
     graphs: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -105,7 +110,7 @@ class Campaign:
             self.operators.update(set(outcome.operators))
             for event in outcome.events:
                 if event.kind == "built":
-                    event = self._timed(event)
+                    event = self._timed(event, number)
                 self.kinds[event.kind] += 1
                 if event.kind in REASONED:
                     what = event.what
@@ -116,14 +121,26 @@ class Campaign:
         for event in _one_of_each(failures):
             self._found(worker, number, event)
 
-    def _timed(self, event: Event) -> Event:
+    def _timed(self, event: Event, number: int) -> Event:
         """A slow build is a failure."""
-        usual = statistics.median(self.seconds) if len(self.seconds) >= 20 else None
-        self.seconds.append(event.seconds)
-        if usual and event.seconds > max(SLOW * usual, SLOW_SECONDS):
-            what = f"build of {event.seconds:.1f} CPU seconds per kernel, not {usual:.2f}"
-            return Event("slow", what, event.config)
-        return event
+        usual = self._usual(event)
+        assert event.config is not None
+        self.seconds[event.config.target].append(event.seconds)
+        if usual is None:
+            return event
+        what = f"build of {event.seconds:.1f} CPU seconds per kernel, not {usual:.2f}"
+        self.slowest = max(self.slowest, (event.seconds / usual, f"{what} (case {number})"))
+        return Event("slow", what, event.config) if self._is_slow(event) else event
+
+    def _usual(self, event: Event) -> float | None:
+        """CPU seconds per kernel of the builds for the target of one, once there are some."""
+        assert event.config is not None
+        times = self.seconds[event.config.target]
+        return statistics.median(times) if len(times) >= 20 else None
+
+    def _is_slow(self, event: Event) -> bool:
+        usual = self._usual(event)
+        return usual is not None and event.seconds > max(SLOW * usual, SLOW_SECONDS)
 
     def _found(self, worker: pool.Worker, number: int, event: Event) -> None:
         """Make a failure small and write it down, unless there is one like it."""
@@ -140,14 +157,16 @@ class Campaign:
             task = pool.Given(small.model.SerializeToString(), {kind: small.feed}, configs)
             outcome = worker.run(task)
             if event.kind == "slow":
-                usual = statistics.median(self.seconds)
-                return any(e.seconds > max(SLOW * usual, SLOW_SECONDS) for e in outcome.events)
+                return any(e.kind == "built" and self._is_slow(e) for e in outcome.events)
             if event.kind in ("wrong", "unjudged", "onnxruntime"):
                 return any(e.kind == event.kind for e in outcome.events)
             return any((e.kind, e.what) == (event.kind, event.what) for e in outcome.events)
 
         small = Small(case.model, feed)
         if fails(small):
+            small = alone(small, fails)
+            if self._again(Finding(event, small, "").cause):
+                return
             small = minimise(small, fails, MINIMISING)
         origin = f"--seed {plan.seed} --first {number} --graphs 1 --nodes {plan.nodes}"
         if plan.operators:
@@ -161,6 +180,14 @@ class Campaign:
             place = write(finding, plan.findings, len(self.findings()))
         print(f"{place}: {finding.cause}; {event.what}; {event.config}; {event.feed}", flush=True)
 
+    def _again(self, cause: str) -> bool:
+        """Count a cause that is known already."""
+        with self.lock:
+            known = self.causes[cause] > 0
+            if known:
+                self.causes[cause] += 1
+            return known
+
     def findings(self) -> list[str]:
         """Causes of failures, of which each is written down once."""
         return [cause for cause in self.causes if cause.split(":")[0] in FAILURES]
@@ -172,6 +199,7 @@ class Campaign:
         lines = [
             f"{self.graphs} graphs, {per_minute:.0f} per CPU minute; "
             f"{len(self.findings())} causes of failures",
+            f"slowest for its target, {self.slowest[0]:.0f} times the median: {self.slowest[1]}",
             "outcomes: " + ", ".join(f"{n} {kind}" for kind, n in sorted(self.kinds.items())),
             f"operators: {len(MAKERS) - len(missing)} of {len(MAKERS)} drawn"
             + (f"; not {', '.join(missing)}" if 0 < len(missing) < 40 else ""),

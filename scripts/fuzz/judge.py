@@ -188,7 +188,8 @@ def _where_they_part(model: onnx.ModelProto, spread: Spread, other: Mapping[str,
     for node in model.graph.node:
         for name in node.output:
             samples = [run[name] for run in spread.runs if name]
-            if samples and isinstance(samples[0], np.ndarray):
+            # A sequence is no array, and the evaluators differ in what an optional value is.
+            if samples and all(isinstance(x, np.ndarray) for x in (samples[0], other[name])):
                 what = difference(samples[0], other[name], samples)
                 if what:
                     return f"{node.op_type} of {samples[0].dtype}"

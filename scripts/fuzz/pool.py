@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import logging
 import os
 import tempfile
@@ -151,13 +152,18 @@ def prepare() -> None:
     import compiler.relay.frontend.onnx_graph
     import compiler.runtime.graph_executor  # noqa: F401
 
+    gc.freeze()  # workers need not look through what was imported
+
 
 @contextlib.contextmanager
 def own_environment() -> Iterator[None]:
-    """One thread a worker, and a kernel cache of this run alone, which its opt levels share."""
+    """One thread a worker, and no kernel cache: hardly a build of a run finds anything there."""
     before = dict(os.environ)
     with tempfile.TemporaryDirectory(prefix="fuzz-") as folder:
-        os.environ.update(XDG_CACHE_HOME=folder, TVM_NUM_THREADS=before.get("TVM_NUM_THREADS", "1"))
+        threads = before.get("TVM_NUM_THREADS", "1")
+        os.environ.update(
+            XDG_CACHE_HOME=folder, TVM_NUM_THREADS=threads, BATON_KERNEL_CACHE_BYTES="0"
+        )
         try:
             yield
         finally:

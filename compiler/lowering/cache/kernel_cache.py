@@ -36,6 +36,10 @@ _LIBRARY_SUFFIX = ".library"
 _said: set[str] = set()
 # Eviction goes below the limit, so that not each build that follows has to evict.
 _KEPT_SHARE = 0.9
+# A listing takes a second where there are many files, so not each build makes one.
+_LISTED_EACH_SHARE = 0.01
+# Bytes that this process wrote to a folder since it last listed it.
+_written: dict[Path, int] = {}
 
 
 @dataclass(frozen=True)
@@ -146,6 +150,8 @@ class KernelCache:
                 return
             with replacing(self.folder / name, permissions=0o600) as file:
                 write(file)
+                if self.folder in _written:
+                    _written[self.folder] += file.tell()
         except OSError as error:
             self._give_up(f"can't write to {self.folder}: {error.strerror}")
 
@@ -155,10 +161,17 @@ class KernelCache:
             _said.add(reason)
             logger.warning("kernel cache: %s", reason)
 
+    def trim_at_times(self) -> None:
+        """`trim` once in a process, and whenever it has written a hundredth of the limit since."""
+        written = _written.get(self.folder) if self.folder is not None else None
+        if written is None or written > self.limit * _LISTED_EACH_SHARE:
+            self.trim()
+
     def trim(self) -> None:
         """Drop the least recently used files above the limit, and what killed builds left."""
-        if not self.limit or not self._is_safe():
+        if self.folder is None or not self.limit or not self._is_safe():
             return
+        _written[self.folder] = 0
         try:
             self._trim()
         except OSError as error:

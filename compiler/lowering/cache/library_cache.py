@@ -154,7 +154,7 @@ class Slot:
             file.write(text + _TRAILER.pack(hashlib.sha256(text).digest(), len(text)))
 
         self.cache.put_library(self.key, write)
-        self.cache.trim()
+        self.cache.trim_at_times()
 
 
 @contextmanager

@@ -86,7 +86,7 @@ def compile_cpu_kernels(
     if not kernels:
         return mod, CompiledKernels({}, {}, 0)
     compiled = _objects(list(kernels.values()), target, cache)
-    cache.trim()
+    cache.trim_at_times()
     host = target if _is_cpu(target) else target.host
     kept = {gvar: func for gvar, func in mod.functions_items() if gvar not in kernels}
     if not any(isinstance(func, tvm.tirx.PrimFunc) for func in kept.values()):
@@ -204,8 +204,8 @@ def _static_libraries(objects: Mapping[str, bytes]) -> list[Any]:
     """Modules that only hold object code until they are linked."""
     libraries = []
     with TemporaryFolder("kernels") as folder:
-        path = Path(folder) / "kernel.o"
-        for symbol, code in objects.items():
+        for index, (symbol, code) in enumerate(objects.items()):
+            path = Path(folder) / f"{index}.o"  # overwriting a file may wait for the disk
             path.write_bytes(code)
             libraries.append(tvm.runtime.load_static_library(str(path), [symbol]))
     return libraries

@@ -106,6 +106,20 @@ def test_trim_drops_the_least_recently_used_first(tmp_path):
     assert cache.usage().bytes <= 350
 
 
+def test_a_process_trims_at_first_and_once_it_wrote_a_share_of_the_limit(tmp_path):
+    cache = KernelCache(tmp_path / "kernels", limit=100_000)
+    cache.put("old", b"x" * 200_000)
+    cache.trim_at_times()
+    assert cache.usage().kernels == 0
+    (cache.folder / "of_another_process.kernel").write_bytes(b"x" * 200_000)
+    cache.put("small", b"x" * 100)
+    cache.trim_at_times()
+    assert cache.usage().bytes > 100_000
+    cache.put("large", b"x" * 2000)
+    cache.trim_at_times()
+    assert cache.usage().bytes < 100_000
+
+
 def test_trim_drops_drafts_of_killed_builds_and_keeps_those_in_progress(cache):
     cache.put("a", b"code")
     old = cache.folder / ".baton-draft-0a1b2c3d.tmp"
