@@ -13,7 +13,13 @@ from tvm import relax
 
 from .rewrite import CallRule, operator_name
 
-_RELAY_NAMES = {"matmul": "nn.matmul", "nn.leakyrelu": "nn.leaky_relu"}
+_RELAY_NAMES = {
+    "astype": "cast",
+    "concat": "concatenate",
+    "matmul": "nn.matmul",
+    "nn.leakyrelu": "nn.leaky_relu",
+    "permute_dims": "transpose",
+}
 """Operators of Relax that Relay has under another name."""
 
 _MAKERS: dict[str, Callable[..., relax.Expr]] = {
