@@ -56,13 +56,20 @@ class Vocabulary:
         """The same call over other operands, with some attributes changed."""
         attrs = call.attrs
         if changes:
-            info = type(attrs).__tvm_ffi_type_info__
-            held = {field.name: getattr(attrs, field.name) for field in info.fields}
-            attrs = tvm.ir.make_node(info.type_key, **{**held, **changes})
+            key = type(attrs).__tvm_ffi_type_info__.type_key
+            attrs = tvm.ir.make_node(key, **{**attribute_values(attrs), **changes})
         return tvm.ir.Call(call.op, list(operands), attrs, call.ty_args)
 
 
 RELAX = Vocabulary()
+
+
+def attribute_values(attrs: Any) -> dict[str, Any]:
+    """What `attrs` of a call holds, by name."""
+    if hasattr(attrs, "items"):
+        return {str(key): value for key, value in attrs.items()}
+    fields = type(attrs).__tvm_ffi_type_info__.fields
+    return {field.name: getattr(attrs, field.name) for field in fields}
 
 
 class SharedRule(CallRule):
