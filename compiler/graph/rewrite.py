@@ -128,6 +128,9 @@ class _Applier(PyExprMutator):
         self.has_changed = False
         rule.scope = Scope(function, self)
 
+    def visit_function_(self, op: relax.Function) -> relax.Expr:
+        return op if _is_skipped(op) else super().visit_function_(op)
+
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         call = self.visit_expr_post_order(call)
         name = self.rule.name(call)
