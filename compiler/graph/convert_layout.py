@@ -14,7 +14,6 @@ changes back at every operand of a lower rank, so at every bias.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import tvm
@@ -24,6 +23,7 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 from .constants import array_of, constant, static_shape
 from .elementwise import BINARY, UNARY
 from .rewrite import operator_name
+from .vocabulary import RELAX
 
 NAME = "ConvertLayout"
 
@@ -138,8 +138,7 @@ Converted = tuple[relax.Expr, bool] | None
 
 
 def _convolution(converter: _Converter, call: relax.Call) -> Converted:
-    attrs, name = call.attrs, operator_name(call)
-    kernel = _KERNELS[name]
+    attrs, kernel = call.attrs, _KERNELS[operator_name(call)]
     layout = str(attrs.data_layout)
     if layout not in ("NCHW", "NHWC") or str(attrs.out_layout or layout) != layout:
         return None
@@ -149,22 +148,8 @@ def _convolution(converter: _Converter, call: relax.Call) -> Converted:
     data = converter.channels_first(call.args[0]) if last else converter.visit_expr(call.args[0])
     order = [str(attrs.kernel_layout).index(axis) for axis in kernel]
     weight = _permuted(converter, call.args[1], order)
-    options = {
-        key: [int(value) for value in getattr(attrs, key)]
-        for key in ("strides", "padding", "output_padding", "dilation")
-        if hasattr(attrs, key)
-    }
-    make = getattr(relax.op.nn, name.removeprefix("nn."))
-    made = make(
-        data,
-        weight,
-        groups=int(attrs.groups),
-        data_layout="NCHW",
-        kernel_layout=kernel,
-        out_dtype=attrs.out_dtype or None,
-        **options,
-    )
-    return made, last
+    layouts = {"data_layout": "NCHW", "kernel_layout": kernel, "out_layout": "NCHW"}
+    return RELAX.again(call, [data, weight], **layouts), last
 
 
 def _permuted(converter: _Converter, weight: relax.Expr, order: list[int]) -> relax.Expr:
@@ -212,19 +197,8 @@ def _pool(converter: _Converter, call: relax.Call) -> Converted:
         return None
     if attrs.out_layout not in ("", "NHWC"):
         return None
-    make = getattr(relax.op.nn, operator_name(call).removeprefix("nn."))
-    options: dict[str, Any]
-    if "adaptive" in operator_name(call):
-        size = attrs.output_size
-        options = {"output_size": size and [int(each) for each in size]}
-    else:
-        options = {
-            key: [int(value) for value in getattr(attrs, key)]
-            for key in ("pool_size", "strides", "padding", "dilation")
-        }
-        options["ceil_mode"] = bool(attrs.ceil_mode)
-        options["count_include_pad"] = bool(attrs.count_include_pad)
-    return make(converter.first[call.args[0]], layout="NCHW", **options), True
+    data = converter.first[call.args[0]]
+    return RELAX.again(call, [data], layout="NCHW", out_layout="NCHW"), True
 
 
 def _pad(converter: _Converter, call: relax.Call) -> Converted:
@@ -234,8 +208,7 @@ def _pad(converter: _Converter, call: relax.Call) -> Converted:
     if len(widths) != 8:
         return None
     moved = [side for axis in TO_FIRST for side in widths[2 * axis : 2 * axis + 2]]
-    mode, value = str(call.attrs.pad_mode), float(call.attrs.pad_value)
-    return relax.op.nn.pad(converter.first[call.args[0]], moved, mode, value), True
+    return RELAX.again(call, [converter.first[call.args[0]]], pad_width=moved), True
 
 
 def _concat(converter: _Converter, call: relax.Call) -> Converted:
@@ -255,9 +228,8 @@ def _reduce(converter: _Converter, call: relax.Call) -> Converted:
         return None
     if sorted(int(axis) % 4 for axis in axes) != [1, 2]:
         return None
-    make = getattr(relax.op, operator_name(call))
-    keepdims = bool(call.attrs.keepdims)
-    return make(converter.first[call.args[0]], axis=[2, 3], keepdims=keepdims), keepdims
+    made = RELAX.again(call, [converter.first[call.args[0]]], axis=[2, 3])
+    return made, bool(call.attrs.keepdims)
 
 
 def _reshape(converter: _Converter, call: relax.Call) -> Converted:

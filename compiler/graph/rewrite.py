@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import tvm
@@ -128,6 +128,9 @@ class _Applier(PyExprMutator):
         self.has_changed = False
         rule.scope = Scope(function, self)
 
+    def visit_function_(self, op: relax.Function) -> relax.Expr:
+        return op if _is_skipped(op) else super().visit_function_(op)
+
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         call = self.visit_expr_post_order(call)
         name = self.rule.name(call)
@@ -140,11 +143,23 @@ class _Applier(PyExprMutator):
         return self.builder_.normalize(replacement)
 
 
-def rewrite_calls(mod: tvm.IRModule, rule: Callable[[], CallRule]) -> tvm.IRModule:
-    """Apply a rule to every call of every Relax function, and drop what is no longer used."""
+def rewrite_calls(
+    mod: tvm.IRModule, rule: Callable[[], CallRule], names: Collection[str] | None = None
+) -> tvm.IRModule:
+    """Apply a rule to every call of every Relax function, and drop what is no longer used.
+
+    Parameters
+    ----------
+    rule : callable
+        Makes the rule for a function.
+    names
+        Of the functions; all by default.
+    """
     changed: dict[tvm.ir.GlobalVar, relax.Function] = {}
     for variable, function in mod.functions.items():
         if not isinstance(function, relax.Function) or _is_skipped(function):
+            continue
+        if names is not None and variable.name_hint not in names:
             continue
         applier = _Applier(mod, function, rule())
         result = applier.visit_expr(function)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import tvm
 from tvm import relax
 
-from .constants import array_of, constant, dtype_of, integers, scalar_of, static_shape
-from .rewrite import CallRule, operator_name, rewrite_calls
+from .constants import array_of, constant, dtype_of, integers, scalar_of, static_shape, view_of
+from .rewrite import rewrite_calls
+from .vocabulary import SharedRule
 
 RESHAPES = frozenset(["reshape", "flatten", "expand_dims", "squeeze", "nn.batch_flatten"])
 """Operators that keep every element in its place in memory."""
@@ -50,10 +51,13 @@ class SimplifyExpr:
         return rewrite_calls(mod, _Simplify)
 
 
-class _Simplify(CallRule):
-    def rewrite(self, call: relax.Call, name: str) -> relax.Expr | None:
-        rule = _RULES.get(name)
-        return rule(self, call) if rule is not None else None
+class Simplify(SharedRule):
+    """What the build simplifies and Relay's pass as well."""
+
+    reshapes = RESHAPES
+    """Operators that are left out in front of a reshape."""
+    kept = frozenset(["reshape"])
+    """Those of them that do not become a reshape by themselves."""
 
     def reshape(self, call: relax.Call) -> relax.Expr | None:
         data, shape = call.args[0], static_shape(call)
@@ -63,13 +67,84 @@ class _Simplify(CallRule):
             return data
         if 0 in shape:  # to Relax's reshape, an extent of 0 is the operand's in the same place
             return None
-        product = self._product_with_batch(data, shape)
-        if product is not None:
-            return product if static_shape(product) == shape else relax.op.reshape(product, shape)
-        source = self._before_reshapes(data)
-        if source.same_as(data) and operator_name(call) == "reshape":
+        source = self.before_reshapes(data)
+        if source.same_as(data) and self.name(call) in self.kept:
             return None
-        return source if static_shape(source) == shape else relax.op.reshape(source, shape)
+        if static_shape(source) == shape:
+            return source
+        return self.vocabulary.make("reshape", source, newshape=list(shape))
+
+    def before_reshapes(self, data: relax.Expr) -> relax.Expr:
+        """What `data` is a reshape of, through any number of them."""
+        inner = self.scope.definition(data)
+        while self.name(inner) in self.reshapes and static_shape(inner.args[0]) is not None:
+            data = inner.args[0]
+            inner = self.scope.definition(data)
+        return data
+
+    def unchanged(self, call: relax.Call) -> relax.Expr | None:
+        """The operand, if the call has its shape and dtype: only then it changes nothing."""
+        return if_alike(call, call.args[0])
+
+    def add(self, call: relax.Call) -> relax.Expr | None:
+        found = self._without(call, 0.0, call.args)
+        return self._together(call, "add", np.add) if found is None else found
+
+    def subtract(self, call: relax.Call) -> relax.Expr | None:
+        return self._without(call, 0.0, call.args[1:])
+
+    def multiply(self, call: relax.Call) -> relax.Expr | None:
+        found = self._without(call, 1.0, call.args)
+        return self._together(call, "multiply", np.multiply) if found is None else found
+
+    def divide(self, call: relax.Call) -> relax.Expr | None:
+        data, divisor = call.args
+        found = self._without(call, 1.0, [divisor])
+        root = self.scope.call_of(divisor, "sqrt")
+        if found is not None or root is None or self.number(data) != 1.0:
+            return found
+        is_alike = static_shape(call) == static_shape(root) and dtype_of(call) == dtype_of(root)
+        return self.vocabulary.make("rsqrt", root.args[0]) if is_alike else None
+
+    def number(self, expr: Any) -> float | None:
+        """The number that all elements of a tensor are known to be."""
+        return scalar_of(expr)
+
+    def _without(self, call: relax.Call, neutral: float, others: Sequence[Any]) -> Any:
+        """The other operand, if one of `others` is the number that changes nothing."""
+        left, right = call.args
+        for other in others:
+            if self.number(other) == neutral:
+                found = if_alike(call, left if other.same_as(right) else right)
+                if found is not None:
+                    return found
+        return None
+
+    def _together(self, call: relax.Call, name: str, function: Any) -> relax.Expr | None:
+        """x * (a * b) for (x * a) * b with numbers a and b; likewise sums."""
+        for data, outer in (call.args, call.args[::-1]):
+            inner = self.scope.call_of(data, name) if scalar_of(outer) is not None else None
+            for base, factor in () if inner is None else (inner.args, inner.args[::-1]):
+                if scalar_of(factor) is not None and static_shape(base) == static_shape(call):
+                    first, second = (view_of(each.value).flat[0] for each in (factor, outer))
+                    with np.errstate(over="ignore"):
+                        both = constant(function(first, second))
+                    return self.vocabulary.make(name, base, both)
+        return None
+
+
+class _Simplify(Simplify):
+    def rewrite(self, call: relax.Call, name: str) -> relax.Expr | None:
+        rule = _RULES.get(name)
+        return rule(self, call) if rule is not None else None
+
+    def reshape(self, call: relax.Call) -> relax.Expr | None:
+        data, shape = call.args[0], static_shape(call)
+        is_new = shape is not None and static_shape(data) != shape and 0 not in shape
+        product = self._product_with_batch(data, shape) if shape is not None and is_new else None
+        if product is None:
+            return super().reshape(call)
+        return product if static_shape(product) == shape else relax.op.reshape(product, shape)
 
     def _product_with_batch(self, data: relax.Expr, shape: tuple[int, ...]) -> relax.Expr | None:
         """The product that `data` is, over the batch axes that reshapes of its operands join.
@@ -78,10 +153,10 @@ class _Simplify(CallRule):
         reshape(X[a, b, m, k], [a * b, m, k]) * reshape(Y[a, b, k, n], [a * b, k, n]) -> X * Y.
         X of the first form has the batch axes of `shape`, or its own.
         """
-        call = self.scope.call_of(data, "matmul")
+        call = self.scope.call_of(data, "nn.matmul")
         if call is None or not self.scope.used_once(data):
             return None
-        left, right = (self._before_reshapes(arg) for arg in call.args)
+        left, right = (self.before_reshapes(arg) for arg in call.args)
         joined, weight = static_shape(call.args[0]), static_shape(call.args[1])
         outer, inner = static_shape(left), static_shape(right)
         if left.same_as(call.args[0]) or not (joined and weight and outer and inner):
@@ -97,18 +172,6 @@ class _Simplify(CallRule):
         ):
             return None
         return relax.op.matmul(left, right, call.attrs.out_dtype or None)
-
-    def _before_reshapes(self, data: relax.Expr) -> relax.Expr:
-        """What `data` is a reshape of, through any number of them."""
-        inner = self.scope.definition(data)
-        while operator_name(inner) in RESHAPES and static_shape(inner.args[0]) is not None:
-            data = inner.args[0]
-            inner = self.scope.definition(data)
-        return data
-
-    def unchanged(self, call: relax.Call) -> relax.Expr | None:
-        """The operand, if the call has its shape and dtype: only then it changes nothing."""
-        return _if_alike(call, call.args[0])
 
     def strided_slice(self, call: relax.Call) -> relax.Expr | None:
         strides = call.args[4] if len(call.args) > 4 else None
@@ -137,7 +200,7 @@ class _Simplify(CallRule):
         if shape is None:
             return None
         axes = _axes(call, len(shape))
-        inner = self.scope.call_of(data, "permute_dims")
+        inner = self.scope.call_of(data, "transpose")
         if inner is not None:
             first = _axes(inner, len(shape))
             data, axes = inner.args[0], tuple(first[axis] for axis in axes)
@@ -147,40 +210,16 @@ class _Simplify(CallRule):
             return data
         moving = [axis for axis in axes if shape[axis] != 1]
         if moving == sorted(moving) and 0 not in shape:
-            return relax.op.reshape(self._before_reshapes(data), [shape[axis] for axis in axes])
+            return relax.op.reshape(self.before_reshapes(data), [shape[axis] for axis in axes])
         return relax.op.permute_dims(data, list(axes)) if inner is not None else None
-
-    def add(self, call: relax.Call) -> relax.Expr | None:
-        left, right = call.args
-        found = self._neutral(call, left, right, 0.0)
-        return self._neutral(call, right, left, 0.0) if found is None else found
-
-    def subtract(self, call: relax.Call) -> relax.Expr | None:
-        left, right = call.args
-        return self._neutral(call, left, right, 0.0)
-
-    def multiply(self, call: relax.Call) -> relax.Expr | None:
-        left, right = call.args
-        for data, other in ((left, right), (right, left)):
-            found = self._neutral(call, data, other, 1.0)
-            if found is None:
-                found = self._two_factors(call, data, other)
-            if found is not None:
-                return found
-        return None
 
     def divide(self, call: relax.Call) -> relax.Expr | None:
         data, divisor = call.args
-        found = self._neutral(call, data, divisor, 1.0)
-        if found is not None:
+        found = super().divide(call)
+        number = scalar_of(divisor) if dtype_of(call).startswith("float") else None
+        if found is not None or number is None:
             return found
-        if not dtype_of(call).startswith("float"):
-            return None
-        root = self.scope.call_of(divisor, "sqrt")
-        if scalar_of(data) == 1.0 and root is not None and static_shape(call) == static_shape(root):
-            return relax.op.rsqrt(root.args[0])
-        number = scalar_of(divisor)
-        if number is None or not math.isfinite(number) or abs(math.frexp(number)[0]) != 0.5:
+        if not math.isfinite(number) or abs(math.frexp(number)[0]) != 0.5:
             return None
         array = array_of(divisor)
         assert array is not None
@@ -221,27 +260,8 @@ class _Simplify(CallRule):
         bounds = (min(max(bound, outer_low), outer_high) for bound in (inner_low, inner_high))
         return relax.op.clip(inner.args[0], *bounds)
 
-    def _neutral(
-        self, call: relax.Call, data: relax.Expr, other: relax.Expr, neutral: float
-    ) -> relax.Expr | None:
-        return _if_alike(call, data) if scalar_of(other) == neutral else None
 
-    def _two_factors(
-        self, call: relax.Call, data: relax.Expr, other: relax.Expr
-    ) -> relax.Expr | None:
-        """x * (a * b) for `data` = x * a and `other` = b, both numbers."""
-        outer = scalar_of(other)
-        inner = self.scope.call_of(data, "multiply")
-        if outer is None or inner is None or not dtype_of(call).startswith("float"):
-            return None
-        for base, factor in (inner.args, reversed(inner.args)):
-            number = scalar_of(factor)
-            if number is not None and static_shape(base) == static_shape(call):
-                return relax.op.multiply(base, relax.const(number * outer, dtype_of(call)))
-        return None
-
-
-def _if_alike(call: relax.Call, data: relax.Expr) -> relax.Expr | None:
+def if_alike(call: relax.Call, data: relax.Expr) -> relax.Expr | None:
     """`data`, if the call has its static shape and dtype; else None."""
     same = static_shape(call) is not None and static_shape(call) == static_shape(data)
     return data if same and dtype_of(call) == dtype_of(data) else None
@@ -257,15 +277,15 @@ def _axes(call: relax.Call, rank: int) -> tuple[int, ...]:
 _RULES: dict[str, Callable[[_Simplify, relax.Call], relax.Expr | None]] = {
     **dict.fromkeys(RESHAPES, _Simplify.reshape),
     "add": _Simplify.add,
-    "astype": _Simplify.unchanged,
     "broadcast_to": _Simplify.unchanged,
+    "cast": _Simplify.unchanged,
     "clip": _Simplify.clip,
-    "concat": _Simplify.concat,
+    "concatenate": _Simplify.concat,
     "divide": _Simplify.divide,
     "multiply": _Simplify.multiply,
     "nn.relu": _Simplify.relu,
-    "permute_dims": _Simplify.permute_dims,
     "power": _Simplify.power,
     "strided_slice": _Simplify.strided_slice,
     "subtract": _Simplify.subtract,
+    "transpose": _Simplify.permute_dims,
 }

@@ -6,9 +6,9 @@ from typing import Any
 
 import tvm
 from tvm import relax
-from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from .constants import static_shape
+from .rewrite import CallRule, rewrite_calls
 
 NAME = "relay.nn.recurrent"
 
@@ -28,33 +28,13 @@ def unroll_recurrent(mod: tvm.IRModule, name: str) -> tvm.IRModule:
         c = add(multiply(sigmoid(s[f]), c), multiply(sigmoid(s[i]), tanh(s[c])))
         h = multiply(sigmoid(s[o]), tanh(c))
     """
-    function = mod[name]
-    found = False
-
-    def look(expr: Any) -> None:
-        nonlocal found
-        found = found or _is_recurrent(expr)
-
-    relax.analysis.post_order_visit(function, look)
-    if not found:
-        return mod
-    unroller = _Unroller(mod)
-    gvar = mod.get_global_var(name)
-    unroller.builder_.update_func(gvar, unroller.visit_expr(function))
-    return unroller.builder_.get()
+    return rewrite_calls(mod, _Unroll, [name])
 
 
-def _is_recurrent(expr: Any) -> bool:
-    return isinstance(expr, relax.Call) and str(getattr(expr.op, "name", "")) == NAME
-
-
-@mutator
-class _Unroller(PyExprMutator):
-    def visit_call_(self, call: relax.Call) -> relax.Expr:
-        call = self.visit_expr_post_order(call)
-        if not _is_recurrent(call) or static_shape(call.args[0]) is None:
-            return call
-        return self._steps(call)
+class _Unroll(CallRule):
+    def rewrite(self, call: relax.Call, name: str) -> relax.Expr | None:
+        is_known = name == NAME and static_shape(call.args[0]) is not None
+        return self._steps(call) if is_known else None
 
     def _steps(self, call: relax.Call) -> relax.Expr:
         inputs, weight, *state = call.args
@@ -65,35 +45,32 @@ class _Unroller(PyExprMutator):
         order = range(shape[0])
         made: dict[int, relax.Expr] = {}
         for step in reversed(order) if bool(call.attrs["backward"]) else order:
-            given = self._emit(op.take(inputs, relax.const(step, "int64"), axis=0))
+            given = self.scope.emit(op.take(inputs, relax.const(step, "int64"), axis=0))
             state = self._step(cell, hidden[0], given, weight, state, bias)
-            made[step] = self._emit(op.expand_dims(state[0], 0))
-        sequence = self._emit(op.concat([made[step] for step in order], 0))
+            made[step] = self.scope.emit(op.expand_dims(state[0], 0))
+        sequence = self.scope.emit(op.concat([made[step] for step in order], 0))
         return relax.Tuple([sequence, state[1]]) if cell == "lstm" else sequence
 
     def _step(
         self, cell: str, hidden: int, given: Any, weight: Any, state: list[Any], bias: Any
     ) -> list[Any]:
-        product = self._emit(op.matmul(state[0], weight))
+        product = self.scope.emit(op.matmul(state[0], weight))
         if cell == "gru":
             return self._gru_step(hidden, given, product, state[0], bias)
-        sums = self._emit(op.add(given, product))
+        sums = self.scope.emit(op.add(given, product))
         if cell == "lstm":
             i, o, f, c = (self._gate(sums, gate, hidden) for gate in range(4))
             kept = op.multiply(op.sigmoid(f), state[1])
-            new = self._emit(op.add(kept, op.multiply(op.sigmoid(i), op.tanh(c))))
-            return [self._emit(op.multiply(op.sigmoid(o), op.tanh(new))), new]
-        return [self._emit(op.tanh(sums) if cell == "rnn_tanh" else op.nn.relu(sums))]
+            new = self.scope.emit(op.add(kept, op.multiply(op.sigmoid(i), op.tanh(c))))
+            return [self.scope.emit(op.multiply(op.sigmoid(o), op.tanh(new))), new]
+        return [self.scope.emit(op.tanh(sums) if cell == "rnn_tanh" else op.nn.relu(sums))]
 
     def _gru_step(self, hidden: int, given: Any, product: Any, old: Any, bias: Any) -> list[Any]:
         parts = [[self._gate(sums, gate, hidden) for gate in range(3)] for sums in (given, product)]
-        z, r = (self._emit(op.sigmoid(op.add(parts[0][i], parts[1][i]))) for i in range(2))
+        z, r = (self.scope.emit(op.sigmoid(op.add(parts[0][i], parts[1][i]))) for i in range(2))
         last = op.multiply(r, op.add(parts[1][2], bias))
-        fresh = self._emit(op.tanh(op.add(parts[0][2], last)))
-        return [self._emit(op.add(fresh, op.multiply(z, op.subtract(old, fresh))))]
+        fresh = self.scope.emit(op.tanh(op.add(parts[0][2], last)))
+        return [self.scope.emit(op.add(fresh, op.multiply(z, op.subtract(old, fresh))))]
 
     def _gate(self, sums: Any, gate: int, hidden: int) -> relax.Var:
-        return self._emit(op.strided_slice(sums, [1], [gate * hidden], [(gate + 1) * hidden]))
-
-    def _emit(self, expr: relax.Expr) -> relax.Var:
-        return self.builder_.emit(expr)
+        return self.scope.emit(op.strided_slice(sums, [1], [gate * hidden], [(gate + 1) * hidden]))

@@ -13,7 +13,13 @@ from tvm import relax
 
 from .rewrite import CallRule, operator_name
 
-_RELAY_NAMES = {"matmul": "nn.matmul", "nn.leakyrelu": "nn.leaky_relu"}
+_RELAY_NAMES = {
+    "astype": "cast",
+    "concat": "concatenate",
+    "matmul": "nn.matmul",
+    "nn.leakyrelu": "nn.leaky_relu",
+    "permute_dims": "transpose",
+}
 """Operators of Relax that Relay has under another name."""
 
 _MAKERS: dict[str, Callable[..., relax.Expr]] = {
@@ -50,13 +56,20 @@ class Vocabulary:
         """The same call over other operands, with some attributes changed."""
         attrs = call.attrs
         if changes:
-            info = type(attrs).__tvm_ffi_type_info__
-            held = {field.name: getattr(attrs, field.name) for field in info.fields}
-            attrs = tvm.ir.make_node(info.type_key, **{**held, **changes})
+            key = type(attrs).__tvm_ffi_type_info__.type_key
+            attrs = tvm.ir.make_node(key, **{**attribute_values(attrs), **changes})
         return tvm.ir.Call(call.op, list(operands), attrs, call.ty_args)
 
 
 RELAX = Vocabulary()
+
+
+def attribute_values(attrs: Any) -> dict[str, Any]:
+    """What `attrs` of a call holds, by name."""
+    if hasattr(attrs, "items"):
+        return {str(key): value for key, value in attrs.items()}
+    fields = type(attrs).__tvm_ffi_type_info__.fields
+    return {field.name: getattr(attrs, field.name) for field in fields}
 
 
 class SharedRule(CallRule):

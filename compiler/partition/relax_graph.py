@@ -21,6 +21,7 @@ from tvm.tirx import IntImm
 from compiler.errors import PartitionError
 from compiler.graph.names import Names
 from compiler.graph.relax_function import OPERATION, RelaxFunction
+from compiler.graph.vocabulary import attribute_values
 
 from .graph import VARIABLE, Entry, Graph, Node, OutputType
 
@@ -197,12 +198,8 @@ def _declared_names(op: str) -> tuple[str, ...]:
 
 
 def _parameters(attrs: Any) -> dict[str, str]:
-    if attrs is None:
-        return {}
-    if hasattr(attrs, "items"):
-        return {str(key): _text(value) for key, value in attrs.items()}
-    fields = type(attrs).__tvm_ffi_type_info__.fields
-    return {field.name: _text(getattr(attrs, field.name)) for field in fields}
+    held = {} if attrs is None else attribute_values(attrs)
+    return {key: _text(value) for key, value in held.items()}
 
 
 def _text(value: Any) -> str:

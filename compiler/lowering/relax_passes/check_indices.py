@@ -25,7 +25,8 @@ from tvm.script.ir_builder import tirx as T
 from tvm.target import Target
 
 from ...graph.constants import array_of, constant, static_shape
-from ...graph.rewrite import operator_name
+from ...graph.rewrite import CallRule, operator_name, rewrite_calls
+from ...graph.vocabulary import RELAX
 from .index_rules import Bounds, bounds_of
 from .raise_error import give_up, local, set_error
 from .run_time_checks import checked_by, emit_check
@@ -79,29 +80,18 @@ def limited_takes(mod: tvm.IRModule, name: str) -> tvm.IRModule:
     So it is computed in the end: that costs nothing that can be measured, and TVM warns of the
     other mode whenever it meets it.
     """
-    limiter = _Limiter(mod)
-    function = limiter.visit_expr(mod[name])
-    if function.same_as(mod[name]):
-        return mod
-    limiter.builder_.update_func(mod.get_global_var(name), function)
-    return limiter.builder_.get()
+    return rewrite_calls(mod, _Limits, [name])
 
 
-@mutator
-class _Limiter(PyExprMutator):
-    def visit_call_(self, call: relax.Call) -> relax.Expr:
-        call = self.visit_expr_post_order(call)
-        return _with_limits(call) if operator_name(call) in ("take", "relay.take") else call
+class _Limits(CallRule):
+    def rewrite(self, call: relax.Call, name: str) -> relax.Expr | None:
+        return _with_limits(call, name)
 
 
-def _with_limits(call: relax.Call) -> relax.Expr:
-    """A `take` in the mode "clip" for one in the mode "fast"."""
-    if call.attrs["mode"] != "fast":
-        return call
-    if operator_name(call) == "take":
-        return relax.op.take(*call.args, call.attrs["axis"], mode="clip")
-    attrs = {**dict(call.attrs.items()), "mode": "clip"}
-    return relax.Call(call.op, list(call.args), tvm.ir.make_node("ir.DictAttrs", **attrs))
+def _with_limits(call: relax.Call, name: str) -> relax.Expr | None:
+    """A `take` in the mode "clip" for one in the mode "fast"; None for any other call."""
+    is_fast = name in ("take", "relay.take") and call.attrs["mode"] == "fast"
+    return RELAX.again(call, call.args, mode="clip") if is_fast else None
 
 
 @mutator
@@ -150,10 +140,9 @@ class _Checker(PyExprMutator):
 
     def _limited(self, call: relax.Call, name: str) -> relax.Expr:
         """A `take` that limits its indices; any other call as it is."""
-        if name not in ("take", "relay.take") or call.attrs["mode"] != "fast":
-            return call
-        self.changed = True
-        return _with_limits(self.builder_.normalize(call))
+        limited = _with_limits(call, name)
+        self.changed = self.changed or limited is not None
+        return call if limited is None else limited
 
     def _check(
         self, given: relax.Expr, bounds: Bounds, operator: str, what: str

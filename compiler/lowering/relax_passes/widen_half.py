@@ -28,6 +28,7 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from ...graph.constants import array_of, constant, dtype_of
 from ...graph.rewrite import operator_name
+from ...graph.vocabulary import RELAX
 
 _HALVES = ("float16", "bfloat16")
 _WIDE = "float32"
@@ -164,14 +165,10 @@ class _Widener(PyExprMutator):
             return False
         return binding.var in self._followed or any(arg in self._wide for arg in value.args)
 
-    def _widened(self, call: relax.Call) -> relax.Call:
-        attrs = call.attrs
-        stated = [key for key in _DTYPE_ATTRIBUTES if str(getattr(attrs, key, "")) in _HALVES]
-        if stated:
-            info = type(attrs).__tvm_ffi_type_info__
-            fields = {field.name: getattr(attrs, field.name) for field in info.fields}
-            attrs = tvm.ir.make_node(info.type_key, **{**fields, **dict.fromkeys(stated, _WIDE)})
-        return relax.Call(call.op, [self._operand(arg) for arg in call.args], attrs)
+    def _widened(self, call: relax.Call) -> relax.Expr:
+        stated = [key for key in _DTYPE_ATTRIBUTES if str(getattr(call.attrs, key, "")) in _HALVES]
+        operands = [self._operand(arg) for arg in call.args]
+        return RELAX.again(call, operands, **dict.fromkeys(stated, _WIDE))
 
     def _operand(self, old: relax.Expr) -> relax.Expr:
         """An operand with halves as float32; anything else as it is."""

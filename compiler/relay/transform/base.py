@@ -38,12 +38,18 @@ class RelayVocabulary(Vocabulary):
 RELAY = RelayVocabulary()
 
 
-def rule_wise(name: str, opt_level: int, rule: Callable[[Vocabulary], SharedRule]) -> Any:
-    """A pass of a rule that the build has as well."""
+def rule_wise(
+    name: str, opt_level: int, rule: Callable[[Vocabulary], SharedRule], sweeps: int = 1
+) -> Any:
+    """A pass of a rule that the build has as well, applied until it changes nothing."""
 
     def run(mod: tvm.IRModule) -> tvm.IRModule:
         _name_unseen(name, mod)
-        return rewrite_calls(mod, lambda: rule(RELAY))
+        for _ in range(sweeps):
+            before, mod = mod, rewrite_calls(mod, lambda: rule(RELAY))
+            if mod.same_as(before):
+                break
+        return mod
 
     return module_pass(name, opt_level, run)
 

@@ -18,11 +18,11 @@ def axes_of(call: relax.Call) -> list[int]:
     return [axis % rank for axis in axes]
 
 
-def transposed(call: relax.Call) -> relax.Expr | None:
-    """What is simpler than this transpose."""
-    axes, data = axes_of(call), call.args[0]
+def transposed(call: relax.Call, data: relax.Expr) -> relax.Expr | None:
+    """What is simpler than this transpose of `data`."""
+    axes = axes_of(call)
     if axes == sorted(axes):
-        return data
+        return call.args[0]
     if is_op(data, "transpose"):
         before = axes_of(data)
         return _transpose(data.args[0], [before[axis] for axis in axes])
@@ -36,12 +36,11 @@ def transposed(call: relax.Call) -> relax.Expr | None:
     return None
 
 
-def relaid(call: relax.Call) -> relax.Expr | None:
-    """What is simpler than this layout_transform."""
+def relaid(call: relax.Call, data: relax.Expr) -> relax.Expr | None:
+    """What is simpler than this layout_transform of `data`."""
     source, target = _layouts(call)
-    data = call.args[0]
     if source == target:
-        return data
+        return call.args[0]
     if is_op(data, "layout_transform"):
         first, between = _layouts(data)
         return _relaid(data.args[0], first, target) if between == source else None

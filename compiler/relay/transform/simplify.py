@@ -10,11 +10,12 @@ import numpy as np
 import tvm
 from tvm import relax
 
+from ...graph.simplify import Simplify
 from .. import dialect
 from ..nest import handle, operands, rewrite
 from ..op import registry
 from ..op.transform import collapse_sum_to
-from .base import body_wise
+from .base import body_wise, rule_wise
 from .build import again, array, constant, dtype, is_op, op, shape
 from .constants import folded_constants
 from .rearrange import relaid, transposed
@@ -169,50 +170,79 @@ def SimplifyExpr() -> Any:
     transpose of transpose, and one that moves nothing; casts to the type a value has; clip to the
     whole range of a type; x + x; 1 / sqrt(x); dequantize before argmax, argmin, argsort.
     """
-
-    def change(body: relax.Expr) -> relax.Expr:
-        for _ in range(_SWEEPS):
-            new = rewrite(body, lambda _old, each: _simpler(each))
-            if new.same_as(body):
-                break
-            body = new
-        return body
-
-    return body_wise("SimplifyExpr", 0, change)
+    return rule_wise("SimplifyExpr", 0, _Simplify, _SWEEPS)
 
 
-def _simpler(expr: relax.Expr) -> relax.Expr:
-    name = dialect.relay_name(expr) if isinstance(expr, relax.Call) else ""
-    if not name:
-        return expr
-    rule = _RULES.get(name)
-    made = None if rule is None else rule(expr)
-    if made is None and name in _ELEMENTWISE:
-        made = _with_scalar(expr)
-    return expr if made is None else made
+class _Simplify(Simplify):
+    reshapes = kept = frozenset(["reshape", "contrib_reverse_reshape"])
 
+    def rewrite(self, call: relax.Call, name: str) -> relax.Expr | None:
+        if name in _ALIKE:
+            return _ALIKE[name](call)
+        rule = _RULES.get(name)
+        made = None if rule is None else rule(self, call)
+        return self._with_scalar(call, name) if made is None and name in _ELEMENTWISE else made
 
-def _with_scalar(call: relax.Call) -> relax.Expr | None:
-    """One number in place of an operand that is full of it and has the shape of the other."""
-    left, right = call.args
-    if shape(left) is None or shape(left) != shape(right):
+    def number(self, expr: Any) -> float | None:
+        found = super().number(expr)
+        return self._filling(expr) if found is None else found
+
+    def _filling(self, expr: Any) -> Any:
+        """The number that fills a tensor made of one; None for any other expression."""
+        value = self.scope.definition(expr)
+        if is_op(value, "zeros", "ones"):
+            return int(is_op(value, "ones"))
+        filling = array(value.args[0]) if is_op(value, "full") else None
+        return filling.item() if filling is not None and filling.size == 1 else None
+
+    def _with_scalar(self, call: relax.Call, name: str) -> relax.Expr | None:
+        """One number in place of an operand that is full of it and has the shape of the other."""
+        left, right = call.args
+        if shape(left) is None or shape(left) != shape(right):
+            return None
+        for place, operand in enumerate(call.args):
+            value = self._filling(operand)
+            if value is not None:
+                scalar = constant(value, dtype(operand))
+                return op(name, *((scalar, right) if place == 0 else (left, scalar)))
         return None
-    for place, operand in enumerate(call.args):
-        value = _filling(operand)
-        if value is not None:
-            scalar = constant(value, dtype(operand))
-            return op(
-                dialect.relay_name(call), *((scalar, right) if place == 0 else (left, scalar))
-            )
-    return None
 
+    def add(self, call: relax.Call) -> relax.Expr | None:
+        left, right = call.args
+        found = super().add(call)
+        if found is None and left.same_as(right):
+            return op("multiply", left, constant(2, dtype(left)))
+        return found
 
-def _filling(expr: relax.Expr) -> Any:
-    """The number that fills a tensor made of one; None for any other expression."""
-    if is_op(expr, "zeros", "ones"):
-        return 1 if is_op(expr, "ones") else 0
-    value = array(expr.args[0]) if is_op(expr, "full") else None
-    return value.item() if value is not None and value.size == 1 else None
+    def transpose(self, call: relax.Call) -> relax.Expr | None:
+        return transposed(call, self.scope.definition(call.args[0]))
+
+    def layout_transform(self, call: relax.Call) -> relax.Expr | None:
+        return relaid(call, self.scope.definition(call.args[0]))
+
+    def cast(self, call: relax.Call) -> relax.Expr | None:
+        data = call.args[0]
+        if dtype(data) == dtype(call):
+            return data
+        inner = self.scope.call_of(data, "cast")
+        if inner is not None and _holds_all(dtype(data), dtype(inner.args[0])):
+            return op("cast", inner.args[0], dtype=dtype(call))
+        return None
+
+    def clip(self, call: relax.Call) -> relax.Expr | None:
+        name = dtype(call)
+        if not name.startswith(("int", "uint")):
+            return None
+        info = np.iinfo(name)
+        whole = float(call.attrs["a_min"]) <= info.min and float(call.attrs["a_max"]) >= info.max
+        return call.args[0] if whole else None
+
+    def of_quantized(self, call: relax.Call) -> relax.Expr | None:
+        inner = self.scope.call_of(call.args[0], "qnn.dequantize")
+        scale = None if inner is None else array(inner.args[1])
+        if inner is None or scale is None or scale.size != 1 or float(scale.ravel()[0]) <= 0:
+            return None
+        return again(call, [inner.args[0]])
 
 
 def _filled(call: relax.Call, value: int) -> relax.Expr | None:
@@ -239,81 +269,6 @@ def _summed_to_shape(call: relax.Call) -> relax.Expr | None:
     return None if wanted is None else collapse_sum_to(call.args[0], wanted)
 
 
-def _is_all(expr: relax.Expr, value: int) -> bool:
-    found = array(expr)
-    if found is not None:
-        return bool(found.size) and bool((found == value).all())
-    return _filling(expr) == value
-
-
-def _unchanged(call: relax.Call, kept: relax.Expr) -> relax.Expr | None:
-    """An operand, if it has the type of the call's result."""
-    same = shape(kept) is not None and shape(kept) == shape(call)
-    return kept if same and dtype(kept) == dtype(call) else None
-
-
-def _add(call: relax.Call) -> relax.Expr | None:
-    left, right = call.args
-    for value, other in ((left, right), (right, left)):
-        if _is_all(other, 0):
-            return _unchanged(call, value)
-    if left.same_as(right):
-        return op("multiply", left, constant(2, dtype(left)))
-    return _together(call, np.add)
-
-
-def _subtract(call: relax.Call) -> relax.Expr | None:
-    return _unchanged(call, call.args[0]) if _is_all(call.args[1], 0) else None
-
-
-def _multiply(call: relax.Call) -> relax.Expr | None:
-    left, right = call.args
-    for value, other in ((left, right), (right, left)):
-        if _is_all(other, 1):
-            return _unchanged(call, value)
-    return _together(call, np.multiply)
-
-
-def _together(call: relax.Call, function: Any) -> relax.Expr | None:
-    """(x + c1) + c2 as x + (c1 + c2), for scalars."""
-    inner, outer = call.args
-    name, second = dialect.relay_name(call), array(outer)
-    if second is None or second.shape != () or not is_op(inner, name):
-        return None
-    first = array(inner.args[1])
-    if first is None or first.shape != ():
-        return None
-    return op(name, inner.args[0], constant(function(first, second), dtype(outer)))
-
-
-def _divide(call: relax.Call) -> relax.Expr | None:
-    if _is_all(call.args[1], 1):
-        return _unchanged(call, call.args[0])
-    if _is_all(call.args[0], 1) and is_op(call.args[1], "sqrt"):
-        return _unchanged(call, op("rsqrt", call.args[1].args[0]))
-    return None
-
-
-def _reshape(call: relax.Call) -> relax.Expr | None:
-    data, wanted = call.args[0], shape(call)
-    if wanted is None:
-        return None
-    if _unchanged(call, data) is not None:
-        return data
-    if is_op(data, "reshape", "contrib_reverse_reshape"):
-        return op("reshape", data.args[0], newshape=wanted)
-    return None
-
-
-def _cast(call: relax.Call) -> relax.Expr | None:
-    data = call.args[0]
-    if dtype(data) == dtype(call):
-        return data
-    if is_op(data, "cast") and _holds_all(dtype(data), dtype(data.args[0])):
-        return op("cast", data.args[0], dtype=dtype(call))
-    return None
-
-
 def _holds_all(wide: str, narrow: str) -> bool:
     """Whether a dtype of the same kind has at least as many bits."""
     kind = wide.rstrip("0123456789")
@@ -322,37 +277,17 @@ def _holds_all(wide: str, narrow: str) -> bool:
     return same and int(sizes[0]) >= int(sizes[1])
 
 
-def _clip(call: relax.Call) -> relax.Expr | None:
-    name = dtype(call)
-    if not name.startswith(("int", "uint")):
-        return None
-    info = np.iinfo(name)
-    whole = float(call.attrs["a_min"]) <= info.min and float(call.attrs["a_max"]) >= info.max
-    return call.args[0] if whole else None
-
-
-def _of_quantized(call: relax.Call) -> relax.Expr | None:
-    inner = call.args[0]
-    if not is_op(inner, "qnn.dequantize") or array(inner.args[1]) is None:
-        return None
-    scale = array(inner.args[1])
-    assert scale is not None
-    return again(call, [inner.args[0]]) if scale.size == 1 and float(scale.ravel()[0]) > 0 else None
-
-
-_RULES: dict[str, Callable[[relax.Call], relax.Expr | None]] = {
-    **_ALIKE,
-    "add": _add,
-    "subtract": _subtract,
-    "multiply": _multiply,
-    "divide": _divide,
-    "reshape": _reshape,
-    "contrib_reverse_reshape": _reshape,
-    "transpose": transposed,
-    "layout_transform": relaid,
-    "cast": _cast,
-    "clip": _clip,
-    **dict.fromkeys(_MONOTONIC_READERS, _of_quantized),
+_RULES: dict[str, Callable[[_Simplify, relax.Call], relax.Expr | None]] = {
+    **dict.fromkeys(_Simplify.reshapes, _Simplify.reshape),
+    **dict.fromkeys(_MONOTONIC_READERS, _Simplify.of_quantized),
+    "add": _Simplify.add,
+    "cast": _Simplify.cast,
+    "clip": _Simplify.clip,
+    "divide": _Simplify.divide,
+    "layout_transform": _Simplify.layout_transform,
+    "multiply": _Simplify.multiply,
+    "subtract": _Simplify.subtract,
+    "transpose": _Simplify.transpose,
 }
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from compiler import relay
 from compiler.relay import transform
+from compiler.relay.dataflow_pattern import is_op, wildcard
 from tests.compiler.relay.transform.modules import module_of, operators_of
 
 POSITIVE = relay.const(np.arange(1, 5, dtype="float32").reshape(4, 1, 1))
@@ -79,3 +80,11 @@ def test_scales_of_dense_layers_fold(same_values: Callable[..., None]) -> None:
     same_values(before, after)
     last = after["main"].body.blocks[0].bindings[-1].value
     assert str(last.op.name) == "nn.dense"
+
+
+def test_functions_of_a_pattern_stay_as_they_were_matched() -> None:
+    before = module_of(relay.multiply(conv(picture()), POSITIVE))
+    scaled = is_op("multiply")(is_op("nn.conv2d")(wildcard(), wildcard()), wildcard())
+    merged = transform.MergeComposite([("mine.scaled_conv", scaled)])(before)
+    assert transform.FoldScaleAxis()(before) is not before
+    assert transform.FoldScaleAxis()(merged).same_as(merged)
