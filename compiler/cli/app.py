@@ -40,6 +40,7 @@ from .options import (
     several,
     texts,
 )
+from .partitioner_commands import commands as partitioner_commands
 from .tuning_commands import commands as tuning_commands
 
 app = typer.Typer(
@@ -49,6 +50,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(tuning_commands)
+app.add_typer(partitioner_commands)
 
 
 def _show_version(wanted: bool) -> None:
@@ -154,14 +156,6 @@ def partition_command(
             find_model(str(model)), options, output, Steps(), html=html, svg=svg
         )
         show_found(partitioned, as_json, show_partitioned)
-
-
-@app.command("include-dir")
-def include_dir_command() -> None:
-    """Print the folder of the C++ headers for partitioner libraries."""
-    from compiler.library import include_dir
-
-    typer.echo(include_dir())
 
 
 @app.command("run")
