@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from tvm import s_tir, te, tirx
+from tvm import te
 from tvm.target import Target
 
-from ..anchor import anchor_config, find_anchor, inline_around, register_anchor_rule, sblocks
+from ..anchor import AnchorRule, inline_around, register_anchor_rule, sblocks
 from ..config import ConfigEntity, Knob, option, split
 from ..conv2d import Conv2dWorkload, pad_data
 from ..strategy import Implementation, anchor_attrs, register
@@ -79,7 +79,7 @@ def _tile(config: ConfigEntity) -> tuple[int, int]:
 # --- schedule ----------------------------------------------------------------------------
 
 
-class Conv2dInt8Template(s_tir.dlight.ScheduleRule):
+class Conv2dInt8Template(AnchorRule):
     """Takes a fused function whose anchor is `conv2d_NCHWc_int8.x86`.
 
     Kernel larger than 1x1:                          Kernel 1x1:
@@ -96,12 +96,7 @@ class Conv2dInt8Template(s_tir.dlight.ScheduleRule):
     Where tile_ow does not divide the row, each tile has its epilogue behind it.
     """
 
-    def apply(self, func: tirx.PrimFunc, target: Target, _: bool) -> s_tir.Schedule | None:
-        sch = s_tir.Schedule(func)
-        anchor = find_anchor(sch)
-        if anchor is None:
-            return None
-        config = anchor_config(sch, anchor)
+    def schedule(self, sch: Any, anchor: Any, config: ConfigEntity, target: Target) -> Any:
         out = inline_around(sch, anchor)
         pad = sblocks(sch).get("data_pad")
         if pad is not None:

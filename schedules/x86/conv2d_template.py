@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from tvm import s_tir, tirx
+from tvm import s_tir
 from tvm.target import Target
 
-from ..anchor import anchor_config, find_anchor, inline_around, register_anchor_rule, sblocks
+from ..anchor import AnchorRule, inline_around, register_anchor_rule, sblocks
 from ..config import ConfigEntity, Knob, option, split
 from ..conv2d import Conv2dWorkload
 from ..strategy import Implementation, register
@@ -22,7 +22,7 @@ MOST_PIXELS = 32
 FEWEST_LANES = 4
 
 
-class Conv2dTemplate(s_tir.dlight.ScheduleRule):
+class Conv2dTemplate(AnchorRule):
     """Takes a fused function whose anchor is `conv2d_NCHWc.x86`; the nest follows the knobs.
 
     Kernel larger than 1x1, or grouped (the knob unroll_kw is there):
@@ -42,12 +42,7 @@ class Conv2dTemplate(s_tir.dlight.ScheduleRule):
           epilogue of the rows
     """
 
-    def apply(self, func: tirx.PrimFunc, target: Target, tunable: bool) -> s_tir.Schedule | None:
-        sch = s_tir.Schedule(func)
-        anchor = find_anchor(sch)
-        if anchor is None:
-            return None
-        config = anchor_config(sch, anchor)
+    def schedule(self, sch: Any, anchor: Any, config: ConfigEntity, target: Target) -> Any:
         ic_block, kernel = self._extents(sch, anchor)
         out = inline_around(sch, anchor)
         pad = sblocks(sch).get("data_pad")

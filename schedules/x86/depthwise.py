@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from tvm import s_tir, te, tirx
+from tvm import te
 from tvm.target import Target
 
-from ..anchor import anchor_config, find_anchor, inline_around, register_anchor_rule, sblocks
+from ..anchor import AnchorRule, inline_around, register_anchor_rule, sblocks
 from ..config import ConfigEntity, option
 from ..conv2d import Conv2dWorkload, pad_data
 from ..strategy import Implementation, anchor_attrs, register
@@ -57,7 +57,7 @@ def compute(w: Conv2dWorkload, config: ConfigEntity, rule: str, data: Any, weigh
 # --- schedule ----------------------------------------------------------------------------
 
 
-class DepthwiseConv2d(s_tir.dlight.ScheduleRule):
+class DepthwiseConv2d(AnchorRule):
     """Takes a fused function whose anchor is a depthwise conv2d on a blocked layout.
 
     parallel n, c, oh_tile
@@ -68,12 +68,7 @@ class DepthwiseConv2d(s_tir.dlight.ScheduleRule):
         epilogue of the tile
     """
 
-    def apply(self, func: tirx.PrimFunc, target: Target, tunable: bool) -> s_tir.Schedule | None:
-        sch = s_tir.Schedule(func)
-        anchor = find_anchor(sch)
-        if anchor is None:
-            return None
-        config = anchor_config(sch, anchor)
+    def schedule(self, sch: Any, anchor: Any, config: ConfigEntity, target: Target) -> Any:
         out = inline_around(sch, anchor)
         pad = sblocks(sch).get("data_pad")
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from tvm import s_tir, te, tirx
+from tvm import te
 from tvm.target import Target
 
-from ..anchor import anchor_config, find_anchor, inline_around, register_anchor_rule, sblocks
+from ..anchor import AnchorRule, inline_around, register_anchor_rule, sblocks
 from ..config import ConfigEntity, option, split
 from ..conv2d import Conv2dWorkload, pad_data
 from ..strategy import Implementation, anchor_attrs, register
@@ -59,7 +59,7 @@ def compute(w: Conv2dWorkload, config: ConfigEntity, data: Any, weight: Any) -> 
 # --- schedule ----------------------------------------------------------------------------
 
 
-class DepthwiseTemplate(s_tir.dlight.ScheduleRule):
+class DepthwiseTemplate(AnchorRule):
     """Takes a fused function whose anchor is `depthwise_conv2d_NCHWc.x86`.
 
     parallel n, ic_chunk, ih: pad
@@ -71,12 +71,7 @@ class DepthwiseTemplate(s_tir.dlight.ScheduleRule):
           epilogue of the tile
     """
 
-    def apply(self, func: tirx.PrimFunc, target: Target, tunable: bool) -> s_tir.Schedule | None:
-        sch = s_tir.Schedule(func)
-        anchor = find_anchor(sch)
-        if anchor is None:
-            return None
-        config = anchor_config(sch, anchor)
+    def schedule(self, sch: Any, anchor: Any, config: ConfigEntity, target: Target) -> Any:
         out = inline_around(sch, anchor)
         pad = sblocks(sch).get("data_pad")
         if pad is not None:

@@ -22,12 +22,19 @@ import numpy as np
 from tvm import DataType, s_tir, te, tirx
 from tvm.target import Target
 
-from ..anchor import anchor_config, find_anchor, inline_around, register_anchor_rule, sblocks
+from ..anchor import (
+    AnchorRule,
+    find_anchor,
+    inline_around,
+    register_anchor_rule,
+    sblocks,
+    with_narrow_indices,
+)
 from ..config import ConfigEntity
 from ..conv2d import Conv2dWorkload
 from ..strategy import anchor_attrs
 from ..winograd import algorithm, combine, select, transform_matrices
-from .conv2d import is_flat, with_narrow_indices
+from .conv2d import is_flat
 from .prefetch import stream_panels
 
 NAME = "conv2d_winograd.x86"
@@ -148,7 +155,7 @@ def compute(w: Conv2dWorkload, config: ConfigEntity, data: Any, weight: Any) -> 
 # --- schedule ----------------------------------------------------------------------------
 
 
-class Winograd(s_tir.dlight.ScheduleRule):
+class Winograd(AnchorRule):
     """Takes a fused function whose anchor is a Winograd convolution.
 
     rows outside (few channels):           channels outside (many):
@@ -160,14 +167,9 @@ class Winograd(s_tir.dlight.ScheduleRule):
           O and epilogue, tile by tile
     """
 
-    def apply(self, func: tirx.PrimFunc, target: Target, tunable: bool) -> s_tir.Schedule | None:
-        sch = s_tir.Schedule(func)
-        anchor = find_anchor(sch)
-        if anchor is None:
-            return None
-        config = anchor_config(sch, anchor)
+    def schedule(self, sch: Any, anchor: Any, config: ConfigEntity, target: Target) -> Any:
         if is_flat(config):
-            sch = s_tir.Schedule(with_narrow_indices(func))
+            sch = s_tir.Schedule(with_narrow_indices(sch.mod["main"]))
             anchor = find_anchor(sch)
         out = inline_around(sch, anchor, keep=STAGES)
         stages = [sblocks(sch)[name] for name in STAGES]

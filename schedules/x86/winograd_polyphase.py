@@ -24,15 +24,20 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from tvm import DataType, s_tir, te, tirx
+from tvm import DataType, te, tirx
 from tvm.target import Target
 
-from ..anchor import anchor_config, find_anchor, inline_around, register_anchor_rule, sblocks
+from ..anchor import (
+    AnchorRule,
+    inline_around,
+    register_anchor_rule,
+    sblocks,
+)
 from ..config import ConfigEntity
 from ..conv2d import Conv2dWorkload
 from ..strategy import anchor_attrs
 from ..winograd import Matrix, algorithm, combine, select, transform_matrices
-from .conv2d import buffer_bytes, with_narrow_indices
+from .conv2d import buffer_bytes
 from .machine import Machine
 from .prefetch import stream_panels
 from .register_tile import macs_per_cycle, tile_pixels
@@ -288,7 +293,7 @@ def _product(
 # --- schedule ----------------------------------------------------------------------------
 
 
-class WinogradParts(s_tir.dlight.ScheduleRule):
+class WinogradParts(AnchorRule):
     """Takes a fused function whose anchor is a Winograd convolution in parts.
 
     plain input:                           blocked input:
@@ -301,12 +306,9 @@ class WinogradParts(s_tir.dlight.ScheduleRule):
             O and epilogue, tile by tile
     """
 
-    def apply(self, func: tirx.PrimFunc, target: Target, _: bool) -> s_tir.Schedule | None:
-        sch = s_tir.Schedule(with_narrow_indices(func))
-        anchor = find_anchor(sch)
-        if anchor is None:
-            return None
-        config = anchor_config(sch, anchor)
+    narrow_indices = True
+
+    def schedule(self, sch: Any, anchor: Any, config: ConfigEntity, target: Target) -> Any:
         machine = Machine.from_target(target)
         out = inline_around(sch, anchor, keep=STAGES)
         pad, half, v, *products, columns_done, tiles = (sblocks(sch)[name] for name in STAGES)
