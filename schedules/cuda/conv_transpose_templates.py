@@ -81,6 +81,17 @@ def compute(
 # --- schedule ----------------------------------------------------------------------------
 
 
+def _tiled(sch: Any, out: Any, config: ConfigEntity, axes: str) -> list[list[Any]]:
+    """Loops over blocks, virtual threads and threads, one of each for every axis."""
+    tiles = [
+        split_threads(sch, loop, config.size(f"tile_{axis}"))
+        for loop, axis in zip(sch.get_loops(out), axes, strict=True)
+    ]
+    block, virtual, thread, inner = (list(level) for level in zip(*tiles, strict=True))
+    sch.reorder(*block, *virtual, *thread, *inner)
+    return [block, virtual, thread]
+
+
 class Images(AnchorRule):
     """Takes a fused function whose anchor is `conv2d_transpose_nchw.cuda`.
 
@@ -97,12 +108,7 @@ class Images(AnchorRule):
 
     def schedule(self, sch: Any, anchor: Any, config: ConfigEntity, target: Target) -> Any:
         out = inline_around(sch, anchor)
-        tiles = [
-            split_threads(sch, loop, config.size(f"tile_{axis}"))
-            for loop, axis in zip(sch.get_loops(out), "nfyx", strict=True)
-        ]
-        block, virtual, thread, inner = (list(level) for level in zip(*tiles, strict=True))
-        sch.reorder(*block, *virtual, *thread, *inner)
+        block, virtual, thread = _tiled(sch, out, config, "nfyx")
         blocks = [block[0], block[1], sch.fuse(*block[2:])]
         bind_all(sch, blocks, BLOCK_ZYX)
         bind_virtual(sch, virtual)
@@ -141,12 +147,7 @@ class Signals(AnchorRule):
 
     def schedule(self, sch: Any, anchor: Any, config: ConfigEntity, target: Target) -> Any:
         out = inline_around(sch, anchor)
-        tiles = [
-            split_threads(sch, loop, config.size(f"tile_{axis}"))
-            for loop, axis in zip(sch.get_loops(out), "nfx", strict=True)
-        ]
-        block, virtual, thread, inner = (list(level) for level in zip(*tiles, strict=True))
-        sch.reorder(*block, *virtual, *thread, *inner)
+        block, virtual, thread = _tiled(sch, out, config, "nfx")
         bind_all(sch, block, BLOCK_ZYX)
         bind_virtual(sch, virtual)
         sch.bind(thread[-1], "threadIdx.x")

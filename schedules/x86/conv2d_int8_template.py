@@ -8,11 +8,11 @@ from tvm import te
 from tvm.target import Target
 
 from ..anchor import AnchorRule, inline_around, register_anchor_rule, sblocks
-from ..config import ConfigEntity, Knob, option, split
+from ..config import ConfigEntity
 from ..conv2d import Conv2dWorkload, pad_data
 from ..strategy import Implementation, anchor_attrs, register
 from .conv2d import blocked_loops
-from .conv2d_template import MOST_PIXELS, few_pixels, largest_divisor
+from .conv2d_template import template_knobs
 from .int8_dot import BYTES, accumulate
 
 NAME = "conv2d_NCHWc_int8.x86"
@@ -135,18 +135,7 @@ class Conv2dInt8Template(AnchorRule):
 def fallback(w: Conv2dWorkload, target: Target) -> ConfigEntity:
     """Fallback values of the template."""
     ic = next(block for block in IC_BLOCKS if w.in_channels % block == 0)
-    knobs: dict[str, Knob] = {
-        "tile_ic": split(w.in_channels // ic, ic),
-        "tile_oc": split(w.out_channels // OC_BLOCK, OC_BLOCK),
-    }
-    if w.kernel == (1, 1):
-        tile_ow, tile_oh = few_pixels(w)
-        knobs["tile_oh"] = option(tile_oh)
-    else:
-        tile_ow = largest_divisor(w.out_width, MOST_PIXELS - 1)
-        knobs["unroll_kw"] = option(False)
-    knobs["tile_ow"] = split(w.out_width // tile_ow, tile_ow)
-    return ConfigEntity(knobs)
+    return template_knobs(w, ic, OC_BLOCK, w.kernel == (1, 1))
 
 
 def supports(w: Conv2dWorkload, _: Target) -> bool:

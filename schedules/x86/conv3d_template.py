@@ -17,9 +17,9 @@ from ..anchor import AnchorRule, inline_around, register_anchor_rule, sblocks
 from ..config import ConfigEntity, option, split
 from ..conv3d import Conv3dWorkload
 from ..strategy import Implementation, anchor_attrs, register
-from .conv2d_template import largest_divisor, vectorize_block
+from .conv2d_template import vectorize_block
 from .machine import Machine
-from .register_tile import SPARE_REGISTERS, best_tile
+from .register_tile import SPARE_REGISTERS, best_tile, largest_divisor
 
 NCDHW = "conv3d_ncdhw.x86"
 NDHWC = "conv3d_ndhwc.x86"

@@ -38,15 +38,27 @@ def pack_weight(ops: Any, weight: Any, config: ConfigEntity, block: int) -> Any:
 
 
 def compute(w: Conv2dWorkload, config: ConfigEntity, rule: str, data: Any, weight: Any) -> Any:
-    """data (N, C/b, H, W, b), weight (C/b, KH, KW, b) -> (N, C/b, OH, OW, b)."""
+    """data (N, C/ib, H, W, ib) or (N, C, H, W), weight as packed -> (N, C/ob, OH, OW, ob)."""
+    oc_block = int(weight.shape[3])
     padded = pad_data(data, w.padding)
     (sh, sw), (dh, dw) = w.strides, w.dilation
     kh = te.reduce_axis((0, w.kernel[0]), "kh")
     kw = te.reduce_axis((0, w.kernel[1]), "kw")
+
+    def read(n: Any, chunk: Any, y: Any, x: Any, lane: Any) -> Any:
+        channel = chunk * oc_block + lane
+        if len(padded.shape) == 4:
+            return padded[n, channel, y, x]
+        ic_block = int(padded.shape[4])
+        if ic_block == oc_block:
+            return padded[n, chunk, y, x, lane]
+        return padded[n, channel // ic_block, y, x, channel % ic_block]
+
     return te.compute(
-        (w.batch, data.shape[1], w.out_height, w.out_width, data.shape[4]),
+        (w.batch, weight.shape[0], w.out_height, w.out_width, oc_block),
         lambda n, c, oh, ow, i: te.sum(
-            padded[n, c, oh * sh + kh * dh, ow * sw + kw * dw, i] * weight[c, kh, kw, i],
+            read(n, c, oh * sh + kh * dh, ow * sw + kw * dw, i).astype(w.out_dtype)
+            * weight[c, kh, kw, i].astype(w.out_dtype),
             axis=[kh, kw],
         ),
         name="depthwise_conv2d_NCHWc",

@@ -26,6 +26,7 @@ from .batch_matmul import readers
 from .dense import is_float, is_integer, matrix_reader, pack_weight, row_reader
 from .machine import Machine
 from .matmul_tile import flatten_rows, panel_reader, schedule_alone, tiled_product, view
+from .register_tile import largest_divisor
 
 DENSE_PACK = "dense_pack.x86"
 DENSE_NOPACK = "dense_nopack.x86"
@@ -227,11 +228,6 @@ class LaneReduction(AnchorRule):
 
 
 # --- fallback ----------------------------------------------------------------------------
-
-
-def largest_divisor(extent: int, most: int) -> int:
-    """Largest divisor of `extent` of at most `most`."""
-    return next(d for d in range(min(extent, most), 0, -1) if extent % d == 0)
 
 
 def _halved_divisor(extent: int) -> int:

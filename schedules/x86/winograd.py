@@ -181,9 +181,9 @@ class Winograd(AnchorRule):
         down, across, _ = (int(sch.get(loop).extent) for loop in sch.get_loops(tiles)[-3:])
         group = self._output(sch, out, (down, across), config)
         sch.compute_at(tiles, sch.get_loops(out)[-4], preserve_unit_loops=True)
-        self._unroll_tile(sch, tiles)
+        unroll_tile(sch, tiles)
         sch.compute_at(columns_done, sch.get_loops(tiles)[-4], preserve_unit_loops=True)
-        self._unroll_tile(sch, columns_done)
+        unroll_tile(sch, columns_done)
 
         sch.compute_at(product, group, preserve_unit_loops=True)
         self._product(sch, product, config)
@@ -196,9 +196,9 @@ class Winograd(AnchorRule):
             sch.compute_at(v, group, preserve_unit_loops=True)
             a, b, r, t, c, i = sch.get_loops(v)[-6:]
             sch.reorder(c, r, t, a, b, i)
-        self._unroll_tile(sch, v)
+        unroll_tile(sch, v)
         sch.compute_at(half, sch.get_loops(v)[-4], preserve_unit_loops=True)
-        self._unroll_tile(sch, half)
+        unroll_tile(sch, half)
 
         if config.val("channels_outer"):
             *outer, _, lane = sch.get_loops(pad)
@@ -233,13 +233,6 @@ class Winograd(AnchorRule):
         sch.unroll(x)
         sch.unroll(y)
         return group
-
-    @staticmethod
-    def _unroll_tile(sch: Any, block: Any) -> None:
-        y, x, lane = sch.get_loops(block)[-3:]
-        sch.unroll(y)
-        sch.unroll(x)
-        sch.vectorize(lane)
 
     @staticmethod
     def _product(sch: Any, product: Any, config: ConfigEntity) -> None:
@@ -279,6 +272,14 @@ class Winograd(AnchorRule):
         stride = config.val("oc_tile") * DataType(str(weights.dtype)).itemsize
         stream_panels(sch, rows, steps, extent * stride, stride)
         sch.decompose_reduction(product, steps[0])
+
+
+def unroll_tile(sch: Any, block: Any) -> None:
+    """Unroll the loops over the positions of a tile, channels being lanes."""
+    y, x, lane = sch.get_loops(block)[-3:]
+    sch.unroll(y)
+    sch.unroll(x)
+    sch.vectorize(lane)
 
 
 def keep_positions_apart(sch: Any, block: Any) -> None:

@@ -41,7 +41,7 @@ from .conv2d import buffer_bytes
 from .machine import Machine
 from .prefetch import stream_panels
 from .register_tile import macs_per_cycle, tile_pixels
-from .winograd import grid, keep_positions_apart
+from .winograd import grid, keep_positions_apart, unroll_tile
 
 NAME = "conv2d_winograd_parts.x86"
 
@@ -318,9 +318,9 @@ class WinogradParts(AnchorRule):
             keep_positions_apart(sch, block)
         row, group = self._output(sch, out, config, is_plain)
         sch.compute_at(tiles, sch.get_loops(out)[-4], preserve_unit_loops=True)
-        _unroll_tile(sch, tiles)
+        unroll_tile(sch, tiles)
         sch.compute_at(columns_done, sch.get_loops(tiles)[-4], preserve_unit_loops=True)
-        _unroll_tile(sch, columns_done)
+        unroll_tile(sch, columns_done)
         row_of_tiles = int(sch.get(anchor).writes[0].source.shape[4])
         for product in products:
             sch.compute_at(product, group, preserve_unit_loops=True)
@@ -334,9 +334,9 @@ class WinogradParts(AnchorRule):
             n, y, x, r, t, c, lane = sch.get_loops(v)
             sch.reorder(n, c, r, t, y, x, lane)
             sch.parallel(sch.fuse(n, c, r))
-        _unroll_tile(sch, v)
+        unroll_tile(sch, v)
         sch.compute_at(half, sch.get_loops(v)[-4], preserve_unit_loops=True)
-        _unroll_tile(sch, half)
+        unroll_tile(sch, half)
 
         n, c, y, x, last = sch.get_loops(pad)
         sch.parallel(sch.fuse(n, c, y))
@@ -426,13 +426,6 @@ def whole_tile(extents: tuple[int, int], vectors: int, machine: Machine) -> tupl
         if extents[0] % rows == 0 and extents[1] % columns == 0 and rows * columns <= most
     ]
     return max(sizes, key=lambda s: (macs_per_cycle(s[0] * s[1], s[0] * s[1], vectors, machine), s))
-
-
-def _unroll_tile(sch: Any, block: Any) -> None:
-    y, x, lane = sch.get_loops(block)[-3:]
-    sch.unroll(y)
-    sch.unroll(x)
-    sch.vectorize(lane)
 
 
 register_anchor_rule(NAME, WinogradParts())
