@@ -3,18 +3,61 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Collection
 from typing import Any, TypeAlias
 
+import tvm
 import tvm_ffi
 from tvm import s_tir, tirx
+from tvm.target import Target
 
 from .config import ConfigEntity
+
+# Tensors up to this size, and what is padded of them, have indices of 32 bits.
+MOST_ELEMENTS = 2**30
 
 ScheduleRule: TypeAlias = Any
 """A `tvm.s_tir.dlight.ScheduleRule`; TVM has no types."""
 
 ANCHOR_RULES: dict[str, ScheduleRule] = {}
+
+
+class AnchorRule(s_tir.dlight.ScheduleRule):
+    """Schedules the functions whose anchor block names it.
+
+    Attributes
+    ----------
+    narrow_indices : bool
+        Whether loops and indices have 32 bits where the tensors are small enough.
+    """
+
+    narrow_indices = False
+
+    def apply(self, func: tirx.PrimFunc, target: Target, _: bool) -> s_tir.Schedule | None:
+        """Schedule a whole fused function; None if it has no anchor."""
+        sch = s_tir.Schedule(with_narrow_indices(func) if self.narrow_indices else func)
+        anchor = find_anchor(sch)
+        if anchor is None:
+            return None
+        return self.schedule(sch, anchor, anchor_config(sch, anchor), target)
+
+    def schedule(self, sch: Any, anchor: Any, config: ConfigEntity, target: Target) -> Any:
+        """The schedule of a function, made of one that has no steps yet.
+
+        Parameters
+        ----------
+        anchor : block
+            Of the operator that the function is about.
+        config : ConfigEntity
+            The knobs that the strategy chose for it.
+
+        Returns
+        -------
+        s_tir.Schedule or None
+            None where this rule can't schedule the function.
+        """
+        raise NotImplementedError
 
 
 def register_anchor_rule(name: str, rule: ScheduleRule) -> ScheduleRule:
@@ -29,6 +72,18 @@ def register_anchor_rule(name: str, rule: ScheduleRule) -> ScheduleRule:
         raise ValueError(f"schedule rule {name!r} is already registered")
     ANCHOR_RULES[name] = rule
     return rule
+
+
+def with_narrow_indices(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """The function with indices of 32 bits, where all tensors are small enough for them.
+
+    TVM partitions loops before it narrows the 64-bit indices that Relax has, and finds no
+    partition of a 64-bit loop.
+    """
+    if any(math.prod(map(int, buffer.shape)) > MOST_ELEMENTS for buffer in func.params):
+        return func
+    mod = tirx.transform.ForceNarrowIndexToInt32()(tvm.IRModule({"main": func}))
+    return mod["main"]
 
 
 def blocks(func: tirx.PrimFunc) -> list[Any]:

@@ -73,6 +73,14 @@ def all_registered() -> list[tuple[Implementation, ...]]:
     return [tuple(known) for known in _STRATEGIES.values()]
 
 
+def operator_of(name: str) -> str | None:
+    """The operator that an implementation of this name computes, on whatever target."""
+    for (op, _), known in _STRATEGIES.items():
+        if any(implementation.name == name for implementation in known):
+            return op
+    return None
+
+
 def registered(op: str, target: Target) -> Sequence[Implementation]:
     """Implementations of `op` for the first key of the target that has any."""
     for key in target.keys:

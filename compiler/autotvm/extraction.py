@@ -142,5 +142,5 @@ def _extents(workload: tuple) -> tuple[int, ...]:
     name, *args = workload
     if not name.startswith("batch_matmul"):
         return ()
-    w = OPERATORS["nn.batch_matmul"].workload(tuple(args))
+    w = OPERATORS["nn.batch_matmul"].workload(name, tuple(args))
     return (math.prod(w.batch), w.m, w.n, w.k)

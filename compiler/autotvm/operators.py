@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from tvm import te
+from tvm import relax, te
 from tvm.target import Target
 
+import schedules.cuda.templates
 import schedules.x86
 import schedules.x86.spaces  # noqa: F401  (registers the knobs)
 from schedules import strategy
@@ -29,7 +30,7 @@ from schedules.x86.register_tile import fewest_vectors
 
 from ..lowering.selection.layout import PLAIN
 from ..lowering.selection.ops.conv2d import READ_PLAIN_BELOW, input_block, plain_if_unblocked
-from .convolutions import convolution
+from .convolutions import convolution, exact
 
 _SEED = 0
 
@@ -42,26 +43,35 @@ class Operator:
     ----------
     name : str
         As the strategies know it: "nn.conv2d".
-    workload : (task arguments) -> workload
+    workload : (task name, task arguments) -> workload
     flop : workload -> float
         Operations of one call, a multiply-add being two.
     kernel : (implementation, workload, config, target) -> tensors
         Inputs and output of the kernel's compute, in the layouts that the config asks for.
     values : (workload, rng) -> arrays
-        Random inputs, plain.
+        Random operands, plain.
+    stored : (workload, arrays) -> arrays
+        The same as the operator reads them in a network.
+    call : (workload, expressions) -> relax.Expr
+        The operator on operands that lie in memory like that.
+    constant_weight : workload -> bool
+        Whether its second operand is known when it is built.
     arrange : (implementation, workload, config, tensors, arrays) -> arrays
-        The same as the kernel reads them.
+        The operands as the kernel reads them.
     expected : (workload, arrays) -> array
-        The right result, plain, in float64.
+        The right result, plain, in float64, or int64 for integers.
     plain : (workload, array) -> array
         The kernel's result, plain.
     """
 
     name: str
-    workload: Callable[[tuple], Any]
+    workload: Callable[[str, tuple], Any]
     flop: Callable[[Any], float]
     kernel: Callable[..., list[te.Tensor]]
     values: Callable[[Any, np.random.Generator], list[np.ndarray]]
+    stored: Callable[[Any, Sequence[np.ndarray]], list[np.ndarray]]
+    call: Callable[..., relax.Expr]
+    constant_weight: Callable[[Any], bool]
     arrange: Callable[..., list[np.ndarray]]
     expected: Callable[[Any, Sequence[np.ndarray]], np.ndarray]
     plain: Callable[[Any, np.ndarray], np.ndarray]
@@ -98,7 +108,7 @@ def find(name: str, args: tuple, target: Target) -> Tunable:
                 continue
             known = True
             try:
-                workload = operator.workload(args)
+                workload = operator.workload(name, args)
             except (TypeError, ValueError, IndexError, KeyError) as error:
                 raise InstantiationError(f"{name} can't take the arguments {args}") from error
             if implementation.supports(workload, target):
@@ -136,15 +146,26 @@ class OperatorReference:
         return float(np.abs(found - expected).max()) / scale
 
 
-def _random(rng: np.random.Generator, shape: Sequence[int], dtype: str) -> np.ndarray:
-    if dtype.startswith(("int", "uint")):
-        return rng.integers(0, 8, tuple(shape)).astype(dtype)
+def random_values(rng: np.random.Generator, shape: Sequence[int], dtype: str) -> np.ndarray:
+    """Integers over their dtype's whole range, floats from -1 to 1."""
+    if "int" in dtype:
+        limits = np.iinfo(dtype)
+        return rng.integers(limits.min, limits.max, tuple(shape), dtype, endpoint=True)
     return rng.uniform(-1, 1, tuple(shape)).astype(dtype)
 
 
 def _tensor(value: Any) -> tuple[tuple[int, ...], str]:
     _, shape, dtype = value
     return tuple(int(dim) for dim in shape), str(dtype)
+
+
+def _second(dtype: str, first: str) -> str:
+    """An element type as workloads say it of a second operand: empty where it is the first's."""
+    return "" if dtype == first else dtype
+
+
+def _as_given(_: Any, values: Sequence[np.ndarray]) -> list[np.ndarray]:
+    return list(values)
 
 
 def _ints(values: Any) -> Any:
@@ -158,10 +179,12 @@ def _placeholder(name: str, shape: Sequence[int], dtype: str) -> te.Tensor:
 # --- conv2d ------------------------------------------------------------------------------
 
 
-def _conv2d_workload(args: tuple) -> Conv2dWorkload:
+def _conv2d_workload(name: str, args: tuple) -> Conv2dWorkload:
     data, weight, strides, padding, dilation, *rest = args
     (batch, channels, height, width), dtype = _tensor(data)
-    (out_channels, per_group, *kernel), _ = _tensor(weight)
+    (out_channels, per_group, *kernel), weight_dtype = _tensor(weight)
+    if name == "depthwise_conv2d_nchw.cuda":  # its weights are (channels, multiplier, KH, KW)
+        out_channels, per_group = out_channels * per_group, 1
     padding = _ints(padding)
     return Conv2dWorkload(
         batch,
@@ -177,6 +200,7 @@ def _conv2d_workload(args: tuple) -> Conv2dWorkload:
         dtype,
         str(rest[-1]) if rest else dtype,
         constant_weight=True,
+        weight_dtype=_second(weight_dtype, dtype),
     )
 
 
@@ -208,7 +232,8 @@ def _conv2d_kernel(
         shape = (w.batch, -(-w.in_channels // block), w.height, w.width, block)
     data = _placeholder("data", shape, w.dtype)
     assert impl.pack is not None
-    packed = impl.pack(np, np.zeros(_conv2d_weight_shape(w), w.dtype), config, block)
+    zeros = np.zeros(_conv2d_weight_shape(w), w.weight_dtype or w.dtype)
+    packed = impl.pack(np, zeros, config, block)
     weight = _placeholder("weight", packed.shape, str(packed.dtype))
     return [data, weight, plain_if_unblocked(impl.compute(w, config, data, weight))]
 
@@ -218,8 +243,14 @@ def _conv2d_weight_shape(w: Conv2dWorkload) -> tuple[int, ...]:
 
 
 def _conv2d_values(w: Conv2dWorkload, rng: np.random.Generator) -> list[np.ndarray]:
-    data = _random(rng, (w.batch, w.in_channels, w.height, w.width), w.dtype)
-    return [data, _random(rng, _conv2d_weight_shape(w), w.dtype)]
+    data = random_values(rng, (w.batch, w.in_channels, w.height, w.width), w.dtype)
+    return [data, random_values(rng, _conv2d_weight_shape(w), w.weight_dtype or w.dtype)]
+
+
+def _conv2d_call(w: Conv2dWorkload, data: relax.Expr, weight: relax.Expr) -> relax.Expr:
+    return relax.op.nn.conv2d(
+        data, weight, w.strides, w.padding, w.dilation, w.groups, out_dtype=w.out_dtype
+    )
 
 
 def _conv2d_arrange(
@@ -262,13 +293,11 @@ def _conv2d_plain(w: Conv2dWorkload, result: np.ndarray) -> np.ndarray:
 # --- conv3d ------------------------------------------------------------------------------
 
 
-def _conv3d_workload(args: tuple) -> Conv3dWorkload:
+def _conv3d_workload(name: str, args: tuple) -> Conv3dWorkload:
     data, weight, strides, padding, dilation, groups, out_dtype = args
     shape, dtype = _tensor(data)
     kernel, _ = _tensor(weight)
-    groups = int(groups)
-    # The arguments of both layouts look alike; only one has channels that fit the kernel's.
-    channels_last = shape[1] != kernel[1] * groups
+    channels_last = name == "conv3d_ndhwc.x86"
     if channels_last:
         batch, size, channels = shape[0], shape[1:4], shape[4]
         taps, out_channels = kernel[:3], kernel[4]
@@ -284,7 +313,7 @@ def _conv3d_workload(args: tuple) -> Conv3dWorkload:
         _ints(strides),
         _ints(padding),
         _ints(dilation),
-        groups,
+        int(groups),
         dtype,
         str(out_dtype),
         channels_last,
@@ -313,7 +342,12 @@ def _conv3d_kernel(
 
 
 def _conv3d_values(w: Conv3dWorkload, rng: np.random.Generator) -> list[np.ndarray]:
-    return [_random(rng, shape, w.dtype) for shape in _conv3d_shapes(w)]
+    return [random_values(rng, shape, w.dtype) for shape in _conv3d_shapes(w)]
+
+
+def _conv3d_call(w: Conv3dWorkload, data: relax.Expr, weight: relax.Expr) -> relax.Expr:
+    layouts = ("NDHWC", "DHWIO") if w.channels_last else ("NCDHW", "OIDHW")
+    return relax.op.nn.conv3d(data, weight, w.strides, w.padding, w.dilation, w.groups, *layouts)
 
 
 def _conv3d_arrange(
@@ -338,14 +372,18 @@ def _conv3d_expected(w: Conv3dWorkload, values: Sequence[np.ndarray]) -> np.ndar
 # --- matrix products ---------------------------------------------------------------------
 
 
-def _dense_workload(args: tuple) -> DenseWorkload:
+def _dense_workload(_: str, args: tuple) -> DenseWorkload:
     """Arguments of AutoTVM's templates, or those of `DenseWorkload.stored_args`."""
     (m, k), dtype = _tensor(args[0])
-    shape, _ = _tensor(args[1])
-    if args[2] is None:
-        return DenseWorkload((m,), shape[0], k, dtype, str(args[3]))
-    operand = Operand(shape, _ints(args[2]))
-    return DenseWorkload((m,), operand.shape[-1], k, dtype, str(args[3]), operand)
+    shape, weight_dtype = _tensor(args[1])
+    if len(shape) == 4:  # tiles (N/16, K/4, 16, 4), as TVM's layout pass packed them
+        shape = (shape[0] * shape[2], shape[1] * shape[3])
+    bias_or_axes, out_dtype = args[2], str(args[3])
+    second = _second(weight_dtype, dtype)
+    if bias_or_axes is None or bias_or_axes[:1] == ("TENSOR",):
+        return DenseWorkload((m,), shape[0], k, dtype, out_dtype, None, second)
+    operand = Operand(shape, _ints(bias_or_axes))
+    return DenseWorkload((m,), operand.shape[-1], k, dtype, out_dtype, operand, second)
 
 
 def _dense_kernel(
@@ -360,7 +398,21 @@ def _dense_kernel(
 
 
 def _dense_values(w: DenseWorkload, rng: np.random.Generator) -> list[np.ndarray]:
-    return [_random(rng, (*w.lead, w.k), w.dtype), _random(rng, (w.k, w.n), w.dtype)]
+    x = random_values(rng, (*w.lead, w.k), w.dtype)
+    return [x, random_values(rng, (w.k, w.n), w.rhs_dtype or w.dtype)]
+
+
+def _dense_weight(w: DenseWorkload) -> Operand:
+    """How the weight lies in memory: a constant one as (n, k)."""
+    return w.weight or Operand((w.n, w.k), (1, 0))
+
+
+def _dense_stored(w: DenseWorkload, values: Sequence[np.ndarray]) -> list[np.ndarray]:
+    return [values[0], _stored(values[1], _dense_weight(w))]
+
+
+def _dense_call(w: DenseWorkload, x: relax.Expr, weight: relax.Expr) -> relax.Expr:
+    return relax.op.matmul(x, _read(weight, _dense_weight(w)), w.out_dtype)
 
 
 def _dense_arrange(
@@ -381,23 +433,27 @@ def _stored(value: np.ndarray, operand: Operand) -> np.ndarray:
     return value.transpose(np.argsort(operand.axes)).reshape(operand.stored)
 
 
+def _read(tensor: relax.Expr, operand: Operand) -> relax.Expr:
+    """The stack of matrices that lies in memory as the operand says."""
+    plain = list(operand.axes) == sorted(operand.axes)
+    return tensor if plain else relax.op.permute_dims(tensor, list(operand.axes))
+
+
 def _product_flop(w: Any) -> float:
     batch = math.prod(w.batch) if isinstance(w, BatchMatmulWorkload) else 1
     return 2.0 * batch * w.m * w.n * w.k
 
 
-def _batch_matmul_workload(args: tuple) -> BatchMatmulWorkload:
+def _batch_matmul_workload(_: str, args: tuple) -> BatchMatmulWorkload:
     """Arguments of AutoTVM's template, or those of `BatchMatmulWorkload.stored_args`."""
-    (lhs, dtype), (rhs, _) = _tensor(args[0]), _tensor(args[1])
+    (lhs, dtype), (rhs, rhs_dtype) = _tensor(args[0]), _tensor(args[1])
     if isinstance(args[3], str):
-        transpose_a, transpose_b = (bool(flip) for flip in args[4:6])
-        axes_a, axes_b = ((0, 2, 1) if t else (0, 1, 2) for t in (transpose_a, transpose_b))
+        axes_a, axes_b = ((0, 2, 1) if t else (0, 1, 2) for t in args[4:6] or (False, True))
         out_dtype = args[3]
     else:
         axes_a, axes_b, out_dtype = _ints(args[2]), _ints(args[3]), args[4]
-    return BatchMatmulWorkload(
-        Operand(lhs, tuple(axes_a)), Operand(rhs, tuple(axes_b)), dtype, str(out_dtype)
-    )
+    first, second = Operand(lhs, axes_a), Operand(rhs, axes_b)
+    return BatchMatmulWorkload(first, second, dtype, str(out_dtype), _second(rhs_dtype, dtype))
 
 
 def _batch_matmul_kernel(
@@ -409,7 +465,16 @@ def _batch_matmul_kernel(
 
 
 def _batch_matmul_values(w: BatchMatmulWorkload, rng: np.random.Generator) -> list[np.ndarray]:
-    return [_random(rng, operand.shape, w.dtype) for operand in (w.lhs, w.rhs)]
+    types = (w.dtype, w.rhs_dtype or w.dtype)
+    return [random_values(rng, each.shape, dtype) for each, dtype in zip((w.lhs, w.rhs), types)]
+
+
+def _batch_matmul_stored(w: BatchMatmulWorkload, values: Sequence[np.ndarray]) -> list[np.ndarray]:
+    return [_stored(value, operand) for value, operand in zip(values, (w.lhs, w.rhs))]
+
+
+def _batch_matmul_call(w: BatchMatmulWorkload, lhs: relax.Expr, rhs: relax.Expr) -> relax.Expr:
+    return relax.op.matmul(_read(lhs, w.lhs), _read(rhs, w.rhs), w.out_dtype)
 
 
 def _batch_matmul_arrange(
@@ -419,11 +484,11 @@ def _batch_matmul_arrange(
     _: Any,
     values: Sequence[np.ndarray],
 ) -> list[np.ndarray]:
-    return [_stored(value, operand) for value, operand in zip(values, (w.lhs, w.rhs))]
+    return _batch_matmul_stored(w, values)
 
 
 def _matmul(_: Any, values: Sequence[np.ndarray]) -> np.ndarray:
-    return values[0].astype("float64") @ values[1].astype("float64")
+    return exact(values[0]) @ exact(values[1])
 
 
 def _unchanged(_: Any, result: np.ndarray) -> np.ndarray:
@@ -439,6 +504,9 @@ OPERATORS = {
             _conv2d_flop,
             _conv2d_kernel,
             _conv2d_values,
+            _as_given,
+            _conv2d_call,
+            lambda w: True,
             _conv2d_arrange,
             _conv2d_expected,
             _conv2d_plain,
@@ -449,6 +517,9 @@ OPERATORS = {
             _conv3d_flop,
             _conv3d_kernel,
             _conv3d_values,
+            _as_given,
+            _conv3d_call,
+            lambda w: True,
             _conv3d_arrange,
             _conv3d_expected,
             _unchanged,
@@ -459,6 +530,9 @@ OPERATORS = {
             _product_flop,
             _dense_kernel,
             _dense_values,
+            _dense_stored,
+            _dense_call,
+            lambda w: w.weight is None,
             _dense_arrange,
             _matmul,
             _unchanged,
@@ -469,6 +543,9 @@ OPERATORS = {
             _product_flop,
             _batch_matmul_kernel,
             _batch_matmul_values,
+            _batch_matmul_stored,
+            _batch_matmul_call,
+            lambda w: False,
             _batch_matmul_arrange,
             _matmul,
             _unchanged,

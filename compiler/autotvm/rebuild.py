@@ -15,13 +15,14 @@ import numpy as np
 from ..errors import BatonError, RecordError
 from ..records.autotvm.record import LoggedTask, MeasureInput, MeasureResult
 from ..tvm_faults.block_builder import BlockBuilder
-from .convolutions import convolution, exact, transposed_convolution
+from .convolutions import exact, transposed_convolution
 
 if TYPE_CHECKING:
     import tvm
 
     from ..lowering.report import Report
     from ..runtime.factory import FactoryModule
+    from .operators import Operator
 
 # Largest error of a right result, relative to the largest element.
 TOLERANCE = 1e-4
@@ -113,8 +114,12 @@ def program_of(task: LoggedTask, rng: np.random.Generator) -> Program:
     RecordError
         Baton has no template of that name, or none for these element types.
     """
-    made = _PROGRAMS.get(task.name)
-    if made is None:
+    from schedules import strategy
+
+    from . import operators  # registers the implementations
+
+    operator = strategy.operator_of(task.name) or task.name
+    if operator not in operators.OPERATORS and operator not in _PROGRAMS:
         raise RecordError(f"no template {task.name}")
     tensors = [a for a in task.args if isinstance(a, (list, tuple)) and a[:1] == ("TENSOR",)]
     malformed = [tensor for tensor in tensors if len(tensor) != 3]
@@ -123,7 +128,9 @@ def program_of(task: LoggedTask, rng: np.random.Generator) -> Program:
     types = [dtype for _, _, dtype in tensors]
     if not _ELEMENT_TYPES.issuperset(types):
         raise RecordError(f"no template {task.name} for {' x '.join(types)}")
-    return made(rng, *task.args)
+    if operator in _PROGRAMS:
+        return _PROGRAMS[operator](rng, *task.args)
+    return _program(operators.OPERATORS[operator], task, rng)
 
 
 def build_alone(inp: MeasureInput, program: Program, target: Any) -> tuple[FactoryModule, bool]:
@@ -189,178 +196,22 @@ def _module(
     return tvm.IRModule({"main": builder.get()["main"].with_attr(ONE_SAMPLE, True)})
 
 
+def _program(operator: Operator, task: LoggedTask, rng: np.random.Generator) -> Program:
+    w = operator.workload(task.name, task.args)
+    values = operator.values(w, rng)
+    data, weight = operator.stored(w, values)
+    inputs, weights = {"data": data, "weight": weight}, []
+    if operator.constant_weight(w):
+        weights.append(inputs.pop("weight"))
+    mod = _module(functools.partial(operator.call, w), inputs, weights)
+    return Program(mod, inputs, lambda: operator.expected(w, values))
+
+
 def _values(rng: Any, tensor: Any) -> np.ndarray:
+    from .operators import random_values
+
     _, shape, dtype = tensor
-    if "int" in dtype:
-        limits = np.iinfo(dtype)
-        return rng.integers(limits.min, limits.max, shape, dtype, endpoint=True)
-    return rng.uniform(-1, 1, shape).astype(dtype)
-
-
-def _conv2d(
-    rng: Any, data: Any, weight: Any, strides: Any, padding: Any, dilation: Any, *rest: Any
-) -> Program:
-    from tvm import relax
-
-    x, w = _values(rng, data), _values(rng, weight)
-    padding = tuple(padding) * (4 // len(padding))
-    groups = x.shape[1] // w.shape[1]
-
-    def emit(x_var: Any, w_const: Any) -> Any:
-        return relax.op.nn.conv2d(
-            x_var, w_const, strides, padding, dilation, groups, out_dtype=rest[-1]
-        )
-
-    def reference() -> np.ndarray:
-        return convolution(x, w, strides, padding, dilation)
-
-    return Program(_module(emit, {"data": x}, [w]), {"data": x}, reference)
-
-
-def _conv3d(
-    rng: Any,
-    data: Any,
-    weight: Any,
-    strides: Any,
-    padding: Any,
-    dilation: Any,
-    groups: int,
-    *_: Any,
-) -> Program:
-    return _conv3d_in("NCDHW", "OIDHW", rng, data, weight, strides, padding, dilation, groups)
-
-
-def _conv3d_channels_last(
-    rng: Any,
-    data: Any,
-    weight: Any,
-    strides: Any,
-    padding: Any,
-    dilation: Any,
-    groups: int,
-    *_: Any,
-) -> Program:
-    return _conv3d_in("NDHWC", "DHWIO", rng, data, weight, strides, padding, dilation, groups)
-
-
-def _conv3d_in(
-    layout: str,
-    kernel_layout: str,
-    rng: Any,
-    data: Any,
-    weight: Any,
-    strides: Any,
-    padding: Any,
-    dilation: Any,
-    groups: int,
-) -> Program:
-    from tvm import relax
-
-    x, w = _values(rng, data), _values(rng, weight)
-
-    def emit(x_var: Any, w_const: Any) -> Any:
-        return relax.op.nn.conv3d(
-            x_var, w_const, strides, padding, dilation, groups, layout, kernel_layout
-        )
-
-    def reference() -> np.ndarray:
-        plain = x.transpose([layout.index(axis) for axis in "NCDHW"])
-        plain_weight = w.transpose([kernel_layout.index(axis) for axis in "OIDHW"])
-        result = convolution(plain, plain_weight, strides, padding, dilation)
-        return result.transpose(["NCDHW".index(axis) for axis in layout])
-
-    return Program(_module(emit, {"data": x}, [w]), {"data": x}, reference)
-
-
-def _dense(rng: Any, data: Any, weight: Any, bias: Any, out_dtype: str) -> Program:
-    from tvm import relax
-
-    x, w = _values(rng, data), _values(rng, weight)
-
-    def emit(x_var: Any, w_const: Any) -> Any:
-        return relax.op.matmul(x_var, relax.op.permute_dims(w_const), out_dtype)
-
-    return Program(_module(emit, {"data": x}, [w]), {"data": x}, lambda: exact(x) @ exact(w).T)
-
-
-def _dense_stored(rng: Any, data: Any, weight: Any, axes: Any, out_dtype: str) -> Program:
-    """Weights as `DenseWorkload.stored_args` says: computed at run time where there are axes."""
-    from tvm import relax
-
-    if axes is None:
-        return _dense(rng, data, weight, axes, out_dtype)
-    values = {"data": _values(rng, data), "weight": _values(rng, weight)}
-
-    def emit(x: Any, w: Any) -> Any:
-        return relax.op.matmul(x, _read(w, axes), out_dtype)
-
-    def reference() -> np.ndarray:
-        return exact(values["data"]) @ exact(values["weight"]).transpose(axes)
-
-    return Program(_module(emit, values, []), values, reference)
-
-
-def _read(tensor: Any, axes: Sequence[int]) -> Any:
-    """`permute_dims`, if it changes anything."""
-    from tvm import relax
-
-    plain = list(axes) == sorted(axes)
-    return tensor if plain else relax.op.permute_dims(tensor, [int(axis) for axis in axes])
-
-
-def _dense_int8(rng: Any, data: Any, weight: Any, *rest: Any) -> Program:
-    """Weights (N/16, K/4, 16, 4), as TVM's layout pass packed them."""
-    tag, (tiles, groups, lanes, step), dtype = weight
-    return _dense(rng, data, (tag, (tiles * lanes, groups * step), dtype), *rest)
-
-
-def _batch_matmul(
-    rng: Any,
-    lhs: Any,
-    rhs: Any,
-    out_shape: Any,
-    out_dtype: Any,
-    transpose_a: Any = False,
-    transpose_b: Any = True,
-) -> Program:
-    from tvm import relax
-
-    values = {"a": _values(rng, lhs), "b": _values(rng, rhs)}
-    flips = (transpose_a, transpose_b)
-
-    def emit(*operands: Any) -> Any:
-        read = [relax.op.permute_dims(x, [0, 2, 1]) if t else x for x, t in zip(operands, flips)]
-        return relax.op.matmul(*read, out_dtype)
-
-    def reference() -> np.ndarray:
-        a, b = (exact(x.transpose(0, 2, 1) if t else x) for x, t in zip(values.values(), flips))
-        return a @ b
-
-    return Program(_module(emit, values, []), values, reference)
-
-
-def _batch_matmul_stored(
-    rng: Any, lhs: Any, rhs: Any, lhs_axes: Any, rhs_axes: Any, out_dtype: str
-) -> Program:
-    """Operands as `BatchMatmulWorkload.stored_args` says."""
-    from tvm import relax
-
-    values = {"a": _values(rng, lhs), "b": _values(rng, rhs)}
-
-    def emit(a: Any, b: Any) -> Any:
-        return relax.op.matmul(_read(a, lhs_axes), _read(b, rhs_axes), out_dtype)
-
-    def reference() -> np.ndarray:
-        a, b = (exact(x).transpose(axes) for x, axes in zip(values.values(), (lhs_axes, rhs_axes)))
-        return a @ b
-
-    return Program(_module(emit, values, []), values, reference)
-
-
-def _depthwise(rng: Any, data: Any, weight: Any, *rest: Any) -> Program:
-    """Weights (channels, multiplier, KH, KW)."""
-    tag, (channels, multiplier, *kernel), dtype = weight
-    return _conv2d(rng, data, (tag, (channels * multiplier, 1, *kernel), dtype), *rest)
+    return random_values(rng, shape, dtype)
 
 
 def _conv_transpose(
@@ -415,38 +266,10 @@ def _layout_transform(rng: Any, data: Any, before: str, after: str) -> Program:
 
 
 _PROGRAMS: dict[str, Callable[..., Program]] = {
-    "conv2d_direct.x86": _conv2d,
-    "conv2d_winograd.x86": _conv2d,
-    "conv2d_winograd_parts.x86": _conv2d,
-    "conv2d_strassen.x86": _conv2d,
-    "depthwise_conv2d_direct.x86": _conv2d,
-    "dense_packed.x86": _dense_stored,
-    "dense_strassen.x86": _dense_stored,
-    "dense_tiled.x86": _dense_stored,
-    "batch_matmul_tiled.x86": _batch_matmul_stored,
-    "conv2d_NCHWc.x86": _conv2d,
-    "conv2d_NCHWc_int8.x86": _conv2d,
-    "dense_int8.x86": _dense_int8,
-    "batch_matmul_int8.x86": _batch_matmul,
-    "depthwise_conv2d_NCHWc.x86": _conv2d,
-    "group_conv2d_nchw.x86": _conv2d,
-    "conv3d_ncdhw.x86": _conv3d,
-    "conv3d_ndhwc.x86": _conv3d_channels_last,
-    "dense_pack.x86": _dense,
-    "dense_nopack.x86": _dense,
-    "batch_matmul.x86": _batch_matmul,
-    "conv2d_nchw.cuda": _conv2d,
-    "conv2d_nchw_winograd.cuda": _conv2d,
-    "group_conv2d_nchw.cuda": _conv2d,
-    "depthwise_conv2d_nchw.cuda": _depthwise,
-    "conv2d_transpose_nchw.cuda": _conv_transpose,
-    "conv1d_transpose_nchw.cuda": _conv_transpose,
-    "dense_small_batch.gpu": _dense,
-    "dense_large_batch.gpu": _dense,
-    "batch_matmul.cuda": _batch_matmul,
+    "nn.conv1d_transpose": _conv_transpose,
+    "nn.conv2d_transpose": _conv_transpose,
     "layout_transform": _layout_transform,
 }
-TASKS = frozenset(_PROGRAMS)
-"""Names of the tasks whose operators can be built alone."""
+"""Operators that are not tuned here, and the task that has none."""
 # Tasks without knobs, whose records only tell the time: there is no config to take.
 _WITHOUT_KNOBS = frozenset(["layout_transform"])

@@ -14,6 +14,7 @@ import tvm
 from tvm import relax
 
 from compiler.errors import UnsupportedOperatorError
+from compiler.graph.names import Names
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -110,7 +111,7 @@ class _Exporter:
         self._mod = mod
         self._params = params
         self._names: dict[Any, str | list[str]] = {}  # variable -> value, or a tuple's values
-        self._taken: set[str] = set()
+        self._fresh = Names().unique
         self.nodes: list[Any] = []
         self.initializers: list[Any] = []
 
@@ -142,15 +143,6 @@ class _Exporter:
             for binding in block.bindings:
                 self._names[binding.var] = self._convert(binding.value)
         return self._all(function.body.body)
-
-    def _fresh(self, stem: str) -> str:
-        """A name that no value has."""
-        name, number = stem, 0
-        while name in self._taken:
-            number += 1
-            name = f"{stem}_{number}"
-        self._taken.add(name)
-        return name
 
     def _value_info(self, name: str, ty: Any) -> Any:
         import onnx

@@ -13,6 +13,7 @@ from . import dialect
 from .external import as_subgraphs, with_operators
 from .infer import infer_type, set_type
 from .nest import dict_attrs
+from .nest import operands as operands_of
 
 _handle = tvm_ffi.Object.__hash__
 
@@ -166,7 +167,7 @@ class Flattener:
             node, ready = stack.pop()
             if self._found(node) is not None or _is_leaf(node):
                 continue
-            operands = _operands(node)
+            operands = operands_of(node)
             if not ready and operands:
                 stack.append((node, True))
                 stack.extend((each, False) for each in reversed(operands))
@@ -281,15 +282,3 @@ def _is_leaf(node: relax.Expr) -> bool:
         node,
         (relax.Call, relax.Tuple, relax.TupleGetItem, relax.SeqExpr, relax.If, relax.Function),
     )
-
-
-def _operands(node: relax.Expr) -> list[relax.Expr]:
-    if isinstance(node, relax.Call):
-        return [arg for arg in node.args if isinstance(arg, relax.Expr)]
-    if isinstance(node, relax.Tuple):
-        return list(node.fields)
-    if isinstance(node, relax.TupleGetItem):
-        return [node.tuple_value]
-    if isinstance(node, relax.If):
-        return [node.cond]
-    return []

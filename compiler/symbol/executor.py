@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from compiler.errors import InputError
+from compiler.relay.frontend.mxnet import host_array
 
 if TYPE_CHECKING:
     from .symbol import Symbol
@@ -46,7 +47,7 @@ class Executor:
 
         kind = _device_kind(ctx)
         names = set(symbol.list_inputs())
-        values = {name: _host_array(value) for name, value in arrays.items() if name in names}
+        values = {name: host_array(value) for name, value in arrays.items() if name in names}
         mod, _ = import_symbol(
             symbol,
             {name: value.shape for name, value in values.items()},
@@ -78,7 +79,7 @@ class Executor:
         unknown = sorted(set(arrays) - set(self._inputs))
         if unknown:
             raise InputError(f"the symbol reads no input {unknown[0]!r}; inputs: {self._inputs}")
-        self._values.update({name: _host_array(value) for name, value in arrays.items()})
+        self._values.update({name: host_array(value) for name, value in arrays.items()})
         missing = [name for name in self._inputs if name not in self._values]
         if missing:
             raise InputError(f"input {missing[0]!r} has no value")
@@ -102,10 +103,3 @@ def _kind_name(ctx: Any) -> str:
         return kind
     code = getattr(ctx, "dlpack_device_type", lambda: 0)()
     return {1: "cpu", 2: "gpu"}.get(int(code), str(ctx))
-
-
-def _host_array(value: Any) -> np.ndarray:
-    for method in ("asnumpy", "numpy"):
-        if hasattr(value, method):
-            return np.asarray(getattr(value, method)())
-    return np.asarray(value)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from tvm import s_tir, te, tirx
+from tvm import te
 from tvm.target import Target
 
-from ..anchor import anchor_config, find_anchor, inline_around, register_anchor_rule, sblocks
+from ..anchor import AnchorRule, inline_around, register_anchor_rule, sblocks
 from ..config import ConfigEntity
 from ..conv2d import Conv2dWorkload, pad_data
 from ..strategy import Implementation, anchor_attrs, register
@@ -85,7 +85,7 @@ def grouped_args(w: Conv2dWorkload) -> tuple[Any, ...]:
 # --- schedule ----------------------------------------------------------------------------
 
 
-class Direct(s_tir.dlight.ScheduleRule):
+class Direct(AnchorRule):
     """Takes a fused function whose anchor is `conv2d_nchw.cuda`.
 
     blockIdx.z = n, f    blockIdx.y = y    blockIdx.x = x
@@ -98,12 +98,7 @@ class Direct(s_tir.dlight.ScheduleRule):
           epilogue
     """
 
-    def apply(self, func: tirx.PrimFunc, target: Target, _: bool) -> s_tir.Schedule | None:
-        sch = s_tir.Schedule(func)
-        anchor = find_anchor(sch)
-        if anchor is None:
-            return None
-        config = anchor_config(sch, anchor)
+    def schedule(self, sch: Any, anchor: Any, config: ConfigEntity, target: Target) -> Any:
         extents = [config.size(f"tile_{axis}")[2] for axis in "fyx"]
         out = inline_around(sch, anchor)
         blocks, thread = _bind_output(sch, out, config)
@@ -125,7 +120,7 @@ class Direct(s_tir.dlight.ScheduleRule):
         return sch
 
 
-class Depthwise(s_tir.dlight.ScheduleRule):
+class Depthwise(AnchorRule):
     """Takes a fused function whose anchor is `depthwise_conv2d_nchw.cuda`.
 
     blockIdx.z = n, f    blockIdx.y = y    blockIdx.x = x
@@ -137,12 +132,7 @@ class Depthwise(s_tir.dlight.ScheduleRule):
           epilogue
     """
 
-    def apply(self, func: tirx.PrimFunc, target: Target, _: bool) -> s_tir.Schedule | None:
-        sch = s_tir.Schedule(func)
-        anchor = find_anchor(sch)
-        if anchor is None:
-            return None
-        config = anchor_config(sch, anchor)
+    def schedule(self, sch: Any, anchor: Any, config: ConfigEntity, target: Target) -> Any:
         extents = [config.size(f"tile_{axis}")[2] for axis in "fyx"]
         out = inline_around(sch, anchor)
         blocks, thread = _bind_output(sch, out, config)
@@ -160,7 +150,7 @@ class Depthwise(s_tir.dlight.ScheduleRule):
         return sch
 
 
-class Grouped(s_tir.dlight.ScheduleRule):
+class Grouped(AnchorRule):
     """Takes a fused function whose anchor is `group_conv2d_nchw.cuda`.
 
         blockIdx.z = n       blockIdx.y = group, f    blockIdx.x = y, x
@@ -176,12 +166,7 @@ class Grouped(s_tir.dlight.ScheduleRule):
     AutoTVM gives tile_rx to the kernel's rows and tile_ry to its columns; so does this.
     """
 
-    def apply(self, func: tirx.PrimFunc, target: Target, _: bool) -> s_tir.Schedule | None:
-        sch = s_tir.Schedule(func)
-        anchor = find_anchor(sch)
-        if anchor is None:
-            return None
-        config = anchor_config(sch, anchor)
+    def schedule(self, sch: Any, anchor: Any, config: ConfigEntity, target: Target) -> Any:
         out = inline_around(sch, anchor)
         per_group = _channels_of_a_group(sch, anchor, config)
         n, channel, y, x = sch.get_loops(out)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from tvm import s_tir, te, tirx
+from tvm import te, tirx
 from tvm.target import Target
 
-from ..anchor import anchor_config, find_anchor, inline_around, register_anchor_rule, sblocks
+from ..anchor import AnchorRule, inline_around, register_anchor_rule, sblocks
 from ..config import ConfigEntity, option, split
 from ..conv_transpose import ConvTransposeWorkload
 from ..strategy import Implementation, anchor_attrs, register
@@ -81,7 +81,18 @@ def compute(
 # --- schedule ----------------------------------------------------------------------------
 
 
-class Images(s_tir.dlight.ScheduleRule):
+def _tiled(sch: Any, out: Any, config: ConfigEntity, axes: str) -> list[list[Any]]:
+    """Loops over blocks, virtual threads and threads, one of each for every axis."""
+    tiles = [
+        split_threads(sch, loop, config.size(f"tile_{axis}"))
+        for loop, axis in zip(sch.get_loops(out), axes, strict=True)
+    ]
+    block, virtual, thread, inner = (list(level) for level in zip(*tiles, strict=True))
+    sch.reorder(*block, *virtual, *thread, *inner)
+    return [block, virtual, thread]
+
+
+class Images(AnchorRule):
     """Takes a fused function whose anchor is `conv2d_transpose_nchw.cuda`.
 
     blockIdx.z = n   blockIdx.y = f   blockIdx.x = y, x
@@ -95,19 +106,9 @@ class Images(s_tir.dlight.ScheduleRule):
           epilogue
     """
 
-    def apply(self, func: tirx.PrimFunc, target: Target, _: bool) -> s_tir.Schedule | None:
-        sch = s_tir.Schedule(func)
-        anchor = find_anchor(sch)
-        if anchor is None:
-            return None
-        config = anchor_config(sch, anchor)
+    def schedule(self, sch: Any, anchor: Any, config: ConfigEntity, target: Target) -> Any:
         out = inline_around(sch, anchor)
-        tiles = [
-            split_threads(sch, loop, config.size(f"tile_{axis}"))
-            for loop, axis in zip(sch.get_loops(out), "nfyx", strict=True)
-        ]
-        block, virtual, thread, inner = (list(level) for level in zip(*tiles, strict=True))
-        sch.reorder(*block, *virtual, *thread, *inner)
+        block, virtual, thread = _tiled(sch, out, config, "nfyx")
         blocks = [block[0], block[1], sch.fuse(*block[2:])]
         bind_all(sch, blocks, BLOCK_ZYX)
         bind_virtual(sch, virtual)
@@ -133,7 +134,7 @@ class Images(s_tir.dlight.ScheduleRule):
         return sch
 
 
-class Signals(s_tir.dlight.ScheduleRule):
+class Signals(AnchorRule):
     """Takes a fused function whose anchor is `conv1d_transpose_nchw.cuda`.
 
     blockIdx.z = n   blockIdx.y = f   blockIdx.x = x
@@ -144,19 +145,9 @@ class Signals(s_tir.dlight.ScheduleRule):
           epilogue
     """
 
-    def apply(self, func: tirx.PrimFunc, target: Target, _: bool) -> s_tir.Schedule | None:
-        sch = s_tir.Schedule(func)
-        anchor = find_anchor(sch)
-        if anchor is None:
-            return None
-        config = anchor_config(sch, anchor)
+    def schedule(self, sch: Any, anchor: Any, config: ConfigEntity, target: Target) -> Any:
         out = inline_around(sch, anchor)
-        tiles = [
-            split_threads(sch, loop, config.size(f"tile_{axis}"))
-            for loop, axis in zip(sch.get_loops(out), "nfx", strict=True)
-        ]
-        block, virtual, thread, inner = (list(level) for level in zip(*tiles, strict=True))
-        sch.reorder(*block, *virtual, *thread, *inner)
+        block, virtual, thread = _tiled(sch, out, config, "nfx")
         bind_all(sch, block, BLOCK_ZYX)
         bind_virtual(sch, virtual)
         sch.bind(thread[-1], "threadIdx.x")

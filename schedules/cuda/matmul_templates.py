@@ -11,10 +11,10 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from tvm import s_tir, te, tirx
+from tvm import te
 from tvm.target import Target
 
-from ..anchor import anchor_config, find_anchor, register_anchor_rule
+from ..anchor import AnchorRule, register_anchor_rule
 from ..config import ConfigEntity, option, split
 from ..epilogue import Surroundings, inline_epilogue
 from ..matmul import BatchMatmulWorkload, DenseWorkload, Operand
@@ -83,7 +83,7 @@ def compute_batch_matmul(
 # --- schedule ----------------------------------------------------------------------------
 
 
-class SmallBatch(s_tir.dlight.ScheduleRule):
+class SmallBatch(AnchorRule):
     """Takes a fused function whose anchor is `dense_small_batch.gpu`.
 
     blockIdx.y = row   blockIdx.x = column
@@ -92,12 +92,10 @@ class SmallBatch(s_tir.dlight.ScheduleRule):
       sum over the threads; thread 0 writes, with the epilogue
     """
 
-    def apply(self, func: tirx.PrimFunc, target: Target, _: bool) -> s_tir.Schedule | None:
-        sch = s_tir.Schedule(func)
-        found = _surroundings(sch)
-        if found is None:
+    def schedule(self, sch: Any, anchor: Any, config: ConfigEntity, target: Target) -> Any:
+        parts = _surroundings(sch, anchor)
+        if parts is None:
             return None
-        anchor, config, parts = found
         flatten_rows(sch, parts)
         threads = min(config.size("tile_k")[-1], int(sch.get(sch.get_loops(anchor)[-1]).extent))
         row, column = sch.get_loops(parts.output)
@@ -113,7 +111,7 @@ class SmallBatch(s_tir.dlight.ScheduleRule):
         return sch
 
 
-class LargeBatch(s_tir.dlight.ScheduleRule):
+class LargeBatch(AnchorRule):
     """Takes a fused function whose anchor is `dense_large_batch.gpu`.
 
     blockIdx.y = columns   blockIdx.x = rows
@@ -128,12 +126,10 @@ class LargeBatch(s_tir.dlight.ScheduleRule):
           epilogue
     """
 
-    def apply(self, func: tirx.PrimFunc, target: Target, _: bool) -> s_tir.Schedule | None:
-        sch = s_tir.Schedule(func)
-        found = _surroundings(sch)
-        if found is None:
+    def schedule(self, sch: Any, anchor: Any, config: ConfigEntity, target: Target) -> Any:
+        parts = _surroundings(sch, anchor)
+        if parts is None:
             return None
-        anchor, config, parts = found
         flatten_rows(sch, parts)
         row, column = sch.get_loops(parts.output)
         bx, vx, tx, xi = split_threads(sch, row, config.size("tile_x"))
@@ -162,7 +158,7 @@ class LargeBatch(s_tir.dlight.ScheduleRule):
         return sch
 
 
-class BatchMatmul(s_tir.dlight.ScheduleRule):
+class BatchMatmul(AnchorRule):
     """Takes a fused function whose anchor is `batch_matmul.cuda`.
 
     blockIdx.z = batch   blockIdx.y = rows   blockIdx.x = columns
@@ -176,12 +172,10 @@ class BatchMatmul(s_tir.dlight.ScheduleRule):
         epilogue
     """
 
-    def apply(self, func: tirx.PrimFunc, target: Target, _: bool) -> s_tir.Schedule | None:
-        sch = s_tir.Schedule(func)
-        found = _surroundings(sch)
-        if found is None:
+    def schedule(self, sch: Any, anchor: Any, config: ConfigEntity, target: Target) -> Any:
+        parts = _surroundings(sch, anchor)
+        if parts is None:
             return None
-        anchor, config, parts = found
         *batch, row, column = sch.get_loops(parts.output)
         by, ty, yi = split_threads(sch, row, config.size("tile_y"))
         bx, tx, xi = split_threads(sch, column, config.size("tile_x"))
@@ -204,16 +198,12 @@ class BatchMatmul(s_tir.dlight.ScheduleRule):
         return sch
 
 
-def _surroundings(sch: Any) -> tuple[Any, ConfigEntity, Surroundings] | None:
-    """Anchor, config, and what is around it; None where costly values would be repeated."""
-    anchor = find_anchor(sch)
-    if anchor is None:
-        return None
-    config = anchor_config(sch, anchor)
+def _surroundings(sch: Any, anchor: Any) -> Surroundings | None:
+    """What is around the anchor; None where costly values would be repeated."""
     parts = inline_epilogue(sch, anchor)
     for block in parts.before:
         sch.compute_inline(block)
-    return None if parts.repeated else (anchor, config, parts)
+    return None if parts.repeated else parts
 
 
 def _copy_rows(sch: Any, copy: Any, threads: tuple[int, int], run: int | None) -> None:

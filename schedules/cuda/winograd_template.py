@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from tvm import s_tir, te, tirx
+from tvm import te, tirx
 from tvm.target import Target
 
-from ..anchor import anchor_config, find_anchor, inline_around, register_anchor_rule, sblocks
+from ..anchor import AnchorRule, inline_around, register_anchor_rule, sblocks
 from ..config import ConfigEntity
 from ..conv2d import Conv2dWorkload
 from ..strategy import Implementation, anchor_attrs, register
@@ -122,7 +122,7 @@ def compute(w: Conv2dWorkload, config: ConfigEntity, data: Any, weight: Any) -> 
 # --- schedule ----------------------------------------------------------------------------
 
 
-class Winograd(s_tir.dlight.ScheduleRule):
+class Winograd(AnchorRule):
     """Takes a fused function whose anchor is `conv2d_nchw_winograd.cuda`.
 
     blockIdx.x . threadIdx.x = channel, tile:  V of one tile, unrolled
@@ -136,12 +136,7 @@ class Winograd(s_tir.dlight.ScheduleRule):
     blockIdx.x . threadIdx.x = n, o, tile:  O of one tile and epilogue, unrolled
     """
 
-    def apply(self, func: tirx.PrimFunc, target: Target, _: bool) -> s_tir.Schedule | None:
-        sch = s_tir.Schedule(func)
-        anchor = find_anchor(sch)
-        if anchor is None:
-            return None
-        config = anchor_config(sch, anchor)
+    def schedule(self, sch: Any, anchor: Any, config: ConfigEntity, target: Target) -> Any:
         out = inline_around(sch, anchor, keep=STAGES)
         _transform_input(sch)
         _multiply(sch, anchor, config)

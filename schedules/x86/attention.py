@@ -18,10 +18,10 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from tvm import DataType, s_tir, te, tirx
+from tvm import DataType, te, tirx
 from tvm.target import Target
 
-from ..anchor import anchor_config, find_anchor, register_anchor_rule, sblocks
+from ..anchor import AnchorRule, register_anchor_rule, sblocks
 from ..attention import AttentionWorkload
 from ..config import ConfigEntity, option
 from ..strategy import Implementation, anchor_attrs, register
@@ -179,15 +179,10 @@ def _over_row(
 # --- schedule ----------------------------------------------------------------------------
 
 
-class Attention(s_tir.dlight.ScheduleRule):
+class Attention(AnchorRule):
     """Takes the function of one attention, without anything fused to it."""
 
-    def apply(self, func: tirx.PrimFunc, target: Target, _: bool) -> s_tir.Schedule | None:
-        sch = s_tir.Schedule(func)
-        anchor = find_anchor(sch)
-        if anchor is None:
-            return None
-        config = anchor_config(sch, anchor)
+    def schedule(self, sch: Any, anchor: Any, config: ConfigEntity, target: Target) -> Any:
         lanes = config.val("lanes")
         machine = Machine.from_target(target)
         block = sblocks(sch)

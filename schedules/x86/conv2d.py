@@ -11,11 +11,15 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
-import tvm
-from tvm import DataType, s_tir, te, tirx
+from tvm import DataType, te
 from tvm.target import Target
 
-from ..anchor import anchor_config, find_anchor, inline_around, register_anchor_rule, sblocks
+from ..anchor import (
+    AnchorRule,
+    inline_around,
+    register_anchor_rule,
+    sblocks,
+)
 from ..config import ConfigEntity, option
 from ..conv2d import Conv2dWorkload, pad_data
 from ..strategy import Implementation, anchor_attrs, register
@@ -26,8 +30,6 @@ from .register_tile import channel_block, fewest_vectors, macs_per_cycle, regist
 DIRECT = "conv2d_direct.x86"
 SPREAD = "data_spread"
 
-# Tensors up to this size, and what is padded of them, have indices of 32 bits.
-MOST_ELEMENTS = 2**30
 # From this share of the speed of a row's tiles on, those of parts of an image are taken instead.
 AS_FAST = 0.98
 # Blocks of output channels that a core should have before no other loop is parallel.
@@ -163,7 +165,7 @@ def pixel_parts(config: ConfigEntity) -> int:
 # --- schedule ----------------------------------------------------------------------------
 
 
-class DirectConv2d(s_tir.dlight.ScheduleRule):
+class DirectConv2d(AnchorRule):
     """Takes a fused function whose anchor is a direct conv2d on a blocked layout.
 
     Loop nest (pad rows once per output row, weights streamed from L2):
@@ -180,12 +182,9 @@ class DirectConv2d(s_tir.dlight.ScheduleRule):
     out of registers, and whole tiles would compute pixels that nobody reads.
     """
 
-    def apply(self, func: tirx.PrimFunc, target: Target, tunable: bool) -> s_tir.Schedule | None:
-        sch = s_tir.Schedule(with_narrow_indices(func))
-        anchor = find_anchor(sch)
-        if anchor is None:
-            return None
-        config = anchor_config(sch, anchor)
+    narrow_indices = True
+
+    def schedule(self, sch: Any, anchor: Any, config: ConfigEntity, target: Target) -> Any:
         tile_ow, oc_chunks = config.val("tile_ow"), config.val("oc_chunks")
         outer = config.val("channels_outer")
         out = inline_around(sch, anchor, keep=("data_pad", SPREAD))
@@ -255,18 +254,6 @@ class DirectConv2d(s_tir.dlight.ScheduleRule):
             if macs >= PARALLEL_MACS:
                 sch.parallel(sch.fuse(*blocks))
         return sch
-
-
-def with_narrow_indices(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """The function with indices of 32 bits, where all tensors are small enough for them.
-
-    TVM partitions loops before it narrows the 64-bit indices that Relax has, and finds no
-    partition of a 64-bit loop.
-    """
-    if any(math.prod(map(int, buffer.shape)) > MOST_ELEMENTS for buffer in func.params):
-        return func
-    mod = tirx.transform.ForceNarrowIndexToInt32()(tvm.IRModule({"main": func}))
-    return mod["main"]
 
 
 def blocked_loops(sch: Any, out: Any) -> list[Any]:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from tvm import s_tir, te, tirx
+from tvm import te
 from tvm.target import Target
 
-from ..anchor import anchor_config, find_anchor, inline_around, register_anchor_rule, sblocks
-from ..config import ConfigEntity, Knob, option, split
+from ..anchor import AnchorRule, inline_around, register_anchor_rule, sblocks
+from ..config import ConfigEntity
 from ..conv2d import Conv2dWorkload, pad_data
 from ..strategy import Implementation, anchor_attrs, register
 from .conv2d import blocked_loops
-from .conv2d_template import MOST_PIXELS, few_pixels, largest_divisor
+from .conv2d_template import template_knobs
 from .int8_dot import BYTES, accumulate
 
 NAME = "conv2d_NCHWc_int8.x86"
@@ -79,7 +79,7 @@ def _tile(config: ConfigEntity) -> tuple[int, int]:
 # --- schedule ----------------------------------------------------------------------------
 
 
-class Conv2dInt8Template(s_tir.dlight.ScheduleRule):
+class Conv2dInt8Template(AnchorRule):
     """Takes a fused function whose anchor is `conv2d_NCHWc_int8.x86`.
 
     Kernel larger than 1x1:                          Kernel 1x1:
@@ -96,12 +96,7 @@ class Conv2dInt8Template(s_tir.dlight.ScheduleRule):
     Where tile_ow does not divide the row, each tile has its epilogue behind it.
     """
 
-    def apply(self, func: tirx.PrimFunc, target: Target, _: bool) -> s_tir.Schedule | None:
-        sch = s_tir.Schedule(func)
-        anchor = find_anchor(sch)
-        if anchor is None:
-            return None
-        config = anchor_config(sch, anchor)
+    def schedule(self, sch: Any, anchor: Any, config: ConfigEntity, target: Target) -> Any:
         out = inline_around(sch, anchor)
         pad = sblocks(sch).get("data_pad")
         if pad is not None:
@@ -140,18 +135,7 @@ class Conv2dInt8Template(s_tir.dlight.ScheduleRule):
 def fallback(w: Conv2dWorkload, target: Target) -> ConfigEntity:
     """Fallback values of the template."""
     ic = next(block for block in IC_BLOCKS if w.in_channels % block == 0)
-    knobs: dict[str, Knob] = {
-        "tile_ic": split(w.in_channels // ic, ic),
-        "tile_oc": split(w.out_channels // OC_BLOCK, OC_BLOCK),
-    }
-    if w.kernel == (1, 1):
-        tile_ow, tile_oh = few_pixels(w)
-        knobs["tile_oh"] = option(tile_oh)
-    else:
-        tile_ow = largest_divisor(w.out_width, MOST_PIXELS - 1)
-        knobs["unroll_kw"] = option(False)
-    knobs["tile_ow"] = split(w.out_width // tile_ow, tile_ow)
-    return ConfigEntity(knobs)
+    return template_knobs(w, ic, OC_BLOCK, w.kernel == (1, 1))
 
 
 def supports(w: Conv2dWorkload, _: Target) -> bool:

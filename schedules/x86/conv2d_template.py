@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from tvm import s_tir, tirx
+from tvm import s_tir
 from tvm.target import Target
 
-from ..anchor import anchor_config, find_anchor, inline_around, register_anchor_rule, sblocks
+from ..anchor import AnchorRule, inline_around, register_anchor_rule, sblocks
 from ..config import ConfigEntity, Knob, option, split
 from ..conv2d import Conv2dWorkload
 from ..strategy import Implementation, register
 from .conv2d import blocked_loops, compute, pack_weight
 from .machine import Machine
+from .register_tile import largest_divisor
 
 NAME = "conv2d_NCHWc.x86"
 
@@ -22,7 +23,7 @@ MOST_PIXELS = 32
 FEWEST_LANES = 4
 
 
-class Conv2dTemplate(s_tir.dlight.ScheduleRule):
+class Conv2dTemplate(AnchorRule):
     """Takes a fused function whose anchor is `conv2d_NCHWc.x86`; the nest follows the knobs.
 
     Kernel larger than 1x1, or grouped (the knob unroll_kw is there):
@@ -42,20 +43,10 @@ class Conv2dTemplate(s_tir.dlight.ScheduleRule):
           epilogue of the rows
     """
 
-    def apply(self, func: tirx.PrimFunc, target: Target, tunable: bool) -> s_tir.Schedule | None:
-        sch = s_tir.Schedule(func)
-        anchor = find_anchor(sch)
-        if anchor is None:
-            return None
-        config = anchor_config(sch, anchor)
+    def schedule(self, sch: Any, anchor: Any, config: ConfigEntity, target: Target) -> Any:
         ic_block, kernel = self._extents(sch, anchor)
         out = inline_around(sch, anchor)
-        pad = sblocks(sch).get("data_pad")
-        if pad is not None:
-            *outer, lane = sch.get_loops(pad)
-            if len(outer) == 4:
-                vectorize_block(sch, lane, target)
-            sch.parallel(sch.fuse(*outer[:3]))
+        pad_in_parallel(sch, target)
         if kernel == (1, 1) and "unroll_kw" not in config:
             self._pointwise(sch, anchor, out, config, ic_block, target)
         else:
@@ -113,6 +104,16 @@ class Conv2dTemplate(s_tir.dlight.ScheduleRule):
         sch.decompose_reduction(anchor, ic_chunk)
 
 
+def pad_in_parallel(sch: Any, target: Target) -> None:
+    """Schedule the padding of the data, if there is one, in a nest of its own."""
+    pad = sblocks(sch).get("data_pad")
+    if pad is not None:
+        *outer, lane = sch.get_loops(pad)
+        if len(outer) == 4:
+            vectorize_block(sch, lane, target)
+        sch.parallel(sch.fuse(*outer[:3]))
+
+
 def vectorize_block(sch: Any, lane: Any, target: Target) -> None:
     """Vectorize the loop over a channel block, whatever length a record gave it.
 
@@ -130,12 +131,16 @@ def vectorize_block(sch: Any, lane: Any, target: Target) -> None:
 def fallback(w: Conv2dWorkload, target: Target) -> ConfigEntity:
     """Fallback values of the template: the largest divisors that fit the registers."""
     oc = largest_divisor(w.out_channels, Machine.from_target(target).lanes(w.out_dtype))
-    ic = largest_divisor(w.in_channels, oc)
+    return template_knobs(w, largest_divisor(w.in_channels, oc), oc, w.kernel == (1, 1))
+
+
+def template_knobs(w: Conv2dWorkload, ic: int, oc: int, pointwise: bool) -> ConfigEntity:
+    """Blocks of `ic` and `oc` channels, and the register tile of the one or the other nest."""
     knobs: dict[str, Knob] = {
         "tile_ic": split(w.in_channels // ic, ic),
         "tile_oc": split(w.out_channels // oc, oc),
     }
-    if w.kernel == (1, 1):
+    if pointwise:
         tile_ow, tile_oh = few_pixels(w)
         knobs["tile_oh"] = option(tile_oh)
     else:
@@ -158,11 +163,6 @@ def few_pixels(w: Conv2dWorkload) -> tuple[int, int]:
 def _divisors(extent: int) -> list[int]:
     """Divisors, largest first."""
     return [d for d in range(extent, 0, -1) if extent % d == 0]
-
-
-def largest_divisor(extent: int, most: int) -> int:
-    """Largest divisor of `extent` of at most `most`."""
-    return next(d for d in _divisors(extent) if d <= most)
 
 
 register(

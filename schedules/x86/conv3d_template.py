@@ -10,16 +10,16 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from tvm import s_tir, te, tirx
+from tvm import te, tirx
 from tvm.target import Target
 
-from ..anchor import anchor_config, find_anchor, inline_around, register_anchor_rule, sblocks
+from ..anchor import AnchorRule, inline_around, register_anchor_rule, sblocks
 from ..config import ConfigEntity, option, split
 from ..conv3d import Conv3dWorkload
 from ..strategy import Implementation, anchor_attrs, register
-from .conv2d_template import largest_divisor, vectorize_block
+from .conv2d_template import vectorize_block
 from .machine import Machine
-from .register_tile import SPARE_REGISTERS, best_tile
+from .register_tile import SPARE_REGISTERS, best_tile, largest_divisor
 
 NCDHW = "conv3d_ncdhw.x86"
 NDHWC = "conv3d_ndhwc.x86"
@@ -105,7 +105,7 @@ def _blocked_data(w: Conv3dWorkload, data: te.Tensor, block: int) -> te.Tensor:
 # --- schedule ----------------------------------------------------------------------------
 
 
-class Conv3dTemplate(s_tir.dlight.ScheduleRule):
+class Conv3dTemplate(AnchorRule):
     """Takes a fused function whose anchor is a conv3d template.
 
     parallel n, ic_chunk, d, h
@@ -117,12 +117,7 @@ class Conv3dTemplate(s_tir.dlight.ScheduleRule):
         epilogue of the tile, in the caller's layout
     """
 
-    def apply(self, func: tirx.PrimFunc, target: Target, tunable: bool) -> s_tir.Schedule | None:
-        sch = s_tir.Schedule(func)
-        anchor = find_anchor(sch)
-        if anchor is None:
-            return None
-        config = anchor_config(sch, anchor)
+    def schedule(self, sch: Any, anchor: Any, config: ConfigEntity, target: Target) -> Any:
         channels_last = str(sch.get(anchor).annotations["schedule_rule"]) == NDHWC
         weight = [int(dim) for dim in sch.get(anchor).reads[1].source.shape]
         ic_block, oc_block = weight[-2:]

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from tvm import s_tir, te, tirx
+from tvm import te
 from tvm.target import Target
 
-from ..anchor import anchor_config, find_anchor, inline_around, register_anchor_rule, sblocks
+from ..anchor import AnchorRule, inline_around, register_anchor_rule, sblocks
 from ..config import ConfigEntity, option
 from ..conv2d import Conv2dWorkload, pad_data
 from ..strategy import Implementation, anchor_attrs, register
@@ -38,15 +38,27 @@ def pack_weight(ops: Any, weight: Any, config: ConfigEntity, block: int) -> Any:
 
 
 def compute(w: Conv2dWorkload, config: ConfigEntity, rule: str, data: Any, weight: Any) -> Any:
-    """data (N, C/b, H, W, b), weight (C/b, KH, KW, b) -> (N, C/b, OH, OW, b)."""
+    """data (N, C/ib, H, W, ib) or (N, C, H, W), weight as packed -> (N, C/ob, OH, OW, ob)."""
+    oc_block = int(weight.shape[3])
     padded = pad_data(data, w.padding)
     (sh, sw), (dh, dw) = w.strides, w.dilation
     kh = te.reduce_axis((0, w.kernel[0]), "kh")
     kw = te.reduce_axis((0, w.kernel[1]), "kw")
+
+    def read(n: Any, chunk: Any, y: Any, x: Any, lane: Any) -> Any:
+        channel = chunk * oc_block + lane
+        if len(padded.shape) == 4:
+            return padded[n, channel, y, x]
+        ic_block = int(padded.shape[4])
+        if ic_block == oc_block:
+            return padded[n, chunk, y, x, lane]
+        return padded[n, channel // ic_block, y, x, channel % ic_block]
+
     return te.compute(
-        (w.batch, data.shape[1], w.out_height, w.out_width, data.shape[4]),
+        (w.batch, weight.shape[0], w.out_height, w.out_width, oc_block),
         lambda n, c, oh, ow, i: te.sum(
-            padded[n, c, oh * sh + kh * dh, ow * sw + kw * dw, i] * weight[c, kh, kw, i],
+            read(n, c, oh * sh + kh * dh, ow * sw + kw * dw, i).astype(w.out_dtype)
+            * weight[c, kh, kw, i].astype(w.out_dtype),
             axis=[kh, kw],
         ),
         name="depthwise_conv2d_NCHWc",
@@ -57,7 +69,7 @@ def compute(w: Conv2dWorkload, config: ConfigEntity, rule: str, data: Any, weigh
 # --- schedule ----------------------------------------------------------------------------
 
 
-class DepthwiseConv2d(s_tir.dlight.ScheduleRule):
+class DepthwiseConv2d(AnchorRule):
     """Takes a fused function whose anchor is a depthwise conv2d on a blocked layout.
 
     parallel n, c, oh_tile
@@ -68,12 +80,7 @@ class DepthwiseConv2d(s_tir.dlight.ScheduleRule):
         epilogue of the tile
     """
 
-    def apply(self, func: tirx.PrimFunc, target: Target, tunable: bool) -> s_tir.Schedule | None:
-        sch = s_tir.Schedule(func)
-        anchor = find_anchor(sch)
-        if anchor is None:
-            return None
-        config = anchor_config(sch, anchor)
+    def schedule(self, sch: Any, anchor: Any, config: ConfigEntity, target: Target) -> Any:
         out = inline_around(sch, anchor)
         pad = sblocks(sch).get("data_pad")
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from tvm import s_tir, te, tirx
 from tvm.target import Target
 
-from ..anchor import anchor_config, find_anchor, inline_around, register_anchor_rule, sblocks
-from ..config import ConfigEntity, option, split
-from ..conv2d import Conv2dWorkload, pad_data
-from ..strategy import Implementation, anchor_attrs, register
+from ..anchor import AnchorRule, inline_around, register_anchor_rule
+from ..config import ConfigEntity
+from ..conv2d import Conv2dWorkload
+from ..strategy import Implementation, register
 from . import depthwise
 from .conv2d import blocked_loops, oc_block_of
-from .conv2d_template import MOST_PIXELS, largest_divisor, vectorize_block
+from .conv2d_template import pad_in_parallel, template_knobs, vectorize_block
 from .machine import Machine
+from .register_tile import largest_divisor
 
 NAME = "depthwise_conv2d_NCHWc.x86"
 
@@ -27,39 +27,10 @@ def pack_weight(ops: Any, weight: Any, config: ConfigEntity, _: int) -> Any:
     return depthwise.pack_weight(ops, weight, config, oc_block_of(config))
 
 
-def compute(w: Conv2dWorkload, config: ConfigEntity, data: Any, weight: Any) -> Any:
-    """data (N, C/ib, H, W, ib) or (N, C, H, W), weight as packed -> (N, C/ob, OH, OW, ob)."""
-    oc_block = int(weight.shape[3])
-    padded = pad_data(data, w.padding)
-    (sh, sw), (dh, dw) = w.strides, w.dilation
-    kh = te.reduce_axis((0, w.kernel[0]), "kh")
-    kw = te.reduce_axis((0, w.kernel[1]), "kw")
-
-    def read(n: Any, chunk: Any, y: Any, x: Any, lane: Any) -> Any:
-        channel = chunk * oc_block + lane
-        if len(padded.shape) == 4:
-            return padded[n, channel, y, x]
-        ic_block = int(padded.shape[4])
-        if ic_block == oc_block:
-            return padded[n, chunk, y, x, lane]
-        return padded[n, channel // ic_block, y, x, channel % ic_block]
-
-    return te.compute(
-        (w.batch, weight.shape[0], w.out_height, w.out_width, oc_block),
-        lambda n, c, oh, ow, i: te.sum(
-            read(n, c, oh * sh + kh * dh, ow * sw + kw * dw, i).astype(w.out_dtype)
-            * weight[c, kh, kw, i].astype(w.out_dtype),
-            axis=[kh, kw],
-        ),
-        name="depthwise_conv2d_NCHWc",
-        attrs=anchor_attrs(NAME, config),
-    )
-
-
 # --- schedule ----------------------------------------------------------------------------
 
 
-class DepthwiseTemplate(s_tir.dlight.ScheduleRule):
+class DepthwiseTemplate(AnchorRule):
     """Takes a fused function whose anchor is `depthwise_conv2d_NCHWc.x86`.
 
     parallel n, ic_chunk, ih: pad
@@ -71,19 +42,9 @@ class DepthwiseTemplate(s_tir.dlight.ScheduleRule):
           epilogue of the tile
     """
 
-    def apply(self, func: tirx.PrimFunc, target: Target, tunable: bool) -> s_tir.Schedule | None:
-        sch = s_tir.Schedule(func)
-        anchor = find_anchor(sch)
-        if anchor is None:
-            return None
-        config = anchor_config(sch, anchor)
+    def schedule(self, sch: Any, anchor: Any, config: ConfigEntity, target: Target) -> Any:
         out = inline_around(sch, anchor)
-        pad = sblocks(sch).get("data_pad")
-        if pad is not None:
-            loops = sch.get_loops(pad)
-            if len(loops) == 5:
-                vectorize_block(sch, loops[-1], target)
-            sch.parallel(sch.fuse(*loops[:3]))
+        pad_in_parallel(sch, target)
 
         n, oc, oh, ow, lane = blocked_loops(sch, out)
         ow_outer, ow_inner = sch.split(ow, [None, config.size("tile_ow")[-1]])
@@ -106,18 +67,8 @@ class DepthwiseTemplate(s_tir.dlight.ScheduleRule):
 
 def fallback(w: Conv2dWorkload, target: Target) -> ConfigEntity:
     """Fallback values of the template."""
-    channels = w.in_channels
-    oc = largest_divisor(channels, Machine.from_target(target).lanes(w.out_dtype))
-    ic = largest_divisor(channels, oc)
-    tile_ow = largest_divisor(w.out_width, MOST_PIXELS - 1)
-    return ConfigEntity(
-        {
-            "tile_ic": split(channels // ic, ic),
-            "tile_oc": split(channels // oc, oc),
-            "tile_ow": split(w.out_width // tile_ow, tile_ow),
-            "unroll_kw": option(False),
-        }
-    )
+    oc = largest_divisor(w.in_channels, Machine.from_target(target).lanes(w.out_dtype))
+    return template_knobs(w, largest_divisor(w.in_channels, oc), oc, False)
 
 
 register(
@@ -128,7 +79,7 @@ register(
         10,
         lambda w, _: w.is_depthwise and (w.is_float or w.is_integer),
         fallback,
-        compute,
+        lambda w, config, data, weight: depthwise.compute(w, config, NAME, data, weight),
         Conv2dWorkload.autotvm_args,
         pack_weight,
     ),

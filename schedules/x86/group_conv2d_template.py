@@ -8,12 +8,13 @@ from typing import Any
 from tvm.target import Target
 
 from ..anchor import register_anchor_rule
-from ..config import ConfigEntity, option, split
+from ..config import ConfigEntity, split
 from ..conv2d import Conv2dWorkload
 from ..strategy import Implementation, register
 from .conv2d import compute, pack_weight
-from .conv2d_template import MOST_PIXELS, Conv2dTemplate, largest_divisor
+from .conv2d_template import Conv2dTemplate, template_knobs
 from .machine import Machine
+from .register_tile import largest_divisor
 
 NAME = "group_conv2d_nchw.x86"
 
@@ -44,15 +45,7 @@ def fallback(w: Conv2dWorkload, target: Target) -> ConfigEntity:
     """Fallback values of the template."""
     oc = largest_divisor(w.out_channels // w.groups, Machine.from_target(target).lanes(w.out_dtype))
     ic = largest_divisor(w.in_channels // w.groups, oc)
-    tile_ow = largest_divisor(w.out_width, MOST_PIXELS - 1)
-    return ConfigEntity(
-        {
-            "tile_ic": split(w.in_channels // ic, ic),
-            "tile_oc": split(w.out_channels // oc, oc),
-            "tile_ow": split(w.out_width // tile_ow, tile_ow),
-            "unroll_kw": option(False),
-        }
-    )
+    return template_knobs(w, ic, oc, False)
 
 
 register(

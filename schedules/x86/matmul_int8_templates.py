@@ -8,10 +8,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from tvm import s_tir, te, tirx
+from tvm import te
 from tvm.target import Target
 
-from ..anchor import anchor_config, find_anchor, register_anchor_rule
+from ..anchor import AnchorRule, register_anchor_rule
 from ..config import ConfigEntity, option, split
 from ..epilogue import inline_epilogue
 from ..matmul import BatchMatmulWorkload, DenseWorkload
@@ -98,7 +98,7 @@ def _product(
 # --- schedule ----------------------------------------------------------------------------
 
 
-class Int8Product(s_tir.dlight.ScheduleRule):
+class Int8Product(AnchorRule):
     """Takes a fused function whose anchor is one of the templates of this file.
 
     [layout_trans_compute_root: parallel batch, n/16: pack the panel]
@@ -109,12 +109,7 @@ class Int8Product(s_tir.dlight.ScheduleRule):
         epilogue of the 16 columns
     """
 
-    def apply(self, func: tirx.PrimFunc, target: Target, _: bool) -> s_tir.Schedule | None:
-        sch = s_tir.Schedule(func)
-        anchor = find_anchor(sch)
-        if anchor is None:
-            return None
-        config = anchor_config(sch, anchor)
+    def schedule(self, sch: Any, anchor: Any, config: ConfigEntity, target: Target) -> Any:
         batched = len(sch.get_loops(anchor)) == 5
         parts = inline_epilogue(sch, anchor, keep=(PACKED,))
         if not batched:

@@ -9,6 +9,7 @@ from tvm.target import Target
 from ..config import ConfigEntity, Knob, option
 from ..matmul import Operand
 from .machine import Machine
+from .register_tile import largest_divisor
 
 # Waking the thread pool takes 1 to 4 us; a kernel that runs for less than about three times
 # that (30 000 cycles) stays on one thread.
@@ -121,7 +122,7 @@ def plan(e: Extents, target: Target, dtype: str, rhs: Operand | None) -> ConfigE
     resident = max(machine.l2_bytes // 2 // (tile_m * block_k * e.item), 1)
     # A task with fewer rows than others has a guard, which within blocks of k is in the reduction,
     # whose accumulators are then in memory.
-    even = 2 * _divisor(row_tiles, resident) >= min(row_tiles, resident)
+    even = 2 * largest_divisor(row_tiles, resident) >= min(row_tiles, resident)
     if block_k < e.k and not even and e.k * tile_n * e.item <= machine.l2_bytes:
         block_k = e.k
         resident = max(machine.l2_bytes // 2 // (tile_m * block_k * e.item), 1)
@@ -137,7 +138,7 @@ def plan(e: Extents, target: Target, dtype: str, rhs: Operand | None) -> ConfigE
         least = 1 if rhs is None else min(row_tiles, -(-ROWS_PER_COPY // tile_m))
         rows = _rows_per_task(row_tiles, rows, least, tasks, machine.num_cores)
     if block_k < e.k and even:
-        rows = _divisor(row_tiles, max(rows, resident // 2))
+        rows = largest_divisor(row_tiles, max(rows, resident // 2))
     knobs: dict[str, Knob] = {
         "tile_m": option(tile_m),
         "tile_n": option(tile_n),
@@ -159,13 +160,8 @@ def _block_k(e: Extents, machine: Machine, tile_n: int) -> int:
     if e.k * tile_n * e.item <= share:
         return e.k
     most = share // 2 // (tile_n * e.item)
-    block = _divisor(e.k, most)
+    block = largest_divisor(e.k, most)
     return block if block * 4 >= most else e.k
-
-
-def _divisor(number: int, most: int) -> int:
-    """Largest divisor of `number` of at most `most`."""
-    return next(d for d in range(min(number, most), 0, -1) if number % d == 0)
 
 
 def _rows_per_task(row_tiles: int, most: int, least: int, tasks: int, threads: int) -> int:

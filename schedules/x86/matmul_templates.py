@@ -14,10 +14,10 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from tvm import s_tir, te, tirx
+from tvm import te, tirx
 from tvm.target import Target
 
-from ..anchor import anchor_config, find_anchor, register_anchor_rule
+from ..anchor import AnchorRule, register_anchor_rule
 from ..config import ConfigEntity, split
 from ..epilogue import inline_epilogue
 from ..matmul import BatchMatmulWorkload, DenseWorkload, Operand
@@ -26,6 +26,7 @@ from .batch_matmul import readers
 from .dense import is_float, is_integer, matrix_reader, pack_weight, row_reader
 from .machine import Machine
 from .matmul_tile import flatten_rows, panel_reader, schedule_alone, tiled_product, view
+from .register_tile import largest_divisor
 
 DENSE_PACK = "dense_pack.x86"
 DENSE_NOPACK = "dense_nopack.x86"
@@ -115,7 +116,7 @@ def plain_batch_matmul_args(w: BatchMatmulWorkload) -> tuple[Any, ...]:
 # --- schedule ----------------------------------------------------------------------------
 
 
-class DensePack(s_tir.dlight.ScheduleRule):
+class DensePack(AnchorRule):
     """Takes a fused function whose anchor is a product with dense_pack.x86's knobs.
 
     Loop nest, with t = tile_inner[-1]; records before 2021 lack tile_inner, have t = 1, and their
@@ -129,12 +130,7 @@ class DensePack(s_tir.dlight.ScheduleRule):
             epilogue of the tile: unrolled yi, vector xi
     """
 
-    def apply(self, func: tirx.PrimFunc, target: Target, _: bool) -> s_tir.Schedule | None:
-        sch = s_tir.Schedule(func)
-        anchor = find_anchor(sch)
-        if anchor is None:
-            return None
-        config = anchor_config(sch, anchor)
+    def schedule(self, sch: Any, anchor: Any, config: ConfigEntity, target: Target) -> Any:
         lanes = Machine.from_target(target).lanes("float32")
         parts = inline_epilogue(sch, anchor)
         flatten_rows(sch, parts)
@@ -177,7 +173,7 @@ class DensePack(s_tir.dlight.ScheduleRule):
         sch.decompose_reduction(anchor, ko)
 
 
-class LaneReduction(s_tir.dlight.ScheduleRule):
+class LaneReduction(AnchorRule):
     """Takes a fused function whose anchor is a product with partial sums in the vector lanes.
 
     Loop nest, with v = tile_k[-1]; "k first" for dense_nopack.x86, "k last" for batch_matmul.x86:
@@ -192,12 +188,7 @@ class LaneReduction(s_tir.dlight.ScheduleRule):
     def __init__(self, k_first: bool) -> None:
         self.k_first = k_first
 
-    def apply(self, func: tirx.PrimFunc, target: Target, _: bool) -> s_tir.Schedule | None:
-        sch = s_tir.Schedule(func)
-        anchor = find_anchor(sch)
-        if anchor is None:
-            return None
-        config = anchor_config(sch, anchor)
+    def schedule(self, sch: Any, anchor: Any, config: ConfigEntity, target: Target) -> Any:
         tile_y, tile_x, tile_k = (config.size(f"tile_{axis}")[-1] for axis in "yxk")
         lanes = Machine.from_target(target).lanes("float32")
         batched = len(sch.get_loops(anchor)) == 4
@@ -237,11 +228,6 @@ class LaneReduction(s_tir.dlight.ScheduleRule):
 
 
 # --- fallback ----------------------------------------------------------------------------
-
-
-def largest_divisor(extent: int, most: int) -> int:
-    """Largest divisor of `extent` of at most `most`."""
-    return next(d for d in range(min(extent, most), 0, -1) if extent % d == 0)
 
 
 def _halved_divisor(extent: int) -> int:

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tvm import DataType, s_tir, te, tirx
+from tvm import DataType, te, tirx
 from tvm.target import Target
 
-from ..anchor import anchor_config, find_anchor
+from ..anchor import AnchorRule
 from ..config import ConfigEntity
 from ..epilogue import Surroundings, inline_epilogue, with_index
 from ..strategy import anchor_attrs
@@ -155,7 +155,7 @@ def unravel(position: Any, shape: Sequence[int]) -> list[Any]:
 # --- schedule ----------------------------------------------------------------------------
 
 
-class TiledMatmul(s_tir.dlight.ScheduleRule):
+class TiledMatmul(AnchorRule):
     """Takes a fused function whose anchor is a `tiled_product`.
 
     Loop nest (order "bnm"; "bmn" swaps the two task loops, "bm" makes the column loop serial):
@@ -172,12 +172,7 @@ class TiledMatmul(s_tir.dlight.ScheduleRule):
     k_block > row_tile > k.
     """
 
-    def apply(self, func: tirx.PrimFunc, target: Target, _: bool) -> s_tir.Schedule | None:
-        sch = s_tir.Schedule(func)
-        anchor = find_anchor(sch)
-        if anchor is None:
-            return None
-        config = anchor_config(sch, anchor)
+    def schedule(self, sch: Any, anchor: Any, config: ConfigEntity, target: Target) -> Any:
         machine = Machine.from_target(target)
         dtype = str(sch.get(anchor).writes[0].source.dtype)
         lanes = machine.lanes(dtype)

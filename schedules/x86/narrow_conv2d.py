@@ -11,14 +11,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from tvm import s_tir, te, tirx
+from tvm import te, tirx
 from tvm.target import Target
 
-from ..anchor import anchor_config, find_anchor, inline_around, register_anchor_rule, sblocks
+from ..anchor import (
+    AnchorRule,
+    inline_around,
+    register_anchor_rule,
+    sblocks,
+)
 from ..config import ConfigEntity, option
 from ..conv2d import Conv2dWorkload
 from ..strategy import Implementation, anchor_attrs, register
-from .conv2d import PARALLEL_MACS, with_narrow_indices
+from .conv2d import PARALLEL_MACS
 from .machine import Machine
 from .register_tile import FMA_LATENCY, LOOP_CYCLES, fewest_vectors, macs_per_cycle, register_tile
 
@@ -87,7 +92,7 @@ def compute(w: Conv2dWorkload, config: ConfigEntity, data: Any, weight: Any) -> 
 # --- schedule ----------------------------------------------------------------------------
 
 
-class NarrowConv2d(s_tir.dlight.ScheduleRule):
+class NarrowConv2d(AnchorRule):
     """Takes a fused function whose anchor is a conv2d with pixels as lanes.
 
     parallel n, rows: copy the input
@@ -100,12 +105,9 @@ class NarrowConv2d(s_tir.dlight.ScheduleRule):
         epilogue of the row
     """
 
-    def apply(self, func: tirx.PrimFunc, target: Target, tunable: bool) -> s_tir.Schedule | None:
-        sch = s_tir.Schedule(with_narrow_indices(func))
-        anchor = find_anchor(sch)
-        if anchor is None:
-            return None
-        config = anchor_config(sch, anchor)
+    narrow_indices = True
+
+    def schedule(self, sch: Any, anchor: Any, config: ConfigEntity, target: Target) -> Any:
         tile, vectors, lanes = (config.val(key) for key in ("oc_tile", "vectors", "lanes"))
         out = inline_around(sch, anchor)
         macs = 1

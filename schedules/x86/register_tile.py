@@ -23,6 +23,11 @@ MOST_PIXELS_OF_ONE_VECTOR = 10
 MIN_BLOCK = 4
 
 
+def largest_divisor(extent: int, most: int) -> int:
+    """Largest divisor of `extent` of at most `most`."""
+    return next(d for d in range(min(extent, most), 0, -1) if extent % d == 0)
+
+
 def register_tile(
     pixels: int,
     chunks: int,

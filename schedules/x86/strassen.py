@@ -25,10 +25,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from tvm import DataType, s_tir, te, tirx
+from tvm import DataType, te, tirx
 from tvm.target import Target
 
-from ..anchor import anchor_config, find_anchor, register_anchor_rule, sblocks
+from ..anchor import AnchorRule, register_anchor_rule, sblocks
 from ..config import ConfigEntity
 from ..conv2d import Conv2dWorkload
 from ..epilogue import Surroundings, inline_epilogue, with_index
@@ -36,7 +36,6 @@ from ..matmul import DenseWorkload
 from ..strategy import anchor_attrs
 from ..winograd import combine, select
 from . import microkernel
-from .conv2d import with_narrow_indices
 from .dense import row_reader
 from .machine import Machine, collide
 from .matmul_tile import ravel, schedule_alone, unravel, view
@@ -225,7 +224,7 @@ def strassen_product(
 # --- schedule ----------------------------------------------------------------------------
 
 
-class Strassen(s_tir.dlight.ScheduleRule):
+class Strassen(AnchorRule):
     """Takes a fused function whose anchor is a Strassen product.
 
         parallel row, vector                  [images: vector, row]
@@ -250,12 +249,9 @@ class Strassen(s_tir.dlight.ScheduleRule):
     def __init__(self, is_blocked: bool) -> None:
         self.is_blocked = is_blocked
 
-    def apply(self, func: Any, target: Target, _: bool) -> s_tir.Schedule | None:
-        sch = s_tir.Schedule(with_narrow_indices(func))
-        anchor = find_anchor(sch)
-        if anchor is None:
-            return None
-        config = anchor_config(sch, anchor)
+    narrow_indices = True
+
+    def schedule(self, sch: Any, anchor: Any, config: ConfigEntity, target: Target) -> Any:
         lanes = config.val("lanes")
         parts = inline_epilogue(sch, anchor, keep=(SUMS, RESULT))
         result, *repeated = parts.repeated

@@ -22,12 +22,19 @@ import numpy as np
 from tvm import DataType, s_tir, te, tirx
 from tvm.target import Target
 
-from ..anchor import anchor_config, find_anchor, inline_around, register_anchor_rule, sblocks
+from ..anchor import (
+    AnchorRule,
+    find_anchor,
+    inline_around,
+    register_anchor_rule,
+    sblocks,
+    with_narrow_indices,
+)
 from ..config import ConfigEntity
 from ..conv2d import Conv2dWorkload
 from ..strategy import anchor_attrs
 from ..winograd import algorithm, combine, select, transform_matrices
-from .conv2d import is_flat, with_narrow_indices
+from .conv2d import is_flat
 from .prefetch import stream_panels
 
 NAME = "conv2d_winograd.x86"
@@ -148,7 +155,7 @@ def compute(w: Conv2dWorkload, config: ConfigEntity, data: Any, weight: Any) -> 
 # --- schedule ----------------------------------------------------------------------------
 
 
-class Winograd(s_tir.dlight.ScheduleRule):
+class Winograd(AnchorRule):
     """Takes a fused function whose anchor is a Winograd convolution.
 
     rows outside (few channels):           channels outside (many):
@@ -160,14 +167,9 @@ class Winograd(s_tir.dlight.ScheduleRule):
           O and epilogue, tile by tile
     """
 
-    def apply(self, func: tirx.PrimFunc, target: Target, tunable: bool) -> s_tir.Schedule | None:
-        sch = s_tir.Schedule(func)
-        anchor = find_anchor(sch)
-        if anchor is None:
-            return None
-        config = anchor_config(sch, anchor)
+    def schedule(self, sch: Any, anchor: Any, config: ConfigEntity, target: Target) -> Any:
         if is_flat(config):
-            sch = s_tir.Schedule(with_narrow_indices(func))
+            sch = s_tir.Schedule(with_narrow_indices(sch.mod["main"]))
             anchor = find_anchor(sch)
         out = inline_around(sch, anchor, keep=STAGES)
         stages = [sblocks(sch)[name] for name in STAGES]
@@ -179,9 +181,9 @@ class Winograd(s_tir.dlight.ScheduleRule):
         down, across, _ = (int(sch.get(loop).extent) for loop in sch.get_loops(tiles)[-3:])
         group = self._output(sch, out, (down, across), config)
         sch.compute_at(tiles, sch.get_loops(out)[-4], preserve_unit_loops=True)
-        self._unroll_tile(sch, tiles)
+        unroll_tile(sch, tiles)
         sch.compute_at(columns_done, sch.get_loops(tiles)[-4], preserve_unit_loops=True)
-        self._unroll_tile(sch, columns_done)
+        unroll_tile(sch, columns_done)
 
         sch.compute_at(product, group, preserve_unit_loops=True)
         self._product(sch, product, config)
@@ -194,9 +196,9 @@ class Winograd(s_tir.dlight.ScheduleRule):
             sch.compute_at(v, group, preserve_unit_loops=True)
             a, b, r, t, c, i = sch.get_loops(v)[-6:]
             sch.reorder(c, r, t, a, b, i)
-        self._unroll_tile(sch, v)
+        unroll_tile(sch, v)
         sch.compute_at(half, sch.get_loops(v)[-4], preserve_unit_loops=True)
-        self._unroll_tile(sch, half)
+        unroll_tile(sch, half)
 
         if config.val("channels_outer"):
             *outer, _, lane = sch.get_loops(pad)
@@ -231,13 +233,6 @@ class Winograd(s_tir.dlight.ScheduleRule):
         sch.unroll(x)
         sch.unroll(y)
         return group
-
-    @staticmethod
-    def _unroll_tile(sch: Any, block: Any) -> None:
-        y, x, lane = sch.get_loops(block)[-3:]
-        sch.unroll(y)
-        sch.unroll(x)
-        sch.vectorize(lane)
 
     @staticmethod
     def _product(sch: Any, product: Any, config: ConfigEntity) -> None:
@@ -277,6 +272,14 @@ class Winograd(s_tir.dlight.ScheduleRule):
         stride = config.val("oc_tile") * DataType(str(weights.dtype)).itemsize
         stream_panels(sch, rows, steps, extent * stride, stride)
         sch.decompose_reduction(product, steps[0])
+
+
+def unroll_tile(sch: Any, block: Any) -> None:
+    """Unroll the loops over the positions of a tile, channels being lanes."""
+    y, x, lane = sch.get_loops(block)[-3:]
+    sch.unroll(y)
+    sch.unroll(x)
+    sch.vectorize(lane)
 
 
 def keep_positions_apart(sch: Any, block: Any) -> None:

@@ -24,19 +24,24 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from tvm import DataType, s_tir, te, tirx
+from tvm import DataType, te, tirx
 from tvm.target import Target
 
-from ..anchor import anchor_config, find_anchor, inline_around, register_anchor_rule, sblocks
+from ..anchor import (
+    AnchorRule,
+    inline_around,
+    register_anchor_rule,
+    sblocks,
+)
 from ..config import ConfigEntity
 from ..conv2d import Conv2dWorkload
 from ..strategy import anchor_attrs
 from ..winograd import Matrix, algorithm, combine, select, transform_matrices
-from .conv2d import buffer_bytes, with_narrow_indices
+from .conv2d import buffer_bytes
 from .machine import Machine
 from .prefetch import stream_panels
 from .register_tile import macs_per_cycle, tile_pixels
-from .winograd import grid, keep_positions_apart
+from .winograd import grid, keep_positions_apart, unroll_tile
 
 NAME = "conv2d_winograd_parts.x86"
 
@@ -288,7 +293,7 @@ def _product(
 # --- schedule ----------------------------------------------------------------------------
 
 
-class WinogradParts(s_tir.dlight.ScheduleRule):
+class WinogradParts(AnchorRule):
     """Takes a fused function whose anchor is a Winograd convolution in parts.
 
     plain input:                           blocked input:
@@ -301,12 +306,9 @@ class WinogradParts(s_tir.dlight.ScheduleRule):
             O and epilogue, tile by tile
     """
 
-    def apply(self, func: tirx.PrimFunc, target: Target, _: bool) -> s_tir.Schedule | None:
-        sch = s_tir.Schedule(with_narrow_indices(func))
-        anchor = find_anchor(sch)
-        if anchor is None:
-            return None
-        config = anchor_config(sch, anchor)
+    narrow_indices = True
+
+    def schedule(self, sch: Any, anchor: Any, config: ConfigEntity, target: Target) -> Any:
         machine = Machine.from_target(target)
         out = inline_around(sch, anchor, keep=STAGES)
         pad, half, v, *products, columns_done, tiles = (sblocks(sch)[name] for name in STAGES)
@@ -316,9 +318,9 @@ class WinogradParts(s_tir.dlight.ScheduleRule):
             keep_positions_apart(sch, block)
         row, group = self._output(sch, out, config, is_plain)
         sch.compute_at(tiles, sch.get_loops(out)[-4], preserve_unit_loops=True)
-        _unroll_tile(sch, tiles)
+        unroll_tile(sch, tiles)
         sch.compute_at(columns_done, sch.get_loops(tiles)[-4], preserve_unit_loops=True)
-        _unroll_tile(sch, columns_done)
+        unroll_tile(sch, columns_done)
         row_of_tiles = int(sch.get(anchor).writes[0].source.shape[4])
         for product in products:
             sch.compute_at(product, group, preserve_unit_loops=True)
@@ -332,9 +334,9 @@ class WinogradParts(s_tir.dlight.ScheduleRule):
             n, y, x, r, t, c, lane = sch.get_loops(v)
             sch.reorder(n, c, r, t, y, x, lane)
             sch.parallel(sch.fuse(n, c, r))
-        _unroll_tile(sch, v)
+        unroll_tile(sch, v)
         sch.compute_at(half, sch.get_loops(v)[-4], preserve_unit_loops=True)
-        _unroll_tile(sch, half)
+        unroll_tile(sch, half)
 
         n, c, y, x, last = sch.get_loops(pad)
         sch.parallel(sch.fuse(n, c, y))
@@ -424,13 +426,6 @@ def whole_tile(extents: tuple[int, int], vectors: int, machine: Machine) -> tupl
         if extents[0] % rows == 0 and extents[1] % columns == 0 and rows * columns <= most
     ]
     return max(sizes, key=lambda s: (macs_per_cycle(s[0] * s[1], s[0] * s[1], vectors, machine), s))
-
-
-def _unroll_tile(sch: Any, block: Any) -> None:
-    y, x, lane = sch.get_loops(block)[-3:]
-    sch.unroll(y)
-    sch.unroll(x)
-    sch.vectorize(lane)
 
 
 register_anchor_rule(NAME, WinogradParts())

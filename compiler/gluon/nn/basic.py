@@ -156,31 +156,24 @@ def _function_of(function: str | Callable[..., Any]) -> Callable[..., Any]:
     raise BlockArgumentError(f"neither np nor npx has a function {function!r}")
 
 
-class Lambda(Block):
+class _OfFunction(Block):
+    """A block whose `forward` is a function."""
+
+    def __init__(self, function: str | Callable[..., Any]) -> None:
+        super().__init__()
+        self._func = _function_of(function)
+        self._func_name = function if isinstance(function, str) else self._func.__name__
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._func_name})"
+
+    def forward(self, *args: Any) -> Any:
+        return self._func(*args)
+
+
+class Lambda(_OfFunction):
     """A function of `np` or `npx` by its name, or any callable, as a block."""
 
-    def __init__(self, function: str | Callable[..., Any]) -> None:
-        super().__init__()
-        self._func = _function_of(function)
-        self._func_name = function if isinstance(function, str) else self._func.__name__
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._func_name})"
-
-    def forward(self, *args: Any) -> Any:
-        return self._func(*args)
-
-
-class HybridLambda(HybridBlock):
+class HybridLambda(_OfFunction, HybridBlock):
     """A function of `np` or `npx` by its name, or any callable of arrays, as a hybrid block."""
-
-    def __init__(self, function: str | Callable[..., Any]) -> None:
-        super().__init__()
-        self._func = _function_of(function)
-        self._func_name = function if isinstance(function, str) else self._func.__name__
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._func_name})"
-
-    def forward(self, *args: Any) -> Any:
-        return self._func(*args)

@@ -71,13 +71,13 @@ class _Scaled(HybridBlock):
 
     def __init__(
         self,
-        axis: int,
-        epsilon: float,
-        center: bool,
-        scale: bool,
-        beta_initializer: Any,
-        gamma_initializer: Any,
-        in_channels: int,
+        axis: int = -1,
+        epsilon: float = 1e-5,
+        center: bool = True,
+        scale: bool = True,
+        beta_initializer: Any = "zeros",
+        gamma_initializer: Any = "ones",
+        in_channels: int = 0,
     ) -> None:
         super().__init__()
         self._axis = axis
@@ -95,20 +95,6 @@ class _Scaled(HybridBlock):
 
 class LayerNorm(_Scaled):
     """Normalised along one axis."""
-
-    def __init__(
-        self,
-        axis: int = -1,
-        epsilon: float = 1e-5,
-        center: bool = True,
-        scale: bool = True,
-        beta_initializer: Any = "zeros",
-        gamma_initializer: Any = "ones",
-        in_channels: int = 0,
-    ) -> None:
-        super().__init__(
-            axis, epsilon, center, scale, beta_initializer, gamma_initializer, in_channels
-        )
 
     def forward(self, x: ndarray) -> ndarray:
         gamma, beta = self.gamma.data(x.device), self.beta.data(x.device)

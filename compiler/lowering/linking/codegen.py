@@ -28,7 +28,7 @@ from ...code_version import code_version
 from ...temporary import TemporaryFolder
 from ..cache.kernel_cache import KernelCache
 from ..tir_passes.pipeline import PIPELINE
-from .devices import device_kind
+from .devices import device_kind, target_of
 
 _MARKER = "baton_target"
 
@@ -81,7 +81,7 @@ def compile_cpu_kernels(
     kernels = {
         gvar: func
         for gvar, func in mod.functions_items()
-        if isinstance(func, tvm.tirx.PrimFunc) and _is_cpu(_target_of(func, target))
+        if isinstance(func, tvm.tirx.PrimFunc) and _is_cpu(target_of(func, target))
     }
     if not kernels:
         return mod, CompiledKernels({}, {}, 0)
@@ -178,7 +178,7 @@ def _compile_all(
     ):
         codes: dict[str, Future[bytes]] = {}
         for index, (symbol, (_, func)) in enumerate(kernels.items()):
-            own = _target_of(func, target)
+            own = target_of(func, target)
             lowered = _lower(func, symbol, own)
             path = Path(folder) / f"{index}.o"
             codes[symbol] = pool.submit(_generate, lowered, own, settings, path)
@@ -218,11 +218,6 @@ def _target_marker(host: Target) -> tvm.tirx.PrimFunc:
     """
     marker = tvm.tirx.PrimFunc([], tvm.tirx.Evaluate(tvm.tirx.const(0, "int32")))
     return marker.with_attrs({"global_symbol": _MARKER, "target": host})
-
-
-def _target_of(func: tvm.tirx.PrimFunc, default: Target) -> Target:
-    own = func.attrs.get("target") if func.attrs else None
-    return default if own is None else Target(own)
 
 
 def _is_cpu(target: Target) -> bool:

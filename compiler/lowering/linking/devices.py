@@ -82,7 +82,7 @@ def place(
     """
     by_kind: dict[str, Target] = {device_kind(main_target): main_target}
     kernels = {
-        gvar.name_hint: _attribute_target(func, main_target)
+        gvar.name_hint: target_of(func, main_target)
         for gvar, func in mod.functions_items()
         if isinstance(func, tvm.tirx.PrimFunc)
     }
@@ -152,7 +152,7 @@ def separate_cpus(target: Target) -> tvm.transform.Pass:
         groups: dict[str, tuple[Target, dict[Any, Any]]] = {}
         kept = {}
         for gvar, func in mod.functions_items():
-            own = _attribute_target(func, target) if isinstance(func, tvm.tirx.PrimFunc) else None
+            own = target_of(func, target) if isinstance(func, tvm.tirx.PrimFunc) else None
             if own is None or device_kind(own) != "cpu" or _cpu(own) == _cpu(host):
                 kept[gvar] = func
             else:
@@ -177,7 +177,8 @@ def _cpu(target: Target) -> str:
     return f"{target.kind.name} {seen}"
 
 
-def _attribute_target(func: Any, default: Target) -> Target:
+def target_of(func: Any, default: Target) -> Target:
+    """The target that a function says it is for."""
     target = func.attrs.get("target") if func.attrs else None
     return default if target is None else Target(target)
 

@@ -81,7 +81,8 @@ def import_symbol(
 
     graph = _graph_of(symbol)
     arrays = {
-        name: _array(value) for name, value in {**(arg_params or {}), **(aux_params or {})}.items()
+        name: host_array(value)
+        for name, value in {**(arg_params or {}), **(aux_params or {})}.items()
     }
     importer = SymbolImporter(graph, _shapes(graph, shape, arrays), dtype, arrays)
     return importer.run()
@@ -153,7 +154,8 @@ def _shapes(
     return {**known, **{name: array.shape for name, array in arrays.items()}}
 
 
-def _array(value: Any) -> np.ndarray:
+def host_array(value: Any) -> np.ndarray:
+    """An array of numpy, MXNet or TVM as one of numpy."""
     for method in ("asnumpy", "numpy"):
         if hasattr(value, method):
             return np.asarray(getattr(value, method)())

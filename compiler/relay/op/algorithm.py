@@ -8,7 +8,6 @@ from tvm import relax, topi
 
 from ...errors import RelayTypeError
 from ...graph.rewrite import operator_name
-from ..expr import TupleWrapper
 from ..infer import infer_type
 from . import layout_rules, quantization
 from .indexing import positions
@@ -45,7 +44,13 @@ def argsort(
     return op.argsort(data, axis_of(axis, rank(data)), not is_ascend, dtype or "int32")
 
 
-@builder("topk")
+@operator(
+    "topk",
+    wraps=lambda values: 2 if values["ret_type"] == "both" else 0,
+    how="direct",
+    layout=layout_rules.along_axis(twice=True),
+    quantized=quantization.topk,
+)
 def topk(
     data: relax.Expr,
     k: Any = 1,
@@ -53,24 +58,8 @@ def topk(
     ret_type: str = "both",
     is_ascend: bool = False,
     dtype: str = "int32",
-) -> Any:
-    """The k first values along an axis in order, their places, or both; all of them for k < 1."""
-    result = _select_top(data, k, axis, ret_type, is_ascend, dtype)
-    return TupleWrapper(result, 2) if ret_type == "both" else result
-
-
-@operator(
-    "topk", how="direct", layout=layout_rules.along_axis(twice=True), quantized=quantization.topk
-)
-def _select_top(
-    data: relax.Expr,
-    k: Any = 1,
-    axis: int = -1,
-    ret_type: str = "both",
-    is_ascend: bool = False,
-    dtype: str = "int32",
 ) -> relax.Expr:
-    """`topk`, with a tuple as one expression."""
+    """The k first values along an axis in order, their places, or both; all of them for k < 1."""
     if ret_type not in ("both", "values", "indices"):
         raise RelayTypeError(f"ret_type must be both, values or indices, not {ret_type!r}")
     where = axis_of(axis, rank(data))
@@ -88,7 +77,7 @@ def _select_top(
     return _first(data, limit, where, ret_type, is_ascend, name)
 
 
-dynamic_form("topk", _select_top, ["data", "k"])
+dynamic_form("topk", topk, ["data", "k"])
 
 
 def _all_below_one(data: relax.Expr, k: relax.Expr, axis: int) -> relax.Expr:
@@ -136,19 +125,16 @@ def invert_permutation(data: relax.Expr) -> relax.Expr:
     return infer_type(op.argsort(data, -1, False, dtype(data)))
 
 
-@builder("unique")
-def unique(data: relax.Expr, is_sorted: bool = True, return_counts: bool = False) -> TupleWrapper:
+@operator(
+    "unique",
+    wraps=lambda values: 5 if values["return_counts"] else 4,
+    renamed={"sorted": "is_sorted"},
+)
+def unique(data: relax.Expr, is_sorted: bool = True, return_counts: bool = False) -> relax.Expr:
     """Distinct values of a vector, where each comes first, and which one each element is.
 
-    All of them are as long as `data`; the number of distinct values says how much of them counts.
-    """
-    result = _distinct(data, is_sorted, return_counts)
-    return TupleWrapper(result, len(result.ty.fields))
-
-
-@operator("unique", renamed={"sorted": "is_sorted"})
-def _distinct(data: relax.Expr, is_sorted: bool = True, return_counts: bool = False) -> relax.Expr:
-    """Values, first places, inverse, number of values, and counts, of distinct values.
+    All of them are as long as `data`; the number of distinct values, behind them, says how much of
+    them counts. Last come the counts, if they are asked for.
 
     Equal values are neighbours after a stable sort; a running count of the changes numbers them.
     """

@@ -48,7 +48,7 @@ def operator(
     defaults: Mapping[str, Any] | None = None,
     ignored: Sequence[str] = (),
     prepare: Mapping[str, Callable[[Any], Any]] | None = None,
-    wraps: bool = False,
+    wraps: bool | Callable[[Mapping[str, Any]], int] = False,
     doc: str = "",
     **facts: Any,
 ) -> Callable[[Wrapped], Wrapped]:
@@ -74,7 +74,8 @@ def operator(
         Attribute name to what puts a script's value into the form that a call holds, as one
         stride for all axes.
     wraps
-        The Python function returns a `TupleWrapper`, as Relay's does.
+        The Python function returns a `TupleWrapper`, as Relay's does; where its arguments decide,
+        what says by them how many fields it has, 0 for a result that is not wrapped.
     doc
         Docstring of a function that stands for several operators: it gets the operator's name.
     facts
@@ -188,7 +189,7 @@ def _caller(
     found: Operator,
     function: Builder,
     prepare: Mapping[str, Callable[[Any], Any]],
-    wraps: bool,
+    wraps: bool | Callable[[Mapping[str, Any]], int],
 ) -> Builder:
     """The function that scripts call: its arguments sorted into operands and attributes."""
     signature = inspect.signature(function)
@@ -222,7 +223,10 @@ def _caller(
             if parameter not in target.operands
         }
         result = dialect.call(target.name, operands, attrs)
-        return TupleWrapper(result, _number_of_results(result)) if wraps else result
+        if not wraps:
+            return result
+        fields = wraps(values) if callable(wraps) else _number_of_results(result)
+        return TupleWrapper(result, fields) if fields else result
 
     return make
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import tvm
 from tvm import relax
 
@@ -11,7 +13,7 @@ from ....graph.constants import constant, static_shape
 from ..layout import PLAIN
 from ..site import Site
 from .conv2d import emit_conv2d, ints
-from .conv2d_transpose import Transposed, emit_transposed
+from .conv2d_transpose import describe, emit_transposed
 
 
 def lower_conv1d(
@@ -52,25 +54,20 @@ def lower_conv1d_transpose(
     at: Site,
 ) -> tuple[int, relax.Expr] | None:
     """Emit a transposed 1-D convolution; returns as `lower_conv1d`."""
-    attrs = call.attrs
-    data, weight = static_shape(call.args[0]), static_shape(call.args[1])
-    names = (attrs.data_layout, attrs.kernel_layout, attrs.out_layout or "NCW")
-    if data is None or weight is None or names != ("NCW", "IOW", "NCW"):
+    workload = describe(call)
+    if workload is None or workload.groups != 1:
         return None
-    if int(attrs.groups) != 1 or ints(attrs.dilation) != (1,):
-        return None
-
-    left, right = ints(attrs.padding)
-    shapes = Transposed(
-        *(data[0], data[1], 1, data[2], weight[1], (1, weight[2])),
-        (1, *ints(attrs.strides)),
-        (0, left, 0, right),
-        (0, *ints(attrs.output_padding)),
-        str(call.args[0].ty.dtype),
-        str(call.ty.dtype),
+    left, right = workload.padding
+    as_image = replace(
+        workload,
+        size=(1, *workload.size),
+        kernel=(1, *workload.kernel),
+        strides=(1, *workload.strides),
+        padding=(0, left, 0, right),
+        beyond=(0, *workload.beyond),
     )
     image, filters = at.layouts.images(call.args[0]), _filters(at, call)
-    row = emit_transposed(at, shapes, image, filters)
+    row = emit_transposed(at, as_image, image, filters)
     return None if row is None else _signal(at.builder, *row)
 
 

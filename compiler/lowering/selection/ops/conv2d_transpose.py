@@ -20,68 +20,40 @@ from tvm import relax, te, tirx
 
 from schedules import strategy
 from schedules.conv2d import Conv2dWorkload
-from schedules.windows import spread_size
+from schedules.conv_transpose import ConvTransposeWorkload
 
 from ....graph.constants import constant, static_shape
 from ..layout import PLAIN
 from ..site import Site
 from .conv2d import emit_conv2d, ints
 
+_LAYOUTS = (("NCHW", "IOHW"), ("NCW", "IOW"))
 # Where a workload (task, data, weight, strides, padding, ...) has its padding.
 _PADDING = 4
 
 
-@dataclass(frozen=True)
-class Transposed:
-    """Shapes and attributes of one conv2d_transpose call without groups or dilation.
-
-    Attributes
-    ----------
-    padding : (top, left, bottom, right)
-    beyond : (height, width)
-        Rows and columns added at the end ("output_padding").
-    """
-
-    batch: int
-    in_channels: int
-    height: int
-    width: int
-    out_channels: int
-    kernel: tuple[int, int]
-    strides: tuple[int, int]
-    padding: tuple[int, int, int, int]
-    beyond: tuple[int, int]
-    dtype: str
-    out_dtype: str
-
-    @property
-    def out_size(self) -> tuple[int, int]:
-        """Height and width of the result."""
-        size = (self.height, self.width)
-        rows, columns = spread_size(size, self.kernel, self.strides, self.padding, self.beyond)
-        return rows, columns
-
-
-def describe(call: relax.Call) -> Transposed | None:
-    """The shapes of a conv2d_transpose call; None for forms that are not lowered here."""
+def describe(call: relax.Call) -> ConvTransposeWorkload | None:
+    """The workload of a conv1d_transpose or conv2d_transpose call; None for other forms."""
     attrs = call.attrs
     data, weight = static_shape(call.args[0]), static_shape(call.args[1])
-    layouts = (attrs.data_layout, attrs.kernel_layout, attrs.out_layout or "NCHW")
-    if data is None or weight is None or layouts != ("NCHW", "IOHW", "NCHW"):
+    layouts = (str(attrs.data_layout), str(attrs.kernel_layout))
+    same_out = str(attrs.out_layout or layouts[0]) == layouts[0]
+    if data is None or weight is None or layouts not in _LAYOUTS or not same_out:
         return None
-    if int(attrs.groups) != 1 or ints(attrs.dilation) != (1, 1):
+    if any(step != 1 for step in ints(attrs.dilation)):
         return None
-    batch, channels, height, width = data
-    return Transposed(
+    batch, channels, *size = data
+    _, out_channels, *kernel = weight
+    return ConvTransposeWorkload(
         batch,
         channels,
-        height,
-        width,
-        weight[1],
-        (weight[2], weight[3]),
+        tuple(size),
+        out_channels,
+        tuple(kernel),
         ints(attrs.strides),
         ints(attrs.padding),
         ints(attrs.output_padding),
+        int(attrs.groups),
         str(call.args[0].ty.dtype),
         str(call.ty.dtype),
     )
@@ -97,16 +69,16 @@ def lower_conv2d_transpose(
     -------
     Channel block of the result and the result; None for forms that are not lowered here.
     """
-    shapes = describe(call)
-    if shapes is None:
-        return None
-    return emit_transposed(at, shapes, *call.args)
+    workload = describe(call)
+    return None if workload is None else emit_transposed(at, workload, *call.args)
 
 
 def emit_transposed(
-    at: Site, w: Transposed, data: relax.Expr, weight: relax.Expr
+    at: Site, w: ConvTransposeWorkload, data: relax.Expr, weight: relax.Expr
 ) -> tuple[int, relax.Expr] | None:
     """Emit a transposed convolution; `data` is NCHW, `weight` IOHW. Returns as above."""
+    if w.groups != 1:
+        return None
     builder = at.builder
     recorded = _recorded(at, w)
     if recorded is not None:
@@ -117,15 +89,12 @@ def emit_transposed(
         flipped = _flipped(builder, weight)
         convolution, asked = recorded
         return emit_conv2d(at.asking(asked), convolution, dilated, flipped)
-    phases = [
-        phases_of((w.height, w.width)[axis], w.kernel[axis], w.strides[axis], w.padding[axis], out)
-        for axis, out in enumerate(w.out_size)
-    ]
+    phases = [phases_of(*each) for each in zip(w.size, w.kernel, w.strides, w.padding, w.out_size)]
     convolution = Conv2dWorkload(
         w.batch,
         w.in_channels,
-        w.height,
-        w.width,
+        w.size[0],
+        w.size[1],
         w.out_channels * w.strides[0] * w.strides[1],
         (phases[0].taps, phases[1].taps),
         (1, 1),
@@ -179,7 +148,7 @@ def phases_of(extent: int, kernel: int, stride: int, front: int, out_extent: int
 
 
 def _split_taps(
-    builder: relax.BlockBuilder, weight: relax.Expr, w: Transposed, taps: tuple[int, int]
+    builder: relax.BlockBuilder, weight: relax.Expr, w: ConvTransposeWorkload, taps: tuple[int, int]
 ) -> relax.Expr:
     """IOHW -> (phase_y, phase_x, O) x I x taps, the last tap of a phase first."""
     (sh, sw), (th, tw) = w.strides, taps
@@ -201,7 +170,7 @@ def _split_taps(
 
 
 def _shuffle(
-    conv: te.Tensor, w: Transposed, first: tuple[int, int], block: int, whole: int
+    conv: te.Tensor, w: ConvTransposeWorkload, first: tuple[int, int], block: int, whole: int
 ) -> te.Tensor:
     """Pixels of every phase to their places: (N, O/whole, OH, OW, whole), or NCHW for 1."""
     (sh, sw), (top, left) = w.strides, w.padding[:2]
@@ -229,7 +198,7 @@ def _shuffle(
 # --- by a record -------------------------------------------------------------------------
 
 
-def _recorded(at: Site, w: Transposed) -> tuple[Conv2dWorkload, strategy.Query] | None:
+def _recorded(at: Site, w: ConvTransposeWorkload) -> tuple[Conv2dWorkload, strategy.Query] | None:
     """The convolution of TVM 0.18 and how to ask for its record; None if there is none.
 
     TVM 0.18 wrote the padding of these tasks as (height, width).
@@ -239,7 +208,7 @@ def _recorded(at: Site, w: Transposed) -> tuple[Conv2dWorkload, strategy.Query] 
         return None
     rows, columns = (w.out_size[axis] + w.kernel[axis] - 1 for axis in (0, 1))
     convolution = Conv2dWorkload(
-        *(w.batch, w.in_channels, rows, columns, w.out_channels, w.kernel),
+        *(w.batch, w.in_channels, rows, columns, w.out_channels, ints(w.kernel)),
         *((1, 1), (0, 0, 0, 0), (1, 1)),
         dtype=w.dtype,
         out_dtype=w.out_dtype,
@@ -254,7 +223,7 @@ def _recorded(at: Site, w: Transposed) -> tuple[Conv2dWorkload, strategy.Query] 
     return None if chosen is None or chosen[1].is_fallback else (convolution, asked)
 
 
-def _dilate(data: te.Tensor, w: Transposed) -> te.Tensor:
+def _dilate(data: te.Tensor, w: ConvTransposeWorkload) -> te.Tensor:
     """Zeros between the pixels and around them, as the plain convolution wants them."""
     (sh, sw), (top, left) = w.strides, (w.kernel[axis] - 1 - w.padding[axis] for axis in (0, 1))
     rows, columns = (w.out_size[axis] + w.kernel[axis] - 1 for axis in (0, 1))
@@ -262,7 +231,7 @@ def _dilate(data: te.Tensor, w: Transposed) -> te.Tensor:
     def element(n: Any, c: Any, y: Any, x: Any) -> Any:
         y, x = y - top, x - left
         present = [i >= 0 for i in (y, x)]
-        present += [y < (w.height - 1) * sh + 1, x < (w.width - 1) * sw + 1]
+        present += [i < (n - 1) * step + 1 for i, n, step in zip((y, x), w.size, w.strides)]
         present += [y % sh == 0, x % sw == 0]
         value = data[n, c, y // sh, x // sw]
         return tirx.if_then_else(tirx.all(*present), value, tirx.const(0, data.dtype))

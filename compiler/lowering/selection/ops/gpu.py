@@ -13,17 +13,12 @@ from tvm import relax
 from tvm.target import Target
 
 import schedules.cuda.templates  # noqa: F401  (registers its implementations)
-from schedules.conv_transpose import ConvTransposeWorkload
 
 from .... import op_pattern
-from ....graph.constants import static_shape
 from ...relax_passes.fuse import OPERATORS
 from ..packing import pack
 from ..site import Site
-from . import conv2d
-from .conv2d import ints
-
-_TRANSPOSED_LAYOUTS = (("NCHW", "IOHW"), ("NCW", "IOW"))
+from . import conv2d, conv2d_transpose
 
 
 def is_gpu(target: Target) -> bool:
@@ -31,37 +26,10 @@ def is_gpu(target: Target) -> bool:
     return "gpu" in target.keys
 
 
-def describe_transposed(call: relax.Call) -> ConvTransposeWorkload | None:
-    """The workload of a conv1d_transpose or conv2d_transpose; None for other forms."""
-    attrs = call.attrs
-    data, weight = static_shape(call.args[0]), static_shape(call.args[1])
-    layouts = (str(attrs.data_layout), str(attrs.kernel_layout))
-    same_out = str(attrs.out_layout or layouts[0]) == layouts[0]
-    if data is None or weight is None or layouts not in _TRANSPOSED_LAYOUTS or not same_out:
-        return None
-    if any(step != 1 for step in ints(attrs.dilation)):
-        return None
-    batch, channels, *size = data
-    _, out_channels, *kernel = weight
-    return ConvTransposeWorkload(
-        batch,
-        channels,
-        tuple(size),
-        out_channels,
-        tuple(kernel),
-        ints(attrs.strides),
-        ints(attrs.padding),
-        ints(attrs.output_padding),
-        int(attrs.groups),
-        str(call.args[0].ty.dtype),
-        str(call.ty.dtype),
-    )
-
-
 _DESCRIBE: dict[str, Callable[[relax.Call], Any]] = {
     "relax.nn.conv2d": conv2d.describe,
-    "relax.nn.conv1d_transpose": describe_transposed,
-    "relax.nn.conv2d_transpose": describe_transposed,
+    "relax.nn.conv1d_transpose": conv2d_transpose.describe,
+    "relax.nn.conv2d_transpose": conv2d_transpose.describe,
 }
 
 

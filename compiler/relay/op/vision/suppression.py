@@ -9,10 +9,9 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
 from ....errors import RelayTypeError
-from ...expr import TupleWrapper
 from ...infer import infer_type
 from ..kernel import kernel
-from ..registry import builder, operator
+from ..registry import operator
 from ..shapes import dtype, extents, number
 from ..transform import cast_to
 
@@ -232,8 +231,13 @@ _kept_places_kernel = kernel("vision.kept_places", _kept_places)
 _kept_rows_kernel = kernel("vision.kept_rows", _kept_rows)
 
 
-@operator("vision.non_max_suppression", 5, how="TE")
-def _suppressed(
+@operator(
+    "vision.non_max_suppression",
+    5,
+    wraps=lambda values: 2 if values["return_indices"] else 0,
+    how="TE",
+)
+def non_max_suppression(
     data: relax.Expr,
     valid_count: relax.Expr,
     indices: relax.Expr,
@@ -247,7 +251,10 @@ def _suppressed(
     return_indices: bool = True,
     invalid_to_bottom: bool = False,
 ) -> relax.Expr:
-    """`non_max_suppression`, with a tuple as one expression."""
+    """Boxes (class, score, corners) without those that a better one of their class covers.
+
+    Returns the chosen indices and how many they are, or the rows with -1 in place of others.
+    """
     scores = infer_type(_scores_kernel(data, valid_count, score_index=int(score_index)))
     order = infer_type(op.argsort(scores, 1, True, "int32"))
     counts = valid_count
@@ -270,32 +277,6 @@ def _suppressed(
         where = infer_type(_kept_places_kernel(places, order, kept, indices))
         return relax.Tuple([where, infer_type(op.expand_dims(kept, 1))])
     return _kept_rows_kernel(data, places, order, kept, counts, to_top=bool(invalid_to_bottom))
-
-
-@builder("vision.non_max_suppression")
-def non_max_suppression(
-    data: relax.Expr,
-    valid_count: relax.Expr,
-    indices: relax.Expr,
-    max_output_size: Any = -1,
-    iou_threshold: Any = 0.5,
-    force_suppress: bool = False,
-    top_k: int = -1,
-    coord_start: int = 2,
-    score_index: int = 1,
-    id_index: int = 0,
-    return_indices: bool = True,
-    invalid_to_bottom: bool = False,
-) -> Any:
-    """Boxes (class, score, corners) without those that a better one of their class covers.
-
-    Returns the chosen indices and how many they are, or the rows with -1 in place of others.
-    """
-    result = _suppressed(
-        data, valid_count, indices, max_output_size, iou_threshold, force_suppress, top_k,
-        coord_start, score_index, id_index, return_indices, invalid_to_bottom,
-    )  # fmt: skip
-    return TupleWrapper(result, 2) if return_indices else result
 
 
 def _by_class(
