@@ -158,7 +158,8 @@ def _is_static(mod: Any) -> bool:
     def static(ty: Any) -> bool:
         if isinstance(ty, relax.TupleType):
             return all(map(static, ty.fields))
-        return ty.shape is not None and all(isinstance(v, tirx.IntImm) for v in ty.shape.values)
+        shape = getattr(ty, "shape", None)  # data that only running tells has none
+        return shape is not None and all(isinstance(v, tirx.IntImm) for v in shape.values)
 
     main = mod["main"]
     return all(static(var.ty) for var in main.params) and static(main.ret_ty)
