@@ -4,6 +4,9 @@
     python scripts/relay_oracle.py ORACLE [--group level1] [--ops nn.conv2d,add] [--ids a,b]
                                    [--round-trip] [--json report.json]
 
+Where Relay's result is not the one wanted, `DOCUMENTED` says by which rule the result differs;
+it must differ by that rule alone, and is counted apart, not as a pass.
+
 ORACLE is a folder with `load.py`, `ops/` and `networks/`. Every program runs in a process of its
 own pool worker, so that a crash is one failure and not the end.
 """
@@ -19,12 +22,41 @@ import os
 import pathlib
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 SECONDS = 120
+PASS, DIFFERS = "pass", "differs as documented"
+
+
+def _only_where_nan(want: Any, got: Any) -> bool:
+    """A maximum or minimum is NaN where an operand is (IEEE 754); Relay's took the other one."""
+    import numpy as np
+
+    same = (want == got) | (np.isnan(want) & np.isnan(got))
+    return bool(np.all(same | np.isnan(got)))
+
+
+def _as_near_as_halves(want: Any, got: Any) -> bool:
+    """Products of halves are summed in float32 and rounded once; Relay rounded each sum."""
+    import numpy as np
+
+    scale = max(1.0, float(np.abs(want).max()))
+    return bool(np.all(np.abs(want - got) <= 5e-3 * scale + 1e-2 * np.abs(want)))
+
+
+DOCUMENTED: dict[str, Callable[[Any, Any], bool] | str] = {
+    "extra_elementwise_3dbde8c8ed": _only_where_nan,
+    "extra_elementwise_bccfcc77b5": _only_where_nan,
+    "extra_elementwise_cf7ee26fc0": _only_where_nan,
+    "misc_f114156dac": _as_near_as_halves,
+    "misc_fcdcadc3a9": _as_near_as_halves,
+    # A scalar for a parameter of one axis is an error; Relay's interpreter did not look.
+    "language_5457b5d04e": "InputError: parameter v1 is Tensor[(?), int32], the value Tensor[(), ",
+}
+"""Programs whose results are not Relay's, and how: of the arrays, or the error."""
 
 
 def main() -> int:
@@ -43,12 +75,12 @@ def main() -> int:
     results = []
     for case, (outcome, why) in zip(chosen, _run_all(options, [case.id for case in chosen])):
         results.append({"id": case.id, "ops": case.ops, "outcome": outcome, "why": why})
-        if outcome != "pass":
+        if outcome != PASS:
             print(f"{case.id:28} {outcome:10} {why[:300]}", flush=True)
     _report(results)
     if options.json:
         options.json.write_text(json.dumps(results, indent=1))
-    return 0 if all(result["outcome"] == "pass" for result in results) else 1
+    return 0 if all(result["outcome"] in (PASS, DIFFERS) for result in results) else 1
 
 
 def _cases(options: argparse.Namespace) -> Iterator[Any]:
@@ -110,7 +142,10 @@ def _serve(link: Any, options: argparse.Namespace) -> None:
             link.send(_run(load, case, options, saved.get(case.id)))
         except Exception as error:
             text = " ".join(str(error).split())
-            link.send(("error", f"{type(error).__name__}: {text}"[:2000]))
+            why = f"{type(error).__name__}: {text}"[:2000]
+            rule = DOCUMENTED.get(case.id)
+            is_documented = isinstance(rule, str) and why.startswith(rule)
+            link.send((DIFFERS if is_documented else "error", why))
 
 
 def _run(load: Any, case: Any, options: argparse.Namespace, saved: str | None) -> tuple[str, str]:
@@ -121,7 +156,11 @@ def _run(load: Any, case: Any, options: argparse.Namespace, saved: str | None) -
         mod = relay.fromtext(relay.astext(mod), case.id)
     got = execute(mod, case.params, case.meta["opt_level"])
     right, why = load.compare(case, got)
-    return ("pass", "") if right else ("wrong", why)
+    if right:
+        return PASS, ""
+    rule = DOCUMENTED.get(case.id)
+    is_documented = callable(rule) and all(map(rule, case.outputs, got))
+    return DIFFERS if is_documented else "wrong", why
 
 
 def execute(mod: Any, params: Any, opt_level: int) -> list[Any]:
@@ -158,7 +197,8 @@ def _is_static(mod: Any) -> bool:
     def static(ty: Any) -> bool:
         if isinstance(ty, relax.TupleType):
             return all(map(static, ty.fields))
-        return ty.shape is not None and all(isinstance(v, tirx.IntImm) for v in ty.shape.values)
+        shape = getattr(ty, "shape", None)  # data that only running tells has none
+        return shape is not None and all(isinstance(v, tirx.IntImm) for v in shape.values)
 
     main = mod["main"]
     return all(static(var.ty) for var in main.params) and static(main.ret_ty)
@@ -189,20 +229,23 @@ def _flattened(value: Any) -> list[Any]:
 def _report(results: list[dict[str, Any]]) -> None:
     outcomes = collections.Counter(result["outcome"] for result in results)
     total = sum(outcomes.values())
-    print(f"\n{outcomes['pass']} of {total} pass ({100 * outcomes['pass'] / max(total, 1):.1f} %)")
+    share = 100 * outcomes[PASS] / max(total, 1)
+    print(f"\n{outcomes[PASS]} of {total} pass ({share:.1f} %), {outcomes[DIFFERS]} {DIFFERS}")
     failed: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
     used: collections.Counter[str] = collections.Counter()
     for result in results:
         for op in result["ops"]:
             used[op] += 1
-            if result["outcome"] != "pass":
+            if result["outcome"] not in (PASS, DIFFERS):
                 failed[op][result["outcome"]] += 1
     print("operators in programs that fail (failed of all):")
     for op, counts in sorted(failed.items(), key=lambda item: -sum(item[1].values())):
         how = ", ".join(f"{n} {what}" for what, n in counts.items())
         print(f"  {op:40} {sum(counts.values()):4} of {used[op]:4}  {how}")
     causes = collections.Counter(
-        result["why"].split(":")[0][:60] for result in results if result["outcome"] != "pass"
+        result["why"].split(":")[0][:60]
+        for result in results
+        if result["outcome"] not in (PASS, DIFFERS)
     )
     print("causes:")
     for cause, count in causes.most_common(30):

@@ -395,11 +395,11 @@ def _on_device(value: Any, device: Any) -> Any:
 
 
 def _as_result(value: Any) -> Any:
-    if isinstance(value, tvm.runtime.Tensor):
+    """Tensors, and lists for tuples; of data, which begins with its constructor, the fields."""
+    if isinstance(value, tvm.runtime.Tensor) or not hasattr(value, "__getitem__"):
         return value
-    if isinstance(value, (list, tuple)) or hasattr(value, "__getitem__"):
-        return [_as_result(value[index]) for index in range(len(value))]
-    return value
+    is_data = len(value) > 1 and isinstance(value[0], str)
+    return [_as_result(value[index]) for index in range(2 if is_data else 0, len(value))]
 
 
 def _on_host(value: Any) -> Any:

@@ -7,6 +7,8 @@ to arrange tensors becomes the arrangement, with only the operators on tensors l
 
 from __future__ import annotations
 
+import collections
+import itertools
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,12 +21,26 @@ from ...errors import BatonError, RelayError, RelayTypeError
 from .. import dialect
 from ..expr import const
 from ..infer import infer_type, set_type, type_of
-from ..ty import fresh
 from . import syntax
 from .folding import fold
+from .kinds import relax_type
 from .lexer import located
+from .recursion import RunTime
 from .traversal import calls_itself, free_variables, is_straight
-from .values import Closure, Data, Environment, Reference, is_plain, rebuild, structure
+from .values import (
+    Again,
+    Closure,
+    Data,
+    Environment,
+    Handle,
+    Reference,
+    Step,
+    check_is_no_step,
+    is_plain,
+    leaf_count,
+    rebuild,
+    structure,
+)
 
 _MAX_CALLS = 300
 """Calls that one evaluation may nest before it is taken not to end."""
@@ -78,22 +94,6 @@ def _deep() -> Iterator[None]:
         sys.setrecursionlimit(limit)
 
 
-def relax_type(kind: syntax.Type | None, named: bool = True) -> Any:
-    """A type of the text in Relax; None if it has none there.
-
-    A dimension `?` becomes a symbol of its own; without `named`, the whole shape unknown.
-    """
-    if isinstance(kind, syntax.TensorType):
-        if None in kind.shape and not named:
-            return relax.TensorType(dtype=kind.dtype, ndim=len(kind.shape))
-        dims = [fresh("any") if dim is None else dim for dim in kind.shape]
-        return relax.TensorType(dims, kind.dtype)
-    if isinstance(kind, syntax.TupleType):
-        fields = [relax_type(field, named) for field in kind.fields]
-        return None if any(field is None for field in fields) else relax.TupleType(fields)
-    return None
-
-
 class _Converter:
     def __init__(self, module: syntax.Module, known: tvm.IRModule | None) -> None:
         self.module = module
@@ -105,7 +105,11 @@ class _Converter:
         self.unfinished: dict[str, list[relax.Var]] = {}
         self.made: dict[Any, Any] = {}
         self.cells: list[Reference] = []
-        self.calls = 0
+        self.active: list[syntax.Function] = []
+        self.run_time = RunTime(self, module)
+        self.recursive: set[str] = set()
+        self.outer_cells = 0
+        self.branch_depth = 0
         self.fields = {
             name: kinds
             for each in module.types.values()
@@ -201,8 +205,11 @@ class _Converter:
 
     # Scopes.
 
-    def sequence(self, evaluate: Callable[[], Any]) -> relax.SeqExpr:
-        outer, self.bindings = self.bindings, []
+    def sequence(
+        self, evaluate: Callable[[], Any], bindings: list[Any] | None = None
+    ) -> relax.SeqExpr:
+        """A scope, of bindings that it has already and those that `evaluate()` makes."""
+        outer, self.bindings = self.bindings, bindings or []
         try:
             result = self.plain(evaluate())
             blocks = [relax.BindingBlock(self.bindings)] if self.bindings else []
@@ -234,6 +241,9 @@ class _Converter:
             return infer_type(relax.Tuple([self.plain(field) for field in fields]))
         if isinstance(value, Reference):
             return self.plain(value.value)
+        if isinstance(value, Handle):
+            return value.expr
+        check_is_no_step(value)
         if not isinstance(value, relax.Expr):
             raise RelayError(
                 f"{self.module.source}: a function can't be a result or the operand of an operator"
@@ -307,6 +317,7 @@ class _Converter:
             return whole[expr.index]
         if isinstance(whole, relax.Expr):
             return self.bind(infer_type(relax.TupleGetItem(whole, expr.index)))
+        check_is_no_step(whole)
         raise RelayError(f"{self.module.source}: field {expr.index} of what is not a tuple")
 
     # Calls.
@@ -331,18 +342,21 @@ class _Converter:
         attributes = expr.attributes
         if any(isinstance(value, syntax.Var) for value in attributes.values()):
             attributes = {k: v for k, v in attributes.items() if not isinstance(v, syntax.Var)}
-        if self.evaluates:
-            folded = fold(name, operands, attributes)
-            if folded is not None:
-                return folded
         try:
-            return self.bind(dialect.call(name, operands, attributes))
+            return self.call_operator(name, operands, attributes)
         except (BatonError, TypeError) as error:
             kind = type(error) if isinstance(error, BatonError) else RelayTypeError
             message = f"{self.module.source}: {error}"
             if expr.position >= 0 and self.module.text is not None:
                 message = located(self.module.source, self.module.text, expr.position, str(error))
             raise kind(message) from None
+
+    def call_operator(
+        self, name: str, operands: list[relax.Expr], attributes: dict[str, Any]
+    ) -> relax.Expr:
+        """A variable for a call, or the constant that it is."""
+        folded = fold(name, operands, attributes) if self.evaluates else None
+        return self.bind(dialect.call(name, operands, attributes)) if folded is None else folded
 
     def apply(self, function: Any, arguments: list[Any]) -> Any:
         if isinstance(function, syntax.Global):
@@ -353,7 +367,7 @@ class _Converter:
             raise RelayError(f"{self.module.source}: what is called is not a function")
         if function.function.attributes and all(map(is_plain, arguments)):
             return self._call_local(function, arguments)
-        return self._inline(function.function, arguments, function.env)
+        return self._evaluated("a function", function, arguments)
 
     def _call_local(self, function: Closure, arguments: list[Any]) -> Any:
         """A call of a function that says what it is, a composite or a fused one: it stays one."""
@@ -374,11 +388,7 @@ class _Converter:
             return self._call_known(name, arguments)
         compiled = self._over_tensors(function) and all(map(is_plain, arguments))
         if not compiled or (self.evaluates and name not in self.globals):
-            try:
-                return self._inline(function, arguments, Environment())
-            except _Endless:
-                if not compiled:
-                    raise
+            return self._evaluated(f"@{name}", Closure(function, Environment()), arguments)
         gvar = self.function_of(name)
         operands = [self.plain(argument) for argument in arguments]
         if len(operands) != len(function.parameters):
@@ -395,24 +405,80 @@ class _Converter:
         gvar = self.globals.setdefault(name, self.known.get_global_var(name))
         return self.bind(infer_type(relax.Call(gvar, [self.plain(each) for each in arguments])))
 
-    def _inline(self, function: syntax.Function, arguments: list[Any], env: Environment) -> Any:
+    def _evaluated(self, name: str, called: Closure, arguments: list[Any]) -> Any:
+        """What a call returns: evaluated now or, if that does not end, when the program runs."""
+        function = called.function
         if len(arguments) != len(function.parameters):
             raise RelayError(
                 f"{self.module.source}: a function of {len(function.parameters)} parameters is "
                 f"called with {len(arguments)} arguments"
             )
-        self.calls += 1
-        if self.calls > _MAX_CALLS:
-            raise _Endless(
-                f"{self.module.source}: a recursion depends on values that are known only when "
-                "the program runs, and its data can't be compiled"
-            )
-        inner = env.child()
-        for var, value in zip(function.parameters, arguments):
+        if self.run_time.is_pending(function):
+            return self.run_time.call(name, called, arguments)
+        if any(each is function for each in self.active):
+            return self._inline(called, arguments)
+        bindings, cells = list(self.bindings), [(cell, cell.value) for cell in self.cells]
+        try:
+            return self._inline(called, arguments)
+        except _Endless as found:
+            if found.function is not function:
+                raise
+        self.bindings[:] = bindings
+        self.cells = [cell for cell, _ in cells]
+        for cell, value in cells:
+            cell.value = value
+        return self.run_time.call(name, called, arguments)
+
+    def _inline(self, called: Closure, arguments: list[Any]) -> Any:
+        if len(self.active) >= _MAX_CALLS:
+            raise _Endless(max(self.active, key=collections.Counter(self.active).__getitem__))
+        inner = called.env.child()
+        for var, value in zip(called.function.parameters, arguments):
             inner.bind(var, value)
-        result = self.block(function.body, inner)
-        self.calls -= 1
-        return result
+        self.active.append(called.function)
+        try:
+            return self.block(called.function.body, inner)
+        finally:
+            self.active.pop()
+
+    # What `RunTime` needs of the module.
+
+    def new_global(self, name: str, ty: relax.FuncType) -> tvm.ir.GlobalVar:
+        """A private function's variable, of a name that is free."""
+        own = name.removeprefix("@") if name.startswith("@") else None
+        names = itertools.chain(
+            [own or "recursion"], map(f"{own or 'recursion'}_{{}}".format, itertools.count(1))
+        )
+        free = next(
+            each
+            for each in names
+            if each not in self.recursive and (each == own or each not in self.module.functions)
+        )
+        self.recursive.add(free)
+        gvar = tvm.ir.GlobalVar(free)
+        set_type(gvar, ty)
+        return gvar
+
+    def add_function(
+        self,
+        gvar: tvm.ir.GlobalVar,
+        parameters: list[relax.Var],
+        evaluate: Callable[[], relax.Expr],
+        returned: Any,
+    ) -> None:
+        """Add a function of what `evaluate()` returns."""
+        active, self.active = self.active, []
+        outer, self.outer_cells = self.outer_cells, len(self.cells)
+        try:
+            self.made[gvar] = relax.Function(parameters, self.sequence(evaluate), returned)
+        finally:
+            self.active, self.outer_cells = active, outer
+
+    def cast(self, value: relax.Expr, ty: Any) -> relax.Var:
+        """A variable of a type that the value has when the program runs."""
+        var = relax.Var("lv", ty)
+        self.bindings.append(relax.MatchCast(var, value, ty))
+        return var
 
     # Conditions, data and references.
 
@@ -427,47 +493,87 @@ class _Converter:
                 f"{self.module.source}: the condition of an `if` is a scalar of bool, not "
                 f"{type_of(condition)}"
             )
+        return self.branches(
+            condition,
+            lambda: self.block(expr.then, env.child()),
+            lambda: self.block(expr.otherwise, env.child()),
+        )
+
+    def branches(
+        self, condition: relax.Expr, then: Callable[[], Any], otherwise: Callable[[], Any]
+    ) -> Any:
+        """The value of one of two branches, of which only running tells which it is."""
         before = [cell.value for cell in self.cells]
-        shapes: list[Any] = []
+        states: list[list[Any]] = []
+        bindings: list[list[Any]] = []
+        branches = (then, otherwise)
+        for place, branch in enumerate(branches):
+            try:
+                state, made = self._branch(branch, before)
+            except _NoClause:  # no run takes a branch that can only end in a missing clause
+                self._restore(before)
+                return branches[1 - place]()
+            states.append(state)
+            bindings.append(made)
+        forms = [self._joined(one, other) for one, other in zip(*states)]
+        sequences = [self._closed(state, forms, made) for state, made in zip(states, bindings)]
+        chosen = relax.If(condition, *sequences)
+        set_type(chosen, relax.analysis.type_lca(sequences[0].ty, sequences[1].ty))
+        leaves = self._fields_of(self.bind(chosen), sum(map(leaf_count, forms)))
+        result, *cells = (rebuild(form, leaves) for form in forms)
+        self._restore(cells)
+        return result
 
-        def branch(block: syntax.Block) -> Callable[[], Any]:
-            def evaluate() -> Any:
-                for cell, value in zip(self.cells, before):
-                    cell.value = value
-                result = self.block(block, env.child())
-                state = [result, *(cell.value for cell in self.cells[: len(before)])]
-                shape, leaves = structure(state)
-                shapes.append(shape)
-                return leaves
-
-            return evaluate
-
-        # A branch that can only end in a `match` without a fitting clause is one that no run takes.
+    def _branch(self, evaluate: Callable[[], Any], cells: list[Any]) -> tuple[list[Any], list[Any]]:
+        """The value of a branch and those of the cells after it, and the branch's bindings."""
+        self._restore(cells)
+        outer, self.bindings = self.bindings, []
+        self.branch_depth += 1
         try:
-            then = self.sequence(branch(expr.then))
-        except _NoClause:
-            return self._only(expr.otherwise, env, before)
-        try:
-            otherwise = self.sequence(branch(expr.otherwise))
-        except _NoClause:
-            return self._only(expr.then, env, before)
-        if shapes[0] != shapes[1]:
+            result = evaluate()
+            return [result, *(cell.value for cell in self.cells[: len(cells)])], self.bindings
+        finally:
+            self.bindings = outer
+            self.branch_depth -= 1
+
+    def _closed(self, state: list[Any], forms: list[Any], made: list[Any]) -> relax.SeqExpr:
+        """A branch as a scope that returns its values in these forms."""
+        return _only_field(self.sequence(lambda: self._leaves(list(zip(state, forms))), made))
+
+    def _restore(self, cells: list[Any]) -> None:
+        for cell, value in zip(self.cells, cells):
+            cell.value = value
+
+    def _joined(self, one: Any, other: Any) -> Any:
+        """The form of a value that may be either of two: known data, or known at run time."""
+        forms = structure(one)[0], structure(other)[0]
+        if forms[0] == forms[1]:
+            return forms[0]
+        if any(isinstance(each, (Again, Step)) for each in (one, other)):
+            return ("step",)
+        if isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
+            return ("tuple", tuple(self._joined(*pair) for pair in zip(one, other)))
+        kind = self.run_time.common(one, other)
+        if kind is None:
             raise RelayError(
                 f"{self.module.source}: the branches of an `if` on a value that is known only at "
                 "run time return different data or functions"
             )
-        made = relax.If(condition, _only_field(then), _only_field(otherwise))
-        set_type(made, relax.analysis.type_lca(made.true_branch.ty, made.false_branch.ty))
-        bound = self.bind(made)
-        state = rebuild(shapes[0], self._fields_of(bound, len(then.body.fields)))
-        for cell, value in zip(self.cells, state[1:]):
-            cell.value = value
-        return state[0]
+        return ("handle", kind)
 
-    def _only(self, block: syntax.Block, env: Environment, cells: list[Any]) -> Any:
-        for cell, value in zip(self.cells, cells):
-            cell.value = value
-        return self.block(block, env.child())
+    def _leaves(self, pairs: list[tuple[Any, Any]]) -> list[relax.Expr]:
+        """The tensors, and data at run time, of values in the forms that they are to have."""
+        found: list[relax.Expr] = []
+        for value, form in pairs:
+            if form[0] == "handle":
+                found.append(self.run_time.lowered(value, form[1]))
+            elif form[0] == "step":
+                found.append(self.run_time.step(value))
+            elif form[0] == "tuple":
+                found += self._leaves(list(zip(value, form[1])))
+            else:
+                found += structure(value)[1]
+        return found
 
     def _fields_of(self, bound: relax.Var, count: int) -> list[relax.Expr]:
         if count == 1:
@@ -475,39 +581,63 @@ class _Converter:
         return [self.bind(infer_type(relax.TupleGetItem(bound, index))) for index in range(count)]
 
     def match(self, expr: syntax.Match, env: Environment) -> Any:
-        value = self.value(expr.value, env)
-        for clause in expr.clauses:
-            inner = env.child()
-            if self._matches(clause.pattern, value, inner):
-                return self.block(clause.body, inner)
-        raise _NoClause(
-            f"{self.module.source}: no clause of a `match` fits "
-            f"{value.constructor if isinstance(value, Data) else 'the value'}"
+        return self._first_clause(expr.clauses, self.value(expr.value, env), env)
+
+    def _first_clause(self, clauses: list[syntax.Clause], value: Any, env: Environment) -> Any:
+        if not clauses:
+            found = value.constructor if isinstance(value, Data) else "the value"
+            raise _NoClause(f"{self.module.source}: no clause of a `match` fits {found}")
+        inner = env.child()
+        return self._where(
+            [(clauses[0].pattern, value)],
+            inner,
+            lambda: self.block(clauses[0].body, inner),
+            lambda: self._first_clause(clauses[1:], value, env),
         )
 
-    def _matches(self, pattern: syntax.Pattern, value: Any, env: Environment) -> bool:
-        if isinstance(pattern, syntax.AnyPattern):
-            return True
+    def _where(
+        self,
+        pairs: list[tuple[syntax.Pattern, Any]],
+        env: Environment,
+        fits: Callable[[], Any],
+        fails: Callable[[], Any],
+    ) -> Any:
+        """`fits()` where all patterns fit their values, with their variables bound; or `fails()`.
+
+        Of data that only running tells, each constructor is a condition.
+        """
+        if not pairs:
+            return fits()
+        (pattern, value), *left = pairs
         if isinstance(pattern, syntax.VarPattern):
             env.bind(pattern.var, value)
-            return True
+        if isinstance(pattern, (syntax.AnyPattern, syntax.VarPattern)):
+            return self._where(left, env, fits, fails)
+        check_is_no_step(value)
         if isinstance(pattern, syntax.TuplePattern):
             if isinstance(value, relax.Expr):
-                count = len(pattern.fields)
-                value = [
-                    self.bind(infer_type(relax.TupleGetItem(value, index)))
-                    for index in range(count)
-                ]
-            return len(value) == len(pattern.fields) and all(
-                self._matches(each, item, env) for each, item in zip(pattern.fields, value)
-            )
-        if not isinstance(value, Data):
-            raise RelayError(
-                f"{self.module.source}: which constructor a value has is known only at run time"
-            )
-        return value.constructor == pattern.name and all(
-            self._matches(each, item, env) for each, item in zip(pattern.fields, value.fields)
-        )
+                value = self._fields_of(value, len(pattern.fields))
+            if len(value) != len(pattern.fields):
+                return fails()
+            return self._where([*zip(pattern.fields, value), *left], env, fits, fails)
+        if isinstance(value, Data):
+            if value.constructor != pattern.name:
+                return fails()
+            return self._where([*zip(pattern.fields, value.fields), *left], env, fits, fails)
+        if not isinstance(value, Handle):
+            raise RelayError(f"{self.module.source}: a `match` on what is not data")
+        handle, name = value, pattern.name
+
+        def has_it() -> Any:
+            fields = [
+                (each, self.run_time.field(handle, name, index))
+                for index, each in enumerate(pattern.fields)
+                if not isinstance(each, syntax.AnyPattern)
+            ]
+            return self._where([*fields, *left], env, fits, fails)
+
+        condition = self.run_time.has_constructor(handle, name)
+        return has_it() if condition is None else self.branches(condition, has_it, fails)
 
     def reference(self, expr: syntax.Expr, env: Environment) -> Any:
         if isinstance(expr, syntax.RefCreate):
@@ -519,6 +649,8 @@ class _Converter:
         cell = self.value(expr.ref, env)
         if not isinstance(cell, Reference):
             raise RelayError(f"{self.module.source}: what is read or written is not a reference")
+        if any(each is cell for each in self.cells[: self.outer_cells]):
+            raise self.run_time.outer_reference()
         if isinstance(expr, syntax.RefRead):
             return cell.value
         cell.value = self.value(expr.value, env)
@@ -529,8 +661,12 @@ class _NoClause(RelayError):
     """A `match` that has no clause for the value it gets."""
 
 
-class _Endless(RelayError):
-    """An evaluation that does not end before the program runs."""
+class _Endless(Exception):
+    """An evaluation that does not end before the program runs, and the function that recurs."""
+
+    def __init__(self, function: syntax.Function) -> None:
+        super().__init__(function)
+        self.function = function
 
 
 def _only_field(sequence: relax.SeqExpr) -> relax.SeqExpr:

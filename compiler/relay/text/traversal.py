@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from . import syntax
+from .values import Environment
 
 
 def is_straight(function: syntax.Function) -> bool:
@@ -39,6 +40,25 @@ def free_variables(block: syntax.Block) -> list[syntax.Var]:
             bound.update(node.parameters)
         stack += reversed(list(children(node)))
     return list(found)
+
+
+def captured(function: syntax.Function, env: Environment) -> list[tuple[syntax.Var, Any]]:
+    """What a function sees of its surroundings: variables and their values."""
+    found: dict[syntax.Var, Any] = {}
+    seen: set[syntax.Var] = set()
+    stack: list[Any] = [function]
+    while stack:
+        node = stack.pop()
+        if not isinstance(node, syntax.Var):
+            stack += children(node)
+        elif node not in seen:
+            seen.add(node)
+            value = env.lookup(node)
+            if value is not None:
+                found[node] = value
+            elif node.definition is not None:
+                stack.append(node.definition)
+    return list(found.items())
 
 
 def children(node: Any) -> list[Any]:

@@ -52,6 +52,38 @@ class Reference:
     value: Any
 
 
+@dataclass(slots=True, eq=False)
+class Handle:
+    """Data of which only running tells the constructor: an expression, and the data type."""
+
+    expr: relax.Expr
+    type: syntax.NamedType
+
+
+@dataclass(slots=True, eq=False)
+class Again:
+    """What a function returns that goes on with itself, in a loop: the next arguments."""
+
+    arguments: list[relax.Expr]
+
+
+@dataclass(slots=True, eq=False)
+class Step:
+    """What a function returns in a loop: its result, or arguments to go on with."""
+
+    expr: relax.Expr
+
+
+class NotTail(Exception):
+    """A function does more with what it returns itself than to return it."""
+
+
+def check_is_no_step(value: Any) -> None:
+    """Raise NotTail for what a loop's step may only return."""
+    if isinstance(value, (Again, Step)):
+        raise NotTail
+
+
 def is_plain(value: Any) -> bool:
     """Whether a value is a tensor or a tuple of such."""
     if isinstance(value, list):
@@ -63,6 +95,10 @@ def structure(value: Any) -> tuple[Any, list[relax.Expr]]:
     """What a value is but for its tensors, in a form that compares, and the tensors."""
     if isinstance(value, relax.Expr):
         return "tensor", [value]
+    if isinstance(value, Handle):
+        return ("handle", value.type), [value.expr]
+    if isinstance(value, Step):
+        return ("step",), [value.expr]
     if isinstance(value, list):
         parts, kind = value, ("tuple",)
     elif isinstance(value, Data):
@@ -79,10 +115,22 @@ def structure(value: Any) -> tuple[Any, list[relax.Expr]]:
     return (*kind, tuple(shapes)), leaves
 
 
+def leaf_count(shape: Any) -> int:
+    """How many tensors a structure takes."""
+    if shape == "tensor" or shape[0] in ("handle", "step"):
+        return 1
+    parts = {"tuple": 1, "data": 2}.get(shape[0])
+    return 0 if parts is None else sum(map(leaf_count, shape[parts]))
+
+
 def rebuild(shape: Any, leaves: list[relax.Expr]) -> Any:
     """The value of a structure with other tensors, which are taken from the list."""
     if shape == "tensor":
         return leaves.pop(0)
+    if shape[0] == "handle":
+        return Handle(leaves.pop(0), shape[1])
+    if shape[0] == "step":
+        return Step(leaves.pop(0))
     if shape[0] == "tuple":
         return [rebuild(part, leaves) for part in shape[1]]
     if shape[0] == "data":
