@@ -10,11 +10,19 @@ from collections.abc import Callable
 from typing import Any
 
 from ...onnx_node import Node
-from . import activation, attention, fused, normalization
+from . import activation, attention, fused, general, grouped_attention, normalization, quantized
 
 CONVERTERS: dict[tuple[str, str], Callable[[Node], Any]] = {
     ("com.microsoft", name): converter
-    for family in (activation, attention, fused, normalization)
+    for family in (
+        activation,
+        attention,
+        fused,
+        general,
+        grouped_attention,
+        normalization,
+        quantized,
+    )
     for name, converter in family.CONVERTERS.items()
 }
 

@@ -72,10 +72,10 @@ def _embedded(
     if positions is None:
         places = relax.op.strided_slice(places, [0], [0], [length])
     else:
-        places = node.call("Gather", places, positions)
-    total = node.emit(relax.op.add(node.call("Gather", words, node[0]), places))
+        places = _rows(places, positions)
+    total = node.emit(relax.op.add(_rows(words, node[0]), places))
     if kinds is not None and segments is not None:
-        total = node.emit(relax.op.add(total, node.call("Gather", kinds, segments)))
+        total = node.emit(relax.op.add(total, _rows(kinds, segments)))
     assert gamma is not None
     epsilon = node.attr("epsilon", 1e-12)
     inner = replace(node, proto=_first_output(node))
@@ -85,6 +85,11 @@ def _embedded(
     else:
         count = relax.op.sum(relax.op.astype(relax.op.equal(mask, number(1, mask)), "int32"), 1)
     return [result, count, total]
+
+
+def _rows(table: relax.Expr | None, ids: relax.Expr) -> relax.Expr:
+    """The rows of a table that the ids choose, which are checked; none counts from the end."""
+    return relax.op.take(table, ids, 0, mode="fast")
 
 
 def _first_output(node: Node):  # type: ignore[no-untyped-def]
