@@ -37,6 +37,7 @@ from .options import (
     Threads,
     texts,
 )
+from .partitioner_commands import commands as partitioner_commands
 from .tuning_commands import commands as tuning_commands
 
 app = typer.Typer(
@@ -46,6 +47,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(tuning_commands)
+app.add_typer(partitioner_commands)
 
 
 def _show_version(wanted: bool) -> None:
@@ -157,14 +159,6 @@ def partition_command(
             show_json(partitioned.to_json())
         else:
             show_partitioned(partitioned)
-
-
-@app.command("include-dir")
-def include_dir_command() -> None:
-    """Print the folder of the C++ headers for partitioner libraries."""
-    from compiler.library import include_dir
-
-    typer.echo(include_dir())
 
 
 @app.command("run")
