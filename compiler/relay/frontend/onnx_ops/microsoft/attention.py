@@ -195,7 +195,7 @@ def _entry(node: Node, stack: relax.Expr, index: int) -> relax.Expr:
 
 
 def quantized_attention(node: Node) -> list[relax.Expr]:
-    """`attention` of quantized input and weights."""
+    """Attention of quantized input and weights."""
     from ..quantization import dequantize
 
     data = dequantize(node, node[0], node[3], node.get(6), 2)

@@ -109,6 +109,16 @@ def average_pool(node: Node) -> relax.Expr:
     return node.call("AveragePool", node[0], **attributes(node, names))
 
 
+def global_average_pool(node: Node) -> relax.Expr:
+    """GlobalAveragePool."""
+    return node.call("GlobalAveragePool", node[0])
+
+
+def global_max_pool(node: Node) -> relax.Expr:
+    """GlobalMaxPool."""
+    return node.call("GlobalMaxPool", node[0])
+
+
 def upsample(node: Node) -> relax.Expr:
     """Resize by whole factors."""
     mode = node.attr("mode", "nearest")
@@ -126,8 +136,8 @@ def upsample(node: Node) -> relax.Expr:
 CONVERTERS = {
     "AveragePool": average_pool,
     "Conv": convolution,
-    "GlobalAveragePool": lambda node: node.call("GlobalAveragePool", node[0]),
-    "GlobalMaxPool": lambda node: node.call("GlobalMaxPool", node[0]),
+    "GlobalAveragePool": global_average_pool,
+    "GlobalMaxPool": global_max_pool,
     "MaxPool": max_pool,
     "ReorderInput": reorder_input,
     "ReorderOutput": reorder_output,

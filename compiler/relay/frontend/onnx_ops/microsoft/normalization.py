@@ -36,7 +36,7 @@ def skip_layer_normalization(node: Node) -> list[relax.Expr | None]:
 
 
 def skip_rms_normalization(node: Node) -> list[relax.Expr | None]:
-    """`skip_layer_normalization` without mean and shift: x / sqrt(mean(x * x) + epsilon)."""
+    """SkipLayerNormalization without mean and shift: x / sqrt(mean(x * x) + epsilon)."""
     if any(node.proto.output[1:3]):
         raise node.unsupported("mean and deviation, which training needs, are not supported")
     total = _sum(node, 3)
@@ -101,7 +101,7 @@ def _first_output(node: Node):  # type: ignore[no-untyped-def]
 
 
 def quantized_embed_layer_normalization(node: Node) -> list[relax.Expr | None]:
-    """`embed_layer_normalization` with tables of 8 bits."""
+    """EmbedLayerNormalization with tables of 8 bits."""
     from ..quantization import dequantize
 
     tables: list[relax.Expr | None] = []
@@ -119,7 +119,7 @@ def group_normalization(node: Node) -> relax.Expr:
 
 
 def skip_group_normalization(node: Node) -> list[relax.Expr]:
-    """`group_normalization` of data plus skip plus bias, and that sum."""
+    """GroupNorm of data plus skip plus bias, and that sum."""
     shape, skip = node.shape(0), node[3]
     extents = node.shape(3)
     if len(extents) == 2:

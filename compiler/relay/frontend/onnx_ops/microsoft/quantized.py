@@ -5,7 +5,6 @@ A zero point that is left out is zero. What `..quantization` says about exactnes
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -32,20 +31,25 @@ def _quantized(node: Node, value: relax.Expr, at: int, dtype: str | None = None)
     return quantize(node, value, node[at], zero, 0)
 
 
-def _binary(function: Callable[[relax.Expr, relax.Expr], relax.Expr]) -> Callable[[Node], Any]:
-    def convert(node: Node) -> relax.Expr:
-        return _quantized(node, function(_real(node, 0), _real(node, 3)), 6)
-
-    return convert
+def add(node: Node) -> relax.Expr:
+    """The sum of two tensors, each with its scale."""
+    return _quantized(node, relax.op.add(_real(node, 0), _real(node, 3)), 6)
 
 
-def _unary(name: str, *names: str) -> Callable[[Node], Any]:
-    """ONNX's operator of that name with those attributes of the node."""
+def multiply(node: Node) -> relax.Expr:
+    """The product of two tensors, each with its scale, element by element."""
+    return _quantized(node, relax.op.multiply(_real(node, 0), _real(node, 3)), 6)
 
-    def convert(node: Node) -> relax.Expr:
-        return _quantized(node, node.call(name, _real(node, 0), **attributes(node, names)), 3)
 
-    return convert
+def leaky_relu(node: Node) -> relax.Expr:
+    """LeakyRelu."""
+    result = node.call("LeakyRelu", _real(node, 0), alpha=node.attr("alpha", 0.01))
+    return _quantized(node, result, 3)
+
+
+def sigmoid(node: Node) -> relax.Expr:
+    """Sigmoid."""
+    return _quantized(node, relax.op.sigmoid(_real(node, 0)), 3)
 
 
 def softmax(node: Node) -> relax.Expr:
@@ -153,7 +157,7 @@ def matmul_to_float(node: Node) -> relax.Expr:
 
 
 def dynamic_matmul(node: Node) -> relax.Expr:
-    """`matmul_to_float` of a matrix that is quantized here, by its own range."""
+    """MatMulIntegerToFloat of a matrix that is quantized here, by its own range."""
     a, scale, zero = node.call("DynamicQuantizeLinear", node[0], outputs=3)
     a = dequantize(node, a, scale, zero, 0)
     b = dequantize(node, node[1], node[2], node.get(3), len(node.shape(1)) - 1)
@@ -280,15 +284,15 @@ CONVERTERS = {
     "MatMulNBits": matmul_of_bits,
     "MulInteger": multiply_integers,
     "QGemm": gemm,
-    "QLinearAdd": _binary(relax.op.add),
+    "QLinearAdd": add,
     "QLinearAveragePool": average_pool,
     "QLinearConcat": concat,
     "QLinearConv": convolution,
     "QLinearGlobalAveragePool": global_average_pool,
-    "QLinearLeakyRelu": _unary("LeakyRelu", "alpha"),
-    "QLinearMul": _binary(relax.op.multiply),
+    "QLinearLeakyRelu": leaky_relu,
+    "QLinearMul": multiply,
     "QLinearReduceMean": reduce_mean,
-    "QLinearSigmoid": _unary("Sigmoid"),
+    "QLinearSigmoid": sigmoid,
     "QLinearSoftmax": softmax,
     "QLinearWhere": where,
     "QuantizeLinear": quantize_linear,
