@@ -204,7 +204,8 @@ NOT_DRAWN = {
         f"{DOMAIN}.{name}": "operands are caches or packed tables"
         for name in names(
             "DecoderMaskedMultiHeadAttention EmbedLayerNormalization GatedRMSNorm "
-            "GatherBlockQuantized GroupQueryAttention MatMulBnb4 NGramRepeatBlock QAttention QEmbedLayerNormalization"
+            "GatherBlockQuantized GroupQueryAttention MatMulBnb4 NGramRepeatBlock QAttention "
+            "QEmbedLayerNormalization"
         )
     },
     f"{DOMAIN}.QLinearSoftmax": "onnxruntime's table of exponentials may be a step off",

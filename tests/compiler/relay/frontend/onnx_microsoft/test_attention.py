@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import tvm
+from onnx import TensorProto, helper
 
+from compiler import relay
+from compiler.relay.frontend import from_onnx
 from tests.compiler.relay.frontend.onnx_microsoft.nodes import own
 
 BATCH, ROWS, HEADS, COLUMNS = 2, 3, 2, 4
@@ -59,8 +63,6 @@ def test_attention_agrees_with_a_past_and_values_of_another_width(
 
 
 def test_a_square_mask_is_one_of_rows(model, run, floats, projection):
-    from compiler.relay.frontend import from_onnx
-
     square = np.tril(np.ones((BATCH, 1, 4, 4), "int32"))
     weights = {**projection, "square": square, "rows": square[:, 0, 1:, :]}
     nodes = [
@@ -133,8 +135,6 @@ def test_multi_head_attention_agrees_with_a_past(as_onnxruntime, floats):
 
 
 def test_packed_operands_are_their_parts(model, run, floats):
-    from compiler.relay.frontend import from_onnx
-
     packed = floats(BATCH, ROWS, HEADS, 3, COLUMNS)
     q, k, v = (packed[..., i, :].reshape(BATCH, ROWS, HIDDEN) for i in range(3))
     feeds = {"p": packed, "kv": packed[..., 1:, :].copy(), "q": q, "k": k, "v": v}
@@ -171,3 +171,25 @@ def test_quantized_attention_agrees(as_onnxruntime, floats, rng):
         "past": floats(2, BATCH, HEADS, 2, COLUMNS),
     }
     as_onnxruntime(nodes, feeds, weights)
+
+
+def test_attention_becomes_the_kernels_of_a_model_that_spells_it_out(model, floats):
+    def kernels(nodes, weights):
+        shapes, types = {"x": (1, 32, 64), "m": (1, 32)}, {"m": TensorProto.INT32}
+        domains = {"com.microsoft": 1}
+        proto = model(nodes, shapes, ["y"], weights, domains=domains, dtypes=types)
+        with tvm.transform.PassContext(opt_level=3):
+            report = relay.build(from_onnx(proto)[0], "llvm").report
+        return sorted((kernel.operators, kernel.calls) for kernel in report.kernels)
+
+    weights, biases = floats(64, 192), floats(192)
+    fused = own("Attention", "x w b m", "y", num_heads=2)
+    spelled, parts = [], {}
+    for name, weight, bias in zip("qkv", np.split(weights, 3, 1), np.split(biases, 3)):
+        parts |= {f"w{name}": weight.copy(), f"b{name}": bias.copy()}
+        spelled.append(helper.make_node("MatMul", ["x", f"w{name}"], [f"p{name}"]))
+        spelled.append(helper.make_node("Add", [f"p{name}", f"b{name}"], [name]))
+    spelled.append(own("MultiHeadAttention", "q k v  m", "y", num_heads=2))
+    found = kernels([fused], {"w": weights, "b": biases})
+    assert found == kernels(spelled, parts)
+    assert any("attention" in operators for operators, _ in found) and len(found) == 3
