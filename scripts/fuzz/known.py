@@ -38,8 +38,8 @@ ARITHMETIC = frozenset(names("Add Div Mul Neg Reciprocal Sqrt Sub Sum Mean"))
 ELEMENTWISE = frozenset(
     names(
         "Acos Acosh Asin Asinh Atan Atanh Celu Cos Cosh Elu Erf Exp FastGelu Gelu BiasGelu "
-        "HardSigmoid HardSwish LeakyRelu Log Mish Mod PRelu Pow Selu Shrink Sigmoid Sin Sinh "
-        "Softplus Softsign Tan Tanh"
+        "HardSigmoid HardSwish LeakyRelu Log Mish Mod PRelu Pow QuickGelu Selu "
+        "Shrink Sigmoid Sin Sinh Softplus Softsign Tan Tanh"
     )
 )
 """Functions of single elements: they round results, not what they read."""

@@ -8,7 +8,17 @@ from functools import cache
 from onnx import defs
 
 from ..draft import Draft
-from . import control, elementwise, indexing, matrix, normalization, reduction, shape, spatial
+from . import (
+    control,
+    elementwise,
+    indexing,
+    matrix,
+    microsoft,
+    normalization,
+    reduction,
+    shape,
+    spatial,
+)
 
 MAKERS: dict[str, Callable[[Draft, str], None]] = {
     name: maker
@@ -17,6 +27,7 @@ MAKERS: dict[str, Callable[[Draft, str], None]] = {
         elementwise,
         indexing,
         matrix,
+        microsoft,
         normalization,
         reduction,
         shape,
@@ -37,8 +48,8 @@ NOT_DRAWN = {
     "SequenceMap": "of sequences of sequences",
     "SwiGLU": "of operator sets after 23",
     "Swish": "of operator sets after 23",
-    "com.microsoft.Attention": "operands are packed weights",
-    "com.microsoft.EmbedLayerNormalization": "operands are embedding tables",
+    "SimplifiedLayerNormalization": "onnxruntime's name of RMSNormalization",
+    **microsoft.NOT_DRAWN,
 }
 """Operators that the importer knows and the generator leaves out, and why."""
 

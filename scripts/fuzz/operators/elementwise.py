@@ -11,7 +11,6 @@ from onnx import helper
 
 from .. import values
 from ..draft import DTYPES, FLOATS, INTEGERS, Draft, Shape, broadcastable
-from ..evaluate import EvaluationError
 from ..known import names
 
 Attributes = Callable[[Draft], dict[str, Any]]
@@ -153,17 +152,6 @@ def constant(d: Draft, op: str) -> None:
     d.add(op, [], value=onnx.numpy_helper.from_array(array))
 
 
-def swiglu_like(d: Draft, op: str) -> None:
-    """Operators of onnxruntime's own domain that take a bias."""
-    hidden = d.one_of([1, 4, 8, 16])
-    shape = (*d.shape(1, 2), hidden)
-    if 0 in shape:
-        raise EvaluationError("empty")
-    x = d.new("float32", shape)
-    bias = [d.new("float32", (hidden,))] if op == "BiasGelu" or d.chance(0.5) else []
-    d.add(op, [x, *bias] if op != "Gelu" else [x], domain="com.microsoft")
-
-
 BINARY = names(
     "Add Sub Mul Div Pow Mod And Or Xor Equal Greater Less GreaterOrEqual LessOrEqual BitShift "
     "BitwiseAnd BitwiseOr BitwiseXor"
@@ -180,7 +168,4 @@ MAKERS: dict[str, Callable[[Draft, str], None]] = {
     "Dropout": dropout,
     "PRelu": prelu,
     "Where": where,
-    "com.microsoft.BiasGelu": lambda d, op: swiglu_like(d, "BiasGelu"),
-    "com.microsoft.FastGelu": lambda d, op: swiglu_like(d, "FastGelu"),
-    "com.microsoft.Gelu": lambda d, op: swiglu_like(d, "Gelu"),
 }

@@ -74,13 +74,6 @@ def mean_variance(d: Draft, op: str) -> None:
     d.add(op, [x], axes=None if d.chance(0.5) else sorted(a % rank for a in d.axes(rank)))
 
 
-def skip_normalization(d: Draft, op: str) -> None:
-    shape = (d.integer(1, 2), d.integer(1, 4), d.one_of([4, 8, 16]))
-    x, skip = d.new("float32", shape), d.new("float32", shape)
-    rest = [d.new("float32", shape[-1:]) for _ in range(d.integer(1, 3))]
-    d.add("SkipLayerNormalization", [x, skip, *rest], domain="com.microsoft", epsilon=1e-5)
-
-
 def loss(d: Draft, op: str) -> None:
     n, classes = d.integer(1, 4), d.integer(1, 5)
     space = tuple(d.integer(1, 3) for _ in range(d.integer(0, 2)))
@@ -157,5 +150,4 @@ MAKERS: dict[str, Callable[[Draft, str], None]] = {
     "InstanceNormalization": instance_normalization,
     "LRN": local_response,
     "MeanVarianceNormalization": mean_variance,
-    "com.microsoft.SkipLayerNormalization": skip_normalization,
 }

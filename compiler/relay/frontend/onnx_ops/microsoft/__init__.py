@@ -10,13 +10,31 @@ from collections.abc import Callable
 from typing import Any
 
 from ...onnx_node import Node
-from . import activation, attention, fused, normalization
+from . import (
+    activation,
+    attention,
+    fused,
+    general,
+    grouped_attention,
+    nchwc,
+    normalization,
+    quantized,
+)
+from .refused import REASONS
 
 CONVERTERS: dict[tuple[str, str], Callable[[Node], Any]] = {
     ("com.microsoft", name): converter
-    for family in (activation, attention, fused, normalization)
+    for family in (
+        activation,
+        attention,
+        fused,
+        general,
+        grouped_attention,
+        normalization,
+        quantized,
+    )
     for name, converter in family.CONVERTERS.items()
-}
+} | {(nchwc.DOMAIN, name): converter for name, converter in nchwc.CONVERTERS.items()}
 
-REFUSED: dict[tuple[str, str], str] = {}
+REFUSED = {("com.microsoft", name): reason for name, reason in REASONS.items()}
 """Operators that are not supported, and why."""

@@ -24,7 +24,7 @@ def fast_gelu(node: Node) -> relax.Expr:
 
 
 def gemm_fast_gelu(node: Node) -> relax.Expr:
-    """`fast_gelu` of a matrix product plus a bias."""
+    """FastGelu of a matrix product plus a bias."""
     product = node.call("MatMul", node[0], node[1])
     return fast_gelu(replace(node, inputs=[product, node.get(2)]))
 
@@ -95,7 +95,7 @@ def bias_dropout(node: Node) -> list[relax.Expr]:
 
 
 def bitmask_bias_dropout(node: Node) -> list[relax.Expr]:
-    """`bias_dropout`; the mask's bits are packed, which only training needs."""
+    """BiasDropout; the mask's bits are packed, which only training needs."""
     return bias_dropout(node)
 
 

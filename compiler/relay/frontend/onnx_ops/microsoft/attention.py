@@ -53,7 +53,7 @@ def scores(
 def weighted(
     node: Node, product: relax.Expr, masks: list[relax.Expr | None], v: relax.Expr
 ) -> tuple[relax.Expr, relax.Expr]:
-    """(result (B, S, N * C), weights (B, N, S, T)) of scores plus masks, and values."""
+    """(result (B, S, N * C), scores (B, N, S, T) with masks) of scores plus masks, and values."""
     mask = None
     for each in masks:
         if each is not None:
@@ -61,7 +61,7 @@ def weighted(
     if mask is not None:
         product = node.emit(relax.op.add(product, mask))
     weights = node.emit(relax.op.nn.softmax(product, -1))
-    return join_heads(node, node.emit(relax.op.matmul(weights, v))), weights
+    return join_heads(node, node.emit(relax.op.matmul(weights, v))), product
 
 
 def join_heads(node: Node, data: relax.Expr) -> relax.Expr:
@@ -195,7 +195,7 @@ def _entry(node: Node, stack: relax.Expr, index: int) -> relax.Expr:
 
 
 def quantized_attention(node: Node) -> list[relax.Expr]:
-    """`attention` of quantized input and weights."""
+    """Attention of quantized input and weights."""
     from ..quantization import dequantize
 
     data = dequantize(node, node[0], node[3], node.get(6), 2)
@@ -229,8 +229,8 @@ def multi_head_attention(node: Node) -> list[relax.Expr | None]:
     masks = [padding_mask(node, 4, batch, rows, length, keys, dtype), node.get(5)]
     if node.attr("unidirectional", 0):
         masks.insert(0, causal_mask(rows, length, keys, dtype))
-    result, weights = weighted(node, product, masks, v)
-    return [result, k, v, weights][: len(node.proto.output)]
+    result, product = weighted(node, product, masks, v)
+    return [result, k, v, product][: len(node.proto.output)]
 
 
 def _heads_of_operands(node: Node) -> list[relax.Expr]:

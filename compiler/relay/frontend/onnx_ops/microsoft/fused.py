@@ -74,7 +74,7 @@ def channels_last(node: Node, data: relax.Expr) -> relax.Expr:
 
 
 def nhwc_conv(node: Node) -> relax.Expr:
-    """`fused_conv` of channels-last tensors; the weights are OIHW."""
+    """FusedConv of channels-last tensors; the weights are OIHW."""
     data = channels_first(node, node[0])
     result = node.call("Conv", data, node[1], node.get(2), **attributes(node, WINDOW))
     if node.get(3) is not None:
@@ -121,7 +121,7 @@ def _operand(node: Node, index: int, letter: str) -> relax.Expr:
 
 
 def fused_matmul_activation(node: Node) -> relax.Expr:
-    """`fused_matmul`, activated."""
+    """FusedMatMul, activated."""
     result = node.emit(fused_matmul(node))
     if node.attr("activation") == "Softmax":
         return relax.op.nn.softmax(result, node.attr("activation_axis", -1))

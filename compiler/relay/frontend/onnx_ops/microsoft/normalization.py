@@ -36,7 +36,7 @@ def skip_layer_normalization(node: Node) -> list[relax.Expr | None]:
 
 
 def skip_rms_normalization(node: Node) -> list[relax.Expr | None]:
-    """`skip_layer_normalization` without mean and shift: x / sqrt(mean(x * x) + epsilon)."""
+    """SkipLayerNormalization without mean and shift: x / sqrt(mean(x * x) + epsilon)."""
     if any(node.proto.output[1:3]):
         raise node.unsupported("mean and deviation, which training needs, are not supported")
     total = _sum(node, 3)
@@ -72,10 +72,10 @@ def _embedded(
     if positions is None:
         places = relax.op.strided_slice(places, [0], [0], [length])
     else:
-        places = node.call("Gather", places, positions)
-    total = node.emit(relax.op.add(node.call("Gather", words, node[0]), places))
+        places = _rows(places, positions)
+    total = node.emit(relax.op.add(_rows(words, node[0]), places))
     if kinds is not None and segments is not None:
-        total = node.emit(relax.op.add(total, node.call("Gather", kinds, segments)))
+        total = node.emit(relax.op.add(total, _rows(kinds, segments)))
     assert gamma is not None
     epsilon = node.attr("epsilon", 1e-12)
     inner = replace(node, proto=_first_output(node))
@@ -87,6 +87,11 @@ def _embedded(
     return [result, count, total]
 
 
+def _rows(table: relax.Expr | None, ids: relax.Expr) -> relax.Expr:
+    """The rows of a table that the ids choose, which are checked; none counts from the end."""
+    return relax.op.take(table, ids, 0, mode="fast")
+
+
 def _first_output(node: Node):  # type: ignore[no-untyped-def]
     """The node without all outputs but the first."""
     proto = type(node.proto)()
@@ -96,7 +101,7 @@ def _first_output(node: Node):  # type: ignore[no-untyped-def]
 
 
 def quantized_embed_layer_normalization(node: Node) -> list[relax.Expr | None]:
-    """`embed_layer_normalization` with tables of 8 bits."""
+    """EmbedLayerNormalization with tables of 8 bits."""
     from ..quantization import dequantize
 
     tables: list[relax.Expr | None] = []
@@ -114,7 +119,7 @@ def group_normalization(node: Node) -> relax.Expr:
 
 
 def skip_group_normalization(node: Node) -> list[relax.Expr]:
-    """`group_normalization` of data plus skip plus bias, and that sum."""
+    """GroupNorm of data plus skip plus bias, and that sum."""
     shape, skip = node.shape(0), node[3]
     extents = node.shape(3)
     if len(extents) == 2:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import onnxruntime
 import pytest
 from onnx import helper
 
@@ -34,10 +35,14 @@ def computes(model, run):
 
 
 @pytest.fixture
-def as_onnxruntime(model, agrees):
-    """Runs nodes whose results, names that begin with "y", are onnxruntime's."""
+def as_onnxruntime(model, run):
+    """Runs nodes whose results, names that begin with "y", are onnxruntime's.
 
-    def check(nodes, feeds, weights=None, tolerance=1e-5, dtypes=None):
+    Floats may be apart by `tolerance`, integers by `steps`; results are float32 unless `dtypes`
+    says otherwise.
+    """
+
+    def check(nodes, feeds, weights=None, tolerance=1e-5, steps=0, dtypes=None):
         types = {n: helper.np_dtype_to_tensor_dtype(v.dtype) for n, v in feeds.items()}
         types |= {
             n: helper.np_dtype_to_tensor_dtype(np.dtype(d)) for n, d in (dtypes or {}).items()
@@ -45,7 +50,17 @@ def as_onnxruntime(model, agrees):
         shapes = {name: value.shape for name, value in feeds.items()}
         outputs = [name for node in nodes for name in node.output if name.startswith("y")]
         proto = model(nodes, shapes, outputs, weights, 20, DOMAINS, types)
-        return agrees(proto, feeds, tolerance)
+        session = onnxruntime.InferenceSession(
+            proto.SerializeToString(), providers=["CPUExecutionProvider"]
+        )
+        results = run(*from_onnx(proto), feeds)
+        for name, got, value in zip(outputs, results, session.run(None, feeds), strict=True):
+            assert (got.shape, got.dtype) == (value.shape, value.dtype), name
+            if value.dtype.kind == "f":
+                np.testing.assert_allclose(got, value, tolerance, tolerance, err_msg=name)
+            else:
+                wide = got.astype("int64"), value.astype("int64")
+                np.testing.assert_allclose(*wide, rtol=0, atol=steps, err_msg=name)
 
     return check
 

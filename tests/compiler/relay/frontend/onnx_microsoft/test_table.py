@@ -1,0 +1,38 @@
+"""Which of onnxruntime's own operators are read, and which are refused."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from onnxruntime.capi import onnxruntime_pybind11_state
+
+from compiler.relay.frontend.onnx_ops.microsoft import CONVERTERS, REFUSED
+from tests.compiler.relay.frontend.onnx_microsoft.nodes import own
+
+SCRIPT = Path(__file__).parents[5] / "scripts" / "onnxruntime_operators.py"
+
+
+def test_every_operator_is_read_or_refused_with_a_reason():
+    known = {
+        (schema.domain, schema.name)
+        for schema in onnxruntime_pybind11_state.get_all_operator_schema()
+        if schema.domain in ("com.microsoft", "com.microsoft.nchwc")
+    }
+    assert known <= CONVERTERS.keys() | REFUSED.keys()
+    assert not CONVERTERS.keys() & REFUSED.keys()
+
+
+def test_the_table_of_operators_is_up_to_date():
+    check = subprocess.run(
+        [sys.executable, str(SCRIPT), "--check"], capture_output=True, text=True, check=False
+    )
+    assert check.returncode == 0, check.stderr
+
+
+@pytest.mark.parametrize("operator", ["BeamSearch", "MoE", "DynamicQuantizeLSTM"])
+def test_a_refusal_says_why(operator, refusal, floats):
+    message = refusal(own(operator, "x", "y"), {"x": floats(2, 2)})
+    assert operator in message and REFUSED["com.microsoft", operator] in message
