@@ -7,10 +7,12 @@ from typing import Any
 
 from ..onnx_node import Node
 from . import (
+    columns,
     control_flow,
     convolution,
     einsum,
     elementwise,
+    features,
     indexing,
     linear,
     normalization,
@@ -21,16 +23,19 @@ from . import (
     resize,
     sequence,
     shape,
+    signal,
     vision,
 )
 
 CONVERTERS: dict[tuple[str, str], Callable[[Node], Any]] = {
     ("", name): converter
     for family in (
+        columns,
         control_flow,
         convolution,
         einsum,
         elementwise,
+        features,
         indexing,
         linear,
         normalization,
@@ -41,10 +46,13 @@ CONVERTERS: dict[tuple[str, str], Callable[[Node], Any]] = {
         resize,
         sequence,
         shape,
+        signal,
         vision,
     )
     for name, converter in family.CONVERTERS.items()
-} | {("com.microsoft", name): each for name, each in normalization.CONTRIB_CONVERTERS.items()}
+}
+CONVERTERS |= {("com.microsoft", k): each for k, each in normalization.CONTRIB_CONVERTERS.items()}
+CONVERTERS |= {("ai.onnx.ml", name): each for name, each in features.ML_CONVERTERS.items()}
 """(domain, operator) to its converter, which returns one expression, a list with one for each
 output, or None to leave this form of the operator to TVM's own converter."""
 
