@@ -34,10 +34,10 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 LINE = '{"round": %d}'
 TUNERS = ("autotvm", "auto_scheduler")
 PHASES = {
-    **dict.fromkeys(("build", "cache", "export", "parameters", "log"), 0.18),
-    **dict.fromkeys(TUNERS, 0.05),
+    **dict.fromkeys(("build", "cache", "export", "parameters", "log"), 0.188),
+    **dict.fromkeys(TUNERS, 0.03),
 }
-"""Share of the kills that each phase gets: a tuning run takes seconds until it measures."""
+"""Share of the kills that each phase gets: a tuning run takes long until it measures."""
 
 Send = Callable[[Any], None]
 
@@ -83,7 +83,7 @@ def work(folder: pathlib.Path, first: int, rounds: int | None, tuner: str, send:
         send("cache")
         write(cache, name, content)
 
-    KernelCache._write = announced  # type: ignore[method-assign]
+    KernelCache._write = announced  # type: ignore[assignment, method-assign]
     for number in range(first, 10**9 if rounds is None else first + rounds):
         send("build")
         library = build(number)
@@ -209,6 +209,19 @@ def _of_autotvm(line: str) -> str:
     return measure_str_key(decode(line)[0])
 
 
+def find_remains(
+    number: int,
+    folders: list[pathlib.Path],
+    done: list[int],
+    kills: int,
+    trials: dict[str, list[str]],
+    send: Send,
+) -> None:
+    """One round, which finds what killed processes left, and a look at what there is then."""
+    work(folders[0], number, 1, "", send)
+    look(folders, [*done, number], kills, trials, send)
+
+
 def look(
     folders: list[pathlib.Path],
     done: list[int],
@@ -275,36 +288,42 @@ class Kills:
         self.done: list[int] = []
         self.trials: dict[str, list[str]] = {}
         self.lengths = dict.fromkeys(TUNERS, tuning)
-        """Seconds that each phase took when it was last seen whole; how long a tuner may live."""
+        """Seconds that each phase took when it was last seen whole; a tuner, after a record."""
         self.counts: Counter[str] = Counter()
 
     def kill(self) -> list[str]:
-        """One process is killed, a second finds its remains, a third looks at the files."""
+        """One process is killed, a second finds its remains and looks at the files."""
         [phase] = self.rng.choices(list(PHASES), list(PHASES.values()))
         first = max(self.done, default=0) + 1
         tuner = phase if phase in TUNERS else ""
         process, pipe = start(work, self.folders[0], first, None, tuner)
         self._follow(pipe, until=phase)
+        if tuner:
+            self._wait_for_records(process, tuner, self.rng.randrange(12))
         time.sleep(self.rng.uniform(0, self.lengths.get(phase, 0.1)))
         os.kill(process.pid, signal.SIGKILL)
         process.join()
         self.counts[phase] += 1
         self._follow(pipe)
-        kills = self.counts.total()
         # Two rounds further: the one that was killed may have written its line.
-        found: list[str] = []
-        for function, arguments in (
-            (work, (self.folders[0], max(self.done, default=first) + 2, 1, "")),
-            (look, (self.folders, self.done, kills, self.trials)),
-        ):
-            process, pipe = start(function, *arguments)
-            result = self._follow(pipe)
-            process.join()
-            if process.exitcode:
-                return [f"{function.__name__} ended with {process.exitcode}"]
-            if function is look:
-                found, self.trials = result
-        return found
+        number, kills = max(self.done, default=first) + 2, self.counts.total()
+        arguments = (self.folders, self.done, kills, self.trials)
+        process, pipe = start(find_remains, number, *arguments)
+        result = self._follow(pipe)
+        process.join()
+        if process.exitcode:
+            return [f"the process that finds the remains ended with {process.exitcode}"]
+        found, self.trials = result
+        return list(found)
+
+    def _wait_for_records(self, process: Any, tuner: str, count: int) -> None:
+        """Wait until a tuner has written some records, or two minutes."""
+        log, began = self.folders[0] / f"{tuner}.json", time.monotonic()
+        before = len(self.trials.get(tuner, ()))
+        while process.is_alive() and time.monotonic() < began + 120:
+            if log.exists() and log.read_bytes().count(b"\n") >= before + count:
+                break
+            time.sleep(0.1)
 
     def _follow(self, pipe: Any, until: str = "") -> Any:
         """Take in what a process sends, up to the beginning of a phase; returns the last."""
@@ -325,7 +344,9 @@ def main() -> int:
     """Command line; returns the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--kills", type=int, default=100)
-    parser.add_argument("--seconds", type=float, default=20.0, help="longest life of a tuning run")
+    parser.add_argument(
+        "--seconds", type=float, default=3.0, help="that a tuning run lives longer at most"
+    )
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:

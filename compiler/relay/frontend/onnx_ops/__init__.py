@@ -24,6 +24,7 @@ from . import (
     sequence,
     shape,
     signal,
+    trees,
     vision,
 )
 
@@ -52,7 +53,11 @@ CONVERTERS: dict[tuple[str, str], Callable[[Node], Any]] = {
     for name, converter in family.CONVERTERS.items()
 }
 CONVERTERS |= {("com.microsoft", k): each for k, each in normalization.CONTRIB_CONVERTERS.items()}
-CONVERTERS |= {("ai.onnx.ml", name): each for name, each in features.ML_CONVERTERS.items()}
+CONVERTERS |= {
+    ("ai.onnx.ml", name): each
+    for family in (features, trees)
+    for name, each in family.ML_CONVERTERS.items()
+}
 """(domain, operator) to its converter, which returns one expression, a list with one for each
 output, or None to leave this form of the operator to TVM's own converter."""
 
