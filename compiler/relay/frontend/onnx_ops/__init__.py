@@ -15,6 +15,7 @@ from . import (
     features,
     indexing,
     linear,
+    microsoft,
     normalization,
     pooling,
     quantization,
@@ -52,8 +53,7 @@ CONVERTERS: dict[tuple[str, str], Callable[[Node], Any]] = {
     )
     for name, converter in family.CONVERTERS.items()
 }
-CONVERTERS |= {("com.microsoft", k): each for k, each in normalization.CONTRIB_CONVERTERS.items()}
-CONVERTERS |= {
+CONVERTERS |= microsoft.CONVERTERS | {
     ("ai.onnx.ml", name): each
     for family in (features, trees)
     for name, each in family.ML_CONVERTERS.items()
@@ -63,15 +63,3 @@ output, or None to leave this form of the operator to TVM's own converter."""
 
 PREFER_FUNCTION = frozenset({("", "Attention"), ("", "SoftmaxCrossEntropyLoss")})
 """Operators that are converted by ONNX's function body though TVM has a converter of that name."""
-
-STOCK_CONTRIB = frozenset(
-    ("com.microsoft", name)
-    for name in (
-        "Attention",
-        "BiasGelu",
-        "EmbedLayerNormalization",
-        "FastGelu",
-        "Gelu",
-    )
-)
-"""Operators of onnxruntime's own domain that TVM's converters know."""

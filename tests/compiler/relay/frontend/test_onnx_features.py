@@ -1,6 +1,7 @@
 """Operators of signals, features, columns and bits against onnxruntime and numpy."""
 
 import numpy as np
+import onnx
 import pytest
 import tvm
 from onnx import TensorProto, helper
@@ -192,6 +193,47 @@ def test_columns_and_thresholds_of_classical_models(model, agrees, rng):
         proto = model([node], inputs, ["y"], domains=domains, dtypes=types)
         feeds = {"x": rng.standard_normal((3, 4)).astype("float32"), "i": np.array([[3, 1]])}
         agrees(proto, {name: feeds[name] for name in inputs})
+
+
+def test_determinants_take_the_largest_pivots(model, agrees, rng):
+    x = rng.standard_normal((2, 2, 4, 4)).astype("float32")
+    x[0, 0, 0, 0], x[1, 1, 2] = 0, x[1, 1, 3]  # a first pivot of 0; a matrix that is singular
+    agrees(model([NODE("Det", ["x"], ["y"])], {"x": x.shape}, ["y"], opset=22), {"x": x})
+
+
+@pytest.mark.parametrize("aggregate", [0, 1])
+@pytest.mark.parametrize("transform", [0, 1, 2])
+def test_leaves_that_are_reached_are_summed(aggregate, transform, model, rng):
+    tensor = onnx.numpy_helper.from_array
+    node = NODE(  # x[0] <= 0 -> (x[1] in {1, 3} -> 0, 1), 2;  x[2] > 0.5 -> 3, 1
+        *("TreeEnsemble", ["x"], ["y"]),
+        domain="ai.onnx.ml",
+        n_targets=2,
+        aggregate_function=aggregate,
+        post_transform=transform,
+        tree_roots=[0, 2],
+        nodes_featureids=[0, 1, 2],
+        nodes_modes=tensor(np.array([0, 6, 3], "uint8")),
+        nodes_splits=tensor(np.array([0, 0, 0.5], "float32")),
+        membership_values=tensor(np.array([1, 3, np.nan], "float32")),
+        nodes_truenodeids=[1, 0, 3],
+        nodes_trueleafs=[0, 1, 1],
+        nodes_falsenodeids=[2, 1, 1],
+        nodes_falseleafs=[1, 1, 1],
+        leaf_targetids=[0, 1, 1, 0],
+        leaf_weights=tensor(np.array([1, 2, 4, 8], "float32")),
+    )
+    x = rng.standard_normal((8, 3)).astype("float32")
+    x[:, 1], x[0, 0] = [0, 1, 2, 3, 1, 3, 1, 0], 0
+    low, member, right = x[:, 0] <= 0, np.isin(x[:, 1], [1, 3]), x[:, 2] > 0.5
+    total = np.stack(
+        [1.0 * (low & member) + 8 * right, 2 * (low & ~member) + 4.0 * ~low + 2.0 * ~right], 1
+    )
+    total = total if aggregate else total / 2
+    exponents = np.exp(total)  # onnxruntime has 1 and 2 the other way round than the specification
+    expected = [total, exponents / exponents.sum(1, keepdims=True), exponents / (1 + exponents)]
+    proto = model([node], {"x": x.shape}, ["y"], domains={"ai.onnx.ml": 5})
+    np.testing.assert_allclose(built(proto, x=x)[0], expected[transform], rtol=1e-5, atol=1e-6)
 
 
 def test_what_must_be_constant_is_named(model):
