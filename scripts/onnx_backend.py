@@ -6,6 +6,10 @@
     python scripts/onnx_backend.py --check --sample 60 --seed $(git rev-parse HEAD)
     python scripts/onnx_backend.py -k test_resize_  # some cases, printed only
     python scripts/onnx_backend.py -k test_resize_ --update   # and their lines of the record
+    python scripts/onnx_backend.py --cases onnx/backend/test/data/node   # of another release
+    python scripts/onnx_backend.py --build onnxruntime        # what passes there
+
+Failing cases are counted by cause.
 
 Every case runs in a worker process, so that a crash or a hang costs one case. ONNX passes shapes,
 axes and other operands as run-time inputs. Where such an operand must be known to import or build,
@@ -105,6 +109,26 @@ BUILDS: dict[str, Callable[[Any, dict[str, Any]], Call]] = {
 }
 
 
+def build_with_onnxruntime(model: Any) -> Call:
+    """A session of onnxruntime, which takes the ONNX model itself."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.log_severity_level = 1, 4
+    session = onnxruntime.InferenceSession(
+        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
+
+    def call(inputs: dict[str, np.ndarray]) -> Any:
+        outputs = session.run(None, inputs)
+        return outputs if len(outputs) > 1 else outputs[0]
+
+    return call
+
+
+OF_MODELS: dict[str, Callable[[Any], Call]] = {"onnxruntime": build_with_onnxruntime}
+
+
 def run_case(case: Any, build: str) -> Outcome:
     """Import, build and run one ONNX test case and compare its outputs."""
     given = _run(case.model, case, build, constants=())
@@ -124,9 +148,12 @@ def _run(model: Any, case: Any, build: str, constants: tuple[str, ...]) -> Outco
 
     stage = "import"
     try:
-        mod, params = from_onnx(model)
-        stage = "build"
-        call = BUILDS[build](mod, params)
+        if build in OF_MODELS:
+            call = OF_MODELS[build](model)
+        else:
+            mod, params = from_onnx(model)
+            stage = "build"
+            call = BUILDS[build](mod, params)
         names = [value.name for value in case.model.graph.input]
         for inputs, expected in case.data_sets:
             stage = "run"
@@ -287,14 +314,48 @@ def run_all(cases: list[Any], build: str, jobs: int, progress: bool) -> dict[str
     return outcomes
 
 
-def collect() -> list[Any]:
-    """ONNX's node tests, in the order of their names."""
+def collect(folder: pathlib.Path | None = None) -> list[Any]:
+    """ONNX's node tests, in the order of their names: the installed release's, or a folder's."""
     from onnx.backend.test.case.node import collect_testcases
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        cases = collect_testcases(None)
-    return sorted(cases, key=lambda case: str(case.name))
+        found = collect_testcases(None) if folder is None else map(_read_case, folder.iterdir())
+        return sorted(found, key=lambda case: str(case.name))
+
+
+def _read_case(folder: pathlib.Path) -> Any:
+    """A node test as releases of ONNX before 1.17 keep it: a model, and files of tensors."""
+    import onnx
+    from onnx.backend.test.case.test_case import TestCase
+
+    model = onnx.load(folder / "model.onnx")
+    sides = {"input": model.graph.input, "output": model.graph.output}
+    sets = [
+        tuple(
+            [
+                _read_value(each / f"{side}_{i}.pb", values[i].type)
+                for i in range(len(list(each.glob(f"{side}_*.pb"))))
+            ]
+            for side, values in sides.items()
+        )
+        for each in sorted(folder.glob("test_data_set_*"))
+    ]
+    return TestCase(folder.name, folder.name, None, str(folder), model, sets, "node", 1e-3, 1e-7)
+
+
+def _read_value(path: pathlib.Path, type_proto: Any) -> Any:
+    """A tensor, a sequence or an optional value of a file."""
+    import onnx
+
+    kind = type_proto.WhichOneof("value")
+    message, read = {
+        "sequence_type": (onnx.SequenceProto, onnx.numpy_helper.to_list),
+        "optional_type": (onnx.OptionalProto, onnx.numpy_helper.to_optional),
+    }.get(kind, (onnx.TensorProto, onnx.numpy_helper.to_array))
+    proto = message()
+    proto.ParseFromString(path.read_bytes())
+    return read(proto)
 
 
 # ---------------------------------------------------------------- the record
@@ -360,6 +421,16 @@ def failures(outcomes: dict[str, Outcome]) -> dict[str, str]:
     }
 
 
+def causes(failing: dict[str, str]) -> Iterator[str]:
+    """How many cases fail for the same cause, most first, with one of them."""
+    names = defaultdict(list)
+    for name, reason in failing.items():
+        cause = re.sub(r"[\[(].*|'[^']*'|\d[\d.,]* ?", "", reason)
+        names[re.sub(r" +", " ", cause).strip(" :")].append(name)
+    for cause, those in sorted(names.items(), key=lambda item: -len(item[1])):
+        yield f"{len(those):4} {cause} ({those[0]})"
+
+
 def check(outcomes: dict[str, Outcome]) -> Iterator[str]:
     """Lines that name each case of which the record does not say what became of it."""
     known, failing = recorded(), failures(outcomes)
@@ -385,13 +456,16 @@ def main() -> int:
     parser.add_argument("--sample", type=int, metavar="N", help="N cases, which --seed chooses")
     parser.add_argument("--seed", default="0", help="any text; the same cases for the same text")
     parser.add_argument("-k", dest="pattern", help="only cases whose name matches this expression")
-    parser.add_argument("--build", choices=BUILDS, default="baton", help="what compiles the cases")
+    parser.add_argument("--cases", type=pathlib.Path, help="a folder of node tests of a release")
+    parser.add_argument(
+        "--build", choices=[*BUILDS, *OF_MODELS], default="baton", help="what compiles the cases"
+    )
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="worker processes")
     args = parser.parse_args()
     sys.path.insert(0, str(ROOT))
 
     started = time.monotonic()
-    cases = collect()
+    cases = collect() if args.cases is None else collect(args.cases)
     every, worse = cases, list(check_set(cases)) if args.check else []
     if args.pattern:
         cases = [case for case in cases if re.search(args.pattern, case.name)]
@@ -410,7 +484,8 @@ def main() -> int:
             print(f"{RECORD.name} is not true: mend what fails, then write it (--update)")
         return 1 if worse else 0
     failing = failures(outcomes)
-    if cases != every and not args.update:
+    print("\n".join(causes(failing)))
+    if args.cases or args.build in OF_MODELS or (cases != every and not args.update):
         for name in sorted(failing):
             print(f"{name}: {failing[name]}")
         return 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -151,5 +152,9 @@ def shared_library(lowered: Lowered, path: str) -> str:
 
     with lowered.target, device_code():
         built: Any = tvm.tirx.build(lowered.mod, lowered.target, pipeline=PIPELINE)
-    built.export_library(path + ".so")
+    os.mkdir(path)  # TVM's own choice would outlive a kill
+    try:
+        built.export_library(path + ".so", workspace_dir=path)
+    finally:
+        shutil.rmtree(path)
     return path + ".so"

@@ -19,10 +19,11 @@ _NAMES = """
 Abs Add And ArgMax ArgMin BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor Cast CastLike
 Ceil Clip Compress Concat ConstantOfShape Cos CumSum Div Equal Erf Exp Expand EyeLike Flatten
 Floor Gather GatherElements GatherND Greater GreaterOrEqual Identity IsInf IsNaN Less
-LessOrEqual Log MatMul Max Mean Min Mod Mul Neg NonZero Not OneHot Or Pad Pow Range Reciprocal
-ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd
-ReduceSum ReduceSumSquare Relu Reshape Round ScatterElements ScatterND Sigmoid Sign Sin Size Slice
-Softmax Split Sqrt Squeeze Sub Sum Tanh Tile TopK Transpose Trilu Unique Unsqueeze Where Xor
+LessOrEqual Log MatMul Max Mean MelWeightMatrix Min Mod Mul Neg NonZero Not OneHot Or Pad Pow
+Range Reciprocal ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin
+ReduceProd ReduceSum ReduceSumSquare Relu Reshape Round ScatterElements ScatterND Sigmoid Sign Sin
+Size Slice Softmax Split Sqrt Squeeze Sub Sum Tanh Tile TopK Transpose Trilu Unique Unsqueeze
+Where Xor
 """
 FOLDABLE = frozenset(_NAMES.split())
 """Deterministic operators of ONNX's own domain that shape and mask arithmetic is made of."""

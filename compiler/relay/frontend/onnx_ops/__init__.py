@@ -7,10 +7,12 @@ from typing import Any
 
 from ..onnx_node import Node
 from . import (
+    columns,
     control_flow,
     convolution,
     einsum,
     elementwise,
+    features,
     indexing,
     linear,
     microsoft,
@@ -22,16 +24,20 @@ from . import (
     resize,
     sequence,
     shape,
+    signal,
+    trees,
     vision,
 )
 
 CONVERTERS: dict[tuple[str, str], Callable[[Node], Any]] = {
     ("", name): converter
     for family in (
+        columns,
         control_flow,
         convolution,
         einsum,
         elementwise,
+        features,
         indexing,
         linear,
         normalization,
@@ -42,10 +48,16 @@ CONVERTERS: dict[tuple[str, str], Callable[[Node], Any]] = {
         resize,
         sequence,
         shape,
+        signal,
         vision,
     )
     for name, converter in family.CONVERTERS.items()
-} | microsoft.CONVERTERS
+}
+CONVERTERS |= microsoft.CONVERTERS | {
+    ("ai.onnx.ml", name): each
+    for family in (features, trees)
+    for name, each in family.ML_CONVERTERS.items()
+}
 """(domain, operator) to its converter, which returns one expression, a list with one for each
 output, or None to leave this form of the operator to TVM's own converter."""
 

@@ -8,6 +8,7 @@ import numpy as np
 from tvm import relax
 
 from compiler.graph.constants import scalar_of
+from compiler.relay.op import registry
 
 from ..onnx_node import Node, constant_value, dtype_of
 
@@ -205,7 +206,18 @@ def shift(node: Node) -> relax.Expr | None:
     return relax.op.where(out, negative, relax.op.right_shift(data, safe))
 
 
+def bit_cast(node: Node) -> relax.Expr:
+    """The same bits as another dtype of the same width."""
+    from ..onnx_model import tensor_dtype
+
+    given, wanted = node.dtype(0), tensor_dtype(node.attr("to"), "the result of BitCast")
+    if given == "bool" or wanted == "bool":  # a byte that is 0 or 1
+        return relax.op.astype(node[0], wanted)
+    return registry.call("reinterpret", [node[0]], {"dtype": wanted})
+
+
 CONVERTERS = {
+    "BitCast": bit_cast,
     "BitShift": shift,
     "Celu": celu,
     "Clip": clip,

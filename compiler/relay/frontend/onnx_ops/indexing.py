@@ -61,6 +61,22 @@ def scatter_elements(node: Node) -> relax.Expr | None:
     return relax.op.astype(node.emit(result), "bool") if bits else result
 
 
+def tensor_scatter(node: Node) -> relax.Expr:
+    """A part along one axis written into each sample, from a position of its own on."""
+    shape, part = node.shape(0), node.shape(1)
+    axis = node.attr("axis", -2) % len(shape)
+    along = [1] * len(shape)
+    along[axis] = part[axis]
+    places = constant(np.arange(part[axis], dtype="int64").reshape(along))
+    if node.get(2) is not None:
+        first = relax.op.reshape(node[2], (shape[0], *[1] * (len(shape) - 1)))
+        places = relax.op.add(relax.op.astype(first, "int64"), places)
+    if node.attr("mode", "linear") == "circular":
+        places = relax.op.mod(places, relax.const(shape[axis], "int64"))
+    indices = node.emit(relax.op.broadcast_to(places, part))
+    return relax.op.scatter_elements(node[0], indices, node[1], axis=axis, reduction="update")
+
+
 def slices(node: Node) -> None:
     """Before opset 10 the bounds are attributes: TVM's converter takes them as operands."""
     if node.opset < 10:
@@ -89,21 +105,31 @@ def one_hot(node: Node) -> relax.Expr:
 
 def top_k(node: Node) -> relax.Expr | list[relax.Expr]:
     """The k largest or smallest along an axis and where they were."""
-    if node.dtype(0) == "uint64":
-        raise node.unsupported("integers of 64 bits without sign can't be sorted")
     k = node.attr("k") if node.opset < 10 else int(node.value(1, "k").reshape(-1)[0])
     shape = list(node.shape(0))
     shape[node.attr("axis", -1)] = int(k)
     if 0 in shape:
         return [constant(np.zeros(shape, dtype)) for dtype in (node.dtype(0), "int64")]
-    return relax.op.topk(
-        node[0],
+    unsigned = node.dtype(0) == "uint64"
+    found = relax.op.topk(
+        _with_sign(node[0], "int64") if unsigned else node[0],
         k=int(k),
         axis=node.attr("axis", -1),
         ret_type="both",
         largest=bool(node.attr("largest", 1)),
         dtype="int64",
     )
+    if not unsigned:
+        return found
+    values, places = (relax.TupleGetItem(node.emit(found), i) for i in (0, 1))
+    return [_with_sign(node.emit(values), "uint64"), places]
+
+
+def _with_sign(value: relax.Expr, dtype: str) -> relax.Expr:
+    """Integers of 64 bits with a sign for those without, in the same order, or the other way."""
+    bits = registry.call("reinterpret", [value], {"dtype": dtype})
+    least = np.array(1 << 63, "uint64").astype(dtype)
+    return relax.op.bitwise_xor(bits, constant(least))
 
 
 def eye_like(node: Node) -> relax.Expr:
@@ -252,4 +278,5 @@ CONVERTERS = {
     "Split": split,
     "TopK": top_k,
     "Unique": unique,
+    "TensorScatter": tensor_scatter,
 }

@@ -121,13 +121,48 @@ def dynamic_quantize_linear(node: Node) -> list[relax.Expr]:
     return [quantize(node, data, scale, zero, 0), scale, zero]
 
 
-def quantize_linear(node: Node) -> None:
-    """TVM's converter, of floats: integers are divided by the scale in its dtype."""
+def quantize_linear(node: Node) -> relax.Expr | None:
+    """TVM's converter, of floats: integers are divided by the scale in its dtype.
+
+    Where a scale is of a block of elements along an axis, it is repeated.
+    """
+    from ..onnx_model import tensor_dtype
+
     if not node.dtype(0).startswith(("float", "bfloat")):
         node.inputs[0] = node.emit(relax.op.astype(node[0], node.dtype(1)))
+    if not node.attr("block_size", 0):
+        return None
+    scale = _of_blocks(node, 1)
+    zero = node.get(2)
+    if zero is not None:
+        return quantize(node, node[0], scale, _of_blocks(node, 2), 0)
+    to = node.attr("output_dtype", 0)
+    dtype = tensor_dtype(to, "the result of QuantizeLinear") if to else "uint8"
+    zeros = relax.op.full(node.shape(0), relax.const(0, dtype))
+    return quantize(node, node[0], scale, node.emit(zeros), 0)
+
+
+def dequantize_linear(node: Node) -> relax.Expr | None:
+    """TVM's converter; where a scale is of a block of elements along an axis, it is repeated."""
+    if not node.attr("block_size", 0):
+        return None
+    zero = None if node.get(2) is None else _of_blocks(node, 2)
+    value = dequantize(node, node[0], _of_blocks(node, 1), zero, 0)
+    return value if node.dtype(1) == "float32" else relax.op.astype(value, node.dtype(1))
+
+
+def _of_blocks(node: Node, index: int) -> relax.Expr:
+    """Operand `index` with each element as often as its block has elements of the data."""
+    shape = node.shape(0)
+    axis, size = node.attr("axis", 1) % len(shape), node.attr("block_size")
+    if -(-shape[axis] // size) != node.shape(index)[axis]:
+        raise node.unsupported(f"blocks of {size} along axis {axis}")
+    repeated = relax.op.repeat(node[index], size, axis)
+    return node.emit(relax.op.strided_slice(repeated, [axis], [0], [shape[axis]]))
 
 
 CONVERTERS = {
+    "DequantizeLinear": dequantize_linear,
     "DynamicQuantizeLinear": dynamic_quantize_linear,
     "QuantizeLinear": quantize_linear,
     "ConvInteger": conv_integer,

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import itertools
 
+import numpy as np
 from tvm import relax
+
+from compiler.graph.constants import constant
 
 from ..onnx_node import Node
 
@@ -72,7 +75,13 @@ def split_to_sequence(node: Node) -> relax.Expr:
     return relax.Tuple(slices)
 
 
+def optional_has_element(node: Node) -> relax.Expr | None:
+    """False without an operand; of any other, TVM's converter."""
+    return constant(np.array(False)) if not any(node.proto.input) else None
+
+
 CONVERTERS = {
+    "OptionalHasElement": optional_has_element,
     "SequenceAt": sequence_at,
     "SequenceErase": sequence_erase,
     "SequenceInsert": sequence_insert,
