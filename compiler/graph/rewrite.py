@@ -84,9 +84,14 @@ class Scope:
         value = self.definition(expr)
         return value if self._mutator.rule.name(value) == name else None
 
+    @property
+    def builder(self) -> Any:
+        """What builds the function; its `call_te` adds kernels to the module."""
+        return self._mutator.builder_
+
     def emit(self, expr: relax.Expr) -> relax.Var:
         """A variable for a new expression that several calls will read."""
-        return self._mutator.builder_.emit(expr)
+        return self.builder.emit(expr)
 
     def used_once(self, expr: Any) -> bool:
         """Whether a variable is read in one place only.
@@ -155,8 +160,8 @@ def rewrite_calls(
     names
         Of the functions; all by default.
     """
-    changed: dict[tvm.ir.GlobalVar, relax.Function] = {}
-    for variable, function in mod.functions.items():
+    changed = []
+    for variable, function in mod.functions_items():
         if not isinstance(function, relax.Function) or _is_skipped(function):
             continue
         if names is not None and variable.name_hint not in names:
@@ -164,16 +169,15 @@ def rewrite_calls(
         applier = _Applier(mod, function, rule())
         result = applier.visit_expr(function)
         if applier.has_changed:
-            changed[variable] = result
+            changed.append(variable)
+            applier.builder_.update_func(variable, result)
+            mod = applier.builder_.get()
     if not changed:
         return mod
-    updated = mod.clone()
-    for variable, function in changed.items():
-        updated.update_func(variable, function)
-    updated = relax.transform.CanonicalizeBindings()(updated)
+    mod = relax.transform.CanonicalizeBindings()(mod)
     for variable in changed:
-        updated.update_func(variable, relax.analysis.remove_all_unused(updated[variable]))
-    return updated
+        mod.update_func(variable, relax.analysis.remove_all_unused(mod[variable]))
+    return mod
 
 
 def _is_skipped(function: relax.Function) -> bool:

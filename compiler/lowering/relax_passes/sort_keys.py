@@ -12,36 +12,24 @@ from typing import Any
 
 import tvm
 from tvm import relax
-from tvm.relax.expr_functor import PyExprMutator, mutator
 
+from ...graph.rewrite import CallRule, rewrite_calls
 from ...ordering import keys
 
 
 def sort_by_keys(mod: tvm.IRModule, name: str) -> tvm.IRModule:
     """Rewrite `sort`, `argsort` and `topk` of floats in function `name` of the module."""
-    rewriter = _Sorts(mod)
-    gvar = mod.get_global_var(name)
-    rewriter.builder_.update_func(gvar, rewriter.visit_expr(mod[name]))
-    if not rewriter.found:
-        return mod
-    return relax.transform.DeadCodeElimination([name])(rewriter.builder_.get())
+    return rewrite_calls(mod, _Sorts, [name])
 
 
-@mutator
-class _Sorts(PyExprMutator):
-    def __init__(self, mod: tvm.IRModule) -> None:
-        super().__init__(mod)
-        self.found = False
-
-    def visit_call_(self, op: relax.Call) -> relax.Expr:
-        call = super().visit_call_(op)
-        rule = _RULES.get(getattr(call.op, "name", ""))
+class _Sorts(CallRule):
+    def rewrite(self, call: relax.Call, name: str) -> relax.Expr | None:
+        rule = _RULES.get(name)
         if rule is None or not str(call.args[0].ty.dtype).startswith(("float", "bfloat")):
-            return call
-        self.found = True
-        data, attrs = call.args[0], call.attrs
-        sortable = self.builder_.emit(self.builder_.call_te(keys, data))
-        return rule(self.builder_, data, sortable, attrs)
+            return None
+        builder = self.scope.builder
+        sortable = builder.emit(builder.call_te(keys, call.args[0]))
+        return rule(builder, call.args[0], sortable, call.attrs)
 
 
 def _argsort(_: Any, __: relax.Expr, sortable: relax.Expr, attrs: Any) -> relax.Expr:
@@ -70,4 +58,4 @@ def _topk(builder: Any, data: relax.Expr, sortable: relax.Expr, attrs: Any) -> r
     return relax.Tuple([builder.emit(values), builder.emit(relax.op.astype(found, dtype))])
 
 
-_RULES = {"relax.argsort": _argsort, "relax.sort": _sort, "relax.topk": _topk}
+_RULES = {"argsort": _argsort, "sort": _sort, "topk": _topk}

@@ -54,9 +54,8 @@ class Operator:
         The attribute that names the dtype that the operator computes in.
     layout : callable, optional
         Which layouts it works in (`layout_rules`); None where values keep theirs.
-    keeps : str
-        "order": the result has the elements of the data, in their order. "elements": it has those
-        of the data alone. "": it computes.
+    keeps_order : bool
+        Whether the result has the elements of the data, in their order.
     kernel_layouts : dict of str to str
         The kernel layout that "default" means to ConvertLayout, by the layout of the data.
     quantized : IntegerForm, optional
@@ -80,7 +79,7 @@ class Operator:
     precision: int | None = None
     dtype_attribute: str = ""
     layout: LayoutRule | None = None
-    keeps: str = ""
+    keeps_order: bool = False
     kernel_layouts: Mapping[str, str] = field(default_factory=dict)
     quantized: IntegerForm | None = None
     macs: Callable[..., int] | None = None

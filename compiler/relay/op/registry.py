@@ -168,7 +168,7 @@ def dynamic_form(name: str, function: Builder, operands: Sequence[str], **facts:
     )
 
 
-_OF_BOTH_FORMS = ("how", "pattern", "precision", "dtype_attribute", "keeps")
+_OF_BOTH_FORMS = ("how", "pattern", "precision", "dtype_attribute", "keeps_order")
 
 
 def unavailable(name: str, reason: str) -> Builder:

@@ -165,7 +165,7 @@ _reshape_codes_kernel = kernel("reshape_codes", _reshape_codes)
     pattern=INJECTIVE,
     precision=FOLLOW,
     quantized=quantization.same,
-    keeps="order",
+    keeps_order=True,
 )
 def reshape(data: relax.Expr, newshape: Any, allowzero: bool = False) -> relax.Expr:
     """The same elements in another shape, which may contain Relay's codes."""
@@ -208,7 +208,7 @@ def reshaped(data: relax.Expr, shape: Sequence[Extent]) -> relax.Expr:
 
 
 @operator(
-    "contrib_reverse_reshape", defaults={"allowzero": False}, pattern=INJECTIVE, keeps="order"
+    "contrib_reverse_reshape", defaults={"allowzero": False}, pattern=INJECTIVE, keeps_order=True
 )
 def reverse_reshape(data: relax.Expr, newshape: Any, allowzero: bool = False) -> relax.Expr:
     """`reshape` with codes that are read from the right."""

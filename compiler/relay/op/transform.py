@@ -113,7 +113,7 @@ _removed_kernel = kernel("squeeze_shape", _removed)
     pattern=BROADCAST,
     precision=FOLLOW,
     quantized=quantization.same,
-    keeps="order",
+    keeps_order=True,
 )
 def expand_dims(data: relax.Expr, axis: Any, num_newaxis: int = 1) -> relax.Expr:
     """`num_newaxis` axes of extent 1 inserted before `axis`."""
@@ -138,7 +138,6 @@ dynamic_form("expand_dims", expand_dims, ["data", "axis"], pattern=INJECTIVE)
     precision=FOLLOW,
     layout=layout_rules.transpose,
     quantized=quantization.same,
-    keeps="elements",
 )
 def transpose(data: relax.Expr, axes: Sequence[int] | None = None) -> relax.Expr:
     """Axes reordered; reversed without `axes`."""
@@ -155,7 +154,7 @@ def transpose(data: relax.Expr, axes: Sequence[int] | None = None) -> relax.Expr
     precision=FOLLOW,
     layout=layout_rules.squeeze,
     quantized=quantization.same,
-    keeps="order",
+    keeps_order=True,
 )
 def squeeze(data: relax.Expr, axis: Any = None) -> relax.Expr:
     """Axes of extent 1 removed, all of them without `axis`."""
@@ -303,7 +302,7 @@ def split(data: relax.Expr, indices_or_sections: Any, axis: int = 0) -> relax.Ex
     return op.split(data, cuts, where) if cuts else relax.Tuple([data])
 
 
-@operator("repeat", how="direct", pattern=BROADCAST, keeps="elements")
+@operator("repeat", how="direct", pattern=BROADCAST)
 def repeat(data: relax.Expr, repeats: int, axis: int) -> relax.Expr:
     """Each slice along `axis` repeated."""
     return op.repeat(data, int(repeats), axis_of(axis, rank(data)))
@@ -350,7 +349,7 @@ def reverse_sequence(
 _layout_transform = kernel("layout_transform", topi.layout_transform)
 
 
-@operator("layout_transform", how="TOPI", pattern=INJECTIVE, keeps="elements")
+@operator("layout_transform", how="TOPI", pattern=INJECTIVE)
 def layout_transform(data: relax.Expr, src_layout: str, dst_layout: str) -> relax.Expr:
     """From one layout to another, e.g. NCHW to NHWC or NCHW8c."""
     if src_layout == dst_layout:

@@ -202,7 +202,7 @@ class _Fusion:
         attrs = {"Primitive": tvm.tirx.IntImm("int32", int(bool(calls)))}
         of_tensors = all(isinstance(var.ty, relax.TensorType) for var in kernel.params)
         records = [registry.lookup(dialect.relay_name(each)) for each in calls]
-        if of_tensors and records and all(each.keeps == "order" for each in records):
+        if of_tensors and records and all(each.keeps_order for each in records):
             attrs["relay.reshape_only"] = tvm.tirx.IntImm("int32", 1)
         return call_of(local_function(kernel.params, body, attrs), kernel.arguments, node.ty)
 

@@ -195,7 +195,7 @@ def bias_add(data: relax.Expr, bias: relax.Expr, axis: int = 1) -> relax.Expr:
     pattern=INJECTIVE,
     precision=FOLLOW,
     quantized=quantization.same,
-    keeps="order",
+    keeps_order=True,
 )
 def batch_flatten(data: relax.Expr) -> relax.Expr:
     """All axes but the first one joined."""
