@@ -36,21 +36,22 @@ def best_records(records: Iterable[Record]) -> list[Record]:
     held: list[Record] = []
     best: dict[tuple[str, str, bytes], int] = {}
     for inp, result in records:
-        if _mean(result) == math.inf:
+        if mean_of(result) == math.inf:
             continue
         target, workload = log_target(inp.target), digest(inp.task.workload)
         places = [("key", key, workload) for key in target.keys]
         if target.model != UNKNOWN_MODEL:
             places.append(("model", target.model, workload))
-        cost = _mean(result)
-        beaten = [p for p in places if p not in best or cost < _mean(held[best[p]][1])]
+        cost = mean_of(result)
+        beaten = [p for p in places if p not in best or cost < mean_of(held[best[p]][1])]
         if beaten:
             held.append((inp, result))
             best.update(dict.fromkeys(beaten, len(held) - 1))
     return [held[index] for index in sorted(set(best.values()))]
 
 
-def _mean(result: MeasureResult) -> float:
+def mean_of(result: MeasureResult) -> float:
+    """Seconds of a run; infinite for a failure."""
     return mean_seconds(result.costs, result.error_no)
 
 

@@ -15,7 +15,6 @@ from .devices import devices_of
 from .models import random_inputs, relative_error
 
 if TYPE_CHECKING:
-    from compiler.autotvm.rebuild import Outcome
     from compiler.lowering.report import Kernel, Report
 
 
@@ -134,7 +133,7 @@ def show_replayed(replayed: Replayed) -> None:
 class Checked:
     """What became of every record of some logs."""
 
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[Any, ...]
     failed_records: int
 
     @property
@@ -148,6 +147,11 @@ class Checked:
             "outcomes": [asdict(outcome) for outcome in self.outcomes],
             "failed_records": self.failed_records,
         }
+
+    def show_failed(self) -> None:
+        """Print how many records there was nothing to do with."""
+        if self.failed_records:
+            show(f"{self.failed_records} records of failed measurements were passed over")
 
 
 def check_records(logs: Sequence[str], target: str, steps: Steps | None = None) -> Checked:
@@ -198,5 +202,4 @@ def show_checked(checked: Checked) -> None:
         failures = [(task, reason, count, first[task, reason]) for (task, reason), count in
                     reasons.items()]  # fmt: skip
         show(table(("task", "reason", "records", "first"), failures))
-    if checked.failed_records:
-        show(f"{checked.failed_records} records of failed measurements were passed over")
+    checked.show_failed()

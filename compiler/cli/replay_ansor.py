@@ -6,34 +6,23 @@ import re
 import runpy
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .console import Steps, show, table
+from .replay import Checked
 
 if TYPE_CHECKING:
     from compiler.auto_scheduler.rebuild import Outcome
 
 
-@dataclass(frozen=True)
-class CheckedSteps:
-    """What became of every record of some logs."""
-
-    outcomes: tuple[Outcome, ...]
-    failed_records: int
+class CheckedSteps(Checked):
+    """What became of every record of some logs of TVM's old auto_scheduler."""
 
     @property
     def all_right(self) -> bool:
         """Whether every successful record was replayed and computes the right numbers."""
         return all(outcome.right for outcome in self.outcomes)
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain dicts, lists and numbers."""
-        return {
-            "outcomes": [asdict(outcome) for outcome in self.outcomes],
-            "failed_records": self.failed_records,
-        }
 
 
 def is_ansor_log(path: str) -> bool:
@@ -121,8 +110,7 @@ def show_checked_steps(checked: CheckedSteps) -> None:
     """Print for each kind of target how records and step kinds fared, and why some failed."""
     for kind in sorted({outcome.target for outcome in checked.outcomes}):
         _show_kind(kind, [outcome for outcome in checked.outcomes if outcome.target == kind])
-    if checked.failed_records:
-        show(f"{checked.failed_records} records of failed measurements were passed over")
+    checked.show_failed()
 
 
 def _show_kind(kind: str, outcomes: Sequence[Outcome]) -> None:

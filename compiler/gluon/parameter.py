@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Sequence
 from typing import Any
 
@@ -70,7 +69,6 @@ class Parameter:
         if grad_req not in ("write", "add", "null"):
             raise BlockArgumentError(f"parameter {name!r}: grad_req {grad_req!r}")
         self._name = name
-        self._uuid = uuid.uuid4().hex
         self.grad_req = grad_req
         self._shape = _as_shape(shape)
         self._dtype = dtype_name(dtype)

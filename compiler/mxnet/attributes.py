@@ -82,11 +82,6 @@ def parse_optional_int_tuple(text: str) -> tuple[int | None, ...]:
     return tuple(None if is_none(item) else parse_int(item) for item in parse_items(text))
 
 
-def parse_float_tuple(text: str) -> tuple[float, ...]:
-    """A tuple of numbers."""
-    return tuple(parse_float(item) for item in parse_items(text))
-
-
 def parse_dtype(text: str) -> str:
     """A dtype by name or by its code in decimal; raises ValueError for an unknown one."""
     word = text.strip()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
@@ -381,8 +381,3 @@ def axes_of(op: Any) -> list[Any]:
     if hasattr(op, "scan_axis"):
         return [op.scan_axis, *op.spatial_axis_]
     return [*getattr(op, "axis", ()), *getattr(op, "reduce_axis", ())]
-
-
-def spatial_axes_of(op: Any) -> Sequence[Any]:
-    """The axes that an element's place in the result names."""
-    return list(getattr(op, "axis", ()))

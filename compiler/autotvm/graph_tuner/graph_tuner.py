@@ -16,9 +16,9 @@ from ...errors import RecordError
 from ...records.autotvm.record import MeasureInput, encode, load_from_file
 from ...records.autotvm.workload import digest
 from ...records.log_file import append_lines
-from ...records.strangers_json import mean_seconds
 from ...relay.build_module import as_module
 from ..measure import measure_option
+from ..picking import mean_of
 from .network import Network, Node, network_of
 from .solver import eliminate, reduce, total_cost
 from .transforms import PLAIN, Transform, TransformCosts
@@ -288,21 +288,21 @@ def _candidates(records: Iterable[Record], most: int) -> dict[bytes, list[Record
     """For each workload the fastest record of each pair of layouts, fastest first."""
     best: dict[bytes, dict[tuple[int, int], Record]] = {}
     for inp, result in records:
-        if _mean(result) == math.inf or "tile_ic" not in inp.config or "tile_oc" not in inp.config:
+        if (
+            mean_of(result) == math.inf
+            or "tile_ic" not in inp.config
+            or "tile_oc" not in inp.config
+        ):
             continue
         held = best.setdefault(digest(inp.task.workload), {})
         blocks = _blocks_of(inp)
-        if blocks not in held or _mean(result) < _mean(held[blocks][1]):
+        if blocks not in held or mean_of(result) < mean_of(held[blocks][1]):
             held[blocks] = (inp, result)
     return {
-        key: sorted(held.values(), key=lambda record: _mean(record[1]))[:most]
+        key: sorted(held.values(), key=lambda record: mean_of(record[1]))[:most]
         for key, held in best.items()
     }
 
 
 def _blocks_of(inp: MeasureInput) -> tuple[int, int]:
     return inp.config.size("tile_ic")[-1], inp.config.size("tile_oc")[-1]
-
-
-def _mean(result: Any) -> float:
-    return mean_seconds(result.costs, result.error_no)

@@ -45,7 +45,6 @@ class Dense(HybridBlock):
         super().__init__()
         self._units = units
         self._flatten = flatten
-        self._in_units = in_units
         self.weight = Parameter(
             "weight",
             shape=(units, in_units),

@@ -63,14 +63,6 @@ class Names:
     bounds_last: bool = False
 
 
-def own_names() -> Names:
-    """The names that the function itself has."""
-    return Names(
-        lambda op, _: op.base_name,
-        lambda op: tuple(axis.name for axis in op.axes),
-    )
-
-
 def dag_text(dag: ComputeDag, names: Names, texts: Mapping[str, str] | None = None) -> str:
     """The text that Ansor hashed.
 

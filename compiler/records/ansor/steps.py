@@ -20,7 +20,6 @@ ANNOTATIONS = (
     "threadIdx.y", "blockIdx.z", "threadIdx.z", TENSORIZE,
 )  # fmt: skip
 UNROLL_PRAGMA = "auto_unroll_max_step"
-SKIP_PRAGMA = "debug_skip_region"
 
 # No loop nest of a tensor program comes near these; a damaged record must not exhaust memory.
 _LARGEST_ID = 10_000
