@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import onnx
 from tvm import relax, tirx
 
 from compiler.graph.constants import constant
@@ -106,10 +107,22 @@ def roi_align(node: Node) -> relax.Expr:
     return result if kind == dtype else relax.op.astype(node.emit(result), dtype)
 
 
-def grid_sample(node: Node) -> None:
-    """TVM's converter, of floats."""
-    if not all(node.dtype(index).startswith("float") for index in (0, 1)):
+def grid_sample(node: Node) -> relax.Expr | None:
+    """TVM's converter, of an image and a grid of one dtype of at least 32 bits; the result has the
+    image's."""
+    dtypes = [node.dtype(index) for index in (0, 1)]
+    if not all(dtype.startswith("float") for dtype in dtypes):
         raise node.unsupported("samples between integers are not supported")
+    wide = "float64" if "float64" in dtypes else "float32"
+    if dtypes == [wide, wide]:
+        return None
+    proto = onnx.NodeProto()
+    proto.CopyFrom(node.proto)
+    del proto.input[:]
+    proto.input.extend(["image", "grid"])
+    operands = [node.emit(relax.op.astype(node[index], wide)) for index in (0, 1)]
+    result = node.importer.convert_node(proto, dict(zip(proto.input, operands)))[0]
+    return relax.op.astype(result, dtypes[0])
 
 
 def affine_grid(node: Node) -> None:
