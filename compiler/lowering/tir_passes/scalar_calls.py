@@ -3,8 +3,8 @@
 LLVM splits the vector forms of the functions that it knows, such as the cosine. The hyperbolic sine
 and cosine are plain calls of the C library, which TVM makes of scalars alone, and the remainder of
 floats is one that TVM doesn't make for CPUs at all. TVM's tanh and atanh are differences of numbers
-near 1, which leave nothing of a small operand: they are the C library's too, where `FastMath` has not
-replaced them. Functions that have no form for float16 compute in float32.
+near 1, which leave nothing of a small operand: they are the C library's too, where `FastMath` has
+not replaced them. Functions that have no form for float16 compute in float32.
 """
 
 from __future__ import annotations
