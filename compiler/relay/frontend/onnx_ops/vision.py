@@ -106,10 +106,27 @@ def roi_align(node: Node) -> relax.Expr:
     return result if kind == dtype else relax.op.astype(node.emit(result), dtype)
 
 
-def grid_sample(node: Node) -> None:
-    """TVM's converter, of floats."""
-    if not all(node.dtype(index).startswith("float") for index in (0, 1)):
+def grid_sample(node: Node) -> relax.Expr | None:
+    """TVM's converter, of an image and a grid of one dtype of at least 32 bits; the result has the
+    image's."""
+    dtypes = [node.dtype(index) for index in (0, 1)]
+    if not all(dtype.startswith("float") for dtype in dtypes):
         raise node.unsupported("samples between integers are not supported")
+    wide = "float64" if "float64" in dtypes else "float32"
+    if dtypes == [wide, wide]:
+        return None
+    operands = [node.emit(relax.op.astype(node[index], wide)) for index in (0, 1)]
+    mode = node.attr("mode", "linear").removeprefix("bi")
+    return relax.op.astype(
+        node.call(
+            "GridSample",
+            *operands,
+            mode=mode,
+            padding_mode=node.attr("padding_mode"),
+            align_corners=node.attr("align_corners"),
+        ),
+        dtypes[0],
+    )
 
 
 def affine_grid(node: Node) -> None:

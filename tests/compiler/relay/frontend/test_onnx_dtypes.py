@@ -105,3 +105,30 @@ def test_bits_are_scattered_by_or_and_and(reduction, expected, model):
     x = np.array([True, False, True])
     (result,) = built(proto, {"x": x})
     assert result.tolist() == [bool(bit) for bit in expected]
+
+
+@pytest.mark.parametrize(("image", "grid"), [("float16", "float64"), ("float32", "float16")])
+def test_samples_have_the_dtype_of_their_image(image, grid, model, run, rng):
+    kinds = {name: helper.np_dtype_to_tensor_dtype(np.dtype(d)) for name, d in
+             (("x", image), ("g", grid), ("y", image))}  # fmt: skip
+    node = NODE("GridSample", ["x", "g"], ["y"])
+    x = rng.normal(size=(1, 1, 3, 3)).astype(image)
+    g = rng.uniform(-1, 1, (1, 2, 2, 2)).astype(grid)
+    shapes = {"x": x.shape, "g": g.shape}
+    (result,) = run(*from_onnx(model([node], shapes, ["y"], dtypes=kinds)), {"x": x, "g": g})
+    feeds = {"x": x.astype("float32"), "g": g.astype("float32")}
+    (expected,) = run(*from_onnx(model([node], shapes, ["y"])), feeds)
+    assert result.dtype == image
+    np.testing.assert_allclose(result, expected, rtol=2e-3, atol=2e-3)
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "step"),
+    [(-6, 2, -1), (3, 1, -1), (1, 3, -1), (9, -9, -2), (-1, -9, -3), (2, -1, -1), (-4, -9, -1)],
+)
+def test_slices_backwards_agree(start, end, step, runs_as_onnxruntime):
+    bounds = {"s": start, "e": end, "a": 1, "t": step}
+    weights = {name: np.array([value]) for name, value in bounds.items()}
+    text = """<ir_version: 10, opset_import: ["": 17]> test (float[2,5] x) => (float[m,n] y)
+    <int64[1] s, int64[1] e, int64[1] a, int64[1] t> { y = Slice(x, s, e, a, t) }"""
+    runs_as_onnxruntime(text, weights, {"x": np.arange(10, dtype="float32").reshape(2, 5)})
