@@ -65,9 +65,17 @@ def _arg_reduction(
 
 
 def comparable(data: te.Tensor) -> te.Tensor:
-    """Integers of the same order, of a dtype with lower and higher ones, if there is one."""
+    """Integers with sign of the same order, with lower and higher ones if a dtype has them."""
     if _is_float(data):
         return keys(data)
+    if str(data.dtype) == "uint64":
+        lowest = tirx.min_value("int64")
+        return te.compute(
+            data.shape,
+            lambda *i: tirx.bitwise_xor(tirx.reinterpret("int64", data(*i)), lowest),
+            name="keys",
+            tag=topi.tag.ELEMWISE,
+        )
     bits = tirx.max_value(str(data.dtype)).value.bit_length() if str(data.dtype) != "bool" else 1
     return topi.cast(data, "int32" if bits < 31 else "int64")
 

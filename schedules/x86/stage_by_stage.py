@@ -42,7 +42,8 @@ class StageByStage(s_tir.dlight.ScheduleRule):
     An injective stage is scheduled like an injective function; padding in front of a window
     along the contiguous axis is copied, because it would differ between the lanes. A reduction
     with fewer results than threads first reduces a few dozen chunks of its axis in parallel.
-    Opaque blocks (sort, scan, scatter) stay the serial loops that they are.
+    Opaque blocks (sort, scan, scatter) stay the serial loops that they are, but for the start of
+    a reduction over an extent that only running tells: it may be 0.
     """
 
     def apply(self, func: tirx.PrimFunc, target: Target, _: bool) -> s_tir.Schedule | None:
@@ -97,6 +98,9 @@ class Opaque(s_tir.dlight.ScheduleRule):
 def _schedule_stage(sch: s_tir.Schedule, name: str, machine: Machine) -> s_tir.Schedule:
     stage = find(sch, name)
     if stage.opaque:
+        if stage.block.init is not None:
+            _, reduced = by_kind(sch, stage.rv, 0)
+            sch.decompose_reduction(stage.rv, reduced[0])
         return sch
     parallel = work([stage]) >= PARALLEL_WORK
     if not stage.is_reduction:

@@ -80,15 +80,30 @@ def by_onnxruntime(opened: Any, feeds: Mapping[str, Value]) -> list[Value]:
 
 
 def by_reference(model: onnx.ModelProto, feeds: Mapping[str, Value]) -> list[Value]:
-    """Outputs by ONNX's reference evaluator. Raises EvaluationError if it fails."""
+    """Outputs by ONNX's reference evaluator, in the dtypes that ONNX infers: it has numpy's.
+
+    Raises EvaluationError if it fails.
+    """
     from onnx.reference import ReferenceEvaluator
 
     try:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
-            return [_plain(value) for value in ReferenceEvaluator(model).run(None, dict(feeds))]
+            found = [_plain(value) for value in ReferenceEvaluator(model).run(None, dict(feeds))]
+        return [_as(value, entry.type) for value, entry in zip(found, _inferred(model))]
     except Exception as error:
         raise EvaluationError(_line(error)) from error
+
+
+def _inferred(model: onnx.ModelProto) -> Sequence[onnx.ValueInfoProto]:
+    return onnx.shape_inference.infer_shapes(model).graph.output
+
+
+def _as(value: Value, inferred: onnx.TypeProto) -> Value:
+    element = inferred.tensor_type.elem_type
+    if isinstance(value, list) or not element:
+        return value
+    return value.astype(helper.tensor_dtype_to_np_dtype(element), copy=False)
 
 
 def _plain(value: Value) -> Value:

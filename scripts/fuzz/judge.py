@@ -87,8 +87,8 @@ def _undefined(
             return before[name]
     operands = [given[name] for name in node.input if name]
     for kind, table in (("undefined", known.UNDEFINED), ("onnxruntime", known.FAULTS)):
-        test, reason = table.get(node.op_type, (None, ""))
-        if test is not None and test(node, operands):
+        reason = known.reason(table, node, operands)
+        if reason is not None:
             return kind, reason
     if known.overflows(node, [x for x in operands if not isinstance(x, list)]):
         return "undefined", "intermediate results that may overflow"

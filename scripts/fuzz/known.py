@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
@@ -129,8 +130,34 @@ def _not_finite(node: onnx.NodeProto, operands: Operands) -> bool:
     return any(x.dtype.kind == "f" and not bool(np.isfinite(x).all()) for x in operands)
 
 
-def _weights_not_finite(node: onnx.NodeProto, operands: Operands) -> bool:
-    return not bool(np.isfinite(operands[1].astype("float64")).all())
+def _text(node: onnx.NodeProto, name: str, default: str) -> str:
+    value = _attribute(node, name, default)
+    return value.decode() if isinstance(value, bytes) else str(value)
+
+
+def _interpolates_not_finite(node: onnx.NodeProto, operands: Operands) -> bool:
+    return _text(node, "mode", "nearest") != "nearest" and _not_finite(node, operands[:1])
+
+
+def _nearest_not_finite(node: onnx.NodeProto, operands: Operands) -> bool:
+    return str(operands[0].dtype) != "float32" and _not_finite(node, operands[:1])
+
+
+def _interpolates_large(node: onnx.NodeProto, operands: Operands) -> bool:
+    return _text(node, "mode", "nearest") != "nearest" and _large_integers(node, operands)
+
+
+def _same_and_dilated(node: onnx.NodeProto, operands: Operands) -> bool:
+    return _text(node, "auto_pad", "NOTSET").startswith("SAME") and _dilated(node)
+
+
+def _meets_zeros(node: onnx.NodeProto, operands: Operands) -> bool:
+    """Weights meet the zeros between the steps; pixels those behind a kernel of part of a step."""
+    data, weights = operands[:2]
+    kernel = weights.shape[2:]
+    strides = _attribute(node, "strides", [1] * len(kernel))
+    parts = any(extent % step for extent, step in zip(kernel, strides))  # type: ignore[call-overload]
+    return _not_finite(node, [weights, data] if parts else [weights])
 
 
 def _integers(node: onnx.NodeProto, operands: Operands) -> bool:
@@ -162,17 +189,57 @@ def _a_large_integer(node: onnx.NodeProto, operands: Operands) -> bool:
     return any(_large_integers(node, [x]) for x in operands)
 
 
+def _in_float32(node: onnx.NodeProto, operands: Operands) -> bool:
+    exact = _text(node, "approximate", "none") == "none"
+    return exact and _wider_than_float32(node, operands)
+
+
 def _rounds_one_hot(node: onnx.NodeProto, operands: Operands) -> bool:
     off, on = operands[2].reshape(-1)
     return _not_finite(node, operands) or bool(off + (on - off) != on)
 
 
-def _doubles(node: onnx.NodeProto, operands: Operands) -> bool:
-    return str(operands[0].dtype) == "float64"
+def _wider_than_float32(node: onnx.NodeProto, operands: Operands) -> bool:
+    return str(operands[0].dtype) not in ("float16", "float32")
+
+
+def _dilated(node: onnx.NodeProto) -> bool:
+    dilations = _attribute(node, "dilations", [])
+    return any(step != 1 for step in dilations)  # type: ignore[attr-defined]
+
+
+def _dilated_with_zeros(node: onnx.NodeProto, operands: Operands) -> bool:
+    alone = str(operands[0].dtype) != "float32"
+    return alone and _dilated(node) and _not_finite(node, operands)
+
+
+def _largest_quotient(operands: Operands) -> float:
+    """The largest number that is quantised; NaN where a scale of 0 or what is not finite is."""
+    x, scale = (each.astype("float64") for each in operands[:2])
+    with np.errstate(all="ignore"):
+        return float(np.abs(x).max(initial=0) / np.abs(scale).min(initial=np.inf))
+
+
+def _quantises_not_finite(node: onnx.NodeProto, operands: Operands) -> bool:
+    return not np.isfinite(_largest_quotient(operands))
+
+
+def _has_no_range(node: onnx.NodeProto, operands: Operands) -> bool:
+    largest = float(np.abs(operands[0]).max(initial=0))
+    return not np.isfinite(largest) or 0 < largest < 256 * np.finfo("float32").tiny
+
+
+def _quantises_large(node: onnx.NodeProto, operands: Operands) -> bool:
+    return _largest_quotient(operands) > 2**31 - 2**16
 
 
 def _batch_first(node: onnx.NodeProto, operands: Operands) -> bool:
     return _attribute(node, "layout", 0) == 1
+
+
+def _limits_not_finite(node: onnx.NodeProto, operands: Operands) -> bool:
+    limits = _attribute(node, "clip") is not None or _attribute(node, "activations") is not None
+    return limits and _not_finite(node, operands)
 
 
 def _large_integers(node: onnx.NodeProto, operands: Operands) -> bool:
@@ -182,7 +249,7 @@ def _large_integers(node: onnx.NodeProto, operands: Operands) -> bool:
 
 def overflows(node: onnx.NodeProto, operands: Operands) -> bool:
     """Whether sums and squares inside of an operator may be larger than the dtype's numbers."""
-    if rounding(node.op_type)[0] == 0:
+    if rounding(node.op_type)[0] == 0 and node.op_type not in PLACES:
         return False
     for x in operands:
         if x.dtype.kind == "f" and x.size:
@@ -192,40 +259,96 @@ def overflows(node: onnx.NodeProto, operands: Operands) -> bool:
     return False
 
 
-UNDEFINED: Mapping[str, tuple[Test, str]] = {
-    "BitShift": (_shifted_out, "a shift by the width or more"),
-    "Cast": (_float_to_integer, "a float that the integer type does not hold"),
-    "CastLike": (_float_to_integer, "a float that the integer type does not hold"),
-    "Div": (_least_by_minus_one, "the least integer divided by -1"),
-    "Mod": (_least_by_minus_one, "the least integer divided by -1"),
-    "ConvTranspose": (_weights_not_finite, "weights times the zeros between the steps"),
-    "DynamicQuantizeLinear": (_not_finite, "values to quantise that are not finite"),
-    "QuantizeLinear": (_not_finite, "values to quantise that are not finite"),
-    "QLinearConv": (_a_large_integer, "sums of integers that overflow"),
-    "Pow": (_integer_power, "an integer power that overflows"),
-    "Hardmax": (_has_nan, "the largest element beside NaN"),
-    "ReduceSumSquare": (_large_integers, "sums of integers that overflow"),
-    "ReduceMean": (_integers, "the mean of integers"),
-    "ReduceL2": (_large_integers, "sums of integers that overflow"),
-    "ReduceLogSum": (_large_integers, "sums of integers that overflow"),
-    "ReduceLogSumExp": (_integers, "sums of integers that overflow"),
-    "GridSample": (_not_finite, "places that are not finite"),
-    "Einsum": (_large_integers, "sums of integers that overflow"),
-    "Unique": (_has_nan, "the order and the equality of NaN"),
-}
-"""Operator to when its result is not defined, and why. What depends on it is not compared."""
+@dataclass(frozen=True)
+class Rule:
+    """When results of some operators are not compared, and why.
 
-FAULTS: Mapping[str, tuple[Test, str]] = {
-    "Gemm": (_large_integers, "integers go through floats"),
-    **dict.fromkeys(
-        ("GRU", "LSTM", "RNN"),
-        (_batch_first, "no layout=1; the reference evaluator ignores direction and input_forget"),
+    Attributes
+    ----------
+    operators : tuple of str
+    applies : callable
+        Of a node and its operands.
+    reason : str
+    """
+
+    operators: Sequence[str]
+    applies: Test
+    reason: str
+
+
+UNDEFINED = (
+    Rule(names("BitShift"), _shifted_out, "a shift by the width or more"),
+    Rule(names("Cast CastLike"), _float_to_integer, "a float that the integer type does not hold"),
+    Rule(names("Div Mod"), _least_by_minus_one, "the least integer divided by -1"),
+    Rule(
+        names("ConvTranspose"),
+        _meets_zeros,
+        "what is not finite times zeros between or behind the steps",
     ),
-    "Erf": (_doubles, "the error function of float64 is of float32's precision"),
-    "LRN": (_not_finite, "what is not finite stays in the sums of the windows behind it"),
-    "MaxRoiPool": (_has_nan, "NaN is dropped"),
-    "MaxPool": (_has_nan, "whether a NaN stays depends on its place in the window"),
-    "OneHot": (_rounds_one_hot, "off + (on - off) is not on"),
-}
-"""Operator to when onnxruntime, or what stands for it, is known to be wrong though ONNX's reference
-evaluator does not say so, and what is wrong."""
+    Rule(
+        names("DynamicQuantizeLinear"),
+        _has_no_range,
+        "a range that is not finite, or too small to divide",
+    ),
+    Rule(names("QuantizeLinear"), _quantises_not_finite, "values to quantise that are not finite"),
+    Rule(names("Pow"), _integer_power, "an integer power that overflows"),
+    Rule(names("Hardmax"), _has_nan, "the largest element beside NaN"),
+    Rule(names("QLinearConv"), _a_large_integer, "sums of integers that overflow"),
+    Rule(
+        names("Einsum ReduceL2 ReduceLogSum ReduceSumSquare"),
+        _large_integers,
+        "sums of integers that overflow",
+    ),
+    Rule(names("ReduceLogSumExp"), _integers, "sums of integers that overflow"),
+    Rule(names("ReduceMean"), _integers, "the mean of integers"),
+    Rule(names("GridSample"), _not_finite, "places that are not finite"),
+    Rule(names("RoiAlign"), _not_finite, "whether neighbours with a weight of 0 count"),
+    Rule(
+        names("Resize Upsample"),
+        _interpolates_not_finite,
+        "which neighbours with a weight of 0 count",
+    ),
+    Rule(names("Resize Upsample"), _interpolates_large, "sums of integers that overflow"),
+    Rule(names("Unique"), _has_nan, "the order and the equality of NaN"),
+)
+"""When a result is not defined, and why. What depends on it is not compared."""
+
+FAULTS = (
+    Rule(names("Gelu"), _in_float32, "the error function is of float32's precision"),
+    Rule(names("Gemm"), _a_large_integer, "integers go through floats"),
+    Rule(
+        names("GRU LSTM RNN"),
+        _batch_first,
+        "no layout=1; the reference evaluator ignores direction and input_forget",
+    ),
+    Rule(names("GRU LSTM RNN"), _limits_not_finite, "NaN is lost in clips and activations"),
+    Rule(names("Conv"), _dilated_with_zeros, "the reference puts zeros into dilated kernels"),
+    Rule(names("Erf"), _wider_than_float32, "the error function is of float32's precision"),
+    Rule(
+        names("LRN"), _not_finite, "what is not finite stays in the sums of the windows behind it"
+    ),
+    Rule(names("MaxRoiPool"), _has_nan, "NaN is dropped"),
+    Rule(names("MaxPool"), _has_nan, "whether a NaN stays depends on its place in the window"),
+    Rule(
+        names("AveragePool LpPool MaxPool"),
+        _same_and_dilated,
+        "automatic pads are those of a kernel without dilations, unlike its own shape inference's",
+    ),
+    Rule(names("Resize"), _nearest_not_finite, "the reference multiplies the farther one by 0"),
+    Rule(
+        names("QuantizeLinear"),
+        _quantises_large,
+        "quotients overflow int32 before they are saturated",
+    ),
+    Rule(names("OneHot"), _rounds_one_hot, "off + (on - off) is not on"),
+)
+"""When onnxruntime, or what stands for it, is known to be wrong though ONNX's reference evaluator
+does not say so, and what is wrong."""
+
+
+def reason(rules: Sequence[Rule], node: onnx.NodeProto, operands: Operands) -> str | None:
+    """That of the first rule that applies to a node."""
+    for rule in rules:
+        if node.op_type in rule.operators and rule.applies(node, operands):
+            return rule.reason
+    return None

@@ -16,7 +16,7 @@ from onnx import helper
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "scripts"))
 
 from fuzz import attempt, campaign, draft, generator, judge, minimise, operators, pool, report
-from fuzz.evaluate import EvaluationError, make_model
+from fuzz.evaluate import EvaluationError, by_reference, make_model
 
 
 def model_of(nodes, feeds, outputs, opset=17):
@@ -120,6 +120,30 @@ def test_known_faults_of_evaluators_are_told_from_batons():
         "values": np.array([0, np.inf], "float32"),
     }
     assert verdict(nodes, feeds, "y", np.array([[0, np.inf]], "float32")) == "onnxruntime"
+
+
+def test_the_reference_evaluators_results_have_the_dtypes_that_onnx_says():
+    x = np.array([3, 4], "uint32")  # numpy's sum of them has 64 bits
+    model = model_of([NODE("ReduceSumSquare", ["x"], ["y"])], {"x": x}, ["y"], opset=18)
+    (result,) = by_reference(model, {"x": x})
+    assert result.dtype == np.uint32 and result.tolist() == [25]
+
+
+@pytest.mark.parametrize(
+    ("mode", "dtype", "kind"),
+    [("nearest", "float32", "wrong"), ("nearest", "float64", "onnxruntime"),
+     ("linear", "float32", "undefined")],
+)  # fmt: skip
+def test_neighbours_with_a_weight_of_zero_count_in_some_evaluators(mode, dtype, kind):
+    x = np.array([[[1.0, np.inf, 2.0]]], dtype)
+    scales = onnx.numpy_helper.from_array(np.array([1, 1, 2], "float32"), "s")
+    node = NODE("Resize", ["x", "", "s"], ["y"], mode=mode, nearest_mode="floor",
+                coordinate_transformation_mode="asymmetric")  # fmt: skip
+    model = model_of([node], {"x": x}, ["y"])
+    model.graph.initializer.append(scales)
+    expected = attempt._expect(model, {"x": x}, "plain", (), lambda step: None).values
+    got = [np.full_like(expected[0], 7)]
+    assert judge.judge(model, {"x": x}, expected, got).kind == kind
 
 
 # ---------------------------------------------------------------- workers

@@ -10,6 +10,7 @@ maximum, minimum
 logical_not            of a < b it is a >= b, also for NaN
 sign                   0 for NaN; not there for unsigned integers
 argmax, argmin         -1 where all elements have the lowest value; any index where one is NaN
+group_norm, ...        of float64: an error (`legalize_normalization`)
 max, min, mean,        of nothing: memory that nobody wrote, or a division by the integer 0
 variance, std
 mod, floor_mod         of floats: a quotient that is rounded before it is multiplied
@@ -28,7 +29,7 @@ from tvm import relax, te, tirx, topi
 from ... import ordering
 from ...errors import BuildError
 from ...graph.constants import scalar_of, static_shape
-from . import legalize_indexing
+from . import legalize_indexing, legalize_normalization
 
 Legalize = Callable[[Any, relax.Call], relax.Expr]
 
@@ -166,8 +167,8 @@ def _highest(dtype: str) -> Any:
     return tirx.max_value(dtype).value if dtype != "bool" else True
 
 
-def _nan(_: str) -> float:
-    return math.nan
+def _nan(dtype: str) -> Any:
+    return math.nan if dtype.startswith(("float", "bfloat")) else 0
 
 
 def _remainder(name: str, floor: bool) -> Legalize:
@@ -237,6 +238,7 @@ _OF_BITS = {
 LEGALIZE: dict[str, Legalize] = {
     **{name: _of_bits(name, function) for name, function in _OF_BITS.items()},
     **legalize_indexing.LEGALIZE,
+    **legalize_normalization.LEGALIZE,
     "relax.argmax": _arg_reduction(ordering.argmax),
     "relax.argmin": _arg_reduction(ordering.argmin),
     "relax.divide": _with_zero("relax.divide", topi.divide, (0,)),

@@ -2,8 +2,9 @@
 
 LLVM splits the vector forms of the functions that it knows, such as the cosine. The hyperbolic sine
 and cosine are plain calls of the C library, which TVM makes of scalars alone, and the remainder of
-floats is one that TVM doesn't make for CPUs at all. TVM's tanh of float64 is 1e-8 off near 0,
-so that is the C library's too. Functions that have no form for float16 compute in float32.
+floats is one that TVM doesn't make for CPUs at all. TVM's tanh and atanh are differences of numbers
+near 1, which leave nothing of a small operand: they are the C library's too, where `FastMath` has
+not replaced them. Functions that have no form for float16 compute in float32.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ _WITHOUT_HALF = _SCALAR_ONLY | {
     f"tirx.{name}" for name in ("acos", "acosh", "asin", "asinh", "atan", "atanh", "tan")
 }
 _C_FUNCTIONS = {
-    ("tirx.fmod", "float32"): "fmodf",
-    ("tirx.fmod", "float64"): "fmod",
-    ("tirx.tanh", "float64"): "tanh",
+    (f"tirx.{name}", dtype): name + suffix
+    for name in ("atanh", "fmod", "tanh")
+    for dtype, suffix in (("float32", "f"), ("float64", ""))
 }
 
 

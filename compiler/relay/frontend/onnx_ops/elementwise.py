@@ -151,6 +151,22 @@ def power(node: Node) -> relax.Expr | None:
     return relax.op.astype(relax.op.round(wide), dtype_of(base))
 
 
+def shrink(node: Node) -> relax.Expr:
+    """Zero from -lambd to lambd, and nearer to zero by the bias beyond, rounded to integers."""
+    data, dtype = node[0], node.dtype(0)
+    if not dtype.startswith("float"):
+        data = node.emit(relax.op.astype(data, "float64"))
+    bias, limit = node.attr("bias", 0.0), node.attr("lambd", 0.5)
+    above = relax.op.where(
+        relax.op.greater(data, number(limit, data)),
+        relax.op.subtract(data, number(bias, data)),
+        number(0.0, data),
+    )
+    below = relax.op.less(data, number(-limit, data))
+    value = node.emit(relax.op.where(below, relax.op.add(data, number(bias, data)), above))
+    return value if dtype_of(value) == dtype else relax.op.astype(value, dtype)
+
+
 def thresholded_relu(node: Node) -> relax.Expr:
     """x where it is larger than alpha, else 0, also for NaN."""
     data = node[0]
@@ -201,6 +217,7 @@ CONVERTERS = {
     "PRelu": prelu,
     "Pow": power,
     "Selu": selu,
+    "Shrink": shrink,
     "Softplus": softplus,
     "ThresholdedRelu": thresholded_relu,
 }

@@ -45,28 +45,56 @@ def gather_elements(node: Node) -> relax.Expr | None:
 
 
 def scatter_elements(node: Node) -> relax.Expr | None:
-    """Indices that count from the end made positive; TVM's converter does the rest."""
+    """Indices that count from the end made positive; sums and products of bits are or and and."""
     shape = static_shape(node[0])
     if shape is None:
         return None
     axis = node.attr("axis", 0) % len(shape)
-    reduction = node.attr("reduction", "none")
-    return relax.op.scatter_elements(
-        node[0],
-        in_range(node[1], shape[axis]),
-        node[2],
-        axis=axis,
-        reduction="update" if reduction == "none" else reduction,
-    )
+    reduction = node.attr("reduction", "none").replace("none", "update")
+    data, updates = node[0], node[2]
+    bits = node.dtype(0) == "bool" and reduction != "update"
+    if bits:
+        data, updates = (node.emit(relax.op.astype(each, "uint8")) for each in (data, updates))
+        reduction = {"add": "max", "mul": "min"}.get(reduction, reduction)
+    indices = in_range(node[1], shape[axis])
+    result = relax.op.scatter_elements(data, indices, updates, axis=axis, reduction=reduction)
+    return relax.op.astype(node.emit(result), "bool") if bits else result
 
 
-def slices(node: Node) -> None:
-    """Before opset 10 the bounds are attributes: TVM's converter takes them as operands."""
+def slices(node: Node) -> relax.Expr | None:
+    """Known steps backwards; before opset 10 bounds from attributes. TVM's converter does the rest.
+
+    TVM's slices take a start in front of the axis for its first place, and one that ends in front
+    of its start for one of the whole axis.
+    """
     if node.opset < 10:
         bounds = [node.attrs.pop(name, None) for name in ("starts", "ends", "axes")]
         node.inputs[1:] = [
             None if bound is None else constant(np.array(bound, "int64")) for bound in bounds
         ]
+    bounds = [constant_value(value) for value in node.inputs[1:]]
+    shape = static_shape(node[0]) if isinstance(node[0].ty, relax.TensorType) else None
+    if shape is None or len(bounds) < 4 or bounds[3] is None or (bounds[3] >= 0).all():
+        return None
+    if bounds[2] is None and node.get(3) is None:
+        bounds[2] = np.arange(len(bounds[3]))
+    if any(bound is None for bound in bounds):
+        return None
+    starts, ends, axes, steps = (bound.ravel().tolist() for bound in bounds if bound is not None)
+    wanted = list(shape)
+    for i, (axis, step) in enumerate(zip(axes, steps)):
+        extent = shape[axis]
+        backwards = int(step < 0)
+        first, last = (value + extent * (value < 0) for value in (starts[i], ends[i]))
+        first = min(max(first, 0), extent - backwards)
+        last = min(max(last, -backwards), extent - backwards)
+        wanted[axis] = max(0, -((first - last) // step)) if step else 0
+        starts[i], ends[i] = first, last if last >= 0 else -extent - 1
+    if 0 in steps:
+        raise node.unsupported("a step is 0")
+    if 0 in wanted:
+        return constant(np.zeros(wanted, node.dtype(0)))
+    return relax.op.strided_slice(node[0], axes, starts, ends, steps)
 
 
 def one_hot(node: Node) -> relax.Expr:

@@ -103,6 +103,24 @@ def convolution(
     return node.call("Conv", data, weights, bias, **{name: node.attr(name) for name in names})
 
 
+def dynamic_quantize_linear(node: Node) -> list[relax.Expr]:
+    """A tensor quantized to its own range, which has 0 in it; the scale of no range is 1."""
+    data = node[0]
+    low = relax.op.minimum(relax.op.min(data), relax.const(0.0, "float32"))
+    high = relax.op.maximum(relax.op.max(data), relax.const(0.0, "float32"))
+    low = node.emit(low)
+    span = relax.op.astype(relax.op.subtract(high, low), "float64")
+    # In float64 the quotient is rounded once. One that is larger moves ties of both ends downwards,
+    # and the largest element is no longer 255.
+    step = relax.op.astype(relax.op.divide(span, relax.const(255.0, "float64")), "float32")
+    step = node.emit(step)
+    flat = relax.op.equal(step, relax.const(0.0, "float32"))
+    scale = node.emit(relax.op.where(flat, relax.const(1.0, "float32"), step))
+    offset = relax.op.round(relax.op.negative(relax.op.divide(low, scale)))
+    zero = node.emit(relax.op.astype(relax.op.clip(offset, 0, 255), "uint8"))
+    return [quantize(node, data, scale, zero, 0), scale, zero]
+
+
 def quantize_linear(node: Node) -> None:
     """TVM's converter, of floats: integers are divided by the scale in its dtype."""
     if not node.dtype(0).startswith(("float", "bfloat")):
@@ -110,6 +128,7 @@ def quantize_linear(node: Node) -> None:
 
 
 CONVERTERS = {
+    "DynamicQuantizeLinear": dynamic_quantize_linear,
     "QuantizeLinear": quantize_linear,
     "ConvInteger": conv_integer,
     "QLinearConv": qlinear_conv,

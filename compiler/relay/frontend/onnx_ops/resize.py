@@ -196,7 +196,7 @@ def _along(node: Node, data: relax.Expr, entry: Axis) -> relax.Expr:
     if len(entry.indices) == 1:
         (index,) = entry.indices
         repeats = len(index) // old
-        if np.array_equal(index, np.arange(old).repeat(repeats)):
+        if repeats and np.array_equal(index, np.arange(old).repeat(repeats)):
             return relax.op.repeat(data, repeats, entry.axis)
         return relax.op.take(data, constant(index), entry.axis, mode="clip")
     if len(entry.indices) > MAX_GATHERED_TAPS:

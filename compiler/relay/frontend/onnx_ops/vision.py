@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import onnx
 from tvm import relax, tirx
 
 from compiler.graph.constants import constant
@@ -77,33 +78,51 @@ def roi_align(node: Node) -> relax.Expr:
     """Regions pooled to one size, from samples between the elements.
 
     In the mode "max" a cell has the largest product of an element and its weight in a sample, as
-    the reference evaluator, the node tests and onnxruntime have it.
+    the reference evaluator, the node tests and onnxruntime have it. That of float16 is computed in
+    float32.
     """
     modes = ("output_half_pixel", "half_pixel")
     mode = node.attr("coordinate_transformation_mode", modes[node.opset >= 16])
     if mode not in modes or node.attr("mode", "avg") not in ("avg", "max"):
         raise node.unsupported("the mode or the coordinate_transformation_mode is not known")
-    kind = dtype_of(node[1])
-    corners = relax.op.multiply(node[1], relax.const(node.attr("spatial_scale", 1.0), kind))
+    dtype = node.dtype(0)
+    kind = "float32" if dtype == "float16" else dtype
+    image, boxes = (
+        node[i] if kind == dtype else node.emit(relax.op.astype(node[i], kind)) for i in (0, 1)
+    )
+    corners = relax.op.multiply(boxes, relax.const(node.attr("spatial_scale", 1.0), kind))
     if mode == "half_pixel":
         corners = relax.op.subtract(corners, relax.const(0.5, kind))
     images = relax.op.expand_dims(relax.op.astype(node[2], kind), 1)
     regions = node.emit(relax.op.concat([images, corners], 1))
     make = relax.op.vision.roi_align if node.attr("mode", "avg") == "avg" else roi_align_max
-    return make(
-        node[0],
+    result = make(
+        image,
         regions,
         pooled_size=[node.attr("output_height", 1), node.attr("output_width", 1)],
         spatial_scale=1.0,
         sample_ratio=node.attr("sampling_ratio", 0),
         aligned=mode == "half_pixel",
     )
+    return result if kind == dtype else relax.op.astype(node.emit(result), dtype)
 
 
-def grid_sample(node: Node) -> None:
-    """TVM's converter, of floats."""
-    if not all(node.dtype(index).startswith("float") for index in (0, 1)):
+def grid_sample(node: Node) -> relax.Expr | None:
+    """TVM's converter, of an image and a grid of one dtype of at least 32 bits; the result has the
+    image's."""
+    dtypes = [node.dtype(index) for index in (0, 1)]
+    if not all(dtype.startswith("float") for dtype in dtypes):
         raise node.unsupported("samples between integers are not supported")
+    wide = "float64" if "float64" in dtypes else "float32"
+    if dtypes == [wide, wide]:
+        return None
+    proto = onnx.NodeProto()
+    proto.CopyFrom(node.proto)
+    del proto.input[:]
+    proto.input.extend(["image", "grid"])
+    operands = [node.emit(relax.op.astype(node[index], wide)) for index in (0, 1)]
+    result = node.importer.convert_node(proto, dict(zip(proto.input, operands)))[0]
+    return relax.op.astype(result, dtypes[0])
 
 
 def affine_grid(node: Node) -> None:

@@ -1,0 +1,134 @@
+"""Dtypes that are rare, and tensors without elements, give what onnxruntime or ONNX's text says."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tvm
+from onnx import TensorProto, helper
+
+from compiler import relay
+from compiler.relay.frontend import from_onnx
+from compiler.runtime import graph_executor
+
+NODE = helper.make_node
+
+
+def built(proto, feeds):
+    """Outputs of `relay.build`."""
+    module = graph_executor.GraphModule(
+        relay.build(from_onnx(proto)[0], "llvm")["default"](tvm.cpu())
+    )
+    module.run(**feeds)
+    return [module.get_output(i).numpy() for i in range(module.get_num_outputs())]
+
+
+@pytest.mark.parametrize("mode", ["avg", "max"])
+def test_regions_of_halves_are_halves(mode, model, run):
+    node = NODE("RoiAlign", ["x", "r", "i"], ["y"], mode=mode, output_height=1, output_width=2)
+    half = TensorProto.FLOAT16
+    weights = {"r": np.array([[0, 0, 2, 2]], "float16"), "i": np.array([0])}
+    proto = model([node], {"x": (1, 1, 3, 3)}, ["y"], weights, dtypes={"x": half, "y": half})
+    x = np.arange(9, dtype="float16").reshape(1, 1, 3, 3)
+    (result,) = run(*from_onnx(proto), {"x": x})
+    single = model([node], {"x": (1, 1, 3, 3)}, ["y"], {**weights, "r": np.float32(weights["r"])})
+    (expected,) = run(*from_onnx(single), {"x": x.astype("float32")})
+    assert result.dtype == np.float16
+    np.testing.assert_allclose(result, expected, rtol=1e-3)
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int32", "float32"])
+def test_shrinking_rounds_once(dtype, model, agrees):
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    node = NODE("Shrink", ["x"], ["y"], bias=0.25, lambd=0.9)
+    proto = model([node], {"x": (4,)}, ["y"], dtypes=dict.fromkeys("xy", kind))
+    agrees(proto, {"x": np.array([0, 1, 2, 9], dtype)})
+    if dtype == "int32":
+        agrees(proto, {"x": np.array([-1, -2, -9, 5], dtype)})
+
+
+@pytest.mark.parametrize(
+    "values", [[0.5, -1.5, 1.5, -0.5], [2.0, 5.0], [-3.0, -0.1], [0.0, 0.0], []]
+)
+def test_tensors_are_quantized_to_their_own_range(values, runs_as_onnxruntime):
+    text = f"""<ir_version: 10, opset_import: ["": 13]>
+    test (float[{len(values)}] x) => (uint8[{len(values)}] y, float s, uint8 z) {{
+        y, s, z = DynamicQuantizeLinear(x)
+    }}"""
+    runs_as_onnxruntime(text, {}, {"x": np.array(values, "float32")})
+
+
+def test_the_mean_of_no_integers_is_a_number(model):
+    dtypes = dict.fromkeys("xy", TensorProto.INT64)
+    node = NODE("ReduceMean", ["x"], ["y"], axes=[1])
+    (result,) = built(
+        model([node], {"x": (2, 0)}, ["y"], dtypes=dtypes), {"x": np.zeros((2, 0), int)}
+    )
+    assert result.tolist() == [[0], [0]]
+
+
+@pytest.mark.parametrize(
+    ("operator", "neutral"),
+    [("ReduceProd", 1.0), ("ReduceMin", np.inf), ("ReduceMax", -np.inf), ("ReduceSum", 0.0)],
+)
+def test_reductions_of_as_many_elements_as_running_tells_start_with_none(operator, neutral, model):
+    nodes = [NODE("Unique", ["x"], ["u"]), NODE(operator, ["u"], ["y"], keepdims=0)]
+    proto = model(nodes, {"x": (0,)}, ["y"], opset=12)
+    (result,) = built(proto, {"x": np.zeros(0, "float32")})
+    assert float(result) == neutral
+
+
+def test_integers_resized_to_nothing_are_none(model):
+    dtypes = dict.fromkeys("xy", TensorProto.UINT64)
+    node = NODE("Resize", ["x", "", "f"], ["y"], mode="nearest")
+    weights = {"f": np.array([1, 1, 0.5, 0.5], "float32")}
+    proto = model([node], {"x": (1, 1, 1, 1)}, ["y"], weights, dtypes=dtypes)
+    (result,) = built(proto, {"x": np.ones((1, 1, 1, 1), "uint64")})
+    assert result.shape == (1, 1, 0, 0)
+
+
+@pytest.mark.parametrize(("operator", "expected"), [("ArgMax", 3), ("ArgMin", 1)])
+def test_the_order_of_integers_without_sign_has_their_64_bits(operator, expected, model):
+    x = np.array([2**63, 5, 2**63 - 1, 2**64 - 1], "uint64")
+    dtypes = {"x": TensorProto.UINT64, "y": TensorProto.INT64}
+    proto = model([NODE(operator, ["x"], ["y"], keepdims=0)], {"x": (4,)}, ["y"], dtypes=dtypes)
+    (result,) = built(proto, {"x": x})
+    assert int(result[()]) == expected
+
+
+@pytest.mark.parametrize(("reduction", "expected"), [("add", [1, 0, 1]), ("mul", [1, 0, 0])])
+def test_bits_are_scattered_by_or_and_and(reduction, expected, model):
+    node = NODE("ScatterElements", ["x", "i", "u"], ["y"], reduction=reduction)
+    weights = {"i": np.array([2, 2, 0]), "u": np.array([True, False, True])}
+    dtypes = dict.fromkeys("xy", TensorProto.BOOL)
+    proto = model([node], {"x": (3,)}, ["y"], weights, opset=16, dtypes=dtypes)
+    x = np.array([True, False, True])
+    (result,) = built(proto, {"x": x})
+    assert result.tolist() == [bool(bit) for bit in expected]
+
+
+@pytest.mark.parametrize(("image", "grid"), [("float16", "float64"), ("float32", "float16")])
+def test_samples_have_the_dtype_of_their_image(image, grid, model, run, rng):
+    kinds = {name: helper.np_dtype_to_tensor_dtype(np.dtype(d)) for name, d in
+             (("x", image), ("g", grid), ("y", image))}  # fmt: skip
+    node = NODE("GridSample", ["x", "g"], ["y"])
+    x = rng.normal(size=(1, 1, 3, 3)).astype(image)
+    g = rng.uniform(-1, 1, (1, 2, 2, 2)).astype(grid)
+    shapes = {"x": x.shape, "g": g.shape}
+    (result,) = run(*from_onnx(model([node], shapes, ["y"], dtypes=kinds)), {"x": x, "g": g})
+    feeds = {"x": x.astype("float32"), "g": g.astype("float32")}
+    (expected,) = run(*from_onnx(model([node], shapes, ["y"])), feeds)
+    assert result.dtype == image
+    np.testing.assert_allclose(result, expected, rtol=2e-3, atol=2e-3)
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "step"),
+    [(-6, 2, -1), (3, 1, -1), (1, 3, -1), (9, -9, -2), (-1, -9, -3), (2, -1, -1), (-4, -9, -1)],
+)
+def test_slices_backwards_agree(start, end, step, runs_as_onnxruntime):
+    bounds = {"s": start, "e": end, "a": 1, "t": step}
+    weights = {name: np.array([value]) for name, value in bounds.items()}
+    text = """<ir_version: 10, opset_import: ["": 17]> test (float[2,5] x) => (float[m,n] y)
+    <int64[1] s, int64[1] e, int64[1] a, int64[1] t> { y = Slice(x, s, e, a, t) }"""
+    runs_as_onnxruntime(text, weights, {"x": np.arange(10, dtype="float32").reshape(2, 5)})
