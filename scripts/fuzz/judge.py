@@ -51,7 +51,7 @@ def spread_of(model: onnx.ModelProto, feeds: Mapping[str, np.ndarray], seed: int
     undefined: dict[str, tuple[str, str]] = {}
     with quiet():
         for run in range(RUNS):
-            rng = np.random.default_rng([seed, run])
+            errors = _Errors(seed, run)
             values: dict[str, Value] = {**constants, **feeds}
             for node in model.graph.node:
                 given = {name: values[name] for name in free_names(node)}
@@ -63,13 +63,14 @@ def spread_of(model: onnx.ModelProto, feeds: Mapping[str, np.ndarray], seed: int
                 if run:
                     still = known.parameters(node)
                     given = {
-                        k: v if k in still else _moved(v, rng, operands, 0, node.op_type)
+                        k: v if k in still else _moved(v, errors, operands, 0, node.op_type)
                         for k, v in given.items()
                     }
                 made = runner.run(node, given)
                 if run:
                     made = {
-                        k: _moved(v, rng, results, absolute, node.op_type) for k, v in made.items()
+                        k: _moved(v, errors, results, absolute, node.op_type)
+                        for k, v in made.items()
                     }
                 if run == 1:
                     made = {k: _flushed(v) for k, v in made.items()}
@@ -94,16 +95,29 @@ def _undefined(
     return None
 
 
-def _moved(
-    value: Value, rng: np.random.Generator, relative: float, absolute: float, op: str
-) -> Value:
-    """A value with random rounding errors, in epsilons of its dtype."""
+class _Errors:
+    """Errors from -1 to 1 of a run: random ones, and in two of the runs the largest of one sign.
+
+    Where a result is next to a step, as of Ceil, random ones may all be on one side of it.
+    """
+
+    def __init__(self, seed: int, run: int):
+        self.rng = np.random.default_rng([seed, run])
+        self.sign = {2: 1.0, 3: -1.0}.get(run)
+
+    def __call__(self, shape: tuple[int, ...]) -> np.ndarray:
+        drawn = self.rng.uniform(-1, 1, shape) if self.sign is None else np.full(shape, self.sign)
+        return np.asarray(drawn)
+
+
+def _moved(value: Value, errors: _Errors, relative: float, absolute: float, op: str) -> Value:
+    """A value with rounding errors, in epsilons of its dtype."""
     if isinstance(value, list) or value.dtype.kind != "f" or not (relative or absolute):
         return value
     epsilon = known.coarsest(op, value.dtype)
     wide = value.astype("float64")
-    factor = 1 + relative * epsilon * rng.uniform(-1, 1, value.shape)
-    moved = wide * factor + absolute * epsilon * rng.uniform(-1, 1, value.shape)
+    factor = 1 + relative * epsilon * errors(value.shape) * np.sign(wide)
+    moved = wide * factor + absolute * epsilon * errors(value.shape)
     return np.where(np.isfinite(wide), moved, wide).astype(value.dtype)
 
 

@@ -98,8 +98,9 @@ def _bounds(
         if isinstance(size, int):
             window = slice(first, None if last <= -_FAR else last, step)
             first, last, step = window.indices(size)
-            last = max(last, first) if step > 0 else min(last, first)
-            if step < 0 and last < 0:
+            if not range(first, last, step):
+                first, last, step = 0, 0, 1
+            elif step < 0 and last < 0:
                 last = -size - 1
             if (first, last, step) == (0, size, 1):
                 continue

@@ -128,6 +128,13 @@ def test_strided_slice_clamps_reverses_and_takes_sizes():
     np.testing.assert_array_equal(got, data[1:4, 2:])
 
 
+@pytest.mark.parametrize(("begin", "end"), [(-9, 2), (1, 3), (2, 2)])
+def test_a_slice_with_a_negative_stride_may_have_no_elements(begin, end):
+    data = _floats(3, 2)
+    got = _run(lambda x: relay.strided_slice(x, [begin], [end], [-1], axes=[0]), data)
+    np.testing.assert_array_equal(got, data[begin:end:-1])
+
+
 def test_a_shape_computed_at_run_time_shapes_a_tensor():
     data, shape = _floats(2, 6), np.array([3, -1], "int64")
     np.testing.assert_array_equal(_run(relay.reshape, data, shape), data.reshape(3, 4))
