@@ -29,7 +29,7 @@ def _unary(name: str, function: Unary, what: str, how: str = "direct", **facts: 
     make.__doc__ = f"{what} of each element."
     if how == "direct":
         same_name(name)
-    facts = {"pattern": BROADCAST, "layout": layout_rules.elementwise, **facts}
+    facts = {"pattern": ELEMENTWISE, "layout": layout_rules.elementwise, **facts}
     return operator(name, how=how, **facts)(make)
 
 
@@ -329,7 +329,7 @@ def fixed_point_multiply_per_axis(
     )
 
 
-@operator("copy", pattern=BROADCAST, precision=FOLLOW, layout=layout_rules.elementwise)
+@operator("copy", pattern=ELEMENTWISE, precision=FOLLOW, layout=layout_rules.elementwise)
 def copy(data: relax.Expr) -> relax.Expr:
     """The same value: expressions have no storage that could be copied."""
     return data
