@@ -45,9 +45,13 @@ MOVED = {
     "tvm.runtime.ndarray": "compiler.legacy.nd",
     "tvm.te.schedule": "compiler.te.schedule",
     "tvm.relay.transform.mixed_precision": "compiler.relay.transform.precision",
-    "tvm.script.tir": "tvm.script.tirx",
+    "tvm.script.tir": "tvm.tirx.script",
     "tvm.testing.plugin": "compiler.legacy.testing_plugin",
     "tvm.tir": "compiler.legacy.tir",
+    **{
+        f"tvm.tir.{each}": f"tvm.tirx.{each}"
+        for each in ("buffer", "expr", "function", "op", "stmt")
+    },
     "tvm.topi.arm_cpu": "compiler.legacy.topi.arm_cpu",
     "tvm.topi.cuda": "compiler.legacy.topi.cuda",
     "tvm.topi.generic": "compiler.legacy.topi.generic",

@@ -10,7 +10,7 @@ from tvm import relax
 
 from . import dialect
 from .expr import Node, as_expr
-from .infer import infer_type_if_possible, set_type
+from .infer import infer_type_if_possible, is_untyped, set_type
 from .op import registry
 
 
@@ -31,7 +31,7 @@ class Call(metaclass=Node):
             return registry.call(op.name, args, attrs or {}, type_args or ())
         operands = [infer_type_if_possible(as_expr(argument)) for argument in args]
         if hasattr(op, "of"):  # a function that takes the types of its arguments
-            op = op.of(operands)
+            op = _with_types(op, operands)
         if isinstance(op, tvm.ir.Op) and registry.is_available(str(op.name)):
             return dialect.call(str(op.name), operands, dialect.attribute_values(attrs))
         if isinstance(attrs, Mapping):
@@ -41,3 +41,10 @@ class Call(metaclass=Node):
                 if isinstance(operand, relax.Var) and operand.ty.is_missing():
                     set_type(operand, parameter.ty)
         return infer_type_if_possible(relax.Call(op, operands, attrs, span=span))
+
+
+def _with_types(function: Any, operands: Sequence[relax.Expr]) -> relax.Function:
+    """An open function over its arguments' types; over anything while these have none."""
+    if any(is_untyped(operand.ty) for operand in operands):
+        return function.untyped()
+    return function.of(operands)

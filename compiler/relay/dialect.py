@@ -21,7 +21,7 @@ from tvm.ir import _ffi_api
 
 from ..errors import RelayTypeError, UntypedVariableError
 from ..graph.constants import static_key
-from .infer import INFERENCE, set_type
+from .infer import INFERENCE, is_untyped, set_type
 from .op import lookup
 
 
@@ -152,7 +152,7 @@ def result(name: str, args: Sequence[relax.Expr], attrs: dict[str, Any], type_ar
     try:
         return _result(name, args, attrs, type_args)
     except RelayTypeError as error:
-        if any(arg.ty.is_missing() for arg in args):
+        if any(is_untyped(arg.ty) for arg in args):
             raise UntypedVariableError(str(error)) from error
         raise
 

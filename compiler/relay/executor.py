@@ -82,7 +82,7 @@ class Executor:
         ----------
         expr : relax.Function, GlobalVar or expression, optional
             What to evaluate; `main` without it.
-        binds : dict of variable to array, optional
+        binds : dict of variable to array or constant, optional
             Values of free variables of `expr`.
 
         Raises
@@ -124,10 +124,15 @@ class Executor:
             function = OpenFunction(relax.analysis.free_vars(expr), expr).of()
         mod = tvm.IRModule(dict(self.mod.functions_items()) if self.mod is not None else {})
         mod["main"] = function.without_attr("global_symbol")
-        values = {str(getattr(key, "name", key)): value for key, value in binds.items()}
+        values = {str(getattr(key, "name", key)): _array(value) for key, value in binds.items()}
         if values:
             mod, _ = bind.bind_params(mod, values)
         return mod, "main"
+
+
+def _array(value: Any) -> Any:
+    """What a constant of the graph holds; other values are arrays already."""
+    return value.value if isinstance(value, tvm.ir.GenericConst) else value
 
 
 def _contexts_key() -> Any:

@@ -11,7 +11,7 @@ from tvm import relax
 
 from ..errors import RelayTypeError
 from ..lazy import lazy_attributes
-from .infer import infer_type, infer_type_if_possible, set_type
+from .infer import infer_type_if_possible, is_untyped, set_type
 from .nest import nested
 from .ty import IncompleteType, TensorType
 
@@ -169,14 +169,12 @@ class Let(metaclass=Node):
     node = relax.SeqExpr
 
     def __new__(cls, variable: relax.Var, value: Any, body: Any, span: Any = None) -> Any:
-        value = infer_type(as_expr(value))
+        value = infer_type_if_possible(as_expr(value))
         if variable.ty.is_missing():
-            set_type(variable, value.ty)
-        body = infer_type(as_expr(body))
+            _typed_as(variable, value)
+        body = infer_type_if_possible(as_expr(body))
         block = relax.BindingBlock([relax.VarBinding(variable, value)])
-        sequence = relax.SeqExpr([block], body, span)
-        set_type(sequence, body.ty)
-        return sequence
+        return _typed_as(relax.SeqExpr([block], body, span), body)
 
 
 class If(metaclass=Node):
@@ -185,21 +183,29 @@ class If(metaclass=Node):
     node = relax.If
 
     def __new__(cls, cond: Any, true_branch: Any, false_branch: Any, span: Any = None) -> Any:
-        cond = infer_type(as_expr(cond))
-        if not isinstance(cond.ty, relax.TensorType) or cond.ty.ndim > 0:
+        cond = infer_type_if_possible(as_expr(cond))
+        is_scalar = isinstance(cond.ty, relax.TensorType) and cond.ty.ndim <= 0
+        if not is_scalar and not is_untyped(cond.ty):
             raise RelayTypeError(f"the condition of relay.If must be a scalar, not {cond.ty}")
-        branches = [_sequence(infer_type(as_expr(each))) for each in (true_branch, false_branch)]
+        branches = [_sequence(as_expr(each)) for each in (true_branch, false_branch)]
         node = relax.If(cond, *branches, span)
-        set_type(node, relax.analysis.type_lca(branches[0].ty, branches[1].ty))
+        if not any(is_untyped(branch.ty) for branch in branches):
+            set_type(node, relax.analysis.type_lca(branches[0].ty, branches[1].ty))
         return node
 
 
 def _sequence(body: relax.Expr) -> relax.SeqExpr:
+    body = infer_type_if_possible(body)
     if isinstance(body, relax.SeqExpr):
         return body
-    sequence = relax.SeqExpr([], body)
-    set_type(sequence, body.ty)
-    return sequence
+    return _typed_as(relax.SeqExpr([], body), body)
+
+
+def _typed_as(expr: relax.Expr, value: relax.Expr) -> relax.Expr:
+    """An expression with the type that another has, if it has one."""
+    if not value.ty.is_missing():
+        set_type(expr, value.ty)
+    return expr
 
 
 # Calls of Relay's operators need these; scripts look for the class here.

@@ -14,7 +14,7 @@ from .call import Call
 from .expr import Node, as_expr, const
 from .flatten import function_of
 from .infer import infer_type, infer_type_if_possible, set_type, type_of
-from .nest import nested, post_order
+from .nest import handle, local_function, nested, rewrite
 
 
 class OpenFunction:
@@ -54,13 +54,10 @@ class OpenFunction:
 
     def untyped(self) -> relax.Function:
         """The function over values of any type: to be shown and walked over, not to be built."""
-        body = self.body
-        for node in [*self.params, *post_order(body)]:
-            if node.ty.is_missing():
-                set_type(node, relax.AnyType())
-        sequence = relax.SeqExpr([], body)
-        set_type(sequence, body.ty)
-        return relax.Function(self.params, sequence, relax.AnyType())
+        parameters = [relax.Var(str(each.name), each.ty) for each in self.params]
+        copies = dict(zip(map(handle, self.params), parameters))
+        body = rewrite(self.body, lambda old, new: copies.get(handle(old), new))
+        return local_function(parameters, body, self.attrs or None)
 
     def astext(self, show_meta_data: bool = True, annotate: Any = None) -> str:
         """The function as Relay text, its parameters without types."""

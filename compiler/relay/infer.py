@@ -104,6 +104,13 @@ def set_type(expr: relax.Expr, ty: Any) -> None:
     relax.expr._update_type(expr, ty)
 
 
+def is_untyped(ty: Any) -> bool:
+    """Whether a type says nothing of a value, or of a tuple's field."""
+    if isinstance(ty, relax.TupleType):
+        return any(map(is_untyped, ty.fields))
+    return ty.is_missing() or isinstance(ty, relax.AnyType)
+
+
 INFERENCE: dict[str, Callable[[relax.Call], Any]] = {}
 """What infers the types of calls of operators that Python defines, by the operators' names.
 

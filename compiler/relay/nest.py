@@ -30,7 +30,13 @@ def nested_function(function: relax.Function) -> relax.Function:
 def local_function(
     parameters: Sequence[relax.Var], body: relax.Expr, attrs: Any = None
 ) -> relax.Function:
-    """A function inside of an expression, its body nested as everything around it."""
+    """A function inside of an expression, its body nested as everything around it.
+
+    What has no type is anything, so that patterns see functions over untyped variables.
+    """
+    for node in [*parameters, *post_order(body)]:
+        if node.ty.is_missing():
+            set_type(node, relax.AnyType())
     sequence = relax.SeqExpr([], body)
     set_type(sequence, body.ty)
     return relax.Function(list(parameters), sequence, body.ty, attrs=dict_attrs(attrs))

@@ -22,7 +22,9 @@ _COMMUTATIVE = ("add", "multiply")
 class DFPattern:
     """Base of all patterns. A pattern object that occurs twice matches the same expression."""
 
-    def __call__(self, *args: DFPattern) -> CallPattern:
+    def __call__(self, *args: DFPattern | None) -> CallPattern:
+        if args == (None,):
+            return CallPattern(self, None)  # any operands
         parts = list(args[0]) if len(args) == 1 and isinstance(args[0], (list, tuple)) else args
         return CallPattern(self, list(parts))
 

@@ -15,7 +15,7 @@ from . import layout_rules
 from .kernel import kernel
 from .raising import Definitions, exact, fixed, from_relax, listed, made, same_name
 from .record import BROADCAST, ELEMENTWISE, FOLLOW, FUSABLE, INJECTIVE, NEVER
-from .registry import dynamic_form, operator
+from .registry import builder, dynamic_form, operator
 from .shapes import (
     broadcast_extents,
     constant_value,
@@ -47,13 +47,13 @@ dynamic_form("zeros", zeros, ["shape"])
 dynamic_form("ones", ones, ["shape"])
 
 
-@operator("zeros_like", how="direct", pattern=BROADCAST, layout=layout_rules.elementwise)
+@operator("zeros_like", how="direct", pattern=ELEMENTWISE, layout=layout_rules.elementwise)
 def zeros_like(data: relax.Expr) -> relax.Expr:
     """Zeros of the shape and dtype of `data`."""
     return op.zeros(extents(data), dtype(data))
 
 
-@operator("ones_like", how="direct", pattern=BROADCAST, layout=layout_rules.elementwise)
+@operator("ones_like", how="direct", pattern=ELEMENTWISE, layout=layout_rules.elementwise)
 def ones_like(data: relax.Expr) -> relax.Expr:
     """Ones of the shape and dtype of `data`."""
     return op.ones(extents(data), dtype(data))
@@ -117,14 +117,19 @@ _arange_kernel = kernel("arange", _arange)
 _arange_length_kernel = kernel("arange_length", _arange_length)
 
 
-@operator("arange", ["start", "stop", "step"], ignored=("start", "stop", "step"), precision=NEVER)
+@builder("arange")
 def arange(start: Any, stop: Any = None, step: Any = None, dtype: str = "float32") -> relax.Expr:
     """Numbers from `start` up to `stop`, without it, in steps; one argument is `stop`."""
-    name = dtype or "float32"
     if stop is None:
-        start, stop = relax.const(0, name), start
-    if step is None:
-        step = relax.const(1, name)
+        start, stop = 0, start
+    bounds = (start, stop, 1 if step is None else step)
+    return _range(*(_scalar(each, dtype or "float32") for each in bounds), dtype)
+
+
+@operator("arange", ["start", "stop", "step"], ignored=("start", "stop", "step"), precision=NEVER)
+def _range(start: Any, stop: Any, step: Any, dtype: str = "float32") -> relax.Expr:
+    """Numbers from `start` up to `stop`, without it, in steps."""
+    name = dtype or "float32"
     bounds = [_cast(_scalar(each, name), name) for each in (start, stop, step)]
     arrays = [constant_value(each) for each in bounds]
     if all(array is not None for array in arrays):

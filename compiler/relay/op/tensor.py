@@ -27,7 +27,7 @@ def _unary(name: str, function: Unary, what: str, how: str = "direct", **facts: 
 
     if how == "direct":
         same_name(name)
-    facts = {"pattern": BROADCAST, "layout": layout_rules.elementwise, **facts}
+    facts = {"pattern": ELEMENTWISE, "layout": layout_rules.elementwise, **facts}
     return operator(name, how=how, doc=f"{what} of each element.", **facts)(make)
 
 
@@ -326,7 +326,7 @@ def fixed_point_multiply_per_axis(
     )
 
 
-@operator("copy", pattern=BROADCAST, precision=FOLLOW, layout=layout_rules.elementwise)
+@operator("copy", pattern=ELEMENTWISE, precision=FOLLOW, layout=layout_rules.elementwise)
 def copy(data: relax.Expr) -> relax.Expr:
     """The same value: expressions have no storage that could be copied."""
     return data
