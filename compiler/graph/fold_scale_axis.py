@@ -95,10 +95,10 @@ class _ScaleRule(SharedRule):
     def computed(self, name: str, left: Any, right: Any) -> relax.Expr | None:
         """The sum, product, ... of two operands; None where each run would have to compute it."""
         a, b = self.array(left), self.array(right)
+        if name == "divide" and b is not None and not b.all():
+            return None
         if a is not None and b is not None:
             a, b = a.astype("float64"), b.astype("float64")
-            if name == "divide" and not b.all():
-                return None
             return constant(_FUNCTIONS[name](a, b).astype(dtype_of(left)))
         return None if self.vocabulary.constants_only else self.vocabulary.make(name, left, right)
 
@@ -131,8 +131,9 @@ class _ScaleRule(SharedRule):
 
     def scaled_place(self, total: relax.Call, axes: tuple[int, ...]) -> int | None:
         """Which operand of a sum may carry a scale, the other being a shift along its axes."""
-        for place, value in enumerate(total.args):
-            if _same_type(value, total) and self.varies_along(total.args[1 - place], total, axes):
+        for place, (value, other) in enumerate((total.args, total.args[::-1])):
+            is_whole = self.array(value) is None and _same_type(value, total)
+            if is_whole and self.varies_along(other, total, axes):
                 return place
         return None
 
@@ -219,7 +220,9 @@ class Backward(_ScaleRule):
             scaled = self._folded(call, *call.args)
             return self._folded(call, *call.args[::-1]) if scaled is None else scaled
         if name == "divide" and self.array(call.args[1]) is not None:
-            one = constant(np.ones((), dtype_of(call)))
+            # Among constants nothing is rounded in between.
+            dtype = "float64" if self.vocabulary.constants_only else dtype_of(call)
+            one = constant(np.ones((), dtype))
             inverse = self.computed("divide", one, call.args[1])
             return None if inverse is None else self._folded(call, call.args[0], inverse)
         return None
@@ -281,12 +284,13 @@ class Backward(_ScaleRule):
         """x + (b + c) for (x + b) + c."""
         value, second = _constant_last(call) if name == "add" else call.args
         inner = self.scope.call_of(value, "add")
-        axes = None if inner is None else self._channels(value)
-        if axes is None or not _same_type(call, value):
+        if inner is None or not self.scope.used_once(value) or not _same_type(call, value):
             return None
         base, first = _constant_last(inner)
-        anchor = self.name(self.scope.definition(base))
-        if anchor not in CONVOLUTIONS and anchor not in _PRODUCTS:
+        anchor = self.scope.definition(base)
+        is_anchor = self.name(anchor) in CONVOLUTIONS or self.name(anchor) in _PRODUCTS
+        axes = self.result_axes(anchor) if is_anchor else None
+        if axes is None:
             return None
         for shift in (first, second):
             if self.array(shift) is None or not self.varies_along(shift, base, axes):

@@ -128,6 +128,20 @@ def test_a_positive_scale_passes_relu(build, operators, run, rng):
     np.testing.assert_allclose(run(after, data), run(mod, data), rtol=1e-4, atol=1e-4)
 
 
+def test_a_bias_in_front_of_an_image_of_one_pixel_folds(build, operators, run, rng):
+    weight, bias, scale = normal(rng, 8, 4, 1, 1), normal(rng, 1, 8, 1, 1), normal(rng, 8, 1, 1)
+
+    def body(builder, x):
+        total = OPS.add(relax.const(bias), OPS.nn.conv2d(x, relax.const(weight)))
+        return OPS.multiply(relax.const(scale), total)
+
+    mod = build(body, x=((1, 4, 1, 1), "float32"))
+    after = FoldScaleAxis()(mod)
+    assert operators(after) == {"nn.conv2d": 1, "add": 1}
+    data = normal(rng, 1, 4, 1, 1)
+    np.testing.assert_allclose(run(after, data), run(mod, data), rtol=1e-4, atol=1e-4)
+
+
 def test_weights_that_are_parameters_are_left_alone(build, rng):
     def body(builder, x, w):
         return OPS.multiply(OPS.nn.conv2d(x, w), relax.const(normal(rng, 1, 8, 1, 1)))

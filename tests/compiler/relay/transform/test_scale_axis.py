@@ -82,6 +82,13 @@ def test_scales_of_dense_layers_fold(same_values: Callable[..., None]) -> None:
     assert str(last.op.name) == "nn.dense"
 
 
+def test_nothing_is_divided_by_a_scale_of_zero(same_values: Callable[..., None]) -> None:
+    before = module_of(conv(relay.add(relay.multiply(picture(), MIXED), shift())))
+    after = transform.ForwardFoldScaleAxis()(before)
+    assert "divide" not in operators_of(after)
+    same_values(before, after)
+
+
 def test_functions_of_a_pattern_stay_as_they_were_matched() -> None:
     before = module_of(relay.multiply(conv(picture()), POSITIVE))
     scaled = is_op("multiply")(is_op("nn.conv2d")(wildcard(), wildcard()), wildcard())
