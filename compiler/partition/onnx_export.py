@@ -6,6 +6,7 @@ operator is known at all, by Relax's name or by MXNet's.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -75,11 +76,24 @@ def is_expressible(op: str, attrs: Mapping[str, Any]) -> bool:
         return True
     if op not in _SAME and op not in _CONVERTERS:
         return False
-    if op.startswith(("nn.conv", "nn.max_pool", "nn.avg_pool")):
-        layouts = [attrs.get(key, "") for key in ("data_layout", "layout", "out_layout")]
-        return all(layout in ("", *_DATA_LAYOUTS) for layout in layouts)
+    if op.startswith(("nn.conv", "nn.max_pool", "nn.avg_pool", "nn.adaptive_avg_pool")):
+        return _is_plain(op, attrs)
     dtype = attrs.get("dtype", "float32")
     return all(each.strip("[] ") in _DTYPES for each in str(dtype).split(","))
+
+
+def _is_plain(op: str, attrs: Mapping[str, Any]) -> bool:
+    """Whether windows are over channels-first data, and of a form that ONNX's operator has."""
+    layouts = [attrs.get(key, "") for key in ("data_layout", "layout", "out_layout")]
+    weight = "IO" if op.endswith("_transpose") else "OI"
+    weights = ("", *(weight + layout[2:] for layout in _DATA_LAYOUTS))
+    dilated = not op.startswith("nn.avg_pool") and weight == "OI"
+    ones = [attrs.get("output_size", "1"), "1" if dilated else attrs.get("dilation", "1")]
+    return (
+        all(layout in ("", *_DATA_LAYOUTS) for layout in layouts)
+        and attrs.get("kernel_layout", "") in weights
+        and all(set(re.findall(r"\d+", str(numbers))) == {"1"} for numbers in ones)
+    )
 
 
 def to_onnx(

@@ -9,6 +9,7 @@ import pytest
 
 from compiler import partition
 from compiler.errors import FrontendError, UnsupportedOperatorError
+from compiler.partition.onnx_export import is_expressible
 from compiler.symbol import loads
 from compiler.symbol.to_onnx import to_onnx
 
@@ -54,3 +55,21 @@ def test_what_lacks_a_shape_or_a_form_in_onnx_is_named():
         to_onnx(symbol(), {}, {})
     with pytest.raises(UnsupportedOperatorError, match="gamma"):
         to_onnx(symbol("gamma"), {"w": np.float32([3.0])}, {"x": X.shape})
+
+
+@pytest.mark.parametrize(
+    ("op", "attrs", "expressible"),
+    [
+        ("nn.adaptive_avg_pool2d", {"layout": "NCHW", "output_size": "[1, 1]"}, True),
+        ("nn.adaptive_avg_pool2d", {"layout": "NCHW", "output_size": "[2, 2]"}, False),
+        ("nn.adaptive_avg_pool2d", {"layout": "NHWC", "output_size": "[1, 1]"}, False),
+        ("nn.conv3d", {"data_layout": "NCDHW", "dilation": "[2, 2, 2]"}, True),
+        ("nn.conv2d", {"data_layout": "NCHW", "kernel_layout": "HWIO"}, False),
+        ("nn.conv1d_transpose", {"data_layout": "NCW", "kernel_layout": "IOW"}, True),
+        ("nn.conv1d_transpose", {"data_layout": "NCW", "dilation": "[2]"}, False),
+        ("nn.max_pool1d", {"layout": "NCW", "dilation": "[2]"}, True),
+        ("nn.avg_pool1d", {"layout": "NCW", "dilation": "[2]"}, False),
+    ],
+)
+def test_only_forms_that_onnx_has_are_claimed(op, attrs, expressible):
+    assert is_expressible(op, attrs) == expressible
