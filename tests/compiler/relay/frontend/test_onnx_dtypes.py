@@ -146,3 +146,16 @@ def test_integers_are_quantized_by_a_whole_scale_that_is_not_0(model):
     assert result.tolist() == [5, 0, 255]
     with pytest.raises(errors.UnsupportedOperatorError, match="a scale is 0"):
         from_onnx(by(0))
+
+
+@pytest.mark.parametrize("largest", [0, 1])
+@pytest.mark.parametrize("dtype", ["uint8", "int16", "uint32", "uint64"])
+def test_the_first_of_integers_of_every_width(dtype, largest, model):
+    most = np.iinfo(dtype).max
+    x = np.array([3, most // 2 + 1, 7, most, most // 2, 0], dtype)
+    dtypes = dict.fromkeys("xy", helper.np_dtype_to_tensor_dtype(x.dtype))
+    node = NODE("TopK", ["x", "k"], ["y", "z"], largest=largest)
+    proto = model([node], {"x": x.shape}, ["y"], {"k": np.array([4])}, dtypes=dtypes)
+    (values,) = built(proto, {"x": x})
+    assert values.dtype == dtype
+    assert values.tolist() == sorted(x.tolist(), reverse=bool(largest))[:4]
