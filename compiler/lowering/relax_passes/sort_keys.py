@@ -1,4 +1,4 @@
-"""Has sorts of floats compare integers, so that NaN has a place: behind infinity.
+"""Has sorts compare integers of 32 or 64 bits, which TVM's kernels take; NaN is behind infinity.
 
 before   order = argsort(x)               values, places = topk(x, k)
 
@@ -14,21 +14,23 @@ import tvm
 from tvm import relax
 
 from ...graph.rewrite import CallRule, rewrite_calls
-from ...ordering import keys
+from ...ordering import comparable
+
+_SORTABLE = ("int32", "int64")
 
 
 def sort_by_keys(mod: tvm.IRModule, name: str) -> tvm.IRModule:
-    """Rewrite `sort`, `argsort` and `topk` of floats in function `name` of the module."""
+    """Rewrite `sort`, `argsort` and `topk` of other dtypes in function `name` of the module."""
     return rewrite_calls(mod, _Sorts, [name])
 
 
 class _Sorts(CallRule):
     def rewrite(self, call: relax.Call, name: str) -> relax.Expr | None:
         rule = _RULES.get(name)
-        if rule is None or not str(call.args[0].ty.dtype).startswith(("float", "bfloat")):
+        if rule is None or str(call.args[0].ty.dtype) in _SORTABLE:
             return None
         builder = self.scope.builder
-        sortable = builder.emit(builder.call_te(keys, call.args[0]))
+        sortable = builder.emit(builder.call_te(comparable, call.args[0]))
         return rule(builder, call.args[0], sortable, call.attrs)
 
 

@@ -137,26 +137,14 @@ def top_k(node: Node) -> relax.Expr | list[relax.Expr]:
     shape[node.attr("axis", -1)] = int(k)
     if 0 in shape:
         return [constant(np.zeros(shape, dtype)) for dtype in (node.dtype(0), "int64")]
-    unsigned = node.dtype(0) == "uint64"
-    found = relax.op.topk(
-        _with_sign(node[0], "int64") if unsigned else node[0],
+    return relax.op.topk(
+        node[0],
         k=int(k),
         axis=node.attr("axis", -1),
         ret_type="both",
         largest=bool(node.attr("largest", 1)),
         dtype="int64",
     )
-    if not unsigned:
-        return found
-    values, places = (relax.TupleGetItem(node.emit(found), i) for i in (0, 1))
-    return [_with_sign(node.emit(values), "uint64"), places]
-
-
-def _with_sign(value: relax.Expr, dtype: str) -> relax.Expr:
-    """Integers of 64 bits with a sign for those without, in the same order, or the other way."""
-    bits = registry.call("reinterpret", [value], {"dtype": dtype})
-    least = np.array(1 << 63, "uint64").astype(dtype)
-    return relax.op.bitwise_xor(bits, constant(least))
 
 
 def eye_like(node: Node) -> relax.Expr:
