@@ -152,12 +152,13 @@ def _same_and_dilated(node: onnx.NodeProto, operands: Operands) -> bool:
 
 
 def _meets_zeros(node: onnx.NodeProto, operands: Operands) -> bool:
-    """Weights meet the zeros between the steps; pixels those behind a kernel of part of a step."""
+    """Weights meet the zeros between pixels; pixels those between weights, and those behind the
+    kernel where it is not a multiple of the stride."""
     data, weights = operands[:2]
     kernel = weights.shape[2:]
     strides = _attribute(node, "strides", [1] * len(kernel))
     parts = any(extent % step for extent, step in zip(kernel, strides))  # type: ignore[call-overload]
-    return _not_finite(node, [weights, data] if parts else [weights])
+    return _not_finite(node, [weights, data] if parts or _dilated(node) else [weights])
 
 
 def _integers(node: onnx.NodeProto, operands: Operands) -> bool:
@@ -283,7 +284,7 @@ UNDEFINED = (
     Rule(
         names("ConvTranspose"),
         _meets_zeros,
-        "what is not finite times zeros between or behind the steps",
+        "what is not finite times the zeros of a stride or dilation",
     ),
     Rule(
         names("DynamicQuantizeLinear"),

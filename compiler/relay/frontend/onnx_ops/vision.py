@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import onnx
 from tvm import relax, tirx
 
 from compiler.graph.constants import constant
@@ -116,13 +115,18 @@ def grid_sample(node: Node) -> relax.Expr | None:
     wide = "float64" if "float64" in dtypes else "float32"
     if dtypes == [wide, wide]:
         return None
-    proto = onnx.NodeProto()
-    proto.CopyFrom(node.proto)
-    del proto.input[:]
-    proto.input.extend(["image", "grid"])
     operands = [node.emit(relax.op.astype(node[index], wide)) for index in (0, 1)]
-    result = node.importer.convert_node(proto, dict(zip(proto.input, operands)))[0]
-    return relax.op.astype(result, dtypes[0])
+    mode = node.attr("mode", "linear").removeprefix("bi")
+    return relax.op.astype(
+        node.call(
+            "GridSample",
+            *operands,
+            mode=mode,
+            padding_mode=node.attr("padding_mode"),
+            align_corners=node.attr("align_corners"),
+        ),
+        dtypes[0],
+    )
 
 
 def affine_grid(node: Node) -> None:
