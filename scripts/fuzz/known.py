@@ -143,6 +143,10 @@ def _nearest_not_finite(node: onnx.NodeProto, operands: Operands) -> bool:
     return str(operands[0].dtype) != "float32" and _not_finite(node, operands[:1])
 
 
+def _doubles_of_no_image(node: onnx.NodeProto, operands: Operands) -> bool:
+    return operands[0].dtype == np.float64 and operands[0].ndim != 4
+
+
 def _interpolates_large(node: onnx.NodeProto, operands: Operands) -> bool:
     return _text(node, "mode", "nearest") != "nearest" and _large_integers(node, operands)
 
@@ -327,6 +331,11 @@ FAULTS = (
     Rule(names("Erf"), _wider_than_float32, "the error function is of float32's precision"),
     Rule(
         names("LRN"), _not_finite, "what is not finite stays in the sums of the windows behind it"
+    ),
+    Rule(
+        names("GlobalMaxPool"),
+        _doubles_of_no_image,
+        "the reference evaluator, which stands in, takes the largest along other axes",
     ),
     Rule(names("MaxRoiPool"), _has_nan, "NaN is dropped"),
     Rule(names("MaxPool"), _has_nan, "whether a NaN stays depends on its place in the window"),
