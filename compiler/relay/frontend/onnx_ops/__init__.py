@@ -25,6 +25,7 @@ from . import (
     sequence,
     shape,
     signal,
+    training,
     trees,
     vision,
 )
@@ -54,9 +55,13 @@ CONVERTERS: dict[tuple[str, str], Callable[[Node], Any]] = {
     for name, converter in family.CONVERTERS.items()
 }
 CONVERTERS |= microsoft.CONVERTERS | {
-    ("ai.onnx.ml", name): each
-    for family in (features, trees)
-    for name, each in family.ML_CONVERTERS.items()
+    (domain, name): each
+    for domain, family in (
+        ("ai.onnx.ml", features.ML_CONVERTERS),
+        ("ai.onnx.ml", trees.CONVERTERS),
+        ("ai.onnx.preview.training", training.CONVERTERS),
+    )
+    for name, each in family.items()
 }
 """(domain, operator) to its converter, which returns one expression, a list with one for each
 output, or None to leave this form of the operator to TVM's own converter."""

@@ -136,4 +136,4 @@ def _array(node: Node, name: str) -> np.ndarray:
     return tensor_array(node.attrs[name]).reshape(-1)
 
 
-ML_CONVERTERS = {"TreeEnsemble": tree_ensemble}
+CONVERTERS = {"TreeEnsemble": tree_ensemble}

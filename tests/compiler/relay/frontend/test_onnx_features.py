@@ -1,7 +1,7 @@
 """Operators of signals, features, columns and bits against onnxruntime and numpy."""
 
 import numpy as np
-import onnx
+import onnx.reference
 import pytest
 import tvm
 from onnx import TensorProto, helper
@@ -234,6 +234,36 @@ def test_leaves_that_are_reached_are_summed(aggregate, transform, model, rng):
     expected = [total, exponents / exponents.sum(1, keepdims=True), exponents / (1 + exponents)]
     proto = model([node], {"x": x.shape}, ["y"], domains={"ai.onnx.ml": 5})
     np.testing.assert_allclose(built(proto, x=x)[0], expected[transform], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("updates", [0, 3])
+@pytest.mark.parametrize(
+    ("operator", "kept", "attributes"),
+    [
+        ("Adagrad", 1, {}),
+        ("Adagrad", 1, {"decay_factor": 0.1, "epsilon": 0.01, "norm_coefficient": 0.2}),
+        ("Adam", 2, {}),
+        ("Adam", 2, {"alpha": 0.7, "beta": 0.8, "epsilon": 0.01, "norm_coefficient_post": 0.1}),
+        ("Momentum", 1, {"mode": "standard"}),
+        ("Momentum", 1, {"mode": "nesterov"}),
+    ],
+)
+def test_a_step_of_an_optimiser(operator, kept, attributes, updates, model, rng):
+    if operator == "Momentum":
+        attributes |= {"alpha": 0.9, "beta": 0.8, "norm_coefficient": 0.1}
+    shapes = {"r": (), "t": ()}
+    for group in range(2 + kept):
+        shapes |= {f"a{group}": (3,), f"b{group}": (2, 2)}
+    outputs = [f"{name}{group}" for group in range(1 + kept) for name in "yz"]
+    domain = "ai.onnx.preview.training"
+    node = NODE(operator, list(shapes), outputs, domain=domain, **attributes)
+    types = {"t": TensorProto.INT64}
+    proto = model([node], shapes, outputs, domains={domain: 1}, dtypes=types)
+    feeds = {name: rng.uniform(0.1, 1, shape).astype("float32") for name, shape in shapes.items()}
+    feeds["t"] = np.array(updates)
+    expected = onnx.reference.ReferenceEvaluator(proto).run(None, feeds)
+    for got, wanted in zip(built(proto, **feeds), expected, strict=True):
+        np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-6)
 
 
 def test_what_must_be_constant_is_named(model):
