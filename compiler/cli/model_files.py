@@ -26,6 +26,7 @@ def read_model(
         * `NAME-<epoch>.params`: the same model with the weights of that epoch.
         * `.relay` or `.txt`: Relay text; `.json`: a module that TVM 0.6 to 0.18 saved. Weights are
           in a file of the same name with the ending `.params`, if there is one.
+        * `.tflite`: TensorFlow Lite.
         * anything else: ONNX.
     shapes : mapping of str to tuple of int
         Of inputs, where the file leaves them open.
@@ -39,6 +40,8 @@ def read_model(
 
     if path.name.endswith(_SYMBOL) or path.suffix == ".params":
         return _read_mxnet(path, shapes)
+    if path.suffix == ".tflite":
+        return relay.frontend.from_tflite(str(path), shapes)
     if path.suffix not in (".relay", ".txt", ".json"):
         return relay.frontend.from_onnx(str(path), shape=shapes, freeze_params=False)
     if shapes:

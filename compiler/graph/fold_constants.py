@@ -193,6 +193,13 @@ def _reduction(function: Callable[..., np.ndarray], wide: bool) -> Folder:
     return fold
 
 
+def _right_shift(call: relax.Call, operands: list[np.ndarray]) -> Any:
+    """None where a shift leaves no bit, which TVM does not define."""
+    data, places = operands
+    within = ((places >= 0) & (places < 8 * data.dtype.itemsize)).all()
+    return np.right_shift(data, places) if within else None
+
+
 def _same_elements(call: relax.Call, operands: list[np.ndarray]) -> np.ndarray:
     return operands[0]
 
@@ -433,6 +440,7 @@ FOLDERS: dict[str, Folder] = {
     "prod": _reduction(np.prod, wide=True),
     "repeat": _repeat,
     "reshape": _same_elements,
+    "right_shift": _right_shift,
     "rsqrt": _in_float64(lambda data: 1 / np.sqrt(data)),
     "sigmoid": _in_float64(lambda data: 1 / (1 + np.exp(-data))),
     "sign": _elementwise(np.sign),

@@ -74,6 +74,23 @@ def test_relay_programs_are_partitioned_with_their_weights(cli, mlp, name):
     assert params and set(params) <= set(found["input_names"])
 
 
+def test_a_tflite_file_is_compiled(cli, tmp_path):
+    pytest.importorskip("tflite")
+    from tests.compiler.relay.frontend.tflite_model import ModelWriter
+
+    writer = ModelWriter()
+    data, result = writer.tensor("data", (1, 4, 4, 2)), writer.tensor("result", (1, 2, 2, 2))
+    window = {"StrideH": 2, "StrideW": 2, "FilterHeight": 2, "FilterWidth": 2}
+    writer.operator("MAX_POOL_2D", [data], [result], "Pool2DOptions", Padding=1, **window)
+    path = tmp_path / "pool.tflite"
+    path.write_bytes(writer.finish([data], [result]))
+    done = cli.invoke(app, ["compile", str(path), "--json"])
+    assert done.exit_code == 0, done.stderr
+    path.write_bytes(b"no model")
+    with pytest.raises(FrontendError, match="not a TFLite model"):
+        read_model(path, {})
+
+
 def test_what_is_no_model_is_refused_by_name(tmp_path, mlp):
     (tmp_path / "alone").mkdir()
     alone = copied(tmp_path / "alone", "b01_convnet-0000.params")

@@ -80,6 +80,7 @@ CASES = {
     "flip": (lambda: OPS.flip(const(A), 1), A[:, ::-1]),
     "leakyrelu": (lambda: OPS.nn.leakyrelu(const(A), 0.5), np.where(A > 0, A, A / 2)),
     "isnan": (lambda: OPS.isnan(const(A)), np.isnan(A)),
+    "right_shift": (lambda: OPS.right_shift(const(abs(INTS)), const(INTS * 0 + 1)), abs(INTS) >> 1),
     "bitwise_not": (lambda: OPS.bitwise_not(const(INTS)), ~INTS),
     "layout_transform": (
         lambda: OPS.layout_transform(

@@ -120,22 +120,15 @@ def _mask(node: Node, ratio: int) -> list[relax.Expr]:
 
 
 def bias_softmax(node: Node) -> relax.Expr:
-    """Softmax over the axes from `axis` on of a sum; the bias lacks axes within or in front."""
-    shape, bias_shape = node.shape(0), node.shape(1)
+    """Softmax over all axes from `axis` on, of a sum."""
+    node.attr("is_inner_broadcast")  # which axes the bias lacks, as its shape says
+    shape = node.shape(0)
     axis = node.attr("axis", 1) % len(shape)
-    bias = node[1]
-    if node.attr("is_inner_broadcast"):
-        # The bias has the outer axes, ones between them and `axis`, and the softmax's axes.
-        inner, outer = shape[axis:], bias_shape[: len(bias_shape) - (len(shape) - axis)]
-        batch = [extent for extent in outer]
-        while len(batch) < axis:
-            batch.append(1)
-        bias = relax.op.reshape(bias, (*batch, *inner))
-    total = node.emit(relax.op.add(node[0], bias))
+    total = node.emit(relax.op.add(node[0], node[1]))
     if axis == len(shape) - 1:
         return relax.op.nn.softmax(total, -1)
     flat = node.emit(relax.op.reshape(total, (*shape[:axis], -1)))
-    return relax.op.reshape(relax.op.nn.softmax(flat, -1), shape)
+    return relax.op.reshape(node.emit(relax.op.nn.softmax(flat, -1)), shape)
 
 
 CONVERTERS = {

@@ -61,16 +61,14 @@ def test_biases_of_diffusion_models_are_added(computes, floats):
     computes(nodes, {"x": x, "s": skip}, expected, {"b": bias})
 
 
+@pytest.mark.parametrize("axis", [2, 3])
 @pytest.mark.parametrize(("inner", "shape"), [(0, (3, 5)), (1, (2, 1, 3, 5)), (0, (1, 4, 3, 5))])
-def test_softmax_with_a_bias(inner, shape, computes, floats):
+def test_softmax_with_a_bias(inner, shape, axis, computes, floats):
     x, bias = floats(2, 4, 3, 5), floats(*shape)
     power = np.exp(x + bias)
-    nodes = [own("BiasSoftmax", "x b", "y", axis=3, is_inner_broadcast=inner)]
-    if not inner:
-        computes(nodes, {"x": x, "b": bias}, {"y": power / power.sum(-1, keepdims=True)})
-        return
-    outer = bias.reshape(2, 1, 3, 5)
-    computes(nodes, {"x": x, "b": outer}, {"y": power / power.sum(-1, keepdims=True)})
+    expected = power / power.sum(tuple(range(axis, 4)), keepdims=True)
+    node = own("BiasSoftmax", "x b", "y", axis=axis, is_inner_broadcast=inner)
+    computes([node], {"x": x, "b": bias}, {"y": expected})
 
 
 def test_dropout_that_drops_is_refused(refusal, floats):
