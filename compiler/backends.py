@@ -252,9 +252,21 @@ def unregister(name: str) -> None:
 
 def list_partitioners() -> list[str]:
     """Names of all registered partitioners, sorted."""
+    return sorted(registered())
+
+
+def registered() -> dict[str, Partitioner]:
+    """All partitioners by name, as of now."""
     _load_built_in()
     with _lock:
-        return sorted(_partitioners)
+        return dict(_partitioners)
+
+
+def restore(partitioners: Mapping[str, Partitioner]) -> None:
+    """Have the partitioners registered that `registered` gave, and no others."""
+    with _lock:
+        _partitioners.clear()
+        _partitioners.update(partitioners)
 
 
 def partitioner(name: str) -> Partitioner:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import shlex
+import shutil
+import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
-from compiler.backends import list_partitioners, unregister
+from compiler.backends import Partitioner, registered, restore, unregister
 from compiler.errors import BatonError, PartitionError
 
 
@@ -19,8 +23,8 @@ def include_dir() -> Path:
 def load(path: str | os.PathLike[str]) -> list[str]:
     """Load a file that registers partitioners.
 
-    Its code runs in this process: load only what you trust. If it fails, none of its partitioners
-    stays registered.
+    Its code runs in this process: load only what you trust. Loaded again, its partitioners take
+    the place of those that it registered before. If it fails, everything stays as it was.
 
     Parameters
     ----------
@@ -31,7 +35,7 @@ def load(path: str | os.PathLike[str]) -> list[str]:
     Returns
     -------
     list of str
-        The partitioners that are registered now and were not before, sorted.
+        The partitioners that it registered, sorted.
 
     Raises
     ------
@@ -46,7 +50,11 @@ def load(path: str | os.PathLike[str]) -> list[str]:
         raise PartitionError(
             f"{file} does not exist or is not a file; give the path of a .py or .so"
         )
-    before = set(list_partitioners())
+    before = registered()
+    earlier = _brought.get(file.resolve(), {})
+    for name, made in earlier.items():
+        if before.get(name) is made:
+            unregister(name)
     try:
         if file.suffix == ".py":
             _run(file)
@@ -55,10 +63,85 @@ def load(path: str | os.PathLike[str]) -> list[str]:
 
             load_cpp(file)
     except BaseException:
-        for name in set(list_partitioners()) - before:
-            unregister(name)
+        restore(before)
         raise
-    return sorted(set(list_partitioners()) - before)
+    brought = {name: made for name, made in registered().items() if before.get(name) is not made}
+    _brought[file.resolve()] = brought
+    return sorted(brought)
+
+
+_brought: dict[Path, dict[str, Partitioner]] = {}
+"""What each file registered when it was loaded last."""
+
+
+def build(
+    sources: Iterable[str | os.PathLike[str]],
+    output: str | os.PathLike[str],
+    flags: Iterable[str] = ("-O2",),
+) -> Path:
+    """Compile C++ sources to a partitioner library, as `baton partitioner build` does.
+
+    Parameters
+    ----------
+    sources : paths
+        C++ files that include `baton/partitioner.h`.
+    output : str or path
+        The `.so`. It is there whole or not at all.
+    flags : str
+        More of the compiler's flags.
+
+    Returns
+    -------
+    Path
+        `output`.
+
+    Raises
+    ------
+    PartitionError
+        There is no C++ compiler ($CXX names one), a source does not exist, or the compiler
+        refuses it; with what it prints.
+    """
+    from compiler.whole_files import replacing_path
+
+    files, result = [Path(source) for source in sources], Path(output)
+    for file in files:
+        if not file.is_file():
+            raise PartitionError(f"{file} does not exist or is not a file; give C++ sources")
+    with replacing_path(result) as draft:
+        command = [*_cxx(), *compiler_flags(), *flags, *map(str, files), "-o", str(draft)]
+        done = subprocess.run(
+            [*command, *_linker_flags()], capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            raise PartitionError(
+                f"{command[0]} does not compile {files[0]}:\n{done.stderr.strip()}"
+            )
+    return result
+
+
+def compiler_flags() -> list[str]:
+    """Flags that a partitioner library is compiled with."""
+    from tvm_ffi import libinfo
+
+    folders = (include_dir(), libinfo.find_include_path(), libinfo.find_dlpack_include_path())
+    shared = ["-std=c++17", "-fPIC", "-fvisibility=hidden", "-shared"]
+    return [*shared, *(f"-I{folder}" for folder in folders)]
+
+
+def _linker_flags() -> list[str]:
+    from tvm_ffi import libinfo
+
+    return [f"-L{Path(libinfo.find_libtvm_ffi()).parent}", "-ltvm_ffi"]
+
+
+def _cxx() -> list[str]:
+    named = os.environ.get("CXX")
+    if named:
+        return shlex.split(named)
+    for name in ("g++", "clang++", "c++"):
+        if shutil.which(name):
+            return [name]
+    raise PartitionError("no C++ compiler is on PATH; install g++, or set CXX to one")
 
 
 def _run(file: Path) -> None:

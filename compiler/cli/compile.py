@@ -141,7 +141,7 @@ def import_model(
     from .model_files import read_model
 
     require_known(options.disabled_passes)
-    load_plugins(Path(plugin) for plugin in options.plugins)
+    load_plugins((Path(plugin) for plugin in options.plugins), steps)
     with steps.step("import", str(model)):
         return read_model(model, options.shapes)
 

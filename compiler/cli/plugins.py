@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+from .console import Steps
 
-def load_plugins(paths: Iterable[Path]) -> None:
-    """Load Python files and C++ libraries that the user names, in order.
+
+def load_plugins(paths: Iterable[Path], steps: Steps) -> None:
+    """Load Python files and C++ libraries that the user names, in order, and say what they bring.
 
     Raises
     ------
@@ -17,4 +19,15 @@ def load_plugins(paths: Iterable[Path]) -> None:
     from compiler import library
 
     for path in paths:
-        library.load(path)
+        note_partitioners(path, library.load(path), steps)
+
+
+def note_partitioners(path: Path, names: Iterable[str], steps: Steps) -> None:
+    """Print the partitioners of a file, with their strategies."""
+    from compiler.backends import partitioner
+
+    brought = [
+        f"{name} ({', '.join(strategy.name for strategy in partitioner(name).strategies)})"
+        for name in names
+    ]
+    steps.note(f"{path} registers {', '.join(brought) or 'no partitioner'}")

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from compiler.runtime.factory import FactoryModule
     from compiler.runtime.load import load_module
     from compiler.runtime.metadata import Metadata, ParamInfo, TensorInfo
+    from compiler.runtime.partitioner_library import load_engines
 
 __all__ = [
     "FactoryModule",
@@ -27,6 +28,7 @@ __all__ = [
     "TensorInfo",
     "export_library",
     "graph_executor",
+    "load_engines",
     "load_module",
 ]
 
@@ -40,6 +42,7 @@ __getattr__ = lazy_attributes(
         "TensorInfo": ".metadata",
         "export_library": ".export",
         "graph_executor": ".graph_executor",
+        "load_engines": ".partitioner_library",
         "load_module": ".load",
     },
 )

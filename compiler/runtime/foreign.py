@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import json
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +25,10 @@ IN_PROCESS = "python"
 """The runtime of Python callables, which live in the process that built the library."""
 
 Runnable = Callable[..., "np.ndarray | Sequence[np.ndarray]"]
+"""Of numpy arrays, in order; it may keep none of them."""
+
+Engine = Callable[[Sequence[Any], Sequence[Any]], None]
+"""Of tensors: computes the outputs from the inputs, in place."""
 
 
 @dataclass(frozen=True)
@@ -44,21 +48,40 @@ class ForeignCode:
     def pack(self, inputs: int) -> bytes:
         """What a library keeps: the length of a header, the header, the code."""
         # Large enough to be one of the weights, which are not copied on each call.
-        header = json.dumps({"runtime": self.runtime, "inputs": inputs}).ljust(128).encode()
-        return len(header).to_bytes(8, "little") + header + self.code
+        return with_header({"runtime": self.runtime, "inputs": inputs}, self.code)
 
 
 def unpack(data: bytes) -> tuple[ForeignCode, int]:
     """The code and its number of inputs; raises LoadError if the bytes are damaged."""
+    header, code = split_header(data)
+    try:
+        return ForeignCode(str(header["runtime"]), code), int(header["inputs"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise LoadError(_DAMAGED) from error
+
+
+def with_header(header: Mapping[str, Any], data: bytes) -> bytes:
+    """The length of a JSON text, the text, and bytes after it."""
+    text = json.dumps(dict(header)).ljust(128).encode()
+    return len(text).to_bytes(8, "little") + text + data
+
+
+def split_header(data: bytes) -> tuple[dict[str, Any], bytes]:
+    """What `with_header` joined; raises LoadError if the bytes are damaged."""
     size = int.from_bytes(data[:8], "little")
     try:
         header = json.loads(data[8 : 8 + size])
-        return ForeignCode(str(header["runtime"]), data[8 + size :]), int(header["inputs"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise LoadError("the code of a foreign subgraph is damaged; build again") from error
+    except ValueError as error:
+        raise LoadError(_DAMAGED) from error
+    if not isinstance(header, dict):
+        raise LoadError(_DAMAGED)
+    return header, data[8 + size :]
 
 
-_runtimes: dict[str, Callable[[bytes], Runnable]] = {}
+_DAMAGED = "the code of a foreign subgraph is damaged; build again"
+
+
+_runtimes: dict[str, Callable[[bytes], Engine]] = {}
 _callables: dict[int, Runnable] = {}
 _numbers = itertools.count(1)
 _lock = threading.Lock()
@@ -66,6 +89,11 @@ _lock = threading.Lock()
 
 def register_runtime(name: str, load: Callable[[bytes], Runnable]) -> None:
     """Make a runtime known: `load` turns code into a callable of numpy arrays."""
+    register_engine(name, lambda code: _copying(load(code)))
+
+
+def register_engine(name: str, load: Callable[[bytes], Engine]) -> None:
+    """Make a runtime known: `load` turns code into a function that fills tensors."""
     with _lock:
         _runtimes[name] = load
 
@@ -78,8 +106,8 @@ def in_process(function: Runnable) -> ForeignCode:
     return ForeignCode(IN_PROCESS, str(number).encode())
 
 
-def load(code: ForeignCode) -> Runnable:
-    """The callable of some code.
+def load(code: ForeignCode) -> Engine:
+    """What runs some code.
 
     Raises
     ------
@@ -90,13 +118,14 @@ def load(code: ForeignCode) -> Runnable:
         found = _callables.get(int(code.code)) if code.code.isdigit() else None
         if found is None:
             raise LoadError("a subgraph was compiled to a Python function of another process")
-        return found
+        return _copying(found)
     with _lock:
         make = _runtimes.get(code.runtime)
     if make is None:
         known = ", ".join(sorted(_runtimes)) or "none"
         raise LoadError(
-            f"a subgraph needs the runtime {code.runtime!r}, which is not registered; "
+            f"a subgraph needs the runtime {code.runtime!r}, which is not registered; load the "
+            "partitioner library that brings it with compiler.runtime.load_engines first; "
             f"registered: {known}"
         )
     return make(code.code)
@@ -123,11 +152,11 @@ class _Loaded:
     """Callables by the memory of their code; the tensors are kept, so that none moves."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[int, int], tuple[Any, Runnable, int]] = {}
+        self._known: dict[tuple[int, int], tuple[Any, Engine, int]] = {}
         self._lock = threading.Lock()
 
-    def of(self, tensor: Any) -> tuple[Runnable, int]:
-        """The callable and its number of inputs."""
+    def of(self, tensor: Any) -> tuple[Engine, int]:
+        """What runs the code, and its number of inputs."""
         view = np.from_dlpack(tensor)
         key = (view.ctypes.data, view.size)
         with self._lock:
@@ -141,24 +170,32 @@ _loaded = _Loaded()
 
 
 def _run(code: Any, *tensors: Any) -> None:
-    """Call the code with the inputs and copy its results into the outputs, which come last."""
-    runnable, count = _loaded.of(code)
-    outputs = tensors[count:]
-    found = runnable(*(np.from_dlpack(tensor) for tensor in tensors[:count]))
-    results = found if isinstance(found, (tuple, list)) else [found]
-    if len(results) != len(outputs):
-        raise BuildError(
-            f"a foreign subgraph returned {len(results)} arrays instead of {len(outputs)}"
-        )
-    for number, (result, output) in enumerate(zip(results, outputs)):
-        array = np.asarray(result)
-        shape, dtype = tuple(int(size) for size in output.shape), str(output.dtype)
-        if array.shape != shape or str(array.dtype) != dtype:
+    """Call the code with the inputs and the outputs, which come last."""
+    engine, count = _loaded.of(code)
+    engine(tensors[:count], tensors[count:])
+
+
+def _copying(runnable: Runnable) -> Engine:
+    """A callable of arrays as a function that copies its results into the outputs."""
+
+    def run(inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+        found = runnable(*map(np.from_dlpack, inputs))
+        results = found if isinstance(found, (tuple, list)) else [found]
+        if len(results) != len(outputs):
             raise BuildError(
-                f"output {number} of a foreign subgraph has shape {array.shape} and dtype "
-                f"{array.dtype}; {shape} and {dtype} were promised"
+                f"a foreign subgraph returned {len(results)} arrays instead of {len(outputs)}"
             )
-        np.copyto(np.from_dlpack(output), array)
+        for number, (result, output) in enumerate(zip(results, outputs)):
+            array = np.asarray(result)
+            shape, dtype = tuple(int(size) for size in output.shape), str(output.dtype)
+            if array.shape != shape or str(array.dtype) != dtype:
+                raise BuildError(
+                    f"output {number} of a foreign subgraph has shape {array.shape} and dtype "
+                    f"{array.dtype}; {shape} and {dtype} were promised"
+                )
+            np.copyto(np.from_dlpack(output), array)
+
+    return run
 
 
 def register() -> None:

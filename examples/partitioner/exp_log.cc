@@ -7,7 +7,8 @@
 namespace {
 
 std::set<std::string> wanted(const baton::Options& options) {
-  std::set<std::string> names = {"exp", "log"};
+  // The last two are what MXNet calls those of its numpy functions.
+  std::set<std::string> names = {"exp", "log", "_npi_exp", "_npi_log"};
   auto given = options.find("ops");
   if (given != options.end()) {
     std::istringstream list(given->second);

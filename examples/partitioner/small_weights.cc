@@ -17,7 +17,10 @@ bool accept(baton::Review& review) {
   auto given = review.options.find("limit");
   const double limit = given == review.options.end() ? 1.0 : std::stod(given->second);
   double largest = 0.0;
-  for (const auto& [name, tensor] : review.args) {
+  for (const baton::Node& node : review.subgraph.nodes) {
+    const std::string name = node.attr("argName");
+    if (!review.args.count(name)) continue;
+    const baton::Tensor& tensor = review.args.at(name);
     if (tensor.dtype() != "float32") continue;
     for (int64_t i = 0; i < tensor.size(); ++i) {
       const double magnitude = std::fabs(tensor.data<float>()[i]);

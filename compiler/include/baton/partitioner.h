@@ -32,10 +32,9 @@
 #include <vector>
 
 /*! \brief Version of the interface between a library and Baton; both must have the same. */
-#define BATON_ABI_VERSION 1
+#define BATON_ABI_VERSION 2
 
-// Hidden: the partitioners of two libraries in one process must never be mixed up.
-namespace baton __attribute__((visibility("hidden"))) {
+namespace baton {
 
 /*! \brief Options of a `partition` call. */
 using Options = std::map<std::string, std::string>;
@@ -52,6 +51,8 @@ struct Entry {
   int64_t output;
 };
 
+class Graph;
+
 /*! \brief One operator, or a variable, whose operator name is "null". */
 struct Node {
   std::string op;
@@ -60,6 +61,8 @@ struct Node {
   std::vector<Entry> inputs;
   /*! \brief Nodes that read an output of this one, ascending, each once. */
   std::vector<int64_t> readers;
+  /*! \brief Of a node of a symbol that stands for subgraphs: what it computes. */
+  std::vector<Graph> subgraphs;
 
   bool is_variable() const { return op == "null"; }
   /*! \brief An attribute, or `fallback` if the node has none of that name. */
@@ -81,7 +84,12 @@ class Graph {
     tvm::ffi::String problem;
     json::Value root = json::Parse(tvm::ffi::String(text), &problem);
     if (problem.size() != 0) throw std::runtime_error("graph JSON: " + std::string(problem));
-    json::Object object = root.cast<json::Object>();
+    return of(root.cast<json::Object>());
+  }
+
+ private:
+  static Graph of(const tvm::ffi::json::Object& object) {
+    namespace json = tvm::ffi::json;
     Graph graph;
     for (const json::Value& value : object["nodes"].cast<json::Array>()) {
       json::Object fields = value.cast<json::Object>();
@@ -91,6 +99,11 @@ class Graph {
       if (fields.count("attrs")) {
         for (const auto& [key, text] : fields["attrs"].cast<json::Object>()) {
           node.attrs[key.cast<std::string>()] = text.cast<std::string>();
+        }
+      }
+      if (fields.count("subgraphs")) {
+        for (const json::Value& inner : fields["subgraphs"].cast<json::Array>()) {
+          node.subgraphs.push_back(of(inner.cast<json::Object>()));
         }
       }
       node.inputs = entries(fields["inputs"].cast<json::Array>());
@@ -105,7 +118,6 @@ class Graph {
     return graph;
   }
 
- private:
   static std::vector<Entry> entries(const tvm::ffi::json::Array& pairs) {
     std::vector<Entry> found;
     for (const tvm::ffi::json::Value& pair : pairs) {
@@ -116,7 +128,7 @@ class Graph {
   }
 };
 
-/*! \brief A parameter's value: contiguous, on the CPU, only to be read, valid during the call. */
+/*! \brief Elements to read: contiguous, on the CPU, valid during the call. */
 class Tensor {
  public:
   explicit Tensor(tvm::ffi::Tensor tensor) : tensor_(std::move(tensor)) {}
@@ -130,18 +142,72 @@ class Tensor {
   /*! \brief The elements; throws if T does not have their number of bits. */
   template <typename T>
   const T* data() const {
-    if (tensor_.dtype().bits != 8 * sizeof(T) || tensor_.dtype().lanes != 1) {
-      throw std::runtime_error("the tensor holds " + dtype() + ", read as another type");
+    return static_cast<const T*>(checked(8 * sizeof(T)));
+  }
+  /*! \brief The tensor as DLPack describes it, valid as long as this object. */
+  const DLTensor* dlpack() const { return tensor_.GetDLTensorPtr(); }
+
+ protected:
+  void* checked(size_t bits) const {
+    if (tensor_.dtype().bits != bits || tensor_.dtype().lanes != 1) {
+      throw std::runtime_error("the tensor holds " + dtype() + ", taken for another type");
     }
-    return static_cast<const T*>(tensor_.data_ptr());
+    return tensor_.data_ptr();
   }
 
  private:
   tvm::ffi::Tensor tensor_;
 };
 
-/*! \brief Values of parameters by name. */
-using Tensors = std::map<std::string, Tensor>;
+/*! \brief Elements to write. */
+class Output : public Tensor {
+ public:
+  using Tensor::Tensor;
+  template <typename T>
+  T* data() const {
+    return static_cast<T*>(checked(8 * sizeof(T)));
+  }
+};
+
+/*! \brief Values of parameters by name. Each is fetched when it is asked for, all by iterating. */
+class Tensors {
+ public:
+  using Map = std::map<std::string, Tensor>;
+  using Iterator = Map::const_iterator;
+  /*! \brief The function returns a map of those of the names it is given, or of all. */
+  explicit Tensors(tvm::ffi::Function fetch) : fetch_(std::move(fetch)) {}
+
+  Iterator find(const std::string& name) const {
+    if (!has_all_ && !known_.count(name)) add(fetch_(tvm::ffi::String(name)));
+    return known_.find(name);
+  }
+  size_t count(const std::string& name) const { return find(name) == known_.end() ? 0 : 1; }
+  const Tensor& at(const std::string& name) const {
+    auto found = find(name);
+    if (found == known_.end()) throw std::out_of_range("no parameter is named " + name);
+    return found->second;
+  }
+  Iterator begin() const { return all().begin(); }
+  Iterator end() const { return known_.end(); }
+  size_t size() const { return all().size(); }
+
+ private:
+  const Map& all() const {
+    if (!has_all_) add(fetch_());
+    has_all_ = true;
+    return known_;
+  }
+  void add(tvm::ffi::Any found) const {
+    using Found = tvm::ffi::Map<tvm::ffi::String, tvm::ffi::Tensor>;
+    for (const auto& [name, value] : found.cast<Found>()) {
+      known_.emplace(std::string(name), Tensor(value));
+    }
+  }
+
+  tvm::ffi::Function fetch_;
+  mutable Map known_;
+  mutable bool has_all_ = false;
+};
 
 /*! \brief What a review callback looks at and says. */
 struct Review {
@@ -149,11 +215,38 @@ struct Review {
   /*! \brief Number of the subgraph among the candidates of its strategy. */
   int64_t id;
   const Options& options;
-  /*! \brief Known values of the parameters that the subgraph reads ("argName"). */
+  /*! \brief Known values of all parameters; the subgraph's variables name theirs ("argName"). */
   const Tensors& args;
   const Tensors& aux;
   /*! \brief Becomes attributes of an accepted subgraph; a rejection may put a "reason" here. */
   Attrs& attrs;
+};
+
+/*! \brief What a compile callback gets of an accepted subgraph. */
+struct Compilation {
+  const Graph& subgraph;
+  /*! \brief Variables of the subgraph that an engine gets as its inputs, in this order. */
+  const std::vector<int64_t>& inputs;
+  /*! \brief Values of its other variables, constants among them, by the names of their nodes. */
+  const Tensors& params;
+  /*! \brief What the review callback set. */
+  const Attrs& attrs;
+  const Options& options;
+};
+
+/*! \brief What travels in the library that Baton builds, from a compile callback to its engine. */
+struct Code {
+  std::string bytes;
+  Attrs attrs;
+  Options options;
+};
+
+/*! \brief Runs a compiled subgraph. Several threads may call `run` at once. */
+class Engine {
+ public:
+  virtual ~Engine() = default;
+  /*! \brief Computes the outputs, in the order of the subgraph's heads, from the inputs. */
+  virtual void run(const std::vector<Tensor>& inputs, const std::vector<Output>& outputs) = 0;
 };
 
 /*! \brief Grows subgraphs node by node; see compiler.partition.Selector for the rules. */
@@ -181,6 +274,9 @@ using MakeSelector = std::function<std::unique_ptr<Selector>(const Graph&, const
 using ReviewSubgraph = std::function<bool(Review&)>;
 /*! \brief Returns the reason why it refuses the options, or "". */
 using CheckOptions = std::function<std::string(const Options&)>;
+/*! \brief Returns code, any bytes, of which `MakeEngine` makes an engine in the process that runs. */
+using Compile = std::function<std::string(const Compilation&)>;
+using MakeEngine = std::function<std::unique_ptr<Engine>(const Code&)>;
 
 /*! \brief One pass over the graph; with supported_ops or a selector, not both. */
 class Strategy {
@@ -222,12 +318,20 @@ class Partitioner {
     check_options_ = std::move(callback);
     return *this;
   }
+  /*! \brief Compiles and runs accepted subgraphs in place of Baton. */
+  Partitioner& compile(Compile compile, MakeEngine engine) {
+    compile_ = std::move(compile);
+    engine_ = std::move(engine);
+    return *this;
+  }
 
  private:
   friend struct Library;
   std::string name_;
   std::vector<Strategy> strategies_;
   CheckOptions check_options_;
+  Compile compile_;
+  MakeEngine engine_;
 };
 
 /*! \brief What this library registered, and the entry points through which Baton calls it. */
@@ -236,7 +340,8 @@ struct Library {
   /*! \brief Gets Baton's version as 10000 * major + 100 * minor + patch. */
   std::function<std::string(int64_t)> initialize;
 
-  static Library& get() {
+  // Hidden: the partitioners of two libraries in one process must never be mixed up.
+  __attribute__((visibility("hidden"))) static Library& get() {
     static Library library;
     return library;
   }
@@ -247,10 +352,10 @@ struct Library {
   }
 
   using Map = tvm::ffi::Map<tvm::ffi::String, tvm::ffi::String>;
-  using TensorMap = tvm::ffi::Map<tvm::ffi::String, tvm::ffi::Tensor>;
+  using Fetch = tvm::ffi::Function;
   using List = tvm::ffi::Array<tvm::ffi::Any>;
 
-  /*! \brief Per partitioner its name, whether it checks options, and its strategies. */
+  /*! \brief Per partitioner its name, whether it checks options and compiles, its strategies. */
   List describe() const {
     List all;
     for (const auto& partitioner : partitioners) {
@@ -262,7 +367,8 @@ struct Library {
                                   static_cast<bool>(each.review_)});
       }
       all.push_back(List{tvm::ffi::String(partitioner->name_),
-                         static_cast<bool>(partitioner->check_options_), strategies});
+                         static_cast<bool>(partitioner->check_options_),
+                         static_cast<bool>(partitioner->compile_), strategies});
     }
     return all;
   }
@@ -280,10 +386,10 @@ struct Library {
   }
 
   List review(int64_t partitioner, int64_t strategy, const std::string& text, int64_t id,
-              const Map& options, const TensorMap& args, const TensorMap& aux) const {
+              const Map& options, const Fetch& args, const Fetch& aux) const {
     Graph graph = Graph::parse(text);
     Options given = plain(options);
-    Tensors arguments = plain(args), auxiliary = plain(aux);
+    Tensors arguments(args), auxiliary(aux);
     Attrs attrs;
     Review review{graph, id, given, arguments, auxiliary, attrs};
     bool accepted = at(partitioner, strategy).review_(review);
@@ -291,6 +397,20 @@ struct Library {
     for (const auto& [key, value] : attrs) set.Set(key, value);
     return List{accepted, set};
   }
+
+  tvm::ffi::Bytes compile(int64_t partitioner, const std::string& text,
+                          const tvm::ffi::Array<int64_t>& inputs, const Fetch& params,
+                          const Map& attrs, const Map& options) const {
+    Graph graph = Graph::parse(text);
+    std::vector<int64_t> variables(inputs.begin(), inputs.end());
+    Tensors values(params);
+    return tvm::ffi::Bytes(partitioners.at(partitioner)
+                               ->compile_({graph, variables, values, plain(attrs), plain(options)}));
+  }
+
+  /*! \brief The function that runs an engine, which lives as long; gets inputs and outputs. */
+  tvm::ffi::Function engine(int64_t partitioner, const tvm::ffi::Bytes& code, const Map& attrs,
+                            const Map& options) const;
 
   /*! \brief The methods of a new selector, which lives as long as one of them. */
   List selector(int64_t partitioner, int64_t strategy, const std::string& text,
@@ -303,11 +423,6 @@ struct Library {
   static Options plain(const Map& map) {
     Options found;
     for (const auto& [key, value] : map) found[std::string(key)] = std::string(value);
-    return found;
-  }
-  static Tensors plain(const TensorMap& map) {
-    Tensors found;
-    for (const auto& [key, value] : map) found.emplace(std::string(key), Tensor(value));
     return found;
   }
 };
@@ -347,6 +462,21 @@ inline Library::List Library::selector(int64_t partitioner, int64_t strategy,
       }),
       Function::FromTyped([made]() { guarded([&] { return made->reset(); }); }),
   };
+}
+
+inline tvm::ffi::Function Library::engine(int64_t partitioner, const tvm::ffi::Bytes& code,
+                                          const Map& attrs, const Map& options) const {
+  std::shared_ptr<Engine> made = partitioners.at(partitioner)
+                                     ->engine_({std::string(code.data(), code.size()),
+                                                plain(attrs), plain(options)});
+  if (!made) throw std::runtime_error("the engine callback returned a null pointer");
+  using Tensors = tvm::ffi::Array<tvm::ffi::Tensor>;
+  return tvm::ffi::Function::FromTyped([made](const Tensors& inputs, const Tensors& outputs) {
+    guarded([&] {
+      made->run(std::vector<Tensor>(inputs.begin(), inputs.end()),
+                std::vector<Output>(outputs.begin(), outputs.end()));
+    });
+  });
 }
 
 /*! \brief Calls a function with the arguments of a foreign call; errors go back as TVM errors. */
@@ -406,10 +536,23 @@ BATON_ENTRY(selector, ([](int64_t partitioner, int64_t strategy, const std::stri
             }))
 BATON_ENTRY(review, ([](int64_t partitioner, int64_t strategy, const std::string& graph,
                         int64_t id, const ::baton::Library::Map& options,
-                        const ::baton::Library::TensorMap& args,
-                        const ::baton::Library::TensorMap& aux) {
+                        const ::baton::Library::Fetch& args,
+                        const ::baton::Library::Fetch& aux) {
               return ::baton::Library::get().review(partitioner, strategy, graph, id, options,
                                                     args, aux);
+            }))
+BATON_ENTRY(compile, ([](int64_t partitioner, const std::string& graph,
+                         const tvm::ffi::Array<int64_t>& inputs,
+                         const ::baton::Library::Fetch& params,
+                         const ::baton::Library::Map& attrs,
+                         const ::baton::Library::Map& options) {
+              return ::baton::Library::get().compile(partitioner, graph, inputs, params, attrs,
+                                                     options);
+            }))
+BATON_ENTRY(engine, ([](int64_t partitioner, const tvm::ffi::Bytes& code,
+                        const ::baton::Library::Map& attrs,
+                        const ::baton::Library::Map& options) {
+              return ::baton::Library::get().engine(partitioner, code, attrs, options);
             }))
 
 #endif  // BATON_PARTITIONER_H_

@@ -1,0 +1,59 @@
+"""Subcommands of `baton` for those who write partitioners in C++."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .console import Steps, failures
+from .options import Debug
+
+commands = typer.Typer()
+partitioner = typer.Typer(help="Partitioner libraries in C++.", no_args_is_help=True)
+commands.add_typer(partitioner, name="partitioner")
+
+
+@partitioner.callback()
+def common() -> None:
+    """Partitioner libraries in C++."""
+
+
+@partitioner.command("build")
+def build_command(
+    *,
+    sources: Annotated[
+        list[Path],
+        typer.Argument(help="C++ files that include baton/partitioner.h.", show_default=False),
+    ],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The library, .so.")],
+    flag: Annotated[
+        list[str],
+        typer.Option(
+            default_factory=list,
+            show_default=False,
+            metavar="FLAG",
+            help="For the C++ compiler, such as --flag=-O3; may be repeated. -O2 without any.",
+        ),
+    ],
+    debug: Debug = False,
+) -> None:
+    """Compile a library with the system's C++ compiler, or $CXX, load it, and say what it has."""
+    from compiler import library
+
+    from .plugins import note_partitioners
+
+    steps = Steps()
+    with failures(debug):
+        with steps.step("compile", str(output)):
+            library.build(sources, output, flag or ["-O2"])
+        note_partitioners(output, library.load(output), steps)
+
+
+@commands.command("include-dir")
+def include_dir_command() -> None:
+    """Print the folder of the C++ headers for partitioner libraries."""
+    from compiler.library import include_dir
+
+    typer.echo(include_dir())

@@ -1,0 +1,175 @@
+"""Shared libraries built with `baton/partitioner.h`, and the engines in them.
+
+Needs tvm-ffi alone, so that a process that only runs libraries can load the engines of their
+subgraphs. A library exports functions of the tvm-ffi calling convention,
+`__tvm_ffi_baton_<entry>`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import compiler
+from compiler.errors import PartitionError
+
+from . import foreign
+from .elf import MAGIC, MalformedElfError, read_sections
+
+ABI_VERSION = 2
+"""What `BATON_ABI_VERSION` of the header must be."""
+
+
+class PartitionerLibrary:
+    """A library that stays loaded as long as the process.
+
+    Attributes
+    ----------
+    described : sequence
+        Per partitioner its name, whether it checks options, whether it compiles, and per strategy
+        its name, its operator, and which of its three callbacks it has.
+
+    Raises
+    ------
+    PartitionError
+        The file is not a library, has an unresolved symbol, was built without the header or with
+        another version of it, refuses this version of Baton, registers nothing, or has changed
+        since this process loaded it.
+    """
+
+    def __init__(self, file: Path) -> None:
+        import tvm_ffi
+
+        self._file = file
+        _check_elf(file)
+        _check_unchanged(file)
+        path = str(file.resolve())
+        try:
+            # All symbols now: one that is missing would end the process when it is first called.
+            ctypes.CDLL(path, mode=os.RTLD_NOW | os.RTLD_LOCAL)
+            self._module = tvm_ffi.load_module(path)
+        except (OSError, RuntimeError) as error:
+            raise PartitionError(f"{file} can't be loaded: {_first_line(error)}") from error
+        version = self.call("abi_version")
+        if version != ABI_VERSION:
+            raise PartitionError(
+                f"{file} was built with version {version} of baton/partitioner.h; this Baton has "
+                f"version {ABI_VERSION}: build it again with `baton partitioner build`"
+            )
+        reason = str(self.call("initialize", _version_number()))
+        if reason:
+            raise PartitionError(f"{file} refuses Baton {compiler.__version__}: {reason}")
+        self.described: Sequence[Any] = self.call("describe")
+        if not len(self.described):
+            raise PartitionError(
+                f"{file} registers no partitioner; use BATON_REGISTER_PARTITIONER in one of its "
+                "files"
+            )
+
+    def call(self, entry: str, *arguments: Any) -> Any:
+        """Call a function that the header defines."""
+        try:
+            function = self._module.get_function(f"baton_{entry}")
+        except (AttributeError, RuntimeError) as error:
+            raise PartitionError(
+                f"{self._file} has no function baton_{entry}; a partitioner library is built with "
+                "the header baton/partitioner.h: baton partitioner build"
+            ) from error
+        return function(*arguments)
+
+    def register_engines(self) -> list[str]:
+        """Make its engines known to libraries with their subgraphs; names of the partitioners."""
+        names = []
+        for number, (name, _checks, compiles, _strategies) in enumerate(self.described):
+            if compiles:
+                foreign.register_engine(runtime_name(str(name)), partial(self._engine, number))
+                names.append(str(name))
+        return names
+
+    def _engine(self, number: int, code: bytes) -> foreign.Engine:
+        header, content = foreign.split_header(code)
+        engine = self.call("engine", number, content, header["attrs"], header["options"])
+        return lambda inputs, outputs: engine(list(inputs), list(outputs))
+
+
+def pack_code(content: bytes, attrs: Mapping[str, str], options: Mapping[str, str]) -> bytes:
+    """What an engine is made of: the code, and what its partitioner said about the subgraph."""
+    return foreign.with_header({"attrs": dict(attrs), "options": dict(options)}, content)
+
+
+def runtime_name(partitioner: str) -> str:
+    """Name of the runtime that a partitioner's engines are."""
+    return f"partitioner {partitioner}"
+
+
+def load_engines(path: str | os.PathLike[str]) -> list[str]:
+    """Load the engines of a partitioner library, for libraries whose subgraphs run in them.
+
+    Where `compiler.library.load` was called this is done already. This function needs TVM's runtime
+    alone.
+
+    Parameters
+    ----------
+    path : str or path
+        A `.so` built with `baton/partitioner.h`. Its code runs in this process.
+
+    Returns
+    -------
+    list of str
+        The partitioners that have an engine.
+
+    Raises
+    ------
+    PartitionError
+        See `PartitionerLibrary`; or none of its partitioners compiles anything.
+    """
+    file = Path(path).expanduser()
+    if not file.is_file():
+        raise PartitionError(f"{file} does not exist or is not a file; give the path of a .so")
+    names = PartitionerLibrary(file).register_engines()
+    if not names:
+        raise PartitionError(
+            f"{file} has no engine: none of its partitioners has a compile callback"
+        )
+    return names
+
+
+_seen: dict[str, tuple[int, int, int]] = {}
+
+
+def _check_unchanged(file: Path) -> None:
+    """Refuse a file that was loaded before and is another one now: the loader has the old one."""
+    status = file.stat()
+    now = (status.st_ino, status.st_size, status.st_mtime_ns)
+    if _seen.setdefault(str(file.resolve()), now) != now:
+        raise PartitionError(
+            f"{file} has changed since this process loaded it, and a shared library can't be "
+            "loaded anew: start another process, or give the new one another name"
+        )
+
+
+def _check_elf(file: Path) -> None:
+    """Refuse what the dynamic loader would crash on: other formats, and files cut short."""
+    with file.open("rb") as stream:
+        if stream.read(4) != MAGIC:
+            raise PartitionError(
+                f"{file} is not a shared library: it does not begin like an ELF file"
+            )
+        stream.seek(0)
+        try:
+            read_sections(stream)
+        except MalformedElfError as error:
+            raise PartitionError(f"{file} is not a complete shared library: {error}") from error
+
+
+def _version_number() -> int:
+    parts = [int(part) for part in compiler.__version__.split(".")[:3]]
+    return 10000 * parts[0] + 100 * parts[1] + parts[2]
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
