@@ -99,6 +99,9 @@ class Function(metaclass=Node):
         if type_params:
             raise RelayTypeError("type_params: polymorphic functions have no form in Relax")
         value = infer_type_if_possible(as_expr(body))
+        if value.ty.is_missing() and ret_type is not None:
+            _declare_itself(params, value, ret_type)
+            value = infer_type_if_possible(value)
         if any(each.ty.is_missing() for each in (*params, value)):
             return OpenFunction(params, value, attrs)
         made = function_of(params, value, attrs)
@@ -107,6 +110,25 @@ class Function(metaclass=Node):
                 f"the function returns {type_of(made.ret_ty)}, ret_type says {type_of(ret_type)}"
             )
         return made
+
+
+def _declare_itself(params: Sequence[relax.Var], body: relax.Expr, ret_type: Any) -> None:
+    """Give the global function without a type that a body calls the type of the body's function.
+
+    Of all that a script may call before it has a type, the function itself has none yet.
+    """
+    if any(var.ty.is_missing() for var in params):
+        return
+    called: dict[int, tvm.ir.GlobalVar] = {}
+
+    def look(expr: Any) -> None:
+        if isinstance(expr, tvm.ir.GlobalVar) and expr.ty.is_missing():
+            called[handle(expr)] = expr
+
+    relax.analysis.post_order_visit(body, look)
+    if len(called) == 1:
+        (itself,) = called.values()
+        set_type(itself, relax.FuncType([var.ty for var in params], ret_type))
 
 
 def _differ(declared: Any, given: Any) -> bool:

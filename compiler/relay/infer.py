@@ -135,6 +135,10 @@ def _operands(node: relax.Expr) -> list[relax.Expr]:
         return list(node.fields)
     if isinstance(node, relax.TupleGetItem):
         return [node.tuple_value]
+    if isinstance(node, relax.If):
+        return [node.cond, node.true_branch, node.false_branch]
+    if isinstance(node, relax.SeqExpr):
+        return [*(each.value for block in node.blocks for each in block.bindings), node.body]
     return []
 
 
@@ -148,6 +152,10 @@ def _infer(node: relax.Expr) -> None:
         ty: Any = relax.TupleType([field.ty for field in node.fields])
     elif isinstance(node, relax.TupleGetItem):
         ty = _field(node)
+    elif isinstance(node, relax.If):
+        ty = relax.analysis.type_lca(node.true_branch.ty, node.false_branch.ty)
+    elif isinstance(node, relax.SeqExpr):
+        ty = node.body.ty
     elif isinstance(node, tvm.ir.Call):
         ty = _call_type(node)
     else:

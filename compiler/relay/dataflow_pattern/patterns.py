@@ -23,10 +23,8 @@ class DFPattern:
     """Base of all patterns. A pattern object that occurs twice matches the same expression."""
 
     def __call__(self, *args: DFPattern | None) -> CallPattern:
-        if args == (None,):
-            return CallPattern(self, None)  # any operands
-        parts = list(args[0]) if len(args) == 1 and isinstance(args[0], (list, tuple)) else args
-        return CallPattern(self, list(parts))
+        parts: Any = args[0] if len(args) == 1 and not isinstance(args[0], DFPattern) else args
+        return CallPattern(self, parts)  # None: any operands
 
     def __or__(self, other: DFPattern) -> AltPattern:
         return AltPattern(self, other)

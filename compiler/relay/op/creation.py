@@ -123,7 +123,8 @@ def arange(start: Any, stop: Any = None, step: Any = None, dtype: str = "float32
     if stop is None:
         start, stop = 0, start
     bounds = (start, stop, 1 if step is None else step)
-    return _range(*(_scalar(each, dtype or "float32") for each in bounds), dtype)
+    first, last, by = (_scalar(each, dtype or "float32") for each in bounds)
+    return _range(first, last, by, dtype)
 
 
 @operator("arange", ["start", "stop", "step"], ignored=("start", "stop", "step"), precision=NEVER)

@@ -167,3 +167,17 @@ def test_tables_of_external_compilers_are_found_by_their_old_names(old_names):
     assert next(row[0] for row in get_pattern_table("cublas")) == "cublas.matmul"
     with pytest.raises(LegacyImportError, match="no backend for Arm Ethos"):
         import tvm.relay.op.contrib.ethosn  # noqa: F401
+
+
+def test_every_module_that_moved_is_where_the_table_says():
+    from compiler.legacy import finder, names
+
+    assert [old for old, new in names.MOVED.items() if not finder._exists(new)] == []
+
+
+def test_scripts_import_the_dialect_of_tir_by_its_old_name():
+    with legacy.installed():
+        from tvm.script import tir
+        from tvm.tir.expr import Var
+
+        assert tir.prim_func and Var is tvm.tirx.Var

@@ -179,3 +179,29 @@ def test_nested_tuples_are_flattened_by_a_build():
     module.run()
     assert module.get_num_outputs() == 3
     np.testing.assert_allclose(module.get_output(2).numpy(), [0, -1])
+
+
+def test_a_range_has_defaults_and_constants_are_values_of_variables():
+    evaluate = relay.create_executor("graph").evaluate
+    for given, wanted in (((4,), np.arange(4)), ((1, 7), np.arange(1, 7))):
+        bounds = [relay.const(float(each), "float32") for each in given]
+        np.testing.assert_array_equal(evaluate(relay.arange(*bounds)).numpy(), wanted)
+    by_two = relay.arange(relay.const(5, "int32"), step=relay.const(2, "int32"), dtype="int32")
+    np.testing.assert_array_equal(evaluate(by_two).numpy(), [0, 2, 4])
+    x = relay.var("x", shape=(3,))
+    found = evaluate(relay.negative(x), {x: relay.const(np.ones(3, "float32"))})
+    np.testing.assert_array_equal(found.numpy(), -np.ones(3))
+
+
+def test_a_global_function_may_call_itself():
+    total = relay.GlobalVar("total")
+    i = relay.var("i", shape=(), dtype="int32")
+    below = relay.Call(total, [relay.subtract(i, relay.const(1))])
+    body = relay.If(relay.equal(i, relay.const(0)), i, relay.add(below, i))
+    mod = tvm.IRModule({})
+    mod[total] = relay.Function([i], body, ret_type=relay.TensorType([], "int32"))
+    n = relay.var("n", shape=(), dtype="int32")
+    mod["main"] = relay.Function([n], total(n))
+    with pytest.warns(UserWarning, match="a function calls itself"):
+        run = relay.create_executor("vm", mod).evaluate()
+    assert [int(run(np.int32(count)).numpy()) for count in (0, 5)] == [0, 15]

@@ -12,7 +12,7 @@ from .. import layout_rules
 from ..kernel import kernel
 from ..nn.layouts import convert
 from ..record import FUSABLE
-from ..registry import operator, unavailable
+from ..registry import operator
 from ..shapes import integers
 
 _roi_align = kernel("vision.roi_align", topi.vision.roi_align)
@@ -176,7 +176,3 @@ def _roi_align_max_compute(
 
 
 roi_align_max = kernel("vision.roi_align_max", _roi_align_max_compute)
-
-proposal = unavailable(
-    "vision.proposal", "region proposals of Faster R-CNN have no implementation in Baton"
-)

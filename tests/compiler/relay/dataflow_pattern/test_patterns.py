@@ -137,3 +137,30 @@ def test_a_function_of_parameters_without_types_matches():
     pattern = FunctionPattern([wildcard(), wildcard()], wildcard() + wildcard())
     assert pattern.match(relay.Function([x, y], relay.add(x, y)))
     assert not pattern.match(relay.Function([x], relay.add(x, x)))
+
+
+def test_a_pattern_of_any_operands_matches_calls_of_any_number():
+    x, y = relay.var("x"), relay.var("y")
+    for call in (relay.nn.relu(x), relay.add(x, y)):
+        assert wildcard()(None).match(call)
+    elementwise = wildcard().has_attr({"TOpPattern": relay.op.OpPattern.ELEMWISE})(None)
+    assert elementwise.match(relay.tanh(x))
+    assert not elementwise.match(relay.add(x, y))
+
+
+def test_what_is_made_of_untyped_variables_matches_and_partitions():
+    x, y, w = relay.var("x"), relay.var("y"), relay.var("w")
+    condition = relay.less(x, y)
+    pattern = is_if(is_op("less")(None), wildcard(), wildcard())
+    assert pattern.match(relay.If(condition, x, y))
+    assert is_let(is_var("w"), is_op("less")(None), wildcard()).match(relay.Let(w, condition, w))
+
+    function = relay.Function([x, y], relay.nn.relu(relay.nn.dense(x, y)))
+    call = function.with_attr("Composite", "mine")(relay.var("a"), relay.var("b"))
+    assert call.op.attrs["Composite"] == "mine"
+    of_two = FunctionPattern([wildcard(), wildcard()], is_op("nn.relu")(is_op("nn.dense")(None)))
+    assert of_two.match(call.op)
+    fused = is_op("nn.relu")(is_op("nn.dense")(wildcard(), wildcard()))
+    parted = fused.partition(relay.nn.relu(relay.nn.dense(x, y)), {"Composite": "mine"})
+    assert parted.op.attrs["PartitionedFromPattern"] == "nn.dense_nn.relu_"
+    assert len(parted.op.params) == 2
