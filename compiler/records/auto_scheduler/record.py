@@ -34,6 +34,7 @@ from ..ansor import record as ansor
 from ..autotvm.record import SkippedLines, read_lines
 from ..log_file import append_lines
 from ..log_target import LogTarget, log_target
+from ...tvm_faults.saved_graph import check_document
 from ..strangers_json import mean_seconds, read_json, record_errors
 from .template import Template
 from .workload import ENTRY, canonical, distance, workload_key
@@ -115,6 +116,7 @@ class Record:
         if self.tir is None:
             raise RecordError(f"{self.source}: the record does not hold its unscheduled function")
         try:
+            check_document(json.loads(self.tir))
             func = tvm.ir.load_json(self.tir)
             matches = isinstance(func, tvm.tirx.PrimFunc) and (
                 workload_key(func) == self.workload_key
@@ -147,6 +149,36 @@ class Record:
 AnyRecord = Record | ansor.AnsorRecord
 
 
+def check_trace(trace: Any) -> None:
+    """Refuse what is not a trace: TVM's reader of traces trusts the types of its parts.
+
+    Raises
+    ------
+    ValueError, TypeError
+        It is not a list of instructions and one of decisions.
+    """
+    instructions, decisions = trace
+    if not isinstance(instructions, list) or not isinstance(decisions, list):
+        raise TypeError("trace is not two lists")
+    for instruction in instructions:
+        kind, inputs, attributes, outputs = instruction
+        if not isinstance(kind, str) or not all(
+            isinstance(part, list) for part in (instruction, inputs, attributes, outputs)
+        ):
+            raise TypeError(f"instruction {str(kind)[:40]!r} of the trace is malformed")
+        if not all(isinstance(name, str) for name in outputs) or None in attributes:
+            raise TypeError(f"instruction {kind[:40]!r} of the trace has null where it can't be")
+    for decision in decisions:
+        index, value = decision
+        if type(index) is not int or not 0 <= index < len(instructions):
+            raise ValueError(f"a decision of the trace is on instruction {str(index)[:40]}")
+        tiles = value if isinstance(value, list) else [1]
+        if not all(type(tile) is int and tile > 0 for tile in tiles) or (
+            type(value) not in (int, list) or not instructions[index][0].startswith("Sample")
+        ):
+            raise ValueError(f"the decision on instruction {index} of the trace is not one")
+
+
 @record_errors
 def parse_line(text: str, source: str = "auto_scheduler:<line>:1") -> AnyRecord:
     """Read and check one line.
@@ -165,10 +197,8 @@ def parse_line(text: str, source: str = "auto_scheduler:<line>:1") -> AnyRecord:
         raise RecordError('not an auto_scheduler record (no "kind": "auto_scheduler")')
     if row.get("v") != VERSION:
         raise RecordError(f"version {row.get('v')!r}; this reader knows version {VERSION}")
-    instructions, decisions = row["trace"]
+    check_trace(row["trace"])
     costs, error = tuple(float(cost) for cost in row["costs"]), int(row["error"])
-    if not isinstance(instructions, list) or not isinstance(decisions, list):
-        raise TypeError("trace is not two lists")
     if not all(map(math.isfinite, (*costs, row["timestamp"]))) or not (costs or error):
         raise ValueError("costs are not seconds")
     log_target(row["target"])
