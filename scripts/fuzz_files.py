@@ -6,8 +6,8 @@
     python scripts/fuzz_files.py --guided "autotvm log" --seconds 600    # by coverage, with atheris
     python scripts/fuzz_files.py --again build/fuzz/files/symbol-0-17
 
-Files that end in anything but an error of `compiler.errors` are written below `--findings`. The exit
-status is 1 if there are any.
+Files that end in anything but an error of `compiler.errors` are written below `--findings`. The
+exit status is 1 if there are any. docs/fuzzing.md says more.
 """
 
 from __future__ import annotations

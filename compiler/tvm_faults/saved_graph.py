@@ -58,7 +58,7 @@ def _literal_fields(kind: str) -> frozenset[str]:
     from tvm_ffi import core
 
     try:
-        info = core._lookup_or_register_type_info_from_type_key(kind)
+        info: Any = core._lookup_or_register_type_info_from_type_key(kind)
     except ValueError:
         return frozenset()  # not a type of objects; TVM refuses what it does not know
     found = set()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import pathlib
 import random
 import resource
@@ -233,14 +234,14 @@ def guided(kind: str, seconds: float, findings: pathlib.Path, seed: int) -> None
     def one(data: bytes) -> None:
         path = folder / "current"
         path.write_bytes(data)
-        try:
+        with contextlib.suppress(BatonError):
             reader.read(path)
-        except BatonError:
-            pass
 
     findings.mkdir(parents=True, exist_ok=True)
     prefix = findings / f"{kind.replace(' ', '_')}-guided-"
-    options = [f"-max_total_time={seconds:.0f}", f"-seed={seed + 1}", f"-artifact_prefix={prefix}",
-               "-rss_limit_mb=6000", "-timeout=60", "-max_len=100000", "-print_final_stats=1"]  # fmt: skip
+    options = [
+        *(f"-max_total_time={seconds:.0f}", f"-seed={seed + 1}", f"-artifact_prefix={prefix}"),
+        *("-rss_limit_mb=6000", "-timeout=60", "-max_len=100000", "-print_final_stats=1"),
+    ]
     atheris.Setup(["fuzz", *options, str(corpus)], one, custom_mutator=damaged)
     atheris.Fuzz()

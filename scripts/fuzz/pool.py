@@ -59,7 +59,9 @@ class Given:
 class Task(Protocol):
     """What a worker does; it is sent there."""
 
-    skip: tuple[str, ...]
+    @property
+    def skip(self) -> tuple[str, ...]:
+        """Feeds to leave out."""
 
     def run(self, say: Say, skip: Sequence[str]) -> Outcome:
         """Do it; `say` is called before each step that may crash or hang."""

@@ -118,13 +118,12 @@ def read_auto_scheduler_log(path: pathlib.Path) -> None:
 
     context = auto_scheduler.ApplyHistoryBest(str(path), include_compatible=True)
     for record in load_records(path):
-        target = record.log_target if isinstance(record, AnsorRecord) else None
         again = parse_line(record.to_line())
         assert (again.workload_key, again.cost) == (record.workload_key, record.cost)
         assert again.to_line() == record.to_line()
-        if target is not None:
-            list(context.find_ansor(target, record.key))
-            list(context.find_by_shapes(target, (8, 8)))
+        if isinstance(record, AnsorRecord):
+            list(context.find_ansor(record.log_target, record.key))
+            list(context.find_by_shapes(record.log_target, (8, 8)))
         else:
             context.query(record.target, record.workload_key)
 
@@ -193,9 +192,10 @@ def change_trace(data: bytes, rng: Any) -> bytes:
 
 def replay_trace(path: pathlib.Path) -> None:
     """A damaged trace is refused, or gives a schedule of the function."""
-    from compiler.records.auto_scheduler.record import parse_line, replay
+    from compiler.records.auto_scheduler.record import Record, parse_line, replay
 
     record = parse_line(_text_of(path))
+    assert isinstance(record, Record)
     func = record.unscheduled()
     assert len(replay(record, func).params) == len(func.params)
 
@@ -203,10 +203,10 @@ def replay_trace(path: pathlib.Path) -> None:
 def databases() -> list[bytes]:
     """Both files of a MetaSchedule database, with a line of zeros between them."""
     from compiler.auto_scheduler.metaschedule import RECORDS, WORKLOADS, write_database
-    from compiler.records.auto_scheduler.record import load_records
+    from compiler.records.auto_scheduler.record import Record, load_records
 
     own = TESTS / "compiler" / "records" / "auto_scheduler" / "data" / "three_kernels.json"
-    records = [record for record in load_records(own) if getattr(record, "tir", None)][:2]
+    records = [each for each in load_records(own) if isinstance(each, Record) and each.tir][:2]
     with tempfile.TemporaryDirectory() as folder:
         write_database(folder, records)
         files = [pathlib.Path(folder, name).read_bytes() for name in (WORKLOADS, RECORDS)]
@@ -241,13 +241,11 @@ def tensors() -> dict[str, np.ndarray]:
 
 def same_arrays(got: Any, wanted: Any) -> None:
     """Names, types and values are equal, NaN included."""
-    pairs = zip(got.items(), wanted.items()) if isinstance(got, dict) else zip(got, wanted)
-    assert len(got) == len(wanted)
-    for one, other in pairs:
-        if isinstance(got, dict):
-            assert one[0] == other[0]
-            one, other = one[1], other[1]
-        assert one.dtype == other.dtype and one.shape == other.shape
+    if isinstance(wanted, dict):
+        assert list(got) == list(wanted)
+        got, wanted = got.values(), wanted.values()
+    for one, other in zip(got, wanted, strict=True):
+        assert (one.dtype, one.shape) == (other.dtype, other.shape)
         assert np.array_equal(one, other, equal_nan=one.dtype.kind in "fc")
 
 
@@ -565,7 +563,8 @@ def filled_cache() -> tuple[Any, dict[str, bytes]]:
         cache = user_cache()
         with tvm.transform.PassContext(opt_level=3):
             relay.build(mod, target="llvm -mcpu=x86-64-v3", params=params)
-    return cache, {path.name: path.read_bytes() for path in cache.folder.iterdir()}
+    files = pathlib.Path(folder, "baton", "kernels").iterdir()
+    return cache, {path.name: path.read_bytes() for path in files}
 
 
 def cache_entries(suffix: str) -> list[bytes]:
@@ -627,7 +626,7 @@ def read_contests(path: pathlib.Path) -> None:
     with mock.patch.object(ab_benchmark, "_kept_file", lambda: path):
         outcome = ab_benchmark.kept(f"{1:064x}")
         ab_benchmark.content_digest()
-    assert outcome is None or isinstance(outcome.log_wins, bool) and str(outcome)
+    assert outcome is None or (isinstance(outcome.log_wins, bool) and str(outcome))
 
 
 _RELAY_PIECES = (

@@ -30,11 +30,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import RecordError
+from ...tvm_faults.saved_graph import check_document
 from ..ansor import record as ansor
 from ..autotvm.record import SkippedLines, read_lines
 from ..log_file import append_lines
 from ..log_target import LogTarget, log_target
-from ...tvm_faults.saved_graph import check_document
 from ..strangers_json import mean_seconds, read_json, record_errors
 from .template import Template
 from .workload import ENTRY, canonical, distance, workload_key

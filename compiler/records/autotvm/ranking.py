@@ -49,7 +49,7 @@ _LAYOUT = line_layout(
     r'\{"input": \["([^"]*", "[^"]*)", (\[[^{]*\]), \{\}\], '
     r'"config": \{"index": -?\d{1,18}, "code_hash": null, "entity": (\[[^}]*\])\}, '
     rf'"result": \[\[({NUMBER}(?:, {NUMBER})*)\], (\d{{1,9}}), {NUMBER}, {NUMBER}\], '
-    r'"version": 0\.2, "tvm_version": "[^"\\]*"\}'
+    r'"version": 0\.2, "tvm_version": "[^"\\\x00-\x1f]*"\}'
 )
 _ONE_DIGIT = bytes.maketrans(b"123456789", b"0" * 9)
 # Argument lists with zeros for all digits that were found right.
@@ -182,7 +182,7 @@ def _digests(
 def _head(text: bytes) -> tuple[LogTarget, bytes] | None:
     """Target of `target", "task`, and how the normal form of a workload of the task begins."""
     target, _, task = text.partition(b'", "')
-    if b"\\" in text or changes_spelling(task.decode()):
+    if b"\\" in text or not text.decode().isprintable() or changes_spelling(task.decode()):
         return None
     try:
         return log_target(target.decode()), b'["' + task + b'",'
