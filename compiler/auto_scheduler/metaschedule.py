@@ -151,7 +151,6 @@ def write_database(folder: str | os.PathLike, records: Iterable[Record]) -> int:
     import tvm
     from tvm.s_tir import Schedule
     from tvm.s_tir import meta_schedule as ms
-    from tvm.s_tir.schedule import Trace
 
     Path(folder).mkdir(parents=True, exist_ok=True)
     database = ms.database.JSONDatabase(
@@ -170,7 +169,7 @@ def write_database(folder: str | os.PathLike, records: Iterable[Record]) -> int:
         try:
             with target:
                 schedule = Schedule(mod, error_render_level="fast")
-                Trace.apply_json_to_schedule(record.trace, schedule)
+                record.apply_trace(schedule)
         except Exception as error:
             raise RecordError(f"{record.source}: its trace does not apply: {error}") from error
         workload = database.commit_workload(mod)

@@ -127,6 +127,19 @@ class Record:
             raise RecordError(f"{self.source}: workload.tir is not the workload of the key")
         return func
 
+    def apply_trace(self, schedule: Any) -> None:
+        """Do to a TensorIR schedule what the trace says; raises also what TVM does.
+
+        Raises
+        ------
+        RecordError
+            It is not a trace.
+        """
+        from tvm.s_tir.schedule import Trace
+
+        check_trace(self.trace)
+        Trace.apply_json_to_schedule(self.trace, schedule)
+
     def with_tir(self, func: PrimFunc) -> Record:
         """The record with its unscheduled function."""
         import tvm
@@ -146,16 +159,14 @@ class Record:
         return json.dumps(row, separators=(",", ":"))
 
 
-AnyRecord = Record | ansor.AnsorRecord
-
-
+@record_errors
 def check_trace(trace: Any) -> None:
     """Refuse what is not a trace: TVM's reader of traces trusts the types of its parts.
 
     Raises
     ------
-    ValueError, TypeError
-        It is not a list of instructions and one of decisions.
+    RecordError
+        It is not a list of instructions and one of decisions on them.
     """
     instructions, decisions = trace
     if not isinstance(instructions, list) or not isinstance(decisions, list):
@@ -179,6 +190,9 @@ def check_trace(trace: Any) -> None:
             raise ValueError(f"the decision on instruction {index} of the trace is not one")
 
 
+AnyRecord = Record | ansor.AnsorRecord
+
+
 @record_errors
 def parse_line(text: str, source: str = "auto_scheduler:<line>:1") -> AnyRecord:
     """Read and check one line.
@@ -197,8 +211,10 @@ def parse_line(text: str, source: str = "auto_scheduler:<line>:1") -> AnyRecord:
         raise RecordError('not an auto_scheduler record (no "kind": "auto_scheduler")')
     if row.get("v") != VERSION:
         raise RecordError(f"version {row.get('v')!r}; this reader knows version {VERSION}")
-    check_trace(row["trace"])
+    instructions, decisions = row["trace"]
     costs, error = tuple(float(cost) for cost in row["costs"]), int(row["error"])
+    if not isinstance(instructions, list) or not isinstance(decisions, list):
+        raise TypeError("trace is not two lists")
     if not all(map(math.isfinite, (*costs, row["timestamp"]))) or not (costs or error):
         raise ValueError("costs are not seconds")
     log_target(row["target"])
@@ -344,13 +360,12 @@ def replay(record: Record, func: PrimFunc, target: Any = None) -> PrimFunc:
     """
     import tvm
     from tvm.s_tir import Schedule
-    from tvm.s_tir.schedule import Trace
 
     plain = canonical(func)
     try:
         with target if target is not None else tvm.target.Target(record.target):
             schedule = Schedule(tvm.IRModule({ENTRY: plain}), error_render_level="fast")
-            Trace.apply_json_to_schedule(record.trace, schedule)
+            record.apply_trace(schedule)
     except Exception as error:  # a hand-edited trace fails in many of TVM's ways
         reason = str(error).strip().splitlines()[-1:] or [type(error).__name__]
         raise RecordError(f"{record.source}: the record can't be replayed: {reason[0]}") from error

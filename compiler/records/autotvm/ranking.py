@@ -49,7 +49,7 @@ _LAYOUT = line_layout(
     r'\{"input": \["([^"]*", "[^"]*)", (\[[^{]*\]), \{\}\], '
     r'"config": \{"index": -?\d{1,18}, "code_hash": null, "entity": (\[[^}]*\])\}, '
     rf'"result": \[\[({NUMBER}(?:, {NUMBER})*)\], (\d{{1,9}}), {NUMBER}, {NUMBER}\], '
-    r'"version": 0\.2, "tvm_version": "[^"\\\x00-\x1f]*"\}'
+    r'"version": 0\.2, "tvm_version": "[^"\\]*"\}'
 )
 _ONE_DIGIT = bytes.maketrans(b"123456789", b"0" * 9)
 # Argument lists with zeros for all digits that were found right.

@@ -72,7 +72,7 @@ def test_what_is_no_database_is_refused(tmp_path):
         read_database(tmp_path)
     (tmp_path / "database_workload.json").write_text(json.dumps(["x", "y"]) + "\n")
     (tmp_path / "database_tuning_record.json").write_text("{}\n")
-    with pytest.raises(RecordError, match=r"database_workload\.json:1|TVM can't read it"):
+    with pytest.raises(RecordError, match=r"database_tuning_record\.json:1"):
         read_database(tmp_path)
 
 

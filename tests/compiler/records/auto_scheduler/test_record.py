@@ -148,11 +148,10 @@ def test_damaged_trace_is_a_record_error(trace):
         ),
     ],
 )
-def test_a_trace_at_which_tvm_would_crash_is_refused_where_its_line_is_read(damage):
-    row = json.loads(RECORDS[0].to_line())
-    row["trace"] = damage(*row["trace"])
-    with pytest.raises(RecordError):
-        parse_line(json.dumps(row))
+def test_a_trace_at_which_tvm_would_crash_is_refused(damage):
+    record = dataclasses.replace(RECORDS[0], trace=damage(*RECORDS[0].trace))
+    with pytest.raises(RecordError, match=r"can't be replayed: .*(trace|decision)"):
+        replay(record, FUNCS[record.workload_key])
 
 
 def test_key_ignores_names_and_attributes():
