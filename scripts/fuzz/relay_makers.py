@@ -37,7 +37,9 @@ def _softmax(x: Any, axis: int) -> Any:
 
 def _axes(rank: int, axis: Any, exclude: bool) -> tuple[int, ...]:
     given = tuple(range(rank)) if axis is None else tuple(a % rank for a in axis)
-    return tuple(a for a in range(rank) if a not in given) if exclude and axis is not None else given
+    return (
+        tuple(a for a in range(rank) if a not in given) if exclude and axis is not None else given
+    )
 
 
 def _reduced(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -240,7 +242,9 @@ def _take(draft: Draft, op: str) -> None:
 
 def _pad(draft: Draft, op: str) -> None:
     x = draft.value(NUMBERS, least=1)
-    draft.add(op, [x], pad_width=[[draft.integer(0, 1), draft.integer(0, 2)] for _ in draft.shape(x)])
+    draft.add(
+        op, [x], pad_width=[[draft.integer(0, 1), draft.integer(0, 2)] for _ in draft.shape(x)]
+    )
 
 
 def _along(dtypes: tuple[str, ...]) -> Maker:
