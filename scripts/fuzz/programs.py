@@ -201,7 +201,7 @@ def build_module(nodes: Sequence[Node], outputs: Sequence[int]) -> Any:
         elif node.op == "constant":
             made.append(relay.const(node.value))
         else:
-            function = relay
+            function: Any = relay
             for name in node.op.split("."):
                 function = getattr(function, name)
             operands: list[Any] = [made[j] for j in node.operands]
@@ -494,11 +494,11 @@ def run(
         try:
             while number - first != count and (ends is None or time.monotonic() < ends):
                 outcome = worker.run(kind(seed, number, largest))
-                for event in outcome.events:
-                    counts[event.kind] += 1
-                    if event.kind in FAILED and causes[event.what] < 3:
-                        causes[event.what] += 1
-                        _write(findings, worker, seed, number, largest, event, models)
+                counts.update(event.kind for event in outcome.events)
+                failed = next((event for event in outcome.events if event.kind in FAILED), None)
+                if failed is not None and causes[failed.what] < 3:
+                    causes[failed.what] += 1
+                    _write(findings, worker, seed, number, largest, failed, models)
                 counts["cases"] += 1
                 counts["operators"] += outcome.nodes
                 number += 1

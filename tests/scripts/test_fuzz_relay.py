@@ -1,4 +1,4 @@
-"""The fuzzer of Relay programs: what it draws, what it calls wrong, a short run without findings."""
+"""The fuzzer of Relay programs: what it draws, what it calls wrong, short runs without findings."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ def test_every_maker_draws_its_operator(op):
     for number in range(200):
         draft = programs.Draft(random.Random(number))
         draft.input((2, 3, 4, 4), "float32")
+        draft.input((2, 1, 3), "float32")
         try:
             relay_makers.MAKERS[op](draft, op)
         except relay_makers.Unfit:

@@ -110,6 +110,8 @@ def test_a_tensor_without_elements_whose_other_extents_no_memory_holds_is_an_err
         "",
         "[]",
         '{"nodes": 3}',
+        '{"root": 1, "nodes": [{"type_key": ""}, 7]}',
+        '{"root": Infinity, "nodes": [{"type_key": ""}]}',
         '{"root": 5, "nodes": [{"type_key": ""}]}',
         '{"root": 0, "nodes": [{"type_key": ""}]}',
         '{"root": 0, "nodes": [{"type_key": "relay.Call", "attrs": {"op": "0", "args": "0"}}]}',
