@@ -31,12 +31,14 @@ hold the same calls. `relay.build`, `relay.create_executor` and `relay.vm.compil
 by what it is in Relax. Operands that are not known before a program runs, such as the shape of
 `dyn.reshape`, become symbolic dimensions.
 
-    from compiler import relay
+```python
+from compiler import relay
 
-    x = relay.var("x", shape=(1, 3, 32, 32))
-    y = relay.nn.conv2d(x, relay.var("w"), channels=8, kernel_size=(3, 3), padding=(1, 1))
-    net = relay.Function(relay.analysis.free_vars(y), relay.nn.relu(y))
-    lib = relay.build(net, target="llvm")
+x = relay.var("x", shape=(1, 3, 32, 32))
+y = relay.nn.conv2d(x, relay.var("w"), channels=8, kernel_size=(3, 3), padding=(1, 1))
+net = relay.Function(relay.analysis.free_vars(y), relay.nn.relu(y))
+lib = relay.build(net, target="llvm")
+```
 
 Operands and attributes that do not fit raise `compiler.errors.RelayTypeError`, which names the
 operator, the argument and the types. The last table lists the operators that do not apply; calling

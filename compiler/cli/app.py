@@ -12,7 +12,7 @@ import typer
 import compiler
 
 from . import arguments
-from .console import Steps, failures, show, show_json
+from .console import Steps, failures, show, show_found, show_json
 from .models import find_model
 from .options import (
     AsJson,
@@ -23,18 +23,21 @@ from .options import (
     DisablePass,
     Log,
     Model,
+    Models,
     OptLevel,
     Peers,
     Plugin,
     Precision,
     Precisions,
     Rounds,
+    Runnable,
     Seconds,
     Seed,
     Shape,
     Target,
     TargetHost,
     Threads,
+    several,
     texts,
 )
 from .partitioner_commands import commands as partitioner_commands
@@ -114,10 +117,7 @@ def compile_command(
     )
     with failures(debug):
         compiled = compile_model(find_model(str(model)), options, output, Steps())
-        if as_json:
-            show_json(compiled.to_json())
-        else:
-            show_compiled(compiled)
+        show_found(compiled, as_json, show_compiled)
 
 
 @app.command("partition")
@@ -155,31 +155,14 @@ def partition_command(
         partitioned = partition_model(
             find_model(str(model)), options, output, Steps(), html=html, svg=svg
         )
-        if as_json:
-            show_json(partitioned.to_json())
-        else:
-            show_partitioned(partitioned)
+        show_found(partitioned, as_json, show_partitioned)
 
 
 @app.command("run")
 def run_command(
     *,
-    model: Annotated[
-        Path,
-        typer.Argument(
-            help="An exported .so or .tar, an ONNX file, or an old TVM script.", show_default=False
-        ),
-    ],
-    value: Annotated[
-        list[str],
-        typer.Option(
-            "--input",
-            default_factory=list,
-            show_default=False,
-            metavar="NAME=FILE.npy",
-            help="May be repeated.",
-        ),
-    ],
+    model: Runnable,
+    value: Annotated[list[str], several("May be repeated.", "--input", metavar="NAME=FILE.npy")],
     random: Annotated[
         bool, typer.Option("--random", help="Seeded values for inputs without a file.")
     ] = False,
@@ -212,19 +195,13 @@ def run_command(
             options=options,
             steps=Steps(),
         )
-        if as_json:
-            show_json(ran.to_json())
-        else:
-            show_ran(ran)
+        show_found(ran, as_json, show_ran)
 
 
 @app.command("bench")
 def bench_command(
     *,
-    models: Annotated[
-        list[str],
-        typer.Argument(help="ONNX files, or names of bundled models.", show_default=False),
-    ],
+    models: Models,
     threads: Threads = 1,
     peers: Peers = "onnxruntime,openvino,relax",
     rounds: Rounds = 7,
@@ -282,12 +259,7 @@ def bench_command(
 @app.command("profile")
 def profile_command(
     *,
-    model: Annotated[
-        Path,
-        typer.Argument(
-            help="An exported .so or .tar, an ONNX file, or an old TVM script.", show_default=False
-        ),
-    ],
+    model: Runnable,
     repeat: Annotated[int, typer.Option(min=1, help="Measured inferences.")] = 30,
     threads: Threads = 1,
     svg: Annotated[Path | None, typer.Option(help="Write a bar chart to this file.")] = None,
@@ -318,19 +290,13 @@ def profile_command(
         profile = profile_model(find_model(str(model)), repeat, seed, options, Steps())
         if svg is not None:
             write_picture(profile, svg)
-        if as_json:
-            show_json(profile.to_json())
-        else:
-            show_profile(profile)
+        show_found(profile, as_json, show_profile)
 
 
 @app.command("kernels")
 def kernels_command(
     *,
-    models: Annotated[
-        list[str],
-        typer.Argument(help="ONNX files, or names of bundled models.", show_default=False),
-    ],
+    models: Models,
     repeat: Annotated[int, typer.Option(min=1, help="Measured inferences.")] = 30,
     threads: Threads = 1,
     seed: Seed = 0,
@@ -356,10 +322,7 @@ def kernels_command(
     )
     with failures(debug):
         results = benchmark_kernels(models, options, threads, repeat, seed, Steps())
-        if as_json:
-            show_json(results.to_json())
-        else:
-            show_kernel_results(results)
+        show_found(results, as_json, show_kernel_results)
 
 
 @app.command("cache")
@@ -434,9 +397,6 @@ def demo_command(
     )
     with failures(debug):
         found = demonstrate(model, build, bench, Steps())
-        if as_json:
-            show_json(found.to_json())
-        else:
-            show_demonstration(found, threads)
+        show_found(found, as_json, lambda each: show_demonstration(each, threads))
     if not found.is_right:
         raise typer.Exit(1)

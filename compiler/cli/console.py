@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -100,6 +100,14 @@ def show(*parts: Any) -> None:
 def show_json(document: Mapping[str, Any]) -> None:
     """Print one JSON object on stdout."""
     sys.stdout.write(json_text(document))
+
+
+def show_found(found: Any, as_json: bool, show_text: Callable[[Any], None]) -> None:
+    """Print what a command found: its `to_json`, or as `show_text` does."""
+    if as_json:
+        show_json(found.to_json())
+    else:
+        show_text(found)
 
 
 @contextmanager

@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+
+
+def several(help: str, *names: str, metavar: str | None = None) -> Any:
+    """An option that may be given any number of times, or never."""
+    return typer.Option(
+        *names, default_factory=list, show_default=False, metavar=metavar, help=help
+    )
+
 
 Model = Annotated[
     Path,
@@ -15,36 +23,22 @@ Model = Annotated[
         show_default=False,
     ),
 ]
+Models = Annotated[
+    list[str], typer.Argument(help="ONNX files, or names of bundled models.", show_default=False)
+]
+Runnable = Annotated[
+    Path,
+    typer.Argument(
+        help="An exported .so or .tar, an ONNX file, or an old TVM script.", show_default=False
+    ),
+]
 Target = Annotated[str, typer.Option(help='Such as "llvm -mcpu=x86-64-v3" or "cuda -arch=sm_90".')]
 TargetHost = Annotated[str | None, typer.Option(help="Of a GPU target; this machine if left out.")]
 OptLevel = Annotated[int, typer.Option(min=0, max=4, help="3 lets layouts change.")]
-Shape = Annotated[
-    list[str],
-    typer.Option(
-        default_factory=list,
-        show_default=False,
-        metavar="NAME=N,C,H,W",
-        help="Of an input; repeat for others.",
-    ),
-]
-Log = Annotated[
-    list[Path],
-    typer.Option(
-        default_factory=list, show_default=False, help="AutoTVM log to apply; may be repeated."
-    ),
-]
-AutoSchedulerLog = Annotated[
-    list[Path],
-    typer.Option(
-        default_factory=list,
-        show_default=False,
-        help="auto_scheduler log to apply; may be repeated.",
-    ),
-]
-DisablePass = Annotated[
-    list[str],
-    typer.Option(default_factory=list, show_default=False, metavar="NAME", help="May be repeated."),
-]
+Shape = Annotated[list[str], several("Of an input; repeat for others.", metavar="NAME=N,C,H,W")]
+Log = Annotated[list[Path], several("AutoTVM log to apply; may be repeated.")]
+AutoSchedulerLog = Annotated[list[Path], several("auto_scheduler log to apply; may be repeated.")]
+DisablePass = Annotated[list[str], several("May be repeated.", metavar="NAME")]
 Precision = Annotated[
     str,
     typer.Option(help='"strict" builds without algorithms that round differently.'),
@@ -53,33 +47,16 @@ Precisions = Annotated[
     str,
     typer.Option(help='Of Baton: "default", "strict", or both with a comma, measured in turn.'),
 ]
-Backend = Annotated[
-    list[str],
-    typer.Option(
-        default_factory=list,
-        show_default=False,
-        metavar="NAME",
-        help="Partitioner; may be repeated.",
-    ),
-]
+Backend = Annotated[list[str], several("Partitioner; may be repeated.", metavar="NAME")]
 Plugin = Annotated[
     list[Path],
-    typer.Option(
-        default_factory=list,
-        show_default=False,
+    several(
+        "A .py or .so that registers partitioners. It is run: name only your own.",
         metavar="FILE.py",
-        help="A .py or .so that registers partitioners. It is run: name only your own.",
     ),
 ]
 BackendOption = Annotated[
-    list[str],
-    typer.Option(
-        "--option",
-        default_factory=list,
-        show_default=False,
-        metavar="KEY=VALUE",
-        help="For the partitioners.",
-    ),
+    list[str], several("For the partitioners.", "--option", metavar="KEY=VALUE")
 ]
 Threads = Annotated[int, typer.Option(min=1, help="Of every engine.")]
 Peers = Annotated[str, typer.Option(help="Comma-separated; empty for none.")]

@@ -12,7 +12,7 @@ import typer
 from compiler.errors import InputError
 
 from . import arguments
-from .console import Steps, failures, show_json
+from .console import Steps, failures, show_found
 from .models import find_model
 from .options import (
     AsJson,
@@ -25,6 +25,7 @@ from .options import (
     Shape,
     Target,
     Threads,
+    several,
     texts,
 )
 
@@ -42,21 +43,17 @@ def replay_command(
     auto_scheduler_log: AutoSchedulerLog,
     all_records: Annotated[
         list[Path],
-        typer.Option(
-            default_factory=list,
-            show_default=False,
-            metavar="LOG",
-            help="Log of which every record is built and checked: AutoTVM's, or all of them of "
+        several(
+            "Log of which every record is built and checked: AutoTVM's, or all of them of "
             "the old auto_scheduler; may be repeated.",
+            metavar="LOG",
         ),
     ],
     workloads: Annotated[
         list[Path],
-        typer.Option(
-            default_factory=list,
-            show_default=False,
+        several(
+            "Registers functions that an old auto_scheduler log names; may be repeated.",
             metavar="SCRIPT",
-            help="Registers functions that an old auto_scheduler log names; may be repeated.",
         ),
     ],
     target: Target = "llvm",
@@ -89,14 +86,14 @@ def replay_command(
             if all(of_ansor):
                 replays = check_ansor_records(texts(all_records), target, Steps(), workloads)
                 all_right = replays.all_right
-                show_json(replays.to_json()) if as_json else show_checked_steps(replays)
+                show_found(replays, as_json, show_checked_steps)
             else:
                 checked = check_records(texts(all_records), target, Steps())
                 all_right = checked.all_right
-                show_json(checked.to_json()) if as_json else show_checked(checked)
+                show_found(checked, as_json, show_checked)
         else:
             replayed = replay_model(find_model(str(model)), options, rounds, Steps())
-            show_json(replayed.to_json()) if as_json else show_replayed(replayed)
+            show_found(replayed, as_json, show_replayed)
     if not all_right:
         raise typer.Exit(1)
 
@@ -132,11 +129,8 @@ def tune_command(
     ] = None,
     op: Annotated[
         list[str],
-        typer.Option(
-            default_factory=list,
-            show_default=False,
-            metavar="NAME",
-            help="Operator to tune, such as nn.conv2d; may be repeated. All by default.",
+        several(
+            "Operator to tune, such as nn.conv2d; may be repeated. All by default.", metavar="NAME"
         ),
     ],
     limit: Annotated[
@@ -203,12 +197,12 @@ def tune_command(
             from .tune_auto_scheduler import search_model, show_searched
 
             searched = search_model(find_model(str(model)), build, options, scheduler, Steps())
-            show_json(searched.to_json()) if as_json else show_searched(searched, options)
+            show_found(searched, as_json, lambda each: show_searched(each, options))
             return
         if scheduler is not None:
             raise InputError("--scheduler goes with --tuner auto_scheduler")
         tuned = tune_model(find_model(str(model)), build, options, Steps())
-        show_json(tuned.to_json()) if as_json else show_tuned(tuned, options)
+        show_found(tuned, as_json, lambda each: show_tuned(each, options))
 
 
 @commands.command("extract-tasks")
@@ -237,7 +231,7 @@ def extract_tasks_command(
             folder=folder,
             steps=Steps(),
         )
-        show_json(extracted.to_json()) if as_json else show_extracted(extracted)
+        show_found(extracted, as_json, show_extracted)
 
 
 @commands.command("convert-log")
@@ -271,4 +265,4 @@ def convert_log_command(
             show(f"{written} records in {output}")
             return
         converted = convert_logs(logs, output, best, drop_failed)
-        show_json(converted.to_json()) if as_json else show_converted(converted, output)
+        show_found(converted, as_json, lambda each: show_converted(each, output))

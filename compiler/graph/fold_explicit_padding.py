@@ -1,54 +1,28 @@
-"""Folding of explicit zero padding into the convolution that reads it."""
+"""Folding of explicit padding into the convolution or pooling that reads it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import Any
 
+import numpy as np
 import tvm
 from tvm import relax
 
-from .constants import static_shape
-from .rewrite import CallRule, rewrite_calls
+from .constants import array_of, dtype_of
+from .rewrite import rewrite_calls
+from .vocabulary import SharedRule
 
-CONVOLUTIONS = {
-    "nn.conv1d": relax.op.nn.conv1d,
-    "nn.conv2d": relax.op.nn.conv2d,
-    "nn.conv3d": relax.op.nn.conv3d,
-}
-
-
-def joined(
-    layout: str, widths: Sequence[Sequence[int]], padding: Sequence[int]
-) -> list[int] | None:
-    """What a window over padded data pads the data by: all sides before, then all behind.
-
-    Parameters
-    ----------
-    layout : str
-        Of the data, e.g. "NCHW" or "NCHW8c".
-    widths
-        (before, after) of each axis, as the explicit padding has them.
-    padding
-        What the window itself pads by.
-
-    Returns
-    -------
-    None where an axis is padded that no window moves along, or is cut.
-    """
-    spatial = [axis for axis, letter in enumerate(layout) if letter in "DHW"]
-    others = [pair for axis, pair in enumerate(widths) if axis not in spatial]
-    if any(map(any, others)) or min(map(min, widths)) < 0:
-        return None
-    extra = [widths[axis][side] for side in (0, 1) for axis in spatial]
-    return [own + more for own, more in zip(padding, extra)]
+_CONVOLUTIONS = ("nn.conv1d", "nn.conv2d", "nn.conv3d", "nn.contrib_conv2d_NCHWc", "qnn.conv2d")
+_POOLS = tuple(f"nn.{kind}_pool{rank}d" for kind in ("max", "avg") for rank in (1, 2, 3))
 
 
 @tvm.transform.module_pass(opt_level=0, name="FoldExplicitPadding")
 class FoldExplicitPadding:
-    """Make zero padding of the spatial axes an attribute of the convolution after it.
+    """Make padding of the spatial axes an attribute of the convolution or pooling after it.
 
-    Padding that other calls read too is folded all the same: the convolution then need not wait
-    for it.
+    The pad value must be what the reader pads with: zero, a quantised convolution's zero point,
+    or, for the maximum, the smallest number. An average must count the padding. Padding that other
+    calls read too is folded all the same: the reader then need not wait for it.
 
     Before::
 
@@ -62,33 +36,57 @@ class FoldExplicitPadding:
 
     def transform_module(self, mod: tvm.IRModule, _ctx: tvm.transform.PassContext) -> tvm.IRModule:
         """Fold in every Relax function."""
-        return rewrite_calls(mod, _Fold)
+        return rewrite_calls(mod, PaddingRule)
 
 
-class _Fold(CallRule):
+class PaddingRule(SharedRule):
+    """Padding in front of what can pad by itself."""
+
     def rewrite(self, call: relax.Call, name: str) -> relax.Expr | None:
-        if name not in CONVOLUTIONS:
+        if name not in _CONVOLUTIONS and name not in _POOLS:
             return None
-        padded = self.scope.call_of(call.args[0], "nn.pad")
-        layout = str(call.attrs.data_layout)
-        if padded is None or static_shape(padded.args[0]) is None or len(layout) != padded.ty.ndim:
-            return None
-        if str(padded.attrs.pad_mode) != "constant" or float(padded.attrs.pad_value) != 0.0:
+        pad = self.scope.call_of(call.args[0], "nn.pad")
+        if pad is None or str(pad.attrs["pad_mode"]) != "constant":
             return None
         attrs = call.attrs
-        widths = [int(width) for width in padded.attrs.pad_width]
-        sides = joined(layout, list(zip(widths[::2], widths[1::2])), list(map(int, attrs.padding)))
-        if sides is None:
+        layout = str(attrs["layout"] if name in _POOLS else attrs["data_layout"])
+        axes = [letter for letter in layout if letter.isalpha()]
+        spatial = [axis for axis, letter in enumerate(axes) if letter in "DHW"]
+        widths = numbers(pad.attrs["pad_width"]).reshape(-1, 2)
+        others = np.delete(widths, spatial, 0)
+        if len(widths) != len(axes) or others.any() or (widths < 0).any():
             return None
-        return CONVOLUTIONS[name](
-            padded.args[0],
-            call.args[1],
-            strides=[int(stride) for stride in attrs.strides],
-            padding=sides,
-            dilation=[int(factor) for factor in attrs.dilation],
-            groups=int(attrs.groups),
-            data_layout=layout,
-            kernel_layout=str(attrs.kernel_layout),
-            out_layout=str(attrs.out_layout),
-            out_dtype=attrs.out_dtype,
-        )
+        value = array_of(pad.args[1]) if len(pad.args) > 1 else float(pad.attrs["pad_value"])
+        if value is None or not np.all(value == neutral(call, name)):
+            return None
+        own = full_padding(attrs["padding"], len(spatial))
+        changes: dict[str, Any] = {"padding": [int(n) for n in own + widths[spatial].T.ravel()]}
+        if "avg_pool" in name and not attrs["count_include_pad"]:
+            if own.any():
+                return None
+            changes["count_include_pad"] = True
+        return self.vocabulary.again(call, [pad.args[0], *call.args[1:]], **changes)
+
+
+def neutral(call: relax.Call, name: str) -> Any:
+    """What a convolution or pooling pads with; NaN where that is not known."""
+    if name == "qnn.conv2d":
+        zero_point = array_of(call.args[2])
+        return np.nan if zero_point is None else zero_point
+    if "max_pool" in name:
+        kind = np.dtype(dtype_of(call.args[0]))
+        return np.finfo(kind).min if kind.kind == "f" else np.iinfo(kind).min
+    return 0
+
+
+def full_padding(padding: Any, rank: int) -> np.ndarray:
+    """Padding of `rank` axes as all the sides before, then all the sides behind."""
+    sides = numbers(padding)
+    return np.tile(sides, 2 * rank // sides.size)
+
+
+def numbers(attribute: Any) -> np.ndarray:
+    """A number, or numbers in lists of lists, in one row."""
+    if isinstance(attribute, (int, tvm.tirx.IntImm)):
+        return np.array([int(attribute)])
+    return np.concatenate([numbers(each) for each in attribute])

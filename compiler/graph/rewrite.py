@@ -24,6 +24,10 @@ class CallRule(ABC):
     def __init__(self) -> None:
         self.scope: Scope
 
+    def name(self, expr: Any) -> str:
+        """The name of the operator that `expr` calls; "" for what the rule does not know."""
+        return operator_name(expr)
+
     @abstractmethod
     def rewrite(self, call: relax.Call, name: str) -> relax.Expr | None:
         """What replaces `call`, which is of the operator `name`; None to leave it as it is.
@@ -36,6 +40,7 @@ class Scope:
     """What a rule may ask about the function that it rewrites."""
 
     def __init__(self, function: relax.Function, mutator_: Any):
+        self.function = function
         self._mutator = mutator_
         self._uses: Counter[relax.Var] = Counter()
         relax.analysis.post_order_visit(function.body, self._count)
@@ -45,7 +50,7 @@ class Scope:
             for block in expr.blocks:
                 for binding in block.bindings:
                     self._count_operands(binding.value)
-            self._count_var(expr.body)
+            self._count_operands(expr.body)
 
     def _count_operands(self, value: Any) -> None:
         if isinstance(value, relax.Tuple):
@@ -77,7 +82,11 @@ class Scope:
     def call_of(self, expr: Any, name: str) -> relax.Call | None:
         """The call that computes `expr` if it is one of the operator `name`; else None."""
         value = self.definition(expr)
-        return value if operator_name(value) == name else None
+        return value if self._mutator.rule.name(value) == name else None
+
+    def emit(self, expr: relax.Expr) -> relax.Var:
+        """A variable for a new expression that several calls will read."""
+        return self._mutator.builder_.emit(expr)
 
     def used_once(self, expr: Any) -> bool:
         """Whether a variable is read in one place only.
@@ -116,15 +125,19 @@ class _Applier(PyExprMutator):
     def __init__(self, mod: tvm.IRModule, function: relax.Function, rule: CallRule):
         super().__init__(mod)
         self.rule = rule
+        self.has_changed = False
         rule.scope = Scope(function, self)
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         call = self.visit_expr_post_order(call)
-        name = operator_name(call)
+        name = self.rule.name(call)
         if not name:
             return call
         replacement = self.rule.rewrite(call, name)
-        return call if replacement is None else self.builder_.normalize(replacement)
+        if replacement is None:
+            return call
+        self.has_changed = True
+        return self.builder_.normalize(replacement)
 
 
 def rewrite_calls(mod: tvm.IRModule, rule: Callable[[], CallRule]) -> tvm.IRModule:
@@ -133,8 +146,9 @@ def rewrite_calls(mod: tvm.IRModule, rule: Callable[[], CallRule]) -> tvm.IRModu
     for variable, function in mod.functions.items():
         if not isinstance(function, relax.Function) or _is_skipped(function):
             continue
-        result = _Applier(mod, function, rule()).visit_expr(function)
-        if not result.same_as(function):
+        applier = _Applier(mod, function, rule())
+        result = applier.visit_expr(function)
+        if applier.has_changed:
             changed[variable] = result
     if not changed:
         return mod

@@ -8,8 +8,9 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from .constants import array_of, constant, dtype_of, static_shape
-from .rewrite import CallRule, rewrite_calls
+from .constants import array_of, constant, dtype_of
+from .rewrite import rewrite_calls
+from .vocabulary import SharedRule
 
 
 @tvm.transform.module_pass(opt_level=0, name="SimplifyInference")
@@ -37,57 +38,47 @@ class SimplifyInference:
 
     def transform_module(self, mod: tvm.IRModule, _ctx: tvm.transform.PassContext) -> tvm.IRModule:
         """Rewrite every Relax function."""
-        return rewrite_calls(mod, _Inference)
+        return rewrite_calls(mod, InferenceRule)
 
 
-class _Inference(CallRule):
+class InferenceRule(SharedRule):
+    """Batch norm and dropout."""
+
     def rewrite(self, call: relax.Call, name: str) -> relax.Expr | None:
-        if name == "nn.batch_norm":
-            return self._batch_norm(call)
+        data = call.args[0]
+        if name == "nn.batch_norm" and not getattr(call.attrs, "training", False):
+            scale, shift = self._scale_and_shift(call, dtype_of(data))
+            result = self.vocabulary.make("multiply", data, self.along(scale, call, data))
+            result = self.vocabulary.make("add", result, self.along(shift, call, data))
+            return relax.Tuple([result, *call.args[3:]])
         if name == "nn.dropout":
-            shape = static_shape(call.args[0])
-            if shape is None:
-                return None
-            return relax.Tuple([call.args[0], relax.op.ones(shape, dtype_of(call.args[0]))])
+            is_tuple = isinstance(call.ty, relax.TupleType)
+            return (
+                relax.Tuple([data, self.vocabulary.make("ones_like", data)]) if is_tuple else data
+            )
         return None
 
-    def _batch_norm(self, call: relax.Call) -> relax.Expr | None:
-        data, mean, var = call.args[0], call.args[3], call.args[4]
-        shape = static_shape(data)
-        if shape is None or bool(call.attrs.training):
-            return None
-        axis = int(call.attrs.axis) % len(shape)
-        along = [1] * len(shape)
-        along[axis] = shape[axis]
-        scale, shift = scale_and_shift(call, dtype_of(data))
-        result = relax.op.multiply(data, _reshape(scale, along))
-        result = relax.op.add(result, _reshape(shift, along))
-        return relax.Tuple([result, mean, var])
+    def _scale_and_shift(self, call: relax.Call, dtype: str) -> tuple[Any, Any]:
+        """Of an inference batch norm, of shape (C,): constants if they can be."""
+        make, (gamma, beta, mean, var) = self.vocabulary.make, call.args[1:]
+        epsilon, scales, shifts = (call.attrs[key] for key in ("epsilon", "scale", "center"))
+        arrays = [array_of(value) for value in (gamma, beta, mean, var)]
+        if all(array is not None for array in arrays):
+            g, b, m, v = (np.asarray(array, "float64") for array in arrays)
+            s = (g if scales else 1) / np.sqrt(v + epsilon)
+            return constant(s.astype(dtype)), constant(((b if shifts else 0) - m * s).astype(dtype))
+        root = make("sqrt", make("add", var, constant(np.array(epsilon, dtype))))
+        scale = make("divide", constant(np.array(1, dtype)), root)
+        scale = self.scope.emit(make("multiply", scale, gamma) if scales else scale)
+        shift = make("negative", make("multiply", mean, scale))
+        return scale, make("add", shift, beta) if shifts else shift
 
-
-def scale_and_shift(call: relax.Call, dtype: str) -> tuple[Any, Any]:
-    """Scale and shift of an inference batch norm, of shape (C,): constants if they can be."""
-    gamma, beta, mean, var = call.args[1:]
-    epsilon = float(call.attrs.epsilon)
-    arrays = [array_of(value) for value in (gamma, beta, mean, var)]
-    if all(array is not None for array in arrays):
-        g, b, m, v = (np.asarray(array, "float64") for array in arrays)
-        s = 1 / np.sqrt(v + epsilon)
-        if bool(call.attrs.scale):
-            s = s * g
-        t = -m * s
-        if bool(call.attrs.center):
-            t = t + b
-        return constant(s.astype(dtype)), constant(t.astype(dtype))
-    scale = relax.op.rsqrt(relax.op.add(var, relax.const(epsilon, dtype)))
-    if bool(call.attrs.scale):
-        scale = relax.op.multiply(scale, gamma)
-    shift = relax.op.negative(relax.op.multiply(mean, scale))
-    if bool(call.attrs.center):
-        shift = relax.op.add(shift, beta)
-    return scale, shift
-
-
-def _reshape(value: Any, shape: list[int]) -> relax.Expr:
-    array = array_of(value)
-    return relax.op.reshape(value, shape) if array is None else constant(array.reshape(shape))
+    def along(self, vector: Any, norm: relax.Call, data: Any) -> relax.Expr:
+        """A vector along the axis of a norm."""
+        axis = int(norm.attrs["axis"]) % data.ty.ndim
+        after, array = data.ty.ndim - 1 - axis, array_of(vector)
+        if array is not None:
+            return constant(array.reshape([1] * axis + [-1] + [1] * after))
+        if not after:
+            return vector
+        return self.vocabulary.make("expand_dims", vector, axis=1, num_newaxis=after)

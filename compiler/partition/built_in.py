@@ -113,6 +113,7 @@ def _compile_with_onnxruntime(
 
     from .onnx_export import to_onnx
 
-    code = foreign.ForeignCode("onnxruntime", to_onnx(to_relax(subgraph), params))
+    model = to_onnx(to_relax(subgraph), params).SerializeToString()
+    code = foreign.ForeignCode("onnxruntime", model)
     foreign.load(code)  # what onnxruntime refuses is a compile error
     return code

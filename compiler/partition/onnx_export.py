@@ -1,4 +1,4 @@
-"""A Relax function of common operators as an ONNX model.
+"""A Relax module of common operators as an ONNX model.
 
 What an operator's form can't be expressed raises; `is_expressible` says beforehand whether the
 operator is known at all, by Relax's name or by MXNet's.
@@ -7,7 +7,7 @@ operator is known at all, by Relax's name or by MXNet's.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tvm
@@ -15,8 +15,15 @@ from tvm import relax
 
 from compiler.errors import UnsupportedOperatorError
 
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
 OPSET = 17
+IR_VERSION = 8
+"""What onnxruntime reads since 1.15."""
 _DTYPES = ("float32", "float64", "float16", "int8", "uint8", "int32", "int64", "bool")
+
+_DATA_LAYOUTS = ("NCW", "NCHW", "NCDHW")
 
 _SAME = {
     "abs": "Abs",
@@ -67,68 +74,83 @@ def is_expressible(op: str, attrs: Mapping[str, Any]) -> bool:
         return True
     if op not in _SAME and op not in _CONVERTERS:
         return False
-    if op in ("nn.conv2d", "nn.max_pool2d", "nn.avg_pool2d"):
+    if op.startswith(("nn.conv", "nn.max_pool", "nn.avg_pool")):
         layouts = [attrs.get(key, "") for key in ("data_layout", "layout", "out_layout")]
-        return all(layout in ("", "NCHW") for layout in layouts)
+        return all(layout in ("", *_DATA_LAYOUTS) for layout in layouts)
     dtype = attrs.get("dtype", "float32")
     return all(each.strip("[] ") in _DTYPES for each in str(dtype).split(","))
 
 
-def to_onnx(subgraph: tvm.IRModule, params: Mapping[str, np.ndarray]) -> bytes:
-    """Export the one Relax function of a module.
+def to_onnx(
+    mod: tvm.IRModule, params: Mapping[str, np.ndarray], outputs: Sequence[str] = ()
+) -> ModelProto:
+    """Export the one Relax function of a module, or its `main`.
 
     Parameters
     ----------
-    subgraph : tvm.IRModule
+    mod : tvm.IRModule
+        A call of another function is replaced by its body.
     params : mapping of str to numpy.ndarray
         Parameters of the function that become initializers; the others become inputs, in order.
+    outputs : sequence of str, optional
+        Names of the outputs; a number is put behind one that is taken.
 
     Raises
     ------
     UnsupportedOperatorError
         An operator, or its form, can't be expressed.
     """
-    (function,) = (f for _, f in subgraph.functions_items() if isinstance(f, relax.Function))
-    return _Exporter(function, params).model()
+    functions = [f for _, f in mod.functions_items() if isinstance(f, relax.Function)]
+    function = functions[0] if len(functions) == 1 else mod["main"]
+    return _Exporter(mod, params).model(function, outputs)
 
 
 class _Exporter:
-    def __init__(self, function: relax.Function, params: Mapping[str, np.ndarray]) -> None:
-        self._function = function
+    def __init__(self, mod: tvm.IRModule, params: Mapping[str, np.ndarray]) -> None:
+        self._mod = mod
         self._params = params
         self._names: dict[Any, str | list[str]] = {}  # variable -> value, or a tuple's values
-        self._count = 0
+        self._taken: set[str] = set()
         self.nodes: list[Any] = []
         self.initializers: list[Any] = []
 
-    def model(self) -> bytes:
+    def model(self, function: relax.Function, output_names: Sequence[str]) -> ModelProto:
         import onnx
 
         inputs = []
-        for var in self._function.params:
-            self._names[var] = self._fresh(var.name)
+        for var in function.params:
+            name = self._names[var] = self._fresh(var.name)
             if var.name in self._params:
-                self._initialize(str(self._names[var]), self._params[var.name])
+                self._initialize(name, self._params[var.name])
             else:
-                inputs.append(self._value_info(str(self._names[var]), var.ty))
-        for block in self._function.body.blocks:
-            for binding in block.bindings:
-                self._names[binding.var] = self._convert(binding.value)
-        result = self._function.body.body
+                inputs.append(self._value_info(name, var.ty))
+        found = self._body(function)
+        result = function.body.body
         types = result.ty.fields if isinstance(result.ty, relax.TupleType) else [result.ty]
         outputs = []
-        for name, ty in zip(self._all(result), types, strict=True):
-            out = self.emit("Identity", [name])  # an input may be an output, and one output two
+        for name, ty, title in zip(found, types, output_names or ["output"] * len(types)):
+            # An input may be an output, and one output two.
+            out = self.emit("Identity", [name], stem=title)
             outputs.append(self._value_info(out, ty))
         graph = onnx.helper.make_graph(self.nodes, "subgraph", inputs, outputs, self.initializers)
         opset = [onnx.helper.make_opsetid("", OPSET)]
-        made = onnx.helper.make_model(graph, opset_imports=opset)
-        made.ir_version = 8
-        return made.SerializeToString()
+        return onnx.helper.make_model(graph, opset_imports=opset, ir_version=IR_VERSION)
+
+    def _body(self, function: relax.Function) -> list[str]:
+        """Add the nodes of a function; names of its results."""
+        for block in function.body.blocks:
+            for binding in block.bindings:
+                self._names[binding.var] = self._convert(binding.value)
+        return self._all(function.body.body)
 
     def _fresh(self, stem: str) -> str:
-        self._count += 1
-        return f"{stem}_{self._count}"
+        """A name that no value has."""
+        name, number = stem, 0
+        while name in self._taken:
+            number += 1
+            name = f"{stem}_{number}"
+        self._taken.add(name)
+        return name
 
     def _value_info(self, name: str, ty: Any) -> Any:
         import onnx
@@ -147,11 +169,13 @@ class _Exporter:
         self._initialize(name, np.asarray(value, dtype))
         return name
 
-    def emit(self, op: str, inputs: Sequence[str], outputs: int = 1, **attrs: Any) -> Any:
+    def emit(
+        self, op: str, inputs: Sequence[str], outputs: int = 1, stem: str = "", **attrs: Any
+    ) -> Any:
         """Add a node; its output's name, or the list of them."""
         import onnx
 
-        names = [self._fresh(op.lower()) for _ in range(outputs)]
+        names = [self._fresh(stem or op.lower()) for _ in range(outputs)]
         given = {key: value for key, value in attrs.items() if value is not None}
         self.nodes.append(onnx.helper.make_node(op, list(inputs), names, **given))
         return names if outputs > 1 else names[0]
@@ -162,6 +186,11 @@ class _Exporter:
             return found if isinstance(value.ty, relax.TupleType) else found[0]
         if isinstance(value, tvm.ir.TupleGetItem):
             return self._all(value.tuple_value)[value.index]
+        if isinstance(value, tvm.ir.Call) and isinstance(value.op, tvm.ir.GlobalVar):
+            callee = self._mod[value.op]
+            self._names.update(zip(callee.params, map(self.value, value.args)))
+            results = self._body(callee)
+            return results if isinstance(value.ty, relax.TupleType) else results[0]
         if not isinstance(value, tvm.ir.Call) or not isinstance(value.op, tvm.ir.Op):
             raise UnsupportedOperatorError(f"{type(value).__name__} can't be expressed in ONNX")
         name = value.op.name.removeprefix("relax.")
@@ -213,26 +242,33 @@ def _require(condition: bool, call: Any, why: str) -> None:
         raise UnsupportedOperatorError(f"operator {call.op.name}: {why} can't be expressed in ONNX")
 
 
-def _conv2d(exporter: _Exporter, call: Any) -> str:
-    attrs = call.attrs
-    plain = attrs.data_layout == "NCHW" and attrs.kernel_layout == "OIHW"
-    _require(plain, call, f"layout {attrs.data_layout}")
-    return str(
-        exporter.emit(
-            "Conv",
-            [exporter.value(arg) for arg in call.args],
-            strides=_ints(attrs.strides),
-            dilations=_ints(attrs.dilation),
-            pads=_ints(attrs.padding),
-            group=int(attrs.groups),
+def _convolution(kind: str, weight: str) -> Callable[[_Exporter, Any], str]:
+    """Convolutions of channels-first data; `weight` begins the layout of the weight."""
+
+    def convert(exporter: _Exporter, call: Any) -> str:
+        attrs = call.attrs
+        layout = str(attrs.data_layout)
+        plain = layout in _DATA_LAYOUTS and attrs.kernel_layout == weight + layout[2:]
+        _require(plain, call, f"layout {layout} with weights {attrs.kernel_layout}")
+        return str(
+            exporter.emit(
+                kind,
+                [exporter.value(arg) for arg in call.args],
+                strides=_ints(attrs.strides),
+                dilations=_ints(attrs.dilation),
+                pads=_ints(attrs.padding),
+                group=int(attrs.groups),
+                output_padding=_ints(attrs.output_padding) if kind == "ConvTranspose" else None,
+            )
         )
-    )
+
+    return convert
 
 
 def _pool(kind: str) -> Callable[[_Exporter, Any], str]:
     def convert(exporter: _Exporter, call: Any) -> str:
         attrs = call.attrs
-        _require(attrs.layout == "NCHW", call, f"layout {attrs.layout}")
+        _require(attrs.layout in _DATA_LAYOUTS, call, f"layout {attrs.layout}")
         average = kind == "AveragePool"
         if average:
             _require(set(_ints(attrs.dilation)) == {1}, call, "a dilation")
@@ -250,6 +286,13 @@ def _pool(kind: str) -> Callable[[_Exporter, Any], str]:
         )
 
     return convert
+
+
+def _global_average(exporter: _Exporter, call: Any) -> str:
+    attrs = call.attrs
+    plain = attrs.layout in _DATA_LAYOUTS and set(_ints(attrs.output_size)) == {1}
+    _require(plain, call, f"layout {attrs.layout} with the size {attrs.output_size}")
+    return str(exporter.emit("GlobalAveragePool", [exporter.value(call.args[0])]))
 
 
 def _batch_norm(exporter: _Exporter, call: Any) -> list[str]:
@@ -374,14 +417,11 @@ _CONVERTERS: dict[str, Callable[[_Exporter, Any], Any]] = {
     "max": _reduce("ReduceMax"),
     "mean": _reduce("ReduceMean"),
     "min": _reduce("ReduceMin"),
-    "nn.avg_pool2d": _pool("AveragePool"),
     "nn.batch_norm": _batch_norm,
-    "nn.conv2d": _conv2d,
     "nn.gelu": _gelu,
     "nn.layer_norm": _layer_norm,
     "nn.leakyrelu": _leaky_relu,
     "nn.log_softmax": _with_axis("LogSoftmax"),
-    "nn.max_pool2d": _pool("MaxPool"),
     "nn.silu": _silu,
     "nn.softmax": _with_axis("Softmax"),
     "permute_dims": _transpose,
@@ -389,4 +429,14 @@ _CONVERTERS: dict[str, Callable[[_Exporter, Any], Any]] = {
     "split": _split,
     "squeeze": _reshaped,
     "sum": _reduce("ReduceSum", axes_are_input=True),
+} | {
+    name.format(count): converter
+    for count in (1, 2, 3)
+    for name, converter in {
+        "nn.adaptive_avg_pool{}d": _global_average,
+        "nn.avg_pool{}d": _pool("AveragePool"),
+        "nn.conv{}d": _convolution("Conv", "OI"),
+        "nn.conv{}d_transpose": _convolution("ConvTranspose", "IO"),
+        "nn.max_pool{}d": _pool("MaxPool"),
+    }.items()
 }

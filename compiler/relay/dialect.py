@@ -24,8 +24,6 @@ from ..graph.constants import static_key
 from .infer import INFERENCE, set_type
 from .op import lookup
 
-_handle = tvm_ffi.Object.__hash__
-
 
 @functools.cache
 def operator(name: str) -> tvm.ir.Op:
@@ -152,7 +150,7 @@ def result(name: str, args: Sequence[relax.Expr], attrs: dict[str, Any], type_ar
         It depends on an operand that has no type, and the operator does not say what it must be.
     """
     try:
-        return _Types.of(name, args, attrs, type_args)
+        return _result(name, args, attrs, type_args)
     except RelayTypeError as error:
         if any(arg.ty.is_missing() for arg in args):
             raise UntypedVariableError(str(error)) from error
@@ -179,42 +177,31 @@ def expand(call: relax.Call) -> relax.Expr:
     return lookup.call(relay_name(call), list(call.args), attributes(call))
 
 
-class _Types:
-    """Result types by operator, operand types and attributes.
+def _result(name: str, args: Sequence[relax.Expr], attrs: dict[str, Any], type_args: Any) -> Any:
+    """The result type, inferred once for the same operand types and attributes.
 
     Inferring a type takes making what the operator becomes in Relax; networks repeat their layers.
     Types that constants decide, or with extents that are not numbers, are not kept.
     """
+    operands = tuple(static_key(arg.ty) for arg in args)
+    keep = (
+        None not in operands
+        and name != "arange"
+        and not name.startswith("dyn.")
+        and all(isinstance(arg, relax.Var) or not _decides(arg) for arg in args)
+    )
+    key = (name, operands, repr(attrs))
+    if keep and key in _KNOWN_TYPES:
+        return _KNOWN_TYPES[key]
+    ty = lookup.call(name, args, attrs, type_args).ty
+    if keep and static_key(ty) is not None:
+        if len(_KNOWN_TYPES) > 20_000:
+            _KNOWN_TYPES.clear()
+        _KNOWN_TYPES[key] = ty
+    return ty
 
-    _known: dict[Any, tuple[Any, ...]] = {}  # noqa: RUF012
-    _same: dict[Any, Any] = {}  # noqa: RUF012
 
-    @classmethod
-    def of(
-        cls, name: str, args: Sequence[relax.Expr], attrs: dict[str, Any], type_args: Any
-    ) -> Any:
-        types = [arg.ty for arg in args]
-        keep = (
-            name != "arange"
-            and not name.startswith("dyn.")
-            and all(isinstance(arg, relax.Var) or not _decides(arg) for arg in args)
-        )
-        key = (name, *(_handle(ty) for ty in types), repr(attrs))
-        if keep and key in cls._known:
-            return cls._known[key][0]
-        missing = any(ty.is_missing() for ty in types)
-        ty = cls.one(lookup.call(name, args, attrs, type_args).ty)
-        if keep and not missing and static_key(ty) is not None:
-            if len(cls._known) > 20_000:
-                cls._known.clear()
-            cls._known[key] = (ty, *types)  # a handle names a type only while the type lives
-        return ty
-
-    @classmethod
-    def one(cls, ty: Any) -> Any:
-        """One object for all equal static types, so that they are found by their handles."""
-        key = static_key(ty)
-        return ty if key is None else cls._same.setdefault(key, ty)
+_KNOWN_TYPES: dict[Any, Any] = {}
 
 
 def _decides(arg: relax.Expr) -> bool:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from compiler.errors import InputError
 from compiler.runtime import foreign
+from compiler.runtime.code import runnable
 from compiler.runtime.export import export_library
 from compiler.runtime.graph_json import graph_json
 from compiler.runtime.host import arrange_devices, kind_of, require_cpu_features
@@ -82,6 +83,7 @@ class FactoryModule:
         self.origin = origin.path if origin else None
         self.origin_file = origin
         self._executable = executable
+        self._runnable: Any = None
         self._lock = threading.Lock()
         self._placed: dict[tuple[str, int], dict[str, Any]] = {}
 
@@ -241,11 +243,10 @@ class FactoryModule:
     def _code(self) -> Any:
         """The runnable module."""
         foreign.register()
-        jit = getattr(self._executable, "jit", None)
-        if jit is None:
-            return self._executable
         with self._lock:
-            return jit()
+            if self._runnable is None:
+                self._runnable = runnable(self.get_lib())
+            return self._runnable
 
     def _params_on(self, devices: list[Any]) -> dict[str, Any]:
         """The weights on the devices where `main` expects them, copied there once."""

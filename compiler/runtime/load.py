@@ -11,22 +11,19 @@ import io
 import os
 import re
 import tarfile
-import threading
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-import tvm_ffi
-
 from compiler.errors import ForeignLibraryError, IncompatibleDeviceError, LoadError
 from compiler.runtime import container, cuda_runtime, elf
+from compiler.runtime.code import link_and_load, load_code
 from compiler.runtime.factory import FactoryModule
 from compiler.runtime.host import require_cpu_features
 from compiler.runtime.metadata import Metadata
 from compiler.runtime.weights import map_weights
-from compiler.temporary import TemporaryFolder
 
 _PIECE = 1 << 22  # bytes that are copied at a time
 _GZIP_MAGIC = b"\x1f\x8b"
@@ -203,7 +200,7 @@ def _open_shared_library(file: BinaryIO, origin: Path) -> _Opened:
     _require_size(envelope, weights.size, origin)
     _require_checksum(elf.image_checksum(file), envelope, origin)
     machine = elf.machine(file)
-    return _Opened(envelope, weights.offset, machine, lambda: _load_shared_library(origin))
+    return _Opened(envelope, weights.offset, machine, lambda: load_code(origin))
 
 
 def _open_archive(file: BinaryIO, origin: Path) -> _Opened:
@@ -224,7 +221,7 @@ def _open_archive(file: BinaryIO, origin: Path) -> _Opened:
         checksum = zlib.crc32(content, checksum)
     _require_checksum(checksum, envelope, origin)
     machine = elf.machine(io.BytesIO(next(iter(contents.values()), b"")))
-    return _Opened(envelope, weights.offset, machine, lambda: _link_and_load(contents))
+    return _Opened(envelope, weights.offset, machine, lambda: link_and_load(contents))
 
 
 def _blocks_of_archive(
@@ -277,37 +274,3 @@ def _not_ours(origin: Path) -> ForeignLibraryError:
         "FactoryModule.export_library, or it is truncated. Libraries that TVM exported itself are "
         "loaded with tvm.runtime.load_module"
     )
-
-
-_generations_lock = threading.Lock()
-_generations: dict[Path, list[tuple[int, int]]] = {}
-
-
-def _load_shared_library(origin: Path) -> Any:
-    """Hand the file to the dynamic loader, under a spelling of its path not used before.
-
-    The dynamic loader returns the library it already has when it knows the name, even if
-    another file lies there by now; only for an unknown name does it compare the files.
-    """
-    status = origin.stat()
-    identity = (status.st_dev, status.st_ino)
-    with _generations_lock:
-        generations = _generations.setdefault(origin, [])
-        if identity not in generations:
-            generations.append(identity)
-        spelling = "/." * (1 + generations.index(identity))
-    return tvm_ffi.load_module(f"{origin.parent}{spelling}/{origin.name}")
-
-
-def _link_and_load(objects: dict[str, bytes]) -> Any:
-    """Link the object files of an archive into a temporary library and load that."""
-    from tvm.support import cc
-
-    with TemporaryFolder("load") as folder:
-        names = []
-        for name, content in objects.items():
-            Path(folder, name).write_bytes(content)
-            names.append(str(Path(folder, name)))
-        library = str(Path(folder, f"{Path(folder).name}.so"))
-        cc.create_shared(library, names)
-        return tvm_ffi.load_module(library)

@@ -174,7 +174,7 @@ def _function(request: Mapping[str, Any]) -> Any:
 
     if "tvm" not in sys.modules:
         _runtime(request["runtime"])
-    return tvm_ffi.load_module(request["code"])[request["symbol"]]
+    return tvm_ffi.load_module(request["code"], keep_module_alive=False)[request["symbol"]]
 
 
 def _call(function: Any, arrays: Sequence[Array]) -> list[Array]:

@@ -24,7 +24,7 @@ from tvm.target import Target
 from schedules.strategy import Query
 
 from ...errors import RecordError
-from ...graph.fold_scale_forward import ForwardFoldScaleAxis
+from ...graph.fold_scale_axis import ForwardFoldScaleAxis
 from ...graph.outline_by_name import contract
 from ...records.ansor.match import Match
 from ...records.auto_scheduler import log_benchmark

@@ -30,7 +30,8 @@ from .onnx_functions import (
 from .onnx_model import InputType, Model, refuse_narrow, tensor_array
 from .onnx_node import Node, Scope, constant_value, describe
 from .onnx_old_opsets import OLDEST_FORM, in_form_of_opset_7
-from .onnx_ops import CONVERTERS, PREFER_FUNCTION, STOCK_CONTRIB
+from .onnx_ops import CONVERTERS, PREFER_FUNCTION
+from .onnx_ops.microsoft import REFUSED
 
 logger = logging.getLogger(__name__)
 
@@ -147,9 +148,14 @@ class GraphImporter:
             self._convert_node(node, scope, self.opsets)
         return [self._output(value.name, scope) for value in graph.output]
 
-    def convert_node(self, node: onnx.NodeProto, scope: Scope) -> list[Any]:
-        """Convert a node that a converter made up; its outputs go to `scope` too."""
-        self._convert_node(node, scope, self.opsets)
+    def convert_node(
+        self, node: onnx.NodeProto, scope: Scope, opset: int | None = None
+    ) -> list[Any]:
+        """Convert a node that a converter made up; its outputs go to `scope` too.
+
+        It is of the model's operator sets, or of version `opset` of ONNX's own.
+        """
+        self._convert_node(node, scope, self.opsets if opset is None else {"": opset})
         return [scope[name] for name in node.output]
 
     def convert_subgraph(
@@ -222,7 +228,11 @@ class GraphImporter:
             if not self._is_known(node):
                 missing.setdefault((node.domain, node.op_type), node)
         if missing:
-            nodes = [describe(node, self.opsets.get(node.domain)) for node in missing.values()]
+            nodes = [
+                describe(node, self.opsets.get(node.domain))
+                + (f" ({REFUSED[key]})" if key in REFUSED else "")
+                for key, node in missing.items()
+            ]
             raise UnsupportedOperatorError(f"not supported: {'; '.join(nodes)}")
 
     def _is_known(self, node: onnx.NodeProto) -> bool:
@@ -232,7 +242,6 @@ class GraphImporter:
             or (domain, node.op_type) in self.functions
             or (domain, node.op_type) in CONVERTERS
             or (domain == "" and node.op_type in self._stock)
-            or (domain, node.op_type) in STOCK_CONTRIB
             or (domain in self.opsets and has_function(node, domain, self.opsets[domain]))
         )
 
@@ -245,7 +254,7 @@ class GraphImporter:
                 f"{describe(proto, opset)} reads {missing[0]!r}, which no node before it makes"
             )
         inputs = [scope[name] if name else None for name in proto.input]
-        node = Node(proto, opset, inputs, _attributes(proto), self, scope)
+        node = Node(proto, opset, inputs, _Attributes(_attributes(proto)), self, scope)
         try:
             if domain == "" and opset < OLDEST_FORM:
                 node = in_form_of_opset_7(node)
@@ -276,6 +285,8 @@ class GraphImporter:
         if key in CONVERTERS:
             converted = CONVERTERS[key](node)
             if converted is not None:
+                if domain.startswith("com.microsoft"):
+                    _refuse_unread(node)
                 return self._bind(node, converted)
         if has_function(node.proto, domain, node.opset) and (
             key in PREFER_FUNCTION or domain != "" or node.proto.op_type not in self._stock
@@ -354,6 +365,14 @@ class GraphImporter:
             return value if array is None else constant(array)
         names = node.proto.output
         return self.builder.emit(value, names[index] if index < len(names) else "")
+
+
+def _refuse_unread(node: Node) -> None:
+    """Raise for an attribute that the converter of an operator without a schema did not read."""
+    assert isinstance(node.attrs, _Attributes)
+    for name in node.attrs:
+        if name not in node.attrs.asked:
+            raise node.unsupported(f"the attribute {name}={node.attr(name)!r} is not supported")
 
 
 def _domain(proto: Any) -> str:

@@ -16,6 +16,9 @@ from compiler.graph.constants import array_of, integers, static_shape
 if TYPE_CHECKING:
     from .onnx_graph import GraphImporter
 
+CALLED_OPSET = 20
+"""Version of ONNX's operators that converters of other operators are written in."""
+
 Scope = dict[str, Any]
 """ONNX tensor name to Relax expression, within one graph or function body."""
 
@@ -89,6 +92,24 @@ class Node:
         if array is None:
             raise self.unsupported(f"{what} (input {index}) must be a constant")
         return array
+
+    def call(
+        self, operator: str, *operands: relax.Expr | None, outputs: int = 1, **attributes: Any
+    ) -> Any:
+        """The results of an operator of ONNX's own on these operands: one, or a list of them.
+
+        It is the operator of `CALLED_OPSET`; a None among the operands is left out, and so is an
+        attribute that is None or empty.
+        """
+        names = [f"{self.proto.name}.{i}" for i in range(len(operands) + outputs)]
+        scope: Scope = dict(zip(names, operands))
+        inputs = [name if scope[name] is not None else "" for name in names[: len(operands)]]
+        given = {name: value for name, value in attributes.items() if value not in (None, ())}
+        proto = onnx.helper.make_node(
+            operator, inputs, names[len(operands) :], self.proto.name, **given
+        )
+        results = self.importer.convert_node(proto, scope, CALLED_OPSET)
+        return results if outputs > 1 else results[0]
 
     def unsupported(self, why: str) -> UnsupportedOperatorError:
         """The error that says that this form of the operator can't be converted."""

@@ -14,10 +14,7 @@ def _mark(name: str, what: str, **options: Any) -> Any:
     def make(data: relax.Expr) -> relax.Expr:
         return data
 
-    short = name.rsplit(".", 1)[-1]
-    make.__name__ = make.__qualname__ = short
-    make.__doc__ = what
-    return operator(name, layout=layout_rules.elementwise, **options)(make)
+    return operator(name, layout=layout_rules.elementwise, doc=what, **options)(make)
 
 
 checkpoint = _mark("annotation.checkpoint", "What a gradient would compute again: identity.")

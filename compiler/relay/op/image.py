@@ -109,15 +109,14 @@ def _resize(count: int, plain: str, **facts: Any) -> Any:
             ),
         )  # fmt: skip
 
-    name = f"resize{count}d"
-    resize.__name__ = resize.__qualname__ = name
-    resize.__doc__ = f"""`data` resized along {count} axes.
+    doc = f"""`data` resized along {count} axes.
 
     Methods are nearest_neighbor, linear and cubic; `roi` is the region in relative coordinates
     that tf_crop_and_resize shows.
     """
     facts = {"how": "TOPI", "pattern": INJECTIVE, **facts}
-    return operator(f"image.{name}", defaults={"rounding_method": "round"}, **facts)(resize)
+    defaults = {"rounding_method": "round"}
+    return operator(f"image.resize{count}d", defaults=defaults, doc=doc, **facts)(resize)
 
 
 resize1d = _resize(1, "NCW", layout=layout_rules.resize)
@@ -284,17 +283,7 @@ def affine_grid(data: relax.Expr, target_shape: Any = None) -> relax.Expr:
     return _affine_grid(data, size=integers(target_shape))
 
 
-_grid_sample = kernel(
-    "image.grid_sample",
-    lambda data, grid, **attrs: topi.image.grid_sample(
-        data,
-        grid,
-        attrs["method"],
-        attrs["layout"],
-        attrs["padding_mode"],
-        attrs["align_corners"],
-    ),
-)
+_grid_sample = kernel("image.grid_sample", topi.image.grid_sample)
 
 
 @operator("image.grid_sample", 2, how="TOPI", pattern=INJECTIVE)

@@ -48,10 +48,7 @@ def require_integers(expr: relax.Expr, what: str) -> relax.Expr:
     return cast_to(expr, "int64" if dtype(expr) in ("uint32", "uint64") else "int32")
 
 
-_take_batched = kernel(
-    "take",
-    lambda data, indices, axis, batch_dims, mode: topi.take(data, indices, axis, batch_dims, mode),
-)
+_take_batched = kernel("take", topi.take)
 
 
 @operator(
@@ -196,12 +193,7 @@ def scatter_elements(
     return _scatter_elements(data, indices, updates, axis=where, reduction=reduction)
 
 
-_scatter_elements = kernel(
-    "scatter_elements",
-    lambda data, indices, updates, axis, reduction: topi.scatter_elements(
-        data, indices, updates, axis, reduction
-    ),
-)
+_scatter_elements = kernel("scatter_elements", topi.scatter_elements)
 
 
 @operator("scatter_nd", 3, precision=FOLLOW)
@@ -215,9 +207,7 @@ def scatter_nd(
     return _scatter_nd(data, indices, updates, mode=mode)
 
 
-_scatter_nd = kernel(
-    "scatter_nd", lambda data, indices, updates, mode: topi.scatter_nd(data, indices, updates, mode)
-)
+_scatter_nd = kernel("scatter_nd", topi.scatter_nd)
 
 
 @builder("segment_sum")

@@ -72,9 +72,8 @@ def _reduction(
             return _OF_BOOL[name](data, axis=axes, keepdims=bool(keepdims))
         return function(data, axes, bool(keepdims)) if axes else data
 
-    make.__name__ = make.__qualname__ = name
-    make.__doc__ = f"{what} over axes, all of them for None; the complement with `exclude`."
-    return _registered(name, make, how="direct", **facts)
+    doc = f"{what} over axes, all of them for None; the complement with `exclude`."
+    return _registered(name, make, how="direct", doc=doc, **facts)
 
 
 def _registered(name: str, make: Callable[..., Any], **facts: Any) -> Callable[..., Any]:
@@ -132,13 +131,7 @@ any = _reduction(
 
 
 def _arg_reduction(name: str, what: str) -> Callable[..., relax.Expr]:
-    function = getattr(ordering, name)
-    compute = kernel(
-        name,
-        lambda data, axis, keepdims, select_last_index: function(
-            data, axis, keepdims, select_last_index
-        ),
-    )
+    compute = kernel(name, getattr(ordering, name))
 
     def make(
         data: relax.Expr,
@@ -153,9 +146,8 @@ def _arg_reduction(name: str, what: str) -> Callable[..., relax.Expr]:
         )
         return cast_to(infer_type(found), "int32")
 
-    make.__name__ = make.__qualname__ = name
-    make.__doc__ = f"Flat index (int32) of the {what} element over axes."
-    return _registered(name, make, how="TOPI", precision=FOLLOW)
+    doc = f"Flat index (int32) of the {what} element over axes."
+    return _registered(name, make, how="TOPI", precision=FOLLOW, doc=doc)
 
 
 argmax = _arg_reduction("argmax", "largest")

@@ -49,6 +49,7 @@ def operator(
     ignored: Sequence[str] = (),
     prepare: Mapping[str, Callable[[Any], Any]] | None = None,
     wraps: bool = False,
+    doc: str = "",
     **facts: Any,
 ) -> Callable[[Wrapped], Wrapped]:
     """Register a function as the Relay operator `name`.
@@ -74,11 +75,16 @@ def operator(
         stride for all axes.
     wraps
         The Python function returns a `TupleWrapper`, as Relay's does.
+    doc
+        Docstring of a function that stands for several operators: it gets the operator's name.
     facts
         Further fields of the record: how it becomes Relax, how it fuses, its layouts, ...
     """
 
     def register(function: Wrapped) -> Wrapped:
+        if doc:
+            function.__name__ = function.__qualname__ = name.rpartition(".")[2]
+            function.__doc__ = doc
         parameters = list(inspect.signature(function).parameters.values())
         names = [parameter.name for parameter in parameters]
         taken = tuple(names[:operands]) if isinstance(operands, int) else tuple(operands)

@@ -288,12 +288,7 @@ def fifo_buffer(data: relax.Expr, buffer: relax.Expr, axis: int) -> relax.Expr:
     return op.strided_slice(whole, [where], [extra], [total], [1])
 
 
-_sequence_mask = kernel(
-    "sequence_mask",
-    lambda data, valid_length, mask_value, axis: topi.sequence_mask(
-        data, valid_length, mask_value, axis
-    ),
-)
+_sequence_mask = kernel("sequence_mask", topi.sequence_mask)
 
 
 @operator("sequence_mask", 2, how="TOPI", pattern=INJECTIVE)

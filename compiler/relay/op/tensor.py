@@ -25,12 +25,10 @@ def _unary(name: str, function: Unary, what: str, how: str = "direct", **facts: 
     def make(data: relax.Expr) -> relax.Expr:
         return function(data)
 
-    make.__name__ = make.__qualname__ = name
-    make.__doc__ = f"{what} of each element."
     if how == "direct":
         same_name(name)
     facts = {"pattern": BROADCAST, "layout": layout_rules.elementwise, **facts}
-    return operator(name, how=how, **facts)(make)
+    return operator(name, how=how, doc=f"{what} of each element.", **facts)(make)
 
 
 def _topi_unary(name: str, what: str, **facts: Any) -> Unary:
@@ -109,12 +107,11 @@ def _binary(name: str, function: Binary, what: str, how: str = "direct", **facts
     def make(lhs: relax.Expr, rhs: relax.Expr) -> relax.Expr:
         return broadcasting(function, lhs, rhs)
 
-    make.__name__ = make.__qualname__ = name
-    make.__doc__ = f"{what}; the operands broadcast as in numpy and have one dtype."
+    doc = f"{what}; the operands broadcast as in numpy and have one dtype."
     if how == "direct":
         same_name(name)
     facts = {"pattern": BROADCAST, "layout": layout_rules.broadcast, **facts}
-    return operator(name, 2, how=how, **facts)(make)
+    return operator(name, 2, how=how, doc=doc, **facts)(make)
 
 
 def broadcasting(function: Binary, lhs: relax.Expr, rhs: relax.Expr) -> relax.Expr:

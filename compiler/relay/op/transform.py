@@ -347,10 +347,7 @@ def reverse_sequence(
     )
 
 
-_layout_transform = kernel(
-    "layout_transform",
-    lambda data, src_layout, dst_layout: topi.layout_transform(data, src_layout, dst_layout),
-)
+_layout_transform = kernel("layout_transform", topi.layout_transform)
 
 
 @operator("layout_transform", how="TOPI", pattern=INJECTIVE, keeps="elements")
@@ -363,12 +360,7 @@ def layout_transform(data: relax.Expr, src_layout: str, dst_layout: str) -> rela
     return _layout_transform(data, src_layout=src_layout, dst_layout=dst_layout)
 
 
-_sliding_window = kernel(
-    "sliding_window",
-    lambda data, axis, window_shape, strides: topi.sliding_window(
-        data, axis, window_shape, strides
-    ),
-)
+_sliding_window = kernel("sliding_window", topi.sliding_window)
 
 
 @operator("sliding_window", how="TOPI")

@@ -5,7 +5,7 @@ He, Zhang, Ren and Sun, "Identity Mappings in Deep Residual Networks" (2016).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tvm
@@ -18,7 +18,7 @@ from ..expr import var
 from ..function import Function
 from ..op import nn
 from .init import create_workload
-from .layers import batch_norm_infer, conv2d, conv_kernel_layout, dense_add_bias
+from .layers import batch_norm_infer, conv2d, conv3d, conv_kernel_layout, dense_add_bias
 
 EPSILON = 2e-5
 DEEP = {
@@ -53,6 +53,11 @@ def stages(num_layers: int, height: int) -> tuple[list[int], list[int], bool]:
     raise RelayError(f"there is no residual network of {num_layers} layers for {height} rows")
 
 
+def _convolution(layout: str) -> tuple[Callable[..., relax.Expr], int]:
+    """The convolution over data of a layout, and how many spatial axes it has."""
+    return (conv3d, 3) if "D" in layout else (conv2d, 2)
+
+
 def residual_unit(
     data: relax.Expr,
     num_filter: int,
@@ -68,11 +73,12 @@ def residual_unit(
     `dim_match` says that the input has the shape of the result; else a convolution makes it so.
     """
     layouts = {"data_layout": data_layout, "kernel_layout": kernel_layout}
-    inner = int(num_filter * 0.25)
+    convolve, rank = _convolution(data_layout)
+    inner, ones = int(num_filter * 0.25), (1,) * rank
     if bottle_neck:
-        steps = [(inner, 1, stride), (inner, 3, (1, 1)), (num_filter, 1, (1, 1))]
+        steps = [(inner, 1, stride), (inner, 3, ones), (num_filter, 1, ones)]
     else:
-        steps = [(num_filter, 3, stride), (num_filter, 3, (1, 1))]
+        steps = [(num_filter, 3, stride), (num_filter, 3, ones)]
     value, first = data, data
     for index, (channels, size, strides) in enumerate(steps, 1):
         normal = batch_norm_infer(
@@ -81,22 +87,22 @@ def residual_unit(
         active = nn.relu(data=normal)
         if index == 1:
             first = active
-        value = conv2d(
+        value = convolve(
             data=active,
             channels=channels,
-            kernel_size=(size, size),
+            kernel_size=(size,) * rank,
             strides=strides,
-            padding=(size // 2, size // 2),
+            padding=(size // 2,) * rank,
             name=f"{name}_conv{index}",
             **layouts,
         )
     if dim_match:
         shortcut = data
     else:
-        shortcut = conv2d(
+        shortcut = convolve(
             data=first,
             channels=num_filter,
-            kernel_size=(1, 1),
+            kernel_size=ones,
             strides=stride,
             name=f"{name}_sc",
             **layouts,
@@ -114,30 +120,35 @@ def resnet(
     layout: str = "NCHW",
     dtype: str = "float32",
 ) -> relax.Function:
-    """The network for the given stages."""
+    """The network for the given stages; that of clips keeps its depth in front of them."""
+    convolve, rank = _convolution(layout)
     axis, height = layout.index("C"), data_shape[layout.index("H")]
     layouts = {"data_layout": layout, "kernel_layout": conv_kernel_layout(layout)}
     data = var("data", shape=data_shape, dtype=dtype)
     body = batch_norm_infer(data, epsilon=EPSILON, axis=axis, scale=False, name="bn_data")
     if height <= 32:
-        body = conv2d(
-            body, channels=filter_list[0], kernel_size=(3, 3), strides=(1, 1), padding=(1, 1),
-            name="conv0", **layouts,
+        body = convolve(
+            body, channels=filter_list[0], kernel_size=(3,) * rank, strides=(1,) * rank,
+            padding=(1,) * rank, name="conv0", **layouts,
         )  # fmt: skip
     else:
-        body = conv2d(
-            body, channels=filter_list[0], kernel_size=(7, 7), strides=(2, 2), padding=(3, 3),
-            name="conv0", **layouts,
+        depth = rank - 2
+        body = convolve(
+            body, channels=filter_list[0], kernel_size=(3,) * depth + (7, 7),
+            strides=(1,) * depth + (2, 2), padding=(1,) * depth + (3, 3), name="conv0", **layouts,
         )  # fmt: skip
         body = nn.relu(batch_norm_infer(body, epsilon=EPSILON, axis=axis, name="bn0"))
-        body = nn.max_pool2d(body, pool_size=(3, 3), strides=(2, 2), padding=(1, 1), layout=layout)
+        if rank == 2:
+            body = nn.max_pool2d(
+                body, pool_size=(3, 3), strides=(2, 2), padding=(1, 1), layout=layout
+            )
     for stage in range(num_stages):
         for unit in range(units[stage]):
             halve = unit == 0 and stage > 0
             body = residual_unit(
                 body,
                 filter_list[stage + 1],
-                (2, 2) if halve else (1, 1),
+                ((2,) if halve else (1,)) * rank,
                 unit > 0,
                 f"stage{stage + 1}_unit{unit + 1}",
                 bottle_neck,
@@ -145,8 +156,11 @@ def resnet(
                 layouts["kernel_layout"],
             )
     body = nn.relu(batch_norm_infer(body, epsilon=EPSILON, axis=axis, name="bn1"))
-    flat = nn.batch_flatten(nn.global_avg_pool2d(body, layout=layout))
-    net = nn.softmax(dense_add_bias(flat, units=num_classes, name="fc1"))
+    if rank == 2:
+        pooled = nn.global_avg_pool2d(body, layout=layout)
+    else:
+        pooled = nn.adaptive_avg_pool3d(body, (1, 1, 1), layout=layout)
+    net = nn.softmax(dense_add_bias(nn.batch_flatten(pooled), units=num_classes, name="fc1"))
     return Function(free_vars(net), net)
 
 
@@ -159,7 +173,7 @@ def get_net(
     dtype: str = "float32",
     **kwargs: Any,
 ) -> relax.Function:
-    """The network of `num_layers` layers for images of `image_shape`, in the layout's order."""
+    """The network of `num_layers` layers for images or clips, in the layout's order."""
     del kwargs
     data_shape = (batch_size, *image_shape)
     units, filters, bottle_neck = stages(num_layers, data_shape[layout.index("H")])

@@ -1,4 +1,4 @@
-"""Residual networks over depth, height and width.
+"""Residual networks over depth, height and width: those of `resnet`, for clips.
 
 Hara, Kataoka and Satoh, "Can Spatiotemporal 3D CNNs Retrace the History of 2D CNNs and ImageNet?"
 (2018).
@@ -12,14 +12,8 @@ from typing import Any
 import tvm
 from tvm import relax
 
-from .. import op
-from ..analysis import free_vars
-from ..expr import var
-from ..function import Function
-from ..op import nn
+from . import resnet as of_images
 from .init import create_workload
-from .layers import batch_norm_infer, conv3d, conv_kernel_layout, dense_add_bias
-from .resnet import EPSILON, stages
 
 
 def residual_unit(
@@ -33,41 +27,9 @@ def residual_unit(
     kernel_layout: str = "OIDHW",
 ) -> relax.Expr:
     """As in `resnet`, over three axes."""
-    layouts = {"data_layout": data_layout, "kernel_layout": kernel_layout}
-    inner, ones = int(num_filter * 0.25), (1, 1, 1)
-    if bottle_neck:
-        steps = [(inner, 1, stride), (inner, 3, ones), (num_filter, 1, ones)]
-    else:
-        steps = [(num_filter, 3, stride), (num_filter, 3, ones)]
-    value, first = data, data
-    for index, (channels, size, strides) in enumerate(steps, 1):
-        normal = batch_norm_infer(
-            data=value, epsilon=EPSILON, axis=data_layout.index("C"), name=f"{name}_bn{index}"
-        )
-        active = nn.relu(data=normal)
-        if index == 1:
-            first = active
-        value = conv3d(
-            data=active,
-            channels=channels,
-            kernel_size=(size,) * 3,
-            strides=strides,
-            padding=(size // 2,) * 3,
-            name=f"{name}_conv{index}",
-            **layouts,
-        )
-    if dim_match:
-        shortcut = data
-    else:
-        shortcut = conv3d(
-            data=first,
-            channels=num_filter,
-            kernel_size=ones,
-            strides=stride,
-            name=f"{name}_sc",
-            **layouts,
-        )
-    return op.add(value, shortcut)
+    return of_images.residual_unit(
+        data, num_filter, stride, dim_match, name, bottle_neck, data_layout, kernel_layout
+    )
 
 
 def resnet(
@@ -81,38 +43,9 @@ def resnet(
     dtype: str = "float32",
 ) -> relax.Function:
     """The network for the given stages."""
-    axis, height = layout.index("C"), data_shape[layout.index("H")]
-    layouts = {"data_layout": layout, "kernel_layout": conv_kernel_layout(layout)}
-    data = var("data", shape=data_shape, dtype=dtype)
-    body = batch_norm_infer(data, epsilon=EPSILON, axis=axis, scale=False, name="bn_data")
-    if height <= 32:
-        body = conv3d(
-            body, channels=filter_list[0], kernel_size=(3, 3, 3), strides=(1, 1, 1),
-            padding=(1, 1, 1), name="conv0", **layouts,
-        )  # fmt: skip
-    else:
-        body = conv3d(
-            body, channels=filter_list[0], kernel_size=(3, 7, 7), strides=(1, 2, 2),
-            padding=(1, 3, 3), name="conv0", **layouts,
-        )  # fmt: skip
-        body = nn.relu(batch_norm_infer(body, epsilon=EPSILON, axis=axis, name="bn0"))
-    for stage in range(num_stages):
-        for unit in range(units[stage]):
-            halve = unit == 0 and stage > 0
-            body = residual_unit(
-                body,
-                filter_list[stage + 1],
-                (2, 2, 2) if halve else (1, 1, 1),
-                unit > 0,
-                f"stage{stage + 1}_unit{unit + 1}",
-                bottle_neck,
-                layout,
-                layouts["kernel_layout"],
-            )
-    body = nn.relu(batch_norm_infer(body, epsilon=EPSILON, axis=axis, name="bn1"))
-    pooled = nn.adaptive_avg_pool3d(body, (1, 1, 1), layout=layout)
-    net = nn.softmax(dense_add_bias(nn.batch_flatten(pooled), units=num_classes, name="fc1"))
-    return Function(free_vars(net), net)
+    return of_images.resnet(
+        units, num_stages, filter_list, num_classes, data_shape, bottle_neck, layout, dtype
+    )
 
 
 def get_net(
@@ -125,10 +58,9 @@ def get_net(
     **kwargs: Any,
 ) -> relax.Function:
     """The network of `num_layers` layers for clips of `image_shape`, in the layout's order."""
-    del kwargs
-    data_shape = (batch_size, *image_shape)
-    units, filters, bottle_neck = stages(num_layers, data_shape[layout.index("H")])
-    return resnet(units, len(units), filters, num_classes, data_shape, bottle_neck, layout, dtype)
+    return of_images.get_net(
+        batch_size, num_classes, num_layers, image_shape, layout, dtype, **kwargs
+    )
 
 
 def get_workload(

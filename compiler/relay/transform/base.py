@@ -3,18 +3,49 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tvm
 from tvm import relax
 
-from ...graph.rewrite import operator_name
+from ...graph.rewrite import operator_name, rewrite_calls
+from ...graph.vocabulary import SharedRule, Vocabulary
+from .. import dialect
 from ..flatten import function_of
 from ..nest import nested
+from . import build
 
 FunctionChange = Callable[[relax.Function, tvm.IRModule], relax.Function]
 BodyChange = Callable[[relax.Expr], relax.Expr]
+
+
+class RelayVocabulary(Vocabulary):
+    """Relay's operators."""
+
+    constants_only = False
+
+    def name(self, expr: Any) -> str:
+        return dialect.relay_name(expr) if isinstance(expr, relax.Call) else ""
+
+    def make(self, name: str, *operands: relax.Expr, **attributes: Any) -> relax.Expr:
+        return build.op(name, *operands, **attributes)
+
+    def again(self, call: relax.Call, operands: Sequence[relax.Expr], **changes: Any) -> relax.Expr:
+        return build.again(call, operands, **changes)
+
+
+RELAY = RelayVocabulary()
+
+
+def rule_wise(name: str, opt_level: int, rule: Callable[[Vocabulary], SharedRule]) -> Any:
+    """A pass of a rule that the build has as well."""
+
+    def run(mod: tvm.IRModule) -> tvm.IRModule:
+        _name_unseen(name, mod)
+        return rewrite_calls(mod, lambda: rule(RELAY))
+
+    return module_pass(name, opt_level, run)
 
 
 def module_pass(name: str, opt_level: int, change: Callable[[tvm.IRModule], tvm.IRModule]) -> Any:

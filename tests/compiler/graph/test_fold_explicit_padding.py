@@ -54,3 +54,28 @@ def test_it_follows_the_layout(build, operators, run, rng):
 def test_other_padding_is_left_alone(widths, options, build):
     mod = build(lambda b, x: padded_conv(b, x, widths, **options), x=SHAPE)
     assert tvm_ffi.structural_equal(FoldExplicitPadding()(mod), mod)
+
+
+@pytest.mark.parametrize(
+    ("pool", "value", "options", "count"),
+    [
+        (OPS.nn.max_pool2d, float(np.finfo("float32").min), {"padding": 1}, 1),
+        (OPS.nn.avg_pool2d, 0.0, {"count_include_pad": True, "padding": 1}, 1),
+        (OPS.nn.avg_pool2d, 0.0, {"count_include_pad": False}, 1),
+        (OPS.nn.avg_pool2d, 0.0, {"count_include_pad": False, "padding": 1}, 2),
+        (OPS.nn.max_pool2d, 0.0, {}, 2),
+    ],
+    ids=["max", "mean", "mean of its own", "mean of both", "max of other padding"],
+)
+def test_padding_goes_into_pooling_where_it_means_the_same(
+    pool, value, options, count, build, operators, run, rng
+):
+    def body(builder, x):
+        padded = builder.emit(OPS.nn.pad(x, [0, 0, 0, 0, 1, 1, 1, 1], "constant", value))
+        return pool(padded, (3, 3), strides=(2, 2), **options)
+
+    mod = build(body, x=SHAPE)
+    after = FoldExplicitPadding()(mod)
+    assert operators(after).total() == count
+    data = rng.normal(size=SHAPE[0]).astype("float32")
+    np.testing.assert_allclose(run(after, data), run(mod, data), rtol=1e-5, atol=1e-5)

@@ -114,6 +114,20 @@ def test_what_can_not_be_folded_is_left_alone(kind, build, rng):
     assert tvm_ffi.structural_equal(FoldScaleAxis()(mod), mod)
 
 
+def test_a_positive_scale_passes_relu(build, operators, run, rng):
+    weight, bias = normal(rng, 8, 4, 3, 3), normal(rng, 1, 8, 1, 1)
+
+    def body(builder, x):
+        y = OPS.nn.relu(OPS.add(OPS.nn.conv2d(x, relax.const(weight)), relax.const(bias)))
+        return OPS.multiply(y, relax.const(abs(bias) + 0.5))
+
+    mod = build(body, x=((1, 4, 6, 6), "float32"))
+    after = FoldScaleAxis()(mod)
+    assert operators(after) == {"nn.conv2d": 1, "add": 1, "nn.relu": 1}
+    data = normal(rng, 1, 4, 6, 6)
+    np.testing.assert_allclose(run(after, data), run(mod, data), rtol=1e-4, atol=1e-4)
+
+
 def test_weights_that_are_parameters_are_left_alone(build, rng):
     def body(builder, x, w):
         return OPS.multiply(OPS.nn.conv2d(x, w), relax.const(normal(rng, 1, 8, 1, 1)))

@@ -1,5 +1,6 @@
 """The build driver on small modules: results, schedule sources, options, subgraphs."""
 
+import gc
 import inspect
 import json
 
@@ -400,3 +401,14 @@ def test_the_report_tells_logarithms_apart():
     library = relay.build(relay.Function([x], relay.Tuple(logs)), "llvm")
     found = sorted(name for kernel in library.report.kernels for name in kernel.operators)
     assert found == ["log", "log10", "log2", "negative"]
+
+
+def test_builds_of_the_same_network_leave_no_objects_behind():
+    counts = []
+    for _ in range(4):
+        x = relay.var("x", shape=(1, 20))
+        product = relay.nn.dense(x, relay.const(np.ones((8, 20), "float32")))
+        relay.build(relay.Function([x], relay.nn.relu(product)), "llvm")
+        gc.collect()
+        counts.append(sum(isinstance(each, relax.TensorType) for each in gc.get_objects()))
+    assert counts[1:] == counts[1:2] * 3, counts

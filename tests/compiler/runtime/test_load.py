@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
@@ -98,6 +99,49 @@ def test_writing_into_a_weight_does_not_change_the_file(exported, network):
 def test_weights_outlive_the_library_object(exported, network):
     weight = load_module(exported).get_params()["p1"]
     np.testing.assert_array_equal(weight.numpy(), network.v)
+
+
+def mapped_libraries() -> list[str]:
+    """The files that this process has mapped, and which are libraries of these tests."""
+    with open("/proc/self/maps") as maps:
+        files = [line.split(maxsplit=5)[5].strip() for line in maps if "/" in line]
+    return sorted({name for name in files if "/net." in name or "/library.so" in name})
+
+
+@pytest.mark.parametrize("suffix", [".so", ".tar"])
+def test_the_code_goes_with_the_last_that_uses_it(build_network, tmp_path, suffix):
+    before, results = mapped_libraries(), []
+    for _ in range(3):
+        network = build_network()
+        network.library.export_library(tmp_path / f"net{suffix}")
+        inputs = network.inputs(0)
+        for library in (network.library, load_module(tmp_path / f"net{suffix}")):
+            executor = library["default"](tvm.cpu())
+            executor.run(**inputs)
+            assert len(mapped_libraries()) > len(before)
+            results.append(executor.get_output(1))
+        del network, library, executor
+    gc.collect()
+    assert mapped_libraries() == before
+    for result in results:  # tensors are the runtime's, not the code's
+        np.testing.assert_array_equal(result.numpy(), results[0].numpy())
+
+
+def test_a_path_has_as_many_libraries_as_are_exported_there(build, tmp_path):
+    from tvm import relax
+
+    libraries = []
+    for number in range(4):
+        library = build(
+            [("x", (2,), "float32")],
+            lambda builder, x, n=number: builder.emit(relax.op.add(x, relax.const(float(n)))),
+        )
+        library.export_library(tmp_path / "net.so")
+        libraries.append(load_module(tmp_path / "net.so"))
+    for number, library in enumerate(libraries):
+        executor = library["default"](tvm.cpu())
+        executor.run(x=np.zeros(2, "float32"))
+        assert executor.get_output(0).numpy().tolist() == [number, number]
 
 
 MEASURE = """

@@ -13,6 +13,7 @@ from . import (
     elementwise,
     indexing,
     linear,
+    microsoft,
     normalization,
     pooling,
     quantization,
@@ -44,21 +45,9 @@ CONVERTERS: dict[tuple[str, str], Callable[[Node], Any]] = {
         vision,
     )
     for name, converter in family.CONVERTERS.items()
-} | {("com.microsoft", name): each for name, each in normalization.CONTRIB_CONVERTERS.items()}
+} | microsoft.CONVERTERS
 """(domain, operator) to its converter, which returns one expression, a list with one for each
 output, or None to leave this form of the operator to TVM's own converter."""
 
 PREFER_FUNCTION = frozenset({("", "Attention"), ("", "SoftmaxCrossEntropyLoss")})
 """Operators that are converted by ONNX's function body though TVM has a converter of that name."""
-
-STOCK_CONTRIB = frozenset(
-    ("com.microsoft", name)
-    for name in (
-        "Attention",
-        "BiasGelu",
-        "EmbedLayerNormalization",
-        "FastGelu",
-        "Gelu",
-    )
-)
-"""Operators of onnxruntime's own domain that TVM's converters know."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import numpy as np
 from tvm import relax
@@ -32,19 +31,6 @@ def layer_normalization(node: Node) -> list[relax.Expr]:
         variance = relax.op.mean(square, axes, keepdims=True)
         outputs += [mean, relax.op.rsqrt(relax.op.add(variance, relax.const(epsilon, "float32")))]
     return outputs
-
-
-def skip_layer_normalization(node: Node) -> list[relax.Expr]:
-    """`nn.layer_norm` of a sum, whose statistics and the sum itself may be asked for.
-
-    The operands are data, skip, scale, and a shift and a bias that may be left out.
-    """
-    total = node.emit(relax.op.add(node[0], node[1]))
-    if node.get(4) is not None:
-        total = node.emit(relax.op.add(total, node[4]))
-    inputs = [total, node[2], node.get(3)]
-    attrs = {"axis": -1, "epsilon": node.attr("epsilon", 1e-12)}
-    return [*layer_normalization(replace(node, inputs=inputs, attrs=attrs)), total]
 
 
 def mean_variance_normalization(node: Node) -> relax.Expr:
@@ -177,7 +163,5 @@ CONVERTERS = {
     "LpNormalization": lp_normalization,
     "MeanVarianceNormalization": mean_variance_normalization,
     "RMSNormalization": rms_normalization,
+    "SimplifiedLayerNormalization": rms_normalization,  # onnxruntime's name
 }
-
-CONTRIB_CONVERTERS = {"SkipLayerNormalization": skip_layer_normalization}
-"""Those of onnxruntime's own domain."""

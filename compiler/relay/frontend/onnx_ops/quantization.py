@@ -8,7 +8,6 @@ Where exactness can be had at the price of int32 arithmetic (`ConvInteger`), it 
 from __future__ import annotations
 
 import numpy as np
-import onnx
 from tvm import relax
 
 from compiler.graph.constants import static_shape
@@ -100,11 +99,8 @@ def convolution(
     node: Node, data: relax.Expr, weights: relax.Expr, bias: relax.Expr | None
 ) -> relax.Expr:
     """The Conv node with the attributes of `node` on these operands."""
-    scope = {"data": data, "weights": weights, "bias": bias}
-    inputs = ["data", "weights"] + (["bias"] if bias is not None else [])
-    proto = onnx.NodeProto(op_type="Conv", name=node.proto.name, input=inputs, output=["result"])
-    proto.attribute.extend(node.proto.attribute)
-    return node.importer.convert_node(proto, scope)[0]
+    names = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
+    return node.call("Conv", data, weights, bias, **{name: node.attr(name) for name in names})
 
 
 def quantize_linear(node: Node) -> None:

@@ -18,12 +18,7 @@ from .convolution import convolve
 
 op = relax.op
 
-_bitpack = kernel(
-    "nn.bitpack",
-    lambda data, bits, pack_axis, bit_axis, pack_type, name: topi.nn.bitpack(
-        data, bits, pack_axis, bit_axis, pack_type, name
-    ),
-)
+_bitpack = kernel("nn.bitpack", topi.nn.bitpack)
 
 
 @operator("nn.bitpack", defaults={"bit_axis": -1}, how="TOPI", pattern=INJECTIVE)
@@ -102,18 +97,7 @@ def bitserial_conv2d(
     return cast_to(result, out_dtype or "int16")
 
 
-_bitserial_dense = kernel(
-    "nn.bitserial_dense",
-    lambda data, weight, **attrs: topi.nn.bitserial_dense(
-        data,
-        weight,
-        attrs["data_bits"],
-        attrs["weight_bits"],
-        attrs["pack_dtype"],
-        attrs["out_dtype"],
-        attrs["unipolar"],
-    ),
-)
+_bitserial_dense = kernel("nn.bitserial_dense", topi.nn.bitserial_dense)
 
 
 @operator("nn.bitserial_dense", 2, ignored=("units",), how="TOPI", pattern=FUSABLE)

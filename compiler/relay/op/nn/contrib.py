@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -93,7 +93,6 @@ def _winograd(
     strides: Any,
     padding: Any,
     dilation: Any,
-    kernel_size: Any,
     data_layout: str,
     out_dtype: str,
 ) -> relax.Expr:
@@ -159,60 +158,42 @@ def _padded(data: relax.Expr, widths: Sequence[Sequence[int]]) -> relax.Expr:
     return infer_type(strided_slice(data, [0] * len(end), end))
 
 
-@operator(
-    "nn.contrib_conv2d_winograd_without_weight_transform",
-    2,
-    ignored=("auto_scheduler_rewritten_layout", "meta_schedule_original_shape"),
-    pattern=FUSABLE,
-    layout=layout_rules.convolution,
+def _transformed_convolution(count: int, **options: Any) -> Callable[..., Any]:
+    ones, zeros = (1,) * count, (0,) * count
+
+    def make(
+        data: relax.Expr,
+        weight: relax.Expr,
+        tile_size: int,
+        strides: Any = ones,
+        padding: Any = zeros,
+        dilation: Any = ones,
+        groups: int = 1,
+        channels: int | None = None,
+        kernel_size: Any = None,
+        data_layout: str = PLAIN["data"][count],
+        kernel_layout: str = PLAIN["kernel"][count],
+        out_layout: str = "",
+        out_dtype: str = "",
+    ) -> relax.Expr:
+        return _winograd(
+            data, weight, count, tile_size, strides, padding, dilation, data_layout, out_dtype
+        )
+
+    return operator(
+        f"nn.contrib_conv{count}d_winograd_without_weight_transform",
+        2,
+        pattern=FUSABLE,
+        layout=layout_rules.convolution,
+        doc=f"conv{count}d with a weight of contrib_conv{count}d_winograd_weight_transform.",
+        **options,
+    )(make)
+
+
+contrib_conv2d_winograd_without_weight_transform = _transformed_convolution(
+    2, ignored=("auto_scheduler_rewritten_layout", "meta_schedule_original_shape")
 )
-def contrib_conv2d_winograd_without_weight_transform(
-    data: relax.Expr,
-    weight: relax.Expr,
-    tile_size: int,
-    strides: Any = (1, 1),
-    padding: Any = (0, 0),
-    dilation: Any = (1, 1),
-    groups: int = 1,
-    channels: int | None = None,
-    kernel_size: Any = None,
-    data_layout: str = "NCHW",
-    kernel_layout: str = "OIHW",
-    out_layout: str = "",
-    out_dtype: str = "",
-) -> relax.Expr:
-    """conv2d with a weight of contrib_conv2d_winograd_weight_transform."""
-    return _winograd(
-        data, weight, 2, tile_size, strides, padding, dilation, kernel_size, data_layout, out_dtype
-    )
-
-
-@operator(
-    "nn.contrib_conv3d_winograd_without_weight_transform",
-    2,
-    pattern=FUSABLE,
-    layout=layout_rules.convolution,
-)
-def contrib_conv3d_winograd_without_weight_transform(
-    data: relax.Expr,
-    weight: relax.Expr,
-    tile_size: int,
-    strides: Any = (1, 1, 1),
-    padding: Any = (0, 0, 0),
-    dilation: Any = (1, 1, 1),
-    groups: int = 1,
-    channels: int | None = None,
-    kernel_size: Any = None,
-    data_layout: str = "NCDHW",
-    kernel_layout: str = "OIDHW",
-    out_layout: str = "",
-    out_dtype: str = "",
-) -> relax.Expr:
-    """conv3d with a weight of contrib_conv3d_winograd_weight_transform."""
-    return _winograd(
-        data, weight, 3, tile_size, strides, padding, dilation, kernel_size, data_layout, out_dtype
-    )
-
+contrib_conv3d_winograd_without_weight_transform = _transformed_convolution(3)
 
 contrib_conv2d_winograd_nnpack_weight_transform = unavailable(
     "nn.contrib_conv2d_winograd_nnpack_weight_transform", "it needs the NNPACK library"

@@ -11,13 +11,12 @@ from tvm import relax
 from ....errors import RelayTypeError
 from ....graph.rewrite import operator_name
 from ...infer import infer_type, type_of
-from .. import layout_rules, quantization
+from .. import quantization
 from ..raising import Definitions, from_relax, listed, made
-from ..record import ALWAYS, FUSABLE
 from ..registry import operator
 from ..shapes import assign_type, dtype, extents, integers
 from ..transform import cast_to
-from .convolution import window_of
+from .convolution import CONVOLUTION, window_of
 from .layouts import PLAIN, convert, is_plain, paddings, permuted, window_attributes
 from .padding import dilate
 
@@ -92,100 +91,51 @@ def _macs(attrs: dict[str, Any], data: Any, weight: Any, _result: Any) -> int:
     return math.prod(weight) * math.prod(places)
 
 
-@operator(
-    "nn.conv1d_transpose",
-    2,
-    prepare=window_attributes(1),
-    how="direct",
-    pattern=FUSABLE,
-    precision=ALWAYS,
-)
-def conv1d_transpose(
-    data: relax.Expr,
-    weight: relax.Expr,
-    strides: Any = (1,),
-    padding: Any = (0,),
-    dilation: Any = (1,),
-    groups: int = 1,
-    channels: int | None = None,
-    kernel_size: Any = None,
-    data_layout: str = "NCW",
-    kernel_layout: str = "IOW",
-    out_layout: str = "",
-    output_padding: Any = (0,),
-    out_dtype: str = "",
-) -> relax.Expr:
-    """Transposed convolution along one axis."""
-    return _convolve_transposed(
-        data, weight, 1, strides, padding, dilation, groups, channels, kernel_size,
-        data_layout, kernel_layout, out_layout, output_padding, out_dtype,
-    )  # fmt: skip
+def _transposed_convolution(count: int, where: str, **facts: Any) -> Callable[..., Any]:
+    ones, zeros = (1,) * count, (0,) * count
+
+    def make(
+        data: relax.Expr,
+        weight: relax.Expr,
+        strides: Any = ones,
+        padding: Any = zeros,
+        dilation: Any = ones,
+        groups: int = 1,
+        channels: int | None = None,
+        kernel_size: Any = None,
+        data_layout: str = PLAIN["data"][count],
+        kernel_layout: str = PLAIN["transposed"][count],
+        out_layout: str = "",
+        output_padding: Any = zeros,
+        out_dtype: str = "",
+    ) -> relax.Expr:
+        return _convolve_transposed(
+            data, weight, count, strides, padding, dilation, groups, channels, kernel_size,
+            data_layout, kernel_layout, out_layout, output_padding, out_dtype,
+        )  # fmt: skip
+
+    return operator(
+        f"nn.conv{count}d_transpose",
+        2,
+        prepare=window_attributes(count),
+        doc=f"Transposed convolution {where}.",
+        **{**CONVOLUTION, **facts},
+    )(make)
 
 
-@operator(
-    "nn.conv2d_transpose",
+conv1d_transpose = _transposed_convolution(1, "along one axis", layout=None)
+conv2d_transpose = _transposed_convolution(
     2,
-    prepare=window_attributes(2),
-    how="direct",
-    pattern=FUSABLE,
-    precision=ALWAYS,
-    layout=layout_rules.convolution,
+    "over height and width",
     quantized=quantization.convolution,
     kernel_layouts={"NCHW": "IOHW", "NHWC": "HWIO"},
     macs=_macs,
 )
-def conv2d_transpose(
-    data: relax.Expr,
-    weight: relax.Expr,
-    strides: Any = (1, 1),
-    padding: Any = (0, 0),
-    dilation: Any = (1, 1),
-    groups: int = 1,
-    channels: int | None = None,
-    kernel_size: Any = None,
-    data_layout: str = "NCHW",
-    kernel_layout: str = "IOHW",
-    out_layout: str = "",
-    output_padding: Any = (0, 0),
-    out_dtype: str = "",
-) -> relax.Expr:
-    """Transposed convolution over height and width."""
-    return _convolve_transposed(
-        data, weight, 2, strides, padding, dilation, groups, channels, kernel_size,
-        data_layout, kernel_layout, out_layout, output_padding, out_dtype,
-    )  # fmt: skip
-
-
-@operator(
-    "nn.conv3d_transpose",
-    2,
-    prepare=window_attributes(3),
-    how="direct",
-    pattern=FUSABLE,
-    precision=ALWAYS,
-    layout=layout_rules.convolution,
+conv3d_transpose = _transposed_convolution(
+    3,
+    "over depth, height and width",
     kernel_layouts={"NCDHW": "IODHW", "NDHWC": "DHWOI"},
 )
-def conv3d_transpose(
-    data: relax.Expr,
-    weight: relax.Expr,
-    strides: Any = (1, 1, 1),
-    padding: Any = (0, 0, 0),
-    dilation: Any = (1, 1, 1),
-    groups: int = 1,
-    channels: int | None = None,
-    kernel_size: Any = None,
-    data_layout: str = "NCDHW",
-    kernel_layout: str = "IODHW",
-    out_layout: str = "",
-    output_padding: Any = (0, 0, 0),
-    out_dtype: str = "",
-) -> relax.Expr:
-    """Transposed convolution over depth, height and width."""
-    return _convolve_transposed(
-        data, weight, 3, strides, padding, dilation, groups, channels, kernel_size,
-        data_layout, kernel_layout, out_layout, output_padding, out_dtype,
-    )  # fmt: skip
 
 
 @from_relax("nn.conv1d_transpose", "nn.conv2d_transpose", "nn.conv3d_transpose")

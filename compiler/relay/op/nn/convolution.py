@@ -51,6 +51,7 @@ def convolve(
     converted to the plain ones and back.
     """
     groups = int(groups)
+    kernel_size = None if kernel_size is None else integers(kernel_size, count)
     plain, plain_kernel = PLAIN["data"][count], PLAIN["kernel"][count]
     result_layout = out_layout or data_layout
     if not is_plain(data_layout):
@@ -149,101 +150,59 @@ def _macs(attrs: dict[str, Any], _data: Any, weight: Any, result: Any) -> int:
     return math.prod(weight) * math.prod(places)
 
 
-@operator(
-    "nn.conv1d",
-    2,
-    prepare=window_attributes(1),
-    how="direct",
-    pattern=FUSABLE,
-    precision=ALWAYS,
-    layout=layout_rules.convolution,
-)
-def conv1d(
-    data: relax.Expr,
-    weight: relax.Expr,
-    strides: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
-    channels: int | None = None,
-    kernel_size: Any = None,
-    data_layout: str = "NCW",
-    kernel_layout: str = "OIW",
-    out_layout: str = "",
-    out_dtype: str = "",
-) -> relax.Expr:
-    """Convolution along one axis."""
-    size = integers(kernel_size, 1) if kernel_size is not None else None
-    return convolve(
-        data, weight, 1, strides, padding, dilation, groups, channels, size,
-        data_layout, kernel_layout, out_layout, out_dtype,
-    )  # fmt: skip
+CONVOLUTION: dict[str, Any] = {
+    "how": "direct",
+    "pattern": FUSABLE,
+    "precision": ALWAYS,
+    "layout": layout_rules.convolution,
+}
+"""Facts of convolutions and transposed ones."""
 
 
-@operator(
-    "nn.conv2d",
+def _convolution(count: int, where: str, **facts: Any) -> Callable[..., Any]:
+    ones, zeros = (1, 0) if count == 1 else ((1,) * count, (0,) * count)
+
+    def make(
+        data: relax.Expr,
+        weight: relax.Expr,
+        strides: Any = ones,
+        padding: Any = zeros,
+        dilation: Any = ones,
+        groups: int = 1,
+        channels: int | None = None,
+        kernel_size: Any = None,
+        data_layout: str = PLAIN["data"][count],
+        kernel_layout: str = PLAIN["kernel"][count],
+        out_layout: str = "",
+        out_dtype: str = "",
+    ) -> relax.Expr:
+        return convolve(
+            data, weight, count, strides, padding, dilation, groups, channels, kernel_size,
+            data_layout, kernel_layout, out_layout, out_dtype,
+        )  # fmt: skip
+
+    return operator(
+        f"nn.conv{count}d",
+        2,
+        prepare=window_attributes(count),
+        doc=f"Convolution {where}.",
+        **{**CONVOLUTION, **facts},
+    )(make)
+
+
+conv1d = _convolution(1, "along one axis")
+conv2d = _convolution(
     2,
-    prepare=window_attributes(2),
-    how="direct",
-    pattern=FUSABLE,
-    precision=ALWAYS,
-    layout=layout_rules.convolution,
+    "over height and width",
     quantized=quantization.convolution,
     kernel_layouts={"NCHW": "OIHW", "NHWC": "HWIO", "HWNC": "HWOI"},
     macs=_macs,
 )
-def conv2d(
-    data: relax.Expr,
-    weight: relax.Expr,
-    strides: Any = (1, 1),
-    padding: Any = (0, 0),
-    dilation: Any = (1, 1),
-    groups: int = 1,
-    channels: int | None = None,
-    kernel_size: Any = None,
-    data_layout: str = "NCHW",
-    kernel_layout: str = "OIHW",
-    out_layout: str = "",
-    out_dtype: str = "",
-) -> relax.Expr:
-    """Convolution over height and width."""
-    size = integers(kernel_size, 2) if kernel_size is not None else None
-    return convolve(
-        data, weight, 2, strides, padding, dilation, groups, channels, size,
-        data_layout, kernel_layout, out_layout, out_dtype,
-    )  # fmt: skip
-
-
-@operator(
-    "nn.conv3d",
-    2,
-    prepare=window_attributes(3),
-    how="direct",
-    pattern=FUSABLE,
-    precision=ALWAYS,
-    layout=layout_rules.convolution,
+conv3d = _convolution(
+    3,
+    "over depth, height and width",
     kernel_layouts={"NCDHW": "OIDHW", "NDHWC": "DHWIO"},
 )
-def conv3d(
-    data: relax.Expr,
-    weight: relax.Expr,
-    strides: Any = (1, 1, 1),
-    padding: Any = (0, 0, 0),
-    dilation: Any = (1, 1, 1),
-    groups: int = 1,
-    channels: int | None = None,
-    kernel_size: Any = None,
-    data_layout: str = "NCDHW",
-    kernel_layout: str = "OIDHW",
-    out_layout: str = "",
-    out_dtype: str = "",
-) -> relax.Expr:
-    """Convolution over depth, height and width."""
-    size = integers(kernel_size, 3) if kernel_size is not None else None
-    return convolve(
-        data, weight, 3, strides, padding, dilation, groups, channels, size,
-        data_layout, kernel_layout, out_layout, out_dtype,
-    )  # fmt: skip
 
 
 @operator(
@@ -387,19 +346,7 @@ def deformable_conv2d(
     return convert(infer_type(result), data_layout, out_layout or data_layout)
 
 
-_correlation = kernel(
-    "nn.correlation",
-    lambda data1, data2, **attrs: topi.nn.correlation_nchw(
-        data1,
-        data2,
-        attrs["kernel_size"],
-        attrs["max_displacement"],
-        attrs["stride1"],
-        attrs["stride2"],
-        attrs["padding"],
-        attrs["is_multiply"],
-    ),
-)
+_correlation = kernel("nn.correlation", topi.nn.correlation_nchw)
 
 
 @operator("nn.correlation", 2, how="TOPI", pattern=FUSABLE, layout=layout_rules.with_layout(2))

@@ -152,10 +152,7 @@ def group_norm(
     )  # fmt: skip
 
 
-_lrn = kernel(
-    "nn.lrn",
-    lambda data, size, axis, bias, alpha, beta: topi.nn.lrn(data, size, axis, alpha, beta, bias),
-)
+_lrn = kernel("nn.lrn", topi.nn.lrn)
 
 
 @operator("nn.lrn", defaults={"alpha": 1e-4}, how="TOPI")

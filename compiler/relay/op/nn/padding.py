@@ -138,10 +138,7 @@ def mirror_pad(data: relax.Expr, pad_width: Any, mode: str = "SYMMETRIC") -> rel
     )
 
 
-_dilate = kernel(
-    "nn.dilate",
-    lambda data, strides, dilation_value: topi.nn.dilate(data, strides, dilation_value),
-)
+_dilate = kernel("nn.dilate", topi.nn.dilate)
 
 
 @operator("nn.dilate", how="TOPI", pattern=INJECTIVE)

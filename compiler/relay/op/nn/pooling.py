@@ -22,6 +22,8 @@ op = relax.op
 
 _POOLING: dict[str, Any] = {"pattern": FUSABLE, "precision": FOLLOW, "layout": layout_rules.pooling}
 
+_WHAT = {"max": "Largest value", "avg": "Mean"}
+
 
 def _pool(kind: str, count: int, **facts: Any) -> Callable[..., Any]:
     """max or avg pooling over windows of `count` axes."""
@@ -82,11 +84,9 @@ def _pool(kind: str, count: int, **facts: Any) -> Callable[..., Any]:
         )  # fmt: skip
 
     made: Callable[..., Any] = max_pool if kind == "max" else avg_pool
-    made.__name__ = made.__qualname__ = name
-    what = "Largest value" if kind == "max" else "Mean"
-    made.__doc__ = f"{what} of windows over {count} spatial axes."
+    doc = f"{_WHAT[kind]} of windows over {count} spatial axes."
     facts = {**_POOLING, **facts, "how": "direct"}
-    return operator(f"nn.{name}", prepare=window_attributes(count), **facts)(made)
+    return operator(f"nn.{name}", prepare=window_attributes(count), doc=doc, **facts)(made)
 
 
 max_pool1d = _pool("max", 1)
@@ -149,7 +149,6 @@ max_pool_places = kernel("nn.max_pool_places", _max_pool_places)
 
 
 def _global_pool(kind: str, count: int, **facts: Any) -> Callable[..., Any]:
-    name = f"global_{kind}_pool{count}d"
     plain = PLAIN["data"][count]
 
     def make(data: relax.Expr, layout: str = plain, out_layout: str = "") -> relax.Expr:
@@ -164,10 +163,8 @@ def _global_pool(kind: str, count: int, **facts: Any) -> Callable[..., Any]:
             result = op.mean(data, axes, True)
         return convert(infer_type(result), own, str(out_layout or "") or layout)
 
-    make.__name__ = make.__qualname__ = name
-    what = "Largest value" if kind == "max" else "Mean"
-    make.__doc__ = f"{what} over all {count} spatial axes, which stay with extent 1."
-    return operator(f"nn.{name}", **facts)(make)
+    doc = f"{_WHAT[kind]} over all {count} spatial axes, which stay with extent 1."
+    return operator(f"nn.global_{kind}_pool{count}d", doc=doc, **facts)(make)
 
 
 global_max_pool1d = _global_pool("max", 1)
@@ -207,10 +204,9 @@ def _adaptive_pool(kind: str, count: int, **facts: Any) -> Callable[..., Any]:
             result = compute(data, output_size=size, layout=own)
         return convert(infer_type(result), own, str(out_layout or "") or layout)
 
-    make.__name__ = make.__qualname__ = name
-    make.__doc__ = f"Pooling to `output_size` along {count} axes; None keeps the size."
+    doc = f"Pooling to `output_size` along {count} axes; None keeps the size."
     own = {"how": "direct", "precision": NEVER} if kind == "avg" else {"how": "TOPI"}
-    return operator(f"nn.{name}", **{**_POOLING, **own, **facts})(make)
+    return operator(f"nn.{name}", doc=doc, **{**_POOLING, **own, **facts})(make)
 
 
 adaptive_max_pool1d = _adaptive_pool("max", 1)
@@ -220,20 +216,7 @@ adaptive_avg_pool1d = _adaptive_pool("avg", 1, quantized=quantization.mean_pool)
 adaptive_avg_pool2d = _adaptive_pool("avg", 2)
 adaptive_avg_pool3d = _adaptive_pool("avg", 3)
 
-_pool_grad = kernel(
-    "nn.pool_grad",
-    lambda grads, data, **attrs: topi.nn.pool_grad(
-        grads,
-        data,
-        attrs["pool_size"],
-        attrs["strides"],
-        attrs["padding"],
-        attrs["kind"],
-        attrs["ceil_mode"],
-        attrs["count_include_pad"],
-        attrs["layout"],
-    ),
-)
+_pool_grad = kernel("nn.pool_grad", topi.nn.pool_grad)
 
 
 def _gradient(
@@ -250,9 +233,9 @@ def _gradient(
     return _pool_grad(
         out_grad,
         data,
-        kind=kind,
-        pool_size=integers(pool_size, 2),
-        strides=integers(strides, 2),
+        pool_type=kind,
+        kernel=integers(pool_size, 2),
+        stride=integers(strides, 2),
         padding=paddings(padding, 2),
         layout=layout,
         ceil_mode=bool(ceil_mode),

@@ -69,9 +69,8 @@ def _sum(name: str, function: Callable[..., relax.Expr], what: str) -> Any:
             value = broadcasting(back, value, zero)
         return saturated(value, dtype(lhs))
 
-    make.__name__ = make.__qualname__ = name
-    make.__doc__ = f"{what} of quantized tensors that broadcast, at the output's scale."
-    return operator(f"qnn.{name}", 8, layout=layout_rules.quantized_broadcast)(make)
+    doc = f"{what} of quantized tensors that broadcast, at the output's scale."
+    return operator(f"qnn.{name}", 8, layout=layout_rules.quantized_broadcast, doc=doc)(make)
 
 
 add = _sum("add", op.add, "Sum")
@@ -153,9 +152,7 @@ def _unary(name: str, function: Callable[[relax.Expr], relax.Expr], what: str) -
     ) -> relax.Expr:
         return _through_floats(function, x, scale, zero_point, output_scale, output_zero_point)
 
-    make.__name__ = make.__qualname__ = name
-    make.__doc__ = f"{what} of each element."
-    return operator(f"qnn.{name}", 5, pattern=ELEMENTWISE)(make)
+    return operator(f"qnn.{name}", 5, pattern=ELEMENTWISE, doc=f"{what} of each element.")(make)
 
 
 def _hardswish(x: relax.Expr) -> relax.Expr:

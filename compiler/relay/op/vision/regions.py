@@ -15,19 +15,7 @@ from ..record import FUSABLE
 from ..registry import operator, unavailable
 from ..shapes import integers
 
-_roi_align = kernel(
-    "vision.roi_align",
-    lambda data, rois, **attrs: topi.vision.roi_align(
-        data,
-        rois,
-        attrs["pooled_size"],
-        attrs["spatial_scale"],
-        attrs["mode"],
-        attrs["sample_ratio"],
-        False,
-        attrs["layout"],
-    ),
-)
+_roi_align = kernel("vision.roi_align", topi.vision.roi_align)
 
 
 @operator("vision.roi_align", 2, how="TOPI", pattern=FUSABLE, layout=layout_rules.regions)

@@ -194,11 +194,7 @@ PASSES = {
     "FakeQuantizationToInteger": Pass(transform.FakeQuantizationToInteger(), "mobile transformer"),
     "FastMath": Pass(transform.FastMath(), "transformer"),
     "FlattenAtrousConv": Pass(transform.FlattenAtrousConv(), ""),
-    "FoldConstant": Pass(
-        transform.FoldConstant(),
-        "residual !tflite-residual onnx-transformer",
-        ("SimplifyInference",),
-    ),
+    "FoldConstant": Pass(transform.FoldConstant(), "onnx-transformer", ("SimplifyInference",)),
     "FoldExplicitPadding": Pass(transform.FoldExplicitPadding(), "mobile"),
     "FoldScaleAxis": Pass(transform.FoldScaleAxis(), "residual", SIMPLER),
     "ForwardFoldScaleAxis": Pass(transform.ForwardFoldScaleAxis(), "residual", SIMPLER),

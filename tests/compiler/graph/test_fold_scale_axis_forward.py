@@ -8,7 +8,7 @@ import tvm
 import tvm_ffi
 from tvm import relax
 
-from compiler.graph.fold_scale_forward import ForwardFoldScaleAxis
+from compiler.graph.fold_scale_axis import ForwardFoldScaleAxis
 from compiler.graph.rewrite import operator_name
 
 RNG = np.random.default_rng(0)
@@ -57,7 +57,7 @@ def operators(mod):
     ]
 
 
-def run(mod):
+def result(mod):
     machine = relax.VirtualMachine(tvm.compile(mod, "llvm"), tvm.cpu())
     return machine["main"](tvm.runtime.tensor(X)).numpy()
 
@@ -66,7 +66,7 @@ def test_a_positive_scale_moves_into_every_convolution():
     mod = network(per_channel(0.5, 2))
     folded = ForwardFoldScaleAxis()(mod)
     assert operators(folded) == ["add", "nn.relu", "nn.conv2d", "nn.conv2d", "add"]
-    np.testing.assert_allclose(run(folded), run(mod), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(result(folded), result(mod), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -76,3 +76,19 @@ def test_a_positive_scale_moves_into_every_convolution():
 )
 def test_what_relu_or_another_reader_would_notice_stays(mod):
     assert tvm_ffi.structural_equal(ForwardFoldScaleAxis()(mod), mod)
+
+
+@pytest.mark.parametrize("groups", [1, 4], ids=["a convolution", "a depthwise one"])
+def test_a_scale_of_any_sign_moves_where_nothing_is_between(groups, build, run):
+    data = np.ascontiguousarray(X.transpose(0, 3, 1, 2))
+    weight = RNG.uniform(-1, 1, (4, 4 // groups, 3, 3)).astype("float32")
+    scale = RNG.uniform(-1, 1, (4, 1, 1)).astype("float32")
+
+    def body(builder, x):
+        scaled = relax.op.multiply(x, relax.const(scale))
+        return relax.op.nn.conv2d(scaled, relax.const(weight), groups=groups)
+
+    mod = build(body, x=(data.shape, "float32"))
+    folded = ForwardFoldScaleAxis()(mod)
+    assert operators(folded) == ["nn.conv2d"]
+    np.testing.assert_allclose(run(folded, data), run(mod, data), rtol=1e-4, atol=1e-5)

@@ -1,0 +1,70 @@
+"""Operators under Relay's names, for rules that serve Relax's operators and Relay's alike.
+
+Attributes that such rules read are called the same in both: `call.attrs["data_layout"]`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tvm
+from tvm import relax
+
+from .rewrite import CallRule, operator_name
+
+_RELAY_NAMES = {"matmul": "nn.matmul", "nn.leakyrelu": "nn.leaky_relu"}
+"""Operators of Relax that Relay has under another name."""
+
+_MAKERS: dict[str, Callable[..., relax.Expr]] = {
+    "expand_dims": lambda data, axis, num_newaxis: relax.op.expand_dims(
+        data, list(range(axis, axis + num_newaxis))
+    ),
+    "reshape": lambda data, newshape: relax.op.reshape(data, newshape),
+}
+"""What takes other arguments in Relax than in Relay."""
+
+
+class Vocabulary:
+    """Relax's operators; the one of Relay's is in `relay.transform.base`.
+
+    Attributes
+    ----------
+    constants_only : bool
+        Whether rules may compute with constants alone: a build does not make a run compute again
+        what belongs into the weights.
+    """
+
+    constants_only = True
+
+    def name(self, expr: Any) -> str:
+        """Relay's name of the operator that `expr` calls; "" if it calls none."""
+        name = operator_name(expr)
+        return _RELAY_NAMES.get(name, name)
+
+    def make(self, name: str, *operands: relax.Expr, **attributes: Any) -> relax.Expr:
+        """A call of the operator that has this name and these attributes in Relay."""
+        return (_MAKERS.get(name) or getattr(relax.op, name))(*operands, **attributes)
+
+    def again(self, call: relax.Call, operands: Sequence[relax.Expr], **changes: Any) -> relax.Expr:
+        """The same call over other operands, with some attributes changed."""
+        attrs = call.attrs
+        if changes:
+            info = type(attrs).__tvm_ffi_type_info__
+            held = {field.name: getattr(attrs, field.name) for field in info.fields}
+            attrs = tvm.ir.make_node(info.type_key, **{**held, **changes})
+        return tvm.ir.Call(call.op, list(operands), attrs, call.ty_args)
+
+
+RELAX = Vocabulary()
+
+
+class SharedRule(CallRule):
+    """A rule over a vocabulary: `rewrite` gets Relay's names."""
+
+    def __init__(self, vocabulary: Vocabulary = RELAX) -> None:
+        super().__init__()
+        self.vocabulary = vocabulary
+
+    def name(self, expr: Any) -> str:
+        return self.vocabulary.name(expr)

@@ -1,0 +1,134 @@
+"""Everything that a reader can copy from README.md and docs/ runs.
+
+A page's Python blocks run in order in one namespace, in a folder with the files that they read; one
+that begins with the name of a file, `# mine.py`, is saved under it instead. What a page takes for
+granted is made by `given`, or by blocks that are not shown: `<!--- invisible-code-block: python`.
+Command lines of `baton` are parsed, so that commands and options that they name exist; programs of
+`scripts/` and targets of `make` must exist.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import pathlib
+import re
+import shlex
+import unittest
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx.helper
+import pytest
+import typer.main
+from sybil import Document, Example
+from sybil.evaluators.python import PythonEvaluator
+from sybil.parsers.markdown import CodeBlockParser, SkipParser
+
+from compiler import backends, relay
+from compiler.cli.app import app
+
+ROOT = pathlib.Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+ELSEWHERE = {"add_an_operator.md": "test_add_an_operator.py"}
+"""Pages whose code another test runs."""
+
+
+def network() -> onnx.ModelProto:
+    """A convolution, an exponential and a dense layer over `data`; the result is `scores`."""
+    rng = np.random.default_rng(0)
+    weights = {
+        "conv": rng.standard_normal((8, 3, 3, 3)).astype("float32"),
+        "dense": rng.standard_normal((10, 8)).astype("float32"),
+    }
+    nodes = [
+        onnx.helper.make_node("Conv", ["data", "conv"], ["c"], strides=[8, 8]),
+        onnx.helper.make_node("Relu", ["c"], ["r"]),
+        onnx.helper.make_node("GlobalAveragePool", ["r"], ["p"]),
+        onnx.helper.make_node("Flatten", ["p"], ["f"]),
+        onnx.helper.make_node("Exp", ["f"], ["e"]),
+        onnx.helper.make_node("Gemm", ["e", "dense"], ["scores"], transB=1),
+    ]
+    tensor, real = onnx.helper.make_tensor_value_info, onnx.TensorProto.FLOAT
+    graph = onnx.helper.make_graph(
+        nodes,
+        "network",
+        [tensor("data", real, (1, 3, 224, 224))],
+        [tensor("scores", real, (1, 10))],
+        [onnx.numpy_helper.from_array(value, name) for name, value in weights.items()],
+    )
+    return onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)])
+
+
+def given() -> dict[str, Any]:
+    """What pages take for granted."""
+    mod, params = relay.frontend.from_onnx("model.onnx", freeze_params=False)
+    return {
+        "__name__": "__main__",
+        "has_torch": importlib.util.find_spec("torch") is not None,
+        "image": np.zeros((1, 3, 224, 224), "float32"),
+        "mod": mod,
+        "params": params,
+        "relay": relay,
+        "target": "llvm",
+    }
+
+
+def run_python(example: Example) -> None:
+    """Run a block, or save it."""
+    name = re.match(r"# (\w+\.py)\n", example.parsed)
+    if name:
+        pathlib.Path(name[1]).write_text(example.parsed)
+    else:
+        PythonEvaluator()(example)
+
+
+def check_commands(example: Example) -> None:
+    """Parse the command lines of a block, or look for what they start."""
+    text = str(example.parsed).replace("\\\n", " ")
+    for line in filter(None, (re.sub(r"\s#.*", "", each).strip() for each in text.splitlines())):
+        words = shlex.split(re.sub(r"\[.*?\]", "", line))
+        if words[0] == "baton":
+            check_baton(words[1:])
+        elif words[0] == "make" and len(words) > 1:
+            assert re.search(rf"^{words[1]}:", (ROOT / "Makefile").read_text(), re.M), line
+        elif words[0] == "python" and words[1].startswith("scripts/"):
+            assert (ROOT / words[1]).is_file(), line
+
+
+def check_baton(words: list[str]) -> None:
+    """Raise if the command or one of its options does not exist."""
+    command: Any = typer.main.get_command(app)
+    context = command.make_context("baton", list(words))
+    while hasattr(command, "resolve_command"):
+        rest = [*context._protected_args, *context.args]
+        name, command, rest = command.resolve_command(context, rest)
+        context = command.make_context(name, rest, parent=context)
+
+
+PARSERS = (
+    CodeBlockParser("python", run_python),
+    CodeBlockParser("sh", check_commands),
+    SkipParser(),
+)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_what_a_page_shows_runs(
+    page: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if page.name in ELSEWHERE:
+        pytest.skip(f"its code is run by {ELSEWHERE[page.name]}")
+    for name in ("model.onnx", "resnet18.onnx"):
+        onnx.save(network(), tmp_path / name)
+    monkeypatch.chdir(tmp_path)
+    document = Document.parse(str(page), *PARSERS)
+    document.namespace.update(given())
+    partitioners = backends.registered()
+    try:
+        for example in document.examples():
+            with contextlib.suppress(unittest.SkipTest):  # of a block with a reason
+                example.evaluate()
+    finally:
+        backends.restore(partitioners)
