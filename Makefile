@@ -37,8 +37,9 @@ test: c-compiler $(INSTALLED) ## run the tests
 sweep: ## run the tests with ten times as many random examples
 	BATON_SWEEP=10 $(MAKE) test
 
-fuzz: c-compiler $(INSTALLED) ## damaged files, and random models against onnxruntime: SECONDS=600 JOBS=1
-	@$(BIN)/python -m tests.compiler.symbol.test_damage --seconds $(SECONDS)
+fuzz: c-compiler $(INSTALLED) ## damaged files, random programs and models: SECONDS=600 JOBS=1
+	@$(BIN)/python scripts/fuzz_files.py --seconds $(SECONDS) --seed $$(date +%s)
+	@$(BIN)/python scripts/fuzz_relay.py --seconds $(SECONDS) --seed $$(date +%s)
 	@$(BIN)/python scripts/fuzz_models.py --seconds $(SECONDS) --jobs $(JOBS) --seed $$(date +%s)
 
 lint: $(INSTALLED) ## check style, format, types and imports

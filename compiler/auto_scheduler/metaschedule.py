@@ -12,11 +12,13 @@ import math
 import os
 from collections.abc import Iterable
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 from ..errors import RecordError
-from ..records.auto_scheduler.record import Record
+from ..records.auto_scheduler.record import Record, check_trace
 from ..records.auto_scheduler.workload import ENTRY, canonical, workload_key
+from ..records.strangers_json import read_json, record_errors
 
 WORKLOADS, RECORDS = "database_workload.json", "database_tuning_record.json"
 
@@ -41,6 +43,7 @@ def read_database(folder: str | os.PathLike) -> list[Record]:
 
     if not is_database(folder):
         raise RecordError(f"{os.fspath(folder)} has no {WORKLOADS} and {RECORDS}")
+    _check_lines(Path(folder))
     try:
         database = ms.database.JSONDatabase(
             str(Path(folder) / WORKLOADS), str(Path(folder) / RECORDS), allow_missing=False
@@ -57,6 +60,38 @@ def read_database(folder: str | os.PathLike) -> list[Record]:
             raise RecordError(f"{os.fspath(folder)}: workload {index} is not one TIR function")
         records.append(_record(each, funcs[0], index))
     return records
+
+
+def _check_lines(folder: Path) -> None:
+    """Refuse lines that are not what TVM's reader takes for granted: it crashes at them."""
+    for name, check in ((WORKLOADS, _check_workload), (RECORDS, _check_record)):
+        for number, line in enumerate((folder / name).read_bytes().splitlines(), 1):
+            try:
+                record_errors(check)(read_json(line.decode(errors="replace")))
+            except RecordError as error:
+                raise RecordError(f"{folder / name}:{number}: {error}") from error
+
+
+def _check_workload(row: Any) -> None:
+    digest, module = row
+    if not isinstance(row, list) or not isinstance(digest, str) or not isinstance(module, str):
+        raise TypeError("it is not a hash and a module")
+
+
+def _check_record(row: Any) -> None:
+    workload, (trace, seconds, target, args) = row
+    if type(workload) is not int or not isinstance(row[1], list):
+        raise TypeError("it is not the number of a workload and a schedule")
+    check_trace(trace)
+    if seconds is not None and not all(type(each) in (int, float) for each in seconds):
+        raise TypeError("times are not numbers")
+    if not isinstance(target, (dict, NoneType)) or not isinstance(seconds, (list, NoneType)):
+        raise TypeError("target or times are of another type")
+    for kind, dtype, shape in args or ():
+        if not isinstance(kind, str) or not isinstance(dtype, str) or not isinstance(shape, list):
+            raise TypeError("an argument is not described as a tensor")
+        if not all(type(extent) is int for extent in shape):
+            raise TypeError("an extent is not an integer")
 
 
 def _record(each: Any, func: Any, index: int) -> Record:
@@ -116,7 +151,6 @@ def write_database(folder: str | os.PathLike, records: Iterable[Record]) -> int:
     import tvm
     from tvm.s_tir import Schedule
     from tvm.s_tir import meta_schedule as ms
-    from tvm.s_tir.schedule import Trace
 
     Path(folder).mkdir(parents=True, exist_ok=True)
     database = ms.database.JSONDatabase(
@@ -135,7 +169,7 @@ def write_database(folder: str | os.PathLike, records: Iterable[Record]) -> int:
         try:
             with target:
                 schedule = Schedule(mod, error_render_level="fast")
-                Trace.apply_json_to_schedule(record.trace, schedule)
+                record.apply_trace(schedule)
         except Exception as error:
             raise RecordError(f"{record.source}: its trace does not apply: {error}") from error
         workload = database.commit_workload(mod)

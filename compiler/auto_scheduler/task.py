@@ -240,7 +240,6 @@ class SearchTask:
         print_mode : str
             "schedule": the schedule primitives, as Python. "cuda": the CUDA source.
         """
-        from tvm.s_tir.schedule import Trace
 
         from ..records.auto_scheduler.record import Record
 
@@ -256,7 +255,7 @@ class SearchTask:
             return str(self._replay_ansor(record).trace)
         schedule = tvm.s_tir.Schedule(tvm.IRModule({ENTRY: canonical(self.func)}))
         with self.target:
-            Trace.apply_json_to_schedule(record.trace, schedule)
+            record.apply_trace(schedule)
         return str(schedule.trace)
 
     def _best(self, log_file: str | os.PathLike, include_compatible: bool) -> AnyRecord:

@@ -104,7 +104,7 @@ def _array(body: memoryview, entry: Any, where: str) -> np.ndarray:
         dtype = _DTYPES[entry["dtype"]]
         shape = tuple(entry["shape"])
         begin, end = entry["data_offsets"]
-        numbers = all(isinstance(n, int) and n >= 0 for n in (*shape, begin, end))
+        numbers = all(type(n) is int and n >= 0 for n in (*shape, begin, end))
     except (KeyError, TypeError, ValueError) as error:
         raise FrontendError(f"{where} is not described as it must be") from error
     stored = "uint16" if dtype == "bfloat16" else dtype
@@ -112,5 +112,8 @@ def _array(body: memoryview, entry: Any, where: str) -> np.ndarray:
     if not numbers or end > len(body) or end - begin != size:
         raise FrontendError(f"{where}: {size} bytes of {dtype}{shape} at {begin}..{end}")
     array = np.frombuffer(body[begin:end], np.dtype(stored).newbyteorder("<"))
-    array = array.astype(stored).reshape(shape)
+    try:
+        array = array.astype(stored).reshape(shape)
+    except ValueError as error:
+        raise FrontendError(f"{where} has the shape {str(shape)[:80]}: {error}") from error
     return (array.astype("uint32") << 16).view("float32") if dtype == "bfloat16" else array

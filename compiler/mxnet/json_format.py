@@ -9,7 +9,7 @@ from compiler.errors import FrontendError
 
 from .graph import VARIABLE, Entry, Graph, Node
 from .legacy import WRITTEN_VERSION, upgrade
-from .operators import MOST_OUTPUTS, outputs_of
+from .operators import MOST_OUTPUTS, is_call, outputs_of
 
 _GRAPH_KEYS = frozenset(["nodes", "arg_nodes", "node_row_ptr", "heads", "attrs"])
 _NODE_KEYS = frozenset(
@@ -178,7 +178,8 @@ def _check_output_indices(nodes: list[Node], heads: list[Entry], where: str) -> 
             node = nodes[index]
             if output < counts[index]:
                 continue
-            if node.num_outputs is not None or node.is_variable or output >= MOST_OUTPUTS:
+            known = node.num_outputs is not None or node.is_variable or is_call(node)
+            if known or output >= MOST_OUTPUTS:
                 raise FrontendError(
                     f"{where}: {reader} reads output {output} of node {node.name!r}, "
                     f"which has {counts[index]}"

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
 
 from compiler.errors import FrontendError
+
+_LARGEST = 1 << 28
+"""Bytes of a dense array that any file may ask for."""
+_SPARSEST = 1000
+"""Times its stored bytes that a larger dense array may take: a damaged shape asks for more."""
 
 
 class SparseArray(NamedTuple):
@@ -38,8 +44,14 @@ class SparseArray(NamedTuple):
         Raises
         ------
         FrontendError
-            The indices do not fit the shape.
+            The indices do not fit the shape, or the dense array would be out of all proportion.
         """
+        size = math.prod(self.shape) * self.data.dtype.itemsize
+        if size > max(_LARGEST, _SPARSEST * (self.data.nbytes + self.indices.nbytes)):
+            raise FrontendError(
+                f"a {self.storage} array of shape {self.shape} has {self.data.size} values; as a "
+                f"dense one it would take {size} bytes"
+            )
         try:
             result = np.zeros(self.shape, self.data.dtype)
             if self.storage == "row_sparse":

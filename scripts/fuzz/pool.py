@@ -11,11 +11,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import Any, Protocol
 
 import onnx
 
-from .attempt import Config, Event, Feeds, Step, attempt
+from .attempt import Config, Event, Feeds, Say, Step, attempt
 from .generator import draw
 
 RENEWED_AFTER = 400
@@ -33,6 +33,13 @@ class Drawn:
     operators: tuple[str, ...] | None = None
     skip: tuple[str, ...] = ()
 
+    def run(self, say: Say, skip: Sequence[str]) -> Outcome:
+        """Draw and try the case."""
+        say(Step("draw"))
+        case = draw(self.seed, self.number, self.largest, self.operators)
+        events = attempt(case.model, case.feeds, self.configs, say, skip)
+        return Outcome(events, case.operators, len(case.model.graph.node))
+
 
 @dataclass(frozen=True)
 class Given:
@@ -42,6 +49,23 @@ class Given:
     feeds: Feeds
     configs: tuple[Config, ...]
     skip: tuple[str, ...] = ()
+
+    def run(self, say: Say, skip: Sequence[str]) -> Outcome:
+        """Try the case."""
+        model = onnx.load_from_string(self.model)
+        events = attempt(model, self.feeds, self.configs, say, skip)
+        return Outcome(events, (), len(model.graph.node))
+
+
+class Task(Protocol):
+    """What a worker does; it is sent there."""
+
+    @property
+    def skip(self) -> tuple[str, ...]:
+        """Feeds to leave out."""
+
+    def run(self, say: Say, skip: Sequence[str]) -> Outcome:
+        """Do it; `say` is called before each step that may crash or hang."""
 
 
 @dataclass
@@ -67,7 +91,7 @@ class Worker:
         self._process: Any = None
         self._tasks = 0
 
-    def run(self, task: Drawn | Given) -> Outcome:
+    def run(self, task: Task) -> Outcome:
         """Try a case; a crash or a hang of Baton is its event."""
         skip = list(task.skip)
         while True:
@@ -98,7 +122,7 @@ class Worker:
         if self._process is not None:
             self._end("hang")
 
-    def _send(self, task: Drawn | Given, skip: Sequence[str]) -> None:
+    def _send(self, task: Task, skip: Sequence[str]) -> None:
         if self._process is None or self._tasks >= RENEWED_AFTER:
             self.close()
             context = get_context("fork")
@@ -131,15 +155,7 @@ def _serve(pipe: Connection) -> None:
             task, skip = pipe.recv()
         except (EOFError, OSError):
             os._exit(0)
-        pipe.send(Step("draw"))
-        if isinstance(task, Drawn):
-            case = draw(task.seed, task.number, task.largest, task.operators)
-            model, feeds, operators = case.model, case.feeds, case.operators
-        else:
-            model = onnx.load_from_string(task.model)
-            feeds, operators = task.feeds, ()
-        events = attempt(model, feeds, task.configs, pipe.send, skip)
-        pipe.send(Outcome(events, operators, len(model.graph.node)))
+        pipe.send(task.run(pipe.send, skip))
 
 
 def prepare() -> None:

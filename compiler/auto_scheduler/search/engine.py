@@ -18,7 +18,6 @@ import tvm_ffi
 from tvm.ir.utils import derived_object
 from tvm.s_tir import Schedule
 from tvm.s_tir import meta_schedule as ms
-from tvm.s_tir.schedule import Trace
 from tvm.target import Target
 
 from schedules.tensor_intrinsics import import_intrinsics
@@ -255,7 +254,7 @@ def preload(
         try:
             with target:
                 schedule = Schedule(plain, error_render_level="fast")
-                Trace.apply_json_to_schedule(record.trace, schedule)
+                record.apply_trace(schedule)
         except Exception:  # a trace of another TVM, or an edited one, fails in many ways
             continue
         taken.append(record)

@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import RecordError
+from ...tvm_faults.saved_graph import check_document
 from ..ansor import record as ansor
 from ..autotvm.record import SkippedLines, read_lines
 from ..log_file import append_lines
@@ -115,6 +116,7 @@ class Record:
         if self.tir is None:
             raise RecordError(f"{self.source}: the record does not hold its unscheduled function")
         try:
+            check_document(json.loads(self.tir))
             func = tvm.ir.load_json(self.tir)
             matches = isinstance(func, tvm.tirx.PrimFunc) and (
                 workload_key(func) == self.workload_key
@@ -124,6 +126,19 @@ class Record:
         if not matches:
             raise RecordError(f"{self.source}: workload.tir is not the workload of the key")
         return func
+
+    def apply_trace(self, schedule: Any) -> None:
+        """Do to a TensorIR schedule what the trace says; raises also what TVM does.
+
+        Raises
+        ------
+        RecordError
+            It is not a trace.
+        """
+        from tvm.s_tir.schedule import Trace
+
+        check_trace(self.trace)
+        Trace.apply_json_to_schedule(self.trace, schedule)
 
     def with_tir(self, func: PrimFunc) -> Record:
         """The record with its unscheduled function."""
@@ -142,6 +157,37 @@ class Record:
             "trace": self.trace,
         }  # fmt: skip
         return json.dumps(row, separators=(",", ":"))
+
+
+@record_errors
+def check_trace(trace: Any) -> None:
+    """Refuse what is not a trace: TVM's reader of traces trusts the types of its parts.
+
+    Raises
+    ------
+    RecordError
+        It is not a list of instructions and one of decisions on them.
+    """
+    instructions, decisions = trace
+    if not isinstance(instructions, list) or not isinstance(decisions, list):
+        raise TypeError("trace is not two lists")
+    for instruction in instructions:
+        kind, inputs, attributes, outputs = instruction
+        if not isinstance(kind, str) or not all(
+            isinstance(part, list) for part in (instruction, inputs, attributes, outputs)
+        ):
+            raise TypeError(f"instruction {str(kind)[:40]!r} of the trace is malformed")
+        if not all(isinstance(name, str) for name in outputs) or None in attributes:
+            raise TypeError(f"instruction {kind[:40]!r} of the trace has null where it can't be")
+    for decision in decisions:
+        index, value = decision
+        if type(index) is not int or not 0 <= index < len(instructions):
+            raise ValueError(f"a decision of the trace is on instruction {str(index)[:40]}")
+        tiles = value if isinstance(value, list) else [1]
+        if not all(type(tile) is int and tile > 0 for tile in tiles) or (
+            type(value) not in (int, list) or not instructions[index][0].startswith("Sample")
+        ):
+            raise ValueError(f"the decision on instruction {index} of the trace is not one")
 
 
 AnyRecord = Record | ansor.AnsorRecord
@@ -314,13 +360,12 @@ def replay(record: Record, func: PrimFunc, target: Any = None) -> PrimFunc:
     """
     import tvm
     from tvm.s_tir import Schedule
-    from tvm.s_tir.schedule import Trace
 
     plain = canonical(func)
     try:
         with target if target is not None else tvm.target.Target(record.target):
             schedule = Schedule(tvm.IRModule({ENTRY: plain}), error_render_level="fast")
-            Trace.apply_json_to_schedule(record.trace, schedule)
+            record.apply_trace(schedule)
     except Exception as error:  # a hand-edited trace fails in many of TVM's ways
         reason = str(error).strip().splitlines()[-1:] or [type(error).__name__]
         raise RecordError(f"{record.source}: the record can't be replayed: {reason[0]}") from error

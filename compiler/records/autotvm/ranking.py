@@ -182,7 +182,7 @@ def _digests(
 def _head(text: bytes) -> tuple[LogTarget, bytes] | None:
     """Target of `target", "task`, and how the normal form of a workload of the task begins."""
     target, _, task = text.partition(b'", "')
-    if b"\\" in text or changes_spelling(task.decode()):
+    if b"\\" in text or not text.decode().isprintable() or changes_spelling(task.decode()):
         return None
     try:
         return log_target(target.decode()), b'["' + task + b'",'

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import SavedModuleError
 from ...lazy import lazy_attributes
+from ...tvm_faults.saved_graph import check_document
 
 if TYPE_CHECKING:
     import tvm
@@ -49,12 +50,17 @@ def _of_this_tvm(text: str, source: str) -> Any:
     import tvm
 
     try:
-        register_operators(json.loads(text))
-        return tvm.ir.load_json(text)
+        document = json.loads(text)
+        check_document(document)
+        register_operators(document)
+        made = tvm.ir.load_json(text)
     except Exception as error:
         # A damaged document is wrong in ways that only TVM's reader notices.
         reason = (str(error).strip().splitlines() or [type(error).__name__])[-1]
         raise SavedModuleError(f"{source}: TVM can't read the document: {reason}") from error
+    if made is None:
+        raise SavedModuleError(f"{source}: the document holds nothing")
+    return made
 
 
 def register_operators(document: Any) -> None:

@@ -76,7 +76,10 @@ def read_array(data: memoryview, offset: int, where: str) -> tuple[np.ndarray, i
         raise SavedModuleError(
             f"{where}: the tensor record is cut short: {len(data) - offset} of {size} bytes"
         )
-    array = np.frombuffer(data, dtype, math.prod(shape), offset).reshape(shape)
+    try:
+        array = np.frombuffer(data, dtype, math.prod(shape), offset).reshape(shape)
+    except ValueError as error:  # no elements, and other extents beyond all memory
+        raise SavedModuleError(f"{where}: a tensor of shape {shape}: {error}") from None
     return array, offset + size
 
 

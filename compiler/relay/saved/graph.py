@@ -15,6 +15,7 @@ from ...errors import SavedModuleError
 from .arrays import decode_array
 
 _NULL = {"type_key": ""}
+_NO_NUMBER = (OverflowError, TypeError, ValueError)
 _MAX_DEPTH = 200
 
 
@@ -45,6 +46,9 @@ class Graph:
                 f"{source}: no node graph of tvm.ir.save_json: there is no list `nodes`"
             )
         self.nodes: list[Any] = document["nodes"]
+        for index, node in enumerate(self.nodes):
+            if not isinstance(node, dict):
+                raise SavedModuleError(f"{source}: node {index} is {node!r:.60}, not an object")
         self._encoded: Any = document.get("b64ndarrays", [])
         if not isinstance(self._encoded, list):
             raise SavedModuleError(f"{source}: `b64ndarrays` is not a list")
@@ -75,7 +79,12 @@ class Graph:
         value = self._fields(index).get(name)
         if value is None:
             return default
-        if isinstance(value, str) and value.isdecimal() and int(value) < len(self.nodes):
+        if (
+            isinstance(value, str)
+            and value.isdecimal()
+            and len(value) < 12
+            and int(value) < len(self.nodes)
+        ):
             target = int(value)
             if target == 0:
                 return default
@@ -87,14 +96,14 @@ class Graph:
         value = self._fields(index).get(name, default)
         try:
             return int(value)
-        except (TypeError, ValueError):
+        except _NO_NUMBER:
             raise self.error(index, f"{name} is {value!r:.60}, no whole number") from None
 
     def real(self, index: int, name: str) -> float:
         value = self._fields(index).get(name)
         try:
             return float(value)  # type: ignore[arg-type]
-        except (TypeError, ValueError):
+        except _NO_NUMBER:
             raise self.error(index, f"{name} is {value!r:.60}, no number") from None
 
     def payload(self, index: int) -> str:
@@ -189,13 +198,13 @@ class Graph:
         text = self._fields(index).get("value", self.nodes[index].get("repr_str"))
         try:
             return int(text)
-        except (TypeError, ValueError):
+        except _NO_NUMBER:
             raise self.error(index, f"{text!r:.60} is not a whole number") from None
 
     def _real(self, index: int) -> float:
         try:
             return float(self.payload(index))
-        except ValueError:
+        except _NO_NUMBER:
             raise self.error(index, f"{self.payload(index)!r:.60} is not a number") from None
 
     def _fields(self, index: int) -> dict[str, Any]:
@@ -218,7 +227,7 @@ class Graph:
     def _index(self, value: Any, where: str, name: str) -> int:
         try:
             index = int(value)
-        except (TypeError, ValueError):
+        except _NO_NUMBER:
             index = -1
         if isinstance(value, (bool, float)) or not 0 <= index < len(self.nodes):
             raise SavedModuleError(

@@ -72,5 +72,22 @@ def test_what_is_no_database_is_refused(tmp_path):
         read_database(tmp_path)
     (tmp_path / "database_workload.json").write_text(json.dumps(["x", "y"]) + "\n")
     (tmp_path / "database_tuning_record.json").write_text("{}\n")
-    with pytest.raises(RecordError, match="TVM can't read it"):
+    with pytest.raises(RecordError, match=r"database_tuning_record\.json:1"):
         read_database(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        "{}",
+        "[null, null]",
+        "[0, [[[0], []], null, null, null]]",
+        "[0, [[[], []], [null], {}, []]]",
+        '[0, [[[], []], [1.0], {}, [["TENSOR", null, [1]]]]]',
+    ],
+)
+def test_a_line_at_which_tvm_would_crash_is_refused_by_its_number(folder, row):
+    path = folder[0] / "database_tuning_record.json"
+    path.write_text(path.read_text() + row + "\n")
+    with pytest.raises(RecordError, match=r"database_tuning_record\.json:2"):
+        read_database(folder[0])

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import struct
+
 import numpy as onp
 import pytest
 
@@ -22,6 +25,7 @@ from compiler.gluon import (
     cpu,
     initializer,
     nn,
+    safetensors,
 )
 from compiler.symbol import load_params, save_params
 
@@ -159,11 +163,6 @@ def test_parameters_survive_a_file(net, tmp_path, ending):
 
 
 def test_safetensors_files_are_those_of_the_format(tmp_path):
-    import json
-    import struct
-
-    from compiler.gluon import safetensors
-
     path = tmp_path / "a.safetensors"
     arrays = {"a": onp.arange(6, dtype="int64").reshape(2, 3), "b": onp.array(1.5, "float16")}
     safetensors.write(path, arrays)
@@ -268,3 +267,14 @@ def test_attributes_keep_their_kind():
 
     with pytest.raises(BlockError, match="super"):
         Early()
+
+
+@pytest.mark.parametrize("shape", [[True], [1] * 100, [0, 2**70], [0, 2**40, 2**40]])
+def test_a_safetensors_file_with_a_shape_that_no_array_has_is_refused(tmp_path, shape):
+    size = 0 if 0 in shape else 1
+    entry = {"dtype": "U8", "shape": shape, "data_offsets": [0, size]}
+    header = json.dumps({"a": entry}).encode()
+    path = tmp_path / "a.safetensors"
+    path.write_bytes(struct.pack("<Q", len(header)) + header + b"x")
+    with pytest.raises(FrontendError, match="array 'a'"):
+        safetensors.read(path)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from compiler.errors import ExportError, FrontendError
+from compiler.mxnet.sparse_array import SparseArray
 from compiler.symbol import load_params, save_params
 
 FILES = ["v0", "v1", "v2", "v2_dtypes", "v2_list", "v2_sparse", "v3", "20_npz"]
@@ -86,3 +87,10 @@ def test_unknown_formats_and_dtypes_are_refused(tmp_path):
     with pytest.raises(ExportError, match="complex64"):
         save_params(tmp_path / "p", {"x": np.zeros(2, "complex64")})
     assert not (tmp_path / "p").exists()
+
+
+def test_a_sparse_array_that_is_dense_beyond_all_proportion_is_refused():
+    value, index = np.ones((1, 1 << 20), "float32"), np.zeros(1, "int64")
+    assert SparseArray("row_sparse", (8, 1 << 20), value, index).dense().sum() == 1 << 20
+    with pytest.raises(FrontendError, match="would take"):
+        SparseArray("row_sparse", (1 << 22, 1 << 20), value, index).dense()

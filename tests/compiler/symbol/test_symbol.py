@@ -162,6 +162,13 @@ def test_a_damaged_symbol_is_one_clear_error(text, message):
         Symbol.loads(text)
 
 
+def test_an_output_that_a_subgraph_does_not_have_is_refused():
+    body = json.loads(graph_json([variable("a")], [[0, 0, 0]]))
+    call = {"op": "_CachedOp", "name": "call", "inputs": [[0, 0, 0]], "subgraphs": [body]}
+    with pytest.raises(FrontendError, match="reads output 1 of node 'call', which has 1"):
+        Symbol.loads(graph_json([variable("x"), call], [[1, 1, 0]]))
+
+
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(FrontendError, match=r"nothing\.json"):
         Symbol.load(tmp_path / "nothing.json")

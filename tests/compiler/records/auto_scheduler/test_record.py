@@ -131,6 +131,29 @@ def test_damaged_trace_is_a_record_error(trace):
         replay(record, FUNCS[record.workload_key])
 
 
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda instructions, decisions: ([[0, [], [], []]], []),
+        lambda instructions, decisions: (instructions, [[8209, [1, 2]]]),
+        lambda instructions, decisions: (instructions, [[0, [1, 2]]]),
+        lambda instructions, decisions: (instructions, [[at, [0]] for at, _ in decisions]),
+        lambda instructions, decisions: (instructions, [[at, None] for at, _ in decisions]),
+        lambda instructions, decisions: (
+            [
+                [kind, inputs, [None for _ in attrs], out]
+                for kind, inputs, attrs, out in instructions
+            ],
+            decisions,
+        ),
+    ],
+)
+def test_a_trace_at_which_tvm_would_crash_is_refused(damage):
+    record = dataclasses.replace(RECORDS[0], trace=damage(*RECORDS[0].trace))
+    with pytest.raises(RecordError, match=r"can't be replayed: .*(trace|decision)"):
+        replay(record, FUNCS[record.workload_key])
+
+
 def test_key_ignores_names_and_attributes():
     key = workload_key(matmul_relu())
     assert workload_key(matmul_relu(prefix="other_", name="dense")) == key

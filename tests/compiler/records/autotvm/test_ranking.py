@@ -57,6 +57,7 @@ def test_arguments_that_are_no_list_are_no_record(args):
         ('"index": -1', '"index": q'),
         ("1.25", "1.2.5"),
         ("[-1, 8]]]", "[-1, 8]]"),
+        ("dense_pack", "dense\x1fpack"),
     ],
 )
 def test_a_line_that_is_broken_elsewhere_is_no_record(part, broken):

@@ -1,4 +1,5 @@
 import json
+import struct
 import subprocess
 import sys
 
@@ -95,12 +96,22 @@ def test_a_parameter_file_that_is_cut_short_is_an_error(cut):
         relay.load_param_dict(data[:cut])
 
 
+def test_a_tensor_without_elements_whose_other_extents_no_memory_holds_is_an_error():
+    data = bytes(relay.save_param_dict({"p": np.zeros((0, 3), "float32")}))
+    shape = struct.pack("<2q", 0, 3)
+    assert relay.load_param_dict(data)["p"].shape == (0, 3) and data.count(shape) == 1
+    with pytest.raises(SavedModuleError, match="'p'"):
+        relay.load_param_dict(data.replace(shape, struct.pack("<2q", 0, 2**62)))
+
+
 @pytest.mark.parametrize(
     "text",
     [
         "",
         "[]",
         '{"nodes": 3}',
+        '{"root": 1, "nodes": [{"type_key": ""}, 7]}',
+        '{"root": Infinity, "nodes": [{"type_key": ""}]}',
         '{"root": 5, "nodes": [{"type_key": ""}]}',
         '{"root": 0, "nodes": [{"type_key": ""}]}',
         '{"root": 0, "nodes": [{"type_key": "relay.Call", "attrs": {"op": "0", "args": "0"}}]}',
