@@ -46,12 +46,11 @@ def test_older_forms_agree(as_onnxruntime, floats):
     as_onnxruntime(nodes, feeds, weights, 1e-4, dtypes=dtypes)
 
 
-@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
-def test_samples_of_a_grid_agree(padding, as_onnxruntime, floats):
+def test_samples_of_a_grid_agree(as_onnxruntime, floats):
     nodes = [
-        own("GridSample", "x grid", f"y{mode}{corners}", padding_mode=padding, mode=mode, **corner)
-        for mode in ("bilinear", "nearest", "bicubic")
-        for corners, corner in enumerate(({}, {"align_corners": 1}))
+        own("GridSample", "x grid", "y0"),
+        own("GridSample", "x grid", "y1", mode="nearest", padding_mode="border", align_corners=1),
+        own("GridSample", "x grid", "y2", mode="bicubic"),
     ]
     as_onnxruntime(nodes, {"x": floats(1, 2, 4, 5), "grid": floats(1, 3, 2, 2)}, None, 1e-4)
 
