@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import onnxruntime
 import pytest
 from onnxruntime.capi import onnxruntime_pybind11_state
 
@@ -15,6 +16,10 @@ from tests.compiler.relay.frontend.onnx_microsoft.nodes import own
 SCRIPT = Path(__file__).parents[5] / "scripts" / "onnxruntime_operators.py"
 
 
+# Others may have operators that nobody looked at yet; these are refused without a reason.
+@pytest.mark.skipif(
+    not onnxruntime.__version__.startswith("1.32."), reason="the table is of onnxruntime 1.32"
+)
 def test_every_operator_is_read_or_refused_with_a_reason():
     known = {
         (schema.domain, schema.name)
