@@ -294,7 +294,7 @@ UNDEFINED = (
     Rule(names("QuantizeLinear"), _quantises_not_finite, "values to quantise that are not finite"),
     Rule(names("Pow"), _integer_power, "an integer power that overflows"),
     Rule(names("Hardmax"), _has_nan, "the largest element beside NaN"),
-    Rule(names("QLinearConv"), _a_large_integer, "sums of integers that overflow"),
+    Rule(names("QGemm QLinearConv"), _a_large_integer, "sums of integers that overflow"),
     Rule(
         names("Einsum ReduceL2 ReduceLogSum ReduceSumSquare"),
         _large_integers,
