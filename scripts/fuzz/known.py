@@ -190,6 +190,10 @@ def _a_large_integer(node: onnx.NodeProto, operands: Operands) -> bool:
     return any(_large_integers(node, [x]) for x in operands)
 
 
+def _doubles_with_nan(node: onnx.NodeProto, operands: Operands) -> bool:
+    return _wider_than_float32(node, operands) and _has_nan(node, operands)
+
+
 def _in_float32(node: onnx.NodeProto, operands: Operands) -> bool:
     exact = _text(node, "approximate", "none") == "none"
     return exact and _wider_than_float32(node, operands)
@@ -329,6 +333,7 @@ FAULTS = (
     Rule(
         names("LRN"), _not_finite, "what is not finite stays in the sums of the windows behind it"
     ),
+    Rule(names("LogSoftmax Softmax"), _doubles_with_nan, "sums of float64 leave NaN out"),
     Rule(names("MaxRoiPool"), _has_nan, "NaN is dropped"),
     Rule(names("MaxPool"), _has_nan, "whether a NaN stays depends on its place in the window"),
     Rule(
