@@ -194,6 +194,10 @@ def _a_large_integer(node: onnx.NodeProto, operands: Operands) -> bool:
     return any(_large_integers(node, [x]) for x in operands)
 
 
+def _doubles_with_nan(node: onnx.NodeProto, operands: Operands) -> bool:
+    return _wider_than_float32(node, operands) and _has_nan(node, operands)
+
+
 def _in_float32(node: onnx.NodeProto, operands: Operands) -> bool:
     exact = _text(node, "approximate", "none") == "none"
     return exact and _wider_than_float32(node, operands)
@@ -298,7 +302,7 @@ UNDEFINED = (
     Rule(names("QuantizeLinear"), _quantises_not_finite, "values to quantise that are not finite"),
     Rule(names("Pow"), _integer_power, "an integer power that overflows"),
     Rule(names("Hardmax"), _has_nan, "the largest element beside NaN"),
-    Rule(names("QLinearConv"), _a_large_integer, "sums of integers that overflow"),
+    Rule(names("QGemm QLinearConv"), _a_large_integer, "sums of integers that overflow"),
     Rule(
         names("Einsum ReduceL2 ReduceLogSum ReduceSumSquare"),
         _large_integers,
@@ -327,6 +331,7 @@ FAULTS = (
         "no layout=1; the reference evaluator ignores direction and input_forget",
     ),
     Rule(names("GRU LSTM RNN"), _limits_not_finite, "NaN is lost in clips and activations"),
+    Rule(names("CDist"), _not_finite, "squares that are not finite are subtracted"),
     Rule(names("Conv"), _dilated_with_zeros, "the reference puts zeros into dilated kernels"),
     Rule(names("Erf"), _wider_than_float32, "the error function is of float32's precision"),
     Rule(
@@ -337,6 +342,7 @@ FAULTS = (
         _doubles_of_no_image,
         "the reference evaluator, which stands in, takes the largest along other axes",
     ),
+    Rule(names("LogSoftmax Softmax"), _doubles_with_nan, "sums of float64 leave NaN out"),
     Rule(names("MaxRoiPool"), _has_nan, "NaN is dropped"),
     Rule(names("MaxPool"), _has_nan, "whether a NaN stays depends on its place in the window"),
     Rule(

@@ -60,6 +60,9 @@ def evaluate(
             # its converter says better.
             logger.debug("ONNX's reference implementation of %s: %s", node.op_type, error)
             return None
+    if node.op_type.startswith(("Reduce", "CumSum")):
+        # numpy sums integers of 32 bits and fewer in 64.
+        results = [np.asarray(result).astype(arrays[0].dtype) for result in results]
     return [np.asarray(result) for result in results]
 
 

@@ -159,3 +159,13 @@ def test_the_first_of_integers_of_every_width(dtype, largest, model):
     (values,) = built(proto, {"x": x})
     assert values.dtype == dtype
     assert values.tolist() == sorted(x.tolist(), reverse=bool(largest))[:4]
+
+
+@pytest.mark.parametrize("operator", ["ReduceSumSquare", "ReduceSum", "ReduceProd", "CumSum"])
+def test_sums_of_constants_keep_their_dtype(operator, model):
+    weights = {"c": np.array([2, 3], "int32"), "a": np.array(0)}
+    inputs = ["c", "a"] if operator == "CumSum" else ["c"]
+    nodes = [NODE(operator, inputs, ["s"]), NODE("Add", ["x", "s"], ["y"])]
+    dtypes = dict.fromkeys("xy", TensorProto.INT32)
+    mod, _ = from_onnx(model(nodes, {"x": (2,)}, ["y"], weights, opset=13, dtypes=dtypes))
+    assert str(mod["main"].ret_ty.dtype) == "int32"
