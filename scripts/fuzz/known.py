@@ -298,7 +298,7 @@ UNDEFINED = (
     Rule(names("QuantizeLinear"), _quantises_not_finite, "values to quantise that are not finite"),
     Rule(names("Pow"), _integer_power, "an integer power that overflows"),
     Rule(names("Hardmax"), _has_nan, "the largest element beside NaN"),
-    Rule(names("QLinearConv"), _a_large_integer, "sums of integers that overflow"),
+    Rule(names("QLinearConv QGemm"), _a_large_integer, "sums of integers that overflow"),
     Rule(
         names("Einsum ReduceL2 ReduceLogSum ReduceSumSquare"),
         _large_integers,
@@ -327,6 +327,7 @@ FAULTS = (
         "no layout=1; the reference evaluator ignores direction and input_forget",
     ),
     Rule(names("GRU LSTM RNN"), _limits_not_finite, "NaN is lost in clips and activations"),
+    Rule(names("CDist"), _not_finite, "distances are differences of squares"),
     Rule(names("Conv"), _dilated_with_zeros, "the reference puts zeros into dilated kernels"),
     Rule(names("Erf"), _wider_than_float32, "the error function is of float32's precision"),
     Rule(
