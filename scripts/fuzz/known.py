@@ -327,7 +327,7 @@ FAULTS = (
         "no layout=1; the reference evaluator ignores direction and input_forget",
     ),
     Rule(names("GRU LSTM RNN"), _limits_not_finite, "NaN is lost in clips and activations"),
-    Rule(names("CDist"), _not_finite, "distances are differences of squares"),
+    Rule(names("CDist"), _not_finite, "squares that are not finite are subtracted"),
     Rule(names("Conv"), _dilated_with_zeros, "the reference puts zeros into dilated kernels"),
     Rule(names("Erf"), _wider_than_float32, "the error function is of float32's precision"),
     Rule(

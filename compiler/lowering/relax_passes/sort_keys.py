@@ -1,4 +1,4 @@
-"""Has sorts of floats compare integers, so that NaN has a place: behind infinity.
+"""Has sorts compare integers of 32 or 64 bits, which TVM's kernels take; NaN is behind infinity.
 
 before   order = argsort(x)               values, places = topk(x, k)
 
@@ -14,11 +14,13 @@ import tvm
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from ...ordering import keys
+from ...ordering import comparable
+
+_SORTABLE = ("int32", "int64")
 
 
 def sort_by_keys(mod: tvm.IRModule, name: str) -> tvm.IRModule:
-    """Rewrite `sort`, `argsort` and `topk` of floats in function `name` of the module."""
+    """Rewrite `sort`, `argsort` and `topk` of other dtypes in function `name` of the module."""
     rewriter = _Sorts(mod)
     gvar = mod.get_global_var(name)
     rewriter.builder_.update_func(gvar, rewriter.visit_expr(mod[name]))
@@ -36,11 +38,11 @@ class _Sorts(PyExprMutator):
     def visit_call_(self, op: relax.Call) -> relax.Expr:
         call = super().visit_call_(op)
         rule = _RULES.get(getattr(call.op, "name", ""))
-        if rule is None or not str(call.args[0].ty.dtype).startswith(("float", "bfloat")):
+        if rule is None or str(call.args[0].ty.dtype) in _SORTABLE:
             return call
         self.found = True
         data, attrs = call.args[0], call.attrs
-        sortable = self.builder_.emit(self.builder_.call_te(keys, data))
+        sortable = self.builder_.emit(self.builder_.call_te(comparable, data))
         return rule(self.builder_, data, sortable, attrs)
 
 

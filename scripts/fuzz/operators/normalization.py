@@ -113,7 +113,8 @@ def quantize(d: Draft, op: str) -> None:
 
 
 def _scale(d: Draft, shape: Shape = (), dtype: str = "float32") -> str:
-    return d.fixed(d.rng.uniform(0.02, 0.5, shape), dtype)
+    low, high = (0.02, 0.5) if dtype.startswith("float") else (1, 5)
+    return d.fixed(d.rng.uniform(low, high, shape), dtype)
 
 
 def dynamic_quantize(d: Draft, op: str) -> None:

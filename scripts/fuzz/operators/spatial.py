@@ -135,7 +135,10 @@ def pooling(d: Draft, op: str) -> None:
 
 def global_pooling(d: Draft, op: str) -> None:
     p = {"p": d.one_of([None, 1, 2, 3])} if op == "GlobalLpPool" else {}
-    d.add(op, [_image(d, op)], **p)
+    x = _image(d, op)
+    if op == "GlobalMaxPool" and d.dtype_of(x) != "float32" and len(d.shape_of(x)) != 4:
+        raise EvaluationError("only the reference evaluator has it, and takes two axes for all")
+    d.add(op, [x], **p)
 
 
 def max_unpool(d: Draft, op: str) -> None:

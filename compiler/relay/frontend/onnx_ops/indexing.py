@@ -116,8 +116,6 @@ def one_hot(node: Node) -> relax.Expr:
 
 def top_k(node: Node) -> relax.Expr | list[relax.Expr]:
     """The k largest or smallest along an axis and where they were."""
-    if node.dtype(0) == "uint64":
-        raise node.unsupported("integers of 64 bits without sign can't be sorted")
     k = node.attr("k") if node.opset < 10 else int(node.value(1, "k").reshape(-1)[0])
     shape = list(node.shape(0))
     shape[node.attr("axis", -1)] = int(k)

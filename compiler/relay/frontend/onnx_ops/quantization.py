@@ -12,7 +12,7 @@ from tvm import relax
 
 from compiler.graph.constants import static_shape
 
-from ..onnx_node import Node, dtype_of
+from ..onnx_node import Node, constant_value, dtype_of
 
 _LIMITS = {"uint8": (0, 255), "int8": (-128, 127), "uint16": (0, 65535), "int16": (-32768, 32767)}
 
@@ -122,7 +122,12 @@ def dynamic_quantize_linear(node: Node) -> list[relax.Expr]:
 
 
 def quantize_linear(node: Node) -> None:
-    """TVM's converter, of floats: integers are divided by the scale in its dtype."""
+    """TVM's converter, of floats: integers are divided by the scale in its dtype, or in float32."""
+    scale = constant_value(node[1])
+    if scale is not None and not scale.all():
+        raise node.unsupported("a scale is 0")
+    if not node.dtype(1).startswith(("float", "bfloat")):
+        node.inputs[1] = node.emit(relax.op.astype(node[1], "float32"))
     if not node.dtype(0).startswith(("float", "bfloat")):
         node.inputs[0] = node.emit(relax.op.astype(node[0], node.dtype(1)))
 

@@ -7,7 +7,7 @@ import pytest
 import tvm
 from onnx import TensorProto, helper
 
-from compiler import relay
+from compiler import errors, relay
 from compiler.relay.frontend import from_onnx
 from compiler.runtime import graph_executor
 
@@ -132,3 +132,30 @@ def test_slices_backwards_agree(start, end, step, runs_as_onnxruntime):
     text = """<ir_version: 10, opset_import: ["": 17]> test (float[2,5] x) => (float[m,n] y)
     <int64[1] s, int64[1] e, int64[1] a, int64[1] t> { y = Slice(x, s, e, a, t) }"""
     runs_as_onnxruntime(text, weights, {"x": np.arange(10, dtype="float32").reshape(2, 5)})
+
+
+def test_integers_are_quantized_by_a_whole_scale_that_is_not_0(model):
+    dtypes = {"x": TensorProto.INT32, "y": TensorProto.UINT8}
+    node, zero = NODE("QuantizeLinear", ["x", "s", "z"], ["y"]), np.array(3, "uint8")
+
+    def by(scale):
+        weights = {"s": np.array(scale, "int32"), "z": zero}
+        return model([node], {"x": (3,)}, ["y"], weights, opset=20, dtypes=dtypes)
+
+    (result,) = built(by(2), {"x": np.array([5, -600, 1001], "int32")})
+    assert result.tolist() == [5, 0, 255]
+    with pytest.raises(errors.UnsupportedOperatorError, match="a scale is 0"):
+        from_onnx(by(0))
+
+
+@pytest.mark.parametrize("largest", [0, 1])
+@pytest.mark.parametrize("dtype", ["uint8", "int16", "uint32", "uint64"])
+def test_the_first_of_integers_of_every_width(dtype, largest, model):
+    most = np.iinfo(dtype).max
+    x = np.array([3, most // 2 + 1, 7, most, most // 2, 0], dtype)
+    dtypes = dict.fromkeys("xy", helper.np_dtype_to_tensor_dtype(x.dtype))
+    node = NODE("TopK", ["x", "k"], ["y", "z"], largest=largest)
+    proto = model([node], {"x": x.shape}, ["y"], {"k": np.array([4])}, dtypes=dtypes)
+    (values,) = built(proto, {"x": x})
+    assert values.dtype == dtype
+    assert values.tolist() == sorted(x.tolist(), reverse=bool(largest))[:4]

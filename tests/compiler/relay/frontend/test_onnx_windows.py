@@ -252,13 +252,6 @@ def test_dtypes_that_tvm_does_not_convert_are_refused(kind, model):
             from_onnx(proto)
 
 
-def test_sorting_what_can_not_be_sorted_is_refused(model):
-    feeds = {"a": np.arange(4, dtype="uint64")}
-    proto = one_node(model, "TopK", feeds, 11, {"b": np.array([2])}, ["y", "z"])
-    with pytest.raises(errors.UnsupportedOperatorError, match="without sign"):
-        from_onnx(proto)
-
-
 def test_the_order_of_places_is_nothing_to_a_pooling_without_them(model, agrees):
     feeds = {"x": IMAGE}
     agrees(one_node(model, "MaxPool", feeds, 12, kernel_shape=[2, 2], storage_order=1), feeds)
