@@ -119,30 +119,33 @@ def _max_pool_places(
     ranked = ordering.comparable(data)
     lowest, none = tirx.min_value(ranked.dtype), tirx.max_value("int64")
 
-    def larger(first: Any, second: Any) -> tuple[Any, Any]:
-        wins = tirx.Or(first[1] > second[1], tirx.And(first[1] == second[1], first[0] < second[0]))
-        return tuple(tirx.Select(wins, a, b) for a, b in zip(first, second))
+    def over_windows(reduction: Any, candidate: Any, name: str) -> te.Tensor:
+        """A reduction over windows of what `candidate` makes of key, place and result's index."""
+        steps = [te.reduce_axis((0, extent), f"step_{axis}") for axis, extent in enumerate(kernel)]
 
-    largest = te.comm_reducer(larger, lambda *_: (none, lowest), name="largest_place")
-    steps = [te.reduce_axis((0, extent), f"step_{axis}") for axis, extent in enumerate(kernel)]
+        def element(*index: Any) -> Any:
+            image, channel, *at = index
+            places = [
+                tirx.Cast("int64", at[axis] * strides[axis] + steps[axis] * dilations[axis])
+                - before[axis]
+                for axis in range(rank)
+            ]
+            inside = tirx.all(*(tirx.And(p >= 0, p < n) for p, n in zip(places, size)))
+            flat = tirx.Cast("int64", image * data.shape[1] + channel) * pitch
+            for place, factor in zip(places, pitches):
+                flat = flat + place * factor
+            # Outside of the data, nothing may be read.
+            key = tirx.if_then_else(inside, ranked(image, channel, *places), lowest)
+            return reduction(candidate(key, tirx.if_then_else(inside, flat, none), index), steps)
 
-    def element(image: Any, channel: Any, *at: Any) -> Any:
-        places = [
-            tirx.Cast("int64", at[axis] * strides[axis] + steps[axis] * dilations[axis])
-            - before[axis]
-            for axis in range(rank)
-        ]
-        inside = tirx.all(*(tirx.And(p >= 0, p < extent) for p, extent in zip(places, size)))
-        flat = tirx.Cast("int64", image * data.shape[1] + channel) * pitch
-        for place, factor in zip(places, pitches):
-            flat = flat + place * factor
-        pair = (
-            tirx.if_then_else(inside, flat, none),
-            tirx.if_then_else(inside, ranked(image, channel, *places), lowest),
-        )
-        return largest(pair, axis=steps)
+        return te.compute(tuple(shape), element, name=name)
 
-    return te.compute(tuple(shape), element, name="max_pool_places")[0]
+    largest = over_windows(te.max, lambda key, place, index: key, "largest_in_window")
+    return over_windows(
+        te.min,
+        lambda key, place, index: tirx.Select(key == largest(*index), place, none),
+        "max_pool_places",
+    )
 
 
 max_pool_places = kernel("nn.max_pool_places", _max_pool_places)
