@@ -445,7 +445,7 @@ def causes(failing: dict[str, str]) -> Iterator[str]:
     """How many cases fail for the same cause, most first, with one of them."""
     names = defaultdict(list)
     for name, reason in failing.items():
-        cause = re.sub(r"[\[(].*|'[^']*'|\d[\d.,]* ?", "", reason)
+        cause = re.sub(r"[\[(].*|'[^']*'|(?<!\w)\d[\d.,]* ?", "", reason)
         names[re.sub(r" +", " ", cause).strip(" :")].append(name)
     for cause, those in sorted(names.items(), key=lambda item: -len(item[1])):
         yield f"{len(those):4} {cause} ({those[0]})"
