@@ -80,7 +80,10 @@ def test_the_record_says_what_becomes_of_each_case_and_the_check_where_not(scrip
     one = {**good, "test_neg_2": ("run", "Error: broken"), "test_neg_3": (script.PASS_CONSTANT, "")}
     two = {**one, "test_neg_4": ("compare", "Error: differs")}
     script.RECORD = tmp_path / "record.md"
-    script.RECORD.write_text(script.write_record(CASES, script.failures(one), "right"))
+    script.RECORD.write_text(
+        script.write_record(CASES, script.failures(one), {"test_neg_3"}, "right")
+    )
+    assert "| pass as given | 3 |" in script.RECORD.read_text()
     assert "| fail | 1 |" in script.RECORD.read_text()
     assert script.recorded() == {"test_neg_2": "run: Error: broken"}
     assert list(script.check(one)) == []
@@ -92,12 +95,15 @@ def test_the_record_says_what_becomes_of_each_case_and_the_check_where_not(scrip
 def test_a_part_of_the_cases_updates_its_lines_of_the_record(script, tmp_path, monkeypatch):
     script.RECORD = tmp_path / "record.md"
     known = dict.fromkeys(["test_neg_1", "test_neg_4"], "run: Error: broken")
-    script.RECORD.write_text(script.write_record(CASES, known, "right"))
+    script.RECORD.write_text(
+        script.write_record(CASES, known, {"test_neg_3", "test_neg_5"}, "right")
+    )
     monkeypatch.setattr(script, "collect", lambda: CASES)
     options = ["-k", "neg_[45]", "--update", "--build", "right", "--jobs", "1"]
     monkeypatch.setattr(sys, "argv", ["onnx_backend.py", *options])
     assert script.main() == 0
     assert list(script.recorded()) == ["test_neg_1"]
+    assert script.recorded_constant() == {"test_neg_3"}
 
 
 def test_what_fails_says_why_in_an_error_of_our_own(script):
