@@ -214,7 +214,13 @@ class GraphExecutor:
             function = self._run or self._prepare()
             forks.note_kernels()
             self._outputs = None  # gives the memory back before the next outputs take it
-            self._outputs = [self._own(tensor) for tensor in _flatten(function())]
+            outputs = [self._own(tensor) for tensor in _flatten(function())]
+            if len(outputs) != len(self.metadata.outputs):
+                raise InputError(
+                    f"the library has {len(outputs)} outputs, and its graph describes "
+                    f"{len(self.metadata.outputs)}; take both from one build"
+                )
+            self._outputs = outputs
 
     def get_output(self, index: int, out: Any = None) -> Any:
         """The result of the last run.

@@ -30,6 +30,7 @@ def check_document(document: Any) -> None:
         raise ValueError("it has no list of nodes")
     literals: dict[str, frozenset[str]] = {}
     depths: list[int] = []
+    with_null: set[int] = set()  # arrays
     for number, node in enumerate(document["nodes"]):
         if not isinstance(node, dict) or not isinstance(node.get("type"), str):
             raise ValueError(f"node {number} has no type")
@@ -40,6 +41,10 @@ def check_document(document: Any) -> None:
             if not 0 <= other < number:
                 raise ValueError(f"node {number} refers to node {other}, which is not before it")
             depth = max(depth, 1 + depths[other])
+            if kind == "ffi.Array" and document["nodes"][other]["type"] == "None":
+                with_null.add(number)
+            if other in with_null and kind.startswith(("ir.", "relax.expr.")):
+                raise ValueError(f"node {number}, {kind}, lacks a part")
         if depth > _DEEPEST:
             raise ValueError(f"nodes are nested more than {_DEEPEST} deep")
         depths.append(depth)

@@ -58,8 +58,8 @@ def _of_this_tvm(text: str, source: str) -> Any:
         # A damaged document is wrong in ways that only TVM's reader notices.
         reason = (str(error).strip().splitlines() or [type(error).__name__])[-1]
         raise SavedModuleError(f"{source}: TVM can't read the document: {reason}") from error
-    if made is None:
-        raise SavedModuleError(f"{source}: the document holds nothing")
+    if not isinstance(made, (tvm.ir.IRModule, tvm.ir.Expr, tvm.ir.Map)):
+        raise SavedModuleError(f"{source}: the document holds {type(made).__name__}, not a module")
     return made
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import threading
 
 import numpy as np
@@ -439,3 +440,13 @@ def test_truncated_and_damaged_parameters_are_refused(module):
             module.load_params(saved[:count])
     with pytest.raises(InputError, match="damaged"):
         module.load_params(saved + b"more")
+
+
+def test_a_graph_of_other_outputs_than_the_library_has_is_refused_by_the_run(network):
+    graph = json.loads(network.library.get_graph_json())
+    graph["baton"]["outputs"].append({**graph["baton"]["outputs"][0], "name": "more"})
+    lib = network.library.get_lib()
+    module = graph_executor.create(json.dumps(graph), lib, tvm.cpu())
+    module.set_input(**network.library.get_params())
+    with pytest.raises(InputError, match="has 2 outputs, and its graph describes 3"):
+        module.run(**network.inputs(0))

@@ -45,6 +45,20 @@ def test_nodes_within_nodes_without_end_are_refused():
         check_document({"root_index": 100_000, "nodes": nodes})
 
 
+def test_a_call_without_an_operand_and_a_document_of_something_else_are_refused():
+    x = relay.var("x", shape=(2, 3))
+    mod = tvm.IRModule.from_expr(relay.Function([x], relay.exp(x)))
+    document = json.loads(tvm.ir.save_json(relay.to_relax(mod)))
+    nodes = document["nodes"]
+    call = next(node for node in nodes if node["type"] == "ir.Call")
+    operands = nodes[call["data"]["args"]]["data"]
+    operands[0] = next(at for at, node in enumerate(nodes) if node["type"] == "None")
+    with pytest.raises(SavedModuleError, match="lacks a part"):
+        relay.load_json(json.dumps(document))
+    with pytest.raises(SavedModuleError, match="not a module"):
+        relay.load_json(str(tvm.ir.save_json([1, 2])))
+
+
 def test_what_tvm_writes_passes():
     x = relay.var("x", shape=(2, 3))
     mod = tvm.IRModule.from_expr(relay.Function([x], relay.nn.softmax(relay.exp(x))))
