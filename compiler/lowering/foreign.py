@@ -236,11 +236,3 @@ def _called_once(mod: tvm.IRModule, names: list[str]) -> set[str]:
 
     relax.analysis.post_order_visit(mod["main"], note)
     return {name for name, count in counts.items() if count == 1}
-
-
-def attach(mod: tvm.IRModule, modules: list[Any]) -> tvm.IRModule:
-    """The module with TVM modules that the executable imports."""
-    if not modules:
-        return mod
-    attrs = dict(mod.attrs or {})
-    return mod.with_attr("external_mods", [*attrs.get("external_mods", []), *modules])

@@ -12,8 +12,8 @@ from tvm.target import Target
 from .. import target as targets
 from . import switches
 from .checking.check import Checker
-from .foreign import attach
 from .linking import devices
+from .linking.codegen import with_modules
 from .linking.lift_constants import lift_constants
 from .linking.link import Linked, link
 from .relax_passes.check_divisors import check_divisors
@@ -213,7 +213,7 @@ def place(state: State) -> None:
 
 
 def attach_foreign(state: State) -> None:
-    state.mod = attach(state.mod, state.foreign)
+    state.mod = with_modules(state.mod, state.foreign)
 
 
 def link_library(state: State) -> None:

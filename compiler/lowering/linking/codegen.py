@@ -27,6 +27,7 @@ from tvm.tirx.build import codegen_build
 from ...code_version import code_version
 from ...temporary import TemporaryFolder
 from ..cache.kernel_cache import KernelCache
+from ..relax_passes.raise_error import gives_up
 from ..tir_passes.pipeline import PIPELINE
 from .devices import device_kind, target_of
 
@@ -94,12 +95,39 @@ def compile_cpu_kernels(
     return tvm.IRModule(kept, attrs=mod.attrs, global_infos=mod.global_infos), compiled
 
 
+def separate_raising_kernels(mod: tvm.IRModule, target: Target) -> tvm.IRModule:
+    """The module with each CPU kernel that gives up by itself compiled, in a module of its own.
+
+    In one module TVM declares the function that all of them call once for each, under new names that
+    nothing defines.
+    """
+    raising = {
+        gvar: func
+        for gvar, func in mod.functions_items()
+        if isinstance(func, tvm.tirx.PrimFunc)
+        and _is_cpu(target_of(func, target))
+        and gives_up(func)
+    }
+    modules = []
+    for func in raising.values():
+        own = target_of(func, target)
+        modules.append(codegen_build(_lower(func, str(func.attrs["global_symbol"]), own), own))
+    kept = {gvar: func for gvar, func in mod.functions_items() if gvar not in raising}
+    mod = tvm.IRModule(kept, attrs=mod.attrs, global_infos=mod.global_infos)
+    return with_modules(mod, modules)
+
+
 def with_object_code(mod: tvm.IRModule, code: Mapping[str, bytes]) -> tvm.IRModule:
     """The module with object code by symbol in its attribute `external_mods`."""
-    if not code:
+    return with_modules(mod, _static_libraries(code))
+
+
+def with_modules(mod: tvm.IRModule, modules: list[Any]) -> tvm.IRModule:
+    """The module with others that its executable will import."""
+    if not modules:
         return mod
     before = dict(mod.attrs or {}).get("external_mods", [])
-    return mod.with_attr("external_mods", [*before, *_static_libraries(code)])
+    return mod.with_attr("external_mods", [*before, *modules])
 
 
 def has_kernels(mod: tvm.IRModule) -> bool:

@@ -96,6 +96,7 @@ def link(mod: tvm.IRModule, target: Target) -> Linked:
             if codegen.has_linker():
                 lowered, kernels = codegen.compile_cpu_kernels(lowered, target, user_cache())
             else:
+                lowered = codegen.separate_raising_kernels(lowered, target)
                 lowered = devices.separate_cpus(target)(lowered)
             executable = assemble(lowered, kernels.code, target)
             return Linked(executable, lowered, kernels, in_place.dropped)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import tvm_ffi
 from tvm import tirx
 from tvm.ir import StringImm
 from tvm.script.ir_builder import tirx as T
@@ -56,3 +57,10 @@ def _escaped(text: str) -> str:
 def give_up() -> None:
     """Have the kernel return, with an error that is set; in one place of a kernel only."""
     T.evaluate(tirx.call_cpacked(_FAIL, tirx.reinterpret("handle", tirx.const(0, "int64"))))
+
+
+def gives_up(func: tirx.PrimFunc) -> bool:
+    """Whether a kernel may return with an error of its own."""
+    texts: list[str] = []
+    tvm_ffi.structural_walk(func.body, (StringImm, lambda text: texts.append(str(text.value))))
+    return _FAIL in texts

@@ -6,6 +6,7 @@ import tvm
 from tvm import relax
 
 from compiler import relay
+from compiler.errors import IndexRangeError
 from compiler.lowering.cache.kernel_cache import LIMIT_VARIABLE
 from compiler.lowering.linking import codegen
 from compiler.runtime import graph_executor, load_module
@@ -124,6 +125,25 @@ def test_without_a_linker_the_library_still_runs_in_memory(compiled, monkeypatch
     monkeypatch.setattr(codegen, "has_linker", lambda: False)
     check(build(network()))
     assert compiled == []
+
+
+def test_without_a_linker_several_kernels_may_raise(monkeypatch):
+    monkeypatch.setattr(codegen, "has_linker", lambda: False)
+    x = relay.var("x", shape=(4, 3))
+    rows, columns = (relay.var(name, shape=(2, 3), dtype="int64") for name in ("rows", "columns"))
+    y = relay.gather(relay.gather(x, 0, rows), 1, columns)
+    library = build(tvm.IRModule.from_expr(relay.Function([x, rows, columns], y)))
+    executor = graph_executor.GraphModule(library["default"](tvm.cpu()))
+    data = np.arange(12, dtype="float32").reshape(4, 3)
+    one, two = np.ones((2, 3), "int64"), np.zeros((2, 3), "int64")
+    executor.run(x=data, rows=one, columns=two)
+    np.testing.assert_array_equal(
+        executor.get_output(0).numpy(),
+        np.take_along_axis(data[1:3, :] * 0 + data[one[:, 0]], two, 1),
+    )
+    for wrong in ("rows", "columns"):
+        with pytest.raises(IndexRangeError):
+            executor.run(**{"rows": one, "columns": two, wrong: one + 8})
 
 
 def test_over_a_hundred_kernels_survive_both_kinds_of_export(folder, tmp_path):
