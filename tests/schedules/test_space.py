@@ -81,7 +81,7 @@ def test_indices_of_genuine_records_mean_the_same_config():
     assert len(tasks) == 75
     for name, args, configs in tasks:
         operator = next(o for o in operators.OPERATORS.values() if _computes(o.name, name))
-        space = space_of(name, operator.workload(to_tuple(args)), LLVM)
+        space = space_of(name, operator.workload(name, to_tuple(args)), LLVM)
         for index, entity in configs:
             assert space.get(index).to_entity() == entity, (name, args, index)
             assert space.index_of(ConfigEntity.from_entity(entity)) == index

@@ -98,8 +98,8 @@ def compile_cpu_kernels(
 def separate_raising_kernels(mod: tvm.IRModule, target: Target) -> tvm.IRModule:
     """The module with each CPU kernel that gives up by itself compiled, in a module of its own.
 
-    In one module TVM declares the function that all of them call once for each, under new names that
-    nothing defines.
+    In one module TVM declares the function that all of them call once for each, under new names
+    that nothing defines.
     """
     raising = {
         gvar: func

@@ -37,7 +37,15 @@ MAKERS: dict[str, Callable[[Draft, str], None]] = {
 }
 """Operator, with its domain if that is not ONNX's own, to what draws it."""
 
+_BY_HAND = """
+    BitCast Col2Im DFT DeformConv Det MelWeightMatrix STFT TensorScatter TfIdfVectorizer
+    ai.onnx.ml.ArrayFeatureExtractor ai.onnx.ml.Binarizer ai.onnx.ml.TreeEnsemble
+    ai.onnx.preview.training.Adagrad ai.onnx.preview.training.Adam
+    ai.onnx.preview.training.Momentum
+"""
+
 NOT_DRAWN = {
+    **dict.fromkeys(_BY_HAND.split(), "only cases of test_onnx_features.py and ONNX's node tests"),
     "AllClassNMS": "PyTorch's own; onnxruntime does not have it",
     "BatchNormalization (training)": "inference only",
     "Bernoulli": "random results",
