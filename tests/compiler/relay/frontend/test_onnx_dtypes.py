@@ -169,3 +169,10 @@ def test_sums_of_constants_keep_their_dtype(operator, model):
     dtypes = dict.fromkeys("xy", TensorProto.INT32)
     mod, _ = from_onnx(model(nodes, {"x": (2,)}, ["y"], weights, opset=13, dtypes=dtypes))
     assert str(mod["main"].ret_ty.dtype) == "int32"
+
+
+def test_sums_along_an_axis_of_tensors_without_elements_are_empty(model):
+    x = np.zeros((3, 0, 2), "float32")
+    node = NODE("CumSum", ["x", "axis"], ["y"])
+    (found,) = built(model([node], {"x": x.shape}, ["y"], {"axis": np.array(0)}), {"x": x})
+    assert found.shape == x.shape
