@@ -20,7 +20,7 @@ from ..log_file import BOM, Run, line_layout, runs
 from ..log_target import LogTarget, log_target
 from ..strangers_json import mean_seconds, read_json
 from .legacy import changes_spelling
-from .record import NUMBER, RawRecord, SkippedLines, known_entity, parse_line
+from .record import NUMBER, TEXT, RawRecord, SkippedLines, known_entity, parse_line
 from .workload import digests_of_bytes, is_normal_text
 
 
@@ -49,7 +49,7 @@ _LAYOUT = line_layout(
     r'\{"input": \["([^"]*", "[^"]*)", (\[[^{]*\]), \{\}\], '
     r'"config": \{"index": -?\d{1,18}, "code_hash": null, "entity": (\[[^}]*\])\}, '
     rf'"result": \[\[({NUMBER}(?:, {NUMBER})*)\], (\d{{1,9}}), {NUMBER}, {NUMBER}\], '
-    r'"version": 0\.2, "tvm_version": "[^"\\]*"\}'
+    rf'"version": 0\.2, "tvm_version": {TEXT}\}}'
 )
 _ONE_DIGIT = bytes.maketrans(b"123456789", b"0" * 9)
 # Argument lists with zeros for all digits that were found right.

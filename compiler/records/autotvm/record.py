@@ -134,10 +134,12 @@ class RawRecord(NamedTuple):
 # Numbers are finite and fit 64 bits.
 _INTEGER = r"-?\d{1,18}"
 NUMBER = rf"{_INTEGER}(?:\.\d+)?(?:[eE][-+]?\d{{1,2}})?"
+TEXT = r'"[^"\\\x00-\x1f]*"'
+"""A JSON string without escapes."""
 _KNOB = (
-    rf'\["[^"\\]*", (?:"(?:sp|re)", \[{_INTEGER}(?:, {_INTEGER})*\]'
-    r'|"an", \["[^"\\]*"(?:, "[^"\\]*")*\]'
-    rf'|"ot", (?:true|false|null|{NUMBER}|"[^"\\]*"))\]'
+    rf'\[{TEXT}, (?:"(?:sp|re)", \[{_INTEGER}(?:, {_INTEGER})*\]'
+    rf'|"an", \[{TEXT}(?:, {TEXT})*\]'
+    rf'|"ot", (?:true|false|null|{NUMBER}|{TEXT}))\]'
 )
 _ENTITY = re.compile(rf"\[(?:{_KNOB}(?:, {_KNOB})*)?\]")
 _INDEX, _CODE_HASH = '{"index": ', ', "code_hash": null, "entity": '
@@ -145,7 +147,7 @@ _INDEX_VALUE = re.compile(_INTEGER)
 _MOST_KNOWN = 1 << 16
 RESULT = re.compile(
     rf"\[\[({NUMBER}(?:, {NUMBER})*)\], (\d{{1,9}}), ({NUMBER}), ({NUMBER})\], "
-    r'"version": 0\.2, "tvm_version": "[^"\\]*"}'
+    rf'"version": 0\.2, "tvm_version": {TEXT}}}'
 )
 _INPUT = '{"input": '
 _PICKLED = re.compile(r"[^{\t]*(?:\t[^\t]+){3}(?:\t[^\t]+\t[^\t]+)?")

@@ -58,6 +58,9 @@ def test_arguments_that_are_no_list_are_no_record(args):
         ("1.25", "1.2.5"),
         ("[-1, 8]]]", "[-1, 8]]"),
         ("dense_pack", "dense\x1fpack"),
+        ('"sp"', '"s\x05p"'),
+        ('["tile', '["t\x05le'),
+        ("0.18.0", "0.18\x01"),
     ],
 )
 def test_a_line_that_is_broken_elsewhere_is_no_record(part, broken):
