@@ -41,7 +41,8 @@ def read_json(text: str) -> Any:
     Raises
     ------
     RecordError
-        It is not JSON, has numbers of thousands of digits, or is nested more than 64 levels deep.
+        It is not JSON, has numbers of thousands of digits or halves of characters, or is nested
+        more than 64 levels deep.
     """
     try:
         value = json.loads(text)
@@ -52,7 +53,23 @@ def read_json(text: str) -> Any:
     except ValueError:  # Python's limit
         raise RecordError("has an integer of thousands of digits") from None
     check_depth(value)
+    if "\\" in text:
+        check_characters(value)
     return value
+
+
+def check_characters(value: Any) -> None:
+    """Refuse halves of surrogate pairs, which escapes make and no encoding has.
+
+    Raises
+    ------
+    RecordError
+        A text in the value has one.
+    """
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise RecordError("has half of a surrogate pair, which is not a character") from None
 
 
 def check_depth(value: Any) -> None:

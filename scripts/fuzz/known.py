@@ -143,6 +143,15 @@ def _nearest_not_finite(node: onnx.NodeProto, operands: Operands) -> bool:
     return str(operands[0].dtype) != "float32" and _not_finite(node, operands[:1])
 
 
+def _nearest_large(node: onnx.NodeProto, operands: Operands) -> bool:
+    return _text(node, "mode", "nearest") == "nearest" and _large_integers(node, operands[:1])
+
+
+def _places_of_less_precision(node: onnx.NodeProto, operands: Operands) -> bool:
+    image, grid = operands[:2]
+    return image.dtype.itemsize > grid.dtype.itemsize
+
+
 def _doubles_of_no_image(node: onnx.NodeProto, operands: Operands) -> bool:
     return operands[0].dtype == np.float64 and operands[0].ndim != 4
 
@@ -351,6 +360,8 @@ FAULTS = (
         "automatic pads are those of a kernel without dilations, unlike its own shape inference's",
     ),
     Rule(names("Resize"), _nearest_not_finite, "the reference multiplies the farther one by 0"),
+    Rule(names("Resize Upsample"), _nearest_large, "the reference takes integers through floats"),
+    Rule(names("GridSample"), _places_of_less_precision, "places are rounded as the grid is"),
     Rule(
         names("QuantizeLinear"),
         _quantises_large,

@@ -21,7 +21,7 @@ from ...errors import RecordError
 from ..autotvm.record import NUMBER
 from ..log_file import line_layout
 from ..log_target import LogTarget, log_target
-from ..strangers_json import mean_seconds, record_errors
+from ..strangers_json import check_characters, mean_seconds, record_errors
 from .steps import Step, parse_steps
 
 # Position is the number in the record.
@@ -132,14 +132,16 @@ def decode_key(text: str) -> WorkloadKey:
     Raises
     ------
     RecordError
-        The key is absurdly long or nested.
+        The key is absurdly long or nested, or has halves of characters.
     """
     if len(text) > _LONGEST_KEY:
         raise RecordError(f"a workload key of {len(text)} characters")
     try:
         row = json.loads(text)
     except (ValueError, RecursionError):
-        return WorkloadKey(text, ())
+        row = None
+    if "\\" in text:
+        check_characters([text, row])
     if not isinstance(row, list) or not row or not isinstance(row[0], str):
         return WorkloadKey(text, ())
     if any(isinstance(each, int) and abs(each) > _LARGEST for each in _flat(row[1:], 0)):

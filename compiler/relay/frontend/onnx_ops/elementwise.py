@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Callable
 
 import numpy as np
 from tvm import relax
@@ -54,6 +56,21 @@ def clip(node: Node) -> relax.Expr | None:
     return data
 
 
+def _in_float32(convert: Callable[[Node], relax.Expr]) -> Callable[[Node], relax.Expr]:
+    """Halves are computed in float32: exp(x) - 1 of them has no digits left near 0."""
+
+    @functools.wraps(convert)
+    def widened(node: Node) -> relax.Expr:
+        dtype = node.dtype(0)
+        if dtype not in ("float16", "bfloat16"):
+            return convert(node)
+        node.inputs[0] = node.emit(relax.op.astype(node[0], "float32"))
+        return relax.op.astype(node.emit(convert(node)), dtype)
+
+    return widened
+
+
+@_in_float32
 def elu(node: Node) -> relax.Expr:
     """alpha * (exp(x) - 1) below zero."""
     data = node[0]
@@ -91,6 +108,7 @@ def _fits(shape: tuple[int, ...], target: tuple[int, ...]) -> bool:
     return len(shape) <= len(target) and all(extent in (1, own) for extent, own in pairs)
 
 
+@_in_float32
 def celu(node: Node) -> relax.Expr:
     """alpha * (exp(x / alpha) - 1) below zero."""
     data = node[0]
@@ -100,6 +118,7 @@ def celu(node: Node) -> relax.Expr:
     return relax.op.where(relax.op.less(data, number(0.0, data)), below, data)
 
 
+@_in_float32
 def selu(node: Node) -> relax.Expr:
     """gamma * elu(x)."""
     data = node[0]
@@ -110,6 +129,7 @@ def selu(node: Node) -> relax.Expr:
     return relax.op.multiply(gamma, both)
 
 
+@_in_float32
 def softplus(node: Node) -> relax.Expr:
     """log(1 + exp(x)), written so that exp never overflows."""
     return _softplus(node[0])
@@ -127,6 +147,7 @@ def _softplus(data: relax.Expr) -> relax.Expr:
     return relax.op.add(positive, relax.op.where(small, series, exact))
 
 
+@_in_float32
 def mish(node: Node) -> relax.Expr:
     """x * tanh(softplus(x))."""
     return relax.op.multiply(node[0], relax.op.tanh(_softplus(node[0])))

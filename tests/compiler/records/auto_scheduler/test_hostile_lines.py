@@ -99,7 +99,13 @@ def test_a_trace_that_only_the_build_reads_is_named_and_passed_over(tmp_path, ca
 
 
 @pytest.mark.parametrize(
-    "key", ["a.b.²x8", "a.b." + "9" * 5000, '["' + "a" * 32 + '", ' + "1" * 400 + "]"]
+    "key",
+    [
+        "a.b.²x8",
+        "a.b." + "9" * 5000,
+        '["' + "a" * 32 + '", ' + "1" * 400 + "]",
+        '["' + "a" * 32 + r'", "\ud800"]',
+    ],
 )
 def test_keys_of_impossible_extents_match_nothing(tmp_path, key):
     log = tmp_path / "a.json"

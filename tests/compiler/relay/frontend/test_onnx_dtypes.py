@@ -176,3 +176,13 @@ def test_sums_along_an_axis_of_tensors_without_elements_are_empty(model):
     node = NODE("CumSum", ["x", "axis"], ["y"])
     (found,) = built(model([node], {"x": x.shape}, ["y"], {"axis": np.array(0)}), {"x": x})
     assert found.shape == x.shape
+
+
+@pytest.mark.parametrize("operator", ["Celu", "Elu", "Selu"])
+def test_halves_near_zero_keep_their_digits(operator, model):
+    x = np.array([-(2.0**-14), -0.001], "float16")
+    dtypes = dict.fromkeys("xy", TensorProto.FLOAT16)
+    proto = model([NODE(operator, ["x"], ["y"])], {"x": x.shape}, ["y"], dtypes=dtypes)
+    (found,) = built(proto, {"x": x})
+    slope = 1.0507 * 1.67326 if operator == "Selu" else 1.0
+    np.testing.assert_allclose(found, slope * np.expm1(x.astype("float64")), rtol=2e-3)
