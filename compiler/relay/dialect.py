@@ -108,11 +108,21 @@ def call(
         if not _DEFERRED.get():
             raise
         ty = tvm.ir.Type.missing()
-    held = {key: given.get(key, default) for key, default in found.attributes.items()}
+    held = {key: _plain(given.get(key, default)) for key, default in found.attributes.items()}
     node = relax.Call(op, list(args), tvm.ir.make_node("ir.DictAttrs", **held))
     if not ty.is_missing():
         set_type(node, ty)
     return node
+
+
+def _plain(value: Any) -> Any:
+    """Numbers that TVM made, such as extents of a shape, as Python's, also inside of lists."""
+    if isinstance(value, tvm.tirx.IntImm):
+        return int(value.value)
+    if isinstance(value, (list, tuple, tvm_ffi.Array)):
+        plain = [_plain(each) for each in value]
+        return plain if any(new is not old for new, old in zip(plain, value)) else value
+    return value
 
 
 def typed_call(

@@ -1,7 +1,9 @@
 """CombineParallelConv2D, CombineParallelDense, CombineParallelBatchMatmul, BatchingOps.
 
 Before: several operators of one kind read one tensor.  After: one operator with the weights
-behind each other, and a slice of its result for each.
+behind each other, and a slice of its result for each. Elementwise operators behind them that are
+the same in every branch, such as a bias, are computed once as well, over their operands behind each
+other; the slices follow.
 """
 
 from __future__ import annotations
@@ -15,8 +17,13 @@ from tvm import relax
 from .. import dialect
 from ..infer import infer_type
 from ..nest import handle, operands, post_order, with_operands
+from ..op.record import BROADCAST
 from .base import body_wise
-from .build import again, is_op, op, shape, tuple_of
+from .build import again, dtype, is_op, op, shape, tuple_of
+from .fuse_ops import pattern_of
+
+_Branch = list[relax.Call]
+"""An operator that is combined, and the elementwise operators behind it, each read by the next."""
 
 
 @dataclass(frozen=True)
@@ -25,6 +32,8 @@ class _Kind:
 
     `signature` is equal for calls that fit each other, `weight_axis` and `output_axis` where the
     weights and the results lie behind each other; `size` names the attribute with that extent.
+    `repeats` says that an operand of a later operator may have one element along that axis, which
+    is repeated then; `axis_from_end` that its axis is written as -1.
     """
 
     name: str
@@ -32,6 +41,42 @@ class _Kind:
     weight_axis: Callable[[relax.Call], int]
     output_axis: Callable[[relax.Call], int]
     size: str = ""
+    repeats: bool = False
+    axis_from_end: bool = False
+
+    def operand_axis(self, first: relax.Call, ndim: int) -> int:
+        """The axis of an operand of that rank, which broadcasts, that is the results' axis."""
+        return self.output_axis(first) - first.ty.ndim + ndim
+
+    def fits(self, branches: list[_Branch], operands_: list[relax.Expr]) -> bool:
+        """Whether operands of an operator behind all branches can lie behind each other."""
+        shapes = [shape(each) for each in operands_]
+        first = branches[0][0]
+        if None in shapes or len({(dtype(each), each.ty.ndim) for each in operands_}) != 1:
+            return False
+        axis = self.operand_axis(first, len(shapes[0] or ()))
+        if axis < 0:
+            return self.repeats and shapes[0] == []
+        for branch, extents in zip(branches, shapes):
+            whole = int(branch[0].ty.shape.values[self.output_axis(first)])
+            assert extents is not None
+            if extents.pop(axis) not in ((whole, 1) if self.repeats else (whole,)):
+                return False
+        return all(extents == shapes[0] for extents in shapes)
+
+    def merged(self, branches: list[_Branch], operands_: list[relax.Expr]) -> relax.Expr:
+        """These operands behind each other."""
+        first = branches[0][0]
+        axis = max(self.operand_axis(first, operands_[0].ty.ndim), 0)
+        parts = []
+        for branch, part in zip(branches, operands_):
+            whole = int(branch[0].ty.shape.values[self.output_axis(first)])
+            if part.ty.ndim == 0:
+                part = op("expand_dims", part, axis=-1, num_newaxis=1)
+            if (shape(part) or [])[axis] != whole:
+                part = op("repeat", part, repeats=whole, axis=axis)
+            parts.append(part)
+        return op("concatenate", tuple_of(parts), axis=-1 if self.axis_from_end else axis)
 
 
 def CombineParallelConv2D(min_num_branches: int = 3) -> Any:
@@ -77,13 +122,16 @@ def _combined(body: relax.Expr, kind: _Kind, least: int) -> relax.Expr:
     if not groups:
         return body
 
-    def join(members: list[relax.Call], data: relax.Expr, rights: list[relax.Expr]) -> list[Any]:
+    def join(members: list[relax.Call], data: relax.Expr, rights: list[relax.Expr]) -> relax.Expr:
         first = members[0]
-        axis = kind.output_axis(first)
         weights = op("concatenate", tuple_of(rights), axis=kind.weight_axis(first))
-        extents = [int(member.ty.shape.values[axis]) for member in members]
+        extents = _extents(kind, members)
         changes = {kind.size: sum(extents)} if kind.size else {}
-        whole = again(first, [data, weights], **changes)
+        return again(first, [data, weights], **changes)
+
+    def divide(members: list[relax.Call], whole: relax.Expr) -> list[relax.Expr]:
+        axis = kind.operand_axis(members[0], whole.ty.ndim)
+        extents = _extents(kind, members)
         parts, start = [], 0
         for extent in extents:
             parts.append(
@@ -99,35 +147,61 @@ def _combined(body: relax.Expr, kind: _Kind, least: int) -> relax.Expr:
             start += extent
         return parts
 
-    return _joined(body, groups, join)
+    return _joined(body, groups, kind, join, divide)
+
+
+def _extents(kind: _Kind, members: list[relax.Call]) -> list[int]:
+    axis = kind.output_axis(members[0])
+    return [int(member.ty.shape.values[axis]) for member in members]
+
+
+class _Stacked(_Kind):
+    """Dense layers whose results become the matrices of one stack."""
+
+    def fits(self, branches: list[_Branch], operands_: list[relax.Expr]) -> bool:
+        shapes = [shape(each) for each in operands_]
+        one = len({dtype(each) for each in operands_}) == 1
+        alike = all(each == shapes[0] for each in shapes)
+        return one and alike and 1 <= len(shapes[0] or ()) <= branches[0][0].ty.ndim
+
+    def merged(self, branches: list[_Branch], operands_: list[relax.Expr]) -> relax.Expr:
+        if operands_[0].ty.ndim == 1:
+            operands_ = [op("expand_dims", each, axis=0, num_newaxis=1) for each in operands_]
+        return op("stack", tuple_of(operands_), axis=0)
 
 
 def _batched_dense(body: relax.Expr, least: int) -> relax.Expr:
     def signature(call: relax.Call) -> Any:
         return str(call.attrs), tuple(shape(call.args[1]) or [])
 
-    kind = _Kind("nn.dense", signature, lambda _: 0, lambda _: 1)
+    kind = _Stacked("nn.dense", signature, lambda _: 0, lambda _: 1)
     groups = _groups(body, kind, least)
 
-    def join(members: list[relax.Call], data: relax.Expr, rights: list[relax.Expr]) -> list[Any]:
+    def join(members: list[relax.Call], data: relax.Expr, rights: list[relax.Expr]) -> relax.Expr:
         count = len(members)
         lefts = op("stack", tuple_of([data] * count), axis=0)
         weights = op("stack", tuple_of(rights), axis=0)
         out = dialect.attributes(members[0])["out_dtype"]
-        whole = op(
+        return op(
             "nn.batch_matmul", lefts, weights, out_dtype=out, transpose_a=False, transpose_b=True
         )
+
+    def divide(members: list[relax.Call], whole: relax.Expr) -> list[relax.Expr]:
+        count = len(members)
         parts = op("split", whole, indices_or_sections=count, axis=0)
         return [
             op("squeeze", infer_type(relax.TupleGetItem(parts, place)), axis=[0])
             for place in range(count)
         ]
 
-    return _joined(body, groups, join) if groups else body
+    return _joined(body, groups, kind, join, divide) if groups else body
 
 
-def _groups(body: relax.Expr, kind: _Kind, least: int) -> list[list[relax.Call]]:
-    """Calls of the kind by their input and signature; the inputs do not depend on the calls."""
+def _groups(body: relax.Expr, kind: _Kind, least: int) -> list[list[_Branch]]:
+    """Branches of equal length that begin with calls of the kind over one input.
+
+    They have one signature, and none reads another.
+    """
     found: dict[Any, list[relax.Call]] = {}
     for node in post_order(body):
         if not is_op(node, kind.name) or shape(node) is None:
@@ -137,7 +211,57 @@ def _groups(body: relax.Expr, kind: _Kind, least: int) -> list[list[relax.Call]]
             key = (handle(node.args[0]), signature)
             if not any(_reads(node.args[1], other) for other in found.get(key, [])):
                 found.setdefault(key, []).append(node)
-    return [members for members in found.values() if len(members) >= max(least, 2)]
+    groups = [members for members in found.values() if len(members) >= max(least, 2)]
+    readers: dict[int, list[relax.Expr]] = {}
+    for node in post_order(body) if groups else ():
+        for operand in operands(node):
+            readers.setdefault(handle(operand), []).append(node)
+    return [_branches(kind, members, readers) for members in groups]
+
+
+def _branches(
+    kind: _Kind, members: list[relax.Call], readers: dict[int, list[relax.Expr]]
+) -> list[_Branch]:
+    """The calls with the operators behind them that can be computed for all of them at once."""
+    branches = [[member] for member in members]
+    while True:
+        level = [_only_reader(branch[-1], readers) for branch in branches]
+        if None in level or not _is_common(kind, branches, level, members):
+            return branches
+        for branch, call in zip(branches, level):
+            branch.append(call)
+
+
+def _only_reader(call: relax.Call, readers: dict[int, list[relax.Expr]]) -> relax.Call | None:
+    """The elementwise operator that alone reads a call, once; its result may have more axes."""
+    found, extents = readers.get(handle(call), []), shape(call)
+    if len(found) != 1 or not dialect.is_relay(found[0]) or pattern_of(found[0]) > BROADCAST:
+        return None
+    read = shape(found[0])
+    return found[0] if extents and read and read[-len(extents) :] == extents else None
+
+
+def _is_common(
+    kind: _Kind, branches: list[_Branch], level: list[Any], members: list[relax.Call]
+) -> bool:
+    """Whether the branches go on with the same operator, whose other operands fit."""
+    first = level[0]
+    place = _place(first, branches[0][-1])
+    for branch, call in zip(branches, level):
+        if not is_op(call, dialect.relay_name(first)) or str(call.attrs) != str(first.attrs):
+            return False
+        if len(call.args) != len(first.args) or _place(call, branch[-1]) != place:
+            return False
+    others = [[call.args[i] for call in level] for i in range(len(first.args)) if i != place]
+    return all(
+        kind.fits(branches, operands_)
+        and not any(_reads(each, member) for each in operands_ for member in members)
+        for operands_ in others
+    )
+
+
+def _place(call: relax.Call, operand: relax.Expr) -> int:
+    return next(i for i, each in enumerate(call.args) if each.same_as(operand))
 
 
 def _reads(expr: relax.Expr, target: relax.Expr) -> bool:
@@ -146,11 +270,13 @@ def _reads(expr: relax.Expr, target: relax.Expr) -> bool:
 
 def _joined(
     body: relax.Expr,
-    groups: list[list[relax.Call]],
-    join: Callable[[list[relax.Call], relax.Expr, list[relax.Expr]], list[Any]],
+    groups: list[list[_Branch]],
+    kind: _Kind,
+    join: Callable[[list[relax.Call], relax.Expr, list[relax.Expr]], relax.Expr],
+    divide: Callable[[list[relax.Call], relax.Expr], list[relax.Expr]],
 ) -> relax.Expr:
     """The body with each group computed at once, where the first of it was computed."""
-    group_of = {handle(member): members for members in groups for member in members}
+    group_of = {handle(branch[-1]): branches for branches in groups for branch in branches}
     made: dict[int, relax.Expr] = {}
 
     def build(root: relax.Expr) -> relax.Expr:
@@ -158,14 +284,25 @@ def _joined(
             key = handle(node)
             if key in made:
                 continue
-            members = group_of.get(key)
-            if members is None:
+            branches = group_of.get(key)
+            if branches is None:
                 made[key] = with_operands(node, [made[handle(each)] for each in operands(node)])
                 continue
-            data = build(node.args[0])
+            members = [branch[0] for branch in branches]
             rights = [build(member.args[1]) for member in members]
-            for member, part in zip(members, join(members, data, rights)):
-                made[handle(member)] = part
+            whole = join(members, build(members[0].args[0]), rights)
+            for depth in range(1, len(branches[0])):
+                level = [branch[depth] for branch in branches]
+                place = _place(level[0], branches[0][depth - 1])
+                merged = [
+                    whole
+                    if i == place
+                    else kind.merged(branches, [build(call.args[i]) for call in level])
+                    for i in range(len(level[0].args))
+                ]
+                whole = again(level[0], merged)
+            for branch, part in zip(branches, divide(members, whole)):
+                made[handle(branch[-1])] = part
         return made[handle(root)]
 
     return build(body)
@@ -207,5 +344,9 @@ _CONV2D = _Kind(
     _output_channels,
     "channels",
 )
-_DENSE = _Kind("nn.dense", _dense_signature, lambda _: 0, lambda call: call.ty.ndim - 1, "units")
-_BATCH_MATMUL = _Kind("nn.batch_matmul", _matmul_signature, lambda _: 1, lambda _: 2)
+_DENSE = _Kind(
+    "nn.dense", _dense_signature, lambda _: 0, lambda call: call.ty.ndim - 1, "units", repeats=True
+)
+_BATCH_MATMUL = _Kind(
+    "nn.batch_matmul", _matmul_signature, lambda _: 1, lambda _: 2, axis_from_end=True
+)

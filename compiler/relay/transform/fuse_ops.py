@@ -72,7 +72,7 @@ def CanonicalizeCast() -> Any:
         read: set[int] = set()
 
         def separate(old: relax.Expr, new: relax.Expr) -> relax.Expr:
-            if not dialect.is_relay(old) or _pattern(old) > BROADCAST:
+            if not dialect.is_relay(old) or pattern_of(old) > BROADCAST:
                 return new
             args = list(new.args)
             for place, operand in enumerate(old.args):
@@ -138,7 +138,7 @@ class _Fusion:
         nodes[self.places[handle(self.body)]].outside = True
         for place, expr in enumerate(self.order):
             node = nodes[place]
-            node.pattern = _pattern(expr)
+            node.pattern = pattern_of(expr)
             if isinstance(expr, relax.Var):
                 node.outside = True
             for each in operands(expr):
@@ -207,7 +207,7 @@ class _Fusion:
         return call_of(local_function(kernel.params, body, attrs), kernel.arguments, node.ty)
 
 
-def _pattern(expr: relax.Expr) -> int:
+def pattern_of(expr: relax.Expr) -> int:
     """How a node fuses."""
     if isinstance(expr, tvm.ir.GenericConst):
         simple = str(expr.ty.dtype) in ("int32", "int64", "float32", "float64", "bool")
