@@ -67,7 +67,7 @@ def _check_lines(folder: Path) -> None:
     for name, check in ((WORKLOADS, _check_workload), (RECORDS, _check_record)):
         for number, line in enumerate((folder / name).read_bytes().splitlines(), 1):
             try:
-                record_errors(check)(read_json(line.decode(errors="replace")))
+                record_errors(lambda text, check=check: check(read_json(text.decode())))(line)
             except RecordError as error:
                 raise RecordError(f"{folder / name}:{number}: {error}") from error
 

@@ -100,6 +100,10 @@ def _inferred(model: onnx.ModelProto) -> Sequence[onnx.ValueInfoProto]:
 
 
 def _as(value: Value, inferred: onnx.TypeProto) -> Value:
+    if inferred.WhichOneof("value") == "optional_type":
+        inferred = inferred.optional_type.elem_type
+        if isinstance(value, list) and inferred.WhichOneof("value") == "tensor_type":
+            (value,) = value  # the reference evaluator has a list of what is there
     element = inferred.tensor_type.elem_type
     if isinstance(value, list) or not element:
         return value

@@ -156,8 +156,8 @@ def _doubles_of_no_image(node: onnx.NodeProto, operands: Operands) -> bool:
     return operands[0].dtype == np.float64 and operands[0].ndim != 4
 
 
-def _interpolates_large(node: onnx.NodeProto, operands: Operands) -> bool:
-    return _text(node, "mode", "nearest") != "nearest" and _large_integers(node, operands)
+def _interpolates_integers(node: onnx.NodeProto, operands: Operands) -> bool:
+    return _text(node, "mode", "nearest") != "nearest" and operands[0].dtype.kind in "iu"
 
 
 def _same_and_dilated(node: onnx.NodeProto, operands: Operands) -> bool:
@@ -326,7 +326,7 @@ UNDEFINED = (
         _interpolates_not_finite,
         "which neighbours with a weight of 0 count",
     ),
-    Rule(names("Resize Upsample"), _interpolates_large, "sums of integers that overflow"),
+    Rule(names("Resize Upsample"), _interpolates_integers, "how integers between are rounded"),
     Rule(names("Unique"), _has_nan, "the order and the equality of NaN"),
 )
 """When a result is not defined, and why. What depends on it is not compared."""

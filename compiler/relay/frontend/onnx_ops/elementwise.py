@@ -170,7 +170,13 @@ def power(node: Node) -> relax.Expr | None:
         return relax.op.power(base, relax.op.astype(exponent, dtype_of(base)))
     # Integers: float64 holds every result that 32 bits and most that 64 bits can.
     wide = relax.op.power(relax.op.astype(base, "float64"), relax.op.astype(exponent, "float64"))
-    return relax.op.astype(relax.op.round(wide), dtype_of(base))
+    wide = node.emit(wide)
+    whole = node.emit(relax.op.round(wide))
+    if dtype_of(exponent).startswith("float"):  # fractions are cut off, errors of rounding are not
+        error = relax.op.abs(relax.op.subtract(wide, whole))
+        near = relax.op.multiply(relax.op.abs(whole), relax.const(1e-12, "float64"))
+        whole = relax.op.where(relax.op.less_equal(error, near), whole, relax.op.trunc(wide))
+    return relax.op.astype(whole, dtype_of(base))
 
 
 def shrink(node: Node) -> relax.Expr:

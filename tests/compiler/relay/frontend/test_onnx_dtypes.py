@@ -186,3 +186,12 @@ def test_halves_near_zero_keep_their_digits(operator, model):
     (found,) = built(proto, {"x": x})
     slope = 1.0507 * 1.67326 if operator == "Selu" else 1.0
     np.testing.assert_allclose(found, slope * np.expm1(x.astype("float64")), rtol=2e-3)
+
+
+def test_integer_powers_cut_fractions_off(model):
+    dtypes = {"x": TensorProto.INT32, "e": TensorProto.FLOAT, "y": TensorProto.INT32}
+    x, e = np.array([5, 5, 7, 2], "int32"), np.array([2.5, 3.0, 2.0, 0.5], "float32")
+    node = NODE("Pow", ["x", "e"], ["y"])
+    proto = model([node], {"x": x.shape, "e": e.shape}, ["y"], dtypes=dtypes, opset=15)
+    (found,) = built(proto, {"x": x, "e": e})
+    assert found.tolist() == [55, 125, 49, 1]
