@@ -31,6 +31,8 @@ from compiler.cli.app import app
 
 ROOT = pathlib.Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+BUILT_IN = ("cuda", "default", "llvm", "onnxruntime")
+"""Partitioners that a reader has, whatever other tests registered."""
 ELSEWHERE = {"add_an_operator.md": "test_add_an_operator.py"}
 """Pages whose code another test runs."""
 
@@ -126,6 +128,7 @@ def test_what_a_page_shows_runs(
     document = Document.parse(str(page), *PARSERS)
     document.namespace.update(given())
     partitioners = backends.registered()
+    backends.restore({name: partitioners[name] for name in BUILT_IN})
     try:
         for example in document.examples():
             with contextlib.suppress(unittest.SkipTest):  # of a block with a reason
