@@ -6,6 +6,7 @@ leaves none behind.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -60,3 +61,17 @@ class NestedContext:
         """This context and those around it; all active ones around one that is not entered."""
         active = self.active()
         return active[active.index(self) :] if self in active else (self, *active)
+
+
+_deciding: list[tuple[Callable[[], object], object]] = []
+
+
+def decides_lowering(value: Callable[[], object], default: object) -> None:
+    """Have builds ask for a setting of the calling thread that decides what operators become."""
+    _deciding.append((value, default))
+
+
+def lowering_settings() -> tuple[object, ...]:
+    """Those settings that are not the defaults; their `repr` says all about them."""
+    values = [(value(), default) for value, default in _deciding]
+    return tuple(value for value, default in values if value != default)

@@ -18,6 +18,7 @@ from tvm.target import Target
 
 from .. import precision
 from .. import target as targets
+from ..contexts import lowering_settings
 from ..runtime.factory import FactoryModule
 from . import pipeline
 from .bind import bind_params, without_aliases
@@ -104,7 +105,7 @@ def _build(
     watch.lap("bind")
     slot = None
     if not obstacle:
-        others = (request.mod_name, bound_names, request.notes)
+        others = (request.mod_name, bound_names, request.notes, *lowering_settings())
         slot = library_cache.Slot.of(bound, target, source, others)
         restored = slot.restore(mod, watch.laps) if slot else None
         watch.lap("restore")

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from tvm import relax, te, tirx, topi
 
+from ....contexts import decides_lowering
 from ....errors import RelayTypeError
 from ....graph.constants import array_of
 from ...infer import infer_type
@@ -38,6 +39,7 @@ class _Config:
 
 _DEFAULT = _Config()
 _CONFIG: contextvars.ContextVar[_Config] = contextvars.ContextVar("requantize", default=_DEFAULT)
+decides_lowering(_CONFIG.get, _DEFAULT)
 
 ROUNDINGS = ("UPWARD", "TONEAREST")
 COMPUTE_DTYPES = ("int64", "float32", "float64")

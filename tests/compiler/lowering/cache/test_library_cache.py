@@ -384,3 +384,17 @@ def test_builds_side_by_side_agree(folder):
         assert builder.returncode == 0, complaints
     assert len(list(folder.glob("*.library"))) == 2
     assert list(folder.glob(DRAFTS)) == []
+
+
+def test_a_setting_that_decides_what_operators_become_is_part_of_the_key(folder):
+    x = relay.var("x", shape=(16,), dtype="int32")
+    one, sixteen, zero = relay.const(1.0), relay.const(16.0), relay.const(0)
+    y = relay.qnn.requantize(x, one, zero, sixteen, zero, out_dtype="int8")
+    mod = tvm.IRModule.from_expr(relay.Function([x], y))
+    found = {}
+    for rounding in ("UPWARD", "TONEAREST", "UPWARD"):
+        with relay.qnn.requantize_config(rounding=rounding):
+            executor = graph_executor.GraphModule(relay.build(mod, "llvm")["default"](tvm.cpu()))
+        executor.run(x=np.full(16, -8, "int32"))
+        found[rounding] = int(executor.get_output(0).numpy()[0])
+    assert found == {"UPWARD": 0, "TONEAREST": -1}
