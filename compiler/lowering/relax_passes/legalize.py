@@ -190,16 +190,22 @@ def _remainder(name: str, floor: bool) -> Legalize:
         if not _is_float(call):
             return stock(builder, call)
 
-        def compute(a: te.Tensor, b: te.Tensor) -> te.Tensor:
-            shape = list(call.ty.shape.values)
-            a, b = topi.broadcast_to(a, shape), topi.broadcast_to(b, shape)
-            return te.compute(
-                shape, lambda *i: value(a(*i), b(*i)), name="remainder", tag=topi.tag.BROADCAST
-            )
-
-        return builder.call_te(compute, *call.args, primfunc_name_hint=name.removeprefix("relax."))
+        return _element_by_element(builder, call, name, value, "remainder")
 
     return legalize
+
+
+def _element_by_element(
+    builder: Any, call: relax.Call, name: str, value: Callable[[Any, Any], Any], block: str
+) -> relax.Expr:
+    """A kernel with `value` of each pair of elements of two operands that broadcast."""
+
+    def compute(a: te.Tensor, b: te.Tensor) -> te.Tensor:
+        shape = list(call.ty.shape.values)
+        a, b = topi.broadcast_to(a, shape), topi.broadcast_to(b, shape)
+        return te.compute(shape, lambda *i: value(a(*i), b(*i)), name=block, tag=topi.tag.BROADCAST)
+
+    return builder.call_te(compute, *call.args, primfunc_name_hint=name.removeprefix("relax."))
 
 
 def _of_bits(name: str, function: Callable[[Any, Any], Any]) -> Legalize:
@@ -212,14 +218,7 @@ def _of_bits(name: str, function: Callable[[Any, Any], Any]) -> Legalize:
         if not _is_boolean(call.args[0]):
             return _stock(name)(builder, call)
 
-        def compute(a: te.Tensor, b: te.Tensor) -> te.Tensor:
-            shape = list(call.ty.shape.values)
-            a, b = topi.broadcast_to(a, shape), topi.broadcast_to(b, shape)
-            return te.compute(
-                shape, lambda *i: value(a(*i), b(*i)), name="bits", tag=topi.tag.BROADCAST
-            )
-
-        return builder.call_te(compute, *call.args, primfunc_name_hint=name.removeprefix("relax."))
+        return _element_by_element(builder, call, name, value, "bits")
 
     return legalize
 
