@@ -171,6 +171,7 @@ def run_command(
     save: Annotated[Path | None, typer.Option(help="An .npz for the outputs.")] = None,
     target: Target = "llvm",
     shape: Shape,
+    plugin: Plugin,
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
@@ -183,7 +184,7 @@ def run_command(
     from .run import run_model, show_ran
 
     files = arguments.input_files(value)
-    options = BuildOptions(target=target, shapes=arguments.shapes(shape))
+    options = BuildOptions(target=target, shapes=arguments.shapes(shape), plugins=texts(plugin))
     with failures(debug):
         ran = run_model(
             find_model(str(model)),

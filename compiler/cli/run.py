@@ -15,6 +15,7 @@ from .console import Steps, show, table
 from .devices import devices_of
 from .files import write_whole
 from .models import random_inputs, read_inputs
+from .plugins import load_plugins
 
 if TYPE_CHECKING:
     import numpy as np
@@ -73,7 +74,7 @@ def run_model(
     save : Path, optional
         An `.npz` that gets the outputs.
     options : BuildOptions, optional
-        For a model file.
+        For a model file. Its plugins are loaded for a library, too: its subgraphs may run in them.
     steps : Steps, optional
         Shows the progress.
 
@@ -125,6 +126,7 @@ def open_library(model: Path, options: BuildOptions, steps: Steps) -> FactoryMod
         return compile_model(model, options, steps=steps).library
     from compiler.runtime import load_module
 
+    load_plugins(map(Path, options.plugins), steps)
     with steps.step("load", str(model)):
         return load_module(model)
 

@@ -125,7 +125,8 @@ def load(code: ForeignCode) -> Engine:
         known = ", ".join(sorted(_runtimes)) or "none"
         raise LoadError(
             f"a subgraph needs the runtime {code.runtime!r}, which is not registered; load the "
-            "partitioner library that brings it with compiler.runtime.load_engines first; "
+            "partitioner library that brings it with compiler.runtime.load_engines first, or "
+            "--plugin; "
             f"registered: {known}"
         )
     return make(code.code)
@@ -202,4 +203,6 @@ def register() -> None:
     """Make `RUN` known to TVM; again is harmless."""
     import tvm_ffi
 
+    for error in (BuildError, LoadError):  # that it raises: TVM hands them on by these names
+        tvm_ffi.register_error(error)
     tvm_ffi.register_global_func(RUN, _run, override=True)

@@ -235,6 +235,21 @@ def test_the_engine_example_compiles_and_runs_its_subgraphs(examples: Path, tmp_
     np.testing.assert_allclose(np.load(tmp_path / "found.npy"), expected, rtol=1e-5)
 
 
+def test_the_command_runs_a_library_with_the_engine_of_a_plugin(
+    examples: Path, tmp_path: Path
+) -> None:
+    library.load(examples / "libown_engine.so")
+    parted = partition(tvm.IRModule.from_expr(chain(X, W)), "own_engine", {"w": W})
+    relay.build(parted, "llvm", params={"w": W}).export_library(tmp_path / "net.so")
+    command = [sys.executable, "-m", "compiler", "run", str(tmp_path / "net.so"), "--random"]
+    plugin = ["--plugin", str(examples / "libown_engine.so")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith("baton: error: a subgraph needs the runtime")
+    done = subprocess.run([*command, *plugin], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 ENGINES = """
 #include <baton/partitioner.h>
 namespace {
