@@ -122,3 +122,16 @@ def built(proto: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> np.ndarray:
         module.set_input(name, value)
     module.run()
     return module.get_output(0).numpy()
+
+
+@pytest.mark.parametrize(
+    ("op", "constant", "attributes"),
+    [
+        ("Squeeze", np.array([[-1]]), {"axes": [1]}),
+        ("Softmax", np.arange(12, dtype="float32").reshape(2, 2, 3), {}),
+    ],
+)
+def test_constants_are_computed_as_their_operator_set_says(model, agrees, op, constant, attributes):
+    dtypes = {"y0": helper.np_dtype_to_tensor_dtype(constant.dtype)}
+    proto = one_node(model, op, {}, 11, dtypes=dtypes, weights={"x": constant}, **attributes)
+    agrees(proto, {})
