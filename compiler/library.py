@@ -108,7 +108,7 @@ def build(
         if not file.is_file():
             raise PartitionError(f"{file} does not exist or is not a file; give C++ sources")
     with replacing_path(result) as draft:
-        command = [*_cxx(), *compiler_flags(), *flags, *map(str, files), "-o", str(draft)]
+        command = [*cxx(), *compiler_flags(), *flags, *map(str, files), "-o", str(draft)]
         done = subprocess.run(
             [*command, *_linker_flags()], capture_output=True, text=True, check=False
         )
@@ -134,7 +134,7 @@ def _linker_flags() -> list[str]:
     return [f"-L{Path(libinfo.find_libtvm_ffi()).parent}", "-ltvm_ffi"]
 
 
-def _cxx() -> list[str]:
+def cxx() -> list[str]:
     named = os.environ.get("CXX")
     if named:
         return shlex.split(named)
