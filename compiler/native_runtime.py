@@ -76,8 +76,8 @@ def build(prefix: str | os.PathLike[str], flags: Iterable[str] = ("-O2",)) -> Pa
             (Path(work) / "cpu_flags.inc").write_text(_cpu_flags())
             made = Path(work) / _NAME
             command = [
-                *cxx(), "-std=c++17", "-fPIC", "-fvisibility=hidden", "-shared", *flags, f"-I{work}",
-                *(f"-I{folder}" for folder in folders),
+                *cxx(), "-std=c++17", "-fPIC", "-fvisibility=hidden", "-shared", *flags,
+                *(f"-I{folder}" for folder in (work, *folders)),
                 *map(str, sorted(_SOURCES.glob("*.cc"))),
                 "-Wl,--no-as-needed", *map(str, tvm_libraries),
                 "-Wl,-rpath,$ORIGIN", f"-Wl,-soname,{_NAME}", "-o", str(made),
