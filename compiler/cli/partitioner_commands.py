@@ -25,7 +25,10 @@ def build_command(
     *,
     sources: Annotated[
         list[Path],
-        typer.Argument(help="C++ files that include baton/partitioner.h or mxnet/lib_api.h.", show_default=False),
+        typer.Argument(
+            help="C++ files that include baton/partitioner.h or mxnet/lib_api.h.",
+            show_default=False,
+        ),
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="The library, .so.")],
     flag: Annotated[

@@ -34,7 +34,9 @@ def inline_small(symbol: Symbol, limit: int) -> Symbol:
 
 def _is_small(node: Node, limit: int) -> bool:
     claim = claim_of(node)
-    if claim is None or find(node.op) is not None or own_attrs(node) or _operators(node.subgraphs) > limit:
+    if claim is None or own_attrs(node) or _operators(node.subgraphs) > limit:
+        return False
+    if find(node.op) is not None:
         return False
     try:
         return partitioner(claim.backend).compile is None

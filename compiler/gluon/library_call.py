@@ -36,6 +36,4 @@ def run_operator(
         raise ArrayError(f"{call_site()}: {error}") from error
     if not device.is_cpu:
         results = [create_tensor(tensor.numpy(), device) for tensor in results]
-    return [
-        Value(shape, dtype, device, tensor) for (shape, dtype), tensor in zip(types, results)
-    ]
+    return [Value(shape, dtype, device, tensor) for (shape, dtype), tensor in zip(types, results)]

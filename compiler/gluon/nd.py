@@ -3,8 +3,8 @@
     nd.FullyConnected(x, weight, bias, num_hidden=4)
     nd.broadcast_add(a, b)
 
-Every operator that the importer knows, and every one of a library that is loaded, can be called. Arrays come first or by the operator's names
-of its inputs; what is left are its parameters.
+Every operator that the importer knows, and every one of a library that is loaded, can be called.
+Arrays come first or by the operator's names of its inputs; what is left are its parameters.
 """
 
 from __future__ import annotations

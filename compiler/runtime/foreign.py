@@ -207,6 +207,7 @@ def register() -> None:
     """Make `RUN` known to TVM; again is harmless."""
     import tvm_ffi
 
-    for error in (BuildError, LibraryOperatorError, LoadError):  # that it raises: TVM hands them on by these names
+    # That it raises: TVM hands them on by these names.
+    for error in (BuildError, LibraryOperatorError, LoadError):
         tvm_ffi.register_error(error)
     tvm_ffi.register_global_func(RUN, _run, override=True)

@@ -48,6 +48,11 @@ class LibraryOperator:
     _library: PartitionerLibrary
     _number: int
 
+    @property
+    def runtime(self) -> str:
+        """The runtime of its code, among those of `foreign`."""
+        return f"operator {self.name}"
+
     def counts(self, attrs: Mapping[str, str]) -> tuple[int, int]:
         """Numbers of inputs and outputs with these attributes, extra inputs included."""
         inputs, outputs = self._call("counts", dict(attrs))
@@ -114,7 +119,7 @@ class LibraryOperator:
         if self.has_state:
             header["place"] = place
         code = foreign.with_header(header, b"")
-        return foreign.ForeignCode(_runtime(self.name), code, self.file.name)
+        return foreign.ForeignCode(self.runtime, code, self.file.name)
 
     def load(self, code: bytes) -> foreign.Engine:
         """What runs code that `code` made."""
@@ -165,11 +170,7 @@ def register(operators: Iterable[LibraryOperator]) -> None:
                 )
         for operator in new:
             _operators[operator.name] = operator
-            foreign.register_engine(_runtime(operator.name), operator.load)
-
-
-def _runtime(name: str) -> str:
-    return f"operator {name}"
+            foreign.register_engine(operator.runtime, operator.load)
 
 
 def _split(inputs: Sequence[TensorType]) -> tuple[list[list[int]], list[str]]:

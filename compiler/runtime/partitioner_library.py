@@ -1,6 +1,6 @@
 """Shared libraries built with `baton/partitioner.h`, and the engines in them.
 
-Those built with `mxnet/lib_api.h`, which stands on that header, have operators and graph passes too.
+Those built with `mxnet/lib_api.h`, which stands on that header, have operators and graph passes.
 
 Needs tvm-ffi alone, so that a process that only runs libraries can load the engines of their
 subgraphs. A library exports functions of the tvm-ffi calling convention,
@@ -74,8 +74,8 @@ class PartitionerLibrary:
         is_mxnet = self._find("mxnet_describe") is not None
         if is_mxnet and not hasattr(symbols, "initialize"):
             raise PartitionError(
-                f"{file} does not define `MXReturnValue initialize(int version)`, which every library "
-                "of mxnet/lib_api.h has"
+                f"{file} does not define `MXReturnValue initialize(int version)`, as every library "
+                "of mxnet/lib_api.h must"
             )
         reason = str(self.call("initialize", _version_number()))
         if reason:

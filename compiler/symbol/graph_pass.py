@@ -14,7 +14,7 @@ from compiler.partition.callbacks import run_pass
 from compiler.partition.limits import Limits
 
 from .partition import KnownValues
-from .partition_adapter import annotations
+from .partition_adapter import type_attrs
 
 if TYPE_CHECKING:
     import numpy as np
@@ -37,14 +37,16 @@ def rewrite(
     types = known.types(symbol)
     if types is not None:
         nodes = [
-            replace(node, attrs={**node.attrs, **annotations(types[index])})
+            replace(node, attrs={**node.attrs, **type_attrs(types[index])})
             for index, node in enumerate(graph.nodes)
         ]
         graph = Graph(nodes, graph.heads, graph.attrs)
     timeout = Limits.from_options(texts).callback_timeout
     text, args, aux = run_pass(chosen, write_json(graph), texts, known.args, known.aux, timeout)
     try:
-        made = read_json(text, f"what graph pass {chosen.name!r} made")
+        made = read_json(text, "the graph")
     except FrontendError as error:
-        raise PartitionCallbackError(str(error)) from error
+        raise PartitionCallbackError(
+            f"graph pass {chosen.name!r} made what is not a symbol: {error}"
+        ) from error
     return type(symbol)(made), args, aux

@@ -86,7 +86,7 @@ class SymbolAdapter:
                 node.op,
                 node.name,
                 list(node.inputs),
-                node.attrs if types is None else {**node.attrs, **annotations(types[index])},
+                node.attrs if types is None else {**node.attrs, **type_attrs(types[index])},
                 subgraphs=node.subgraphs,
                 num_outputs=node.num_outputs,
             )
@@ -352,7 +352,7 @@ def _entry_name(node: Node, output: int) -> str:
     return output_name(node, output)
 
 
-def annotations(types: Sequence[OutputType]) -> dict[str, str]:
+def type_attrs(types: Sequence[OutputType]) -> dict[str, str]:
     """Shapes and dtype codes of a node's outputs the way MXNet spells them."""
     shapes = ["[None]" if shape is None else f"[{','.join(map(str, shape))}]" for shape, _ in types]
     codes = [str(DTYPES.index(dtype)) if dtype in DTYPES else "-1" for _, dtype in types]

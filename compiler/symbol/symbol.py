@@ -241,8 +241,9 @@ class Symbol:
         PartitionCallbackError
             A callback or pass raised, returned nonsense or took too long.
         PartitionError
-            An argument is of the wrong kind, or missing where a graph pass adds values to it; a value contradicts the shape that its variable
-            declares; aux is given without args; an option is not understood or refused.
+            An argument is of the wrong kind, or missing where a graph pass adds values to it; a
+            value contradicts the shape that its variable declares; aux is given without args; an
+            option is not understood or refused.
         FrontendError
             Shapes contradict each other.
         """

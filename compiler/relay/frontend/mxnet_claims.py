@@ -24,14 +24,14 @@ class ClaimedBindings:
 
     def __init__(self, builder: relax.BlockBuilder) -> None:
         self._builder = builder
-        self._bodies: list[tuple[Node, Claim, Any, Any, bool]] = []
+        self._bodies: list[tuple[Node, Claim, Any, Any, str]] = []
         self._inside = False
 
     @contextmanager
-    def of(self, node: Node, is_compiled: bool = False) -> Iterator[None]:
+    def of(self, node: Node, runtime: str = "") -> Iterator[None]:
         """What is emitted within belongs to the node; nested claims to the outermost one.
 
-        `is_compiled` says that it is foreign code already, which no backend is asked to compile.
+        `runtime` runs it: what is emitted is a call of it, which no backend is asked to compile.
         """
         claim = None if self._inside else claim_of(node)
         if claim is None:
@@ -44,7 +44,7 @@ class ClaimedBindings:
         finally:
             self._inside = False
         last = self._builder.emit(relax.const(0))
-        self._bodies.append((node, claim, first, last, is_compiled))
+        self._bodies.append((node, claim, first, last, runtime))
 
     def outlined(self, mod: tvm.IRModule) -> tvm.IRModule:
         """The module with each noted body that computes something as a private function."""
@@ -57,7 +57,7 @@ class ClaimedBindings:
         main = RelaxFunction(mod)
         position = {variable.name: index for index, variable in enumerate(main.variables)}
         groups = []
-        for node, claim, first, last, is_compiled in self._bodies:
+        for node, claim, first, last, runtime in self._bodies:
             window = range(position[first.name], position[last.name])
             members = [index for index in window if main.kinds[index] == OPERATION]
             if not members:
@@ -69,7 +69,10 @@ class ClaimedBindings:
                 "baton.subgraph_op": node.op,
                 "baton.subgraph_id": claim.subgraph_id,
             }
-            if not is_compiled:
+            if runtime:
+                inner = [each.op for each in node.subgraphs[0].nodes if not each.is_variable]
+                attrs |= {"baton.operators": json.dumps(inner), "baton.runtime": runtime}
+            else:
                 attrs |= compiled_attrs(claim.backend, _options(node, claim))
             if claim.on_compile_error != "raise":
                 attrs[ON_COMPILE_ERROR] = claim.on_compile_error

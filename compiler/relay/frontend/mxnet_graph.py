@@ -315,7 +315,7 @@ class SymbolImporter:
         view = SymbolNode(node, self, scope)
         operator = mxnet_library.operator_of(view)
         if operator is not None:
-            with self._claims.of(node, is_compiled=True):
+            with self._claims.of(node, operator.runtime):
                 return mxnet_library.convert(view, operator)
         if is_call(node):
             return self._convert_call(node, scope)

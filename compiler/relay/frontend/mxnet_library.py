@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from tvm import relax
 
@@ -44,7 +46,7 @@ def convert(node: SymbolNode, operator: LibraryOperator) -> list[relax.Expr]:
     attrs = visible(node.node.attrs)
     extra = operator.extra_inputs(attrs)
     if node.count < extra:
-        raise FrontendError(f"{node.describe()} has {node.count} inputs, of which {extra} are extra")
+        raise FrontendError(f"{node.describe()} has {node.count} inputs; {extra} are to be extra")
     if not _has_body(node) and node.count != operator.counts(attrs)[0]:
         raise FrontendError(
             f"{node.describe()} has {node.count} inputs; it takes {operator.counts(attrs)[0]}"
@@ -81,16 +83,11 @@ def input_shape(node: SymbolNode, operator: LibraryOperator, position: int) -> S
     if position >= count:
         return None
     known = [node.importer.known_entry(node, index) for index in range(count)]
-    types = [
-        ((), "float32") if each is None else (static_shape(each) or (), dtype_of(each))
-        for each in known
-    ]
+    types = [None if each is None else (static_shape(each) or (), dtype_of(each)) for each in known]
     if _has_body(node):
-        return _Body(node, [t if k is not None else None for t, k in zip(types, known)]).shape(
-            position
-        )
+        return _Body(node, types).shape(position)
     try:
-        shapes, _ = operator.types(attrs, types)
+        shapes, _ = operator.types(attrs, [each or ((), "float32") for each in types])
     except LibraryOperatorError:  # it needs the shape, and so does the user
         return None
     return shapes[position] or None
@@ -106,7 +103,7 @@ class _Body:
         Of its variables, None where not known.
     """
 
-    def __init__(self, node: SymbolNode, inputs: list[TensorType] | list[TensorType | None]) -> None:
+    def __init__(self, node: SymbolNode, inputs: Sequence[TensorType | None]) -> None:
         from .mxnet_graph import SymbolImporter, variables_for
 
         body = node.node.subgraphs[0]
