@@ -19,7 +19,7 @@ from compiler.tvm_faults.block_builder import BlockBuilder
 
 from . import mxnet_library
 from .mxnet_claims import ClaimedBindings
-from .mxnet_node import SymbolNode
+from .mxnet_node import SymbolNode, variables_for
 from .mxnet_ops import CONVERTERS, is_known
 from .mxnet_shapes import hidden_shapes, parameter_shape
 
@@ -341,13 +341,3 @@ class SymbolImporter:
         if isinstance(value, (relax.Var, tvm.ir.GenericConst)):
             return value
         return self.builder.emit(value)
-
-
-def variables_for(graph: Graph, count: int) -> list[int]:
-    """The variables of a subgraph, one for each of `count` inputs of its node."""
-    variables = [i for i, node in enumerate(graph.nodes) if node.is_variable]
-    if len(variables) != count:
-        raise FrontendError(
-            f"a subgraph has {len(variables)} variables, but its node {count} inputs"
-        )
-    return variables

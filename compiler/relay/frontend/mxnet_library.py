@@ -14,7 +14,7 @@ from compiler.mxnet.subgraph_node import visible, visible_json
 from compiler.runtime import foreign
 from compiler.runtime.library_operators import LibraryOperator, TensorType, find
 
-from .mxnet_node import SymbolNode
+from .mxnet_node import SymbolNode, variables_for
 
 SUBGRAPH_JSON = "subgraph_sym_json"
 """Attribute by which an operator of subgraphs gets what it is to run."""
@@ -104,8 +104,6 @@ class _Body:
     """
 
     def __init__(self, node: SymbolNode, inputs: Sequence[TensorType | None]) -> None:
-        from .mxnet_graph import SymbolImporter, variables_for
-
         body = node.node.subgraphs[0]
         variables = variables_for(body, len(inputs))
         nodes = list(body.nodes)
@@ -113,7 +111,7 @@ class _Body:
             attrs = {k: v for k, v in nodes[index].attrs.items() if k == "__shape__"}
             nodes[index] = type(nodes[index])(nodes[index].op, f"in{number}", attrs=attrs)
         types = {f"in{number}": each for number, each in enumerate(inputs) if each is not None}
-        self._importer = SymbolImporter(
+        self._importer = type(node.importer)(
             Graph(nodes, body.heads, node.importer.graph.attrs),
             {name: shape for name, (shape, _) in types.items()},
             {name: dtype for name, (_, dtype) in types.items()},
