@@ -3,10 +3,10 @@
     nodes: [{"type": "ffi.Array", "data": [0]},
             {"type": "ir.PrimType", "data": {"span": 0, "dtype": "float32"}}, ...]
 
-A node refers to others by their numbers. TVM 0.27 reads those first, without an end where they refer
-to each other, and puts whatever it finds into fields of classes that may be null, which the rest of
-TVM takes for what the field's type says. Here every reference is to an earlier node, and what a field
-refers to is of the type that TVM has registered for it.
+A node refers to others by their numbers. TVM 0.27 reads those first, without an end where they
+refer to each other, and puts null into fields which the rest of TVM takes for what their type says.
+Here every reference is to an earlier node, and what a field refers to is of the type that TVM has
+registered for it.
 """
 
 from __future__ import annotations
@@ -34,17 +34,15 @@ _VALUES = {**_LITERALS, "ffi.String": str, "ffi.Bytes": str, "ffi.Tensor": str, 
 _LISTS = ("ffi.Array", "ffi.List", "ffi.Map", "ffi.Dict")
 
 _MAY_BE_NULL = ("span", "dom", "ir.Attrs")
-"""Fields, and types of fields, that TVM itself leaves null though it registers them as not optional."""
+"""Fields, and types of fields, that TVM leaves null, though not registered as optional."""
 
+_STATISTICS = ("sum", "mean", "max", "min", "prod", "std", "variance", "median")
 _ATTRIBUTES = {
     "relax.matmul": "relax.attrs.MatmulAttrs",
     "relax.bucketize": "relax.attrs.BucketizeAttrs",
     "relax.ccl.allgather": "relax.attrs.AllGatherAttrs",
     **dict.fromkeys(("relax.argmax", "relax.argmin"), "relax.attrs.ArgmaxArgminAttrs"),
-    **dict.fromkeys(
-        [f"relax.{op}" for op in "sum mean max min prod std variance median".split()],
-        "relax.attrs.StatisticalAttrs",
-    ),
+    **{f"relax.{op}": "relax.attrs.StatisticalAttrs" for op in _STATISTICS},
 }
 """Attributes of the operators of which TVM does not register them."""
 
