@@ -64,6 +64,7 @@ def _show_version(wanted: bool) -> None:
 
 @app.callback()
 def common(
+    context: typer.Context,
     version: Annotated[
         bool,
         typer.Option("--version", help="Of Baton and TVM.", callback=_show_version, is_eager=True),
@@ -78,6 +79,7 @@ def common(
 ) -> None:
     """Compile ONNX models the relay.build way, on today's TVM."""
     set_verbosity(-1 if quiet else verbose)
+    context.call_on_close(lambda: set_verbosity(0))
 
 
 class CacheAction(str, enum.Enum):
