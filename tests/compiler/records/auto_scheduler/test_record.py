@@ -147,7 +147,10 @@ def test_damaged_trace_is_a_record_error(trace):
             decisions,
         ),
         lambda instructions, decisions: (
-            [[kind, [None for _ in inputs], attrs, out] for kind, inputs, attrs, out in instructions],
+            [
+                [kind, [None for _ in inputs], attrs, out]
+                for kind, inputs, attrs, out in instructions
+            ],
             decisions,
         ),
     ],
