@@ -15,7 +15,7 @@ _SYMBOL = "-symbol.json"
 
 
 def read_model(
-    path: Path, shapes: Mapping[str, tuple[int, ...]]
+    path: Path, shapes: Mapping[str, tuple[int | str | None, ...]]
 ) -> tuple[tvm.IRModule, dict[str, Any]]:
     """The Relax module of a model file, and its weights by name.
 
@@ -28,8 +28,9 @@ def read_model(
           in a file of the same name with the ending `.params`, if there is one.
         * `.tflite`: TensorFlow Lite.
         * anything else: ONNX.
-    shapes : mapping of str to tuple of int
-        Of inputs, where the file leaves them open.
+    shapes : mapping of str to tuple
+        Of inputs, where the file leaves them open. Those of ONNX models may have names, and None,
+        for extents that only running tells.
 
     Raises
     ------
@@ -39,9 +40,9 @@ def read_model(
     from compiler import relay
 
     if path.name.endswith(_SYMBOL) or path.suffix == ".params":
-        return _read_mxnet(path, shapes)
+        return _read_mxnet(path, _numbers(path, shapes))
     if path.suffix == ".tflite":
-        return relay.frontend.from_tflite(str(path), shapes)
+        return relay.frontend.from_tflite(str(path), _numbers(path, shapes))
     if path.suffix not in (".relay", ".txt", ".json"):
         return relay.frontend.from_onnx(str(path), shape=shapes, freeze_params=False)
     if shapes:
@@ -56,6 +57,22 @@ def read_model(
         raise FrontendError(f"{path} holds no function main, so it is not a model")
     weights = path.with_suffix(".params")
     return mod, relay.load_param_dict(_bytes(weights)) if weights.is_file() else {}
+
+
+def _numbers(
+    path: Path, shapes: Mapping[str, tuple[int | str | None, ...]]
+) -> dict[str, tuple[int, ...]]:
+    """Shapes for a reader that takes numbers alone."""
+    found = {}
+    for name, shape in shapes.items():
+        numbers = tuple(extent for extent in shape if isinstance(extent, int))
+        if len(numbers) != len(shape):
+            raise FrontendError(
+                f"{path}: the shape of {name!r} must be numbers; only ONNX models take names and ? "
+                "for extents that running tells"
+            )
+        found[name] = numbers
+    return found
 
 
 def _read_mxnet(
