@@ -12,7 +12,7 @@ from tvm import relax, tirx
 from compiler.graph.constants import constant, integers, static_shape
 from compiler.graph.symbols import as_extent, simplified
 from compiler.relay.op import registry
-from compiler.relay.op.shapes import broadcast_extents, joint_shape, same_extent
+from compiler.relay.op.shapes import broadcast_extents, same_extent
 from compiler.relay.op.slicing import leading_box, slice_of_symbols
 from compiler.relay.op.transform import reverse_sequence_kernel
 
@@ -233,8 +233,7 @@ def expand(node: Node) -> relax.Expr | None:
     wanted, shape = constant_value(node[1]), static_shape(node[0])
     given, extents = node.extents_in(1), shape_of(node[0])
     if given is not None and extents is not None and (shape is None or is_symbolic(given)):
-        joint = joint_shape([extents, given.tolist()])
-        return broadcast_extents(node[0], [simplified(extent) for extent in joint])
+        return broadcast_extents(node[0], _joint(node, extents, given.tolist()))
     if shape is None:
         if wanted is not None and not isinstance(node[1], relax.ShapeExpr):
             node.shape(0)  # raises: TVM's converter takes constants for known shapes alone
@@ -243,6 +242,20 @@ def expand(node: Node) -> relax.Expr | None:
         return _expand_at_run_time(node, shape)
     target = np.broadcast_shapes(shape, tuple(int(extent) for extent in wanted))
     return relax.op.broadcast_to(node[0], target)
+
+
+def _joint(node: Node, shape: list[Any], wanted: list[Any]) -> list[Any]:
+    """What a shape and the wanted one broadcast to, where symbols leave no doubt."""
+    rank = max(len(shape), len(wanted))
+    padded = ([1] * (rank - len(each)) + each for each in (shape, wanted))
+    joint = []
+    for own, other in zip(*padded):
+        if not (same_extent(own, 1) or same_extent(other, 1) or same_extent(own, other)):
+            raise node.unsupported(
+                f"whether the extent {own} broadcasts to {other} is known only at run time"
+            )
+        joint.append(other if same_extent(own, 1) else own)
+    return joint
 
 
 def _expand_at_run_time(node: Node, shape: tuple[int, ...]) -> relax.Expr | None:
