@@ -56,13 +56,16 @@ def tiled_product(
     tile_m, tile_n = tile
     axis = te.reduce_axis((0, k), "k")
 
+    # Rows whose number only running tells are whole tiles of the kernels that they are made of.
+    whole = not isinstance(m, int) or m % tile_m == 0
+
     def element(*index: Any) -> Any:
         *outer, i, j = index
         b = outer[0] if outer else None
-        row = i if m % tile_m == 0 else te.min(i, m - 1)
+        row = i if whole else te.min(i, m - 1)
         return te.sum(lhs(b, row, axis) * rhs(b, axis, j), axis=[axis])
 
-    matrix = (-(-m // tile_m) * tile_m, -(-n // tile_n) * tile_n)
+    matrix = (m if whole else -(-m // tile_m) * tile_m, -(-n // tile_n) * tile_n)
     shape = matrix if batch is None else (batch, *matrix)
     return te.compute(shape, element, name="matmul", attrs=anchor_attrs(rule, config))
 
@@ -147,7 +150,8 @@ def unravel(position: Any, shape: Sequence[int]) -> list[Any]:
     """Multi-index of a row-major position."""
     index: list[Any] = []
     for extent in reversed(shape):
-        index.insert(0, position % extent if extent > 1 else tirx.const(0, "int32"))
+        single = isinstance(extent, (int, tirx.IntImm)) and int(extent) == 1
+        index.insert(0, tirx.const(0, "int32") if single else position % extent)
         position = position // extent
     return index
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from tvm import relax
+from tvm import relax, tirx
 from tvm.ir import GenericConst, Op
 
-import schedules.x86  # noqa: F401  (registers its implementations)
 from schedules.matmul import BatchMatmulWorkload, DenseWorkload, Operand
+from schedules.x86 import dense, row_kernels
 
 from .... import op_pattern
 from ....graph.constants import static_shape
@@ -39,7 +39,9 @@ def lower_matmul(
     The call of a TIR function, not yet emitted; None when the library has no implementation
     for this product on this target, e.g. for integers, vectors or dynamic shapes.
     """
-    described = _recorded_stack(at, call) or describe(at.builder, call)
+    described = (
+        _recorded_stack(at, call) or describe(at.builder, call) or _describe_rows(at.builder, call)
+    )
     if described is None:
         return None
     workload = described.workload
@@ -48,6 +50,10 @@ def lower_matmul(
     if chosen is None:
         return None
     impl, config = chosen
+    if described.lead:
+        if impl.name != dense.PACKED:
+            return None
+        workload = replace(workload, lead=described.lead)
     rhs = described.rhs
     pack_weight = impl.pack
     if pack_weight is not None:
@@ -77,12 +83,35 @@ class Described:
     ----------
     rhs_axes : tuple of int
         The right operand is permute_dims(rhs, rhs_axes).
+    lead : tuple, optional
+        The leading dimensions of a dense layer over a number of rows that only running tells; the
+        workload has `NOMINAL_ROWS` then.
     """
 
     workload: DenseWorkload | BatchMatmulWorkload
     lhs: relax.Expr
     rhs: relax.Expr
     rhs_axes: tuple[int, ...]
+    lead: tuple[Any, ...] = ()
+
+
+def _describe_rows(builder: relax.BlockBuilder, call: relax.Call) -> Described | None:
+    """A dense layer with constant weights over any number of rows; None for anything else."""
+    right_shape = static_shape(call.args[1])
+    shape = call.args[0].ty.shape
+    if right_shape is None or len(right_shape) != 2 or 0 in right_shape:
+        return None
+    if not isinstance(shape, relax.ShapeExpr) or len(shape.values) < 2:
+        return None
+    *lead, depth = shape.values
+    right, axes = _permuted(builder, call.args[1])
+    if not isinstance(depth, tirx.IntImm) or not isinstance(right, GenericConst):
+        return None
+    dtype, rhs_dtype = operand_types(call)
+    rows = (row_kernels.NOMINAL_ROWS,)
+    columns, out_dtype = right_shape[-1], str(call.ty.dtype)
+    workload = DenseWorkload(rows, columns, int(depth), dtype, out_dtype, rhs_dtype=rhs_dtype)
+    return Described(workload, call.args[0], right, axes, tuple(lead))
 
 
 def describe(builder: relax.BlockBuilder, call: relax.Call) -> Described | None:
