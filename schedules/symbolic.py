@@ -7,8 +7,8 @@ these kernels cover all rows; the last tile overlaps the one before it, so that 
     for start in 0, T, 2 T, ..., rows - T
       the kernel for T rows, on rows start to start + T of each tensor
 
-Where the kernel is a product on panels of weights, the loop over its tiles is inside of the one over
-the panels, and a panel stays in the cache while rows pass.
+Where the kernel is a product on panels of weights, the loop over its tiles is inside of the one
+over the panels, and a panel stays in the cache while rows pass.
 """
 
 from __future__ import annotations
@@ -137,18 +137,22 @@ def _is_product(lead: Sequence[Any], symbols: Sequence[Any]) -> bool:
 
 def _bound(func: tirx.PrimFunc, symbols: Sequence[Any], rows: int) -> tirx.PrimFunc:
     """The function with 1 for all symbols but the last, which is the number of rows."""
-    values = [*([1] * (len(symbols) - 1)), rows]
+    return with_extents(func, [*zip(symbols[:-1], [1] * len(symbols)), (symbols[-1], rows)])
+
+
+def with_extents(node: Any, extents: Sequence[tuple[Any, int]]) -> Any:
+    """A function or an expression with numbers for symbols, in all types of it too."""
 
     def value(var: Any) -> Any:
-        for symbol, number in zip(symbols, values):
+        for symbol, number in extents:
             if var.same_as(symbol):
                 return tirx.const(number, symbol.ty)
         return var
 
-    def folded(node: Any) -> Any:
-        return _FOLDED[type(node)](node.a, node.b)
+    def folded(part: Any) -> Any:
+        return _FOLDED[type(part)](part.a, part.b)
 
-    bound = tvm_ffi.structural_map(func, (tirx.Var, value))
+    bound = tvm_ffi.structural_map(node, (tirx.Var, value))
     return tvm_ffi.structural_map(bound, [(kind, folded) for kind in _FOLDED])
 
 
@@ -246,13 +250,13 @@ class Tiling:
     inside : bool
         The loop over tiles is inside of the kernel's outermost loop, which runs over panels.
     resident : int
-        How many tiles pass a panel before the next one comes; 0 for all.
+        How many tiles pass a panel before the next one comes.
     parallel_from : int
         Threads share the work from this many tiles on; 0: as the kernel's own loops have it.
     """
 
     inside: bool = False
-    resident: int = 0
+    resident: int = 1
     parallel_from: int = 0
 
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import tvm
+import tvm_ffi
 from tvm import relax, sym, tirx
 
 from ..errors import BuildError
@@ -30,6 +31,35 @@ def in_order(function: relax.Function) -> list[tirx.Var]:
     return list(found)
 
 
+def extents_of_types(function: relax.Function) -> list[Any]:
+    """The extents with symbols in the types of a function's variables."""
+    found: list[Any] = []
+
+    def note(expr: Any) -> None:
+        ty = expr.ty if isinstance(expr, relax.Var) else None
+        shape = ty.shape if isinstance(ty, relax.TensorType) else None
+        for extent in shape.values if isinstance(shape, relax.ShapeExpr) else ():
+            is_known = any(extent.same_as(other) for other in found)
+            if not isinstance(extent, tirx.IntImm) and not is_known:
+                found.append(extent)
+
+    for var in function.params:
+        note(var)
+    for block in function.body.blocks:
+        for binding in block.bindings:
+            note(binding.var)
+    return found
+
+
+def of_types(function: relax.Function) -> list[tirx.Var]:
+    """The symbols in the types of a function's variables."""
+    found: dict[Any, None] = {}
+    for extent in extents_of_types(function):
+        for var in tirx.analysis.undefined_vars(extent):
+            found[var] = None
+    return list(found)
+
+
 def names(function: relax.Function) -> dict[tirx.Var, str]:
     """A name for each symbol; those that several have get numbers."""
     result: dict[tirx.Var, str] = {}
@@ -49,8 +79,9 @@ def text(extent: Any, known: Mapping[tirx.Var, str]) -> str:
     used = tirx.analysis.undefined_vars(extent)
     if any(var not in known for var in used):
         return ""
-    named = {var: tirx.Var(known[var], var.ty) for var in used if known[var] != var.name}
-    whole = tirx.stmt_functor.substitute(extent, named) if named else extent
+    whole = tvm_ffi.structural_map(
+        extent, (tirx.Var, lambda var: tirx.Var(known[var], var.ty) if var in known else var)
+    )
     return re.sub(r"T\.int64\((-?\d+)\)", r"\1", str(whole)).replace("T.", "")
 
 
