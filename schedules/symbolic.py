@@ -78,10 +78,9 @@ def is_symbolic(func: tirx.PrimFunc) -> bool:
 
 def rows_of(func: tirx.PrimFunc) -> Rows | None:
     """The rows of a function; None where it has other unknown extents, or rows meet each other."""
-    if not all(isinstance(param.ty, tirx.BufferType) for param in func.params):
-        return None
+    parameters = _buffers(func)
     symbols: list[Any] = []
-    for param in func.params:
+    for param in parameters:
         for symbol in _symbols_of(param.shape):
             if not any(symbol.same_as(known) for known in symbols):
                 symbols.append(symbol)
@@ -89,7 +88,7 @@ def rows_of(func: tirx.PrimFunc) -> Rows | None:
         return None
     small = _bound(func, symbols, 2)
     tensors: list[int | None] = []
-    for param, static in zip(func.params, small.params):
+    for param, static in zip(parameters, small.params, strict=True):
         lead = _lead(param.shape)
         if lead == 0:
             tensors.append(None)
@@ -104,6 +103,11 @@ def rows_of(func: tirx.PrimFunc) -> Rows | None:
     if not any(tensors) or not _is_row_by_row(func, small, symbols):
         return None
     return Rows(func, symbols, tensors)
+
+
+def _buffers(func: tirx.PrimFunc) -> list[Any]:
+    """The parameters that are tensors; others are symbols that no tensor's shape says alone."""
+    return [param for param in func.params if isinstance(param.ty, tirx.BufferType)]
 
 
 def _symbols_of(shape: Sequence[Any]) -> list[Any]:
@@ -137,7 +141,8 @@ def _is_product(lead: Sequence[Any], symbols: Sequence[Any]) -> bool:
 
 def _bound(func: tirx.PrimFunc, symbols: Sequence[Any], rows: int) -> tirx.PrimFunc:
     """The function with 1 for all symbols but the last, which is the number of rows."""
-    return with_extents(func, [*zip(symbols[:-1], [1] * len(symbols)), (symbols[-1], rows)])
+    tensors = tirx.PrimFunc(_buffers(func), func.body, func.ret_type).with_attrs(func.attrs)
+    return with_extents(tensors, [*zip(symbols[:-1], [1] * len(symbols)), (symbols[-1], rows)])
 
 
 def with_extents(node: Any, extents: Sequence[tuple[Any, int]]) -> Any:
@@ -185,9 +190,10 @@ def _keeps_rows(block: Any, static: Any, symbols: Sequence[Any]) -> bool:
         return False
     if not isinstance(static.body, tirx.BufferStore):
         return False
-    bounded = sym.Analyzer()
-    for iv in static.iter_vars:
+    bounded, symbolic = sym.Analyzer(), sym.Analyzer()
+    for iv, original in zip(static.iter_vars, block.iter_vars, strict=True):
         bounded.bind(iv.var, range_of(iv.var, int(iv.dom.extent)))
+        symbolic.bind(original.var, original.dom)
     accesses, originals = _accesses(static), _accesses(block)
     row = _row_index(originals[0], accesses[0], bounded)
     if row is None or not isinstance(row, tirx.Var):
@@ -196,7 +202,8 @@ def _keeps_rows(block: Any, static: Any, symbols: Sequence[Any]) -> bool:
         for extent, index, own in zip(original[0].shape, original[1], access[1], strict=True):
             if _symbols_of([extent]):
                 continue
-            if uses(own, row) or any(uses(index, symbol) for symbol in symbols):
+            general = symbolic.simplify(index)
+            if uses(bounded.simplify(own), row) or any(uses(general, each) for each in symbols):
                 return False
         index = _row_index(original, access, bounded)
         if _symbols_of(original[0].shape) and (index is None or not index.same_as(row)):
@@ -324,7 +331,7 @@ def _own_body(rows: Rows, kernel: tirx.PrimFunc) -> tuple[Any, list[Any]]:
     """The body of a kernel, and the declarations of the parameters that all rows share."""
     shared = [
         tirx.stmt.DeclBuffer(own, data=param.data)
-        for own, param, width in zip(kernel.params, rows.func.params, rows.tensors)
+        for own, param, width in zip(kernel.params, _buffers(rows.func), rows.tensors, strict=True)
         if width is None
     ]
     return kernel.body, shared
@@ -335,7 +342,7 @@ def _on_rows(rows: Rows, kernel: tirx.PrimFunc, tile: Any, size: int, count: Any
     start = tirx.Var("start", "int64")
     first = tile * size if size == 1 else tirx.min(tile * size, count - size)
     statements: list[Any] = [tirx.stmt.Bind(start, first)]
-    for own, param, width in zip(kernel.params, rows.func.params, rows.tensors):
+    for own, param, width in zip(kernel.params, _buffers(rows.func), rows.tensors, strict=True):
         if width is None:
             continue
         whole = tirx.decl_buffer((count * width,), own.dtype, f"{own.name}_rows", data=param.data)

@@ -119,6 +119,8 @@ def _kernel(
     rows = symbolic.rows_of(func) if target.kind.name == "llvm" else None
     chosen = None if rows is None else row_kernels.static_kernels(rows, target)
     if rows is None or chosen is None:
+        if symbolic.is_symbolic(func):  # the rules of anchors take known extents
+            func = rules.without_anchor(func)
         return _schedule(func, name, target, record, fast_math)
     kernels, tilings = chosen
     made = {size: _schedule(each, name, target, None, fast_math) for size, each in kernels.items()}

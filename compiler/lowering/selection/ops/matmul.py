@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tvm import relax, tirx
+from tvm import relax, te, tirx
 from tvm.ir import GenericConst, Op
 
 from schedules.matmul import BatchMatmulWorkload, DenseWorkload, Operand
@@ -50,10 +50,8 @@ def lower_matmul(
     if chosen is None:
         return None
     impl, config = chosen
-    if described.lead:
-        if impl.name != dense.PACKED:
-            return None
-        workload = replace(workload, lead=described.lead)
+    if described.any_rows and impl.name != dense.PACKED:
+        return None
     rhs = described.rhs
     pack_weight = impl.pack
     if pack_weight is not None:
@@ -64,7 +62,7 @@ def lower_matmul(
 
         rhs = pack(at.builder, rhs, packed)
     return at.builder.call_te(
-        lambda x, w: impl.compute(workload, config, x, w),
+        lambda x, w: impl.compute(_over_rows(described, x), config, x, w),
         described.lhs,
         rhs,
         primfunc_name_hint="matmul",
@@ -83,16 +81,16 @@ class Described:
     ----------
     rhs_axes : tuple of int
         The right operand is permute_dims(rhs, rhs_axes).
-    lead : tuple, optional
-        The leading dimensions of a dense layer over a number of rows that only running tells; the
-        workload has `NOMINAL_ROWS` then.
+    any_rows : bool
+        A dense layer over a number of rows that only running tells; the workload has
+        `NOMINAL_ROWS` then.
     """
 
     workload: DenseWorkload | BatchMatmulWorkload
     lhs: relax.Expr
     rhs: relax.Expr
     rhs_axes: tuple[int, ...]
-    lead: tuple[Any, ...] = ()
+    any_rows: bool = False
 
 
 def _describe_rows(builder: relax.BlockBuilder, call: relax.Call) -> Described | None:
@@ -103,7 +101,7 @@ def _describe_rows(builder: relax.BlockBuilder, call: relax.Call) -> Described |
         return None
     if not isinstance(shape, relax.ShapeExpr) or len(shape.values) < 2:
         return None
-    *lead, depth = shape.values
+    depth = shape.values[-1]
     right, axes = _permuted(builder, call.args[1])
     if not isinstance(depth, tirx.IntImm) or not isinstance(right, GenericConst):
         return None
@@ -111,7 +109,15 @@ def _describe_rows(builder: relax.BlockBuilder, call: relax.Call) -> Described |
     rows = (row_kernels.NOMINAL_ROWS,)
     columns, out_dtype = right_shape[-1], str(call.ty.dtype)
     workload = DenseWorkload(rows, columns, int(depth), dtype, out_dtype, rhs_dtype=rhs_dtype)
-    return Described(workload, call.args[0], right, axes, tuple(lead))
+    return Described(workload, call.args[0], right, axes, any_rows=True)
+
+
+def _over_rows(described: Described, x: te.Tensor) -> DenseWorkload | BatchMatmulWorkload:
+    """The workload, with the leading dimensions of `x` where these are not numbers."""
+    workload = described.workload
+    if described.any_rows and isinstance(workload, DenseWorkload):
+        return replace(workload, lead=tuple(x.shape[:-1]))
+    return workload
 
 
 def describe(builder: relax.BlockBuilder, call: relax.Call) -> Described | None:

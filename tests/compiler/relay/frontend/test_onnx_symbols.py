@@ -220,6 +220,56 @@ CASES: dict[str, Any] = {
 }
 
 
+def attention_nodes() -> list[Any]:
+    """softmax(q k / 4 + mask) v of two heads of 16, as exporters write it."""
+    nodes = [
+        NODE("Shape", ["x"], ["shape"]),
+        NODE("Slice", ["shape", "zero", "two"], ["lead"]),
+        NODE("Concat", ["lead", "heads", "head"], ["split"], axis=0),
+        NODE("Concat", ["lead", "minus"], ["joined"], axis=0),
+    ]
+    for kind, order in (("q", (0, 2, 1, 3)), ("k", (0, 2, 3, 1)), ("v", (0, 2, 1, 3))):
+        nodes += [
+            NODE("MatMul", ["x", f"w{kind}"], [f"p{kind}"]),
+            NODE("Reshape", [f"p{kind}", "split"], [f"r{kind}"]),
+            NODE("Transpose", [f"r{kind}"], [f"t{kind}"], perm=order),
+        ]
+    return [
+        *nodes,
+        NODE("MatMul", ["tq", "tk"], ["scores"]),
+        NODE("Mul", ["scores", "scale"], ["scaled"]),
+        NODE("Unsqueeze", ["mask", "axes"], ["wide"]),
+        NODE("Add", ["scaled", "wide"], ["masked"]),
+        NODE("Softmax", ["masked"], ["weights"]),
+        NODE("MatMul", ["weights", "tv"], ["mixed"]),
+        NODE("Transpose", ["mixed"], ["behind"], perm=[0, 2, 1, 3]),
+        NODE("Reshape", ["behind", "joined"], ["y"]),
+    ]
+
+
+def test_attention_of_any_length_is_one_kernel():
+    weights = {
+        **{f"w{kind}": floats(32, 32) for kind in "qkv"},
+        **{"zero": integers(0), "two": integers(2), "heads": integers(2), "head": integers(16)},
+        **{"minus": integers(-1), "axes": integers(1, 2), "scale": np.array(0.25, "float32")},
+    }
+    inputs = {"x": ("batch", "seq", 32), "mask": ("batch", "seq")}
+    proto = make_model(attention_nodes(), inputs, ["y"], weights, opset=18)
+    mod, params = relay.frontend.from_onnx(proto)
+    with tvm.transform.PassContext(opt_level=3):
+        library = relay.build(mod, "llvm", params=params)
+    operators = [operator for kernel in library.report.kernels for operator in kernel.operators]
+    assert operators.count("attention") == 1
+    assert operators.count("nn.dense") == 1  # that of queries, keys and values
+    executor = graph_executor.GraphModule(library["default"](tvm.cpu()))
+    session = onnxruntime.InferenceSession(proto.SerializeToString())
+    for batch, length in ((1, 1), (2, 3), (1, 5), (1, 6), (2, 7), (1, 64), (1, 65), (3, 2)):
+        mask = np.where(RNG.random((batch, length)) < 0.3, -1e4, 0).astype("float32")
+        feeds = {"x": floats(batch, length, 32), "mask": mask}
+        (got,), (wanted,) = run(executor, feeds), session.run(None, feeds)
+        np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-4)
+
+
 def proto_of(name: str) -> Any:
     nodes, inputs, weights, _ = CASES[name]
     dtypes = {"x": INT64} if name == "embedding" else {"i": INT64}
