@@ -3,8 +3,8 @@
     nd.FullyConnected(x, weight, bias, num_hidden=4)
     nd.broadcast_add(a, b)
 
-Every operator that the importer knows can be called. Arrays come first or by the operator's names
-of its inputs; what is left are its parameters.
+Every operator that the importer knows, and every one of a library that is loaded, can be called.
+Arrays come first or by the operator's names of its inputs; what is left are its parameters.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ def __getattr__(name: str) -> Callable[..., Any]:
 
 
 def _operator(name: str) -> Callable[..., Any]:
-    from compiler.relay.frontend.mxnet_ops import CONVERTERS
+    from compiler.relay.frontend.mxnet_ops import is_known
 
     op = _ALIASES.get(name, name)
-    if op not in CONVERTERS or name.startswith("__"):
+    if not is_known(op) or name.startswith("__"):
         raise AttributeError(f"there is no operator {name!r}")
 
     def call(*args: Any, **kwargs: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import tvm
 
@@ -21,6 +21,8 @@ def from_onnx(
     dtype: str | Mapping[str, str] = "float32",
     opset: int | None = None,
     freeze_params: bool = True,
+    convert_config: Mapping[str, Any] | None = None,
+    export_node_renamed_model_path: str | os.PathLike[str] | None = None,
 ) -> tuple[tvm.IRModule, dict[str, tvm.runtime.Tensor]]:
     """Import an ONNX model as a module of Relay's operators.
 
@@ -53,6 +55,10 @@ def from_onnx(
         weight is a trailing parameter of `main`, under its ONNX name, and its value is in the
         dict. Integers of 32 and 64 bits, booleans and single values are no weights but part of
         the computation (shapes, axes, indices, bounds) and stay constants either way.
+    convert_config
+        Accepted: it chose between forms of matrix products, which the build chooses itself.
+    export_node_renamed_model_path
+        Folder for a copy of the model in which each node has a name, `onnx_names` says which.
 
     Returns
     -------
@@ -74,6 +80,11 @@ def from_onnx(
     """
     from ..raising import from_relax
 
+    del convert_config
+    if export_node_renamed_model_path is not None:
+        from .onnx_names import save_with_names
+
+        save_with_names(model, export_node_renamed_model_path)
     mod, params = import_model(model, shape or {}, dtype, opset, freeze_params, {})
     return from_relax(mod), params
 

@@ -368,6 +368,17 @@ def cumulative_sum(node: Node) -> None:
     node.value(1, "the axis")
 
 
+def triangle(node: Node) -> relax.Expr | None:
+    """A mask where only running tells the diagonal; else TVM's converter."""
+    if node.get(1) is None or constant_value(node[1]) is not None:
+        return None
+    rows, columns = node.shape(0)[-2:]
+    diagonals = constant(np.arange(columns)[None, :] - np.arange(rows)[:, None])
+    compare = relax.op.greater_equal if node.attr("upper", 1) else relax.op.less_equal
+    kept = node.emit(compare(diagonals, node[1]))
+    return relax.op.where(kept, node[0], relax.const(0, node.dtype(0)))
+
+
 def unique(node: Node) -> None:
     """Without an axis, of all elements in a row, so that the inverse has one axis too."""
     if node.attr("axis") is None:
@@ -390,6 +401,7 @@ CONVERTERS = {
     "Slice": slices,
     "Split": split,
     "TopK": top_k,
+    "Trilu": triangle,
     "Unique": unique,
     "TensorScatter": tensor_scatter,
 }
