@@ -16,7 +16,7 @@ _TORCH = (".pt", ".pth", ".pt2")
 
 
 def read_model(
-    path: Path, shapes: Mapping[str, tuple[int, ...]]
+    path: Path, shapes: Mapping[str, tuple[int | str | None, ...]]
 ) -> tuple[tvm.IRModule, dict[str, Any]]:
     """The Relax module of a model file, and its weights by name.
 
@@ -30,8 +30,9 @@ def read_model(
         * `.tflite`: TensorFlow Lite.
         * `.pt`: TorchScript; `shapes` has all inputs.
         * anything else: ONNX.
-    shapes : mapping of str to tuple of int
-        Of inputs, where the file leaves them open.
+    shapes : mapping of str to tuple
+        Of inputs, where the file leaves them open. Those of ONNX models may have names, and None,
+        for extents that only running tells.
 
     Raises
     ------
@@ -41,11 +42,11 @@ def read_model(
     from compiler import relay
 
     if path.name.endswith(_SYMBOL) or path.suffix == ".params":
-        return _read_mxnet(path, shapes)
+        return _read_mxnet(path, _numbers(path, shapes))
     if path.suffix == ".tflite":
-        return relay.frontend.from_tflite(str(path), shapes)
+        return relay.frontend.from_tflite(str(path), _numbers(path, shapes))
     if path.suffix in _TORCH:
-        return _read_torchscript(path, shapes)
+        return _read_torchscript(path, _numbers(path, shapes))
     if path.suffix not in (".relay", ".txt", ".json"):
         return relay.frontend.from_onnx(str(path), shape=shapes, freeze_params=False)
     if shapes:
@@ -92,6 +93,22 @@ def _read_torchscript(
             f"{(missing or names)[0]}=1,3,224,224"
         )
     return relay.frontend.from_pytorch(script, [(name, shapes[name]) for name in names])
+
+
+def _numbers(
+    path: Path, shapes: Mapping[str, tuple[int | str | None, ...]]
+) -> dict[str, tuple[int, ...]]:
+    """Shapes for a reader that takes numbers alone."""
+    found = {}
+    for name, shape in shapes.items():
+        numbers = tuple(extent for extent in shape if isinstance(extent, int))
+        if len(numbers) != len(shape):
+            raise FrontendError(
+                f"{path}: the shape of {name!r} must be numbers; only ONNX models take names and ? "
+                "for extents that running tells"
+            )
+        found[name] = numbers
+    return found
 
 
 def _read_mxnet(
