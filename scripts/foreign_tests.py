@@ -263,7 +263,7 @@ def main(suite: Suite) -> int:
     parser.add_argument("--seconds", type=float, default=120, help="the longest one test may take")
     parser.add_argument("--causes", type=int, default=60, help="how many causes to print")
     parser.add_argument("--worker", nargs="+", help=argparse.SUPPRESS)
-    options = parser.parse_args()
+    options = parser.parse_intermixed_args()
     if options.worker:
         files, logs = options.worker[::2], options.worker[1::2]
         return run_files(suite, files, logs, str(options.checkout))

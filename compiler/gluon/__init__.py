@@ -19,6 +19,8 @@ __getattr__ = lazy_attributes(
         "HybridBlock": ".hybrid_block",
         "Parameter": ".parameter",
         "SymbolBlock": ".symbol_block",
+        "Trainer": ".autograd",
+        "autograd": ".autograd",
         "clear": ".deferred",
         "context": ".deferred",
         "cpu": ".device",

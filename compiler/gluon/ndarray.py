@@ -12,6 +12,7 @@ import numpy as np
 from compiler.errors import ArrayError, ArrayTypeError, DeferredComputeError
 
 from . import indexing, parameter_epoch
+from .autograd import no_gradients
 from .device import Device
 from .engine import create_tensor, evaluate, tensor_of
 from .invoke import dtype_name, from_host, invoke, set_array_class, wrap
@@ -235,8 +236,16 @@ class ndarray(_Methods):
     as_nd_ndarray = as_np_ndarray
 
     def attach_grad(self, *_: Any, **__: Any) -> None:
-        """Gradients do not exist here."""
-        raise ArrayError(f"{call_site()}: Baton computes inference only; there are no gradients")
+        """Raise OutOfScopeError: there are no gradients."""
+        raise no_gradients("attach_grad()")
+
+    def backward(self, *_: Any, **__: Any) -> None:
+        """Raise OutOfScopeError: there are no gradients."""
+        raise no_gradients("backward()")
+
+    @property
+    def grad(self) -> None:
+        """None, as of every array that no gradient was attached to."""
 
 
 set_array_class(ndarray)
