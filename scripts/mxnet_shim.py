@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import importlib
+import json
 import os
 import sys
 import tempfile
@@ -24,7 +25,6 @@ MODULES: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {
     "mxnet": (
         ("compiler.gluon.device",),
         {
-            "AttrScope": "compiler.symbol:AttrScope",
             "Context": "compiler.gluon.device:Device",
             "current_context": "compiler.gluon.device:current_device",
             "library": "compiler.library",
@@ -76,6 +76,7 @@ MODULES: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {
     "mxnet.random": (("compiler.gluon.random",), {}),
     "mxnet.runtime": (("mxnet_shim",), {}),
     "mxnet.sym": (("compiler.symbol",), {"_internal": "mxnet_shim:internal"}),
+    "mxnet.sym.np": (("compiler.symbol",), {"_Symbol": "compiler.symbol:Symbol"}),
     "mxnet.symbol": (("compiler.symbol",), {}),
     "mxnet.test_utils": (
         ("mxnet_shim",),
@@ -107,10 +108,9 @@ class Renamed(types.ModuleType):
             module, _, attribute = own[name].partition(":")
             found = importlib.import_module(module)
             return getattr(found, attribute) if attribute else found
-        for each in where:
-            module = importlib.import_module(each)
-            if hasattr(module, name):
-                return getattr(module, name)
+        for found in map(importlib.import_module, where):
+            if hasattr(found, name):
+                return getattr(found, name)
         raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
 
     def __dir__(self) -> list[str]:
@@ -122,6 +122,9 @@ def install() -> None:
     """Make the old names importable, and the names that numpy itself has dropped since."""
     for name in MODULES:
         sys.modules[name] = Renamed(name)
+    from compiler.symbol import Symbol
+
+    Symbol.handle = property(lambda symbol: symbol)  # type: ignore[attr-defined]
     for name, kind in (("float", float), ("int", int), ("bool", bool), ("object", object)):
         if name not in vars(numpy):
             setattr(numpy, name, kind)
@@ -272,7 +275,14 @@ def make_decorator(function: Any) -> Any:
 
 # The entries of MXNet's C library by which test_subgraph_op.py names the operators to be claimed.
 
-SymbolHandle = mx_uint = list
+mx_uint = int
+
+
+class SymbolHandle(ctypes.py_object):
+    """Holds a symbol; `Symbol(handle)` is that symbol."""
+
+    def ordered(self) -> Any:
+        return self.value.graph
 
 
 def py_str(text: bytes) -> str:
@@ -290,16 +300,35 @@ def c_str_array(texts: Any) -> list[str]:
     return list(texts)
 
 
-def check_call(status: int) -> None:
+def check_call(status: None) -> None:
     """Nothing to do: the entries below raise by themselves."""
 
 
-class _Library:
-    """Entries of MXNet's C library, over the back end `default`."""
+class _LIB:
+    """Entries of MXNet's C library, over the back end `default` and its option `op_names`."""
 
-    def __getattr__(self, name: str) -> Any:
-        raise AttributeError(f"the shim has no entry {name} of MXNet's C library")
+    @staticmethod
+    def MXSetSubgraphPropertyOpNamesV2(backend: str, count: int, names: list[str]) -> None:
+        from compiler import partition
 
+        def claim(graph: str, ids: list[int], options: Any) -> None:
+            for index, node in enumerate(json.loads(graph)["nodes"]):
+                if node["op"] in names:
+                    ids[index] = -1
 
-_LIB = _Library()
-assert ctypes
+        partition.register(backend, [partition.Strategy("names", claim)], replace=True)
+
+    @staticmethod
+    def MXRemoveSubgraphPropertyOpNamesV2(backend: str) -> None:
+        from compiler import partition
+
+        partition.unregister(backend)
+
+    MXSetSubgraphPropertyOpNames = MXSetSubgraphPropertyOpNamesV2
+    MXRemoveSubgraphPropertyOpNames = MXRemoveSubgraphPropertyOpNamesV2
+
+    @staticmethod
+    def MXBuildSubgraphByOpNames(
+        symbol: Any, backend: str, count: int, names: list[str], out: Any
+    ) -> None:
+        out._obj.value = symbol.optimize_for("default", op_names=names)

@@ -18,6 +18,7 @@ __getattr__ = lazy_attributes(
         "Device": ".device",
         "HybridBlock": ".hybrid_block",
         "Parameter": ".parameter",
+        "ParameterDict": ".parameter_dict",
         "SymbolBlock": ".symbol_block",
         "Trainer": ".autograd",
         "autograd": ".autograd",

@@ -12,61 +12,69 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from .creation import arange, array, full, linspace, ones, zeros
-from .invoke import invoke, spell
-from .ndarray import ndarray
+from compiler.mxnet.graph import Node
+from compiler.mxnet.operators import input_names, operator_of, sort_arguments
 
-_ALIASES = {
-    "dropout": "Dropout",
-    "flatten": "Flatten",
-    "identity": "_copy",
-    "leaky_relu": "LeakyReLU",
-}
+from . import np, npx, random
+from .creation import arange, array, empty, full, linspace, ones, zeros
+from .files import load, save
+from .invoke import invoke
+from .ndarray import ndarray, waitall
 
 
 class _Contrib:
     """Operators whose names start with `_contrib_`."""
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        return _operator(f"_contrib_{name}")
+        return operator_function(f"_contrib_{name}")
 
 
 contrib = _Contrib()
+NDArray = ndarray
+concatenate = np.concatenate
 
 
 def __getattr__(name: str) -> Callable[..., Any]:
-    return _operator(name)
+    return operator_function(name)
 
 
-def _operator(name: str) -> Callable[..., Any]:
+def operator_function(name: str) -> Callable[..., Any]:
+    """The function `nd.<name>`; raises AttributeError where there is no such operator."""
     from compiler.relay.frontend.mxnet_ops import CONVERTERS
 
-    op = _ALIASES.get(name, name)
+    op = operator_of(name)
     if op not in CONVERTERS or name.startswith("__"):
         raise AttributeError(f"there is no operator {name!r}")
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        from compiler.mxnet.graph import Node
-        from compiler.mxnet.operators import input_names
-
-        label = kwargs.pop("name", "") or ""
-        inputs = [arg for arg in args if isinstance(arg, ndarray)]
-        for arg in args:
-            if isinstance(arg, (list, tuple)) and arg and isinstance(arg[0], ndarray):
-                inputs += arg
-        given = {key: value for key, value in kwargs.items() if isinstance(value, ndarray)}
-        attrs = {k: v for k, v in kwargs.items() if k not in given and v is not None}
-        texts = {key: spell(value) for key, value in attrs.items()}
-        wanted = input_names(Node(op, op, attrs=texts))
-        inputs += [given.pop(key) for key in wanted if key in given]
-        inputs += given.values()
-        if wanted == ("data", "weight", "bias") and len(inputs) == 2:
-            texts["no_bias"] = "1"
-        found = invoke(op, inputs, texts, name=label)
+        inputs, attrs, label = sort_arguments(
+            op, args, kwargs, lambda value: isinstance(value, ndarray)
+        )
+        given = [each for each in inputs if each is not None]
+        if len(given) < len(inputs) and input_names(Node(op, op, attrs=attrs))[-1:] == ("bias",):
+            attrs["no_bias"] = "1"
+        found = invoke(op, given, attrs, name=label)
         return found[0] if len(found) == 1 else found
 
     call.__name__ = name
     return call
 
 
-__all__ = ["arange", "array", "contrib", "full", "linspace", "ones", "zeros"]
+__all__ = [
+    "NDArray",
+    "arange",
+    "array",
+    "concatenate",
+    "contrib",
+    "empty",
+    "full",
+    "linspace",
+    "load",
+    "np",
+    "npx",
+    "ones",
+    "random",
+    "save",
+    "waitall",
+    "zeros",
+]

@@ -7,13 +7,36 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from compiler.errors import InputError
+from compiler.errors import InputError, OutOfScopeError
 from compiler.relay.frontend.mxnet import host_array
 
 if TYPE_CHECKING:
     from .symbol import Symbol
 
 _TARGETS = {"cpu": "llvm", "gpu": "cuda", "cuda": "cuda", "llvm": "llvm"}
+
+
+class HostArray(np.ndarray):
+    """A numpy array with the methods by which MXNet's code reads arrays."""
+
+    def asnumpy(self) -> np.ndarray:
+        """A copy as a plain numpy array."""
+        return np.array(self, subok=False)
+
+    def asscalar(self) -> Any:
+        """The one element, as a Python number."""
+        return self.item()
+
+    def abs(self) -> HostArray:
+        """Absolute values."""
+        return np.abs(self).view(HostArray)
+
+    def wait_to_read(self) -> None:
+        """Nothing to do: it is computed."""
+
+
+def _held(array: np.ndarray) -> HostArray:
+    return np.array(array).view(HostArray)
 
 
 class Executor:
@@ -36,6 +59,13 @@ class Executor:
         The symbol can't be imported, or shapes contradict each other.
     BuildError
         It can't be compiled.
+
+    Attributes
+    ----------
+    arg_dict, aux_dict : dict of str to array
+        The values that the next `forward` reads; they may be written to.
+    outputs : list of array
+        Of the last `forward`.
     """
 
     def __init__(self, symbol: Symbol, arrays: Mapping[str, Any], ctx: Any = None) -> None:
@@ -54,39 +84,61 @@ class Executor:
             {name: str(value.dtype) for name, value in values.items()},
         )
         self._inputs = [str(parameter.name) for parameter in mod["main"].params]
-        self._values = {name: values[name] for name in self._inputs if name in values}
+        held = {name: _held(value) for name, value in values.items()}
+        self.arg_dict = {name: held[name] for name in symbol.list_arguments() if name in held}
+        states = symbol.list_auxiliary_states()
+        self.aux_dict = {name: held[name] for name in states if name in held}
         target = _TARGETS[kind]
         self._lib = relay.build(mod, target)
         device = tvm.cpu(0) if target == "llvm" else tvm.cuda(0)
         self._module = GraphModule(self._lib["default"](device))
-        self.outputs: list[np.ndarray] = []
+        self.outputs: list[HostArray] = []
+
+    @property
+    def arg_arrays(self) -> list[HostArray]:
+        """The values of `arg_dict` in the order of `list_arguments()`."""
+        return list(self.arg_dict.values())
+
+    @property
+    def aux_arrays(self) -> list[HostArray]:
+        """The values of `aux_dict` in the order of `list_auxiliary_states()`."""
+        return list(self.aux_dict.values())
 
     @property
     def library(self) -> Any:
         """The library that was built; its `report` and `partition_info()` describe it."""
         return self._lib
 
-    def forward(self, is_train: bool = False, **arrays: Any) -> list[np.ndarray]:
+    def forward(self, is_train: bool = False, **arrays: Any) -> list[HostArray]:
         """Run once; arrays given replace earlier ones of the same shape.
 
         Raises
         ------
+        OutOfScopeError
+            Training is asked for.
         InputError
-            Training is asked for, a name is unknown, or an array has no value or another shape.
+            A name is unknown, or an array has no value or another shape.
         """
         if is_train:
-            raise InputError("is_train=True: symbols are run for inference only")
+            raise OutOfScopeError("is_train=True: symbols are run for inference only")
         unknown = sorted(set(arrays) - set(self._inputs))
         if unknown:
             raise InputError(f"the symbol reads no input {unknown[0]!r}; inputs: {self._inputs}")
-        self._values.update({name: host_array(value) for name, value in arrays.items()})
-        missing = [name for name in self._inputs if name not in self._values]
+        for name, value in arrays.items():
+            held = self.aux_dict if name in self.aux_dict else self.arg_dict
+            held[name] = _held(host_array(value))
+        values = {**self.arg_dict, **self.aux_dict}
+        missing = [name for name in self._inputs if name not in values]
         if missing:
             raise InputError(f"input {missing[0]!r} has no value")
-        self._module.run(**self._values)
+        self._module.run(**{name: values[name].view(np.ndarray) for name in self._inputs})
         count = self._module.get_num_outputs()
-        self.outputs = [self._module.get_output(index).numpy() for index in range(count)]
+        self.outputs = [_held(self._module.get_output(index).numpy()) for index in range(count)]
         return self.outputs
+
+    def backward(self, *_: Any, **__: Any) -> None:
+        """Raise OutOfScopeError: there are no gradients."""
+        raise OutOfScopeError("backward(): symbols are run for inference only; no gradients")
 
 
 def _device_kind(ctx: Any) -> str:

@@ -41,8 +41,9 @@ class Dense(HybridBlock):
         weight_initializer: Any = None,
         bias_initializer: Any = "zeros",
         in_units: int = 0,
+        **names: Any,
     ) -> None:
-        super().__init__()
+        super().__init__(**names)
         self._units = units
         self._flatten = flatten
         self.weight = Parameter(
@@ -85,8 +86,8 @@ class Dense(HybridBlock):
 class Dropout(HybridBlock):
     """The input itself: dropout acts in training only."""
 
-    def __init__(self, rate: float, axes: Sequence[int] = ()) -> None:
-        super().__init__()
+    def __init__(self, rate: float, axes: Sequence[int] = (), **names: Any) -> None:
+        super().__init__(**names)
         self._rate = rate
         self._axes = tuple(axes)
 
@@ -114,8 +115,9 @@ class Embedding(HybridBlock):
         dtype: Any = "float32",
         weight_initializer: Any = None,
         sparse_grad: bool = False,
+        **names: Any,
     ) -> None:
-        super().__init__()
+        super().__init__(**names)
         self._input_dim, self._output_dim = input_dim, output_dim
         self.weight = Parameter(
             "weight", shape=(input_dim, output_dim), dtype=dtype, init=weight_initializer
@@ -158,8 +160,8 @@ def _function_of(function: str | Callable[..., Any]) -> Callable[..., Any]:
 class _OfFunction(Block):
     """A block whose `forward` is a function."""
 
-    def __init__(self, function: str | Callable[..., Any]) -> None:
-        super().__init__()
+    def __init__(self, function: str | Callable[..., Any], **names: Any) -> None:
+        super().__init__(**names)
         self._func = _function_of(function)
         self._func_name = function if isinstance(function, str) else self._func.__name__
 
