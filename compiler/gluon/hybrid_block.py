@@ -6,7 +6,7 @@ import os
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from compiler.errors import (
@@ -15,6 +15,7 @@ from compiler.errors import (
     BlockTypeError,
     UnknownShapeError,
 )
+from compiler.mxnet.dynamic import is_dynamic
 from compiler.symbol.optimize import partition_values
 from compiler.symbol.symbol import Symbol
 
@@ -22,6 +23,7 @@ from .backend_options import backend_arguments
 from .block import Block, HookHandle
 from .cached_op import CachedOp
 from .deferred import get_symbol, tracing
+from .dynamic import DynamicOp
 from .files import write_model
 from .ndarray import ndarray
 from .parameter import Parameter
@@ -73,13 +75,13 @@ class HybridBlock(Block):
         return self._active
 
     @property
-    def cached_op(self) -> CachedOp | None:
+    def cached_op(self) -> CachedOp | DynamicOp | None:
         """What calls run; None before the first hybridised call."""
         return self._cached_op
 
     def _clear_cache(self) -> None:
         self._cached_graph: tuple[list[str], Symbol] | None = None
-        self._cached_op: CachedOp | None = None
+        self._cached_op: CachedOp | DynamicOp | None = None
         self._in_format: Any = None
         self._out_format: Any = None
         self._plain_arguments = 0
@@ -158,7 +160,9 @@ class HybridBlock(Block):
         active : bool
             Whether calls run compiled.
         partition_if_dynamic : bool
-            Accepted; operators whose results have shapes known only at run time can't be traced.
+            What lies between operators whose results' shapes depend on values (`x[x > 0]`,
+            `np.nonzero`, `np.unique`) is compiled as one program each; with False every operator is
+            one of its own.
         static_alloc : bool
             Intermediate memory is planned once per signature and kept between calls.
         static_shape : bool
@@ -183,25 +187,22 @@ class HybridBlock(Block):
         """
         options = backend_arguments(backend, {"backend_opts": backend_opts or {}})
         require_bool("active", active)
-        require_bool("partition_if_dynamic", partition_if_dynamic)
         if (self._forward_hooks or self._forward_pre_hooks) and active:
             self._warn_of_hooks()
         flags = Flags(
-            static_alloc, static_shape, inline_limit, forward_bulk_size, backward_bulk_size
+            static_alloc,
+            static_shape,
+            inline_limit,
+            forward_bulk_size,
+            backward_bulk_size,
+            partition_if_dynamic,
         )
         flags.check()
         self._active = active
         self._flags = flags
         self._backend = None if backend is None else (backend, options)
         self._clear_cache()
-        super().hybridize(
-            active,
-            static_alloc=static_alloc,
-            static_shape=static_shape,
-            inline_limit=inline_limit,
-            forward_bulk_size=forward_bulk_size,
-            backward_bulk_size=backward_bulk_size,
-        )
+        super().hybridize(active, **asdict(flags))
 
     def optimize_for(
         self,
@@ -209,7 +210,7 @@ class HybridBlock(Block):
         *args: Any,
         backend: str | None = None,
         clear: bool = False,
-        partition_if_dynamic: bool = True,
+        partition_if_dynamic: bool | None = None,
         static_alloc: bool | None = None,
         static_shape: bool | None = None,
         inline_limit: int | None = None,
@@ -229,7 +230,8 @@ class HybridBlock(Block):
             A registered partitioner; None only hybridises and traces.
         clear : bool
             Start over from a fresh trace, of a SymbolBlock from its symbol.
-        static_alloc, static_shape, inline_limit, forward_bulk_size, backward_bulk_size
+        partition_if_dynamic, static_alloc, static_shape, inline_limit, forward_bulk_size
+        backward_bulk_size
             As for `hybridize`, which is called where the block is not active or `clear` is given.
             A block that is active keeps those that are not given.
         **backend_options
@@ -253,7 +255,6 @@ class HybridBlock(Block):
         arguments = (x, *args)
         self._check_arguments(arguments)
         require_bool("clear", clear)
-        require_bool("partition_if_dynamic", partition_if_dynamic)
         options = backend_arguments(backend, backend_options)
         given: dict[str, Any] = {
             "static_alloc": static_alloc,
@@ -261,6 +262,7 @@ class HybridBlock(Block):
             "inline_limit": inline_limit,
             "forward_bulk_size": forward_bulk_size,
             "backward_bulk_size": backward_bulk_size,
+            "partition_if_dynamic": partition_if_dynamic,
         }
         flags = {name: value for name, value in given.items() if value is not None}
         before = [(block, block._state()) for block in self._descendants()]
@@ -268,7 +270,7 @@ class HybridBlock(Block):
             if clear:
                 self._forget_partitions()
             if clear or not self._active:
-                self.hybridize(True, partition_if_dynamic, **flags)
+                self.hybridize(True, **flags)
             else:
                 self._flags = replace(self._flags, **flags)
                 self._flags.check()
@@ -490,7 +492,8 @@ class HybridBlock(Block):
         assert self._cached_graph is not None
         names, symbol = self._cached_graph
         try:
-            op = CachedOp(symbol, names, self._variables(), self._flags)
+            kind = DynamicOp if is_dynamic(symbol.graph) else CachedOp
+            op = kind(symbol, names, self._variables(), self._flags)
         except UnknownShapeError as error:
             raise BlockArgumentError(str(error)) from error
         plain = isinstance(self._in_format, list) and all(f == ARRAY for f in self._in_format)

@@ -45,7 +45,7 @@ class ndarray(_Methods):
     @property
     def shape(self) -> tuple[int, ...]:
         """Extents; known without computing anything."""
-        note_shape_read()
+        note_shape_read(self._value)
         return self._value.shape
 
     @property
@@ -56,13 +56,13 @@ class ndarray(_Methods):
     @property
     def ndim(self) -> int:
         """Number of axes."""
-        note_shape_read()
+        note_shape_read(self._value, rank_only=True)
         return len(self._value.shape)
 
     @property
     def size(self) -> int:
         """Number of elements."""
-        note_shape_read()
+        note_shape_read(self._value)
         return int(np.prod(self._value.shape, dtype=np.int64))
 
     @property
@@ -149,13 +149,13 @@ class ndarray(_Methods):
         return operator.index(self._host()[()])
 
     def __len__(self) -> int:
-        note_shape_read()
+        note_shape_read(self._value)
         if not self.ndim:
             raise ArrayTypeError(f"{call_site()}: len() of an array without axes")
         return self.shape[0]
 
     def __iter__(self) -> Iterator[ndarray]:
-        note_shape_read()
+        note_shape_read(self._value)
         return (self[index] for index in range(len(self)))
 
     def __contains__(self, item: Any) -> bool:
@@ -214,9 +214,13 @@ class ndarray(_Methods):
         if device == self.device:
             return self
         if current_trace() is not None:
-            raise DeferredComputeError(
-                f"{call_site()}: a traced forward runs on one device; move arrays outside of it"
-            )
+            if not (device.is_cpu and self.device.is_cpu):
+                raise DeferredComputeError(
+                    f"{call_site()}: a traced forward runs on one device; move arrays outside of it"
+                )
+            copied = invoke("_copyto", [self])[0]
+            copied._value.device = device
+            return copied
         tensor = tensor_of(self._value).copyto(device.tvm_device())
         return wrap(Value(self.shape, self._value.dtype, device, tensor))
 

@@ -13,6 +13,7 @@ from compiler.errors import ArrayError
 from . import np
 from .control_flow import foreach
 from .device import Device, cpu, current_device, gpu, num_gpus
+from .dynamic_ops import invoke_dynamic
 from .elementwise import as_array
 from .files import load, save, savez
 from .invoke import dtype_name, invoke
@@ -411,9 +412,12 @@ def smooth_l1(data: ndarray, scalar: float = 1.0) -> ndarray:
     return invoke("smooth_l1", [data], {"scalar": scalar})[0]
 
 
-def nonzero(a: ndarray) -> ndarray:
-    """Positions of what is not zero, one row each; computed at once."""
-    return np.stack(np.nonzero(a), axis=1)
+nonzero = _named(np.argwhere)
+
+
+def boolean_mask(data: ndarray, index: ndarray, axis: int = 0) -> ndarray:
+    """The slices along an axis at which the index, of one axis, is not zero."""
+    return invoke_dynamic("_contrib_boolean_mask", [data, index], {"axis": axis})[0]
 
 
 def set_np(shape: bool = True, array: bool = True, dtype: bool = False) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from .attributes import parse_bool, parse_int, parse_int_tuple, spell
+from .dynamic import UNIQUE_FLAGS
 from .graph import Graph, Node
 
 _ALIASES = {
@@ -265,6 +266,9 @@ _COUNTED: dict[str, Callable[[Node], int]] = {
     "_cond": lambda node: parse_int(node.attrs["num_outputs"]),
     "_foreach": lambda node: parse_int(node.attrs["num_outputs"]),
     "_npx_foreach": lambda node: parse_int(node.attrs["num_outputs"]),
+    "_npi_unique": lambda node: 1 + sum(_flag(node, key, False) for key in UNIQUE_FLAGS),
+    "_npx_cond": lambda node: parse_int(node.attrs["num_outputs"]),
+    "_npx_while_loop": lambda node: parse_int(node.attrs["num_outputs"]),
     "_while_loop": lambda node: parse_int(node.attrs["num_outputs"]),
 }
 

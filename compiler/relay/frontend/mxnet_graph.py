@@ -305,6 +305,8 @@ class SymbolImporter:
         if is_call(node):
             return self._convert_call(node, scope)
         view = SymbolNode(node, self, scope)
+        if node.op not in CONVERTERS:
+            raise view.unsupported("the importer does not know it")
         if self._read_all:
             self._read_inputs(view)
         try:
