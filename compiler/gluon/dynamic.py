@@ -75,8 +75,9 @@ class DynamicOp:
     def cache_info(self) -> CacheInfo:
         """Sums over all parts; the signatures are those of the parts, too."""
         found = [op.cache_info() for op in self.parts]
-        sums = [sum(column) for column in list(zip(*found))[:4]]
-        return CacheInfo(*sums, tuple(s for info in found for s in info.signatures))
+        hits, misses, most, kept = (sum(column) for column in list(zip(*found))[:4])
+        signatures = tuple(each for info in found for each in info.signatures)
+        return CacheInfo(hits, misses, most, kept, signatures)
 
     def library(self, index: int = -1) -> Any:
         """The library that the last part compiled at last; `parts` have the others."""

@@ -23,7 +23,12 @@ from .ndarray import ndarray, waitall
 
 
 class _Contrib:
-    """Operators whose names start with `_contrib_`."""
+    """Control flow, and operators whose names start with `_contrib_`."""
+
+    boolean_mask = staticmethod(npx.boolean_mask)
+    cond = staticmethod(npx.cond)
+    foreach = staticmethod(npx.foreach)
+    while_loop = staticmethod(npx.while_loop)
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         return operator_function(f"_contrib_{name}")

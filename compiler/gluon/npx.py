@@ -11,7 +11,7 @@ import numpy as _np
 from compiler.errors import ArrayError
 
 from . import np
-from .control_flow import foreach
+from .control_flow import cond, foreach, while_loop
 from .device import Device, cpu, current_device, gpu, num_gpus
 from .dynamic_ops import invoke_dynamic
 from .elementwise import as_array
@@ -445,6 +445,7 @@ def __getattr__(name: str) -> Callable[..., Any]:
 
 __all__ = [
     "Device",
+    "cond",
     "cpu",
     "current_device",
     "foreach",
@@ -454,4 +455,5 @@ __all__ = [
     "save",
     "savez",
     "waitall",
+    "while_loop",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -27,7 +28,8 @@ def _boolean_mask(attrs: Mapping[str, str], arrays: Arrays) -> list[np.ndarray]:
 def _unique(attrs: Mapping[str, str], arrays: Arrays) -> list[np.ndarray]:
     axis = attrs.get("axis", "None")
     flags = {key: parse_bool(attrs.get(key, "0")) for key in UNIQUE_FLAGS}
-    found = np.unique(arrays[0], axis=None if is_none(axis) else parse_int(axis), **flags)
+    along = None if is_none(axis) else parse_int(axis)
+    found: Any = np.unique(arrays[0], axis=along, **flags)  # type: ignore[call-overload]
     return list(found) if isinstance(found, tuple) else [found]
 
 
