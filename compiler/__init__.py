@@ -1,8 +1,8 @@
 """Baton: Relay-era compile pipelines on today's TVM.
 
 Submodules load on first use: `compiler.relay`, `compiler.partition`, `compiler.autotvm`,
-`compiler.auto_scheduler`, `compiler.runtime`, `compiler.target`, `compiler.gluon` with its array
-functions `compiler.np` and `compiler.npx`.
+`compiler.auto_scheduler`, `compiler.runtime`, `compiler.target`, `compiler.ort`, `compiler.gluon`
+with its array functions `compiler.np` and `compiler.npx`.
 """
 
 from . import own_packages
@@ -25,6 +25,7 @@ __getattr__ = lazy_attributes(
                 "gluon",
                 "legacy",
                 "model",
+                "ort",
                 "partition",
                 "relay",
                 "runtime",

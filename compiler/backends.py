@@ -1,7 +1,8 @@
-"""Backends that claim parts of modules: partitioners, their strategies, registered by name.
+"""Backends, registered by name: partitioners, which claim parts of modules, and graph passes.
 
 A partitioner is a name and one or more strategies that run in order. What the callbacks of a
-strategy get, may do and must not do is written at `Strategy` and `Selector`.
+strategy get, may do and must not do is written at `Strategy` and `Selector`. A graph pass rewrites
+the whole graph of a symbol.
 """
 
 from __future__ import annotations
@@ -37,6 +38,10 @@ AcceptSubgraph = Callable[
         "Mapping[str, np.ndarray]",
     ],
     bool,
+]
+RunPass = Callable[
+    [str, Options, "Mapping[str, np.ndarray]", "Mapping[str, np.ndarray]"],
+    "tuple[str, dict[str, np.ndarray], dict[str, np.ndarray]]",
 ]
 
 
@@ -119,10 +124,26 @@ class Partitioner:
     compile: Compile | None = None
 
 
+@dataclass(frozen=True)
+class GraphPass:
+    """A backend of `Symbol.optimize_for` that returns another graph.
+
+    Attributes
+    ----------
+    name : str
+    run : (graph_json, options, args, aux) -> (graph_json, new_args, new_aux)
+        Gets the symbol as JSON, and known values by the names of variables; returns the new graph
+        as JSON, and numpy arrays by name for variables that it adds.
+    """
+
+    name: str
+    run: RunPass
+
+
 COMPILE_OPTIONS = "baton.compile_options"
 """Attribute of an outlined function that its backend compiles itself: options, as JSON."""
 
-_partitioners: dict[str, Partitioner] = {}
+_backends: dict[str, Partitioner | GraphPass] = {}
 _lock = threading.Lock()
 
 
@@ -226,62 +247,87 @@ def register(
     for what, callback in (("check_options", check_options), ("compile", compile)):
         if callback is not None and not callable(callback):
             raise PartitionError(f"partitioner {name!r}: {what} is not callable")
-    with _lock:
-        if name in _partitioners and not replace:
-            raise PartitionError(
-                f"partitioner {name!r} is already registered; unregister it first, "
-                "or pass replace=True"
-            )
-        _partitioners[name] = Partitioner(name, given, check_options, compile)
+    _add(Partitioner(name, given, check_options, compile), replace)
     return None
 
 
+def register_pass(name: str, run: RunPass, *, replace: bool = False) -> None:
+    """Register a graph pass; see `GraphPass`.
+
+    Raises
+    ------
+    PartitionError
+        The name is taken.
+    """
+    _add(GraphPass(name, run), replace)
+
+
+def _add(backend: Partitioner | GraphPass, replace: bool) -> None:
+    kind = "partitioner" if isinstance(backend, Partitioner) else "graph pass"
+    with _lock:
+        if backend.name in _backends and not replace:
+            raise PartitionError(
+                f"{kind} {backend.name!r} is already registered; unregister it first, "
+                "or pass replace=True"
+            )
+        _backends[backend.name] = backend
+
+
 def unregister(name: str) -> None:
-    """Remove a partitioner.
+    """Remove a partitioner or a graph pass.
 
     Raises
     ------
     UnknownBackendError
-        No partitioner of that name is registered.
+        None of that name is registered.
     """
     with _lock:
-        if name not in _partitioners:
+        if name not in _backends:
             raise _unknown(name)
-        del _partitioners[name]
+        del _backends[name]
 
 
 def list_partitioners() -> list[str]:
     """Names of all registered partitioners, sorted."""
-    return sorted(registered())
+    return sorted(name for name, made in registered().items() if isinstance(made, Partitioner))
 
 
-def registered() -> dict[str, Partitioner]:
-    """All partitioners by name, as of now."""
+def registered() -> dict[str, Partitioner | GraphPass]:
+    """All partitioners and graph passes by name, as of now."""
     _load_built_in()
     with _lock:
-        return dict(_partitioners)
+        return dict(_backends)
 
 
-def restore(partitioners: Mapping[str, Partitioner]) -> None:
-    """Have the partitioners registered that `registered` gave, and no others."""
+def restore(backends: Mapping[str, Partitioner | GraphPass]) -> None:
+    """Have those registered that `registered` gave, and no others."""
     with _lock:
-        _partitioners.clear()
-        _partitioners.update(partitioners)
+        _backends.clear()
+        _backends.update(backends)
 
 
 def partitioner(name: str) -> Partitioner:
-    """What is registered under a name.
+    """The partitioner that is registered under a name.
 
     Raises
     ------
     UnknownBackendError
         No partitioner of that name is registered.
     """
-    _load_built_in()
-    with _lock:
-        if name not in _partitioners:
-            raise _unknown(name)
-        return _partitioners[name]
+    found = registered().get(name)
+    if isinstance(found, GraphPass):
+        raise UnknownBackendError(
+            f"{name!r} is a graph pass, which rewrites symbols, and not a partitioner"
+        )
+    if found is None:
+        raise _unknown(name)
+    return found
+
+
+def graph_pass(name: str) -> GraphPass | None:
+    """The graph pass that is registered under a name, or None."""
+    found = registered().get(name)
+    return found if isinstance(found, GraphPass) else None
 
 
 def compiled_attrs(backend: str, options: Mapping[str, str]) -> dict[str, str]:
@@ -302,5 +348,5 @@ def _load_built_in() -> None:
 
 
 def _unknown(name: object) -> UnknownBackendError:
-    known = ", ".join(sorted(_partitioners)) or "none"
+    known = ", ".join(sorted(_backends)) or "none"
     return UnknownBackendError(f"no partitioner named {name!r} is registered; registered: {known}")

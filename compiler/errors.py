@@ -35,6 +35,10 @@ class UnsupportedOperatorError(FrontendError, NotImplementedError):
     """An operator, or a form of it, that the importer or the build can't handle."""
 
 
+class LibraryOperatorError(FrontendError):
+    """What an operator of a library refuses or raises, imported or run; names both."""
+
+
 class RelayError(BatonError, ValueError):
     """An expression, module, text or saved file of Relay that is wrong or can't be read."""
 

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from compiler.backends import Partitioner, registered, restore, unregister
+from compiler.backends import GraphPass, Partitioner, registered, restore, unregister
 from compiler.errors import BatonError, PartitionError
 
 
@@ -20,8 +20,27 @@ def include_dir() -> Path:
     return Path(__file__).parent / "include"
 
 
-def load(path: str | os.PathLike[str]) -> list[str]:
-    """Load a file that registers partitioners.
+class Loaded(list[str]):
+    """The partitioners that a file registered, sorted, and what else it brought.
+
+    Attributes
+    ----------
+    operators : list of str
+        Operators of a library of MXNet's interface.
+    passes : list of str
+        Graph passes, backends of `Symbol.optimize_for`.
+    """
+
+    def __init__(
+        self, partitioners: Iterable[str], operators: Iterable[str], passes: Iterable[str]
+    ) -> None:
+        super().__init__(sorted(partitioners))
+        self.operators = sorted(operators)
+        self.passes = sorted(passes)
+
+
+def load(path: str | os.PathLike[str]) -> Loaded:
+    """Load a file that registers partitioners, graph passes or operators.
 
     Its code runs in this process: load only what you trust. Loaded again, its partitioners take
     the place of those that it registered before. If it fails, everything stays as it was.
@@ -30,12 +49,12 @@ def load(path: str | os.PathLike[str]) -> list[str]:
     ----------
     path : str or path
         A `.py`, which calls `compiler.partition.register` when it is run, or a `.so` built with
-        `baton/partitioner.h`.
+        `baton/partitioner.h`, or with `mxnet/lib_api.h`, the header of MXNet's interface.
 
     Returns
     -------
-    list of str
-        The partitioners that it registered, sorted.
+    Loaded
+        A list of the partitioners that it registered, which names operators and passes too.
 
     Raises
     ------
@@ -55,22 +74,24 @@ def load(path: str | os.PathLike[str]) -> list[str]:
     for name, made in earlier.items():
         if before.get(name) is made:
             unregister(name)
+    operators: list[str] = []
     try:
         if file.suffix == ".py":
             _run(file)
         else:
             from compiler.partition.cpp_library import load_cpp
 
-            load_cpp(file)
+            operators = [operator.name for operator in load_cpp(file).operators]
     except BaseException:
         restore(before)
         raise
     brought = {name: made for name, made in registered().items() if before.get(name) is not made}
     _brought[file.resolve()] = brought
-    return sorted(brought)
+    passes = [name for name, made in brought.items() if isinstance(made, GraphPass)]
+    return Loaded(brought.keys() - set(passes), operators, passes)
 
 
-_brought: dict[Path, dict[str, Partitioner]] = {}
+_brought: dict[Path, dict[str, Partitioner | GraphPass]] = {}
 """What each file registered when it was loaded last."""
 
 
@@ -84,7 +105,7 @@ def build(
     Parameters
     ----------
     sources : paths
-        C++ files that include `baton/partitioner.h`.
+        C++ files that include `baton/partitioner.h` or `mxnet/lib_api.h`.
     output : str or path
         The `.so`. It is there whole or not at all.
     flags : str
@@ -108,7 +129,7 @@ def build(
         if not file.is_file():
             raise PartitionError(f"{file} does not exist or is not a file; give C++ sources")
     with replacing_path(result) as draft:
-        command = [*_cxx(), *compiler_flags(), *flags, *map(str, files), "-o", str(draft)]
+        command = [*cxx(), *compiler_flags(), *flags, *map(str, files), "-o", str(draft)]
         done = subprocess.run(
             [*command, *_linker_flags()], capture_output=True, text=True, check=False
         )
@@ -123,7 +144,9 @@ def compiler_flags() -> list[str]:
     """Flags that a partitioner library is compiled with."""
     from tvm_ffi import libinfo
 
-    folders = (include_dir(), libinfo.find_include_path(), libinfo.find_dlpack_include_path())
+    # The folder of 1.7 has the header by the name that sources of MXNet 1.7 include.
+    own = include_dir(), include_dir() / "mxnet_1_7"
+    folders = (*own, libinfo.find_include_path(), libinfo.find_dlpack_include_path())
     shared = ["-std=c++17", "-fPIC", "-fvisibility=hidden", "-shared"]
     return [*shared, *(f"-I{folder}" for folder in folders)]
 
@@ -134,7 +157,7 @@ def _linker_flags() -> list[str]:
     return [f"-L{Path(libinfo.find_libtvm_ffi()).parent}", "-ltvm_ffi"]
 
 
-def _cxx() -> list[str]:
+def cxx() -> list[str]:
     named = os.environ.get("CXX")
     if named:
         return shlex.split(named)

@@ -12,6 +12,7 @@ from ..lazy import lazy_attributes
 _MEMBERS = {
     "ApplyHistoryBest": "..records.auto_scheduler.dispatcher",
     "ApplyHistoryBestOrSample": ".sampling",
+    **dict.fromkeys(("auto_schedule", "create_task"), ".one_task"),
     "DispatchContext": "..records.auto_scheduler.dispatcher",
     "FallbackContext": "..records.auto_scheduler.dispatcher",
     "HardwareParams": ".task",

@@ -130,9 +130,9 @@ def get_config() -> Any:
 
 
 def template(
-    task_name: str, reference: Callable[..., Any] | None = None
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Decorator: the function is the template `task_name`.
+    task_name: str | Callable[..., Any], reference: Callable[..., Any] | None = None
+) -> Callable[..., Any]:
+    """Decorator: the function is the template `task_name`; bare, that of the function's own name.
 
     It gets a task's arguments and returns a schedule and the list of its tensors, inputs first. The
     schedule is a `tvm.s_tir.Schedule`, a PrimFunc, an IRModule, or a TE schedule (`compiler.te`).
@@ -144,6 +144,8 @@ def template(
     reference : callable, optional
         (input arrays) -> output array or tuple of arrays: what `check_correctness` compares with.
     """
+    if callable(task_name):
+        return template(task_name.__name__)(task_name)
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
         registered = TEMPLATES[task_name] = UserTemplate(task_name, function, reference=reference)
@@ -361,10 +363,10 @@ class Task:
         return scheduled.func, tensors
 
 
-def _old_names_are_on() -> bool:
-    """Whether templates of this process may use the names of an old TVM."""
+def _era() -> str | None:
+    """The version of TVM whose names the templates of this process may use; None for today's."""
     switch = sys.modules.get("compiler.legacy.switch")
-    return switch is not None and switch.is_installed()
+    return None if switch is None else switch.era()
 
 
 @dataclass(frozen=True)
@@ -373,13 +375,13 @@ class TaskCandidate:
 
     Attributes
     ----------
-    old_names : bool
-        Whether the worker process needs `compiler.legacy`, as this one has it.
+    era : str, optional
+        What the worker process needs of `compiler.legacy`, as this one has it.
     """
 
     task: Task
     config: ConfigEntity
-    old_names: bool = field(default_factory=_old_names_are_on)
+    era: str | None = field(default_factory=_era)
 
     @property
     def modules(self) -> tuple[str, ...]:
@@ -398,10 +400,10 @@ class TaskCandidate:
         """Instantiate the template."""
         import tvm
 
-        if self.old_names:
+        if self.era:
             from .. import legacy
 
-            legacy.install(everything=True)
+            legacy.install(everything=True, era=self.era)
 
         from ..tvm_faults.index_guard import guard_indices
 
@@ -472,14 +474,18 @@ def _function(made: Any, tensors: Sequence[Any]) -> tvm.tirx.PrimFunc:
 
 
 def create(
-    task_name: str, args: Sequence[Any], target: Any, target_host: Any | None = None
+    task_name: str | Callable[..., Any],
+    args: Sequence[Any],
+    target: Any,
+    target_host: Any | None = None,
 ) -> Task:
     """Make a task.
 
     Parameters
     ----------
-    task_name : str
-        Of a user's template, or of an implementation of the schedule library.
+    task_name : str or callable
+        Of a user's template, or of an implementation of the schedule library; or the function
+        of a template without a name.
     args : sequence
         TE tensors, or ("TENSOR", shape, dtype) for them, and plain values.
     target : str, dict or Target
@@ -491,6 +497,8 @@ def create(
     """
     from .. import target as targets
 
+    if callable(task_name):
+        task_name = task_name.__name__
     task = Task(task_name, args, targets.parse(target, target_host))
     try:
         task.config_space  # noqa: B018 (collects the knobs)

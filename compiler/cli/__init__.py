@@ -34,17 +34,27 @@ def main(arguments: Sequence[str] | None = None) -> None:
         The words after `baton`; those of this process by default.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
-    if words[:1] == ["run"] and len(words) > 1 and words[1].endswith(".py"):
+    era, rest = _era(words[1:])
+    if words[:1] == ["run"] and rest and rest[0].endswith(".py"):
         # What follows belongs to the script, options included.
-        if not os.path.isfile(words[1]):
-            sys.exit(f"baton: error: there is no script {words[1]!r}")
+        if not os.path.isfile(rest[0]):
+            sys.exit(f"baton: error: there is no script {rest[0]!r}")
         from compiler.legacy import run_script
 
-        run_script(words[1], words[2:])
+        run_script(rest[0], rest[1:], era)
         return
     from .app import app
 
     app(args=words, prog_name="baton")
+
+
+def _era(words: list[str]) -> tuple[str | None, list[str]]:
+    """The value of `--era` at the head of `baton run`'s words, and the words after it."""
+    if words[:1] == ["--era"] and len(words) > 1:
+        return words[1], words[2:]
+    if words and words[0].startswith("--era="):
+        return words[0].partition("=")[2], words[1:]
+    return None, words
 
 
 def run_command(command: str) -> None:

@@ -41,6 +41,7 @@ from .options import (
     texts,
 )
 from .partitioner_commands import commands as partitioner_commands
+from .runtime_commands import commands as runtime_commands
 from .tuning_commands import commands as tuning_commands
 
 app = typer.Typer(
@@ -51,6 +52,7 @@ app = typer.Typer(
 )
 app.add_typer(tuning_commands)
 app.add_typer(partitioner_commands)
+app.add_typer(runtime_commands)
 
 
 def _show_version(wanted: bool) -> None:

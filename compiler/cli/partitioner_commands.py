@@ -25,7 +25,10 @@ def build_command(
     *,
     sources: Annotated[
         list[Path],
-        typer.Argument(help="C++ files that include baton/partitioner.h.", show_default=False),
+        typer.Argument(
+            help="C++ files that include baton/partitioner.h or mxnet/lib_api.h.",
+            show_default=False,
+        ),
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="The library, .so.")],
     flag: Annotated[
@@ -42,13 +45,13 @@ def build_command(
     """Compile a library with the system's C++ compiler, or $CXX, load it, and say what it has."""
     from compiler import library
 
-    from .plugins import note_partitioners
+    from .plugins import note_loaded
 
     steps = Steps()
     with failures(debug):
         with steps.step("compile", str(output)):
             library.build(sources, output, flag or ["-O2"])
-        note_partitioners(output, library.load(output), steps)
+        note_loaded(output, library.load(output), steps)
 
 
 @commands.command("include-dir")

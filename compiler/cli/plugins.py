@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from .console import Steps
+
+if TYPE_CHECKING:
+    from compiler.library import Loaded
 
 
 def load_plugins(paths: Iterable[Path], steps: Steps) -> None:
@@ -19,15 +23,17 @@ def load_plugins(paths: Iterable[Path], steps: Steps) -> None:
     from compiler import library
 
     for path in paths:
-        note_partitioners(path, library.load(path), steps)
+        note_loaded(path, library.load(path), steps)
 
 
-def note_partitioners(path: Path, names: Iterable[str], steps: Steps) -> None:
-    """Print the partitioners of a file, with their strategies."""
+def note_loaded(path: Path, found: Loaded, steps: Steps) -> None:
+    """Print what a file registers: partitioners with their strategies, passes, operators."""
     from compiler.backends import partitioner
 
     brought = [
         f"{name} ({', '.join(strategy.name for strategy in partitioner(name).strategies)})"
-        for name in names
+        for name in found
     ]
-    steps.note(f"{path} registers {', '.join(brought) or 'no partitioner'}")
+    brought += [f"pass {name}" for name in found.passes]
+    brought += [f"operator {name}" for name in found.operators]
+    steps.note(f"{path} registers {', '.join(brought) or 'nothing'}")

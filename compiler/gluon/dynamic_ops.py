@@ -7,11 +7,9 @@ that its result has there; `DynamicOp` runs what was recorded.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
-from compiler.mxnet.attributes import spell
 from compiler.mxnet.graph import Node
 from compiler.symbol.dynamic import host_results
 
@@ -21,9 +19,7 @@ from .ndarray import ndarray
 from .value import Record, call_site, current_trace
 
 
-def invoke_dynamic(
-    op: str, inputs: Sequence[ndarray], attrs: Mapping[str, Any] | None = None
-) -> list[ndarray]:
+def invoke_dynamic(op: str, inputs: Sequence[ndarray], attrs: Mapping[str, str]) -> list[ndarray]:
     """Compute a dynamic operator now, and record it in a trace that is under way.
 
     Parameters
@@ -31,7 +27,7 @@ def invoke_dynamic(
     op : str
         One of `compiler.mxnet.dynamic.DYNAMIC`.
     inputs : sequence of ndarray
-    attrs : mapping of str to object, optional
+    attrs : mapping of str to str
 
     Raises
     ------
@@ -40,7 +36,6 @@ def invoke_dynamic(
     DeferredComputeError
         An input has no place in the trace.
     """
-    texts = {key: spell(value) for key, value in (attrs or {}).items() if value is not None}
     values = [array._value for array in inputs]
     device, trace = values[0].device, current_trace()
     if trace is not None:
@@ -48,12 +43,12 @@ def invoke_dynamic(
             if not value.has_history:
                 trace.capture(value, op)
     evaluate(values)
-    results = host_results(Node(op, call_site(), attrs=texts), map(_host, inputs))
+    results = host_results(Node(op, call_site(), attrs=attrs), map(_host, inputs))
     if trace is None:
         return [from_host(each, device) for each in results]
     trace.dynamic = trace.dynamic or call_site()
     types = [(tuple(each.shape), str(each.dtype)) for each in results]
-    made = Record(op, texts, values, types, device, traced=True).values()
+    made = Record(op, attrs, values, types, device, traced=True).values()
     for value, result in zip(made, results):
         value.tensor = create_tensor(result, device)
         value.dynamic = True

@@ -26,7 +26,8 @@ from .deferred import get_symbol, tracing
 from .dynamic import DynamicOp
 from .files import write_model
 from .ndarray import ndarray
-from .parameter import Parameter
+from .parameter import Constant, Parameter
+from .parameter_dict import ParameterDict
 from .program import Flags, require_bool
 from .shape_traces import ShapeTraces
 from .structure import ARRAY, NOTHING, arrays_in, flatten, regroup, trimmed
@@ -38,7 +39,7 @@ _BUILDING = threading.RLock()
 
 _STATE = (
     *("_active", "_flags", "_cached_graph", "_cached_op", "_in_format", "_out_format", "_symbol"),
-    *("_plain_arguments", "_is_partitioned", "_by_shapes", "_backend"),
+    *("_plain_arguments", "_is_partitioned", "_by_shapes", "_backend", "_reg_params"),
 )
 """Attributes that a failed `optimize_for` restores."""
 
@@ -309,7 +310,14 @@ class HybridBlock(Block):
         values |= {n: param.data(device) for n, param in params.items() if n in read}
         args = {n: values[n]._host() for n in symbol.list_arguments() if n in values}
         aux = {n: values[n]._host() for n in symbol.list_auxiliary_states() if n in values}
+        known = {*args, *aux}
         partitioned = partition_values(symbol, backend, args, aux, options)
+        added = {n: Constant(value, n) for n, value in {**args, **aux}.items() if n not in known}
+        for param in added.values():
+            param.initialize(device=device)
+        own = ParameterDict(shared=self._reg_params.shared)
+        own.update(self._reg_params | added)
+        self._reg_params = own
         self._cached_graph = names, partitioned
         self._is_partitioned = True
 

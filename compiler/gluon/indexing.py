@@ -78,8 +78,6 @@ def _traced(array: ndarray, key: Any) -> ndarray:
 
 def _masked(array: ndarray, mask: ndarray) -> ndarray:
     """The elements, or slices along the last axes, at which a mask of the first axes holds."""
-    from .dynamic_ops import invoke_dynamic
-
     extents = mask._value.shape
     if array._value.shape[: len(extents)] != extents:
         raise ArrayIndexError(
@@ -88,7 +86,7 @@ def _masked(array: ndarray, mask: ndarray) -> ndarray:
     for _ in range(len(extents) - 1):
         array = invoke("_npx_reshape", [array], {"newshape": (_MERGE, _REST)})[0]
         mask = invoke("_npx_reshape", [mask], {"newshape": (_MERGE, _REST)})[0]
-    return invoke_dynamic("_contrib_boolean_mask", [array, mask], {"axis": 0})[0]
+    return invoke("_contrib_boolean_mask", [array, mask], {"axis": 0})[0]
 
 
 def _without_ellipsis(array: ndarray, items: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -9,14 +9,15 @@ from compiler.backends import partitioner
 from compiler.errors import UnknownBackendError
 from compiler.mxnet.graph import Graph, Node
 from compiler.mxnet.subgraph_node import claim_of, own_attrs, visible
+from compiler.runtime.library_operators import find
 from compiler.symbol.symbol import Symbol
 
 
 def inline_small(symbol: Symbol, limit: int) -> Symbol:
     """The symbol with subgraphs of at most `limit` operators no longer compiled on their own.
 
-    A subgraph for which its backend has set attributes, such as a target, or which it compiles
-    itself, is left to the backend.
+    A subgraph for which its backend has set attributes, such as a target, which it compiles
+    itself, or which an operator of its library runs, is left to the backend.
 
     Parameters
     ----------
@@ -34,6 +35,8 @@ def inline_small(symbol: Symbol, limit: int) -> Symbol:
 def _is_small(node: Node, limit: int) -> bool:
     claim = claim_of(node)
     if claim is None or own_attrs(node) or _operators(node.subgraphs) > limit:
+        return False
+    if find(node.op) is not None:
         return False
     try:
         return partitioner(claim.backend).compile is None

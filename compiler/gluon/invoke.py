@@ -11,10 +11,13 @@ import numpy as np
 
 from compiler.errors import ArrayError, ArrayTypeError
 from compiler.mxnet.attributes import spell
+from compiler.mxnet.dynamic import DYNAMIC
+from compiler.runtime.library_operators import find
 
 from .device import Device, current_device
 from .engine import LONGEST_CHAIN, create_tensor, evaluate
 from .infer import output_types
+from .library_call import run_operator
 from .value import Record, Value, call_site, current_trace
 
 if TYPE_CHECKING:
@@ -37,7 +40,7 @@ def invoke(
     subgraphs: Sequence[Any] = (),
     name: str = "",
 ) -> list[ndarray]:
-    """Record an operator.
+    """Record an operator; outside of traces one of a library runs at once, with a new state.
 
     Parameters
     ----------
@@ -72,6 +75,10 @@ def invoke(
         from .unshaped import tell_shapes
 
         tell_shapes(op, texts, inputs)
+    if op in DYNAMIC:
+        from .dynamic_ops import invoke_dynamic
+
+        return invoke_dynamic(op, inputs, texts)
     values = [_value(op, each) for each in inputs]
     place = values[0].device if values else device or current_device()
     if any(value.device != place for value in values):
@@ -85,6 +92,9 @@ def invoke(
         for value in values:
             if not value.has_history:
                 trace.capture(value, op)
+    library = find(op)
+    if library is not None and trace is None:
+        return [wrap(value) for value in run_operator(library, texts, values, place)]
     types = output_types(op, texts, values, subgraphs)
     record = Record(op, texts, values, types, place, trace is not None, subgraphs, name)
     if record.depth > LONGEST_CHAIN and trace is None:

@@ -3,8 +3,8 @@
     nd.FullyConnected(x, weight, bias, num_hidden=4)
     nd.broadcast_add(a, b)
 
-Every operator that the importer knows can be called. Arrays come first or by the operator's names
-of its inputs; what is left are its parameters.
+Every operator that the importer knows, and every one of a library that is loaded, can be called.
+Arrays come first or by the operator's names of its inputs; what is left are its parameters.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from compiler.mxnet.dynamic import DYNAMIC
 from compiler.mxnet.graph import Node
 from compiler.mxnet.operators import input_names, operator_of, sort_arguments
 
@@ -45,10 +46,10 @@ def __getattr__(name: str) -> Callable[..., Any]:
 
 def operator_function(name: str) -> Callable[..., Any]:
     """The function `nd.<name>`; raises AttributeError where there is no such operator."""
-    from compiler.relay.frontend.mxnet_ops import CONVERTERS
+    from compiler.relay.frontend.mxnet_ops import is_known
 
     op = operator_of(name)
-    if op not in CONVERTERS or name.startswith("__"):
+    if not (is_known(op) or op in DYNAMIC) or name.startswith("__"):
         raise AttributeError(f"there is no operator {name!r}")
 
     def call(*args: Any, **kwargs: Any) -> Any:

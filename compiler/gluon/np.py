@@ -34,7 +34,6 @@ from .creation import (
     zeros_like,
 )
 from .device import cpu, gpu, num_gpus
-from .dynamic_ops import invoke_dynamic
 from .elementwise import BINARY, UNARY, as_array, cast
 from .invoke import dtype_name, invoke, promote
 from .ndarray import ndarray
@@ -385,7 +384,7 @@ def argsort(a: ndarray, axis: int | None = -1) -> ndarray:
 
 def argwhere(a: ndarray) -> ndarray:
     """Positions of the elements that are not zero, one row each."""
-    return invoke_dynamic("_npx_nonzero", [as_array(a)])[0]
+    return invoke("_npx_nonzero", [as_array(a)])[0]
 
 
 def nonzero(a: ndarray) -> tuple[ndarray, ...]:
@@ -413,7 +412,7 @@ def unique(
         "return_counts": return_counts,
         "axis": axis,
     }
-    found = invoke_dynamic("_npi_unique", [as_array(ar)], attrs)
+    found = invoke("_npi_unique", [as_array(ar)], attrs)
     return found[0] if len(found) == 1 else tuple(found)
 
 

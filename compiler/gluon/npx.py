@@ -13,7 +13,6 @@ from compiler.errors import ArrayError
 from . import np
 from .control_flow import cond, foreach, while_loop
 from .device import Device, cpu, current_device, gpu, num_gpus
-from .dynamic_ops import invoke_dynamic
 from .elementwise import as_array
 from .files import load, save, savez
 from .invoke import dtype_name, invoke
@@ -417,7 +416,7 @@ nonzero = _named(np.argwhere)
 
 def boolean_mask(data: ndarray, index: ndarray, axis: int = 0) -> ndarray:
     """The slices along an axis at which the index, of one axis, is not zero."""
-    return invoke_dynamic("_contrib_boolean_mask", [data, index], {"axis": axis})[0]
+    return invoke("_contrib_boolean_mask", [data, index], {"axis": axis})[0]
 
 
 def set_np(shape: bool = True, array: bool = True, dtype: bool = False) -> None:

@@ -6,25 +6,40 @@ import importlib
 import importlib.abc
 import importlib.machinery
 import sys
+from collections import ChainMap
 from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
 from ..errors import LegacyImportError
 from .absent import AbsentModule
+from .era06 import MOVED as MOVED_SINCE_06
 from .names import ABSENT, EXTENDED, GONE, MOVED
 from .patches import Patches
+
+# The names that are on: `MOVED`, and those of an older era while a script of it runs.
+_moved = ChainMap({}, MOVED)
 
 
 def today(name: str) -> str | None:
     """Today's name of an old module, itself or below a package that moved."""
     package, below = name, ""
-    while package not in MOVED:
+    while package not in _moved:
         package, dot, last = package.rpartition(".")
         if not dot:
             return None
         below = f".{last}{below}"
-    return MOVED[package] + below
+    return _moved[package] + below
+
+
+def use_names_of_06(on: bool) -> None:
+    """Find the modules that only TVM 0.6 had, or no longer."""
+    _moved.maps[0] = MOVED_SINCE_06 if on else {}
+
+
+def uses_names_of_06() -> bool:
+    """Whether they are found."""
+    return _moved.maps[0] is MOVED_SINCE_06
 
 
 class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
@@ -40,9 +55,9 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         self, fullname: str, path: Sequence[str] | None = None, target: Any = None
     ) -> importlib.machinery.ModuleSpec | None:
         old = f"tvm.{fullname.partition('.')[2]}"
-        if fullname.startswith("compiler.relay.") and (old in MOVED or _absent(old)):
+        if fullname.startswith("compiler.relay.") and (old in _moved or _absent(old)):
             fullname = old  # `from tvm.relay import prelude` asks the package by its own name
-        if not fullname.startswith(("tvm.", "vta")):
+        if not fullname.startswith(("tvm.", "vta", "nnvm", "topi")):
             return None
         self._refuse_what_is_gone(fullname)
         if fullname in EXTENDED:

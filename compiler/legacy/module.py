@@ -1,9 +1,10 @@
-"""`tvm.module`: TVM 0.6's name of what `tvm.runtime` has."""
+"""`tvm.module` and `tvm.codegen`: TVM 0.6's names of what `tvm.runtime` and `tvm.target` have."""
 
 from __future__ import annotations
 
-from tvm.runtime import Module, system_lib
+from tvm.runtime import Module, enabled, system_lib
+from tvm.target.codegen import build_module
 
 from .switch import load_module as load
 
-__all__ = ["Module", "load", "system_lib"]
+__all__ = ["Module", "build_module", "enabled", "load", "system_lib"]

@@ -24,7 +24,7 @@ MOVED = {
     "tvm.contrib.rpc": "tvm.rpc",
     "tvm.contrib.tar": "tvm.support.tar",
     "tvm.contrib.tedd": "compiler.te.pictures",
-    "tvm.contrib.utils": "tvm.support.utils",
+    **dict.fromkeys(("tvm.contrib.util", "tvm.contrib.utils"), "tvm.support.utils"),
     "tvm.contrib.xcode": "tvm.support.xcode",
     "tvm._ffi": "compiler.legacy.ffi",
     "tvm._ffi.base": "compiler.legacy.ffi",
@@ -48,6 +48,8 @@ MOVED = {
     "tvm.script.tir": "tvm.tirx.script",
     "tvm.testing.plugin": "compiler.legacy.testing_plugin",
     "tvm.tir": "compiler.legacy.tir",
+    "tvm.tir.analysis": "compiler.legacy.tir_analysis",
+    "tvm.tir.transform": "compiler.legacy.tir_transform",
     **{
         f"tvm.tir.{each}": f"tvm.tirx.{each}"
         for each in ("buffer", "expr", "function", "op", "stmt")
@@ -78,6 +80,14 @@ GONE = {
     "tvm.contrib.micro": "microTVM has no successor; build with target 'c' for its source",
     "tvm.driver.tvmc": "the commands of `baton` do its work: baton compile, run, tune",
     "tvm.micro": "microTVM has no successor; build with target 'c' for its source",
+    **dict.fromkeys(
+        ("tvm.relay.testing.darknet", "tvm.relay.testing.yolo_detection"),
+        "export the Darknet network as ONNX, and import that",
+    ),
+    **dict.fromkeys(
+        ("tvm.relay.testing.tf", "tvm.relay.testing.tflite"),
+        "use TensorFlow's own tools, and import a TFLite or an ONNX model",
+    ),
     "tvm.relay.collage": "claim operators with compiler.partition's backends instead",
     **dict.fromkeys(
         ("tvm.relay.op.contrib.ethosn", "tvm.relay.op.contrib.ethosu"),
@@ -87,6 +97,7 @@ GONE = {
         ("tvm.relay.op.contrib.cmsisnn", "tvm.relay.op.contrib.vitis_ai"),
         "no such backend is left; claim operators with compiler.partition's backends",
     ),
+    "nnvm": "NNVM ended with TVM 0.6: relay.frontend imports the model, relay.build compiles it",
     "vta": "the VTA accelerator has no successor in TVM",
 }
 
@@ -106,6 +117,7 @@ ABSENT = {
     "tvm.relay.transform.infer_layout_utils": (
         "relay.transform.ConvertLayout knows which operators take which layouts"
     ),
+    "tvm.target.datatype": "TVM has no custom datatypes any more; compute in one of its own",
     # With a dot at the end: what is below a module that is there.
     "tvm.topi.cuda.": "schedules.cuda holds the CUDA schedules, chosen by relay.build",
     "tvm.topi.generic.": "schedules.generic holds the generic schedules, chosen by relay.build",

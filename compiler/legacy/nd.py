@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import tvm
 from tvm.runtime import Tensor as NDArray
-from tvm.runtime import cpu, cuda, empty, ext_dev, from_dlpack, metal, opencl, rocm, vulkan
+from tvm.runtime import cpu, cuda, ext_dev, from_dlpack, metal, opencl, rocm, vulkan
 
 from .patches import Patches
 
@@ -30,14 +30,24 @@ __all__ = [
 ]
 
 
-def array(arr: Any, device: Any = None, mem_scope: str | None = None) -> NDArray:
+def array(arr: Any, device: Any = None, mem_scope: str | None = None, ctx: Any = None) -> NDArray:
     """An array on a device, the CPU by default, holding a copy of `arr`.
 
-    Python numbers become int64 and float64, as numpy makes them.
+    Python numbers become int64 and float64, as numpy makes them. `ctx` is `device` as TVM 0.7
+    spelled it.
     """
+    device = ctx if device is None else device
     if not isinstance(arr, (np.ndarray, NDArray)):
         arr = np.asarray(arr)
     return tvm.runtime.tensor(arr, device if device is not None else cpu(0), mem_scope)
+
+
+def empty(
+    shape: Any, dtype: str = "float32", device: Any = None, mem_scope: Any = None, ctx: Any = None
+) -> NDArray:
+    """An array whose values nobody has set; `ctx` is `device` as TVM 0.7 spelled it."""
+    device = ctx if device is None else device
+    return tvm.runtime.empty(shape, dtype, device if device is not None else cpu(0), mem_scope)
 
 
 def numpyasarray(np_data: np.ndarray) -> NDArray:

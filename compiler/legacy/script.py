@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..errors import InputError
+from .era06 import is_of_the_era
 from .switch import install
 
 
-def run_script(path: str | Path, arguments: Sequence[str] = ()) -> None:
+def run_script(path: str | Path, arguments: Sequence[str] = (), era: str | None = None) -> None:
     """Run a Python script as `__main__`, with the old names switched on.
 
     Parameters
@@ -20,16 +21,20 @@ def run_script(path: str | Path, arguments: Sequence[str] = ()) -> None:
         The script. Its folder comes first on `sys.path`, as under `python script.py`.
     arguments : sequence of str
         What the script finds in `sys.argv[1:]`.
+    era : str, optional
+        The version of TVM that it was written for; by default what its names and imports say.
 
     Raises
     ------
     InputError
-        There is no such file. Whatever the script itself raises comes through.
+        There is no such file, or no such era. Whatever the script itself raises comes through.
     """
     script = Path(path)
     if not script.is_file():
         raise InputError(f"{script}: no such script")
-    install(everything=True)
+    if era is None:
+        era = "0.6" if is_of_the_era(script.read_text(errors="replace")) else "0.19"
+    install(everything=True, era=era)
     before = sys.argv[:], sys.path[:]
     sys.argv = [str(script), *arguments]
     sys.path.insert(0, str(script.resolve().parent))

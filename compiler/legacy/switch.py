@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import json
+import re
 import sys
 from collections.abc import Iterator
 from types import ModuleType
@@ -14,10 +15,12 @@ import tvm
 import tvm.contrib
 import tvm.runtime
 
-from ..errors import ForeignLibraryError
+from ..errors import ForeignLibraryError, InputError
 from . import (
     affine,
     arithmetic,
+    era06,
+    extern_functions,
     global_functions,
     nd,
     pass_context,
@@ -28,12 +31,14 @@ from . import (
     targets,
     te,
     tir,
+    tvm_script,
     vm,
 )
-from .finder import Finder, forget, today
-from .names import EXTENDED
+from .finder import Finder, forget, today, use_names_of_06, uses_names_of_06
+from .names import ABSENT, EXTENDED
 from .patches import Patches
 
+_CHANGING: Any = (relax_names, structural, arithmetic, te, tvm_script, global_functions, vm, rpc)
 _names, _changes = Patches(), Patches()
 _finder = Finder(_names)
 
@@ -43,7 +48,7 @@ def is_installed() -> bool:
     return _finder in sys.meta_path
 
 
-def install(everything: bool = False) -> None:
+def install(everything: bool = False, era: str = "0.19") -> None:
     """Make the modules, functions and spellings of TVM 0.18 work in this process.
 
     Old modules (`tvm.relay`, `tvm.autotvm`, `tvm.auto_scheduler`, `tvm.nd`, `tvm.tir`,
@@ -60,18 +65,50 @@ def install(everything: bool = False) -> None:
         operators, types and expressions compare as Relay's did, dtypes are text. Other users of
         TVM in the process see that, so it is for programs that are old scripts; a library takes
         `installed()` around what needs it.
+    era : str
+        The version of TVM that the script was written for, "0.6" to "0.19". What only "0.6" and
+        older had (`tvm.placeholder`, `relay.Module`, `topi`) is on for such a script alone; it
+        goes with `everything`.
 
     Raises
     ------
+    InputError
+        There is no such era.
     LegacyImportError
         On import of a module that nothing stands for; it says what to use instead.
     """
+    is_06 = version_of(era) <= (0, 6)
     if not is_installed():
         _install_names()
+    use_names_of_06(is_06)
     if everything and not _changes:
-        for module in (relax_names, structural, arithmetic, te, global_functions, vm, rpc):
+        for module in _CHANGING:
             module.change(_changes)
+        if is_06:
+            era06.change(_changes)
+        extern_functions.register()
         stack.deepen()
+
+
+def version_of(era: str) -> tuple[int, int]:
+    """ "0.6" or "v0.6.1" as (0, 6).
+
+    Raises
+    ------
+    InputError
+        It is not a version of TVM with Relay.
+    """
+    found = re.fullmatch(r"v?0\.(\d+)(\.\w+)*", era)
+    if found is None or not 5 <= int(found[1]) <= 19:
+        raise InputError(f"era {era!r}: give a version of TVM from 0.6 to 0.19")
+    return 0, int(found[1])
+
+
+def era() -> str | None:
+    """The version of TVM whose names are on; None without old names."""
+    if not is_installed():
+        return None
+    return "0.6" if uses_names_of_06() else "0.19"
 
 
 @contextlib.contextmanager
@@ -97,9 +134,9 @@ def _install_names() -> None:
     for name in EXTENDED:
         if name in sys.modules:
             _finder.extend(name)
-    for package in (tvm, tvm.contrib, tvm.runtime, tvm.topi):
+    for package in (tvm, tvm.contrib, tvm.runtime, tvm.target, tvm.topi):
         _names.set(package, "__getattr__", _old_submodules(package))
-    for module in (nd, targets, pass_context, relax_names, tir, te, affine, vm):
+    for module in (nd, targets, pass_context, relax_names, tir, tvm_script, te, affine, vm):
         module.patch(_names)
     _rename_functions()
 
@@ -110,6 +147,7 @@ def uninstall() -> None:
         return
     sys.meta_path.remove(_finder)
     forget()
+    use_names_of_06(False)
     _changes.undo()
     _names.undo()
     stack.restore()
@@ -121,13 +159,26 @@ def _old_submodules(package: ModuleType) -> Any:
 
     def __getattr__(name: str) -> Any:
         if not name.startswith("__"):
-            if today(f"{package.__name__}.{name}") is not None:
-                return importlib.import_module(f"{package.__name__}.{name}")
+            full = f"{package.__name__}.{name}"
+            if today(full) is not None or full in EXTENDED or full in ABSENT:
+                return importlib.import_module(full)
             if before is not None:
                 return before(name)
+            if package is tvm:
+                return _of_06(name)
         raise AttributeError(f"module {package.__name__!r} has no attribute {name!r}")
 
     return __getattr__
+
+
+def _of_06(name: str) -> Any:
+    """A name of `tvm` that TVM 0.7 moved; only scripts of TVM 0.6 have it."""
+    found = era06.find(name)
+    if not uses_names_of_06():
+        raise AttributeError(
+            f"tvm.{name} is a name of TVM 0.6: run the script with `baton run --era 0.6`"
+        )
+    return found
 
 
 def _rename_functions() -> None:

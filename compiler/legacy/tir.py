@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 import typing
 
 import tvm
 from tvm import s_tir, sym, tirx
 
+from .lookup import first_of
 from .patches import Patches
 
 # Submodules are found below tvm.tirx, as `tvm.tir.expr`.
@@ -22,6 +24,41 @@ _RENAMED = {
     "bijective_layout": "sbijective_layout",
     "layout": "slayout",
 }
+_of_today = first_of("tvm.tir", tirx, s_tir, sym, tvm.ir, renamed=_RENAMED)
+_MODULES = {
+    "analysis": "compiler.legacy.tir_analysis",
+    "ir_builder": "compiler.legacy.ir_builder",
+    "stmt_functor": "compiler.legacy.stmt_functor",
+    "transform": "compiler.legacy.tir_transform",
+}
+
+# Rules for intrinsics of one level must not meet; later ones that override get higher levels.
+_levels = itertools.count(100)
+
+
+class _Loops(type):
+    """Loops are made with or without the number of a device's interface, as TVM 0.7 had it."""
+
+    def __call__(
+        cls,
+        loop_var: typing.Any,
+        min: typing.Any,
+        extent: typing.Any,
+        kind: typing.Any,
+        *rest: typing.Any,
+        **kw: typing.Any,
+    ) -> typing.Any:
+        body = rest[1:] if rest and isinstance(rest[0], int) else rest
+        return tirx.For(loop_var, min, extent, tirx.ForKind(kind), *body, **kw)
+
+    def __instancecheck__(cls, instance: typing.Any) -> bool:
+        return isinstance(instance, tirx.For)
+
+
+class For(metaclass=_Loops):
+    """A loop."""
+
+    Serial, Parallel, Vectorized, Unrolled = list(tirx.ForKind)[:4]
 
 
 class _OfScalars(type):
@@ -34,26 +71,51 @@ class PrimExpr(metaclass=_OfScalars):
 
 
 def __getattr__(name: str) -> typing.Any:
-    if name in ("ir_builder", "stmt_functor"):
-        return importlib.import_module(f"compiler.legacy.{name}")
+    if name in _MODULES:
+        return importlib.import_module(_MODULES[name])
     if name == "Any":  # an extent; today's module has typing's
         from ..relay.ty import Any as extent
 
         return extent
-    for module in (tirx, s_tir, sym, tvm.ir):
-        found = getattr(module, _RENAMED.get(name, name), None)
-        if found is not None:
-            return found
-    raise AttributeError(
-        f"tvm.tir.{name} is neither in tvm.tirx nor in tvm.s_tir, which took tvm.tir's place"
-    )
+    return _of_today(name)
 
 
 def call_intrin(dtype: typing.Any, func_name: typing.Any, *args: typing.Any) -> typing.Any:
     """A call of an intrinsic by its name, also by that of 0.18 ("tir.tvm_mma_sync")."""
-    if isinstance(func_name, str) and func_name.startswith("tir."):
-        func_name = f"tirx.{func_name[4:]}"
-    return tirx.call_intrin(dtype, func_name, *args)
+    return tirx.call_intrin(dtype, _today(func_name), *args)
+
+
+def call_pure_intrin(dtype: typing.Any, func_name: typing.Any, *args: typing.Any) -> typing.Any:
+    """A call of an intrinsic by its name alone, which TVM 0.7 and older took ("exp")."""
+    return tirx.call_intrin(dtype, _today(func_name), *args)
+
+
+def _today(op_name: typing.Any) -> typing.Any:
+    """An intrinsic's name: "tirx.exp" of "tir.exp" and of "exp"."""
+    if not isinstance(op_name, str) or op_name.startswith("tirx."):
+        return op_name
+    return f"tirx.{op_name.removeprefix('tir.')}"
+
+
+def register_intrin_lowering(
+    op_name: str, target: str, *, f: typing.Any = None, level: int = 10, override: bool = False
+) -> typing.Any:
+    """Say what a call of an intrinsic becomes in code for a target; a decorator without `f`.
+
+    An intrinsic that nobody knows yet becomes one, without effects.
+    """
+    name = _today(op_name)
+    if name not in tvm.ir.Op.list_op_names():
+        tvm.ir.register_op_attr(name, "TCallEffectKind", tirx.CallEffectKind.Pure)
+    level = next(_levels) if override else level
+    return tirx.register_intrin_lowering(name, target, f=f, level=level)
+
+
+def register_intrin_rule(
+    target: str, intrin: str, f: typing.Any = None, override: bool = False
+) -> typing.Any:
+    """`register_intrin_lowering` as TVM 0.7 and older spelled it."""
+    return register_intrin_lowering(intrin, target, f=f, override=override)
 
 
 def patch(patches: Patches) -> None:
@@ -63,4 +125,6 @@ def patch(patches: Patches) -> None:
     """
     for owner in (tvm.ir, tvm.tirx):
         patches.add(owner, "PrimExpr", PrimExpr)
+    patches.add(tvm.ir, "register_intrin_lowering", register_intrin_lowering)
+    patches.add(tvm.target, "register_intrin_rule", register_intrin_rule)
     patches.add(tvm.te, "size_var", lambda name, dtype="int64": tirx.Var(name, dtype))

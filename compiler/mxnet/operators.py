@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from compiler.runtime.library_operators import find
+
 from .attributes import parse_bool, parse_int, parse_int_tuple, spell
 from .dynamic import UNIQUE_FLAGS
 from .graph import Graph, Node
@@ -217,6 +219,10 @@ def outputs_of(node: Node) -> Outputs:
 
     An operator that is not known here has as many as the file states, else one.
     """
+    library = find(node.op)
+    if library is not None and not node.subgraphs:
+        _, count = library.counts(node.attrs)
+        return Outputs(count, count)
     if node.op not in _SEVERAL and not node.subgraphs and node.num_outputs is None:
         return _ONE  # of a large graph nearly every node
     op = canonical(node.op)

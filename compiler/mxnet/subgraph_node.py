@@ -6,10 +6,12 @@ of other writers have none; they stand for their bodies and nothing else.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from .graph import Node
+from .graph import Graph, Node
+from .json_format import graph_data
 
 _PREFIX = "__baton_"
 
@@ -75,6 +77,19 @@ def claim_of(node: Node) -> Claim | None:
 def visible(attrs: Mapping[str, str]) -> dict[str, str]:
     """The attributes that partitioner callbacks see: all but those of a claim."""
     return {key: value for key, value in attrs.items() if not key.startswith(_PREFIX)}
+
+
+def visible_json(graph: Graph) -> str:
+    """A graph as JSON, nodes in the order they have, as callbacks and operators see it."""
+    data = graph_data(graph)
+    pending = [data]
+    while pending:
+        for node in pending.pop()["nodes"]:
+            attrs = node.setdefault("attrs", {})
+            if "subgraphs" in node:
+                pending += node["subgraphs"]
+                node["attrs"] = visible(attrs)  # no other node has a claim to hide
+    return json.dumps(data)
 
 
 def own_attrs(node: Node) -> dict[str, str]:

@@ -6,7 +6,7 @@ import operator
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from compiler.backends import Options, Partitioner, Strategy
+from compiler.backends import GraphPass, Options, Partitioner, Strategy
 from compiler.errors import PartitionCallbackError, PartitionError
 
 from .deadline import within
@@ -152,6 +152,31 @@ def accept(
         if key in _RESERVED or key.startswith("baton."):
             raise PartitionCallbackError(f"{where} set attribute {key!r}, whose name is reserved")
     return dict(attrs)
+
+
+def run_pass(
+    chosen: GraphPass,
+    graph_json: str,
+    options: Options,
+    args: Mapping[str, np.ndarray],
+    aux: Mapping[str, np.ndarray],
+    timeout: float | None = None,
+) -> tuple[str, dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """Run a graph pass and check the kinds of what it returned.
+
+    Raises
+    ------
+    PartitionCallbackError
+        The pass raised, took too long, or did not return a text and two dicts.
+    """
+    where = f"graph pass {chosen.name!r}"
+    made = _call(where, timeout, lambda: chosen.run(graph_json, dict(options), args, aux))
+    is_triple = isinstance(made, tuple) and len(made) == 3
+    if not is_triple or list(map(type, made)) != [str, dict, dict]:
+        raise PartitionCallbackError(
+            f"{where} returned {made!r:.80}, not JSON text and two dicts of arrays"
+        )
+    return made
 
 
 def _call(where: str, timeout: float | None, call: Callable[[], Any]) -> Any:

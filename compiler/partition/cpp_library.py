@@ -19,17 +19,19 @@ from compiler.backends import (
     MakeSelector,
     Options,
     Partitioner,
+    RunPass,
     Strategy,
     SupportedOps,
     register,
+    register_pass,
 )
 from compiler.runtime.partitioner_library import PartitionerLibrary, pack_code, runtime_name
 
 from .selector import Selector
 
 
-def load_cpp(file: Path) -> None:
-    """Register the partitioners of a shared library. It stays loaded as long as the process.
+def load_cpp(file: Path) -> PartitionerLibrary:
+    """Register what a shared library holds. It stays loaded as long as the process.
 
     Raises
     ------
@@ -40,7 +42,10 @@ def load_cpp(file: Path) -> None:
     for number, described in enumerate(library.described):
         made = _partitioner(library, number, *described)
         register(made.name, made.strategies, check_options=made.check_options, compile=made.compile)
+    for number, name in enumerate(library.passes):
+        register_pass(name, _run_pass(library, number))
     library.register_engines()
+    return library
 
 
 def _partitioner(
@@ -132,6 +137,26 @@ def _compile(library: PartitionerLibrary, partitioner: int, name: str) -> Compil
         return ForeignCode(runtime_name(name), pack_code(bytes(content), attrs, options))
 
     return compile_subgraph
+
+
+def _run_pass(library: PartitionerLibrary, number: int) -> RunPass:
+    def run(
+        graph_json: str,
+        options: Options,
+        args: Mapping[str, np.ndarray],
+        aux: Mapping[str, np.ndarray],
+    ) -> tuple[str, dict[str, np.ndarray], dict[str, np.ndarray]]:
+        new: tuple[dict[str, np.ndarray], dict[str, np.ndarray]] = {}, {}
+
+        def allocate(name: str, shape: Sequence[int], dtype: str, is_aux: bool) -> Any:
+            new[is_aux][str(name)] = np.zeros([int(size) for size in shape], str(dtype))
+            return _shared(new[is_aux][str(name)])
+
+        known = _fetching(args), _fetching(aux)
+        text = library.call("mxnet_pass", number, graph_json, options, *known, allocate)
+        return str(text), *new
+
+    return run
 
 
 def _make_selector(library: PartitionerLibrary, partitioner: int, strategy: int) -> MakeSelector:

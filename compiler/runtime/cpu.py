@@ -15,7 +15,7 @@ from pathlib import Path
 # recent kernels, so that a missing flag proves nothing: AVX-IFMA, AVX-VNNI-INT8, AMX-FP16, APX.
 # Others belong to instructions that no compiler puts into arithmetic code unasked: memory
 # protection keys, shadow stacks, cache line write-back. Virtual machines like to hide those.
-_LINUX_FLAG = {
+LINUX_FLAGS = {
     "cmov": "cmov",
     "cx8": "cx8",
     "cx16": "cx16",
@@ -77,7 +77,7 @@ def host_features() -> frozenset[str]:
     flags = _cpuinfo_flags()
     if flags is None:
         return frozenset()
-    return frozenset(name for name, flag in _LINUX_FLAG.items() if flag in flags)
+    return frozenset(name for name, flag in LINUX_FLAGS.items() if flag in flags)
 
 
 def missing_features(required: Iterable[str]) -> list[str]:
@@ -100,7 +100,7 @@ def missing_features(required: Iterable[str]) -> list[str]:
     if flags is None:
         return []
     wanted = frozenset(required)
-    return [name for name, flag in _LINUX_FLAG.items() if name in wanted and flag not in flags]
+    return [name for name, flag in LINUX_FLAGS.items() if name in wanted and flag not in flags]
 
 
 @lru_cache(maxsize=1)

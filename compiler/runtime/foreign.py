@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from compiler.errors import BuildError, LoadError
+from compiler.errors import BuildError, LibraryOperatorError, LoadError
 
 RUN = "baton.foreign.run"
 """Name of the packed function: (code, inputs..., outputs...)."""
@@ -40,22 +40,27 @@ class ForeignCode:
     runtime : str
         "onnxruntime", or a name given to `register_runtime`.
     code : bytes
+    library : str
+        File that brings the runtime, for an error where it is not there.
     """
 
     runtime: str
     code: bytes
+    library: str = ""
 
     def pack(self, inputs: int) -> bytes:
         """What a library keeps: the length of a header, the header, the code."""
         # Large enough to be one of the weights, which are not copied on each call.
-        return with_header({"runtime": self.runtime, "inputs": inputs}, self.code)
+        header = {"runtime": self.runtime, "inputs": inputs, "library": self.library}
+        return with_header(header, self.code)
 
 
 def unpack(data: bytes) -> tuple[ForeignCode, int]:
     """The code and its number of inputs; raises LoadError if the bytes are damaged."""
     header, code = split_header(data)
     try:
-        return ForeignCode(str(header["runtime"]), code), int(header["inputs"])
+        library = str(header.get("library", ""))
+        return ForeignCode(str(header["runtime"]), code, library), int(header["inputs"])
     except (ValueError, KeyError, TypeError) as error:
         raise LoadError(_DAMAGED) from error
 
@@ -123,11 +128,10 @@ def load(code: ForeignCode) -> Engine:
         make = _runtimes.get(code.runtime)
     if make is None:
         known = ", ".join(sorted(_runtimes)) or "none"
+        library = code.library or "the partitioner library that brings it"
         raise LoadError(
-            f"a subgraph needs the runtime {code.runtime!r}, which is not registered; load the "
-            "partitioner library that brings it with compiler.runtime.load_engines first, or "
-            "--plugin; "
-            f"registered: {known}"
+            f"a subgraph needs the runtime {code.runtime!r}, which is not registered; load "
+            f"{library} with compiler.runtime.load_engines first, or --plugin; registered: {known}"
         )
     return make(code.code)
 
@@ -203,6 +207,7 @@ def register() -> None:
     """Make `RUN` known to TVM; again is harmless."""
     import tvm_ffi
 
-    for error in (BuildError, LoadError):  # that it raises: TVM hands them on by these names
+    # That it raises: TVM hands them on by these names.
+    for error in (BuildError, LibraryOperatorError, LoadError):
         tvm_ffi.register_error(error)
     tvm_ffi.register_global_func(RUN, _run, override=True)

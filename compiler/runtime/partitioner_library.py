@@ -1,5 +1,7 @@
 """Shared libraries built with `baton/partitioner.h`, and the engines in them.
 
+Those built with `mxnet/lib_api.h`, which stands on that header, have operators and graph passes.
+
 Needs tvm-ffi alone, so that a process that only runs libraries can load the engines of their
 subgraphs. A library exports functions of the tvm-ffi calling convention,
 `__tvm_ffi_baton_<entry>`.
@@ -17,8 +19,9 @@ from typing import Any
 import compiler
 from compiler.errors import PartitionError
 
-from . import foreign
+from . import foreign, library_operators
 from .elf import MAGIC, MalformedElfError, read_sections
+from .library_operators import LibraryOperator
 
 ABI_VERSION = 2
 """What `BATON_ABI_VERSION` of the header must be."""
@@ -32,6 +35,9 @@ class PartitionerLibrary:
     described : sequence
         Per partitioner its name, whether it checks options, whether it compiles, and per strategy
         its name, its operator, and which of its three callbacks it has.
+    operators : list of LibraryOperator
+    passes : list of str
+        Names of graph passes, which `mxnet_pass` runs by their position.
 
     Raises
     ------
@@ -50,21 +56,38 @@ class PartitionerLibrary:
         path = str(file.resolve())
         try:
             # All symbols now: one that is missing would end the process when it is first called.
-            ctypes.CDLL(path, mode=os.RTLD_NOW | os.RTLD_LOCAL)
+            symbols = ctypes.CDLL(path, mode=os.RTLD_NOW | os.RTLD_LOCAL)
             self._module = tvm_ffi.load_module(path)
         except (OSError, RuntimeError) as error:
             raise PartitionError(f"{file} can't be loaded: {_first_line(error)}") from error
+        if hasattr(symbols, "_opVersion"):
+            raise PartitionError(
+                f"{file} was built with MXNet's own lib_api.h; build its sources again with `baton "
+                "partitioner build`, which has one of the same names"
+            )
         version = self.call("abi_version")
         if version != ABI_VERSION:
             raise PartitionError(
                 f"{file} was built with version {version} of baton/partitioner.h; this Baton has "
                 f"version {ABI_VERSION}: build it again with `baton partitioner build`"
             )
+        is_mxnet = self._find("mxnet_describe") is not None
+        if is_mxnet and not hasattr(symbols, "initialize"):
+            raise PartitionError(
+                f"{file} does not define `MXReturnValue initialize(int version)`, as every library "
+                "of mxnet/lib_api.h must"
+            )
         reason = str(self.call("initialize", _version_number()))
         if reason:
             raise PartitionError(f"{file} refuses Baton {compiler.__version__}: {reason}")
         self.described: Sequence[Any] = self.call("describe")
-        if not len(self.described):
+        operators, passes = self.call("mxnet_describe") if is_mxnet else ((), ())
+        self.passes = [str(name) for name in passes]
+        self.operators = [
+            LibraryOperator(str(name), bool(subgraphs), bool(state), file, self, number)
+            for number, (name, subgraphs, state) in enumerate(operators)
+        ]
+        if not len(self.described) and not is_mxnet:
             raise PartitionError(
                 f"{file} registers no partitioner; use BATON_REGISTER_PARTITIONER in one of its "
                 "files"
@@ -72,18 +95,27 @@ class PartitionerLibrary:
 
     def call(self, entry: str, *arguments: Any) -> Any:
         """Call a function that the header defines."""
-        try:
-            function = self._module.get_function(f"baton_{entry}")
-        except (AttributeError, RuntimeError) as error:
+        function = self._find(entry)
+        if function is None:
             raise PartitionError(
                 f"{self._file} has no function baton_{entry}; a partitioner library is built with "
                 "the header baton/partitioner.h: baton partitioner build"
-            ) from error
+            )
         return function(*arguments)
 
+    def _find(self, entry: str) -> Any:
+        try:
+            return self._module.get_function(f"baton_{entry}")
+        except (AttributeError, RuntimeError):
+            return None
+
     def register_engines(self) -> list[str]:
-        """Make its engines known to libraries with their subgraphs; names of the partitioners."""
-        names = []
+        """Make its engines and operators known to libraries that run them.
+
+        Returns the names of the partitioners that have an engine, and of the operators.
+        """
+        library_operators.register(self.operators)
+        names = [operator.name for operator in self.operators]
         for number, (name, _checks, compiles, _strategies) in enumerate(self.described):
             if compiles:
                 foreign.register_engine(runtime_name(str(name)), partial(self._engine, number))
@@ -120,12 +152,12 @@ def load_engines(path: str | os.PathLike[str]) -> list[str]:
     Returns
     -------
     list of str
-        The partitioners that have an engine.
+        The partitioners that have an engine, and the operators.
 
     Raises
     ------
     PartitionError
-        See `PartitionerLibrary`; or none of its partitioners compiles anything.
+        See `PartitionerLibrary`; or there is neither.
     """
     file = Path(path).expanduser()
     if not file.is_file():

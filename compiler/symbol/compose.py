@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from compiler.mxnet.dynamic import DYNAMIC
 from compiler.mxnet.graph import VARIABLE, Entry, Graph, Node
 from compiler.mxnet.operators import input_names, operator_of, outputs_of, sort_arguments
 
@@ -80,10 +81,10 @@ def operator(name: str) -> Callable[..., Symbol]:
     AttributeError
         The importer knows no operator of that name.
     """
-    from compiler.relay.frontend.mxnet_ops import CONVERTERS
+    from compiler.relay.frontend.mxnet_ops import is_known
 
     op = operator_of(name)
-    if op not in CONVERTERS or name.startswith("__"):
+    if not (is_known(op) or op in DYNAMIC) or name.startswith("__"):
         raise AttributeError(f"there is no operator {name!r}")
 
     def call(*args: Any, attr: Mapping[str, str] | None = None, **kwargs: Any) -> Symbol:

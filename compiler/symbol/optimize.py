@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from compiler.backends import graph_pass
 from compiler.errors import PartitionError
 from compiler.mxnet.attributes import DTYPES
 
@@ -31,6 +32,7 @@ def optimize_for(
     options: Mapping[str, Any],
 ) -> Symbol:
     """See `Symbol.optimize_for`."""
+    from .graph_pass import rewrite
     from .partition import KnownValues, partition_symbol
 
     if not isinstance(backend, str):
@@ -59,17 +61,33 @@ def optimize_for(
         {**dtypes, **{name: str(value.dtype) for name, value in values.items()}},
         infer=bool(values) and not skip_infer,
     )
-    return partition_symbol(symbol, backend, known, options).symbol
+    chosen = graph_pass(backend)
+    if chosen is None:
+        return partition_symbol(symbol, backend, known, options).symbol
+    made, new_args, new_aux = rewrite(symbol, chosen, known, options)
+    for what, given, new in (("args", args, new_args), ("aux", aux, new_aux)):
+        if new and not isinstance(given, MutableMapping):
+            raise PartitionError(
+                f"graph pass {backend!r} adds {', '.join(new)}; give a dict as {what}, which gets "
+                "them"
+            )
+    for given, new in ((args, new_args), (aux, new_aux)):
+        if isinstance(given, MutableMapping):
+            given.update(new)
+    return made
 
 
 def partition_values(
     symbol: Symbol,
     backend: str,
-    args: Mapping[str, Any],
-    aux: Mapping[str, Any],
+    args: MutableMapping[str, Any],
+    aux: MutableMapping[str, Any],
     options: Mapping[str, Any],
 ) -> Symbol:
-    """`Symbol.optimize_for` with values, and options that may have any name."""
+    """`Symbol.optimize_for` with values, and options that may have any name.
+
+    A graph pass puts the values of variables that it adds into `args` and `aux`.
+    """
     return optimize_for(symbol, backend, args, aux, None, None, None, None, False, options)
 
 

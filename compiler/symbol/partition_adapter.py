@@ -23,9 +23,8 @@ from compiler.mxnet.attributes import DTYPES
 from compiler.mxnet.dynamic import DYNAMIC
 from compiler.mxnet.graph import VARIABLE, Entry, Node
 from compiler.mxnet.graph import Graph as SymbolGraph
-from compiler.mxnet.json_format import graph_data
 from compiler.mxnet.operators import auxiliary_nodes, input_names, output_name, outputs_of
-from compiler.mxnet.subgraph_node import Claim, visible
+from compiler.mxnet.subgraph_node import Claim, visible, visible_json
 from compiler.partition import graph as neutral
 from compiler.partition.limits import Limits
 
@@ -88,7 +87,7 @@ class SymbolAdapter:
                 node.op,
                 node.name,
                 list(node.inputs),
-                node.attrs if types is None else {**node.attrs, **_annotations(types[index])},
+                node.attrs if types is None else {**node.attrs, **type_attrs(types[index])},
                 subgraphs=node.subgraphs,
                 num_outputs=node.num_outputs,
             )
@@ -122,10 +121,10 @@ class SymbolAdapter:
             self._nodes[node].inputs[position] = entry
 
     def graph_json(self) -> str:
-        return _json(self._source)
+        return visible_json(self._source)
 
     def subgraph_json(self, members: Sequence[int]) -> str:
-        return _json(self._cut_of(members).body)
+        return visible_json(self._cut_of(members).body)
 
     def accept(self, members: Sequence[int], number: int, attrs: Mapping[str, str]) -> None:
         cut = self._cut_of(members)
@@ -140,7 +139,7 @@ class SymbolAdapter:
             self._options,
         )
         known = [texts for texts in lists if texts is not None] if None not in lists else []
-        annotations = {
+        inferred = {
             key: f"[{','.join(texts[position] for texts in known)}]"
             for position, key in enumerate((_SHAPE, _DTYPE))
         }
@@ -152,7 +151,7 @@ class SymbolAdapter:
                 op,
                 self._free_name(f"{stem}{number}", members),
                 [self._read(slot) for slot, _ in cut.inputs],
-                {**annotations, **attrs, **claim.annotations()},
+                {**inferred, **attrs, **claim.annotations()},
                 subgraphs=[body],
                 num_outputs=len(body.heads),
             )
@@ -349,18 +348,6 @@ def _parameters(source: SymbolGraph) -> set[int]:
     }
 
 
-def _json(graph: SymbolGraph) -> str:
-    data = graph_data(graph)
-    pending = [data]
-    while pending:
-        for node in pending.pop()["nodes"]:
-            attrs = node.setdefault("attrs", {})
-            if "subgraphs" in node:
-                pending += node["subgraphs"]
-                node["attrs"] = visible(attrs)  # no other node has a claim to hide
-    return json.dumps(data)
-
-
 def _entry_name(node: Node, output: int) -> str:
     """MXNet's name of an output; operators of partitioner libraries number theirs."""
     if node.subgraphs and node.op != "_CachedOp":
@@ -369,7 +356,7 @@ def _entry_name(node: Node, output: int) -> str:
     return output_name(node, output)
 
 
-def _annotations(types: Sequence[OutputType]) -> dict[str, str]:
+def type_attrs(types: Sequence[OutputType]) -> dict[str, str]:
     """Shapes and dtype codes of a node's outputs the way MXNet spells them."""
     shapes = ["[None]" if shape is None else f"[{','.join(map(str, shape))}]" for shape, _ in types]
     codes = [str(DTYPES.index(dtype)) if dtype in DTYPES else "-1" for _, dtype in types]

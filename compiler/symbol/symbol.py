@@ -232,17 +232,18 @@ class Symbol:
         skip_infer: bool = False,
         **options: Any,
     ) -> Symbol:
-        """Let a partitioner claim subgraphs.
+        """Let a partitioner claim subgraphs, or a graph pass rewrite the graph.
 
         Parameters
         ----------
         backend : str
-            A registered partitioner.
+            A registered partitioner or graph pass.
         args, aux : mapping of str to array, or list of arrays, optional
             Values of arguments and auxiliary states; lists have one for each, in the order of
             `list_arguments()` and `list_auxiliary_states()`. Names that the symbol lacks are left
             aside; shapes and dtypes that follow from the rest are inferred. With any value
-            given, every node gets `__ext_shape__` and `__ext_dtype__`.
+            given, every node gets `__ext_shape__` and `__ext_dtype__`. Dicts get the values of
+            the variables that a graph pass adds.
         ctx : str or device, optional
             Accepted as in MXNet; the target of a subgraph is what its backend says.
         shape_dict, type_dict, stype_dict : mapping, optional
@@ -256,17 +257,19 @@ class Symbol:
         Returns
         -------
         Symbol
-            With a node for every accepted subgraph, which holds it. This symbol is not changed.
+            With a node for every accepted subgraph, which holds it; or what the graph pass made.
+            This symbol is not changed.
 
         Raises
         ------
         UnknownBackendError
-            No partitioner of that name is registered.
+            No partitioner or graph pass of that name is registered.
         PartitionCallbackError
-            A callback raised, returned nonsense or took too long.
+            A callback or pass raised, returned nonsense or took too long.
         PartitionError
-            An argument is of the wrong kind; a value contradicts the shape that its variable
-            declares; aux is given without args; an option is not understood or refused.
+            An argument is of the wrong kind, or missing where a graph pass adds values to it; a
+            value contradicts the shape that its variable declares; aux is given without args; an
+            option is not understood or refused.
         FrontendError
             Shapes contradict each other.
         """

@@ -142,11 +142,14 @@ class NodeRunner:
     opset : int
     reference_first : bool
         Which evaluator runs a node; the other one runs what that one does not implement.
+    in_float32 : bool
+        Whether onnxruntime runs in float32 what it does not implement in the dtype of the operands.
     """
 
-    def __init__(self, opset: int, reference_first: bool = False):
+    def __init__(self, opset: int, reference_first: bool = False, in_float32: bool = False):
         self.opset = opset
         self.reference_first = reference_first
+        self.in_float32 = in_float32
         self._sessions: dict[int, tuple[onnx.NodeProto, onnx.ModelProto, Any]] = {}
 
     def run(self, node: onnx.NodeProto, values: Mapping[str, Value]) -> dict[str, Value]:
@@ -161,6 +164,8 @@ class NodeRunner:
                 opened = None
             self._sessions[id(node)] = node, model, opened
         _, model, opened = self._sessions[id(node)]
+        if opened is None and self.in_float32:
+            return dict(zip(names, self._by_float32(node, given, names)))
         if opened is None or self.reference_first:
             try:
                 return dict(zip(names, by_reference(model, given)))
@@ -168,6 +173,18 @@ class NodeRunner:
                 if opened is None:
                     raise
         return dict(zip(names, by_onnxruntime(opened, given)))
+
+    def _by_float32(
+        self, node: onnx.NodeProto, given: Mapping[str, np.ndarray], names: Sequence[str]
+    ) -> list[np.ndarray]:
+        if any(isinstance(value, list) for value in given.values()):
+            raise EvaluationError("a sequence")
+        others = [str(x.dtype) for x in given.values() if str(x.dtype) in ("float16", "float64")]
+        if not others:
+            raise EvaluationError("no operand of another precision")
+        single = {k: x.astype("float32") if x.dtype.kind == "f" else x for k, x in given.items()}
+        results = by_onnxruntime(session(make_model([node], single, names, self.opset)), single)
+        return [x.astype(others[0]) if x.dtype.kind == "f" else x for x in results]
 
     def run_all(self, model: onnx.ModelProto, feeds: Mapping[str, Value]) -> dict[str, Value]:
         """Every value of a model. Raises EvaluationError."""

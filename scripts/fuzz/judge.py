@@ -245,5 +245,32 @@ def judge(
         if not difference(third, got[i], samples):
             return Outcome("onnxruntime", _where_they_part(model, spread, judged))
         same = not difference(third, expected[i], samples)
+        if same and _float32_sides_with(model, feeds, names[i], expected[i], got[i], samples):
+            return Outcome("onnxruntime", _where_they_part(model, spread, judged))
         return Outcome("wrong" if same else "unjudged", what)
     return undefined
+
+
+def _float32_sides_with(
+    model: onnx.ModelProto,
+    feeds: Mapping[str, np.ndarray],
+    name: str,
+    expected: np.ndarray,
+    got: np.ndarray,
+    samples: list[np.ndarray],
+) -> bool:
+    """Whether onnxruntime has NaN and infinities as Baton has them where it has the operators of
+    a graph in float32 alone, so that the reference evaluator was the only judge."""
+    if expected.dtype.kind != "f" or expected.shape != got.shape:
+        return False
+    finite = np.isfinite(expected) & np.isfinite(got)
+    numbers = [np.where(finite, x, 0).astype(x.dtype) for x in (expected, got, *samples)]
+    if difference(numbers[0], numbers[1], numbers[2:]):
+        return False
+    try:
+        single = NodeRunner(opset_of(model), in_float32=True).run_all(model, feeds)[name]
+    except EvaluationError:
+        return False
+    return np.array_equal(
+        np.where(finite, 0, single.astype(got.dtype)), np.where(finite, 0, got), equal_nan=True
+    )

@@ -126,6 +126,10 @@ def _has_nan(node: onnx.NodeProto, operands: Operands) -> bool:
     return any(x.dtype.kind == "f" and bool(np.isnan(x).any()) for x in operands)
 
 
+def _extreme_of_nan(node: onnx.NodeProto, operands: Operands) -> bool:
+    return _text(node, "reduction", "none") in ("max", "min") and _has_nan(node, operands)
+
+
 def _not_finite(node: onnx.NodeProto, operands: Operands) -> bool:
     return any(x.dtype.kind == "f" and not bool(np.isfinite(x).all()) for x in operands)
 
@@ -176,6 +180,16 @@ def _meets_zeros(node: onnx.NodeProto, operands: Operands) -> bool:
 
 def _integers(node: onnx.NodeProto, operands: Operands) -> bool:
     return operands[0].dtype.kind in "iu"
+
+
+def _shrinks_out(node: onnx.NodeProto, operands: Operands) -> bool:
+    x = operands[0]
+    if x.dtype.kind not in "iu":
+        return False
+    bias = float(str(_attribute(node, "bias", 0.0)))
+    wide, info = x.astype("float64"), np.iinfo(x.dtype)
+    low, high = max(float(info.min), -(2.0**24)), min(float(info.max), 2.0**24)
+    return bool(((wide - abs(bias) < low) | (wide + abs(bias) > high)).any())
 
 
 def _shifted_out(node: onnx.NodeProto, operands: Operands) -> bool:
@@ -297,6 +311,11 @@ class Rule:
 UNDEFINED = (
     Rule(names("BitShift"), _shifted_out, "a shift by the width or more"),
     Rule(names("Cast CastLike"), _float_to_integer, "a float that the integer type does not hold"),
+    Rule(
+        names("Shrink"),
+        _shrinks_out,
+        "an integer that, with the bias, a float or its type does not hold",
+    ),
     Rule(names("Div Mod"), _least_by_minus_one, "the least integer divided by -1"),
     Rule(
         names("ConvTranspose"),
@@ -304,7 +323,7 @@ UNDEFINED = (
         "what is not finite times the zeros of a stride or dilation",
     ),
     Rule(
-        names("DynamicQuantizeLinear"),
+        names("DynamicQuantizeLinear DynamicQuantizeMatMul"),
         _has_no_range,
         "a range that is not finite, or too small to divide",
     ),
@@ -353,6 +372,11 @@ FAULTS = (
     ),
     Rule(names("LogSoftmax Softmax"), _doubles_with_nan, "sums of float64 leave NaN out"),
     Rule(names("MaxRoiPool"), _has_nan, "NaN is dropped"),
+    Rule(
+        names("ScatterElements ScatterND"),
+        _extreme_of_nan,
+        "whether a NaN stays depends on the order of the updates",
+    ),
     Rule(names("MaxPool"), _has_nan, "whether a NaN stays depends on its place in the window"),
     Rule(
         names("AveragePool LpPool MaxPool"),

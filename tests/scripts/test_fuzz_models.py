@@ -122,6 +122,40 @@ def test_known_faults_of_evaluators_are_told_from_batons():
     assert verdict(nodes, feeds, "y", np.array([[0, np.inf]], "float32")) == "onnxruntime"
 
 
+def test_nan_of_doubles_is_as_onnxruntime_has_it_in_float32():
+    x = np.array([[[1, np.nan, 2]]], "float64")
+    nodes = [NODE("LpPool", ["x"], ["y"], kernel_shape=[2], p=1)]
+    assert verdict(nodes, {"x": x}, "y", np.full((1, 1, 2), np.nan)) == "onnxruntime"
+    assert verdict(nodes, {"x": x}, "y", np.array([[[np.nan, 3]]])) == "wrong"
+
+
+@pytest.mark.parametrize(
+    ("node", "feeds", "kind"),
+    [
+        (
+            NODE("Shrink", ["x"], ["y"], bias=-1.0),
+            {"x": np.array([2**64 - 1], "uint64")},
+            "undefined",
+        ),
+        (NODE("Shrink", ["x"], ["y"], bias=-1.0), {"x": np.array([5], "uint64")}, "wrong"),
+        (
+            NODE("ScatterElements", ["x", "i", "u"], ["y"], reduction="max"),
+            {
+                "x": np.zeros(1, "float32"),
+                "i": np.array([0, 0]),
+                "u": np.array([np.nan, -1], "float32"),
+            },
+            "onnxruntime",
+        ),
+    ],
+)
+def test_rules_say_what_is_not_compared(node, feeds, kind):
+    got = np.full((1,), 77, feeds["x"].dtype)
+    model = model_of([node], feeds, ["y"], opset=18)
+    expected = attempt._expect(model, feeds, "plain", (), lambda step: None)
+    assert judge.judge(model, feeds, expected.values, [got]).kind == kind
+
+
 def test_the_reference_evaluators_results_have_the_dtypes_that_onnx_says():
     x = np.array([3, 4], "uint32")  # numpy's sum of them has 64 bits
     model = model_of([NODE("ReduceSumSquare", ["x"], ["y"])], {"x": x}, ["y"], opset=18)

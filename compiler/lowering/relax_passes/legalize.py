@@ -3,7 +3,7 @@
 =====================  ==========================================================================
 operator               what TVM's does
 =====================  ==========================================================================
-multiply, divide       x * 0 and 0 / x are 0, also for NaN and infinities
+multiply, divide       x * 0 and 0 / x are 0, also for NaN and infinities; x / 0 is an error
 subtract               x - x is 0, also for NaN and infinities
 equal, less, ...,      of booleans: code for floats, which LLVM refuses
 maximum, minimum
@@ -240,7 +240,7 @@ LEGALIZE: dict[str, Legalize] = {
     **legalize_normalization.LEGALIZE,
     "relax.argmax": _arg_reduction(ordering.argmax),
     "relax.argmin": _arg_reduction(ordering.argmin),
-    "relax.divide": _with_zero("relax.divide", topi.divide, (0,)),
+    "relax.divide": _with_zero("relax.divide", topi.divide, (0, 1)),
     "relax.floor_mod": _remainder("relax.floor_mod", floor=True),
     "relax.logical_not": _logical_not,
     "relax.max": _of_nothing("relax.max", _lowest),

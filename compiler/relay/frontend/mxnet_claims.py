@@ -24,12 +24,15 @@ class ClaimedBindings:
 
     def __init__(self, builder: relax.BlockBuilder) -> None:
         self._builder = builder
-        self._bodies: list[tuple[Node, Claim, Any, Any]] = []
+        self._bodies: list[tuple[Node, Claim, Any, Any, str]] = []
         self._inside = False
 
     @contextmanager
-    def of(self, node: Node) -> Iterator[None]:
-        """What is emitted within belongs to the node; nested claims to the outermost one."""
+    def of(self, node: Node, runtime: str = "") -> Iterator[None]:
+        """What is emitted within belongs to the node; nested claims to the outermost one.
+
+        `runtime` runs it: what is emitted is a call of it, which no backend is asked to compile.
+        """
         claim = None if self._inside else claim_of(node)
         if claim is None:
             yield
@@ -40,7 +43,8 @@ class ClaimedBindings:
             yield
         finally:
             self._inside = False
-        self._bodies.append((node, claim, first, self._builder.emit(relax.const(0))))
+        last = self._builder.emit(relax.const(0))
+        self._bodies.append((node, claim, first, last, runtime))
 
     def outlined(self, mod: tvm.IRModule) -> tvm.IRModule:
         """The module with each noted body that computes something as a private function."""
@@ -53,7 +57,7 @@ class ClaimedBindings:
         main = RelaxFunction(mod)
         position = {variable.name: index for index, variable in enumerate(main.variables)}
         groups = []
-        for node, claim, first, last in self._bodies:
+        for node, claim, first, last, runtime in self._bodies:
             window = range(position[first.name], position[last.name])
             members = [index for index in window if main.kinds[index] == OPERATION]
             if not members:
@@ -64,8 +68,12 @@ class ClaimedBindings:
                 "baton.strategy": claim.strategy,
                 "baton.subgraph_op": node.op,
                 "baton.subgraph_id": claim.subgraph_id,
-                **compiled_attrs(claim.backend, _options(node, claim)),
             }
+            if runtime:
+                inner = [each.op for each in node.subgraphs[0].nodes if not each.is_variable]
+                attrs |= {"baton.operators": json.dumps(inner), "baton.runtime": runtime}
+            else:
+                attrs |= compiled_attrs(claim.backend, _options(node, claim))
             if claim.on_compile_error != "raise":
                 attrs[ON_COMPILE_ERROR] = claim.on_compile_error
             name = subgraph_name(claim.backend, claim.strategy, claim.subgraph_id)

@@ -17,9 +17,10 @@ from compiler.mxnet.graph import Entry, Graph, Node
 from compiler.mxnet.operators import is_call, outputs_of
 from compiler.tvm_faults.block_builder import BlockBuilder
 
+from . import mxnet_library
 from .mxnet_claims import ClaimedBindings
-from .mxnet_node import SymbolNode
-from .mxnet_ops import CONVERTERS
+from .mxnet_node import SymbolNode, variables_for
+from .mxnet_ops import CONVERTERS, is_known
 from .mxnet_shapes import hidden_shapes, parameter_shape
 
 Shape = tuple[int, ...]
@@ -70,6 +71,7 @@ class SymbolImporter:
         self._variables: dict[str, relax.Var] = {}
         self._read_all = False
         self._claims = ClaimedBindings(self.builder)
+        self._places = 0
 
     def run(self) -> tuple[tvm.IRModule, dict[str, tvm.runtime.Tensor]]:
         """Convert the symbol; returns the module and the values of its parameters."""
@@ -183,7 +185,7 @@ class SymbolImporter:
 
     def convert_body(self, graph: Graph, arguments: Sequence[relax.Expr]) -> list[relax.Expr]:
         """Convert a subgraph whose variables, in node order, receive `arguments`."""
-        variables = _variables_for(graph, len(arguments))
+        variables = variables_for(graph, len(arguments))
         scope = Scope(graph, {(i, 0): value for i, value in zip(variables, arguments)})
         return self.convert_graph(scope)
 
@@ -194,7 +196,7 @@ class SymbolImporter:
         can follow from there.
         """
         body = node.subgraphs[0]
-        variables = _variables_for(body, len(node.inputs))
+        variables = variables_for(body, len(node.inputs))
         links = {i: (outer, entry) for i, entry in zip(variables, node.inputs)}
         with self._claims.of(node):
             return self.convert_graph(Scope(body, outer=links))
@@ -294,17 +296,29 @@ class SymbolImporter:
         while pending:
             for node in pending.pop().nodes:
                 pending += node.subgraphs
-                known = node.is_variable or is_call(node) or node.op in CONVERTERS
+                known = node.is_variable or is_call(node) or is_known(node.op)
                 if not known:
                     missing.setdefault(node.op, node)
         if missing:
             named = [f"operator {op} (node {node.name!r})" for op, node in missing.items()]
-            raise UnsupportedOperatorError(f"not supported: {'; '.join(named)}")
+            raise UnsupportedOperatorError(
+                f"not supported: {'; '.join(named)}. An operator of a library is known once "
+                "compiler.library.load has loaded it"
+            )
+
+    def new_place(self) -> int:
+        """A number for one place of an operator in the model."""
+        self._places += 1
+        return self._places
 
     def _convert_node(self, node: Node, scope: Scope) -> list[relax.Expr]:
+        view = SymbolNode(node, self, scope)
+        operator = mxnet_library.operator_of(view)
+        if operator is not None:
+            with self._claims.of(node, operator.runtime):
+                return mxnet_library.convert(view, operator)
         if is_call(node):
             return self._convert_call(node, scope)
-        view = SymbolNode(node, self, scope)
         if node.op not in CONVERTERS:
             raise view.unsupported("the importer does not know it")
         if self._read_all:
@@ -329,13 +343,3 @@ class SymbolImporter:
         if isinstance(value, (relax.Var, tvm.ir.GenericConst)):
             return value
         return self.builder.emit(value)
-
-
-def _variables_for(graph: Graph, count: int) -> list[int]:
-    """The variables of a subgraph, one for each of `count` inputs of its node."""
-    variables = [i for i, node in enumerate(graph.nodes) if node.is_variable]
-    if len(variables) != count:
-        raise FrontendError(
-            f"a subgraph has {len(variables)} variables, but its node {count} inputs"
-        )
-    return variables

@@ -13,7 +13,7 @@ from compiler.graph.constants import dtype_of, static_shape
 from compiler.mxnet import attributes
 
 if TYPE_CHECKING:
-    from compiler.mxnet.graph import Node
+    from compiler.mxnet.graph import Graph, Node
 
     from .mxnet_graph import Scope, SymbolImporter
 
@@ -202,3 +202,13 @@ class SymbolNode:
     def unsupported(self, why: str) -> UnsupportedOperatorError:
         """The error that says that this form of the operator can't be converted."""
         return UnsupportedOperatorError(f"operator {self.op} of node {self.node.name!r}: {why}")
+
+
+def variables_for(graph: Graph, count: int) -> list[int]:
+    """The variables of a subgraph, one for each of `count` inputs of its node."""
+    variables = [i for i, node in enumerate(graph.nodes) if node.is_variable]
+    if len(variables) != count:
+        raise FrontendError(
+            f"a subgraph has {len(variables)} variables, but its node {count} inputs"
+        )
+    return variables

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from compiler.graph.constants import static_shape
 from compiler.mxnet.operators import canonical
 
+from . import mxnet_library
 from .mxnet_node import SymbolNode
 
 Shape = tuple[int, ...]
@@ -15,6 +16,9 @@ Shape = tuple[int, ...]
 
 def parameter_shape(node: SymbolNode, position: int) -> Shape | None:
     """Shape that input `position` of a node must have; None where it does not follow."""
+    operator = mxnet_library.operator_of(node)
+    if operator is not None:
+        return mxnet_library.input_shape(node, operator, position)
     op = canonical(node.op)
     if op in _SAME_SHAPES:
         others = (node.importer.known_entry(node, i) for i in range(node.count) if i != position)

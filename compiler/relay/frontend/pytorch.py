@@ -97,21 +97,22 @@ def from_pytorch(
     from .pytorch_call import Caller
 
     call = Caller(custom_convert_map or {})
-    if isinstance(script_module, (torch.jit.ScriptModule, torch.jit.ScriptFunction)):
-        replay, names, examples = _of_script(script_module, input_infos, call, default_dtype)
-        if export_renamed_c_graph_path is not None:
-            Path(export_renamed_c_graph_path).write_text(str(replay.run.graph))
-    elif isinstance(script_module, torch.export.ExportedProgram):
-        replay, names, examples = _of_program(script_module, input_infos, call)
-    else:
-        raise FrontendError(
-            f"from_pytorch takes a traced or scripted module or an exported program, not "
-            f"{type(script_module).__name__}; make one with torch.jit.trace(module, examples)"
-        )
-    with TemporaryFolder("pytorch") as folder:
-        path = Path(folder) / "model.onnx"
-        _export(replay, examples, names, path)
-        model = _with_own_names(path, "_" if use_parser_friendly_name else ".")
+    with torch.inference_mode(False):  # where a second write to a tensor can be told
+        if isinstance(script_module, (torch.jit.ScriptModule, torch.jit.ScriptFunction)):
+            replay, names, examples = _of_script(script_module, input_infos, call, default_dtype)
+            if export_renamed_c_graph_path is not None:
+                Path(export_renamed_c_graph_path).write_text(str(replay.run.graph))
+        elif isinstance(script_module, torch.export.ExportedProgram):
+            replay, names, examples = _of_program(script_module, input_infos, call)
+        else:
+            raise FrontendError(
+                f"from_pytorch takes a traced or scripted module or an exported program, not "
+                f"{type(script_module).__name__}; make one with torch.jit.trace(module, examples)"
+            )
+        with TemporaryFolder("pytorch") as folder:
+            path = Path(folder) / "model.onnx"
+            _export(replay, examples, names, path)
+            model = _with_own_names(path, "_" if use_parser_friendly_name else ".")
     mod, params = import_model(model, {}, {}, None, False, call.converters())
     return from_relax(mod), params
 

@@ -27,8 +27,8 @@ class Aliases:
     def require_current(self, reader: str, operands: Any) -> None:
         """Raise UnsupportedOperatorError if `reader` would see an old value of an operand."""
         for tensor in _tensors(operands):
-            _, version = self._versions.setdefault(id(tensor), (tensor, tensor._version))
-            if version != tensor._version:
+            _, version = self._versions.setdefault(id(tensor), (tensor, _version(tensor)))
+            if version != _version(tensor):
                 shape = tuple(map(int, tensor.shape))
                 raise UnsupportedOperatorError(
                     f"{reader} reads a tensor of shape {shape} after an operator that works in "
@@ -43,14 +43,19 @@ class Aliases:
                 for tensor in _tensors(value):
                     self._written(tensor)
         for tensor in _tensors(results):
-            self._versions.setdefault(id(tensor), (tensor, tensor._version))
+            self._versions.setdefault(id(tensor), (tensor, _version(tensor)))
             if op._schema.name in _FOLLOWED and tensor is not args[0]:
                 self._sources[id(tensor)] = args[0]
 
     def _written(self, tensor: torch.Tensor | None) -> None:
         while tensor is not None:
-            self._versions[id(tensor)] = tensor, tensor._version
+            self._versions[id(tensor)] = tensor, _version(tensor)
             tensor = self._sources.pop(id(tensor), None)  # a second write is not passed on
+
+
+def _version(tensor: torch.Tensor) -> int:
+    """How often the tensor was written; those of inference mode can't be, outside of it."""
+    return 0 if tensor.is_inference() else int(tensor._version)
 
 
 def _tensors(values: Any) -> list[torch.Tensor]:

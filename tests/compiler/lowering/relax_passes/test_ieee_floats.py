@@ -414,3 +414,11 @@ def test_booleans_are_ordered(level):
     module.run(a=a, b=b)
     for index, (name, function) in enumerate(functions.items()):
         np.testing.assert_array_equal(module.get_output(index).numpy(), function(a, b), name)
+
+
+@LEVELS
+def test_a_division_by_the_constant_zero_is_infinite(level):
+    x = np.array([1, -1, 0, nan], "float32")
+    nodes = [("Div", ["x", "zero"], {}), ("Div", ["zero", "x"], {})]
+    expected = [[inf, -inf, nan, nan], [0, 0, nan, nan]]
+    check(nodes, {"x": x}, {"zero": np.float32(0)}, expected, level)

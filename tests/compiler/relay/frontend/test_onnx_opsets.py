@@ -122,3 +122,33 @@ def built(proto: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> np.ndarray:
         module.set_input(name, value)
     module.run()
     return module.get_output(0).numpy()
+
+
+@pytest.mark.parametrize(
+    ("op", "opset", "constant", "attributes"),
+    [
+        ("Squeeze", 11, np.array([[-1]]), {"axes": [1]}),
+        ("Unsqueeze", 11, np.zeros((2, 3), "float32"), {"axes": [2, 0]}),
+        ("Softmax", 11, np.arange(12, dtype="float32").reshape(2, 2, 3), {}),
+        ("ReduceSum", 11, np.full(5000, 1, "float16"), {}),
+        ("ReduceLogSumExp", 17, np.full(2, -np.inf, "float32"), {}),
+    ],
+)
+def test_constants_are_computed_as_their_operator_set_says(
+    model, agrees, op, opset, constant, attributes
+):
+    dtypes = {"y0": helper.np_dtype_to_tensor_dtype(constant.dtype)}
+    proto = one_node(model, op, {}, opset, dtypes=dtypes, weights={"x": constant}, **attributes)
+    agrees(proto, {})
+
+
+def test_constants_are_computed_while_importing(model, agrees, operators):
+    weights = {"a": np.arange(5), "b": np.array([-9]), "c": np.array([-99]), "d": np.array([0])}
+    backwards = one_node(
+        model, "Slice", {}, 13, dtypes={"y0": INT64}, weights={**weights, "e": np.array([-1])}
+    )
+    for proto in (
+        one_node(model, "Neg", {}, 13, dtypes={"y0": INT64}, weights={"a": np.arange(3)}),
+        backwards,
+    ):
+        assert not operators(agrees(proto, {}))

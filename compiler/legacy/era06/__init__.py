@@ -1,0 +1,119 @@
+"""Names that only TVM 0.6 and older had: `tvm.var`, `tvm.placeholder`, `relay.Module`, `topi`.
+
+TVM 0.7 moved them to `tvm.te`, `tvm.tir` and their kin, where `compiler.legacy` has them for all
+eras. They are on for scripts that use one of them (`is_of_the_era`), or by `baton run --era 0.6`.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+from typing import Any
+
+import tvm
+
+from ..patches import Patches
+
+# The module of TVM 0.7 to which names of `tvm` moved.
+_TE = """placeholder compute scan extern reduce_axis thread_axis create_schedule decl_tensor_intrin
+comm_reducer var size_var tag_scope sum min max any all min_value max_value div indexdiv indexmod
+truncdiv truncmod floordiv floormod exp erf tanh sigmoid log cos sin atan sqrt rsqrt floor ceil
+trunc abs round nearbyint isnan power popcount fmod if_then_else trace"""
+_TIR = """const decl_buffer layout bijective_layout call_packed call_intrin call_pure_intrin
+call_extern call_pure_extern call_llvm_intrin"""
+_NAMES = {
+    **dict.fromkeys(_TE.split(), "tvm.te"),
+    **dict.fromkeys(_TIR.split(), "tvm.tir"),
+    **dict.fromkeys(("Module", "load_json", "save_json", "make_node"), "tvm.ir"),
+    **dict.fromkeys(("build_config", "register_intrin_rule"), f"{__name__}.build"),
+    "convert": "tvm.runtime",
+    "select": "tvm.tir",
+}
+_RENAMED = {"select": "Select", "Module": "IRModule"}
+_DTYPES = (*(f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)),)
+_DTYPES += ("bool", "float16", "float32", "float64", "handle")
+
+# Modules by their names of TVM 0.6, and what stands for them.
+MOVED = {
+    "topi": "tvm.topi",
+    "topi.util": "tvm.topi.utils",
+    **{
+        f"topi.{target}": f"compiler.legacy.topi.{target}"
+        for target in ("arm_cpu", "cuda", "generic", "x86")
+    },
+    **dict.fromkeys(("tvm.expr", "tvm.stmt", "tvm.intrin"), "compiler.legacy.tir"),
+    "tvm.api": f"{__name__}.api",
+    "tvm.build_module": f"{__name__}.build",
+    "tvm.codegen": "compiler.legacy.module",
+    "tvm.ir_builder": "compiler.legacy.ir_builder",
+    "tvm.ir_pass": f"{__name__}.ir_pass",
+    "tvm.make": f"{__name__}.make",
+    "tvm.ndarray": "compiler.legacy.nd",
+    "tvm.relay.ir_pass": f"{__name__}.relay_pass",
+    "tvm.relay.module": "tvm.ir",
+    "tvm.relay.param_dict": "compiler.relay.saved",
+    "tvm.schedule": "compiler.te.schedule",
+    "tvm.tensor": "tvm.te.tensor",
+}
+
+
+_PASSES = ("ModulePass", "Pass", "PassContext", "PassInfo", "PrintIR", "Sequential", "module_pass")
+
+
+def find(name: str) -> Any:
+    """What `tvm.<name>` was.
+
+    Raises
+    ------
+    AttributeError
+        TVM 0.6 had no such name.
+    """
+    if name in _DTYPES:
+        return name
+    if name not in _NAMES:
+        raise AttributeError(f"module 'tvm' has no attribute {name!r}")
+    return getattr(importlib.import_module(_NAMES[name]), _RENAMED.get(name, name))
+
+
+def change(patches: Patches) -> None:
+    """Have `tvm.lower` return what it did, and give Relay the names that it lost."""
+    from ... import relay
+    from . import build, operators
+
+    for owner in (tvm, tvm.driver):
+        patches.set(owner, "lower", build.lower)
+    patches.set(relay, "Module", tvm.IRModule)
+    for owner in (relay.op, relay.op.op):
+        patches.set(owner, "register_alter_op_layout", operators.register_alter_op_layout)
+    for name in _PASSES:
+        patches.set(relay.transform, name, getattr(tvm.transform, name))
+    for owner in (relay, relay.analysis):
+        patches.set(owner, "alpha_equal", tvm.ir.structural_equal)
+
+
+def is_of_the_era(source: str) -> bool:
+    """Whether a script imports or names what only TVM 0.6 and older had."""
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError):
+        return False
+    return any(_only_then(node) for node in ast.walk(tree))
+
+
+def _only_then(node: ast.AST) -> bool:
+    if isinstance(node, ast.Import):
+        return any(_is_module(each.name) for each in node.names)
+    if isinstance(node, ast.ImportFrom):
+        module = node.module or ""
+        whole = [f"{module}.{each.name}" for each in node.names]
+        return _is_module(module) or any(_is_name(each) for each in whole)
+    return isinstance(node, ast.Attribute) and _is_name(ast.unparse(node))
+
+
+def _is_module(name: str) -> bool:
+    return name in MOVED or name.partition(".")[0] == "topi"
+
+
+def _is_name(name: str) -> bool:
+    package, _, last = name.rpartition(".")
+    return _is_module(name) or name == "relay.Module" or (package == "tvm" and last in _NAMES)

@@ -1,0 +1,129 @@
+"""`libbaton_runtime`: the C and C++ loader of libraries, compiled on the machine that wants it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterable
+from pathlib import Path
+
+from compiler.errors import ExportError
+from compiler.library import cxx, include_dir
+from compiler.temporary import TemporaryFolder
+from compiler.whole_files import write_file
+
+_SOURCES = Path(__file__).parent / "native"
+_HEADERS = ("runtime.h", "runtime.hpp")
+_NAME = "libbaton_runtime.so"
+
+_PKG_CONFIG = """\
+prefix=${{pcfiledir}}/../..
+Name: baton_runtime
+Description: Runs libraries that Baton exported
+Version: {version}
+Cflags: -I${{prefix}}/include
+Libs: -L${{prefix}}/lib -lbaton_runtime
+"""
+
+_CMAKE = """\
+get_filename_component(_baton_prefix "${CMAKE_CURRENT_LIST_DIR}/../../.." ABSOLUTE)
+if(NOT TARGET baton::runtime)
+  add_library(baton::runtime SHARED IMPORTED)
+  set_target_properties(baton::runtime PROPERTIES
+    IMPORTED_LOCATION "${_baton_prefix}/lib/libbaton_runtime.so"
+    INTERFACE_INCLUDE_DIRECTORIES "${_baton_prefix}/include")
+  target_compile_features(baton::runtime INTERFACE cxx_std_17)
+endif()
+unset(_baton_prefix)
+"""
+
+
+def build(prefix: str | os.PathLike[str], flags: Iterable[str] = ("-O2",)) -> Path:
+    """Compile the runtime library and lay out an installation that needs no Python.
+
+    Parameters
+    ----------
+    prefix : path
+        Gets `include/baton`, and in `lib` the library, the parts of TVM that it needs, and files
+        for pkg-config and CMake. It may be moved and copied as a whole.
+    flags : str
+        More of the compiler's flags.
+
+    Returns
+    -------
+    Path
+        The library.
+
+    Raises
+    ------
+    ExportError
+        There is no C++ compiler ($CXX names one), it fails, or the folder can't be written.
+    """
+    import tvm_ffi.libinfo
+
+    from compiler import __version__
+
+    root = Path(prefix)
+    ffi = Path(tvm_ffi.libinfo.find_libtvm_ffi())
+    folders = (
+        include_dir(),
+        tvm_ffi.libinfo.find_include_path(),
+        tvm_ffi.libinfo.find_dlpack_include_path(),
+    )
+    tvm_libraries = [ffi, *_tvm_runtime()]
+    try:
+        with TemporaryFolder("runtime") as work:
+            (Path(work) / "cpu_flags.inc").write_text(_cpu_flags())
+            made = Path(work) / _NAME
+            command = [
+                *cxx(), "-std=c++17", "-fPIC", "-fvisibility=hidden", "-shared", *flags,
+                *(f"-I{folder}" for folder in (work, *folders)),
+                *map(str, sorted(_SOURCES.glob("*.cc"))),
+                "-Wl,--no-as-needed", *map(str, tvm_libraries),
+                "-Wl,-rpath,$ORIGIN", f"-Wl,-soname,{_NAME}", "-o", str(made),
+            ]  # fmt: skip
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            if done.returncode:
+                raise ExportError(
+                    f"{command[0]} does not compile {_NAME}:\n{done.stderr.strip()[-4000:]}"
+                )
+            _install(root, [made, *tvm_libraries], __version__)
+    except OSError as error:
+        if isinstance(error, ExportError):
+            raise
+        raise ExportError(f"can't install {_NAME} into {root}: {error.strerror}") from error
+    return root / "lib" / _NAME
+
+
+def _install(root: Path, libraries: Iterable[Path], version: str) -> None:
+    headers, library_folder = root / "include" / "baton", root / "lib"
+    pkg_config, cmake = library_folder / "pkgconfig", library_folder / "cmake" / "baton"
+    for folder in (headers, pkg_config, cmake):
+        folder.mkdir(parents=True, exist_ok=True)
+    for name in _HEADERS:
+        _copy(include_dir() / "baton" / name, headers / name)
+    for path in libraries:
+        _copy(path, library_folder / path.name)
+    write_file(pkg_config / "baton_runtime.pc", _PKG_CONFIG.format(version=version))
+    write_file(cmake / "batonConfig.cmake", _CMAKE)
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Copy to a new file: programs may be running with the old one."""
+    write_file(target, source.read_bytes())
+
+
+def _tvm_runtime() -> list[Path]:
+    """TVM's libraries that kernels and its virtual machine need."""
+    import tvm.libinfo
+
+    main = Path(tvm.libinfo.find_libtvm_runtime())
+    extra = main.with_name(main.name.replace("runtime", "runtime_extra"))
+    return [main, *([extra] if extra.is_file() else [])]
+
+
+def _cpu_flags() -> str:
+    """The table of CPU features as the initialisers of an array."""
+    from compiler.runtime.cpu import LINUX_FLAGS
+
+    return "".join(f'{{"{feature}", "{flag}"}},\n' for feature, flag in LINUX_FLAGS.items())

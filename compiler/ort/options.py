@@ -1,0 +1,173 @@
+"""Options and providers by onnxruntime's names, and what they are in a build of Baton's."""
+
+from __future__ import annotations
+
+import enum
+import logging
+import warnings
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from compiler.errors import InputError, TargetError
+
+logger = logging.getLogger(__name__)
+
+TARGETS = {"CPUExecutionProvider": "llvm", "CUDAExecutionProvider": "cuda"}
+"""Execution provider to the target that a session builds for."""
+
+
+class GraphOptimizationLevel(enum.IntEnum):
+    """How much a session optimises; `opt_level` has the level of a build."""
+
+    ORT_DISABLE_ALL = 0
+    ORT_ENABLE_BASIC = 1
+    ORT_ENABLE_EXTENDED = 2
+    ORT_ENABLE_LAYOUT = 3
+    ORT_ENABLE_ALL = 99
+
+    @property
+    def opt_level(self) -> int:
+        """The `opt_level` of a PassContext."""
+        return min(int(self), 3)
+
+
+class ExecutionMode(enum.IntEnum):
+    """Whether independent operators may run at a time; Baton's kernels are parallel inside."""
+
+    ORT_SEQUENTIAL = 0
+    ORT_PARALLEL = 1
+
+
+@dataclass(slots=True)
+class SessionOptions:
+    """Options of a session.
+
+    Attributes
+    ----------
+    intra_op_num_threads : int
+        Threads that work on one request; 0 means TVM_NUM_THREADS, else the cores.
+    graph_optimization_level : GraphOptimizationLevel
+        Becomes the build's opt_level, 0 to 3.
+    inter_op_num_threads, execution_mode, enable_cpu_mem_arena, enable_mem_pattern, \
+enable_mem_reuse, use_deterministic_compute, log_severity_level, log_verbosity_level, logid
+        Accepted, and without effect on what is built: memory is planned by the build, results
+        don't depend on the threads, and messages come through Python's `logging`. The parts of a
+        model that run in onnxruntime get none of them.
+    enable_profiling, optimized_model_filepath
+        Setting them is refused by `InferenceSession`: `baton profile` measures kernels, and
+        `baton compile` keeps a library.
+    """
+
+    intra_op_num_threads: int = 0
+    inter_op_num_threads: int = 0
+    graph_optimization_level: int = GraphOptimizationLevel.ORT_ENABLE_ALL
+    execution_mode: int = ExecutionMode.ORT_SEQUENTIAL
+    enable_cpu_mem_arena: bool = True
+    enable_mem_pattern: bool = True
+    enable_mem_reuse: bool = True
+    use_deterministic_compute: bool = False
+    log_severity_level: int = -1
+    log_verbosity_level: int = 0
+    logid: str = ""
+    enable_profiling: bool = False
+    profile_file_prefix: str = ""
+    optimized_model_filepath: str = ""
+    _dimensions: dict[str, int] = field(default_factory=dict)
+    _entries: dict[str, str] = field(default_factory=dict)
+
+    def add_free_dimension_override_by_name(self, name: str, extent: int) -> None:
+        """Give the extent of a dimension that the model leaves open under a name."""
+        if not isinstance(extent, int) or extent < 0:
+            raise InputError(f"the extent of dimension {name!r} can't be {extent!r:.60}")
+        self._dimensions[name] = extent
+
+    def add_session_config_entry(self, key: str, value: str) -> None:
+        """Keep an entry of the configuration; none has an effect on Baton."""
+        logger.info("session configuration %s=%s has no effect in Baton", key, value)
+        self._entries[key] = value
+
+    def get_session_config_entry(self, key: str) -> str:
+        """An entry that was added."""
+        if key not in self._entries:
+            raise InputError(f"there is no session configuration {key!r}")
+        return self._entries[key]
+
+    def register_custom_ops_library(self, path: str) -> None:
+        """Refused: kernels that were compiled for onnxruntime run nowhere else."""
+        raise InputError(
+            f"{path!r} holds kernels of onnxruntime's own interface; a partitioner library "
+            "(docs/partitioner.md) brings kernels to Baton"
+        )
+
+    def require_possible(self) -> None:
+        """Raise for what a session of Baton's can't do.
+
+        Raises
+        ------
+        InputError
+            Names the option and what to use.
+        """
+        if self.enable_profiling:
+            raise InputError("enable_profiling: use `baton profile`, or the debug executor")
+        if self.optimized_model_filepath:
+            raise InputError(
+                "optimized_model_filepath: Baton writes no ONNX; `baton compile -o` keeps a library"
+            )
+        threads = self.intra_op_num_threads
+        if not isinstance(threads, int) or threads < 0:
+            raise InputError(f"intra_op_num_threads can't be {threads!r:.60}")
+
+
+@dataclass(slots=True)
+class RunOptions:
+    """Options of one run; they are accepted and have no effect."""
+
+    log_severity_level: int = 2
+    log_verbosity_level: int = 0
+    logid: str = ""
+    terminate: bool = False
+    only_execute_path_to_fetches: bool = False
+
+
+def get_available_providers() -> list[str]:
+    """Names of the execution providers that this machine can compile for and run."""
+    import tvm
+
+    names = ["CPUExecutionProvider"]
+    return ["CUDAExecutionProvider", *names] if tvm.cuda(0).exist else names
+
+
+def get_device() -> str:
+    """ "GPU" where there is one, else "CPU"."""
+    return "GPU" if "CUDAExecutionProvider" in get_available_providers() else "CPU"
+
+
+def set_default_logger_severity(severity: int) -> None:
+    """Set the level of Baton's messages: 0 verbose, 1 info, 2 warning, 3 error, 4 fatal."""
+    levels = (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR, logging.CRITICAL)
+    if severity not in range(len(levels)):
+        raise InputError(f"a severity is 0 to {len(levels) - 1}, not {severity!r:.60}")
+    logging.getLogger("compiler").setLevel(levels[severity])
+
+
+def choose_provider(providers: Iterable[str | tuple[str, Any]] | None) -> str:
+    """The first of the providers that is here; the others of those before it are warned of.
+
+    Raises
+    ------
+    TargetError
+        None of them is.
+    """
+    available = get_available_providers()
+    given = available if providers is None else list(providers)
+    names = [entry if isinstance(entry, str) else entry[0] for entry in given]
+    for index, name in enumerate(names):
+        if name in available:
+            if index:
+                warnings.warn(f"{', '.join(names[:index])}: not here; using {name}", stacklevel=3)
+            return name
+    raise TargetError(
+        f"none of the providers {', '.join(names) or '(none given)'} is available; Baton has "
+        f"{', '.join(available)} on this machine"
+    )

@@ -1,0 +1,181 @@
+"""Operators of libraries that were written for MXNet's interface (`mxnet/lib_api.h`).
+
+What they infer is asked when a model is imported. In a build an operator becomes foreign code, and
+its runtime is the library, so that a process which only runs the result needs `load_engines` alone.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from compiler.errors import LibraryOperatorError, PartitionError
+
+from . import foreign
+
+if TYPE_CHECKING:
+    from .partitioner_library import PartitionerLibrary
+
+TensorType = tuple[tuple[int, ...], str]
+"""Shape and dtype."""
+
+EXTRA_INPUTS = "__ext_extra_inputs__"
+"""Attribute with the number of last inputs that inference does not see."""
+
+
+@dataclass(frozen=True)
+class LibraryOperator:
+    """One operator.
+
+    Attributes
+    ----------
+    name : str
+    runs_subgraphs : bool
+        Whether it runs what partitioners of its library claim.
+    has_state : bool
+        Whether each place in a model has an object of its own.
+    file : Path
+        Its library.
+    """
+
+    name: str
+    runs_subgraphs: bool
+    has_state: bool
+    file: Path
+    _library: PartitionerLibrary
+    _number: int
+
+    @property
+    def runtime(self) -> str:
+        """The runtime of its code, among those of `foreign`."""
+        return f"operator {self.name}"
+
+    def counts(self, attrs: Mapping[str, str]) -> tuple[int, int]:
+        """Numbers of inputs and outputs with these attributes, extra inputs included."""
+        inputs, outputs = self._call("counts", dict(attrs))
+        return int(inputs) + self.extra_inputs(attrs), int(outputs)
+
+    def extra_inputs(self, attrs: Mapping[str, str]) -> int:
+        """How many inputs come after those that the operator infers types for."""
+        text = attrs.get(EXTRA_INPUTS, "0")
+        if not text.isdecimal() or len(text) > 4:
+            raise LibraryOperatorError(f"{self}: {EXTRA_INPUTS} is {text!r}, not a count")
+        return int(text)
+
+    def mutated_inputs(self, attrs: Mapping[str, str]) -> list[int]:
+        """Positions of the inputs that it writes to."""
+        return [int(position) for position in self._call("mutated", dict(attrs))]
+
+    def types(
+        self, attrs: Mapping[str, str], inputs: Sequence[TensorType]
+    ) -> tuple[list[tuple[int, ...]], list[TensorType]]:
+        """Shapes of the inputs, and types of the outputs.
+
+        Parameters
+        ----------
+        attrs : mapping of str to str
+        inputs : sequence of (shape, dtype)
+            Those that inference sees; the shape of one that is not known is ().
+
+        Raises
+        ------
+        LibraryOperatorError
+            The operator does not take such inputs, or wants sparse ones.
+        """
+        _, outputs = self.counts(attrs)
+        found = self._call("types", dict(attrs), *_split(inputs), outputs)
+        shapes, result_shapes, dtypes = ([*each] for each in found)
+        if len(shapes) != len(inputs) or not len(result_shapes) == len(dtypes) == outputs:
+            raise LibraryOperatorError(
+                f"{self}: it infers {len(shapes)} inputs and {len(result_shapes)} outputs instead "
+                f"of {len(inputs)} and {outputs}"
+            )
+        for dtype in dtypes:
+            if str(dtype) == "":
+                raise LibraryOperatorError(f"{self}: inferType leaves the type of an output open")
+        results = [(tuple(map(int, s)), str(d)) for s, d in zip(result_shapes, dtypes)]
+        return [tuple(map(int, shape)) for shape in shapes], results
+
+    def engine(self, attrs: Mapping[str, str], inputs: Sequence[TensorType]) -> foreign.Engine:
+        """What runs one place of the operator, on tensors of the CPU."""
+        run = self._call("engine", dict(attrs), *_split(inputs))
+
+        def engine(given: Sequence[Any], results: Sequence[Any]) -> None:
+            try:
+                run(list(given), list(results))
+            except Exception as error:
+                raise LibraryOperatorError(f"{self}: {_text(error)}") from error
+
+        return engine
+
+    def code(
+        self, attrs: Mapping[str, str], inputs: Sequence[TensorType], place: int
+    ) -> foreign.ForeignCode:
+        """What a built library keeps of one place of the operator; `place` tells places apart."""
+        header: dict[str, Any] = {"attrs": dict(attrs), "inputs": [*inputs]}
+        if self.has_state:
+            header["place"] = place
+        code = foreign.with_header(header, b"")
+        return foreign.ForeignCode(self.runtime, code, self.file.name)
+
+    def load(self, code: bytes) -> foreign.Engine:
+        """What runs code that `code` made."""
+        header, _ = foreign.split_header(code)
+        inputs = [(tuple(shape), dtype) for shape, dtype in header["inputs"]]
+        return self.engine(header["attrs"], inputs)
+
+    def _call(self, entry: str, *arguments: Any) -> Any:
+        try:
+            return self._library.call(f"mxnet_{entry}", self._number, *arguments)
+        except Exception as error:
+            raise LibraryOperatorError(f"{self}: {_text(error)}") from error
+
+    def __str__(self) -> str:
+        return f"operator {self.name} of {self.file.name}"
+
+
+_operators: dict[str, LibraryOperator] = {}
+_lock = threading.Lock()
+
+
+def find(name: str) -> LibraryOperator | None:
+    """The operator of a library under a name; None if no library that is loaded has one."""
+    return _operators.get(name)
+
+
+def names() -> list[str]:
+    """Names of all operators of libraries, sorted."""
+    return sorted(_operators)
+
+
+def register(operators: Iterable[LibraryOperator]) -> None:
+    """Make operators known, all or none; those of a file that is loaded again are replaced.
+
+    Raises
+    ------
+    PartitionError
+        A name belongs to another library.
+    """
+    new = list(operators)
+    with _lock:
+        for operator in new:
+            known = _operators.get(operator.name)
+            if known is not None and known.file.resolve() != operator.file.resolve():
+                raise PartitionError(
+                    f"{operator.file}: the operator {operator.name!r} is already registered by "
+                    f"{known.file}"
+                )
+        for operator in new:
+            _operators[operator.name] = operator
+            foreign.register_engine(operator.runtime, operator.load)
+
+
+def _split(inputs: Sequence[TensorType]) -> tuple[list[list[int]], list[str]]:
+    return [list(shape) for shape, _ in inputs], [dtype for _, dtype in inputs]
+
+
+def _text(error: BaseException) -> str:
+    return str(error).strip() or type(error).__name__

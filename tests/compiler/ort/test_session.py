@@ -1,0 +1,196 @@
+"""Scripts of onnxruntime's on Baton, beside onnxruntime itself where it is installed."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from compiler import ort
+from compiler.errors import FrontendError, InputError, TargetError, UnsupportedOperatorError
+
+WEIGHT = np.random.default_rng(0).standard_normal((8, 8)).astype("float32")
+
+
+def model(rows="n", foreign=False) -> bytes:
+    """A product and a Relu; with `foreign`, hashes are added, which Baton can't compute."""
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["a"]),
+        helper.make_node("Relu", ["a"], ["y"] if not foreign else ["b"]),
+    ]
+    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [rows, 8])]
+    if foreign:
+        nodes += [
+            helper.make_node("MurmurHash3", ["word"], ["hash"], domain="com.microsoft", positive=1),
+            helper.make_node("Constant", [], ["seven"], value_float=7.0),
+            helper.make_node("Cast", ["hash"], ["number"], to=TensorProto.FLOAT),
+            helper.make_node("Mod", ["number", "seven"], ["small"], fmod=1),
+            helper.make_node("Add", ["b", "small"], ["y"]),
+        ]
+        inputs.append(helper.make_tensor_value_info("word", TensorProto.INT32, [1]))
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        inputs,
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [rows, 8])],
+        [onnx.numpy_helper.from_array(WEIGHT, "w")],
+    )
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    made = helper.make_model(graph, opset_imports=opsets, ir_version=8, producer_name="tests")
+    made.metadata_props.add(key="author", value="nobody")
+    return made.SerializeToString()
+
+
+def rows(count: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal((count, 8)).astype("float32")
+
+
+def expected(x: np.ndarray) -> np.ndarray:
+    return np.maximum(x @ WEIGHT, 0)
+
+
+@pytest.fixture(scope="module")
+def session() -> ort.InferenceSession:
+    return ort.InferenceSession(model())
+
+
+def test_says_of_a_model_what_onnxruntime_says(session, tmp_path):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    (tmp_path / "m.onnx").write_bytes(model(4))
+    theirs = onnxruntime.InferenceSession(tmp_path / "m.onnx")
+    ours = ort.InferenceSession(tmp_path / "m.onnx")
+    for one, other in (
+        (ours.get_inputs(), theirs.get_inputs()),
+        (ours.get_outputs(), theirs.get_outputs()),
+        (session.get_inputs(), onnxruntime.InferenceSession(model()).get_inputs()),
+    ):
+        assert [(a.name, a.shape, a.type) for a in one] == [
+            (b.name, b.shape, b.type) for b in other
+        ]
+    about, reference = ours.get_modelmeta(), theirs.get_modelmeta()
+    for name in ("producer_name", "graph_name", "custom_metadata_map", "domain", "description"):
+        assert getattr(about, name) == getattr(reference, name)
+    assert ours.get_providers() == theirs.get_providers()
+    np.testing.assert_allclose(
+        ours.run(None, {"x": rows(4)})[0], theirs.run(None, {"x": rows(4)})[0], rtol=1e-5, atol=1e-5
+    )
+
+
+def test_open_dimensions_are_built_as_they_come(session):
+    for count in (1, 3, 1):
+        (y,) = session.run(["y"], {"x": rows(count)})
+        np.testing.assert_allclose(y, expected(rows(count)), rtol=1e-5, atol=1e-5)
+    assert [str(part) for part in session.parts] == ["Baton: 2 nodes"] * 2
+
+
+def test_a_dimension_given_by_name_is_fixed():
+    options = ort.SessionOptions()
+    options.add_free_dimension_override_by_name("n", 2)
+    options.intra_op_num_threads = 1
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = ort.InferenceSession(model(), options)
+    assert session.get_inputs()[0].shape == [2, 8]
+    assert len(session.parts) == 1
+    with pytest.raises(InputError, match="3 is not 2"):
+        session.run(None, {"x": rows(3)})
+
+
+@pytest.mark.parametrize(
+    "feed, message",
+    [
+        ({}, "missing: \\['x'\\]"),
+        ({"x": rows(1), "z": 1}, "unknown: \\['z'\\]"),
+        ({"x": rows(1).astype("float64")}, "given is float64"),
+        ({"x": rows(1)[0]}, "given is float32\\[8\\]"),
+        ({"x": rows(1)[:, :7]}, "7 is not 8"),
+    ],
+)
+def test_what_does_not_fit_is_refused(session, feed, message):
+    with pytest.raises(InputError, match=message):
+        session.run(None, feed)
+
+
+def test_unknown_outputs_and_options_are_refused(session, tmp_path):
+    with pytest.raises(InputError, match="no output 'z'"):
+        session.run(["z"], {"x": rows(1)})
+    for name, value in (("enable_profiling", True), ("optimized_model_filepath", "x.onnx")):
+        options = ort.SessionOptions()
+        setattr(options, name, value)
+        with pytest.raises(InputError, match=name):
+            ort.InferenceSession(model(), options)
+    with pytest.raises(AttributeError):
+        ort.SessionOptions().no_such_option = 1
+    with pytest.raises(TargetError, match="TensorrtExecutionProvider"):
+        ort.InferenceSession(model(), providers=["TensorrtExecutionProvider"])
+    with pytest.warns(UserWarning, match="using CPUExecutionProvider"):
+        ort.InferenceSession(
+            model(), providers=["TensorrtExecutionProvider", ("CPUExecutionProvider", {})]
+        )
+    for source in (b"nothing", tmp_path / "missing.onnx"):
+        with pytest.raises(FrontendError):
+            ort.InferenceSession(source)
+
+
+def test_arrays_and_values_can_be_bound(session):
+    binding = session.io_binding()
+    binding.bind_cpu_input("x", rows(2))
+    result = np.zeros((2, 8), "float32")
+    binding.bind_output("y", "cpu", 0, np.float32, result.shape, result.ctypes.data)
+    session.run_with_iobinding(binding)
+    np.testing.assert_allclose(result, expected(rows(2)), rtol=1e-5, atol=1e-5)
+    value = ort.OrtValue.ortvalue_from_shape_and_type([2, 8], np.float32)
+    binding.clear_binding_outputs()
+    binding.bind_ortvalue_output("y", value)
+    binding.bind_ortvalue_input("x", ort.OrtValue.ortvalue_from_numpy(rows(2, seed=1)))
+    session.run_with_iobinding(binding)
+    np.testing.assert_allclose(value.numpy(), expected(rows(2, seed=1)), rtol=1e-5, atol=1e-5)
+    assert value.data_type() == "tensor(float)"
+    binding.bind_ortvalue_output("y", ort.OrtValue.ortvalue_from_shape_and_type([3, 8]))
+    with pytest.raises(InputError, match="memory bound"):
+        session.run_with_iobinding(binding)
+
+
+def test_threads_and_callbacks_get_their_own_results(session):
+    with ThreadPoolExecutor(4) as threads:
+        results = threads.map(lambda seed: session.run(None, {"x": rows(2, seed)})[0], range(40))
+        for seed, y in enumerate(results):
+            np.testing.assert_allclose(y, expected(rows(2, seed)), rtol=1e-5, atol=1e-5)
+    done = threading.Event()
+    seen = []
+
+    def callback(results, user_data, message):
+        seen.append((len(results), user_data, message))
+        done.set()
+
+    session.run_async(None, {"x": rows(2)}, callback, "mine")
+    assert done.wait(60)
+    done.clear()
+    session.run_async(None, {}, callback, "mine")
+    assert done.wait(60)
+    assert seen[0] == (1, "mine", "")
+    assert seen[1][0] == 0 and "missing" in seen[1][2]
+
+
+def test_what_baton_lacks_runs_in_onnxruntime():
+    onnxruntime = pytest.importorskip("onnxruntime")
+    session = ort.InferenceSession(model(2, foreign=True))
+    engines = [part.engine for part in session.parts]
+    assert engines == ["Baton", "onnxruntime", "Baton"]
+    foreign = session.parts[1]
+    assert [node.op_type for node in foreign.model.graph.node] == ["MurmurHash3"]
+    assert "MurmurHash3" in foreign.reasons[0]
+    feed = {"x": rows(2), "word": np.array([5], "int32")}
+    theirs = onnxruntime.InferenceSession(model(2, foreign=True))
+    np.testing.assert_allclose(
+        session.run(None, feed)[0], theirs.run(None, feed)[0], rtol=1e-5, atol=1e-5
+    )
+
+
+def test_without_onnxruntime_the_operator_is_named(monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "onnxruntime", None)
+    with pytest.raises(UnsupportedOperatorError, match=r"MurmurHash3.*onnxruntime"):
+        ort.InferenceSession(model(2, foreign=True))

@@ -1,0 +1,232 @@
+"""`libbaton_runtime` from the outside: installed, linked with C and C++ programs, and run."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tvm
+
+from compiler import library, native_runtime, relay
+from compiler.errors import ExportError
+
+ROOT = Path(__file__).resolve().parents[2]
+WEIGHT = np.random.default_rng(0).standard_normal((4, 3)).astype("float32")
+
+PROGRAM = r"""
+#include <baton/runtime.hpp>
+#include <cstdio>
+#include <thread>
+
+int main(int, char** argv) {
+  try {
+    const baton::Library library(argv[1]);
+    for (const auto& info : library.inputs()) {
+      std::printf("%s %s %zu\n", info.name.c_str(), info.dtype.c_str(), info.shape.size());
+    }
+    std::vector<std::thread> threads;
+    std::vector<float> sums(4);
+    for (int i = 0; i < 4; ++i) {
+      threads.emplace_back([&, i] {
+        baton::Session session(library, 1);
+        for (int run = 0; run < 50; ++run) {
+          for (float& value : session.input<float>("x")) value = static_cast<float>(i);
+          session.input<std::int64_t>(1)[0] = run;
+          session.run();
+        }
+        for (float value : session.output<float>(0)) sums[i] += value;
+        if (session.output<std::int64_t>(1)[0] != 50) std::puts("wrong");
+      });
+    }
+    for (auto& thread : threads) thread.join();
+    for (float sum : sums) std::printf("%.5f\n", sum);
+    baton::Session session(library);
+    try {
+      session.input<double>("x");
+    } catch (const baton::Error& error) {
+      std::printf("%s\n", error.what());
+    }
+  } catch (const baton::Error& error) {
+    std::printf("error: %s\n", error.what());
+    return 1;
+  }
+}
+"""
+
+PLAIN_C = r"""
+#include <baton/runtime.h>
+#include <stdio.h>
+
+int main(int argc, char** argv) {
+  baton_library* library;
+  baton_session* session;
+  baton_tensor output;
+  float values[64] __attribute__((aligned(64))) = {0};
+  (void)argc;
+  if (baton_library_load(argv[1], &library) || baton_session_create(library, 1, &session)) {
+    puts(baton_last_error());
+    return 1;
+  }
+  baton_library_destroy(library);  /* the session keeps what it needs */
+  if (!baton_session_output(session, 0, &output)) return 2;
+  puts(baton_last_error());
+  if (!baton_session_bind_input(session, 0, values + 1)) return 3;
+  puts(baton_last_error());
+  values[0] = 1;
+  if (baton_session_bind_input(session, 0, values) || baton_session_run(session) ||
+      baton_session_output(session, 0, &output)) return 4;
+  printf("%s %d %.5f\n", output.dtype, (int)output.shape[1], ((const float*)output.data)[0]);
+  if (!baton_session_output(session, 9, &output) || baton_session_input(session, 9)) return 5;
+  baton_session_destroy(session);
+  return 0;
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def prefix(tmp_path_factory) -> Path:
+    try:
+        library.cxx()
+    except RuntimeError:
+        pytest.skip("there is no C++ compiler")
+    root = tmp_path_factory.mktemp("prefix")
+    native_runtime.build(root, ["-O0"])
+    return root
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory) -> Path:
+    """`relu(x) @ WEIGHT` and an integer's successor, as a library."""
+    x = relay.var("x", shape=(2, 4), dtype="float32")
+    n = relay.var("n", shape=(1,), dtype="int64")
+    weight = relay.var("weight", shape=(3, 4), dtype="float32")
+    results = relay.Tuple([relay.nn.dense(relay.nn.relu(x), weight), n + relay.const(1, "int64")])
+    mod = relay.Function([x, n, weight], results)
+    built = relay.build(
+        tvm.IRModule.from_expr(mod),
+        target="llvm",
+        params={"weight": WEIGHT.T.copy()},
+    )
+    path = tmp_path_factory.mktemp("exported") / "model.so"
+    built.export_library(path)
+    return path
+
+
+def run(*command: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*map(str, command)], capture_output=True, text=True, check=False)
+
+
+def compiled(prefix: Path, tmp_path: Path, name: str, text: str, *flags: str) -> Path:
+    source = tmp_path / name
+    source.write_text(text)
+    found = subprocess.run(
+        ["pkg-config", "--cflags", "--libs", "baton_runtime"],
+        env={"PATH": "/usr/bin:/bin", "PKG_CONFIG_PATH": str(prefix / "lib/pkgconfig")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if found.returncode:
+        pytest.skip("there is no pkg-config")
+    program = tmp_path / "program"
+    driver = "gcc" if name.endswith(".c") else "g++"
+    done = run(
+        driver, "-Wall", "-Wextra", "-Werror", *flags, source, "-o", program,
+        *found.stdout.split(), f"-Wl,-rpath,{prefix}/lib",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return program
+
+
+def test_a_cpp_program_runs_a_library_in_four_threads(prefix, exported, tmp_path):
+    program = compiled(prefix, tmp_path, "main.cc", PROGRAM, "-std=c++17", "-pthread")
+    done = run(program, exported)
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[:2] == ["x float32 2", "n int64 1"]
+    expected = [2 * i * float(WEIGHT.sum()) for i in range(4)]
+    np.testing.assert_allclose([float(line) for line in lines[2:6]], expected, atol=1e-3)
+    assert lines[6] == "input x is float32, not float64"
+
+
+def test_a_c_program_binds_its_own_memory(prefix, exported, tmp_path):
+    program = compiled(prefix, tmp_path, "main.c", PLAIN_C, "-std=c99", "-pedantic")
+    done = run(program, exported)
+    assert done.returncode == 0, done.stdout + done.stderr
+    unready, unaligned, result = done.stdout.splitlines()
+    assert unready == "the session has not run yet"
+    assert "input x does not begin at a multiple of 64 bytes" in unaligned
+    assert result == f"float32 3 {WEIGHT[0, 0]:.5f}"
+
+
+def test_damaged_and_foreign_files_are_refused_before_their_code_is_loaded(
+    prefix, exported, tmp_path
+):
+    program = compiled(prefix, tmp_path, "main.cc", PROGRAM, "-std=c++17", "-pthread")
+    whole = exported.read_bytes()
+    other = bytearray(whole)
+    other[18:20] = (8).to_bytes(2, "little")  # the machine of ELF's header: MIPS
+    code = bytearray(whole)
+    code[4096] ^= 1
+    metadata = bytearray(whole)
+    metadata[whole.index(b'{"format"') + 12] ^= 1
+    for content, message in (
+        (b"", "is not a shared library"),
+        (whole[: len(whole) // 2], "corrupt or truncated"),
+        (bytes(other), "another kind of processor"),
+        (bytes(code), "its code does not have its checksum"),
+        (bytes(metadata), "metadata do not have their checksum"),
+        ((prefix / "lib/libbaton_runtime.so").read_bytes(), "holds no metadata of Baton's"),
+    ):
+        path = tmp_path / "damaged.so"
+        path.write_bytes(content)
+        done = run(program, path)
+        assert done.returncode == 1
+        assert message in done.stdout
+    assert "No such file" in run(program, tmp_path / "missing.so").stdout
+
+
+def test_the_example_serves_four_clients(prefix, exported, tmp_path):
+    if shutil.which("cmake") is None:
+        pytest.skip("there is no cmake")
+    for command in (
+        ["-S", ROOT / "examples/serve", "-B", tmp_path, f"-DCMAKE_PREFIX_PATH={prefix}"],
+        ["--build", tmp_path],
+    ):
+        done = run("cmake", *command)
+        assert done.returncode == 0, done.stdout + done.stderr
+    with subprocess.Popen(
+        [tmp_path / "serve", exported, "0"], stdout=subprocess.PIPE, text=True
+    ) as server:
+        try:
+            assert server.stdout is not None
+            port = int(server.stdout.readline().split()[-1])
+            with ThreadPoolExecutor(4) as clients:
+                list(clients.map(lambda seed: ask(port, seed), range(4)))
+        finally:
+            server.kill()
+
+
+def ask(port: int, seed: int) -> None:
+    """Twenty requests over one connection."""
+    rng = np.random.default_rng(seed)
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
+        answers = connection.makefile("rb")
+        for number in range(20):
+            x = rng.standard_normal((2, 4)).astype("float32")
+            connection.sendall(x.tobytes() + np.int64(number).tobytes())
+            scores = np.frombuffer(answers.read(2 * 3 * 4), "float32").reshape(2, 3)
+            np.testing.assert_allclose(scores, np.maximum(x, 0) @ WEIGHT, rtol=1e-4, atol=1e-5)
+            assert np.frombuffer(answers.read(8), "int64") == [number + 1]
+
+
+def test_a_compiler_that_fails_is_an_error(monkeypatch, tmp_path):
+    monkeypatch.setenv("CXX", "false")
+    with pytest.raises(ExportError, match="false does not compile"):
+        native_runtime.build(tmp_path)
+    assert not any(tmp_path.iterdir())
