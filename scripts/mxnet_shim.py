@@ -65,11 +65,14 @@ MODULES: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {
     "mxnet.init": (("compiler.gluon.initializer",), {}),
     "mxnet.initializer": (("compiler.gluon.initializer",), {}),
     "mxnet.name": (("compiler.symbol.naming",), {}),
-    "mxnet.nd": (("compiler.gluon.nd",), {"_internal": "mxnet_shim:internal"}),
+    "mxnet.nd": (
+        ("compiler.gluon.nd",),
+        {"_internal": "mxnet_shim:internal", "np": "mxnet.np", "sparse": "mxnet.ndarray.sparse"},
+    ),
     "mxnet.ndarray": (("compiler.gluon.nd",), {}),
     "mxnet.ndarray.ndarray": (("compiler.gluon.nd", "mxnet_shim"), {}),
     "mxnet.ndarray.sparse": (("mxnet_shim",), {}),
-    "mxnet.np": (("compiler.gluon.np",), {}),
+    "mxnet.np": (("compiler.gluon.np",), {"_internal": "compiler.gluon.npx"}),
     "mxnet.npx": (("compiler.gluon.npx",), {}),
     "mxnet.numpy": (("compiler.gluon.np",), {}),
     "mxnet.numpy_extension": (("compiler.gluon.npx",), {}),
@@ -124,7 +127,7 @@ def install() -> None:
         sys.modules[name] = Renamed(name)
     from compiler.symbol import Symbol
 
-    Symbol.handle = property(lambda symbol: symbol)  # type: ignore[attr-defined]
+    Symbol.handle = property(lambda symbol: symbol)
     for name, kind in (("float", float), ("int", int), ("bool", bool), ("object", object)):
         if name not in vars(numpy):
             setattr(numpy, name, kind)

@@ -43,7 +43,7 @@ def invoke_dynamic(op: str, inputs: Sequence[ndarray], attrs: Mapping[str, str])
             if not value.has_history:
                 trace.capture(value, op)
     evaluate(values)
-    results = host_results(Node(op, call_site(), attrs=attrs), map(_host, inputs))
+    results = host_results(Node(op, call_site(), attrs=dict(attrs)), map(_host, inputs))
     if trace is None:
         return [from_host(each, device) for each in results]
     trace.dynamic = trace.dynamic or call_site()
