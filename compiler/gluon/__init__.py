@@ -33,6 +33,7 @@ __getattr__ = lazy_attributes(
         "gpu": ".device",
         "initializer": ".initializer",
         "is_deferred_compute": ".deferred",
+        "loss": ".autograd",
         "model_zoo": ".model_zoo",
         "nd": ".nd",
         "ndarray": ".ndarray",
@@ -41,5 +42,6 @@ __getattr__ = lazy_attributes(
         "npx": ".npx",
         "set_deferred_compute": ".deferred",
         "set_variable": ".deferred",
+        "utils": ".utils",
     },
 )

@@ -61,5 +61,17 @@ mark_variables, get_symbol = (
     _refused("autograd.mark_variables()"),
     _refused("autograd.get_symbol()"),
 )
+
+
+class _Losses:
+    """`gluon.loss`: whatever is made of it is refused."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return _refused(f"gluon.loss.{name}")
+
+
+loss = _Losses()
 backward, grad = _refused("autograd.backward()"), _refused("autograd.grad()")
 Function, Trainer = _refused("autograd.Function"), _refused("gluon.Trainer")

@@ -35,6 +35,15 @@ class HookHandle:
         self.detach()
 
 
+def _blocks_in(value: Any) -> Iterator[Block]:
+    """The blocks in nested lists, tuples and dicts."""
+    if isinstance(value, Block):
+        yield value
+    elif isinstance(value, (list, tuple, dict)):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _blocks_in(item)
+
+
 class Block:
     """Base of all networks; `forward` is what kinds of it define.
 
@@ -61,6 +70,7 @@ class Block:
         self._forward_hooks: dict[int, Any] = {}
         self._forward_pre_hooks: dict[int, Any] = {}
         self._hooks_made = 0
+        self._warned_of: set[str] = set()
 
     def __repr__(self) -> str:
         lines = [
@@ -108,14 +118,16 @@ class Block:
         """What replacing a parameter leads to; traced blocks forget their trace."""
 
     def _warn_of_hidden_blocks(self, name: str, value: Any) -> None:
-        items = value.values() if isinstance(value, dict) else value
-        if any(isinstance(item, Block) and item not in self._children.values() for item in items):
-            warnings.warn(
-                f"{type(self).__name__}.{name} is a {type(value).__name__} with blocks that are "
-                "not registered as children; their parameters are not collected. Use "
-                "register_child() or nn.Sequential",
-                stacklevel=3,
-            )
+        known = self._children.values()
+        if name in self._warned_of or all(block in known for block in _blocks_in(value)):
+            return
+        self._warned_of.add(name)
+        warnings.warn(
+            f"{type(self).__name__}.{name} is a {type(value).__name__} with blocks that are "
+            "not registered as children; their parameters are not collected. Use "
+            "register_child() or nn.Sequential",
+            stacklevel=3,
+        )
 
     def register_child(self, block: Block, name: str | None = None) -> None:
         """Make a block a child."""
@@ -158,6 +170,9 @@ class Block:
         return found
 
     def _collect(self, prefix: str) -> dict[str, Parameter]:
+        for name, value in self.__dict__.items():
+            if isinstance(value, (list, tuple, dict)) and not name.startswith("_"):
+                self._warn_of_hidden_blocks(name, value)
         found = {prefix + name: param for name, param in self._reg_params.items()}
         for name, child in self._children.items():
             found.update(child._collect(f"{prefix}{name}."))
@@ -288,6 +303,13 @@ class Block:
     def register_forward_pre_hook(self, hook: Callable[..., Any]) -> HookHandle:
         """Have `hook(block, inputs)` called before every forward."""
         return self._hook(self._forward_pre_hooks, hook)
+
+    def register_op_hook(self, callback: Callable[..., Any], monitor_all: bool = False) -> None:
+        """Raise BlockError: what single operators compute is shown by the debug executor."""
+        raise BlockError(
+            "there are no hooks of operators; compiler.runtime.debugger shows what each kernel "
+            "of a library computes"
+        )
 
     def _hook(self, hooks: dict[int, Any], hook: Callable[..., Any]) -> HookHandle:
         self._hooks_made += 1

@@ -16,8 +16,8 @@ from compiler.mxnet.dynamic import DYNAMIC
 from compiler.mxnet.graph import Node
 from compiler.mxnet.operators import input_names, operator_of, sort_arguments
 
-from . import np, npx, random
-from .creation import arange, array, empty, full, linspace, ones, zeros
+from . import creation, np, npx, random
+from .device import Device
 from .files import load, save
 from .invoke import invoke
 from .ndarray import ndarray, waitall
@@ -37,7 +37,47 @@ class _Contrib:
 
 contrib = _Contrib()
 NDArray = ndarray
-concatenate = np.concatenate
+concatenate, linspace = np.concatenate, creation.linspace
+
+# As in MXNet 1.x, the device comes before the dtype.
+
+
+def array(source: Any, ctx: Device | None = None, dtype: Any = None) -> NDArray:
+    """An array of a list or an array; of lists, float32 by default."""
+    plain = dtype is None and not hasattr(source, "dtype")
+    return creation.array(source, "float32" if plain else dtype, ctx)
+
+
+def zeros(shape: Any, ctx: Device | None = None, dtype: Any = None) -> NDArray:
+    """Zeros, float32 by default."""
+    return creation.zeros(shape, dtype, ctx=ctx)
+
+
+def ones(shape: Any, ctx: Device | None = None, dtype: Any = None) -> NDArray:
+    """Ones, float32 by default."""
+    return creation.ones(shape, dtype, ctx=ctx)
+
+
+empty = zeros
+
+
+def full(shape: Any, val: float, ctx: Device | None = None, dtype: Any = None) -> NDArray:
+    """One number everywhere."""
+    return creation.full(shape, val, dtype, ctx=ctx)
+
+
+def arange(
+    start: float,
+    stop: float | None = None,
+    step: float = 1.0,
+    repeat: int = 1,
+    infer_range: bool = False,
+    ctx: Device | None = None,
+    dtype: Any = None,
+) -> NDArray:
+    """Evenly spaced numbers, each several times if `repeat` says so."""
+    found = creation.arange(start, stop, step, dtype, ctx=ctx)
+    return found if repeat == 1 else np.repeat(found, repeat)
 
 
 def __getattr__(name: str) -> Callable[..., Any]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from compiler.errors import ArrayError, ArrayTypeError, DeferredComputeError
+from compiler.errors import ArrayError, ArrayTypeError, DeferredComputeError, OutOfScopeError
 
 from . import indexing, parameter_epoch
 from .autograd import no_gradients
@@ -232,6 +232,17 @@ class ndarray(_Methods):
         if name == self._value.dtype and (not copy or current_trace() is None):
             return self if not copy else self.copy()
         return invoke("Cast", [self], {"dtype": name})[0]
+
+    @property
+    def stype(self) -> str:
+        """ "default": arrays are dense."""
+        return "default"
+
+    def tostype(self, stype: str) -> ndarray:
+        """Itself; raises OutOfScopeError for a sparse array."""
+        if stype != "default":
+            raise OutOfScopeError(f"{call_site()}: only dense arrays are supported, not {stype!r}")
+        return self
 
     def as_np_ndarray(self) -> ndarray:
         """Itself."""

@@ -233,13 +233,13 @@ def moveaxis(a: ndarray, source: Any, destination: Any) -> ndarray:
     return transpose(a, [extent - 1 for extent in _np.moveaxis(marked, source, destination).shape])
 
 
-def expand_dims(a: ndarray, axis: int) -> ndarray:
-    """A new axis of one."""
+def expand_dims(a: ndarray, axis: int, inplace: bool = False) -> ndarray:
+    """A new axis of one; `inplace` is accepted, without effect."""
     return invoke("_npi_expand_dims", [a], {"axis": axis})[0]
 
 
-def squeeze(a: ndarray, axis: Any = None) -> ndarray:
-    """Without axes of one."""
+def squeeze(a: ndarray, axis: Any = None, inplace: bool = False) -> ndarray:
+    """Without axes of one; `inplace` is accepted, without effect."""
     return invoke("_npi_squeeze", [a], {"axis": axis})[0]
 
 

@@ -124,9 +124,9 @@ class Parameter:
         self._shape = new
 
     @property
-    def dtype(self) -> str:
+    def dtype(self) -> np.dtype:
         """Element type."""
-        return self._dtype
+        return np.dtype(self._dtype)
 
     @property
     def is_known(self) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from compiler.errors import BlockArgumentError, FrontendError
+from compiler.mxnet.attributes import STORAGE_TYPES
 from compiler.symbol.compose import group
 from compiler.symbol.symbol import Symbol, load, var
 
@@ -34,6 +35,11 @@ class SymbolBlock(HybridBlock):
         The variables that calls give, in order.
     params : dict of str to Parameter, optional
         The others; those that are missing become uninitialised parameters.
+
+    Raises
+    ------
+    OutOfScopeError
+        A variable is declared to be sparse.
     """
 
     def __init__(
@@ -51,7 +57,9 @@ class SymbolBlock(HybridBlock):
             param = (params or {}).get(name)
             if param is None:
                 kind = "null" if name in states else "write"
-                param = Parameter(name, kind, allow_deferred_init=True)
+                storage = _variable_of(symbol, name).attr("__storage_type__") or "0"
+                stype = STORAGE_TYPES[int(storage)] if storage in ("1", "2") else "default"
+                param = Parameter(name, kind, allow_deferred_init=True, stype=stype)
             param.rename(name)
             self._reg_params[name] = param
         self._data_names = names

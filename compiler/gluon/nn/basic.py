@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
+from inspect import signature
 from typing import Any
 
 from compiler.errors import BlockArgumentError
 
-from .. import np, npx
+from .. import nd, np, npx
 from ..block import Block
 from ..hybrid_block import HybridBlock
 from ..ndarray import ndarray
@@ -177,4 +179,12 @@ class Lambda(_OfFunction):
 
 
 class HybridLambda(_OfFunction, HybridBlock):
-    """A function of `np` or `npx` by its name, or any callable of arrays, as a hybrid block."""
+    """A function of `np` or `npx` by its name, or any callable of arrays, as a hybrid block.
+
+    A callable whose first parameter is called F gets `compiler.gluon.nd` there, as in MXNet 1.x.
+    """
+
+    def __init__(self, function: str | Callable[..., Any], **names: Any) -> None:
+        super().__init__(function, **names)
+        if callable(function) and next(iter(signature(function).parameters), "") == "F":
+            self._func = partial(function, nd)
