@@ -43,11 +43,12 @@ def small_network() -> HybridBlock:
 def overhead() -> None:
     """Print microseconds per call of a small network, by flags, and of its library alone."""
     x = np.random.uniform(size=(1, 64))
-    for flags in (
+    choices: tuple[dict[str, Any], ...] = (
         {},
         {"static_alloc": True},
         {"static_alloc": True, "static_shape": True},
-    ):
+    )
+    for flags in choices:
         net = small_network()
         net.hybridize(**flags)
         net(x)

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from compiler.errors import ArrayError, ArrayTypeError
+from compiler.mxnet.attributes import spell
+from compiler.mxnet.dynamic import DYNAMIC
 from compiler.runtime.library_operators import find
 
 from .device import Device, current_device
@@ -68,6 +70,15 @@ def invoke(
     DeferredComputeError
         An input has no place in the trace that is under way.
     """
+    texts = {key: spell(value) for key, value in (attrs or {}).items() if value is not None}
+    if any(hasattr(each, "param") for each in inputs):
+        from .unshaped import tell_shapes
+
+        tell_shapes(op, texts, inputs)
+    if op in DYNAMIC:
+        from .dynamic_ops import invoke_dynamic
+
+        return invoke_dynamic(op, inputs, texts)
     values = [_value(op, each) for each in inputs]
     place = values[0].device if values else device or current_device()
     if any(value.device != place for value in values):
@@ -76,7 +87,6 @@ def invoke(
             f"{call_site()}: operator {op} reads arrays on several devices ({found}); move them "
             "with to_device"
         )
-    texts = {key: spell(value) for key, value in (attrs or {}).items() if value is not None}
     trace = current_trace()
     if trace is not None:
         for value in values:
@@ -118,19 +128,6 @@ def _value(op: str, array: Any) -> Value:
             f"{type(array).__name__}; convert it with np.array"
         )
     return value
-
-
-def spell(value: Any) -> str:
-    """An operator parameter as text, as symbol files have it."""
-    if isinstance(value, (bool, np.bool_)):
-        return "1" if value else "0"
-    if isinstance(value, (list, tuple)):
-        return "(" + ", ".join(spell(v) for v in value) + ("," if len(value) == 1 else "") + ")"
-    if isinstance(value, (np.integer, int)):
-        return str(int(value))
-    if isinstance(value, (np.floating, float)):
-        return repr(float(value))
-    return str(value)
 
 
 def dtype_name(dtype: Any, default: str = "float32") -> str:
