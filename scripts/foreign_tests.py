@@ -258,8 +258,9 @@ def print_causes(results: dict[str, Results], limit: int) -> None:
 
 
 def _group(why: str) -> str:
-    """The first line of a message without its numbers and addresses."""
+    """The first line of a message without its numbers, addresses and places in files."""
     first = next((line for line in why.splitlines() if line.strip()), "")
+    first = re.sub(r"\S+\.py:\d+ in \S+: ", "", first)
     return re.sub(r"0x[0-9a-f]+|\d+", "N", first)[:170]
 
 

@@ -34,8 +34,10 @@ class ParameterDict(dict[str, Parameter]):
         self.shared = dict(shared or {})
 
     def __repr__(self) -> str:
+        if not self.prefix:
+            return super().__repr__()
         lines = "".join(f"  {name}: {param!r}\n" for name, param in self.items())
-        return f"{self.prefix + ' ' if self.prefix else ''}(\n{lines})"
+        return f"{self.prefix} (\n{lines})"
 
     __hash__ = object.__hash__  # type: ignore[assignment]
 

@@ -6,8 +6,24 @@ import numpy as onp
 import pytest
 
 from compiler import np, npx
-from compiler.errors import DeferredInitializationError, OutOfScopeError
-from compiler.gluon import HybridBlock, ParameterDict, autograd, nd, nn
+from compiler import symbol as sym
+from compiler.errors import (
+    BlockArgumentError,
+    BlockError,
+    DeferredInitializationError,
+    OutOfScopeError,
+)
+from compiler.gluon import (
+    HybridBlock,
+    Parameter,
+    ParameterDict,
+    SymbolBlock,
+    autograd,
+    nd,
+    nn,
+    utils,
+)
+from compiler.gluon.model_zoo import vision
 
 X = onp.linspace(-1, 1, 10, dtype="float32").reshape(2, 5)
 
@@ -154,3 +170,41 @@ def test_training_is_refused_and_says_so():
     ):
         with pytest.raises(OutOfScopeError, match="inference only"):
             refused()
+
+
+def test_what_else_old_code_asks_for_works_or_says_why_not():
+    x = np.array(X)
+    leaky = nn.HybridLambda(lambda F, x: F.LeakyReLU(x, slope=0.1))
+    leaky.hybridize()
+    onp.testing.assert_allclose(leaky(x).asnumpy(), onp.where(X > 0, X, 0.1 * X), rtol=1e-6)
+    parts = utils.split_and_load(onp.arange(5), [npx.cpu(0), npx.cpu(1)], even_split=False)
+    assert [(part.tolist(), part.device) for part in parts] == [
+        ([0, 1, 2], npx.cpu(0)),
+        ([3, 4], npx.cpu(1)),
+    ]
+    with pytest.raises(BlockArgumentError, match="equal parts"):
+        utils.split_data(onp.arange(5), 2)
+    with pytest.raises(BlockArgumentError, match="load_parameters"):
+        vision.get_resnet(1, 18, pretrained=True)
+    for refused in (
+        lambda: x.tostype("csr"),
+        lambda: SymbolBlock(sym.dot(sym.var("x"), sym.var("w", stype="csr")), sym.var("x")),
+        lambda: Parameter("w", stype="row_sparse"),
+    ):
+        with pytest.raises(OutOfScopeError, match="only dense"):
+            refused()
+    with pytest.raises(BlockError, match="no hooks of operators"):
+        nn.Dense(2).register_op_hook(print)
+    assert (
+        nd.ones((2,), npx.cpu(1), "int32").dtype == "int32" and nd.array([1, 2]).dtype == "float32"
+    )
+
+    class Hides(HybridBlock):
+        def __init__(self):
+            super().__init__()
+            self.layers = {}
+            self.layers["a"] = [nn.Dense(2)]
+
+    block = Hides()
+    with pytest.warns(UserWarning, match="not registered"):
+        block.collect_params()
