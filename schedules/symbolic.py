@@ -93,6 +93,8 @@ def rows_of(func: tirx.PrimFunc) -> Rows | None:
         if lead == 0:
             tensors.append(None)
             continue
+        if not all(isinstance(extent, (int, tirx.IntImm)) for extent in static.shape):
+            return None
         extents = [int(extent) for extent in static.shape]
         if not _is_product(param.shape[:lead], symbols) or extents[:lead] != [1] * (lead - 1) + [2]:
             return None
