@@ -329,3 +329,57 @@ def test_a_constant_image_is_blocked_like_any():
         pads=[1] * 4,
     )
     compared(net, y, "int8")
+
+
+def qnn_network(layout: str) -> tvm.IRModule:
+    """Two convolutions of Relay's qnn dialect, each with its requantisation."""
+    rng = np.random.default_rng(3)
+    kernel, axis = ("OIHW", 1) if layout == "NCHW" else ("HWIO", 3)
+    x = relay.var("x", shape=(1, 8, 7, 9) if axis == 1 else (1, 7, 9, 8), dtype="uint8")
+    scales = (rng.random(16) * 0.01 + 0.002).astype("float32")
+    value: Any = x
+    for taps, channels, padding, numbers in ((3, 8, 1, (0.03, 117)), (1, 16, 0, (0.2, 120))):
+        weights = rng.integers(-100, 100, (16, channels, taps, taps)).astype("int8")
+        scale, zero = relay.const(numbers[0]), relay.const(numbers[1], "int32")
+        value = relay.qnn.op.conv2d(
+            value,
+            relay.const(weights.transpose(["OIHW".index(each) for each in kernel])),
+            zero,
+            relay.const(0, "int32"),
+            scale,
+            relay.const(scales),
+            kernel_size=(taps, taps),
+            channels=16,
+            padding=(padding, padding),
+            data_layout=layout,
+            kernel_layout=kernel,
+            out_dtype="int32",
+        )
+        value = relay.qnn.op.requantize(
+            value,
+            relay.const((numbers[0] * scales).astype("float32")),
+            relay.const(0, "int32"),
+            relay.const(0.2),
+            relay.const(120, "int32"),
+            axis=axis,
+            rounding="TONEAREST" if taps == 1 else "UPWARD",
+            out_dtype="uint8",
+        )
+    return tvm.IRModule({"main": relay.Function([x], value)})
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+def test_relays_operators_on_quantised_tensors_give_the_same_integers(layout):
+    mod = qnn_network(layout)
+    shape = [int(extent) for extent in mod["main"].params[0].ty.shape.values]
+    data = np.random.default_rng(5).integers(0, 256, shape).astype("uint8")
+    results = []
+    for disabled in ([], ["ComputeOnIntegers"]):
+        with tvm.transform.PassContext(opt_level=3, disabled_pass=disabled):
+            library = relay.build(mod, HOST)
+        assert ("conv2d_direct_int8.x86" in implementations(library)) != bool(disabled)
+        module = graph_executor.GraphModule(library["default"](tvm.cpu()))
+        module.run(x=data)
+        results.append(module.get_output(0).numpy())
+    np.testing.assert_array_equal(*results)
+    assert len(np.unique(results[0])) > 100
