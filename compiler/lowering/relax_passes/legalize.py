@@ -14,6 +14,7 @@ group_norm, ...        of float64: an error (`legalize_normalization`)
 mean                   of integers: one of 64 bits
 max, min, mean,        of nothing: memory that nobody wrote, or a division by the integer 0
 variance, std
+nn.pad                 reflections by nested choices, which take TVM minutes where they are nested
 mod, floor_mod         of floats: a quotient that is rounded before it is multiplied
 =====================  ==========================================================================
 """
@@ -161,6 +162,30 @@ def _mean(builder: Any, call: relax.Call) -> relax.Expr:
     return builder.call_te(mean, call.args[0], primfunc_name_hint="mean")
 
 
+def _pad(builder: Any, call: relax.Call) -> relax.Expr:
+    """Reflections at both ends by the larger and the smaller of two places."""
+    extents = static_shape(call.args[0])
+    if str(call.attrs.pad_mode) != "reflect" or extents is None:
+        return _stock("relax.nn.pad")(builder, call)
+    befores = [int(width) for width in call.attrs.pad_width[::2]]
+
+    def place(at: Any, before: int, extent: int) -> Any:
+        from_first = tirx.Max(at - before, before - at)
+        return tirx.Min(from_first, 2 * (extent - 1) - from_first)
+
+    def reflect_pad(x: te.Tensor) -> te.Tensor:
+        shape = [int(extent) for extent in call.ty.shape.values]
+        is_padded = [new != old for new, old in zip(shape, extents)]
+
+        def of(*indices: Any) -> Any:
+            places = zip(indices, befores, extents, is_padded)
+            return x(*(place(*each) if padded else each[0] for *each, padded in places))
+
+        return te.compute(shape, of, name="reflect_pad", tag=topi.tag.INJECTIVE)
+
+    return builder.call_te(reflect_pad, call.args[0], primfunc_name_hint="reflect_pad")
+
+
 def _reduces_nothing(call: relax.Call) -> bool:
     shape = static_shape(call.args[0])
     if shape is None:
@@ -265,6 +290,7 @@ LEGALIZE: dict[str, Legalize] = {
     "relax.min": _of_nothing("relax.min", _highest),
     "relax.mod": _remainder("relax.mod", floor=False),
     "relax.multiply": _with_zero("relax.multiply", topi.multiply, (0, 1)),
+    "relax.nn.pad": _pad,
     "relax.sign": _sign,
     "relax.subtract": _subtract,
     "relax.std": _of_nothing("relax.std", _nan),
