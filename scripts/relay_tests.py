@@ -3,6 +3,7 @@
 
     python scripts/relay_tests.py CHECKOUT                        # the files of DEFAULT
     python scripts/relay_tests.py CHECKOUT 'test_op_level*.py' test_vm.py
+    python scripts/relay_tests.py CHECKOUT frontend/onnx/test_forward.py -k 'conv or pool'
     python scripts/relay_tests.py CHECKOUT --results out          # resumes what out/ lacks
     python scripts/relay_tests.py CHECKOUT --results out --failed # runs again what failed
 
@@ -27,7 +28,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-TESTS = pathlib.Path("tests/python/relay")
+# Where files are looked for.
+TESTS = (pathlib.Path("tests/python/relay"), pathlib.Path("tests/python"))
 
 _PASSES = (
     *("alter_op_layout", "annotate_target", "canonicalize_cast"),
@@ -102,8 +104,8 @@ def _cause(report: Any) -> str:
     return crash.message if crash is not None else str(report.longrepr)[-600:]
 
 
-def run_files(files: list[str], logs: list[str], checkout: str) -> int:
-    """Run the tests of each file that its log does not have yet."""
+def run_files(files: list[str], logs: list[str], checkout: str, chosen: str) -> int:
+    """Run the chosen tests of each file that its log does not have yet."""
     sys.path.insert(0, str(ROOT))
     import pytest
 
@@ -112,6 +114,7 @@ def run_files(files: list[str], logs: list[str], checkout: str) -> int:
     compiler.legacy.install(everything=True)
     options = ["-q", "--no-header", "--tb=short", "-p", "no:cacheprovider", "-p", "no:xdist"]
     options += ["-p", "tvm.testing.plugin", "--rootdir", checkout]
+    options += ["-k", chosen] if chosen else []
     for file, log in zip(files, logs):
         recorder = Recorder(pathlib.Path(log))
         status = pytest.ExitCode(pytest.main([*options, file], plugins=[recorder]))
@@ -158,14 +161,14 @@ class Results:
 
 
 def run_to_the_end(
-    logs: dict[pathlib.Path, pathlib.Path], checkout: pathlib.Path, seconds: float
+    logs: dict[pathlib.Path, pathlib.Path], checkout: pathlib.Path, seconds: float, chosen: str
 ) -> None:
     """Run all files, from file to log, through crashes and tests that hang."""
     while True:
         left = {file: log for file, log in logs.items() if not Results(log).finished}
         if not left:
             return
-        command = [sys.executable, __file__, str(checkout), "--worker"]
+        command = [sys.executable, __file__, str(checkout), "-k", chosen, "--worker"]
         command += [str(path) for pair in left.items() for path in pair]
         folder = next(iter(left.values())).parent
         with (folder / "output.txt").open("a") as out:
@@ -204,13 +207,18 @@ def _watch(process: subprocess.Popen[bytes], logs: list[pathlib.Path], seconds: 
 
 
 def chosen_files(checkout: pathlib.Path, patterns: list[str]) -> Iterator[pathlib.Path]:
-    """The test files of the patterns, relative to the folder of Relay's tests."""
-    folder = checkout / TESTS
+    """The test files of the patterns: of Relay's tests, or else of all."""
     for pattern in patterns or DEFAULT:
-        found = sorted(folder.glob(pattern))
+        found = next(filter(None, (sorted((checkout / each).glob(pattern)) for each in TESTS)), [])
         if not found:
-            print(f"{pattern}: no such file in {folder}", file=sys.stderr)
+            print(f"{pattern}: no such file in {checkout / TESTS[-1]}", file=sys.stderr)
         yield from (path for path in found if path.name.startswith("test_"))
+
+
+def name_of(file: pathlib.Path, checkout: pathlib.Path) -> str:
+    """A test file's name below the folder that it was found in."""
+    folder = next(each for each in TESTS if file.is_relative_to(checkout / each))
+    return str(file.relative_to(checkout / folder))
 
 
 # ---------------------------------------------------------------- the report
@@ -255,7 +263,8 @@ def _group(why: str) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("checkout", type=pathlib.Path, help="a source tree of TVM 0.18")
-    parser.add_argument("files", nargs="*", help="names or patterns below tests/python/relay")
+    parser.add_argument("files", nargs="*", help="names or patterns below tests/python[/relay]")
+    parser.add_argument("-k", dest="chosen", default="", help="only tests that pytest -k takes")
     parser.add_argument("--results", type=pathlib.Path, help="folder that keeps what came out")
     parser.add_argument("--failed", action="store_true", help="run again what failed before")
     parser.add_argument("--seconds", type=float, default=120, help="the longest one test may take")
@@ -263,19 +272,19 @@ def main() -> int:
     parser.add_argument("--worker", nargs="+", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:
-        return run_files(options.worker[::2], options.worker[1::2], str(options.checkout))
+        files, logs = options.worker[::2], options.worker[1::2]
+        return run_files(files, logs, str(options.checkout), options.chosen)
 
     checkout = options.checkout.resolve()
     folder = (options.results or pathlib.Path("relay_tests_results")).resolve()
     folder.mkdir(parents=True, exist_ok=True)
     logs = {}
     for file in chosen_files(checkout, options.files):
-        name = str(file.relative_to(checkout / TESTS)).replace("/", ".")
-        logs[file] = folder / f"{name}.jsonl"
+        logs[file] = folder / f"{name_of(file, checkout).replace('/', '.')}.jsonl"
         if options.failed:
             Results(logs[file]).forget_failures()
-    run_to_the_end(logs, checkout, options.seconds)
-    results = {str(file.relative_to(checkout / TESTS)): Results(log) for file, log in logs.items()}
+    run_to_the_end(logs, checkout, options.seconds, options.chosen)
+    results = {name_of(file, checkout): Results(log) for file, log in logs.items()}
     print_table(results)
     print_causes(results, options.causes)
     return 0
