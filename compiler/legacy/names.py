@@ -31,6 +31,7 @@ MOVED = {
     "tvm._ffi.base": "compiler.legacy.ffi",
     "tvm.ir.diagnostics": "compiler.legacy.diagnostics",
     "tvm.meta_schedule": "tvm.s_tir.meta_schedule",
+    "tvm.meta_schedule.relay_integration": "compiler.auto_scheduler.relay_integration",
     "tvm.module": "compiler.legacy.module",
     "tvm.nd": "compiler.legacy.nd",
     "tvm.parser": "compiler.legacy.parser",
@@ -66,6 +67,7 @@ MOVED = {
 # TVM's own modules that lost names, and the modules whose `patch` brings these back.
 EXTENDED = {
     "tvm.rpc": "compiler.legacy.rpc",
+    "tvm.s_tir.meta_schedule": "compiler.legacy.meta_schedule",
     "tvm.testing": "compiler.legacy.testing",
     "tvm.topi.testing": "compiler.legacy.topi",
 }
@@ -78,6 +80,8 @@ GONE = {
     "tvm.contrib.pipeline_executor_build": (
         "build each part with relay.build and call the libraries in turn"
     ),
+    "tvm.contrib.msc": "import the model with relay.frontend, and build it with relay.build",
+    "tvm.contrib.torch": 'torch.compile(model, backend="baton") compiles a model of PyTorch',
     "tvm.contrib.micro": "microTVM has no successor; build with target 'c' for its source",
     "tvm.micro": "microTVM has no successor; build with target 'c' for its source",
     **dict.fromkeys(
@@ -103,6 +107,9 @@ GONE = {
 
 # Gone as well, but imported by scripts that need nothing of them: their names refuse when used.
 ABSENT = {
+    "tvm.auto_scheduler._ffi_api": (
+        "sketches come from TVM's MetaSchedule; register a tvm.s_tir.meta_schedule.ScheduleRule"
+    ),
     "tvm.relay.adt": "a module that was written as text is evaluated when relay.parse reads it",
     "tvm.relay.backend.graph_executor_codegen": "relay.build makes the code and the executor",
     "tvm.relay.loops": "write the loop in Python around the compiled body",
@@ -118,6 +125,7 @@ ABSENT = {
         "relay.transform.ConvertLayout knows which operators take which layouts"
     ),
     "tvm.target.datatype": "TVM has no custom datatypes any more; compute in one of its own",
+    "tvm.topi.sparse": "relay.nn.sparse_dense and its kin compute with sparse weights",
     # With a dot at the end: what is below a module that is there.
     "tvm.topi.cuda.": "schedules.cuda holds the CUDA schedules, chosen by relay.build",
     "tvm.topi.generic.": "schedules.generic holds the generic schedules, chosen by relay.build",
