@@ -115,9 +115,8 @@ def tune_relay(
         runner=runner,
         measure_callbacks=[RecordToFile(database.log)],
     )
-    policies = None if seed is None else [SketchPolicy(task, seed=seed) for task in tasks]
-    scheduler = TaskScheduler(tasks, weights, load_log_file=history)
-    scheduler.tune(options, *([policies] if policies else []))
+    policies = [SketchPolicy(task, seed=seed) for task in tasks]
+    TaskScheduler(tasks, weights, load_log_file=history).tune(options, policies)
     return database
 
 
