@@ -29,6 +29,12 @@ MOVED = {
     "tvm.driver.tvmc": "compiler.cli.tvmc",
     "tvm._ffi": "compiler.legacy.ffi",
     "tvm._ffi.base": "compiler.legacy.ffi",
+    "tvm._ffi.registry": "compiler.legacy.registry",
+    "tvm.autotvm.measure.measure_methods": "compiler.autotvm.measure",
+    "tvm.autotvm.task.dispatcher": "compiler.records.autotvm.dispatcher",
+    "tvm.autotvm.task.space": "compiler.autotvm.space",
+    "tvm.auto_scheduler.utils": "compiler.measure.rpc",
+    "tvm.ir.container": "compiler.legacy.container",
     "tvm.ir.diagnostics": "compiler.legacy.diagnostics",
     "tvm.meta_schedule": "tvm.s_tir.meta_schedule",
     "tvm.meta_schedule.relay_integration": "compiler.auto_scheduler.relay_integration",
@@ -43,6 +49,10 @@ MOVED = {
     "tvm.relay.parser": "compiler.relay.text",
     "tvm.relay.qnn.op": "compiler.relay.op.qnn",
     "tvm.relay.qnn.transform": "compiler.relay.transform.qnn",
+    **dict.fromkeys(
+        ("tvm.runtime.executor", "tvm.runtime.executor.aot_executor"),
+        "compiler.legacy.aot_executor",
+    ),
     "tvm.runtime.container": "compiler.legacy.container",
     "tvm.runtime.ndarray": "compiler.legacy.nd",
     "tvm.te.schedule": "compiler.te.schedule",
@@ -59,6 +69,7 @@ MOVED = {
     "tvm.topi.arm_cpu": "compiler.legacy.topi.arm_cpu",
     "tvm.topi.cuda": "compiler.legacy.topi.cuda",
     "tvm.topi.generic": "compiler.legacy.topi.generic",
+    "tvm.topi.util": "tvm.topi.utils",
     "tvm.topi.x86": "compiler.legacy.topi.x86",
     "tvm.tir.ir_builder": "compiler.legacy.ir_builder",
     "tvm.tir.stmt_functor": "compiler.legacy.stmt_functor",
@@ -107,6 +118,7 @@ GONE = {
 
 # Gone as well, but imported by scripts that need nothing of them: their names refuse when used.
 ABSENT = {
+    "tvm.auto_scheduler.loop_state": "state.trace of a tvm.s_tir.Schedule says what was done",
     "tvm.auto_scheduler._ffi_api": (
         "sketches come from TVM's MetaSchedule; register a tvm.s_tir.meta_schedule.ScheduleRule"
     ),
