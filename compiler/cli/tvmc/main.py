@@ -16,6 +16,7 @@ import numpy as np
 
 from compiler.errors import BatonError
 
+from ..console import set_verbosity
 from . import TVMCException
 from .autotuner import TUNERS, tune_model
 from .compiler import compile_model
@@ -47,7 +48,7 @@ def _main(argv: Sequence[str]) -> int:
     if not hasattr(options, "run"):
         parser.print_help(sys.stderr)
         return 1
-    logging.getLogger("baton").setLevel(max(10, 40 - options.verbose * 10))
+    set_verbosity(options.verbose)
     options.target_options = targets
     try:
         options.run(options)

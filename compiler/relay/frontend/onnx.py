@@ -1,9 +1,9 @@
-"""`from_onnx`: an ONNX model becomes a Relay module with static shapes, and its parameters."""
+"""`from_onnx`: an ONNX model becomes a Relay module, and its parameters."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import tvm
@@ -12,11 +12,12 @@ if TYPE_CHECKING:
     import onnx
 
     from .onnx_graph import Converter
+    from .onnx_model import Extent
 
 
 def from_onnx(
     model: onnx.ModelProto | str | os.PathLike[str] | bytes,
-    shape: Mapping[str, tuple[int, ...]] | None = None,
+    shape: Mapping[str, Sequence[Extent]] | None = None,
     dtype: str | Mapping[str, str] = "float32",
     opset: int | None = None,
     freeze_params: bool = True,
@@ -39,8 +40,11 @@ def from_onnx(
         A `ModelProto`, the serialized bytes of one, or the path of a file. Weights that the file
         keeps in other files are read from the file's own folder.
     shape
-        Input name to shape, for the dimensions that the model leaves open; it may also override
-        the model's own.
+        Input name to shape. An extent is a number, a name, or None or `relay.Any()`; it may also
+        override the model's own. Names are extents that running the model tells: equal names are
+        equal extents, which a library checks when it is called. Without a shape, an input keeps
+        what the model declares; dimensions without a name get one, `<input>_<axis>`. A number
+        given for an extent that the model names holds for all inputs that have the name.
     dtype
         Input name to dtype, to override the model's own. A single string is accepted as Relay
         did and has no effect: every ONNX input declares its type.
@@ -72,7 +76,7 @@ def from_onnx(
         An operator, or a form of one, can't be converted; the message names its type, domain
         and node.
     UnknownShapeError
-        An input has a dimension that neither the model nor `shape` gives.
+        An input has no rank, neither in the model nor in `shape`, or an extent is not one.
     """
     from ..raising import from_relax
 
@@ -87,7 +91,7 @@ def from_onnx(
 
 def import_model(
     model: onnx.ModelProto | str | os.PathLike[str] | bytes,
-    shape: Mapping[str, tuple[int, ...]],
+    shape: Mapping[str, Sequence[Extent]],
     dtype: str | Mapping[str, str],
     opset: int | None,
     freeze_params: bool,
