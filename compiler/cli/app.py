@@ -12,7 +12,7 @@ import typer
 import compiler
 
 from . import arguments
-from .console import Steps, failures, show, show_found, show_json
+from .console import Steps, failures, set_verbosity, show, show_found, show_json
 from .models import find_model
 from .options import (
     AsJson,
@@ -47,7 +47,6 @@ from .tuning_commands import commands as tuning_commands
 app = typer.Typer(
     help="Compile ONNX models the relay.build way, on today's TVM.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 app.add_typer(tuning_commands)
@@ -69,8 +68,16 @@ def common(
         bool,
         typer.Option("--version", help="Of Baton and TVM.", callback=_show_version, is_eager=True),
     ] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="No progress on stderr, only errors.")
+    ] = False,
+    verbose: Annotated[
+        int,
+        typer.Option("--verbose", "-v", count=True, help="What Baton logs, on stderr; -vv: more."),
+    ] = 0,
 ) -> None:
     """Compile ONNX models the relay.build way, on today's TVM."""
+    set_verbosity(-1 if quiet else verbose)
 
 
 class CacheAction(str, enum.Enum):

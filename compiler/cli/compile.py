@@ -118,11 +118,11 @@ def compile_model(
     BatonError
         Of the step that failed.
     """
-    from compiler.runtime.export import require_destination
+    from compiler.runtime.export import require_destination, require_linker
 
     steps = steps or Steps()
-    if output is not None:
-        require_destination(output)
+    if output is not None and require_destination(output).suffix == ".so":
+        require_linker(options.target_host or options.target)
     mod, params = import_model(model, options, steps)
     mod = partition_module(mod, params, options, steps)
     library = build_module(mod, params, options, steps)

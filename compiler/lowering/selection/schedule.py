@@ -22,6 +22,7 @@ from ..relax_passes.fuse import called_kernel
 from ..report import Kernel
 from ..subgraphs import backends, call_counts, new_global_var
 from ..tir_passes.infinite_extremes import pad_with_infinity, start_at_infinity
+from ..tir_passes.vector_rounding import vectorise_rounding
 
 logger = logging.getLogger("baton.lowering")
 
@@ -146,7 +147,7 @@ def _schedule(
             )
         entry.algorithm = rules.algorithm(func) if scheduled is None else scheduled.algorithm
     if kind == "llvm":  # reductions across the threads of a GPU are still to be recognized
-        func = start_at_infinity(func)
+        func = vectorise_rounding(start_at_infinity(func))
     # TVM's passes for bfloat16 refuse polynomials in loops that were unrolled.
     if fast_math and kind == "llvm" and not _has_bfloat16(func):
         from schedules.x86 import fast_math as polynomials
