@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from compiler.errors import LibraryOperatorError, PartitionError
+from compiler.errors import LibraryOperatorError, LoadError, PartitionError
 
 from . import foreign
 
@@ -122,10 +122,14 @@ class LibraryOperator:
         return foreign.ForeignCode(self.runtime, code, self.file.name)
 
     def load(self, code: bytes) -> foreign.Engine:
-        """What runs code that `code` made."""
+        """What runs code that `code` made; raises LoadError if the bytes are damaged."""
         header, _ = foreign.split_header(code)
-        inputs = [(tuple(shape), dtype) for shape, dtype in header["inputs"]]
-        return self.engine(header["attrs"], inputs)
+        try:
+            attrs = {str(key): str(text) for key, text in header["attrs"].items()}
+            inputs = [(tuple(map(int, shape)), str(dtype)) for shape, dtype in header["inputs"]]
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise LoadError(f"the code of {self} is damaged; build again") from error
+        return self.engine(attrs, inputs)
 
     def _call(self, entry: str, *arguments: Any) -> Any:
         try:
