@@ -150,11 +150,6 @@ def find(name: str) -> LibraryOperator | None:
     return _operators.get(name)
 
 
-def names() -> list[str]:
-    """Names of all operators of libraries, sorted."""
-    return sorted(_operators)
-
-
 def register(operators: Iterable[LibraryOperator]) -> None:
     """Make operators known, all or none; those of a file that is loaded again are replaced.
 
