@@ -19,8 +19,10 @@ from .options import (
     AutoSchedulerLog,
     Backend,
     BackendOption,
+    Bound,
     Debug,
     DisablePass,
+    Extents,
     Log,
     Model,
     Models,
@@ -64,6 +66,7 @@ def _show_version(wanted: bool) -> None:
 
 @app.callback()
 def common(
+    context: typer.Context,
     version: Annotated[
         bool,
         typer.Option("--version", help="Of Baton and TVM.", callback=_show_version, is_eager=True),
@@ -78,6 +81,7 @@ def common(
 ) -> None:
     """Compile ONNX models the relay.build way, on today's TVM."""
     set_verbosity(-1 if quiet else verbose)
+    context.call_on_close(lambda: set_verbosity(0))
 
 
 class CacheAction(str, enum.Enum):
@@ -98,6 +102,7 @@ def compile_command(
     target_host: TargetHost = None,
     opt_level: OptLevel = 3,
     shape: Shape,
+    bound: Bound,
     log: Log,
     auto_scheduler_log: AutoSchedulerLog,
     disable_pass: DisablePass,
@@ -117,6 +122,7 @@ def compile_command(
         opt_level=opt_level,
         disabled_passes=tuple(disable_pass),
         shapes=arguments.shapes(shape),
+        bounds=arguments.extents(bound, "--bound"),
         logs=texts(log),
         auto_scheduler_logs=texts(auto_scheduler_log),
         backends=tuple(backend),
@@ -180,6 +186,7 @@ def run_command(
     save: Annotated[Path | None, typer.Option(help="An .npz for the outputs.")] = None,
     target: Target = "llvm",
     shape: Shape,
+    extent: Extents,
     plugin: Plugin,
     as_json: AsJson = False,
     debug: Debug = False,
@@ -200,6 +207,7 @@ def run_command(
             files,
             fill_random=random,
             seed=seed,
+            extents=arguments.extents(extent, "--extent"),
             repeat=repeat,
             save=save,
             options=options,

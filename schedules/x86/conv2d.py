@@ -254,8 +254,8 @@ class DirectConv2d(AnchorRule):
         if pad is not None:
             _schedule_pad(sch, pad, row, outer, macs >= PARALLEL_MACS)
         if spread is not None:
-            *blocks, _, copied = sch.get_loops(spread)
-            sch.vectorize(copied)
+            *blocks, _, channel = sch.get_loops(spread)
+            sch.vectorize(channel)
             if macs >= PARALLEL_MACS:
                 sch.parallel(sch.fuse(*blocks))
         self.multiply(sch, anchor, lane, reduction[0], target)

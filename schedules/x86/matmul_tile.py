@@ -61,16 +61,19 @@ def tiled_product(
     byte = [te.reduce_axis((0, together), "byte")] if together > 1 else []
     at = axis * together + byte[0] if byte else axis
 
+    # Rows whose number only running tells are whole tiles of the kernels that they are made of.
+    whole = not isinstance(m, int) or m % tile_m == 0
+
     def element(*index: Any) -> Any:
         *outer, i, j = index
         b = outer[0] if outer else None
-        row = i if m % tile_m == 0 else te.min(i, m - 1)
+        row = i if whole else te.min(i, m - 1)
         left, right = lhs(b, row, at), rhs(b, at, j)
         if byte:
             left, right = left.astype("int32"), right.astype("int32")
         return te.sum(left * right, axis=[axis, *byte])
 
-    matrix = (-(-m // tile_m) * tile_m, -(-n // tile_n) * tile_n)
+    matrix = (m if whole else -(-m // tile_m) * tile_m, -(-n // tile_n) * tile_n)
     shape = matrix if batch is None else (batch, *matrix)
     return te.compute(shape, element, name="matmul", attrs=anchor_attrs(rule, config))
 
@@ -155,7 +158,8 @@ def unravel(position: Any, shape: Sequence[int]) -> list[Any]:
     """Multi-index of a row-major position."""
     index: list[Any] = []
     for extent in reversed(shape):
-        index.insert(0, position % extent if extent > 1 else tirx.const(0, "int32"))
+        single = isinstance(extent, (int, tirx.IntImm)) and int(extent) == 1
+        index.insert(0, tirx.const(0, "int32") if single else position % extent)
         position = position // extent
     return index
 

@@ -13,6 +13,7 @@ from tvm import relax
 from compiler.graph.constants import constant, static_shape
 
 from ..onnx_node import Node, constant_value, dtype_of
+from ..onnx_symbolic import shape_of
 
 _LIMITS = {"uint8": (0, 255), "int8": (-128, 127), "uint16": (0, 65535), "int16": (-32768, 32767)}
 
@@ -21,26 +22,22 @@ def dequantize(
     node: Node, data: relax.Expr, scale: relax.Expr, zero: relax.Expr | None, axis: int
 ) -> relax.Expr:
     """(data - zero) * scale in float32; scale and zero are scalars or vectors along `axis`."""
-    shape = static_shape(data)
-    assert shape is not None
+    rank = len(shape_of(data) or node.extents(0))
     known = _known(node, scale, zero, dtype_of(data))
     if known is not None:
         return node.emit(relax.op.dequantize(data, *known, axis, "float32"))
     value = relax.op.astype(data, "float32")
     if zero is not None:
-        value = relax.op.subtract(
-            value, _along(relax.op.astype(zero, "float32"), zero, shape, axis)
-        )
+        value = relax.op.subtract(value, _along(relax.op.astype(zero, "float32"), zero, rank, axis))
     factor = scale if dtype_of(scale) == "float32" else relax.op.astype(scale, "float32")
-    return node.emit(relax.op.multiply(value, _along(factor, scale, shape, axis)))
+    return node.emit(relax.op.multiply(value, _along(factor, scale, rank, axis)))
 
 
 def quantize(
     node: Node, value: relax.Expr, scale: relax.Expr, zero: relax.Expr, axis: int
 ) -> relax.Expr:
     """round(value / scale) + zero, saturated to the dtype of `zero`."""
-    shape = static_shape(value)
-    assert shape is not None
+    rank = len(shape_of(value) or node.extents(0))
     dtype = dtype_of(zero)
     if dtype not in _LIMITS:
         raise node.unsupported(f"quantization to {dtype} is not supported")
@@ -48,8 +45,8 @@ def quantize(
     if known is not None and dtype_of(value) == "float32":
         return node.emit(relax.op.quantize(value, *known, axis, dtype))
     factor = scale if dtype_of(scale) == "float32" else relax.op.astype(scale, "float32")
-    scaled = relax.op.round(relax.op.divide(value, _along(factor, scale, shape, axis)))
-    offset = _along(relax.op.astype(zero, "float32"), zero, shape, axis)
+    scaled = relax.op.round(relax.op.divide(value, _along(factor, scale, rank, axis)))
+    offset = _along(relax.op.astype(zero, "float32"), zero, rank, axis)
     low, high = _LIMITS[dtype]
     return relax.op.astype(relax.op.clip(relax.op.add(scaled, offset), low, high), dtype)
 
@@ -85,15 +82,15 @@ def check_scale(node: Node, scale: np.ndarray) -> None:
         raise node.unsupported("a scale is infinite or NaN")
 
 
-def _along(value: relax.Expr, given: relax.Expr, shape: tuple[int, ...], axis: int) -> relax.Expr:
-    """`value`, of the shape of `given`, so that it broadcasts along `axis` of `shape`."""
+def _along(value: relax.Expr, given: relax.Expr, rank: int, axis: int) -> relax.Expr:
+    """`value`, of the shape of `given`, so that it broadcasts along `axis` of `rank` axes."""
     extents = static_shape(given) or ()
     if len(extents) > 1:
         return value
     size = int(np.prod(extents, dtype="int64"))
     if size == 1:
         return relax.op.reshape(value, [])
-    along = [1] * len(shape)
+    along = [1] * rank
     along[axis] = size
     return relax.op.reshape(value, along)
 
@@ -126,7 +123,7 @@ def conv_integer(node: Node) -> relax.Expr:
         zero = node.get(zero_index)
         if zero is not None:
             offset = relax.op.astype(zero, "int32")
-            offset = _along(offset, zero, node.shape(index), axis)
+            offset = _along(offset, zero, len(node.extents(index)), axis)
             value = node.emit(relax.op.subtract(value, offset))
         values.append(value)
     return convolution(node, values[0], values[1], None)
