@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from compiler.errors import LibraryOperatorError, LoadError, PartitionError
+from compiler.errors import LibraryOperatorError, LoadError, OutOfScopeError, PartitionError
 
 from . import foreign
 
@@ -83,9 +83,14 @@ class LibraryOperator:
         Raises
         ------
         LibraryOperatorError
-            The operator does not take such inputs, or wants sparse ones.
+            The operator does not take such inputs.
+        OutOfScopeError
+            It wants sparse arrays.
         """
         _, outputs = self.counts(attrs)
+        sparse = str(self._call("sparse", dict(attrs), len(inputs), outputs))
+        if sparse:
+            raise OutOfScopeError(f"{self}: only dense arrays are supported: {sparse}")
         found = self._call("types", dict(attrs), *_split(inputs), outputs)
         shapes, result_shapes, dtypes = ([*each] for each in found)
         if len(shapes) != len(inputs) or not len(result_shapes) == len(dtypes) == outputs:

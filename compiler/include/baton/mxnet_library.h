@@ -205,6 +205,7 @@ inline Library::List describe() {
 BATON_ENTRY(mxnet_describe, (::baton::mxnet_library::describe))
 BATON_ENTRY(mxnet_counts, (::baton::mxnet_library::counts))
 BATON_ENTRY(mxnet_mutated, (::baton::mxnet_library::mutated))
+BATON_ENTRY(mxnet_sparse, (::baton::mxnet_library::sparse))
 BATON_ENTRY(mxnet_types, (::baton::mxnet_library::types))
 BATON_ENTRY(mxnet_engine, (::baton::mxnet_library::engine))
 BATON_ENTRY(mxnet_pass, (::baton::mxnet_library::run_pass))

@@ -50,17 +50,20 @@ inline NumberLists lists_of(const Shapes& shapes) {
   return lists;
 }
 
-inline void refuse_sparse(const ext::CustomOp& op, const AttrMap& attrs, size_t inputs,
-                          size_t outputs) {
-  if (!op.infer_storage_type) return;
+/*! \brief Why the operator does not run on dense arrays, or "". */
+inline std::string sparse(int64_t index, const Library::Map& attrs, int64_t inputs,
+                          int64_t outputs) {
+  const auto infer = op_at(index).infer_storage_type;
+  if (!infer) return "";
   std::vector<int> in(inputs, ext::kDefaultStorage), out(outputs, ext::kDefaultStorage);
-  require("inferSType of dense arrays, and Baton has no sparse ones,",
-          [&] { return op.infer_storage_type(attrs, &in, &out); });
-  for (const auto& each : {in, out}) {
-    if (std::any_of(each.begin(), each.end(), [](int kind) { return kind != 0; })) {
-      throw std::runtime_error("it takes or makes sparse arrays; Baton has dense ones");
-    }
+  try {
+    require("inferSType", [&] { return infer(plain(attrs), &in, &out); });
+  } catch (const std::exception& error) {
+    return error.what();
   }
+  const bool is_dense = std::count(in.begin(), in.end(), ext::kDefaultStorage) == inputs &&
+                        std::count(out.begin(), out.end(), ext::kDefaultStorage) == outputs;
+  return is_dense ? "" : "inferSType takes or makes sparse ones";
 }
 
 /*! \brief Shapes of inputs and outputs, types of outputs; an unknown input's shape is empty. */
@@ -70,7 +73,6 @@ inline Library::List types(int64_t index, const Library::Map& given, const Numbe
   const AttrMap attrs = plain(given);
   Shapes in = shapes_of(in_shapes), out(outputs);
   std::vector<int> from = types_of(in_types), to(outputs, -1);
-  refuse_sparse(op, attrs, in.size(), out.size());
   require("inferShape", [&] { return op.infer_shape(attrs, &in, &out); });
   require("inferType", [&] { return op.infer_type(attrs, &from, &to); });
   Names names;
