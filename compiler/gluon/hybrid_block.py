@@ -141,7 +141,7 @@ class HybridBlock(Block):
 
     # Hybridising.
 
-    def hybridize(  # type: ignore[override]
+    def hybridize(
         self,
         active: bool = True,
         partition_if_dynamic: bool = True,
