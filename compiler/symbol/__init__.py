@@ -26,6 +26,7 @@ __getattr__ = lazy_attributes(
         "Symbol": ".symbol",
         "Variable": ".symbol",
         "contrib": ".compose",
+        "linalg": ".compose",
         "load": ".symbol",
         "load_json": ".symbol",
         "load_checkpoint": ".symbol",
