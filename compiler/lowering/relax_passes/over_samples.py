@@ -1,8 +1,8 @@
 """Models whose number of samples alone is unknown: built for one sample, kernels loop over samples.
 
-Layouts, implementations and schedules are then those of the static model. `one_sample` finds such a
-module and gives it a batch of one; `over_samples`, behind the schedules, puts every kernel that reads
-samples into a loop over them, and gives tensors their number of samples back.
+Layouts, implementations and schedules are then those of the static model. `any_samples` finds such
+a module, which has a batch of one then; `over_samples`, behind the schedules, puts every kernel
+that reads samples into a loop over them, and gives tensors their number of samples back.
 """
 
 from __future__ import annotations
@@ -217,6 +217,5 @@ def _looped(func: tirx.PrimFunc, flags: tuple[bool, ...]) -> tirx.PrimFunc:
         shape = [_times(count, extents[0]), *extents[1:]] if holds else extents
         parameters.append(tirx.decl_buffer(shape, param.dtype, param.name))
         sizes.append(size if holds else None)
-    attrs = {name: func.attrs[name] for name in func.attrs.keys()}
-    shell = tirx.PrimFunc(parameters, func.body, func.ret_type).with_attrs(attrs)
+    shell = tirx.PrimFunc(parameters, func.body, func.ret_type).with_attrs(dict(func.attrs))
     return assemble(Rows(shell, [count], sizes), {1: func}, {1: Tiling()})
