@@ -86,9 +86,9 @@ CASES: dict[str, tuple[Any, list[dict[str, np.ndarray]]]] = {
             ["x", "", "", "n"],
             ["y"],
             mode="cubic",
-            coordinate_transformation_mode="align_corners",
+            **ALIGNED,
         ),
-        [{"n": integers(2, 3, 9)}],
+        [{"x": DATA[None], "n": integers(1, 2, 5, 9)}],
     ),
     **{
         name: (NODE(name, ["x", "n"], ["y"]), [{"n": integers(1)}, {"n": integers(-1)}])
