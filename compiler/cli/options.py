@@ -18,8 +18,8 @@ def several(help: str, *names: str, metavar: str | None = None) -> Any:
 Model = Annotated[
     Path,
     typer.Argument(
-        help="An ONNX or .tflite file, NAME-symbol.json of MXNet, Relay text or saved JSON of TVM "
-        "to 0.18, or a bundled model's name.",
+        help="An ONNX, .tflite or TorchScript .pt file, NAME-symbol.json of MXNet, Relay text or "
+        "saved JSON of TVM to 0.18, or a bundled model's name.",
         show_default=False,
     ),
 ]

@@ -21,6 +21,8 @@ FAILED = ("wrong", "exception", "differs", "report", "crash", "hang")
 """Kinds of events that are findings."""
 _SHAPES = ((), (3,), (2, 3), (1, 6), (4, 1), (2, 3, 4), (1, 2, 5, 5), (2, 3, 4, 4), (2, 1, 3))
 _LARGEST = 4000
+CACHE_BYTES = 200_000_000
+"""Of kernels: those of a program are the same in most of its forms."""
 
 
 @dataclass(frozen=True)
@@ -500,7 +502,7 @@ def run(
     counts: Counter[str] = Counter()
     causes: Counter[str] = Counter()
     worker, number = Worker(limit), first
-    with own_environment():
+    with own_environment(CACHE_BYTES):
         try:
             while number - first != count and (ends is None or time.monotonic() < ends):
                 outcome = worker.run(kind(seed, number, largest))

@@ -302,11 +302,13 @@ def test_a_mean_of_operands_broadcasts(rows, model, agrees, rng):
     agrees(proto, {name: rng.normal(size=s).astype("float32") for name, s in shapes.items()})
 
 
-def test_an_image_resized_to_nothing_is_empty(model, run):
+def test_an_image_resized_to_nothing_is_empty(model):
     node = NODE(
         *("Resize", ["x", "", "", "s"], ["y"]),
         **{"mode": "linear", "keep_aspect_ratio_policy": "not_larger", "axes": [2, 3]},
     )
     proto = model([node], {"x": (1, 1, 9, 1)}, ["y"], {"s": np.array([4, 1])}, opset=18)
-    (result,) = run(*from_onnx(proto), {"x": np.ones((1, 1, 9, 1), "float32")})
+    mod, params = from_onnx(proto)  # TVM alone can't load a constant without elements
+    session = relay.build(mod, "llvm", params=params).session(num_threads=1)
+    result = session.run({"x": np.ones((1, 1, 9, 1), "float32")})["y"]
     assert result.shape == (1, 1, 4, 0) and result.dtype == np.float32
