@@ -140,7 +140,7 @@ def assert_almost_equal(
     a: Any, b: Any, rtol: float | None = None, atol: float | None = None, *_: Any, **__: Any
 ) -> None:
     """Compare arrays by tolerances that follow from their dtype where none are given."""
-    left, right = numpy.asarray(a), numpy.asarray(b)
+    left, right = numpy.broadcast_arrays(a, b)  # as MXNet's comparison does
     small = numpy.float16 in (left.dtype, right.dtype)
     numpy.testing.assert_allclose(
         left,
