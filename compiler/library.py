@@ -39,7 +39,7 @@ class Loaded(list[str]):
         self.passes = sorted(passes)
 
 
-def load(path: str | os.PathLike[str]) -> Loaded:
+def load(path: str | os.PathLike[str], verbose: bool = False) -> Loaded:
     """Load a file that registers partitioners, graph passes or operators.
 
     Its code runs in this process: load only what you trust. Loaded again, its partitioners take
@@ -50,6 +50,8 @@ def load(path: str | os.PathLike[str]) -> Loaded:
     path : str or path
         A `.py`, which calls `compiler.partition.register` when it is run, or a `.so` built with
         `baton/partitioner.h`, or with `mxnet/lib_api.h`, the header of MXNet's interface.
+    verbose : bool
+        Print what it brought.
 
     Returns
     -------
@@ -88,7 +90,10 @@ def load(path: str | os.PathLike[str]) -> Loaded:
     brought = {name: made for name, made in registered().items() if before.get(name) is not made}
     _brought[file.resolve()] = brought
     passes = [name for name, made in brought.items() if isinstance(made, GraphPass)]
-    return Loaded(brought.keys() - set(passes), operators, passes)
+    found = Loaded(brought.keys() - set(passes), operators, passes)
+    if verbose:
+        print(f"{file}: partitioners {found}, operators {found.operators}, passes {found.passes}")
+    return found
 
 
 _brought: dict[Path, dict[str, Partitioner | GraphPass]] = {}
@@ -131,7 +136,7 @@ def build(
     with replacing_path(result) as draft:
         command = [*cxx(), *compiler_flags(), *flags, *map(str, files), "-o", str(draft)]
         done = subprocess.run(
-            [*command, *_linker_flags()], capture_output=True, text=True, check=False
+            [*command, *linker_flags()], capture_output=True, text=True, check=False
         )
         if done.returncode:
             raise PartitionError(
@@ -151,7 +156,8 @@ def compiler_flags() -> list[str]:
     return [*shared, *(f"-I{folder}" for folder in folders)]
 
 
-def _linker_flags() -> list[str]:
+def linker_flags() -> list[str]:
+    """Flags behind the sources of a partitioner library."""
     from tvm_ffi import libinfo
 
     return [f"-L{Path(libinfo.find_libtvm_ffi()).parent}", "-ltvm_ffi"]

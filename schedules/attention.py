@@ -127,4 +127,7 @@ class AttentionWorkload:
         """Index into the mask of the score at (*batch, row, column)."""
         assert self.mask is not None
         full = (*batch, row, column)[-len(self.mask) :]
-        return tuple(0 if extent == 1 else i for extent, i in zip(self.mask, full))
+        return tuple(
+            0 if isinstance(extent, int) and extent == 1 else i
+            for extent, i in zip(self.mask, full)
+        )

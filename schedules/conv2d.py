@@ -27,6 +27,8 @@ class Conv2dWorkload:
         Whether the weights are known at build time.
     weight_dtype : str
         Element type of the weights; empty where it is that of the data.
+    pad_value : int
+        What an image of integers is padded with: its zero point.
     """
 
     batch: int
@@ -43,6 +45,7 @@ class Conv2dWorkload:
     out_dtype: str = "float32"
     constant_weight: bool = False
     weight_dtype: str = ""
+    pad_value: int = 0
 
     @property
     def out_height(self) -> int:
@@ -76,6 +79,11 @@ class Conv2dWorkload:
         return self.out_dtype == "int32" and operands <= INTEGERS
 
     @property
+    def is_bytes(self) -> bool:
+        """Whether uint8 images meet int8 filters, and their sums are int32."""
+        return (self.dtype, self.weight_dtype, self.out_dtype) == ("uint8", "int8", "int32")
+
+    @property
     def is_pointwise(self) -> bool:
         return self.kernel == (1, 1) and not any(self.padding)
 
@@ -88,19 +96,19 @@ class Conv2dWorkload:
         return (data, weight, self.strides, self.padding, self.dilation, *layouts)
 
 
-def pad_data(data: te.Tensor, padding: tuple[int, int, int, int]) -> te.Tensor:
-    """Zero padding (top, left, bottom, right) of (N, C/b, H, W, b) or (N, C, H, W)."""
+def pad_data(data: te.Tensor, padding: tuple[int, int, int, int], value: int = 0) -> te.Tensor:
+    """Padding (top, left, bottom, right) of (N, C/b, H, W, b) or (N, C, H, W)."""
     if not any(padding):
         return data
     top, left, bottom, right = padding
     n, c, h, wd, *lanes = data.shape
-    zero = tirx.const(0, data.dtype)
+    beyond = tirx.const(value, data.dtype)
     return te.compute(
         (n, c, h + top + bottom, wd + left + right, *lanes),
         lambda n, c, y, x, *lane: tirx.if_then_else(
             tirx.all(y >= top, y < h + top, x >= left, x < wd + left),
             data(n, c, y - top, x - left, *lane),
-            zero,
+            beyond,
         ),
         name="data_pad",
     )

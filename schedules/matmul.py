@@ -58,7 +58,9 @@ class Operand:
         """
         own = len(self.axes) - 2
         aligned = ([0] * own + list(batch))[len(batch) :]
-        logical = [0 if d == 1 else i for d, i in zip(self.batch, aligned)] + [row, column]
+        logical = [
+            0 if isinstance(d, int) and d == 1 else i for d, i in zip(self.batch, aligned)
+        ] + [row, column]
         stored: list[Any] = [0] * len(self.axes)
         for position, axis in enumerate(self.axes):
             stored[axis] = logical[position]
@@ -155,8 +157,8 @@ class BatchMatmulWorkload:
         return (lhs, rhs, self.lhs.axes, self.rhs.axes, self.out_dtype)
 
 
-def broadcast(a: Sequence[int], b: Sequence[int]) -> tuple[int, ...]:
+def broadcast(a: Sequence[Any], b: Sequence[Any]) -> tuple[Any, ...]:
     """Shape of two broadcast batch shapes that are known to fit, aligned at the right."""
     rank = max(len(a), len(b))
     padded = zip((1,) * (rank - len(a)) + tuple(a), (1,) * (rank - len(b)) + tuple(b))
-    return tuple(max(pair) for pair in padded)
+    return tuple(right if isinstance(left, int) and left == 1 else left for left, right in padded)

@@ -77,7 +77,7 @@ def schedule(func: tirx.PrimFunc, target: Target) -> Scheduled | None:
         sch = _attempt(name, rule, func, target)
         if sch is not None:
             scheduled = sch.mod["main"].with_attr("tirx.is_scheduled", True)
-            return Scheduled(_without_anchor(scheduled), name, source, algorithm(func))
+            return Scheduled(without_anchor(scheduled), name, source, algorithm(func))
     _LOG.warning("no schedule rule takes the function with blocks %s", block_names(func))
     return None
 
@@ -126,7 +126,7 @@ def _attempt(
         return None
 
 
-def _without_anchor(func: tirx.PrimFunc) -> tirx.PrimFunc:
+def without_anchor(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """Drop the anchor annotations: they have done their work and later passes don't know them."""
 
     def strip(block: Any) -> Any:

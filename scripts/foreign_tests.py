@@ -38,24 +38,24 @@ class Suite:
     description : str
     checkout : str
         What the argument CHECKOUT is.
-    folder : pathlib.Path
-        Where the files are in a checkout.
+    folders : sequence of pathlib.Path
+        Where the files are looked for in a checkout, in this order.
     default : sequence of str
         Patterns of those that run when none are named.
     prepare : callable
         Makes the old names importable in the process of the tests; takes the checkout and
         returns further options of pytest.
     set_up : callable
-        Puts what the tests look for into the folder that they run in; takes the checkout and it.
+        Puts what the tests look for into the folder that they run in; takes the checkout, it and the files.
     """
 
     script: str
     description: str
     checkout: str
-    folder: pathlib.Path
+    folders: Sequence[pathlib.Path]
     default: Sequence[str]
     prepare: Callable[[str], list[str]]
-    set_up: Callable[[pathlib.Path, pathlib.Path], None] = lambda checkout, folder: None
+    set_up: Callable[[pathlib.Path, pathlib.Path, list[pathlib.Path]], None] = lambda *_: None
 
 
 # ---------------------------------------------------------------- the tests, in their own process
@@ -105,13 +105,14 @@ def _cause(report: Any) -> str:
     return crash.message if crash is not None else str(report.longrepr)[-600:]
 
 
-def run_files(suite: Suite, files: list[str], logs: list[str], checkout: str) -> int:
-    """Run the tests of each file that its log does not have yet."""
+def run_files(suite: Suite, files: list[str], logs: list[str], checkout: str, chosen: str) -> int:
+    """Run the chosen tests of each file that its log does not have yet."""
     sys.path.insert(0, str(ROOT))
     import pytest
 
     options = ["-q", "--no-header", "--tb=short", "-p", "no:cacheprovider", "-p", "no:xdist"]
     options += ["--rootdir", checkout, *suite.prepare(checkout)]
+    options += ["-k", chosen] if chosen else []
     for file, log in zip(files, logs):
         recorder = Recorder(pathlib.Path(log))
         status = pytest.ExitCode(pytest.main([*options, file], plugins=[recorder]))
@@ -158,14 +159,18 @@ class Results:
 
 
 def run_to_the_end(
-    suite: Suite, logs: dict[pathlib.Path, pathlib.Path], checkout: pathlib.Path, seconds: float
+    suite: Suite,
+    logs: dict[pathlib.Path, pathlib.Path],
+    checkout: pathlib.Path,
+    seconds: float,
+    chosen: str,
 ) -> None:
     """Run all files, from file to log, through crashes and tests that hang."""
     while True:
         left = {file: log for file, log in logs.items() if not Results(log).finished}
         if not left:
             return
-        command = [sys.executable, suite.script, str(checkout), "--worker"]
+        command = [sys.executable, suite.script, str(checkout), "-k", chosen, "--worker"]
         command += [str(path) for pair in left.items() for path in pair]
         folder = next(iter(left.values())).parent
         with (folder / "output.txt").open("a") as out:
@@ -206,13 +211,19 @@ def _watch(process: subprocess.Popen[bytes], logs: list[pathlib.Path], seconds: 
 def chosen_files(
     suite: Suite, checkout: pathlib.Path, patterns: list[str]
 ) -> Iterator[pathlib.Path]:
-    """The test files of the patterns, relative to the folder of the suite."""
-    folder = checkout / suite.folder
+    """The test files of the patterns, in the first of the suite's folders that has any."""
+    folders = [checkout / folder for folder in suite.folders]
     for pattern in patterns or suite.default:
-        found = sorted(folder.glob(pattern))
+        found = next(filter(None, (sorted(folder.glob(pattern)) for folder in folders)), [])
         if not found:
-            print(f"{pattern}: no such file in {folder}", file=sys.stderr)
+            print(f"{pattern}: no such file in {folders[-1]}", file=sys.stderr)
         yield from (path for path in found if path.name.startswith("test_"))
+
+
+def name_of(suite: Suite, file: pathlib.Path, checkout: pathlib.Path) -> str:
+    """A test file's name below the folder that it was found in."""
+    folder = next(each for each in suite.folders if file.is_relative_to(checkout / each))
+    return str(file.relative_to(checkout / folder))
 
 
 # ---------------------------------------------------------------- the report
@@ -261,7 +272,8 @@ def main(suite: Suite) -> int:
     os.environ.setdefault("TVM_NUM_THREADS", "1")
     parser = argparse.ArgumentParser(description=suite.description.splitlines()[0])
     parser.add_argument("checkout", type=pathlib.Path, help=suite.checkout)
-    parser.add_argument("files", nargs="*", help=f"names or patterns below {suite.folder}")
+    parser.add_argument("files", nargs="*", help=f"names or patterns below {suite.folders[0]}")
+    parser.add_argument("-k", dest="chosen", default="", help="only tests that pytest -k takes")
     parser.add_argument("--results", type=pathlib.Path, help="folder that keeps what came out")
     parser.add_argument("--failed", action="store_true", help="run again what failed before")
     parser.add_argument("--seconds", type=float, default=120, help="the longest one test may take")
@@ -270,7 +282,7 @@ def main(suite: Suite) -> int:
     options = parser.parse_intermixed_args()
     if options.worker:
         files, logs = options.worker[::2], options.worker[1::2]
-        return run_files(suite, files, logs, str(options.checkout))
+        return run_files(suite, files, logs, str(options.checkout), options.chosen)
 
     checkout = options.checkout.resolve()
     default = f"{pathlib.Path(suite.script).stem}_results"
@@ -278,16 +290,12 @@ def main(suite: Suite) -> int:
     folder.mkdir(parents=True, exist_ok=True)
     of_file = {}
     for file in chosen_files(suite, checkout, options.files):
-        name = str(file.relative_to(checkout / suite.folder)).replace("/", ".")
-        of_file[file] = folder / f"{name}.jsonl"
+        of_file[file] = folder / f"{name_of(suite, file, checkout).replace('/', '.')}.jsonl"
         if options.failed:
             Results(of_file[file]).forget_failures()
-    suite.set_up(checkout, folder)
-    run_to_the_end(suite, of_file, checkout, options.seconds)
-    results = {
-        str(file.relative_to(checkout / suite.folder)): Results(log)
-        for file, log in of_file.items()
-    }
+    suite.set_up(checkout, folder, list(of_file))
+    run_to_the_end(suite, of_file, checkout, options.seconds, options.chosen)
+    results = {name_of(suite, file, checkout): Results(log) for file, log in of_file.items()}
     print_table(results)
     print_causes(results, options.causes)
     return 0

@@ -3,6 +3,7 @@
 
     python scripts/relay_tests.py CHECKOUT                        # the files of DEFAULT
     python scripts/relay_tests.py CHECKOUT 'test_op_level*.py' test_vm.py
+    python scripts/relay_tests.py CHECKOUT frontend/onnx/test_forward.py -k 'conv or pool'
     python scripts/relay_tests.py CHECKOUT --results out          # resumes what out/ lacks
     python scripts/relay_tests.py CHECKOUT --results out --failed # runs again what failed
 
@@ -53,7 +54,7 @@ SUITE = foreign_tests.Suite(
     script=__file__,
     description=__doc__,
     checkout="a source tree of TVM 0.18",
-    folder=pathlib.Path("tests/python/relay"),
+    folders=(pathlib.Path("tests/python/relay"), pathlib.Path("tests/python")),
     default=DEFAULT,
     prepare=prepare,
 )

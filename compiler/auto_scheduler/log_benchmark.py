@@ -32,7 +32,7 @@ def _measure(config: dict[str, Any], line: str, operators: str) -> Outcome:
     used: Any = logged.report
     if not any(kernel.source.startswith("auto_scheduler:") for kernel in used.kernels):
         raise RecordError("no kernel takes the record")
-    args = [ArgInfo(info.shape, info.dtype) for info in own.metadata.inputs]
+    args = [ArgInfo(info.static_shape, info.dtype) for info in own.metadata.inputs]
     names = [info.name for info in own.metadata.inputs]
     inputs = dict(zip(names, random_values(args), strict=True))
     return in_turn.measure([logged, own], inputs, str(target.kind.name))

@@ -12,15 +12,17 @@ import typer
 import compiler
 
 from . import arguments
-from .console import Steps, failures, show, show_found, show_json
+from .console import Steps, failures, set_verbosity, show, show_found, show_json
 from .models import find_model
 from .options import (
     AsJson,
     AutoSchedulerLog,
     Backend,
     BackendOption,
+    Bound,
     Debug,
     DisablePass,
+    Extents,
     Log,
     Model,
     Models,
@@ -47,7 +49,6 @@ from .tuning_commands import commands as tuning_commands
 app = typer.Typer(
     help="Compile ONNX models the relay.build way, on today's TVM.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 app.add_typer(tuning_commands)
@@ -65,12 +66,22 @@ def _show_version(wanted: bool) -> None:
 
 @app.callback()
 def common(
+    context: typer.Context,
     version: Annotated[
         bool,
         typer.Option("--version", help="Of Baton and TVM.", callback=_show_version, is_eager=True),
     ] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="No progress on stderr, only errors.")
+    ] = False,
+    verbose: Annotated[
+        int,
+        typer.Option("--verbose", "-v", count=True, help="What Baton logs, on stderr; -vv: more."),
+    ] = 0,
 ) -> None:
     """Compile ONNX models the relay.build way, on today's TVM."""
+    set_verbosity(-1 if quiet else verbose)
+    context.call_on_close(lambda: set_verbosity(0))
 
 
 class CacheAction(str, enum.Enum):
@@ -91,6 +102,7 @@ def compile_command(
     target_host: TargetHost = None,
     opt_level: OptLevel = 3,
     shape: Shape,
+    bound: Bound,
     log: Log,
     auto_scheduler_log: AutoSchedulerLog,
     disable_pass: DisablePass,
@@ -110,6 +122,7 @@ def compile_command(
         opt_level=opt_level,
         disabled_passes=tuple(disable_pass),
         shapes=arguments.shapes(shape),
+        bounds=arguments.extents(bound, "--bound"),
         logs=texts(log),
         auto_scheduler_logs=texts(auto_scheduler_log),
         backends=tuple(backend),
@@ -173,6 +186,7 @@ def run_command(
     save: Annotated[Path | None, typer.Option(help="An .npz for the outputs.")] = None,
     target: Target = "llvm",
     shape: Shape,
+    extent: Extents,
     plugin: Plugin,
     as_json: AsJson = False,
     debug: Debug = False,
@@ -193,6 +207,7 @@ def run_command(
             files,
             fill_random=random,
             seed=seed,
+            extents=arguments.extents(extent, "--extent"),
             repeat=repeat,
             save=save,
             options=options,

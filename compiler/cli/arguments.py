@@ -10,15 +10,34 @@ from pathlib import Path
 import typer
 
 
-def shapes(texts: Sequence[str]) -> dict[str, tuple[int, ...]]:
-    """["data=1,3,224,224"] -> {"data": (1, 3, 224, 224)}."""
+def shapes(texts: Sequence[str]) -> dict[str, tuple[int | str | None, ...]]:
+    """["data=1,3,224,224", "ids=batch,?"] -> {"data": (1, 3, 224, 224), "ids": ("batch", None)}."""
     found = {}
+    extent = r"(\d+|\?|[A-Za-z_]\w*)"
     for name, text in _pairs(texts, "--shape", "input=1,3,224,224").items():
-        if not re.fullmatch(r"\d+([,x]\d+)*|", text):
+        if re.fullmatch(r"\d+(x\d+)*", text):
+            text = text.replace("x", ",")
+        if not re.fullmatch(rf"{extent}(,{extent})*|", text):
             raise typer.BadParameter(
-                f"{text!r} is not a shape; write {name}=1,3,224,224", param_hint="--shape"
+                f"{text!r} is not a shape; write {name}=1,3,224,224, with a name or ? for what "
+                "only running the model tells",
+                param_hint="--shape",
             )
-        found[name] = tuple(int(extent) for extent in re.split("[,x]", text) if extent)
+        found[name] = tuple(map(_extent, text.split(","))) if text else ()
+    return found
+
+
+def _extent(text: str) -> int | str | None:
+    return int(text) if text.isdigit() else None if text == "?" else text
+
+
+def extents(texts: Sequence[str], option: str) -> dict[str, int]:
+    """["seq=512"] -> {"seq": 512}."""
+    found = {}
+    for name, text in _pairs(texts, option, "seq=512").items():
+        if not text.isdecimal():
+            raise typer.BadParameter(f"{text!r} is not an extent", param_hint=option)
+        found[name] = int(text)
     return found
 
 

@@ -33,8 +33,10 @@ class BuildOptions:
     disabled_passes : tuple of str
     precision : str
         "default", or "strict" for a build without Winograd's and Strassen's algorithms.
-    shapes : dict of str to tuple of int
-        Shapes of inputs that the model leaves open.
+    shapes : dict of str to tuple
+        Shapes of inputs that the model leaves open; an extent is a number, a name, or None.
+    bounds : dict of str to int
+        The largest extents of symbols.
     logs, auto_scheduler_logs : tuple of str
         Tuning logs to apply.
     backends : tuple of str
@@ -49,7 +51,8 @@ class BuildOptions:
     target_host: str | None = None
     opt_level: int = 3
     disabled_passes: tuple[str, ...] = ()
-    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    shapes: Mapping[str, tuple[int | str | None, ...]] = field(default_factory=dict)
+    bounds: Mapping[str, int] = field(default_factory=dict)
     logs: tuple[str, ...] = ()
     auto_scheduler_logs: tuple[str, ...] = ()
     backends: tuple[str, ...] = ()
@@ -118,11 +121,11 @@ def compile_model(
     BatonError
         Of the step that failed.
     """
-    from compiler.runtime.export import require_destination
+    from compiler.runtime.export import require_destination, require_linker
 
     steps = steps or Steps()
-    if output is not None:
-        require_destination(output)
+    if output is not None and require_destination(output).suffix == ".so":
+        require_linker(options.target_host or options.target)
     mod, params = import_model(model, options, steps)
     mod = partition_module(mod, params, options, steps)
     library = build_module(mod, params, options, steps)
@@ -137,13 +140,15 @@ def import_model(
 ) -> tuple[tvm.IRModule, dict[str, Any]]:
     """Load the plugins; then the Relax module of a model file, and its weights by name."""
     from compiler.cli.pass_names import require_known
+    from compiler.graph.symbols import with_bounds
 
     from .model_files import read_model
 
     require_known(options.disabled_passes)
     load_plugins((Path(plugin) for plugin in options.plugins), steps)
     with steps.step("import", str(model)):
-        return read_model(model, options.shapes)
+        mod, params = read_model(model, options.shapes)
+        return with_bounds(mod, options.bounds), params
 
 
 def partition_module(

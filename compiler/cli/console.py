@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,6 +22,25 @@ _WIDTH_OF_FILES = 160
 """Columns of a table that does not go to a terminal."""
 
 
+_is_quiet = False
+
+
+def set_verbosity(level: int) -> None:
+    """Choose what comes on stderr besides errors.
+
+    Parameters
+    ----------
+    level : int
+        -1 nothing, 0 the steps of a job, 1 also what Baton logs, 2 also for debugging.
+    """
+    global _is_quiet
+    _is_quiet = level < 0
+    threshold = {-1: logging.ERROR, 0: logging.NOTSET, 1: logging.INFO}.get(level, logging.DEBUG)
+    logging.getLogger("compiler").setLevel(threshold)
+    if level > 0:
+        logging.basicConfig(format="%(name)s: %(message)s")
+
+
 class Steps:
     """Times the steps of a job and shows them on stderr.
 
@@ -32,7 +52,7 @@ class Steps:
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
-        self._console = Console(stderr=True)
+        self._console = Console(stderr=True, quiet=_is_quiet)
 
     @contextmanager
     def step(self, name: str, detail: str = "") -> Iterator[None]:

@@ -81,7 +81,7 @@ def build_baton(model: str, library: str, options: Mapping[str, Any]) -> Built:
     build_options = BuildOptions(**{**options, "shapes": shapes})
     compiled = compile_model(Path(model), build_options, Path(library))
     metadata = compiled.library.metadata
-    return Built([(info.name, info.shape, info.dtype) for info in metadata.inputs])
+    return Built([(info.name, info.static_shape, info.dtype) for info in metadata.inputs])
 
 
 def build_relax(model: str, library: str, options: Mapping[str, Any]) -> Built:

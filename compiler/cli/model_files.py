@@ -12,10 +12,11 @@ if TYPE_CHECKING:
     import tvm
 
 _SYMBOL = "-symbol.json"
+_TORCH = (".pt", ".pth", ".pt2")
 
 
 def read_model(
-    path: Path, shapes: Mapping[str, tuple[int, ...]]
+    path: Path, shapes: Mapping[str, tuple[int | str | None, ...]]
 ) -> tuple[tvm.IRModule, dict[str, Any]]:
     """The Relax module of a model file, and its weights by name.
 
@@ -27,9 +28,11 @@ def read_model(
         * `.relay` or `.txt`: Relay text; `.json`: a module that TVM 0.6 to 0.18 saved. Weights are
           in a file of the same name with the ending `.params`, if there is one.
         * `.tflite`: TensorFlow Lite.
+        * `.pt`: TorchScript; `shapes` has all inputs.
         * anything else: ONNX.
-    shapes : mapping of str to tuple of int
-        Of inputs, where the file leaves them open.
+    shapes : mapping of str to tuple
+        Of inputs, where the file leaves them open. Those of ONNX models may have names, and None,
+        for extents that only running tells.
 
     Raises
     ------
@@ -39,9 +42,11 @@ def read_model(
     from compiler import relay
 
     if path.name.endswith(_SYMBOL) or path.suffix == ".params":
-        return _read_mxnet(path, shapes)
+        return _read_mxnet(path, _numbers(path, shapes))
     if path.suffix == ".tflite":
-        return relay.frontend.from_tflite(str(path), shapes)
+        return relay.frontend.from_tflite(str(path), _numbers(path, shapes))
+    if path.suffix in _TORCH:
+        return _read_torchscript(path, _numbers(path, shapes))
     if path.suffix not in (".relay", ".txt", ".json"):
         return relay.frontend.from_onnx(str(path), shape=shapes, freeze_params=False)
     if shapes:
@@ -56,6 +61,54 @@ def read_model(
         raise FrontendError(f"{path} holds no function main, so it is not a model")
     weights = path.with_suffix(".params")
     return mod, relay.load_param_dict(_bytes(weights)) if weights.is_file() else {}
+
+
+def _read_torchscript(
+    path: Path, shapes: Mapping[str, tuple[int, ...]]
+) -> tuple[tvm.IRModule, dict[str, Any]]:
+    from compiler import relay
+
+    try:
+        import torch
+    except ImportError as error:
+        raise FrontendError(f"{path} needs PyTorch: pip install 'baton-tvm[torch]'") from error
+    if path.suffix == ".pt2":
+        raise FrontendError(
+            f"{path}: PyTorch unpickles what torch.export.save wrote, which may run anything; load "
+            "what you trust with torch.export.load, and give it to relay.frontend.from_pytorch"
+        )
+    if not path.is_file():
+        raise FrontendError(f"{path} does not exist or is not a file")
+    try:
+        script = torch.jit.load(path, map_location="cpu").eval()
+    except (RuntimeError, ValueError) as error:
+        raise FrontendError(
+            f"{path} is not TorchScript, or is damaged; torch.jit.save writes such files"
+        ) from error
+    names = [argument.name for argument in script.forward.schema.arguments[1:]]
+    missing = [name for name in names if name not in shapes]
+    if missing or len(shapes) > len(names):
+        raise FrontendError(
+            f"TorchScript states no shapes: give those of {', '.join(names)} by --shape "
+            f"{(missing or names)[0]}=1,3,224,224"
+        )
+    return relay.frontend.from_pytorch(script, [(name, shapes[name]) for name in names])
+
+
+def _numbers(
+    path: Path, shapes: Mapping[str, tuple[int | str | None, ...]]
+) -> dict[str, tuple[int, ...]]:
+    """Shapes for a reader that takes numbers alone."""
+    found = {}
+    for name, shape in shapes.items():
+        numbers = tuple(extent for extent in shape if isinstance(extent, int))
+        if len(numbers) != len(shape):
+            raise FrontendError(
+                f"{path}: the shape of {name!r} must be numbers; only ONNX models take names and ? "
+                "for extents that running tells"
+            )
+        found[name] = numbers
+    return found
 
 
 def _read_mxnet(

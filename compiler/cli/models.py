@@ -75,7 +75,9 @@ def _hydrate(name: str, path: Path) -> None:
         ) from error
 
 
-def random_inputs(inputs: Iterable[TensorInfo], seed: int = 0) -> dict[str, np.ndarray]:
+def random_inputs(
+    inputs: Iterable[TensorInfo], seed: int = 0, extents: Mapping[str, int] | None = None
+) -> dict[str, np.ndarray]:
     """Seeded values for inputs that are described by name, shape and dtype.
 
     Floating-point inputs are standard normal. Integers are mostly indices, so they stay where
@@ -84,7 +86,7 @@ def random_inputs(inputs: Iterable[TensorInfo], seed: int = 0) -> dict[str, np.n
     Raises
     ------
     InputError
-        numpy does not know the dtype.
+        numpy does not know the dtype, or `extents` does not have a symbol of the inputs.
     """
     import numpy as np
 
@@ -96,16 +98,30 @@ def random_inputs(inputs: Iterable[TensorInfo], seed: int = 0) -> dict[str, np.n
             dtype = np.dtype(info.dtype)
         except TypeError as error:
             raise InputError(f"numpy has no type for {info}; give its value") from error
+        shape = _shape(info, extents or {})
         if "mask" in info.name:
-            value = np.ones(info.shape)
+            value = np.ones(shape)
         elif dtype.kind == "f":
-            value = rng.standard_normal(info.shape)
+            value = rng.standard_normal(shape)
         elif "input_ids" in info.name:
-            value = rng.integers(0, 1000, info.shape)
+            value = rng.integers(0, 1000, shape)
         else:
-            value = rng.integers(0, 2, info.shape)
+            value = rng.integers(0, 2, shape)
         values[info.name] = value.astype(dtype)
     return values
+
+
+def _shape(info: TensorInfo, extents: Mapping[str, int]) -> tuple[int, ...]:
+    shape = tuple(
+        extents.get(extent, extent) if isinstance(extent, str) else extent for extent in info.shape
+    )
+    for extent in shape:
+        if isinstance(extent, str):
+            raise InputError(
+                f"the input {info} has an extent {extent!r} that the model leaves open; say how "
+                f"large it is: --extent {extent}=1"
+            )
+    return tuple(map(int, shape))
 
 
 def read_inputs(files: Mapping[str, Path]) -> dict[str, np.ndarray]:

@@ -18,8 +18,8 @@ def several(help: str, *names: str, metavar: str | None = None) -> Any:
 Model = Annotated[
     Path,
     typer.Argument(
-        help="An ONNX or .tflite file, NAME-symbol.json of MXNet, Relay text or saved JSON of TVM "
-        "to 0.18, or a bundled model's name.",
+        help="An ONNX, .tflite or TorchScript .pt file, NAME-symbol.json of MXNet, Relay text or "
+        "saved JSON of TVM to 0.18, or a bundled model's name.",
         show_default=False,
     ),
 ]
@@ -35,7 +35,17 @@ Runnable = Annotated[
 Target = Annotated[str, typer.Option(help='Such as "llvm -mcpu=x86-64-v3" or "cuda -arch=sm_90".')]
 TargetHost = Annotated[str | None, typer.Option(help="Of a GPU target; this machine if left out.")]
 OptLevel = Annotated[int, typer.Option(min=0, max=4, help="3 lets layouts change.")]
-Shape = Annotated[list[str], several("Of an input; repeat for others.", metavar="NAME=N,C,H,W")]
+Shape = Annotated[
+    list[str],
+    several(
+        "Of an input; repeat for others. A name, or ?, is an extent that only running tells.",
+        metavar="NAME=N,C,H,W",
+    ),
+]
+Bound = Annotated[list[str], several("Largest extent of a symbol.", metavar="SYMBOL=N")]
+Extents = Annotated[
+    list[str], several("Of a symbol, for random inputs.", "--extent", metavar="SYMBOL=N")
+]
 Log = Annotated[list[Path], several("AutoTVM log to apply; may be repeated.")]
 AutoSchedulerLog = Annotated[list[Path], several("auto_scheduler log to apply; may be repeated.")]
 DisablePass = Annotated[list[str], several("May be repeated.", metavar="NAME")]

@@ -53,6 +53,7 @@ def run_model(
     *,
     fill_random: bool = False,
     seed: int = 0,
+    extents: Mapping[str, int] | None = None,
     repeat: int = 0,
     save: Path | None = None,
     options: BuildOptions | None = None,
@@ -69,6 +70,8 @@ def run_model(
     fill_random : bool
         Give inputs without a file seeded random values.
     seed : int
+    extents : dict of str to int, optional
+        Of the symbols in the shapes of inputs that get random values.
     repeat : int
         How many timed runs follow.
     save : Path, optional
@@ -93,7 +96,7 @@ def run_model(
         wanted = ", ".join(str(info) for info in absent)
         raise InputError(f"no value for {wanted}; give --input NAME=FILE.npy, or --random")
     outputs, milliseconds = run_library(
-        library, {**random_inputs(absent, seed), **given}, repeat, steps
+        library, {**random_inputs(absent, seed, extents), **given}, repeat, steps
     )
     ran = Ran(dict(zip((info.name for info in library.metadata.outputs), outputs)), milliseconds)
     if save is not None:

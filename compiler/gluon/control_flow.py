@@ -10,9 +10,10 @@ from compiler.mxnet.graph import Graph
 
 from . import np
 from .deferred import build_graph
-from .invoke import invoke, wrap
+from .invoke import invoke
 from .ndarray import ndarray
 from .value import Record, Value, Variable, call_site, current_trace
+from .wrap import wrap
 
 
 def foreach(

@@ -13,10 +13,10 @@ from compiler.symbol.dynamic import Piece, pieces, run_pieces
 from compiler.symbol.symbol import Symbol
 
 from .cached_op import CachedOp, CacheInfo
-from .invoke import from_host
 from .ndarray import ndarray
 from .parameter import Parameter
 from .program import Flags
+from .wrap import from_host
 
 
 class DynamicOp:

@@ -7,6 +7,7 @@ that its result has there; `DynamicOp` runs what was recorded.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,9 +15,11 @@ from compiler.mxnet.graph import Node
 from compiler.symbol.dynamic import host_results
 
 from .engine import create_tensor, evaluate
-from .invoke import from_host, wrap
-from .ndarray import ndarray
 from .value import Record, call_site, current_trace
+from .wrap import from_host, wrap
+
+if TYPE_CHECKING:
+    from .ndarray import ndarray
 
 
 def invoke_dynamic(op: str, inputs: Sequence[ndarray], attrs: Mapping[str, str]) -> list[ndarray]:

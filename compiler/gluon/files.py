@@ -13,8 +13,8 @@ from compiler.mxnet.params import load_params, save_params
 from compiler.symbol.symbol import Symbol
 
 from . import safetensors
-from .invoke import from_host
 from .ndarray import ndarray
+from .wrap import from_host
 
 
 def write_arrays(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray]) -> None:

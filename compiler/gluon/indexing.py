@@ -8,8 +8,9 @@ import numpy as np
 
 from compiler.errors import ArrayIndexError, ArrayTypeError
 
-from .invoke import from_host, invoke
+from .invoke import invoke
 from .value import call_site, current_trace
+from .wrap import from_host
 
 if TYPE_CHECKING:
     from .ndarray import ndarray

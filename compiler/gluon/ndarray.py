@@ -15,8 +15,9 @@ from . import indexing, parameter_epoch
 from .autograd import no_gradients
 from .device import Device
 from .engine import create_tensor, evaluate, tensor_of
-from .invoke import dtype_name, from_host, invoke, set_array_class, wrap
+from .invoke import invoke
 from .value import Value, call_site, current_trace, note_shape_read
+from .wrap import dtype_name, from_host, set_array_class, wrap
 
 if TYPE_CHECKING:
     from .methods import Methods as _Methods  # which they get when they are imported

@@ -35,9 +35,10 @@ from .creation import (
 )
 from .device import cpu, gpu, num_gpus
 from .elementwise import BINARY, UNARY, as_array, cast
-from .invoke import dtype_name, invoke, promote
+from .invoke import invoke
 from .ndarray import ndarray
 from .value import call_site
+from .wrap import dtype_name, promote
 
 globals().update(BINARY)
 globals().update(UNARY)

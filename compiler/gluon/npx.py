@@ -15,9 +15,11 @@ from .control_flow import cond, foreach, while_loop
 from .device import Device, cpu, current_device, gpu, num_gpus
 from .elementwise import as_array
 from .files import load, save, savez
-from .invoke import dtype_name, invoke
+from .invoke import invoke
 from .ndarray import ndarray, waitall
+from .operator_function import operator_function
 from .value import call_site
+from .wrap import dtype_name
 
 
 def _named(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -437,8 +439,6 @@ is_np_shape = is_np_array
 
 def __getattr__(name: str) -> Callable[..., Any]:
     """An operator by the name that it has in a symbol, such as `npx.FullyConnected`."""
-    from .nd import operator_function
-
     return operator_function(name)
 
 

@@ -20,9 +20,9 @@ from . import initializer
 from .autograd import no_gradients
 from .deferred import tracing
 from .device import Device, current_device
-from .invoke import dtype_name, from_host
 from .ndarray import ndarray, rebind
 from .value import Variable, call_site, current_trace
+from .wrap import dtype_name, from_host
 
 Shape = tuple[int, ...]
 

@@ -94,7 +94,7 @@ class Program:
         with _COMPILING:
             self.library = _compile(symbol, types, params, device, flags)
         self.device = device
-        self.outputs = [(info.shape, info.dtype) for info in self.library.metadata.outputs]
+        self.outputs = [(info.static_shape, info.dtype) for info in self.library.metadata.outputs]
         taken = [info.name for info in self.library.metadata.inputs]
         names = list(types)
         self._positions = [names.index(name) for name in taken]

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as _np
 
 from .device import Device
-from .invoke import dtype_name, from_host
 from .ndarray import ndarray
+from .wrap import dtype_name, from_host
 
 _STATE = {"generator": _np.random.default_rng()}
 _LOCK = threading.Lock()

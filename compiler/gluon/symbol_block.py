@@ -8,8 +8,7 @@ from typing import Any
 
 from compiler.errors import BlockArgumentError, FrontendError
 from compiler.mxnet.attributes import STORAGE_TYPES
-from compiler.symbol.compose import group
-from compiler.symbol.symbol import Symbol, load, var
+from compiler.symbol.symbol import Symbol, group, load, var
 
 from .block import Block
 from .files import read_arrays

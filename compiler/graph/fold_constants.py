@@ -132,12 +132,12 @@ def _computed(call: relax.Call, operands: list[np.ndarray]) -> relax.Expr | None
     """The result as a constant, or as a tuple of them."""
     with np.errstate(all="ignore"):
         result = FOLDERS[operator_name(call)](call, operands)
-    if isinstance(result, list):
-        return relax.Tuple([constant(part) for part in result])
-    shape = static_shape(call)
-    if result is None or shape is None:
-        return None
-    return constant(np.asarray(result).astype(str(call.ty.dtype), copy=False).reshape(shape))
+        if isinstance(result, list):
+            return relax.Tuple([constant(part) for part in result])
+        shape = static_shape(call)
+        if result is None or shape is None:
+            return None
+        return constant(np.asarray(result).astype(str(call.ty.dtype), copy=False).reshape(shape))
 
 
 def _has_static_result(call: relax.Call) -> bool:

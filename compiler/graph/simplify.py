@@ -10,7 +10,17 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from .constants import array_of, constant, dtype_of, integers, scalar_of, static_shape, view_of
+from .constants import (
+    NUMPY_DTYPES,
+    array_of,
+    constant,
+    dtype_of,
+    integers,
+    scalar_of,
+    shape_of_type,
+    static_shape,
+    view_of,
+)
 from .rewrite import rewrite_calls
 from .vocabulary import SharedRule
 
@@ -34,6 +44,7 @@ class SimplifyExpr:
     6. x ** 2 becomes x * x, x ** 0.5 sqrt(x), x ** -0.5 and 1 / sqrt(x) rsqrt(x), x ** 0.25
        sqrt(sqrt(x)), and x ** 0.75 the product of the two roots.
     7. relu(relu(x)) becomes relu(x), and clip(clip(x)) one clip.
+    8. What has no elements becomes a constant, and nothing is left to compute it.
 
     Before::
 
@@ -135,6 +146,9 @@ class Simplify(SharedRule):
 
 class _Simplify(Simplify):
     def rewrite(self, call: relax.Call, name: str) -> relax.Expr | None:
+        nothing = _without_elements(call.ty) if name else None
+        if nothing is not None:
+            return nothing
         rule = _RULES.get(name)
         return rule(self, call) if rule is not None else None
 
@@ -289,3 +303,14 @@ _RULES: dict[str, Callable[[_Simplify, relax.Call], relax.Expr | None]] = {
     "subtract": _Simplify.subtract,
     "transpose": _Simplify.permute_dims,
 }
+
+
+def _without_elements(ty: Any) -> relax.Expr | None:
+    """A constant of a type without elements; None where there may be some."""
+    if isinstance(ty, relax.TupleType):
+        fields = [_without_elements(field) for field in ty.fields]
+        return None if None in fields or not fields else relax.Tuple(fields)
+    shape = shape_of_type(ty)
+    if shape is None or 0 not in shape or str(ty.dtype) not in NUMPY_DTYPES:
+        return None
+    return constant(np.zeros(shape, str(ty.dtype)))

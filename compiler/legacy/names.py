@@ -26,6 +26,7 @@ MOVED = {
     "tvm.contrib.tedd": "compiler.te.pictures",
     **dict.fromkeys(("tvm.contrib.util", "tvm.contrib.utils"), "tvm.support.utils"),
     "tvm.contrib.xcode": "tvm.support.xcode",
+    "tvm.driver.tvmc": "compiler.cli.tvmc",
     "tvm._ffi": "compiler.legacy.ffi",
     "tvm._ffi.base": "compiler.legacy.ffi",
     "tvm.ir.diagnostics": "compiler.legacy.diagnostics",
@@ -78,7 +79,6 @@ GONE = {
         "build each part with relay.build and call the libraries in turn"
     ),
     "tvm.contrib.micro": "microTVM has no successor; build with target 'c' for its source",
-    "tvm.driver.tvmc": "the commands of `baton` do its work: baton compile, run, tune",
     "tvm.micro": "microTVM has no successor; build with target 'c' for its source",
     **dict.fromkeys(
         ("tvm.relay.testing.darknet", "tvm.relay.testing.yolo_detection"),

@@ -25,6 +25,7 @@ _KEYS: dict[str, str | None] = {
     "tir.ptx_ldg32": "tirx.s_tir.ldg32",
 }
 _WITHOUT_EFFECT = {
+    "relay.frontend.fill_span": "importers give expressions the spans that they know",
     "relay.backend.use_auto_scheduler": (
         "whether a kernel is built from an auto_scheduler record follows from the context "
         "that the build stands in"

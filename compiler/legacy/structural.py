@@ -61,8 +61,8 @@ def _rounded(body: relax.Expr) -> relax.Expr:
     from ..relay.nest import rewrite
 
     def change(_old: relax.Expr, new: relax.Expr) -> relax.Expr:
-        if not isinstance(new, relax.Call) or new.attrs is None:
-            return new
+        if not isinstance(new, relax.Call) or not isinstance(new.attrs, tvm.ir.DictAttrs):
+            return new  # Relax's own operators are compared as they are
         attrs = dict(new.attrs.items())
         found = {
             key: v for key, v in attrs.items() if isinstance(v, float) and v != round(v, _DIGITS)

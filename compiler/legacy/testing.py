@@ -263,6 +263,16 @@ def xfail_parameterizations(*chosen: str, reason: str) -> Callable[[Any], Any]:
     return _parameterizations(chosen, pytest.xfail, reason)
 
 
+def enable_span_filling() -> Any:
+    """A context in which importers fill in spans, as they always do today."""
+    return tvm.transform.PassContext(config={"relay.frontend.fill_span": True})
+
+
+def disable_span_filling() -> Any:
+    """A context that asks importers for no spans, of which comparisons take no notice."""
+    return tvm.transform.PassContext(config={"relay.frontend.fill_span": False})
+
+
 def patch(patches: Patches) -> None:
     """Add to `tvm.testing` what TVM 0.18's had."""
     module = sys.modules["tvm.testing"]  # no attribute of tvm while it is being imported
@@ -270,6 +280,7 @@ def patch(patches: Patches) -> None:
         *(parametrize_targets, exclude_targets, known_failing_targets, parameters),
         *(requires_package, requires_nvcc_version, requires_cuda_compute_version),
         *(skip_parameterizations, xfail_parameterizations),
+        *(enable_span_filling, disable_span_filling),
     ):
         patches.add(module, function.__name__, function)
     for owner in (module, module.utils):

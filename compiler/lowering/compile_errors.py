@@ -17,6 +17,7 @@ from tvm.target import Target
 from ..backends import COMPILE_OPTIONS
 from ..graph.outline import ON_COMPILE_ERROR, Group, outline
 from ..graph.relax_function import OPERATION, RelaxFunction
+from ..tvm_faults.inlined_sizes import with_own_sizes
 from .bind import bind_params
 from .foreign import check_foreign
 from .subgraphs import (
@@ -99,7 +100,9 @@ def _retreat(mod: tvm.IRModule, name: str, reason: str) -> tuple[tvm.IRModule, s
         outcome = f"is split after {half} of {len(operations)} operators"
     functions = {gvar: func for gvar, func in mod.functions_items() if gvar.name_hint != name}
     main = mod.get_global_var("main")
-    functions[main] = mod["main"].inline_functions({mod.get_global_var(name): mod[name]})
+    functions[main] = mod["main"].inline_functions(
+        {mod.get_global_var(name): with_own_sizes(mod[name])}
+    )
     result = tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos)
     note = f"subgraph {name} of backend {backend!r} does not compile and {outcome}: {reason}"
     return relax.transform.Normalize()(result), note

@@ -11,6 +11,7 @@ from tvm.target import Target
 
 from .. import target as targets
 from ..errors import BuildError
+from ..graph import symbols
 from ..runtime.metadata import OUTPUT_NAMES, UNKNOWN, Metadata, ParamInfo, TensorInfo
 from .linking import devices
 from .steps import State
@@ -37,20 +38,35 @@ def describe(state: State, mod_name: str, bound_params: Sequence[str]) -> Metada
         partition=partition_info(state.described, state.targets, flops),
         bound_params=tuple(bound_params),
         tvm_version=tvm.__version__,
+        bounds=symbols.bounds(state.described["main"]),
     )
 
 
 def _inputs(mod: tvm.IRModule) -> list[TensorInfo]:
-    return [_describe(var.name, var.ty, _require_number) for var in mod["main"].params]
+    names = symbols.names(mod["main"])
+
+    def extent(name: str, dim: Any) -> str:
+        if dim not in names:
+            raise BuildError(
+                f"{name!r} of main has the dimension {dim}; an input's is a number or a symbol"
+            )
+        return names[dim]
+
+    return [_describe(var.name, var.ty, extent) for var in mod["main"].params]
 
 
 def _outputs(mod: tvm.IRModule) -> list[TensorInfo]:
     ty = mod["main"].ret_ty
+    known = symbols.names(mod["main"])
+
+    def extent(_: str, dim: Any) -> int | str:
+        return UNKNOWN if isinstance(dim, str) else symbols.text(dim, known) or UNKNOWN
+
     fields = ty.fields if isinstance(ty, relax.TupleType) else [ty]
     names = list(map(str, (mod["main"].attrs or {}).get(OUTPUT_NAMES, ())))
     if len(names) != len(fields) or len(set(names)) != len(names):
         names = [f"output{index}" for index in range(len(fields))]
-    return [_describe(name, field, lambda *_: UNKNOWN) for name, field in zip(names, fields)]
+    return [_describe(name, field, extent) for name, field in zip(names, fields)]
 
 
 def _weights(state: State) -> list[ParamInfo]:
@@ -62,7 +78,7 @@ def _weights(state: State) -> list[ParamInfo]:
     ]
 
 
-def _describe(name: str, ty: Any, unknown: Callable[[str, Any], int]) -> TensorInfo:
+def _describe(name: str, ty: Any, unknown: Callable[[str, Any], int | str]) -> TensorInfo:
     """Name, shape and dtype; `unknown` gives the extent of a dimension that is not a number."""
     if not isinstance(ty, relax.TensorType) or ty.ndim < 0:
         raise BuildError(f"{name!r} of main is {ty}; only tensors of known rank can be built")
@@ -71,13 +87,6 @@ def _describe(name: str, ty: Any, unknown: Callable[[str, Any], int]) -> TensorI
         int(dim) if isinstance(dim, tvm.tirx.IntImm) else unknown(name, dim) for dim in dims
     )
     return TensorInfo(name, shape, str(ty.dtype))
-
-
-def _require_number(name: str, dim: Any) -> int:
-    raise BuildError(
-        f"{name!r} of main has the unknown dimension {dim}; give every dimension a number, for "
-        "example through the frontend's argument shape="
-    )
 
 
 def _cpu_features(chosen: Mapping[str, Target]) -> tuple[str, ...]:

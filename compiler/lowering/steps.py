@@ -19,6 +19,7 @@ from .linking.link import Linked, link
 from .relax_passes.check_divisors import check_divisors
 from .relax_passes.check_indices import check_indices
 from .relax_passes.combine_matmul import combine_matmul
+from .relax_passes.compute_on_integers import compute_on_integers
 from .relax_passes.fuse import fuse
 from .relax_passes.samples import Provenance, provenance
 from .relax_passes.split_batch import split_batch
@@ -99,6 +100,17 @@ def simplify_module(state: State) -> None:
     state.take(simplify(bind_constant_arguments(state.mod)))
     for each in {str(target): target for target in state.targets.values()}.values():
         targets.check_buildable(each)
+
+
+def use_integers(state: State) -> None:
+    """Have CPUs compute quantised networks on integers, and note what stays as it is."""
+    mod = state.mod
+    for name, target in state.targets.items():
+        if target.kind.name == "llvm":
+            mod, notes = compute_on_integers(mod, name)
+            state.report.notes += notes
+    if mod is not state.mod:
+        state.take(mod)
 
 
 def set_aside_recorded(state: State) -> None:

@@ -13,6 +13,7 @@ from tvm.relax.expr import _update_type
 from tvm.target import Target
 
 from .. import target as targets
+from ..tvm_faults.inlined_sizes import with_own_sizes
 from .report import Kernel
 
 BACKEND = "baton.backend"
@@ -144,6 +145,12 @@ def new_global_var(name: str, ty: Any) -> Any:
 
 def inline_subgraphs(mod: tvm.IRModule) -> tvm.IRModule:
     """Put the scheduled subgraph functions back into main, so that memory is planned once."""
+    claimed = backends(mod)
+    functions = {
+        gvar: with_own_sizes(function) if gvar.name_hint in claimed else function
+        for gvar, function in mod.functions_items()
+    }
+    mod = tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos)
     return relax.transform.InlinePrivateFunctions()(mod)
 
 

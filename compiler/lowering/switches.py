@@ -12,6 +12,7 @@ from schedules.x86 import strassen, winograd, winograd_polyphase
 from .. import precision
 from ..graph import convert_layout
 from .linking import concat_in_place
+from .relax_passes import compute_on_integers
 
 
 class Switch(NamedTuple):
@@ -29,6 +30,7 @@ class Switch(NamedTuple):
         return self.name in context.required_pass or context.opt_level >= self.opt_level
 
 
+INTEGERS = Switch(compute_on_integers.NAME, 0)
 SPLIT_BATCH = Switch("SplitBatch", 3)
 CONVERT_LAYOUT = Switch(convert_layout.NAME, 0)
 FOLD_GATE = Switch("FoldGate", 3)

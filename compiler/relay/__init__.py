@@ -44,6 +44,7 @@ __getattr__ = lazy_attributes(
         "bind": ".function",
         "build": ".build_module",
         "optimize": ".build_module",
+        "with_bounds": "..graph.symbols",
         "frontend": ".frontend",
         **dict.fromkeys(("from_relax", "to_relax"), ".raising"),
         "create_executor": ".executor",

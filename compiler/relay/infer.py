@@ -143,24 +143,33 @@ def _operands(node: relax.Expr) -> list[relax.Expr]:
 
 
 def _infer(node: relax.Expr) -> None:
+    set_type(node, type_of_parts(node))
+
+
+def type_of_parts(node: relax.Expr) -> Any:
+    """The type that an expression has by the types of its parts, whatever it says itself.
+
+    Raises
+    ------
+    RelayTypeError
+        The parts do not fit together, or one has no type.
+    """
     if isinstance(node, (relax.Var, tvm.ir.GlobalVar, tvm.ir.Op)):
         raise _untyped(node)
     if isinstance(node, relax.Tuple):
         for field in node.fields:
             if field.ty.is_missing():
                 raise _untyped(field)
-        ty: Any = relax.TupleType([field.ty for field in node.fields])
-    elif isinstance(node, relax.TupleGetItem):
-        ty = _field(node)
-    elif isinstance(node, relax.If):
-        ty = relax.analysis.type_lca(node.true_branch.ty, node.false_branch.ty)
-    elif isinstance(node, relax.SeqExpr):
-        ty = node.body.ty
-    elif isinstance(node, tvm.ir.Call):
-        ty = _call_type(node)
-    else:
-        raise RelayTypeError(f"the type of a {type(node).__name__} is not known: {node}")
-    set_type(node, ty)
+        return relax.TupleType([field.ty for field in node.fields])
+    if isinstance(node, relax.TupleGetItem):
+        return _field(node)
+    if isinstance(node, relax.If):
+        return relax.analysis.type_lca(node.true_branch.ty, node.false_branch.ty)
+    if isinstance(node, relax.SeqExpr):
+        return node.body.ty
+    if isinstance(node, tvm.ir.Call):
+        return _call_type(node)
+    raise RelayTypeError(f"the type of a {type(node).__name__} is not known: {node}")
 
 
 def _untyped(expr: relax.Expr) -> UntypedVariableError:

@@ -10,6 +10,7 @@ import tvm
 from tvm import relax
 
 from ..errors import RelayTypeError
+from ..graph import symbols
 
 Type = tvm.ir.Type
 TupleType = relax.TupleType
@@ -96,6 +97,10 @@ def extent(value: AnyValue) -> AnyValue:
     """One extent of a shape as Relax takes it."""
     if isinstance(value, Any) or value is Any:
         return fresh("any")
+    if value is None:
+        return fresh("any")
+    if isinstance(value, str) and value:
+        return symbols.named(value)
     if isinstance(value, (int, np.integer)):
         if value < 0:
             raise RelayTypeError(f"an extent of {value} in a shape")
@@ -104,4 +109,6 @@ def extent(value: AnyValue) -> AnyValue:
         return int(value)
     if isinstance(value, tvm.ir.Expr) and isinstance(value.ty, tvm.ir.PrimType):
         return value if str(value.ty) == "int64" else value.astype("int64")
-    raise RelayTypeError(f"an extent of a shape must be an int or relay.Any(), not {value!r}")
+    raise RelayTypeError(
+        f"an extent of a shape must be an int, a name or relay.Any(), not {value!r}"
+    )

@@ -281,11 +281,15 @@ class GraphExecutor:
         """The index of an input or weight, -1 if there is none of that name."""
         return self._index.get(name, -1)
 
-    def get_input_info(self) -> tuple[dict[str, tuple[int, ...]], dict[str, str]]:
-        """Shapes by name and dtypes by name, inputs first, then weights."""
+    def get_input_info(self) -> tuple[dict[str, tuple[int | str, ...]], dict[str, str]]:
+        """Shapes by name and dtypes by name, inputs first, then weights.
+
+        An extent that is a string is a symbol, which running the model tells; `metadata.bounds`
+        has the largest extents that symbols may have.
+        """
         return _tables(self._infos)
 
-    def get_output_info(self) -> tuple[dict[str, tuple[int, ...]], dict[str, str]]:
+    def get_output_info(self) -> tuple[dict[str, tuple[int | str, ...]], dict[str, str]]:
         """Shapes by name and dtypes by name of the outputs; -1 is an extent that run() decides."""
         return _tables(self.metadata.outputs)
 
@@ -390,6 +394,7 @@ class GraphExecutor:
     def _prepare(self) -> Callable[[], Any]:
         """Bind the tensors to `main`, as the VM's function "run"."""
         self._require_all_set()
+        self._require_equal_symbols()
         self._vm.save_function("main", "run", *self._bound)
         self._run = self._vm.module["run"]
         self._bound_pointers = frozenset(tensor.data_ptr() for tensor in self._bound)
@@ -404,11 +409,8 @@ class GraphExecutor:
         """Copy a value into the executor's own buffer of an input, and bind that."""
         self._use.note_set(index)
         info = self._infos[index]
-        if self._buffers[index] is None:
-            self._allocate(index)
-        buffer = self._buffers[index]
         if isinstance(value, tvm.runtime.Tensor):
-            self._require_shape(info, tuple(value.shape))
+            buffer = self._buffer(index, tuple(value.shape))
             value = compact(value)
             if str(value.dtype) == info.dtype:
                 value.copyto(buffer)
@@ -416,7 +418,7 @@ class GraphExecutor:
                 return
             value = value.numpy()
         array = as_array(value, info)
-        self._require_shape(info, array.shape)
+        buffer = self._buffer(index, array.shape)
         view = self._views[index]
         if view is None or array.dtype != view.dtype:
             require_convertible(array, info)
@@ -426,12 +428,17 @@ class GraphExecutor:
             buffer.copyfrom(np.asarray(array, dtype=numpy_dtype(info), order="C"))
         self._bind(index, buffer)
 
-    def _allocate(self, index: int) -> None:
+    def _buffer(self, index: int, shape: tuple[int, ...]) -> Any:
+        """The executor's own tensor for an input whose value has that shape."""
         info = self._infos[index]
-        device = self._device(info)
-        self._buffers[index] = tvm.runtime.empty(info.shape, info.dtype, device)
-        if device.type == "cpu" and numpy_dtype(info).isbuiltin == 1:
-            self._views[index] = np.from_dlpack(self._buffers[index])
+        self._require_shape(info, shape)
+        buffer = self._buffers[index]
+        if buffer is None or not (info.is_static or tuple(buffer.shape) == shape):
+            device = self._device(info)
+            self._buffers[index] = buffer = tvm.runtime.empty(shape, info.dtype, device)
+            if device.type == "cpu" and numpy_dtype(info).isbuiltin == 1:
+                self._views[index] = np.from_dlpack(buffer)
+        return buffer
 
     def _device(self, info: TensorInfo) -> Any:
         return self._device_of[info.device] if info.device else self.devices[0]
@@ -448,11 +455,38 @@ class GraphExecutor:
         return int(key)
 
     def _require_shape(self, info: TensorInfo, shape: tuple[int, ...]) -> None:
-        if shape != info.shape:
+        if shape == info.shape:
+            return
+        fits = len(shape) == len(info.shape) and all(
+            extent == own or isinstance(own, str) for extent, own in zip(shape, info.shape)
+        )
+        if not fits:
+            wanted = f"({', '.join(map(str, info.shape))})"
             raise InputError(
-                f"input {info.name!r} has the shape {info.shape}, but the value has {shape}; "
+                f"input {info.name!r} has the shape {wanted}, but the value has {shape}; "
                 f"the inputs are {self._describe_inputs()}"
             )
+        for axis, (extent, own) in enumerate(zip(shape, info.shape)):
+            bound = self.metadata.bounds.get(own) if isinstance(own, str) else None
+            if bound is not None and extent > bound:
+                raise InputError(
+                    f"input {info.name!r} has the extent {extent} along axis {axis}, but {own!r} "
+                    f"is at most {bound} in this library"
+                )
+
+    def _require_equal_symbols(self) -> None:
+        """Raise where two inputs disagree on the extent of a symbol."""
+        first: dict[str, tuple[int, TensorInfo, int]] = {}
+        for info, tensor in zip(self.metadata.inputs, self._bound):
+            for axis, (own, extent) in enumerate(zip(info.shape, tensor.shape)):
+                if not isinstance(own, str):
+                    continue
+                expected, other, place = first.setdefault(own, (int(extent), info, axis))
+                if expected != extent:
+                    raise InputError(
+                        f"input {info.name!r} has the extent {extent} along axis {axis}, expected "
+                        f"{expected}: it is {own!r}, as axis {place} of input {other.name!r} is"
+                    )
 
     def _describe_inputs(self) -> str:
         listed = ", ".join(str(info) for info in self.metadata.inputs)
@@ -463,7 +497,7 @@ class GraphExecutor:
         return ", ".join(str(info) for info in self.metadata.outputs)
 
 
-def _tables(infos: Sequence[TensorInfo]) -> tuple[dict[str, tuple[int, ...]], dict[str, str]]:
+def _tables(infos: Sequence[TensorInfo]) -> tuple[dict[str, tuple[int | str, ...]], dict[str, str]]:
     return {info.name: info.shape for info in infos}, {info.name: info.dtype for info in infos}
 
 

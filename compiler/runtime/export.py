@@ -12,6 +12,9 @@ from __future__ import annotations
 
 import mmap
 import os
+import platform
+import re
+import subprocess
 import tarfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
     from compiler.runtime.load import LoadedFile
 
 SUFFIXES = (".so", ".tar")
+_TRIPLE = re.compile(r"mtriple\"?\s*[=:]\s*\"?([\w.+-]+)")
 
 
 def export_library(
@@ -121,6 +125,40 @@ def require_destination(path: str | os.PathLike[str]) -> Path:
     return target
 
 
+def require_linker(target: str) -> None:
+    """Raise unless the C++ compiler that will link a library is one for its processor.
+
+    Parameters
+    ----------
+    target : str
+        Of the library, as a string or as JSON.
+
+    Raises
+    ------
+    ExportError
+        The target names a processor that is not this machine's, and the compiler is not for it.
+    """
+    found = _TRIPLE.search(target)
+    if found is None or _architecture(found[1]) == _architecture(platform.machine()):
+        return
+    from tvm.support import cc
+
+    compiler = cc.get_cc()
+    asked = subprocess.run([compiler, "-dumpmachine"], capture_output=True, text=True, check=False)
+    links_for = asked.stdout.strip()
+    if asked.returncode or _architecture(links_for) != _architecture(found[1]):
+        raise ExportError(
+            f"the library is for {found[1]}, and {compiler} links for {links_for or 'nothing'}; "
+            f"name a cross compiler, such as CXX={found[1]}-g++, or export to a .tar, which the "
+            "machine that runs it links"
+        )
+
+
+def _architecture(triple: str) -> str:
+    name = triple.partition("-")[0].lower()
+    return {"arm64": "aarch64", "amd64": "x86_64"}.get(name, name)
+
+
 @contextmanager
 def _explained(target: Path) -> Iterator[None]:
     """Turn whatever goes wrong while writing into an ExportError that names the destination."""
@@ -160,6 +198,8 @@ def _write_shared_library(
     fcompile: Callable[..., Any] | None,
     kwargs: dict[str, Any],
 ) -> None:
+    if fcompile is None and kwargs.get("cc") is None:
+        require_linker(library.metadata.target)
     try:
         library.get_lib().export_library(str(draft), fcompile=fcompile, **kwargs)
     except Exception as error:

@@ -125,11 +125,11 @@ class GraphModule:
         """The index of an input or weight, -1 if there is none of that name."""
         return self.module.get_input_index(name)
 
-    def get_input_info(self) -> tuple[dict[str, tuple[int, ...]], dict[str, str]]:
+    def get_input_info(self) -> tuple[dict[str, tuple[int | str, ...]], dict[str, str]]:
         """Shapes by name and dtypes by name, inputs first, then the weights p0, p1, ..."""
         return self.module.get_input_info()
 
-    def get_output_info(self) -> tuple[dict[str, tuple[int, ...]], dict[str, str]]:
+    def get_output_info(self) -> tuple[dict[str, tuple[int | str, ...]], dict[str, str]]:
         """Shapes by name and dtypes by name of the outputs."""
         return self.module.get_output_info()
 

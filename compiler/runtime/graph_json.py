@@ -16,7 +16,7 @@ import json
 from dataclasses import replace
 
 from compiler.errors import InputError, LoadError
-from compiler.runtime.metadata import Metadata
+from compiler.runtime.metadata import UNKNOWN, Metadata, TensorInfo
 
 # DLPack's device types, which is what the graph executor of old stored
 _DEVICE_TYPES = {"cpu": 1, "cuda": 2, "opencl": 4, "vulkan": 7, "metal": 8, "rocm": 10}
@@ -50,7 +50,7 @@ def graph_json(metadata: Metadata) -> str:
         "heads": [[count, index, 0] for index in range(len(metadata.outputs))],
         "attrs": {
             "dltype": ["list_str", [info.dtype for info in entries]],
-            "shape": ["list_shape", [list(info.shape) for info in entries]],
+            "shape": ["list_shape", [_numbers(info) for info in entries]],
             "storage_id": ["list_int", list(range(len(entries)))],
             "device_index": ["list_int", devices],
         },
@@ -58,6 +58,11 @@ def graph_json(metadata: Metadata) -> str:
         "baton": json.loads(replace(metadata, report={}).to_json()),
     }
     return json.dumps(graph)
+
+
+def _numbers(info: TensorInfo) -> list[int]:
+    """The extents of a tensor; UNKNOWN for those that running the model tells."""
+    return [extent if isinstance(extent, int) else UNKNOWN for extent in info.shape]
 
 
 def metadata_of(text: str) -> Metadata:

@@ -7,12 +7,13 @@ the library's code is loaded, so everything in it is validated here.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from compiler.errors import LoadError
+from compiler.errors import InputError, LoadError
 
 FORMAT_VERSION = 1
 ALIGNMENT = 64  # bytes; TVM's kernels expect their arguments to start at a multiple of this
@@ -31,8 +32,9 @@ class TensorInfo:
     Attributes
     ----------
     name : str
-    shape : tuple of int
-        Outputs may have `UNKNOWN` extents.
+    shape : tuple of int or str
+        A string is an extent that running the model tells: in an input the name of a symbol, in an
+        output an expression over the inputs' symbols. Outputs may have `UNKNOWN` extents.
     dtype : str
         TVM's name, for example "float32" or "bool".
     device : str
@@ -40,20 +42,38 @@ class TensorInfo:
     """
 
     name: str
-    shape: tuple[int, ...]
+    shape: tuple[int | str, ...]
     dtype: str
     device: str = ""
 
     @property
+    def is_static(self) -> bool:
+        """Whether every extent is a known number."""
+        return all(isinstance(extent, int) and extent >= 0 for extent in self.shape)
+
+    @property
+    def static_shape(self) -> tuple[int, ...]:
+        """The shape of a tensor whose extents are known.
+
+        Raises
+        ------
+        InputError
+            One is a symbol.
+        """
+        if any(isinstance(extent, str) for extent in self.shape):
+            raise InputError(
+                f"{self} has extents that only running tells; give it a shape of numbers (shape=, "
+                "--shape) here"
+            )
+        return tuple(int(extent) for extent in self.shape)
+
+    @property
     def nbytes(self) -> int:
-        """Bytes that the tensor takes."""
-        count = 1
-        for extent in self.shape:
-            count *= extent
-        return (count * dtype_bits(self.dtype) + 7) // 8
+        """Bytes that a tensor that `is_static` takes."""
+        return (math.prod(self.static_shape) * dtype_bits(self.dtype) + 7) // 8
 
     def __str__(self) -> str:
-        return f"{self.name}: {self.dtype}{list(self.shape)}"
+        return f"{self.name}: {self.dtype}[{', '.join(map(str, self.shape))}]"
 
 
 @dataclass(frozen=True)
@@ -92,6 +112,8 @@ class Metadata:
         and ignores these names among keyword inputs, since the values are in the library.
     tvm_version, baton_version : str
         What built the library.
+    bounds : dict of str to int
+        The largest extent that a symbol of the inputs may have, of those that have a bound.
     """
 
     mod_name: str
@@ -106,6 +128,7 @@ class Metadata:
     bound_params: tuple[str, ...] = ()
     tvm_version: str = ""
     baton_version: str = ""
+    bounds: dict[str, int] = field(default_factory=dict)
 
     def with_params(self, tensors: Iterable[tuple[str, Any]]) -> Metadata:
         """These metadata for the given weights, laid out one after the other and aligned.
@@ -201,6 +224,7 @@ class _Reader:
             bound_params=self._strings("bound_params"),
             tvm_version=self._field("tvm_version", str),
             baton_version=self._field("baton_version", str),
+            bounds=self._bounds(),
         )
         self._require_distinct_names(metadata)
         self._require_disjoint_params(metadata)
@@ -220,14 +244,18 @@ class _Reader:
             raise _bad(name, "should hold strings only")
         return tuple(values)
 
+    def _bounds(self) -> dict[str, int]:
+        """Libraries of before there were symbols lack the field."""
+        bounds = self._document.get("bounds", {})
+        if not isinstance(bounds, dict) or not all(map(_is_natural, bounds.values())):
+            raise _bad("bounds", f"should give numbers by name and is {bounds!r:.80}")
+        return bounds
+
     def _tensor(self, name: str, item: Any) -> TensorInfo:
         if not isinstance(item, dict):
             raise _bad(name, f"holds {item!r:.80} instead of a tensor's description")
         shape = item.get("shape")
-        free = (UNKNOWN,) if name == "outputs" else ()
-        if not isinstance(shape, list) or not all(
-            _is_natural(extent) or extent in free for extent in shape
-        ):
+        if not isinstance(shape, list) or not all(_is_extent(name, extent) for extent in shape):
             raise _bad(name, f"holds the shape {shape!r:.80}")
         texts = [item.get(key) for key in ("name", "dtype", "device")]
         if not all(isinstance(text, str) for text in texts):
@@ -257,6 +285,14 @@ class _Reader:
             if param.offset < end:
                 raise _bad("params", f"lets {param.name!r} overlap the weight before it")
             end = param.offset + param.nbytes
+
+
+def _is_extent(field: str, value: Any) -> bool:
+    """Whether a tensor of that field may have this extent."""
+    if field == "outputs" and value == UNKNOWN:
+        return True
+    is_symbol = field != "params" and isinstance(value, str) and value != ""
+    return is_symbol or _is_natural(value)
 
 
 def _is_natural(value: Any) -> bool:

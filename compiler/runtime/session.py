@@ -234,7 +234,7 @@ def _arrays(
     for info in infos:
         array = given.get(info.name)
         if array is None:
-            if min(info.shape, default=0) < 0:
+            if not info.is_static:
                 raise InputError(
                     f"{what} {info} has no fixed shape, so no array can be bound to it"
                 )
@@ -259,7 +259,7 @@ def _allocate(info: TensorInfo) -> np.ndarray:
     """Zeros that begin at a multiple of ALIGNMENT bytes."""
     memory = np.zeros(info.nbytes + ALIGNMENT, "uint8")
     start = -memory.ctypes.data % ALIGNMENT
-    return memory[start : start + info.nbytes].view(numpy_dtype(info)).reshape(info.shape)
+    return memory[start : start + info.nbytes].view(numpy_dtype(info)).reshape(info.static_shape)
 
 
 def _listed(infos: tuple[TensorInfo, ...]) -> str:

@@ -80,7 +80,7 @@ def map_weights(file: BinaryIO, offset: int, metadata: Metadata) -> dict[str, An
         position = offset - start + info.offset
         data = np.frombuffer(mapping, np.uint8, count=info.nbytes, offset=position)
         tensor = tvm.runtime.from_dlpack(data)
-        params[info.name] = tensor._create_view(info.shape, info.dtype)
+        params[info.name] = tensor._create_view(info.static_shape, info.dtype)
     return params
 
 

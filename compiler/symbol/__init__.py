@@ -9,7 +9,7 @@ from ..lazy import lazy_attributes
 
 
 def _operator(name: str) -> Any:
-    from .compose import operator
+    from .symbol import operator
 
     return operator(name)
 
@@ -19,14 +19,14 @@ __getattr__ = lazy_attributes(
     {
         "Entry": "..mxnet.graph",
         "Graph": "..mxnet.graph",
-        "Group": ".compose",
+        "Group": ".symbol",
         "Node": "..mxnet.graph",
         "Prefix": ".naming",
         "SparseArray": "..mxnet.params",
         "Symbol": ".symbol",
         "Variable": ".symbol",
-        "contrib": ".compose",
-        "linalg": ".compose",
+        "contrib": ".symbol",
+        "linalg": ".symbol",
         "load": ".symbol",
         "load_json": ".symbol",
         "load_checkpoint": ".symbol",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,7 +17,8 @@ from compiler.mxnet.dynamic import DYNAMIC
 from compiler.mxnet.graph import VARIABLE, Entry, Graph, Node
 from compiler.mxnet.operators import outputs_of
 
-from .symbol import Symbol
+if TYPE_CHECKING:
+    from .symbol import Symbol
 
 Run = Callable[[Sequence[Any]], Sequence[Any]]
 
@@ -79,7 +80,7 @@ def pieces(symbol: Symbol, whole: bool = True) -> tuple[list[Piece], list[str]]:
                 for entry in _entries(graph, index)
                 if entry in heads or read_by.get(entry, set()) - {key}
             ]
-            found.append(_static_piece(graph, groups[key], leaving, names))
+            found.append(_static_piece(symbol, groups[key], leaving, names))
     return found, [names[Entry(head.node, head.output)] for head in graph.heads]
 
 
@@ -116,8 +117,9 @@ def _host_piece(graph: Graph, index: int, names: Mapping[Entry, str]) -> Piece:
 
 
 def _static_piece(
-    graph: Graph, members: Sequence[int], leaving: Sequence[Entry], names: Mapping[Entry, str]
+    symbol: Symbol, members: Sequence[int], leaving: Sequence[Entry], names: Mapping[Entry, str]
 ) -> Piece:
+    graph = symbol.graph
     nodes: list[Node] = []
     place: dict[Entry, Entry] = {}
 
@@ -136,7 +138,7 @@ def _static_piece(
         made = (node.op, node.name, inputs, node.attrs)
         place.update({e: Entry(len(nodes), e.output) for e in _entries(graph, index)})
         nodes.append(Node(*made, subgraphs=node.subgraphs, num_outputs=node.num_outputs))
-    part = Symbol(Graph(nodes, [place[entry] for entry in leaving], dict(graph.attrs)))
+    part = type(symbol)(Graph(nodes, [place[entry] for entry in leaving], dict(graph.attrs)))
     return Piece(part, None, tuple(part.list_inputs()), tuple(names[entry] for entry in leaving))
 
 

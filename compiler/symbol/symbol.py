@@ -13,9 +13,11 @@ from compiler.errors import ExportError, FrontendError, InputError
 from compiler.mxnet.attributes import DTYPES, STORAGE_TYPES, spell
 from compiler.mxnet.graph import VARIABLE, Entry, Graph, Node
 from compiler.mxnet.json_format import read_json, write_json
-from compiler.mxnet.operators import auxiliary_nodes, output_name, outputs_of
+from compiler.mxnet.operators import auxiliary_nodes, output_name, outputs_of, sort_arguments
 from compiler.mxnet.params import load_params, split_prefixes
 from compiler.whole_files import replacing
+
+from .compose import apply, known_operator, merged
 
 if TYPE_CHECKING:
     from .executor import Executor, HostArray
@@ -72,16 +74,12 @@ class Symbol:
             ) from (error)
 
     def __neg__(self) -> Symbol:
-        from .compose import binary
-
-        return binary(self, -1, "mul")
+        return Symbol(apply("_mul_scalar", [self.graph], {"scalar": "-1.0"}, ""))
 
     def __getattr__(self, name: str) -> Any:
         """An operator on this symbol as a method, e.g. `symbol.sum(axis=1)`."""
         if name.startswith("_"):
             raise AttributeError(f"a Symbol has no attribute {name!r}")
-        from .compose import operator
-
         return partial(operator(name), self)
 
     def as_np_ndarray(self) -> Symbol:
@@ -345,14 +343,69 @@ def _by_name(what: str, given: Any, names: Sequence[str]) -> Mapping[str, Any]:
     return given or {}
 
 
-def _binary(name: str, reverse: bool = False) -> Callable[[Symbol, Any], Symbol]:
-    def method(self: Symbol, other: Any) -> Symbol:
-        from .compose import binary
+def group(symbols: Sequence[Symbol]) -> Symbol:
+    """One symbol with the outputs of several; what they have in common stays in common."""
+    return Symbol(merged([symbol.graph for symbol in symbols]))
 
-        return binary(self, other, name, reverse)
+
+Group = group
+
+
+def operator(name: str) -> Callable[..., Symbol]:
+    """The function `sym.<name>`.
+
+    Raises
+    ------
+    AttributeError
+        The importer knows no operator of that name.
+    """
+    op = known_operator(name)
+
+    def call(*args: Any, attr: Mapping[str, str] | None = None, **kwargs: Any) -> Symbol:
+        found = sort_arguments(op, args, kwargs, lambda value: isinstance(value, Symbol))
+        inputs = [None if each is None else each.graph for each in found.inputs]
+        attrs = {**found.attrs, **(attr or {})}
+        return Symbol(apply(op, inputs, attrs, found.name, name.lower()))
+
+    call.__name__ = name
+    call.__doc__ = f"The operator {op} on symbols."
+    return call
+
+
+class _Family:
+    """Operators whose names start with `_contrib_`, `_linalg_`, ..."""
+
+    def __init__(self, prefix: str) -> None:
+        self._prefix = prefix
+
+    def __getattr__(self, name: str) -> Callable[..., Symbol]:
+        return operator(f"{self._prefix}{name}")
+
+
+contrib, linalg = _Family("_contrib_"), _Family("_linalg_")
+
+
+def _binary(name: str, reverse: bool = False) -> Callable[[Symbol, Any], Symbol]:
+    """Arithmetic of a symbol with another one or a number, which comes first if `reverse`."""
+
+    def method(self: Symbol, other: Any) -> Symbol:
+        if isinstance(other, Symbol):
+            op = _OF_SYMBOLS.get(name, f"_{name}")
+            return Symbol(apply(op, [self.graph, other.graph], {}, "", f"_{name}"))
+        if isinstance(other, bool) or not isinstance(other, (int, float)):
+            return NotImplemented
+        op = f"_{'r' if reverse else ''}{name}_scalar"
+        return Symbol(apply(op, [self.graph], {"scalar": repr(float(other))}, ""))
 
     return method
 
+
+_OF_SYMBOLS = {
+    "plus": "elemwise_add",
+    "minus": "elemwise_sub",
+    "mul": "elemwise_mul",
+    "div": "elemwise_div",
+}
 
 for _mark, _name in (("add", "plus"), ("sub", "minus"), ("mul", "mul"), ("truediv", "div"),
                      ("mod", "mod"), ("pow", "power")):  # fmt: skip

@@ -1,25 +1,57 @@
-"""Refuses damaged JSON of `tvm.ir.save_json` at which TVM's reader ends the process.
+"""Refuses damaged JSON of `tvm.ir.save_json` at which TVM's reader or its passes end the process.
 
-    nodes: [{"type": "ffi.Array", "data": [0]}, ...]
+    nodes: [{"type": "ffi.Array", "data": [0]},
+            {"type": "ir.PrimType", "data": {"span": 0, "dtype": "float32"}}, ...]
 
-TVM 0.27 reads a node by reading those that it refers to, without an end where they refer to each
-other, and down to where the stack ends. What TVM writes has each node behind those it refers to.
+A node refers to others by their numbers. TVM 0.27 reads those first, without an end where they
+refer to each other, and puts null into fields which the rest of TVM takes for what their type says.
+Here every reference is to an earlier node, and what a field refers to is of the type that TVM has
+registered for it.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 _DEEPEST = 4000
 """Nodes within nodes; TVM's reader needs about 1 KB of the stack for each."""
 
-_LITERALS = ("int", "bool", "float", "DataType", "Device", "ffi.BigInt", "str", "bytes")
+_LITERALS: dict[str, type | tuple[type, ...]] = {
+    "int": int,
+    "bool": bool,
+    "float": (int, float),
+    "DataType": str,
+    "Device": list,
+    "std::string": str,
+}
 """Types of fields that hold a value, not the number of a node."""
+
+_VALUES = {**_LITERALS, "ffi.String": str, "ffi.Bytes": str, "ffi.Tensor": str, "ffi.Shape": list}
+"""Types of nodes that hold a value."""
+
+_LISTS = ("ffi.Array", "ffi.List", "ffi.Map", "ffi.Dict")
+
+_MAY_BE_NULL = ("span", "dom", "ir.Attrs")
+"""Fields, and types of fields, that TVM leaves null, though not registered as optional."""
+
+_STATISTICS = ("sum", "mean", "max", "min", "prod", "std", "variance", "median")
+_ATTRIBUTES = {
+    "relax.matmul": "relax.attrs.MatmulAttrs",
+    "relax.bucketize": "relax.attrs.BucketizeAttrs",
+    "relax.ccl.allgather": "relax.attrs.AllGatherAttrs",
+    **dict.fromkeys(("relax.argmax", "relax.argmin"), "relax.attrs.ArgmaxArgminAttrs"),
+    **{f"relax.{op}": "relax.attrs.StatisticalAttrs" for op in _STATISTICS},
+}
+"""Attributes of the operators of which TVM does not register them."""
+
+Schema = dict[str, Any]
+"""A type as TVM registers it: its name as "type", those that it is made of as "args"."""
 
 
 def check_document(document: Any) -> None:
-    """Refuse a document whose nodes are not in order.
+    """Refuse a document whose nodes are not what TVM's classes hold.
 
     Raises
     ------
@@ -28,49 +60,160 @@ def check_document(document: Any) -> None:
     """
     if not isinstance(document, dict) or not isinstance(document.get("nodes"), list):
         raise ValueError("it has no list of nodes")
-    literals: dict[str, frozenset[str]] = {}
-    depths: list[int] = []
-    with_null: set[int] = set()  # arrays
-    for number, node in enumerate(document["nodes"]):
+    checker, root = _Checker(document["nodes"]), document.get("root_index")
+    for number in range(len(checker.nodes)):
+        checker.check(number)
+    if type(root) is not int or not 0 <= root < len(checker.nodes):
+        raise ValueError(f"its root is {root!r}, which is not a node")
+
+
+class _Checker:
+    def __init__(self, nodes: list[Any]):
+        self.nodes = nodes
+        self.depths: list[int] = []
+        self.types = _Types()
+        self.right: set[tuple[int, int]] = set()  # node and identity of a schema that it fits
+
+    def check(self, number: int) -> None:
+        """Refuse a node that is damaged; those before it have been checked."""
+        node = self.nodes[number]
         if not isinstance(node, dict) or not isinstance(node.get("type"), str):
             raise ValueError(f"node {number} has no type")
-        kind, depth = node["type"], 0
-        if kind not in literals:
-            literals[kind] = _literal_fields(kind)
-        for other in _references(node.get("data"), kind, literals[kind]):
-            if not 0 <= other < number:
-                raise ValueError(f"node {number} refers to node {other}, which is not before it")
-            depth = max(depth, 1 + depths[other])
-            if kind == "ffi.Array" and document["nodes"][other]["type"] == "None":
-                with_null.add(number)
-            if other in with_null and kind.startswith(("ir.", "relax.expr.")):
-                raise ValueError(f"node {number}, {kind}, lacks a part")
+        kind, data = node["type"], node.get("data")
+        fields = self.types.fields(kind)
+        depth = 0
+        for other in _references(kind, data, fields):
+            if type(other) is not int or not 0 <= other < number:
+                raise ValueError(f"node {number} refers to node {other!r}, which is not before it")
+            depth = max(depth, 1 + self.depths[other])
         if depth > _DEEPEST:
             raise ValueError(f"nodes are nested more than {_DEEPEST} deep")
-        depths.append(depth)
+        self.depths.append(depth)
+        if kind in _VALUES:
+            if not _is_value(data, _VALUES[kind]):
+                raise ValueError(f"node {number} is not of the type {kind}")
+        elif isinstance(data, dict):
+            self._check_fields(number, kind, data, fields)
+
+    def _check_fields(
+        self, number: int, kind: str, data: dict[str, Any], fields: dict[str, Schema]
+    ) -> None:
+        for name, value in data.items():
+            schema = fields.get(name)
+            if schema is None:
+                raise ValueError(f"node {number}, {kind}, has no field {name!r}")
+            if schema["type"] in _LITERALS:
+                fits = _is_value(value, _LITERALS[schema["type"]])
+            elif name in _MAY_BE_NULL or schema["type"] in _MAY_BE_NULL:
+                fits = self._is_null(value) or self._fits(value, schema)
+            else:
+                fits = self._fits(value, schema)
+            if not fits:
+                raise ValueError(f"node {number}, {kind}, lacks a part: {name} is of another type")
+        if kind == "ir.Call":
+            self._check_call(number, data)
+
+    def _check_call(self, number: int, data: dict[str, Any]) -> None:
+        """Type inference reads the attributes that an operator has without a look at their type."""
+        if not {"op", "args", "attrs"} <= data.keys():
+            raise ValueError(f"node {number}, ir.Call, lacks a part")
+        op = self.nodes[data["op"]]
+        if op["type"] != "ir.Op" or not isinstance(op.get("data"), str):
+            return
+        wanted = self.types.attributes(op["data"])
+        given = self.nodes[data["attrs"]]["type"]
+        if wanted and given != wanted:
+            raise ValueError(f"node {number}, {op['data']}, has attributes of the type {given}")
+
+    def _is_null(self, number: int) -> bool:
+        return bool(self.nodes[number]["type"] == "None")
+
+    def _fits(self, number: int, schema: Schema) -> bool:
+        """Whether a node is of a type."""
+        kind, args = schema["type"], schema.get("args", ())
+        if kind == "Any" or (number, id(schema)) in self.right:
+            return True
+        node = self.nodes[number]
+        if kind == "Optional":
+            fits = self._is_null(number) or self._fits(number, args[0])
+        elif kind == "Variant":
+            fits = any(self._fits(number, each) for each in args)
+        elif kind in _LISTS:
+            fits = node["type"] == kind
+            for at, each in enumerate(node["data"] if fits and args else ()):
+                fits = fits and self._fits(each, args[at % len(args)])
+        elif kind == "ffi.BigInt":
+            fits = node["type"] in ("int", "ffi.BigInt")
+        elif kind == "float":
+            fits = node["type"] in ("int", "float")
+        else:
+            fits = self.types.derives(node["type"], kind)
+        if fits:
+            self.right.add((number, id(schema)))
+        return fits
 
 
-def _references(data: Any, kind: str, literals: frozenset[str]) -> list[int]:
-    if kind in ("int", "bool", "float"):
-        return []
-    if isinstance(data, dict):
-        data = [value for name, value in data.items() if name not in literals]
-    return [each for each in data if type(each) is int] if isinstance(data, list) else []
+def _references(kind: str, data: Any, fields: dict[str, Schema]) -> Iterator[Any]:
+    """What must be numbers of nodes."""
+    if kind in _LISTS:
+        if not isinstance(data, list) or (kind in ("ffi.Map", "ffi.Dict") and len(data) % 2):
+            raise ValueError(f"a node of the type {kind} is not a list of nodes")
+        yield from data
+    elif isinstance(data, dict):
+        for name, value in data.items():
+            if fields.get(name, {}).get("type") not in _LITERALS:
+                yield value
 
 
-def _literal_fields(kind: str) -> frozenset[str]:
-    """Names of a type's fields that hold values, of those that it inherits too."""
-    from tvm_ffi import core
+def _is_value(data: Any, kind: type | tuple[type, ...]) -> bool:
+    if isinstance(data, bool):
+        return kind is bool
+    return isinstance(data, kind) and (type(data) is not int or -(2**63) <= data < 2**63)
 
-    try:
-        info: Any = core._lookup_or_register_type_info_from_type_key(kind)
-    except ValueError:
-        return frozenset()  # not a type of objects; TVM refuses what it does not know
-    found = set()
-    while info is not None:
-        for each in info.fields or ():
-            schema = json.loads((each.metadata or {}).get("type_schema", "{}"))
-            if schema.get("type") in _LITERALS:
-                found.add(each.name)
-        info = getattr(info, "parent_type_info", None)
-    return frozenset(found)
+
+class _Types:
+    """What TVM has registered of types and operators, looked up once."""
+
+    def __init__(self) -> None:
+        self._fields: dict[str, dict[str, Schema]] = {}
+        self._ancestors: dict[str, frozenset[str]] = {}
+        self._attributes: dict[str, str] = {}
+
+    def fields(self, kind: str) -> dict[str, Schema]:
+        """Fields of a type, those that it inherits too."""
+        if kind not in self._fields:
+            self._look_up(kind)
+        return self._fields[kind]
+
+    def derives(self, kind: str, base: str) -> bool:
+        """Whether a type is another, or derives from it."""
+        if kind not in self._ancestors:
+            self._look_up(kind)
+        return kind == base or base in self._ancestors[kind]
+
+    def attributes(self, operator: str) -> str:
+        """Type of an operator's attributes, "" if any will do."""
+        if operator not in self._attributes:
+            import tvm
+
+            known = operator in tvm.ir.Op.list_op_names()  # TVM refuses what it does not know
+            registered = str(tvm.ir.Op.get(operator).attrs_type_key) if known else ""
+            self._attributes[operator] = _ATTRIBUTES.get(operator, registered)
+        return self._attributes[operator]
+
+    def _look_up(self, kind: str) -> None:
+        from tvm_ffi import core
+
+        fields: dict[str, Schema] = {}
+        ancestors = set()
+        try:
+            info: Any = core._lookup_or_register_type_info_from_type_key(kind)
+        except ValueError as error:
+            raise ValueError(f"TVM has no type {kind!r}") from error
+        while info is not None:
+            ancestors.add(str(info.type_key))
+            for each in info.fields or ():
+                schema = json.loads((each.metadata or {}).get("type_schema", '{"type": "Any"}'))
+                fields.setdefault(each.name, schema)
+            info = info.parent_type_info
+        self._fields[kind], self._ancestors[kind] = fields, frozenset(ancestors)

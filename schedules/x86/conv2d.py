@@ -56,33 +56,40 @@ def pack_weight(ops: Any, weight: Any, config: ConfigEntity, ic_block: int) -> A
 
 
 def compute(w: Conv2dWorkload, config: ConfigEntity, rule: str, data: Any, weight: Any) -> Any:
-    """data (N, IC/ib, H, W, ib) or (N, IC, H, W), weight as packed -> (N, OC/ob, OH, OW, ob)."""
+    """data (N, IC/ib, H, W, ib) or (N, IC, H, W), weight as packed -> (N, OC/ob, OH, OW, ob).
+
+    Weights of a seventh axis are bytes of which so many, of neighbouring channels, are multiplied
+    at a time.
+    """
     ic_block, oc_block = int(weight.shape[4]), int(weight.shape[5])
+    together = [int(extent) for extent in weight.shape[6:]]
+    ic_block *= math.prod(together)
     if is_flat(config):
         return _compute_flat(w, config, rule, data, weight)
     in_per_group, out_per_group = w.in_channels // w.groups, w.out_channels // w.groups
     (sh, sw), (dh, dw) = w.strides, w.dilation
-    padded = pad_data(data, w.padding)
-    ic = te.reduce_axis((0, int(weight.shape[1]) * ic_block), "ic")
+    padded = pad_data(data, w.padding, w.pad_value)
+    steps = int(weight.shape[4])
+    ic = te.reduce_axis((0, int(weight.shape[1]) * steps), "ic")
     kh = te.reduce_axis((0, w.kernel[0]), "kh")
     kw = te.reduce_axis((0, w.kernel[1]), "kw")
+    byte = [te.reduce_axis((0, extent), "byte") for extent in together]
 
     def read(n: Any, oc: Any, y: Any, x: Any) -> Any:
         first = 0 if w.groups == 1 else (oc * oc_block // out_per_group) * in_per_group
         if len(padded.shape) == 4:
             return padded[n, first + ic, y, x]
-        return padded[n, first // ic_block + ic // ic_block, y, x, ic % ic_block]
+        lane = ic % steps * together[0] + byte[0] if byte else ic % steps
+        return padded[n, first // ic_block + ic // steps, y, x, lane]
 
-    return te.compute(
-        (w.batch, weight.shape[0], w.out_height, w.out_width, oc_block),
-        lambda n, oc, oh, ow, o: te.sum(
-            read(n, oc, oh * sh + kh * dh, ow * sw + kw * dw).astype(w.out_dtype)
-            * weight[oc, ic // ic_block, kh, kw, ic % ic_block, o].astype(w.out_dtype),
-            axis=[ic, kh, kw],
-        ),
-        name="conv2d_NCHWc",
-        attrs=anchor_attrs(rule, config),
-    )
+    def element(n: Any, oc: Any, oh: Any, ow: Any, o: Any) -> Any:
+        value = read(n, oc, oh * sh + kh * dh, ow * sw + kw * dw)
+        place = (oc, ic // steps, kh, kw, ic % steps, o, *byte)
+        product = value.astype(w.out_dtype) * weight[place].astype(w.out_dtype)
+        return te.sum(product, axis=[ic, kh, kw, *byte])
+
+    shape = (w.batch, weight.shape[0], w.out_height, w.out_width, oc_block)
+    return te.compute(shape, element, name="conv2d_NCHWc", attrs=anchor_attrs(rule, config))
 
 
 def _compute_flat(
@@ -221,7 +228,7 @@ class DirectConv2d(AnchorRule):
         sch.unroll(oc_inner)
 
         sch.compute_at(anchor, ow_outer, preserve_unit_loops=True)
-        inside = sch.get_loops(anchor)[-6 if is_flat(config) else -7 :]
+        inside = self.loops(sch, anchor)[-6 if is_flat(config) else -7 :]
         oc_inner, *_, ow_inner, lane, ic, kh, kw = inside
         ic_block = _ic_block(sch, anchor)
         ic_chunk, ic = sch.split(ic, [None, ic_block])
@@ -231,7 +238,6 @@ class DirectConv2d(AnchorRule):
         # What is more stays outside: one of it is live at a time and meets all of the other.
         unrolled = [ow_inner, oc_inner] if tile_ow >= oc_chunks else [oc_inner, ow_inner]
         sch.reorder(*reduction, *unrolled, lane)
-        sch.vectorize(lane)
         sch.unroll(ow_inner)
         sch.unroll(oc_inner)
         weights = sch.get(anchor).reads[1].source
@@ -245,15 +251,24 @@ class DirectConv2d(AnchorRule):
             chunk = buffer_bytes(weights) // int(weights.shape[0])
             stride = chunk // _extent(sch, reduction)
             stream_panels(sch, rows, reduction, oc_chunks * chunk, stride)
-        sch.decompose_reduction(anchor, reduction[0])
         if pad is not None:
             _schedule_pad(sch, pad, row, outer, macs >= PARALLEL_MACS)
         if spread is not None:
-            *blocks, _, lane = sch.get_loops(spread)
-            sch.vectorize(lane)
+            *blocks, _, channel = sch.get_loops(spread)
+            sch.vectorize(channel)
             if macs >= PARALLEL_MACS:
                 sch.parallel(sch.fuse(*blocks))
+        self.multiply(sch, anchor, lane, reduction[0], target)
         return sch
+
+    def loops(self, sch: Any, anchor: Any) -> list[Any]:
+        """The anchor's loops down to the last that is not one step: the last tap of a row."""
+        return list(sch.get_loops(anchor))
+
+    def multiply(self, sch: Any, anchor: Any, lane: Any, reduced: Any, target: Target) -> None:
+        """Finish one step, all lanes of a vector; sums start in front of the loop `reduced`."""
+        sch.vectorize(lane)
+        sch.decompose_reduction(anchor, reduced)
 
 
 def blocked_loops(sch: Any, out: Any) -> list[Any]:
@@ -306,7 +321,7 @@ def direct_fallback(w: Conv2dWorkload, target: Target) -> ConfigEntity:
     stay in half of L2; otherwise channels go outside and the weights are read once.
     """
     machine = Machine.from_target(target)
-    lanes = machine.lanes(w.dtype)
+    lanes = machine.lanes(w.out_dtype)
     oc_block = choose_oc_block(w, lanes)
     chunks = -(-w.out_channels // oc_block)
     if w.groups > 1:
@@ -362,7 +377,7 @@ def flat_tile(w: Conv2dWorkload, chunks: int, machine: Machine) -> tuple[int, in
     """
     pixels = w.out_height * w.out_width
     image_bytes = w.item_bytes * w.in_channels * pixels
-    if not w.is_pointwise or w.groups > 1 or machine.vector_registers > 16:
+    if not w.is_pointwise or w.groups > 1 or machine.vector_registers > 16 or not w.is_float:
         return None
     if image_bytes > machine.l3_bytes // 2:
         return None

@@ -42,7 +42,7 @@ def compute(w: Conv2dWorkload, config: ConfigEntity, data: Any, weight: Any) -> 
     below, beyond = -w.out_height % tile_oh, -w.out_width % tile_ow
     (sh, sw), (dh, dw) = w.strides, w.dilation
     top, left, bottom, right = w.padding
-    padded = pad_data(data, (top, left, bottom + below * sh, right + beyond * sw))
+    padded = pad_data(data, (top, left, bottom + below * sh, right + beyond * sw), w.pad_value)
     kh = te.reduce_axis((0, w.kernel[0]), "kh")
     kw = te.reduce_axis((0, w.kernel[1]), "kw")
     chunk = te.reduce_axis((0, int(weight.shape[1])), "ic_outer")
@@ -141,7 +141,7 @@ def fallback(w: Conv2dWorkload, target: Target) -> ConfigEntity:
 def supports(w: Conv2dWorkload, _: Target) -> bool:
     """uint8 by int8 into int32, without groups, on whole blocks of channels."""
     return (
-        (w.dtype, w.weight_dtype, w.out_dtype) == ("uint8", "int8", "int32")
+        w.is_bytes
         and w.groups == 1
         and w.in_channels % BYTES == 0
         and w.out_channels % OC_BLOCK == 0

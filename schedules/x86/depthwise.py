@@ -40,7 +40,7 @@ def pack_weight(ops: Any, weight: Any, config: ConfigEntity, block: int) -> Any:
 def compute(w: Conv2dWorkload, config: ConfigEntity, rule: str, data: Any, weight: Any) -> Any:
     """data (N, C/ib, H, W, ib) or (N, C, H, W), weight as packed -> (N, C/ob, OH, OW, ob)."""
     oc_block = int(weight.shape[3])
-    padded = pad_data(data, w.padding)
+    padded = pad_data(data, w.padding, w.pad_value)
     (sh, sw), (dh, dw) = w.strides, w.dilation
     kh = te.reduce_axis((0, w.kernel[0]), "kh")
     kw = te.reduce_axis((0, w.kernel[1]), "kw")
@@ -116,7 +116,7 @@ class DepthwiseConv2d(AnchorRule):
 def direct_fallback(w: Conv2dWorkload, target: Target) -> ConfigEntity:
     """As many output rows per tile as let the padded rows fill half of L1."""
     machine = Machine.from_target(target)
-    block = choose_oc_block(w, machine.lanes(w.dtype))
+    block = choose_oc_block(w, machine.lanes(w.out_dtype))
     padded = w.width + w.padding[1] + w.padding[3]
     row_bytes = w.item_bytes * block * padded
     rows = max(machine.l1_bytes // 2 // row_bytes, w.kernel[0])
@@ -138,7 +138,7 @@ register(
     Implementation(
         DIRECT,
         15,
-        lambda w, _: w.is_depthwise and w.dtype == w.out_dtype == "float32",
+        lambda w, _: w.is_depthwise and (w.dtype == w.out_dtype == "float32" or w.is_bytes),
         direct_fallback,
         lambda w, config, data, weight: compute(w, config, DIRECT, data, weight),
         Conv2dWorkload.autotvm_args,

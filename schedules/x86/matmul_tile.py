@@ -39,6 +39,7 @@ def tiled_product(
     tile: tuple[int, int],
     lhs: Callable[[Any, Any, Any], Any],
     rhs: Callable[[Any, Any, Any], Any],
+    together: int = 1,
 ) -> te.Tensor:
     """The anchor: ([batch,] m, n), both rounded up to whole tiles.
 
@@ -51,18 +52,28 @@ def tiled_product(
         Only called with rows below m: the rows that fill the last tile repeat the last row.
     rhs : (batch index or None, k, column) -> element
         Is called with columns up to the last tile's end.
+    together : int
+        How many bytes, neighbours along k, one step multiplies, into int32; 1 for other elements.
     """
     batch, m, n, k = extents
     tile_m, tile_n = tile
-    axis = te.reduce_axis((0, k), "k")
+    axis = te.reduce_axis((0, k // together), "k")
+    byte = [te.reduce_axis((0, together), "byte")] if together > 1 else []
+    at = axis * together + byte[0] if byte else axis
+
+    # Rows whose number only running tells are whole tiles of the kernels that they are made of.
+    whole = not isinstance(m, int) or m % tile_m == 0
 
     def element(*index: Any) -> Any:
         *outer, i, j = index
         b = outer[0] if outer else None
-        row = i if m % tile_m == 0 else te.min(i, m - 1)
-        return te.sum(lhs(b, row, axis) * rhs(b, axis, j), axis=[axis])
+        row = i if whole else te.min(i, m - 1)
+        left, right = lhs(b, row, at), rhs(b, at, j)
+        if byte:
+            left, right = left.astype("int32"), right.astype("int32")
+        return te.sum(left * right, axis=[axis, *byte])
 
-    matrix = (-(-m // tile_m) * tile_m, -(-n // tile_n) * tile_n)
+    matrix = (m if whole else -(-m // tile_m) * tile_m, -(-n // tile_n) * tile_n)
     shape = matrix if batch is None else (batch, *matrix)
     return te.compute(shape, element, name="matmul", attrs=anchor_attrs(rule, config))
 
@@ -147,7 +158,8 @@ def unravel(position: Any, shape: Sequence[int]) -> list[Any]:
     """Multi-index of a row-major position."""
     index: list[Any] = []
     for extent in reversed(shape):
-        index.insert(0, position % extent if extent > 1 else tirx.const(0, "int32"))
+        single = isinstance(extent, (int, tirx.IntImm)) and int(extent) == 1
+        index.insert(0, tirx.const(0, "int32") if single else position % extent)
         position = position // extent
     return index
 
@@ -177,10 +189,11 @@ class TiledMatmul(AnchorRule):
         dtype = str(sch.get(anchor).writes[0].source.dtype)
         lanes = machine.lanes(dtype)
         parts = inline_epilogue(sch, anchor, keep=(PANEL,))
-        e = _extents(sch, anchor, parts.output, DataType(dtype).itemsize)
+        e = self.extents(sch, anchor, parts.output, DataType(dtype).itemsize)
         parallel = e.cycles(machine, lanes) >= PARALLEL_CYCLES
 
-        task, panel_loop, tile_loop = _tile_output(sch, anchor, parts, config, e, lanes)
+        is_batched = len(self.loops(sch, anchor)) == 4
+        task, panel_loop, tile_loop = _tile_output(sch, is_batched, parts, config, e, lanes)
         if parallel:
             sch.parallel(task)
         block_k = config.val("block_k")
@@ -192,7 +205,7 @@ class TiledMatmul(AnchorRule):
         from_memory = "copy_panel" not in config and e.k * e.n * e.item > machine.l2_bytes // 2
         one_tile = e.m <= config.val("tile_m")
         streams = _streams(block_k, machine) if from_memory and one_tile else 1
-        rows, steps = _accumulate(sch, anchor, config, lanes, machine, streams)
+        rows, steps = self._accumulate(sch, anchor, config, lanes, target, streams)
         if from_memory and streams == 1:
             panel = block_k * config.val("tile_n") * e.item
             stride = panel // int(sch.get(steps).extent)
@@ -206,20 +219,68 @@ class TiledMatmul(AnchorRule):
                 schedule_alone(sch, block, lanes, parallel)
         return sch
 
+    def loops(self, sch: Any, anchor: Any) -> list[Any]:
+        """The anchor's loops down to the last that is not one step."""
+        return list(sch.get_loops(anchor))
 
-def _extents(sch: Any, anchor: Any, output: Any, item: int) -> Extents:
-    *batch, _, _, k = (int(sch.get(loop).extent) for loop in sch.get_loops(anchor))
-    total = 1
-    loops = [int(sch.get(loop).extent) for loop in sch.get_loops(output)]
-    for extent in loops[:-1]:
-        total *= extent
-    products = batch[0] if batch else 1
-    return Extents(products, total // products, loops[-1], k, item)
+    def multiply(self, sch: Any, anchor: Any, lane: Any, reduced: Any, target: Target) -> None:
+        """Finish one step, all lanes of a vector; sums start in front of the loop `reduced`."""
+        sch.vectorize(lane)
+        sch.decompose_reduction(anchor, reduced)
+
+    def extents(self, sch: Any, anchor: Any, output: Any, item: int) -> Extents:
+        """Sizes of the product, k in steps, of which `item` bytes of each operand are one."""
+        *batch, _, _, k = (int(sch.get(loop).extent) for loop in self.loops(sch, anchor))
+        total = 1
+        loops = [int(sch.get(loop).extent) for loop in sch.get_loops(output)]
+        for extent in loops[:-1]:
+            total *= extent
+        products = batch[0] if batch else 1
+        return Extents(products, total // products, loops[-1], k, item)
+
+    def _accumulate(
+        self,
+        sch: Any,
+        anchor: Any,
+        config: ConfigEntity,
+        lanes: int,
+        target: Target,
+        streams: int = 1,
+    ) -> tuple[Any, Any]:
+        """`streams` parts of the reduction, a divisor of it, advance together.
+
+        Returns the loop over row tiles and the innermost one of the reduction that is a loop."""
+        machine = Machine.from_target(target)
+        i, j, k = self.loops(sch, anchor)[-3:]
+        row_tile, ii = sch.split(i, [None, config.val("tile_m")])
+        vector, lane = sch.split(j, [None, lanes])
+        block_k = config.val("block_k")
+        blocks = []
+        if block_k < int(sch.get(k).extent):
+            k_block, k = sch.split(k, [None, block_k])
+            blocks = [k_block]
+        unrolled = []
+        if streams > 1:
+            stream, k = sch.split(k, [streams, None])
+            unrolled.append(stream)
+        together = microkernel.steps_together(block_k // streams, machine)
+        steps = k
+        if together > 1:
+            steps, step = sch.split(k, [None, together])
+            unrolled.append(step)
+        for loop in unrolled:
+            sch.unroll(loop)
+        sch.reorder(*blocks, row_tile, steps, *unrolled, ii, vector, lane)
+        microkernel.mark(sch, steps if blocks else row_tile, block_k, machine)
+        sch.unroll(ii)
+        sch.unroll(vector)
+        self.multiply(sch, anchor, lane, blocks[0] if blocks else steps, target)
+        return row_tile, steps
 
 
 def _tile_output(
     sch: Any,
-    anchor: Any,
+    is_batched: bool,
     parts: Surroundings,
     config: ConfigEntity,
     e: Extents,
@@ -227,7 +288,7 @@ def _tile_output(
 ) -> tuple[Any, Any, Any]:
     """Tile the output block; returns the task loop, the innermost loop of a task that sees one
     panel, and the loop over its row tiles."""
-    if len(sch.get_loops(anchor)) == 4:
+    if is_batched:
         *outer, i, j = sch.get_loops(parts.output)
         batch = [sch.fuse(*outer)]
     else:
@@ -273,45 +334,6 @@ def _streams(steps: int, machine: Machine) -> int:
     if not microkernel.registers_are_scarce(machine):
         return 1  # measured with prefetches alone
     return next(count for count in STREAMS if steps % count == 0)
-
-
-def _accumulate(
-    sch: Any,
-    anchor: Any,
-    config: ConfigEntity,
-    lanes: int,
-    machine: Machine,
-    streams: int = 1,
-) -> tuple[Any, Any]:
-    """`streams` parts of the reduction, a divisor of it, advance together.
-
-    Returns the loop over row tiles and the innermost one of the reduction that is a loop."""
-    i, j, k = sch.get_loops(anchor)[-3:]
-    row_tile, ii = sch.split(i, [None, config.val("tile_m")])
-    vector, lane = sch.split(j, [None, lanes])
-    block_k = config.val("block_k")
-    blocks = []
-    if block_k < int(sch.get(k).extent):
-        k_block, k = sch.split(k, [None, block_k])
-        blocks = [k_block]
-    unrolled = []
-    if streams > 1:
-        stream, k = sch.split(k, [streams, None])
-        unrolled.append(stream)
-    together = microkernel.steps_together(block_k // streams, machine)
-    steps = k
-    if together > 1:
-        steps, step = sch.split(k, [None, together])
-        unrolled.append(step)
-    for loop in unrolled:
-        sch.unroll(loop)
-    sch.reorder(*blocks, row_tile, steps, *unrolled, ii, vector, lane)
-    microkernel.mark(sch, steps if blocks else row_tile, block_k, machine)
-    sch.unroll(ii)
-    sch.unroll(vector)
-    sch.vectorize(lane)
-    sch.decompose_reduction(anchor, blocks[0] if blocks else steps)
-    return row_tile, steps
 
 
 def _copy(sch: Any, block: Any, lanes: int) -> None:

@@ -20,13 +20,13 @@ class EvaluationError(Exception):
 
 
 def type_of(value: Value) -> onnx.TypeProto:
-    """The ONNX type of a value: ranks but no extents, so that sessions serve all shapes."""
+    """The ONNX type of a value; of a sequence without extents, which may differ."""
     if isinstance(value, list):
         first = value[0] if value else np.zeros((), "float32")
         element = helper.np_dtype_to_tensor_dtype(first.dtype)
         return helper.make_sequence_type_proto(helper.make_tensor_type_proto(element, None))
     element = helper.np_dtype_to_tensor_dtype(value.dtype)
-    return helper.make_tensor_type_proto(element, [None] * value.ndim)
+    return helper.make_tensor_type_proto(element, value.shape)
 
 
 def make_model(
@@ -150,20 +150,22 @@ class NodeRunner:
         self.opset = opset
         self.reference_first = reference_first
         self.in_float32 = in_float32
-        self._sessions: dict[int, tuple[onnx.NodeProto, onnx.ModelProto, Any]] = {}
+        self._sessions: dict[Any, tuple[onnx.NodeProto, onnx.ModelProto, Any]] = {}
 
     def run(self, node: onnx.NodeProto, values: Mapping[str, Value]) -> dict[str, Value]:
         """Outputs of a node by name. Raises EvaluationError where neither evaluator knows them."""
         given = {name: values[name] for name in free_names(node)}
         names = [name for name in node.output if name]
-        if id(node) not in self._sessions:
+        shapes = [x.shape for x in given.values() if isinstance(x, np.ndarray)]
+        key = id(node), *shapes
+        if key not in self._sessions:
             model = make_model([node], given, names, self.opset)
             try:
                 opened = session(model)
             except EvaluationError:
                 opened = None
-            self._sessions[id(node)] = node, model, opened
-        _, model, opened = self._sessions[id(node)]
+            self._sessions[key] = node, model, opened
+        _, model, opened = self._sessions[key]
         if opened is None and self.in_float32:
             return dict(zip(names, self._by_float32(node, given, names)))
         if opened is None or self.reference_first:

@@ -93,10 +93,6 @@ def finish(draft: Draft) -> Case:
     inputs = {name: draft.values[name] for name in draft.inputs if name in read}
     constants = {name: draft.values[name] for name in draft.constants if name in read}
     model = make_model(draft.nodes, inputs, outputs, draft.opset, constants)
-    for value in model.graph.input:
-        shape = value.type.tensor_type.shape
-        for dimension, extent in zip(shape.dim, inputs[value.name].shape):
-            dimension.dim_value = extent
     roles = {name: draft.inputs[name] for name in inputs}
     feeds = values.feeds_of(draft.rng, roles, inputs)
     return Case(model, feeds, tuple(node.op_type for node in draft.nodes))

@@ -53,6 +53,8 @@ def spread_of(model: onnx.ModelProto, feeds: Mapping[str, np.ndarray], seed: int
         for run in range(RUNS):
             errors = _Errors(seed, run)
             values: dict[str, Value] = {**constants, **feeds}
+            if run == 1:
+                values = {name: _flushed(value) for name, value in values.items()}
             for node in model.graph.node:
                 given = {name: values[name] for name in free_names(node)}
                 if run == 0:

@@ -332,12 +332,11 @@ UNDEFINED = (
     Rule(names("Hardmax"), _has_nan, "the largest element beside NaN"),
     Rule(names("QGemm QLinearConv"), _a_large_integer, "sums of integers that overflow"),
     Rule(
-        names("Einsum ReduceL2 ReduceLogSum ReduceSumSquare"),
+        names("Einsum ReduceL2 ReduceLogSum ReduceMean ReduceSumSquare"),
         _large_integers,
         "sums of integers that overflow",
     ),
     Rule(names("ReduceLogSumExp"), _integers, "sums of integers that overflow"),
-    Rule(names("ReduceMean"), _integers, "the mean of integers"),
     Rule(names("GridSample"), _not_finite, "places that are not finite"),
     Rule(names("RoiAlign"), _not_finite, "whether neighbours with a weight of 0 count"),
     Rule(

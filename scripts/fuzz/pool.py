@@ -172,13 +172,15 @@ def prepare() -> None:
 
 
 @contextlib.contextmanager
-def own_environment() -> Iterator[None]:
-    """One thread a worker, and no kernel cache: hardly a build of a run finds anything there."""
+def own_environment(cache_bytes: int = 0) -> Iterator[None]:
+    """One thread a worker, and an empty kernel cache: by default none, as builds do not repeat."""
     before = dict(os.environ)
     with tempfile.TemporaryDirectory(prefix="fuzz-") as folder:
         threads = before.get("TVM_NUM_THREADS", "1")
         os.environ.update(
-            XDG_CACHE_HOME=folder, TVM_NUM_THREADS=threads, BATON_KERNEL_CACHE_BYTES="0"
+            XDG_CACHE_HOME=folder,
+            TVM_NUM_THREADS=threads,
+            BATON_KERNEL_CACHE_BYTES=str(cache_bytes),
         )
         try:
             yield

@@ -402,13 +402,19 @@ def read_relay_text(path: pathlib.Path) -> None:
 
 
 def saved_modules() -> list[bytes]:
-    """Modules that this TVM saved, of Relay's operators and of Relax's."""
+    """Modules that this TVM saved: of Relay's operators, of Relax's, and with kernels."""
     import tvm
+    from tvm import relax
 
     from compiler import relay
 
     mod, _ = small_module()
-    return [str(tvm.ir.save_json(each)).encode() for each in (mod, relay.to_relax(mod))]
+    x, y = relay.var("x", shape=(2, 3)), relay.var("y", shape=(), dtype="bool")
+    total = relay.sum(relay.add(x, relay.const(np.ones((2, 3), "float32"))), axis=1)
+    pair = relay.Tuple([relay.If(y, total, relay.negative(total)), relay.split(x, 3, axis=1)[1]])
+    branches = relay.to_relax(tvm.IRModule.from_expr(relay.Function([x, y], pair)))
+    made = (mod, relay.to_relax(mod), branches, relax.transform.LegalizeOps()(relay.to_relax(mod)))
+    return [str(tvm.ir.save_json(each)).encode() for each in made]
 
 
 def read_relay_json(path: pathlib.Path) -> None:

@@ -89,7 +89,7 @@ def make(folder: Path, source: Path | str, *flags: str, link: bool = True) -> Pa
         file.write_text(source)
     output = folder / f"lib{file.stem}.so"
 
-    linked = library._linker_flags() if link else []
+    linked = library.linker_flags() if link else []
     command = ["g++", *library.compiler_flags(), "-O0", *flags, str(file), "-o", str(output)]
     done = subprocess.run([*command, *linked], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

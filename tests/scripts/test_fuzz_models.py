@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import os
 import pathlib
 import sys
@@ -16,18 +17,10 @@ from onnx import helper
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "scripts"))
 
 from fuzz import attempt, campaign, draft, generator, judge, minimise, operators, pool, report
-from fuzz.evaluate import EvaluationError, by_reference, make_model
-
-
-def model_of(nodes, feeds, outputs, opset=17):
-    model = make_model(nodes, feeds, outputs, opset)
-    for value in model.graph.input:
-        for dimension, extent in zip(value.type.tensor_type.shape.dim, feeds[value.name].shape):
-            dimension.dim_value = extent
-    return model
-
+from fuzz.evaluate import EvaluationError, NodeRunner, by_reference, make_model
 
 NODE = helper.make_node
+model_of = functools.partial(make_model, opset=17)
 X = np.array([[1.0, -2.0, 3.0]], "float32")
 
 
@@ -120,6 +113,14 @@ def test_known_faults_of_evaluators_are_told_from_batons():
         "values": np.array([0, np.inf], "float32"),
     }
     assert verdict(nodes, feeds, "y", np.array([[0, np.inf]], "float32")) == "onnxruntime"
+
+
+def test_onnxruntime_runs_nodes_that_it_takes_with_known_extents_alone():
+    x, sizes = np.array([[[1, np.nan, 2]]], "float32"), np.array([1, 1, 6])
+    node = NODE("Resize", ["x", "", "", "n"], ["y"], mode="nearest", nearest_mode="floor",
+                coordinate_transformation_mode="align_corners")  # fmt: skip
+    (result,) = NodeRunner(16).run(node, {"x": x, "n": sizes}).values()
+    assert np.isnan(result).sum() == 2  # the reference evaluator has a NaN more
 
 
 def test_nan_of_doubles_is_as_onnxruntime_has_it_in_float32():

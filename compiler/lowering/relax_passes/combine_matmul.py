@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import tvm
+import tvm_ffi
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 from tvm.target import Target
@@ -97,7 +98,8 @@ class _Product:
     ) -> bool:
         """Whether a tuning record exists for the product as it is."""
         lead = static_shape(self.x)
-        assert lead is not None
+        if lead is None:
+            return False
         k, n = self.weight.shape
         workload = DenseWorkload(lead[:-1], n, k)
         chosen = strategy.select("nn.dense", workload, target, own.get(self.var.name, query))
@@ -120,10 +122,10 @@ def _product(bindings: Bindings, tensor: relax.Expr, heads: Heads) -> _Product |
                 var = inner
                 break
     product = bindings.call(var, "matmul")
-    if product is None or static_shape(var) != static_shape(tensor):
+    if product is None or not tvm_ffi.structural_equal(var.ty.shape, tensor.ty.shape):
         return None
     x, weight = product.args[0], array_of(product.args[1])
-    if weight is None or weight.ndim != 2 or len(static_shape(x) or ()) != 3:
+    if weight is None or weight.ndim != 2 or x.ty.ndim != 3:
         return None
     if {str(weight.dtype), str(x.ty.dtype), str(product.ty.dtype)} != {"float32"}:
         return None

@@ -11,6 +11,7 @@ logical_not            of a < b it is a >= b, also for NaN
 sign                   0 for NaN; not there for unsigned integers
 argmax, argmin         -1 where all elements have the lowest value; any index where one is NaN
 group_norm, ...        of float64: an error (`legalize_normalization`)
+mean                   of integers: one of 64 bits
 max, min, mean,        of nothing: memory that nobody wrote, or a division by the integer 0
 variance, std
 mod, floor_mod         of floats: a quotient that is rounded before it is multiplied
@@ -144,6 +145,22 @@ def _of_nothing(name: str, value: Callable[[str], Any]) -> Legalize:
     return legalize
 
 
+def _mean(builder: Any, call: relax.Call) -> relax.Expr:
+    """The mean of integers is that of 64 bits, cut off, in their dtype."""
+    shape, dtype = static_shape(call.args[0]), str(call.ty.dtype)
+    if shape is None or "int" not in dtype or _reduces_nothing(call):
+        return _of_nothing("relax.mean", _nan)(builder, call)
+    axes = [int(axis) for axis in call.attrs.axis or range(len(shape))]
+    wide = "uint64" if dtype.startswith("uint") else "int64"
+    count = tirx.const(math.prod(shape[axis] for axis in axes), wide)
+
+    def mean(x: te.Tensor) -> te.Tensor:
+        total = topi.sum(topi.cast(x, wide), axes, bool(call.attrs.keepdims))
+        return topi.cast(topi.divide(total, count), dtype)
+
+    return builder.call_te(mean, call.args[0], primfunc_name_hint="mean")
+
+
 def _reduces_nothing(call: relax.Call) -> bool:
     shape = static_shape(call.args[0])
     if shape is None:
@@ -244,7 +261,7 @@ LEGALIZE: dict[str, Legalize] = {
     "relax.floor_mod": _remainder("relax.floor_mod", floor=True),
     "relax.logical_not": _logical_not,
     "relax.max": _of_nothing("relax.max", _lowest),
-    "relax.mean": _of_nothing("relax.mean", _nan),
+    "relax.mean": _mean,
     "relax.min": _of_nothing("relax.min", _highest),
     "relax.mod": _remainder("relax.mod", floor=False),
     "relax.multiply": _with_zero("relax.multiply", topi.multiply, (0, 1)),

@@ -1,10 +1,9 @@
-"""Legalisations of scatters, gathers and slices, where TVM's are wrong.
+"""Legalisations of scatters and slices, where TVM's are wrong.
 
 =====================  ==========================================================================
 operator               what TVM's does
 =====================  ==========================================================================
 scatter_elements       takes the indices for as large as the data in all axes but one
-gather_elements        refuses indices without elements
 dynamic_strided_slice  a negative extent where the end lies in front of the beginning
 =====================  ==========================================================================
 """
@@ -83,16 +82,8 @@ def _within(index: Any, extent: Any, backward: Any) -> Any:
     return tirx.Max(tirx.Min(index, extent + low), low)
 
 
-def _gather_elements(builder: Any, call: relax.Call) -> relax.Expr:
-    shape = static_shape(call.args[1])
-    if shape is None or 0 not in shape:
-        return _stock("relax.gather_elements")(builder, call)
-    return builder.normalize(relax.op.zeros(shape, str(call.ty.dtype)))
-
-
 LEGALIZE = {
     "relax.dynamic_strided_slice": _dynamic_strided_slice,
-    "relax.gather_elements": _gather_elements,
     "relax.scatter_elements": _scatter_elements,
 }
 """By operator, what replaces TVM's legalisation."""

@@ -4,8 +4,6 @@ before   order = argsort(x)               values, places = topk(x, k)
 
 after    order = argsort(keys(x))         places = topk(keys(x), k, ret_type="indices")
                                           values = gather_elements(x, places)
-
-Sorts and scans of tensors without elements become empty tensors: TVM's divide by extents.
 """
 
 from __future__ import annotations
@@ -15,24 +13,19 @@ from typing import Any
 import tvm
 from tvm import relax
 
-from ...graph.constants import static_shape
 from ...graph.rewrite import CallRule, rewrite_calls
 from ...ordering import comparable
 
 _SORTABLE = ("int32", "int64")
-_OF_ONE_SHAPE = ("argsort", "cumprod", "cumsum", "sort")
-"""Operators with one result, of the operand's shape."""
 
 
 def sort_by_keys(mod: tvm.IRModule, name: str) -> tvm.IRModule:
-    """Rewrite sorts of other dtypes, and sorts and scans of nothing, in function `name`."""
+    """Rewrite sorts of other dtypes in function `name`."""
     return rewrite_calls(mod, _Sorts, [name])
 
 
 class _Sorts(CallRule):
     def rewrite(self, call: relax.Call, name: str) -> relax.Expr | None:
-        if name in _OF_ONE_SHAPE and 0 in (static_shape(call) or ()):
-            return relax.op.zeros(call.ty.shape, str(call.ty.dtype))
         rule = _RULES.get(name)
         if rule is None or str(call.args[0].ty.dtype) in _SORTABLE:
             return None

@@ -12,7 +12,8 @@ import tvm_ffi
 from tvm import relax
 from tvm.target import Target
 
-from schedules import rules
+from schedules import rules, symbolic
+from schedules.x86 import row_kernels
 
 from ...records.auto_scheduler.record import Record, replay
 from ...tir import count_flops
@@ -22,6 +23,7 @@ from ..relax_passes.fuse import called_kernel
 from ..report import Kernel
 from ..subgraphs import backends, call_counts, new_global_var
 from ..tir_passes.infinite_extremes import pad_with_infinity, start_at_infinity
+from ..tir_passes.vector_rounding import vectorise_rounding
 
 logger = logging.getLogger("baton.lowering")
 
@@ -59,7 +61,7 @@ def schedule_kernels(
         renamed = {}
         for name, count in calls.items():
             target = chosen_targets[caller]
-            func, entry = _schedule(mod[name], name, target, records.get(caller), fast_math)
+            func, entry = _kernel(mod[name], name, target, records.get(caller), fast_math)
             is_free = entry.target == "llvm" and not entry.source.startswith("auto_scheduler")
             if is_free and operators[name] == ["concatenate"] and is_profitable(func, target):
                 func = func.with_attr(CONCATENATES, True)
@@ -111,6 +113,24 @@ def _calls(mod: tvm.IRModule) -> dict[str, Counter[str]]:
     return counts
 
 
+def _kernel(
+    func: tvm.tirx.PrimFunc, name: str, target: Target, record: Any | None, fast_math: bool
+) -> tuple[tvm.tirx.PrimFunc, Kernel]:
+    """A kernel; over any number of rows it is made of static ones."""
+    rows = symbolic.rows_of(func) if target.kind.name == "llvm" else None
+    chosen = None if rows is None else row_kernels.static_kernels(rows, target)
+    if rows is None or chosen is None:
+        if symbolic.is_symbolic(func):  # the rules of anchors take known extents
+            func = rules.without_anchor(func)
+        return _schedule(func, name, target, record, fast_math)
+    kernels, tilings = chosen
+    made = {size: _schedule(each, name, target, None, fast_math) for size, each in kernels.items()}
+    whole = symbolic.assemble(rows, {size: each for size, (each, _) in made.items()}, tilings)
+    _, entry = made[max(made)]
+    entry.flops, entry.bytes = None, count_bytes(func)
+    return whole.with_attr("target", target), entry
+
+
 def _schedule(
     func: tvm.tirx.PrimFunc,
     name: str,
@@ -146,7 +166,7 @@ def _schedule(
             )
         entry.algorithm = rules.algorithm(func) if scheduled is None else scheduled.algorithm
     if kind == "llvm":  # reductions across the threads of a GPU are still to be recognized
-        func = start_at_infinity(func)
+        func = vectorise_rounding(start_at_infinity(func))
     # TVM's passes for bfloat16 refuse polynomials in loops that were unrolled.
     if fast_math and kind == "llvm" and not _has_bfloat16(func):
         from schedules.x86 import fast_math as polynomials

@@ -72,6 +72,12 @@ class _Selector(PyExprMutator):
         self.disabled = disabled
         self.layouts = LayoutMap(self.builder_, self.visit_expr)
         self.attentions = find_attention(function) if fuse_attention else {}
+        self.definitions = {
+            binding.var: binding.value
+            for block in getattr(function.body, "blocks", ())
+            for binding in block.bindings
+            if isinstance(binding, relax.VarBinding)
+        }
 
     def visit_dataflow_var_(self, op: relax.Var) -> relax.Expr:
         if op in self.layouts:
@@ -114,7 +120,7 @@ class _Selector(PyExprMutator):
         return None if kernel is None else (PLAIN, self.builder_.emit(kernel))
 
     def _site(self, query: strategy.Query | None, disabled: Collection[str]) -> Site:
-        return Site(self.builder_, self.layouts, self.target, query, disabled)
+        return Site(self.builder_, self.layouts, self.target, query, disabled, self.definitions)
 
     def _lower(self, call: relax.Call, at: Site) -> tuple[int, relax.Expr] | None:
         """Channel block and new expression of a call; None to leave it to legalisation."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tvm import relax
@@ -30,6 +30,8 @@ class Site:
         Looks up AutoTVM records in the active dispatch contexts.
     disabled : collection of str
         Names of implementations that must not be chosen.
+    definitions : mapping of Var to Expr
+        What the function's old variables are bound to.
     """
 
     builder: relax.BlockBuilder
@@ -37,6 +39,7 @@ class Site:
     target: Target
     query: strategy.Query | None
     disabled: Collection[str] = ()
+    definitions: Mapping[relax.Var, relax.Expr] = field(default_factory=dict)
 
     def choose(
         self, operator: str, workload: Any

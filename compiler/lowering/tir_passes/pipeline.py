@@ -14,6 +14,7 @@ from . import (
     constant_tables,
     interleave,
     microkernel,
+    pragmas,
     prefetch,
     prefetch_results,
     propagate_nan,
@@ -27,6 +28,7 @@ PASSES = (
     interleave,
     loop_guard,
     microkernel,
+    pragmas,
     prefetch,
     prefetch_results,
     propagate_nan,
@@ -52,6 +54,7 @@ def _pipeline() -> tuple[Any, Any, Any]:
                 microkernel.outline_microkernels(),
                 scalar_calls.split_scalar_calls(),
                 propagate_nan.propagate_nan(),
+                pragmas.drop_unknown_pragmas(),
                 finalize_host(),
             ]
         )

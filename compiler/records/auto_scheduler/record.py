@@ -177,7 +177,9 @@ def check_trace(trace: Any) -> None:
             isinstance(part, list) for part in (instruction, inputs, attributes, outputs)
         ):
             raise TypeError(f"instruction {str(kind)[:40]!r} of the trace is malformed")
-        if not all(isinstance(name, str) for name in outputs) or None in attributes:
+        # The factors of a loop that is split may be open, all else is there.
+        needed = inputs[:1] if kind in ("Split", "LoopPartition") else inputs
+        if not all(isinstance(name, str) for name in outputs) or None in [*attributes, *needed]:
             raise TypeError(f"instruction {kind[:40]!r} of the trace has null where it can't be")
     for decision in decisions:
         index, value = decision

@@ -1,10 +1,10 @@
-"""`from_onnx`: an ONNX model becomes a Relay module with static shapes, and its parameters."""
+"""`from_onnx`: an ONNX model becomes a Relay module, and its parameters."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import tvm
 
@@ -12,14 +12,17 @@ if TYPE_CHECKING:
     import onnx
 
     from .onnx_graph import Converter
+    from .onnx_model import Extent
 
 
 def from_onnx(
     model: onnx.ModelProto | str | os.PathLike[str] | bytes,
-    shape: Mapping[str, tuple[int, ...]] | None = None,
+    shape: Mapping[str, Sequence[Extent]] | None = None,
     dtype: str | Mapping[str, str] = "float32",
     opset: int | None = None,
     freeze_params: bool = True,
+    convert_config: Mapping[str, Any] | None = None,
+    export_node_renamed_model_path: str | os.PathLike[str] | None = None,
 ) -> tuple[tvm.IRModule, dict[str, tvm.runtime.Tensor]]:
     """Import an ONNX model as a module of Relay's operators.
 
@@ -37,8 +40,11 @@ def from_onnx(
         A `ModelProto`, the serialized bytes of one, or the path of a file. Weights that the file
         keeps in other files are read from the file's own folder.
     shape
-        Input name to shape, for the dimensions that the model leaves open; it may also override
-        the model's own.
+        Input name to shape. An extent is a number, a name, or None or `relay.Any()`; it may also
+        override the model's own. Names are extents that running the model tells: equal names are
+        equal extents, which a library checks when it is called. Without a shape, an input keeps
+        what the model declares; dimensions without a name get one, `<input>_<axis>`. A number
+        given for an extent that the model names holds for all inputs that have the name.
     dtype
         Input name to dtype, to override the model's own. A single string is accepted as Relay
         did and has no effect: every ONNX input declares its type.
@@ -49,6 +55,10 @@ def from_onnx(
         weight is a trailing parameter of `main`, under its ONNX name, and its value is in the
         dict. Integers of 32 and 64 bits, booleans and single values are no weights but part of
         the computation (shapes, axes, indices, bounds) and stay constants either way.
+    convert_config
+        Accepted: it chose between forms of matrix products, which the build chooses itself.
+    export_node_renamed_model_path
+        Folder for a copy of the model in which each node has a name, `onnx_names` says which.
 
     Returns
     -------
@@ -66,17 +76,22 @@ def from_onnx(
         An operator, or a form of one, can't be converted; the message names its type, domain
         and node.
     UnknownShapeError
-        An input has a dimension that neither the model nor `shape` gives.
+        An input has no rank, neither in the model nor in `shape`, or an extent is not one.
     """
     from ..raising import from_relax
 
+    del convert_config
+    if export_node_renamed_model_path is not None:
+        from .onnx_names import save_with_names
+
+        save_with_names(model, export_node_renamed_model_path)
     mod, params = import_model(model, shape or {}, dtype, opset, freeze_params, {})
     return from_relax(mod), params
 
 
 def import_model(
     model: onnx.ModelProto | str | os.PathLike[str] | bytes,
-    shape: Mapping[str, tuple[int, ...]],
+    shape: Mapping[str, Sequence[Extent]],
     dtype: str | Mapping[str, str],
     opset: int | None,
     freeze_params: bool,

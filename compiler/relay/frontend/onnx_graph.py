@@ -17,9 +17,11 @@ from tvm.relax.frontend.onnx.onnx_frontend import _get_convert_map, onnx_input
 
 from compiler.errors import BatonError, FrontendError, UnsupportedOperatorError
 from compiler.graph.constants import constant, static_shape, to_tensor
+from compiler.graph.symbols import as_extent, simplified, with_bounds
 from compiler.runtime.metadata import OUTPUT_NAMES
 from compiler.tvm_faults.block_builder import BlockBuilder
 
+from . import onnx_symbolic as symbolic
 from .onnx_evaluate import FOLDABLE, LARGEST, evaluate
 from .onnx_functions import (
     default_attributes,
@@ -107,6 +109,8 @@ class GraphImporter:
         self.parameters: dict[str, tuple[relax.Var, tvm.runtime.Tensor]] = {}
         self._stock = _get_convert_map()
         self._own = dict(converters or {})
+        self.symbolic: dict[relax.Expr, np.ndarray] = {}
+        self.bounds: dict[str, int] = {}
 
     def run(
         self, inputs: Sequence[InputType]
@@ -114,10 +118,7 @@ class GraphImporter:
         """Convert the model; returns the module and the values of its parameters."""
         graph = self.model.proto.graph
         self._check_operators(graph)
-        scope: Scope = {
-            entry.name: relax.Var(entry.name, relax.TensorType(entry.shape, entry.dtype))
-            for entry in inputs
-        }
+        scope: Scope = _variables(inputs)
         variables = list(scope.values())
         self._add_initializers(graph, scope, self.model.array, not self.freeze_params)
         variables += [variable for variable, _ in self.parameters.values()]
@@ -140,6 +141,7 @@ class GraphImporter:
         names = [value.name for value in graph.output]
         attrs = {"num_input": len(inputs), OUTPUT_NAMES: names}
         module["main"] = module["main"].with_attrs(attrs)
+        module = with_bounds(module, self.bounds)
         return module, {name: value for name, (_, value) in self.parameters.items()}
 
     def convert_graph(self, graph: onnx.GraphProto, scope: Scope) -> list[relax.Expr]:
@@ -277,6 +279,9 @@ class GraphImporter:
         folded = self._evaluate(node, domain)
         if folded is not None:
             return [constant(array) for array in folded]
+        extents = self._evaluate_on_symbols(node) if domain == "" else None
+        if extents is not None:
+            return [self._symbolic(node, array) for array in extents]
         key = (domain, node.proto.op_type)
         if key in self._own:
             return self._bind(node, self._own[key](node))
@@ -303,7 +308,7 @@ class GraphImporter:
         if node.proto.op_type in ("Shape", "Size") and node.get(0) is not None:
             extents = static_shape(node[0])
             if extents is None:
-                return None
+                return None  # perhaps symbols: `_evaluate_on_symbols`
             if node.proto.op_type == "Size":
                 return [np.array(int(np.prod(extents, dtype="int64")), "int64")]
             return [np.array(extents[node.attr("start", 0) : node.attr("end")], "int64")]
@@ -311,6 +316,37 @@ class GraphImporter:
             return None
         values = [constant_value(value) for value in node.inputs]
         return evaluate(node.proto, max(node.opset, OLDEST_FORM), values)
+
+    def _evaluate_on_symbols(self, node: Node) -> list[np.ndarray] | None:
+        """Outputs of a node that depends on shapes with symbols only; else None."""
+        kind = node.proto.op_type
+        if kind in ("Shape", "Size") and node.get(0) is not None:
+            shape = symbolic.shape_of(node[0])
+            if shape is None:
+                return None
+            if kind == "Size":
+                whole = simplified(math.prod(shape))
+                return [np.array(whole, object)]
+            return [np.array(shape[node.attr("start", 0) : node.attr("end")], object)]
+        operands = [node.extents_in(index) for index in range(len(node.inputs))]
+        for value, operand in zip(node.inputs, operands):
+            if value is not None and operand is None:
+                return None
+        if not any(each is not None and symbolic.is_symbolic(each) for each in operands):
+            return None
+        return symbolic.evaluate(node, operands)
+
+    def _symbolic(self, node: Node, values: np.ndarray) -> relax.Expr:
+        """Extents as a tensor of int64, whose elements converters can ask for again."""
+        if not symbolic.is_symbolic(values):
+            is_bool = values.size > 0 and all(isinstance(each, bool) for each in values.flat)
+            return constant(values.astype("bool" if is_bool else "int64"))
+        flat = relax.ShapeExpr([as_extent(each) for each in values.flat])
+        tensor = self.builder.emit(relax.op.shape_to_tensor(flat))
+        if values.ndim != 1:
+            tensor = self.builder.emit(relax.op.reshape(tensor, values.shape))
+        self.symbolic[tensor] = values
+        return tensor
 
     def _convert_stock(self, node: Node) -> Any:
         """Let TVM's own converter have the node, if it reads every attribute that says anything."""
@@ -365,6 +401,21 @@ class GraphImporter:
             return value if array is None else constant(array)
         names = node.proto.output
         return self.builder.emit(value, names[index] if index < len(names) else "")
+
+
+def _variables(inputs: Sequence[InputType]) -> dict[str, relax.Var]:
+    """A variable for each input; extents of one name are one symbolic dimension."""
+    names = {extent for entry in inputs for extent in entry.shape if isinstance(extent, str)}
+    symbols = {name: tvm.tirx.Var(name, "int64") for name in sorted(names)}
+    return {
+        entry.name: relax.Var(
+            entry.name,
+            relax.TensorType(
+                [symbols.get(str(extent), extent) for extent in entry.shape], entry.dtype
+            ),
+        )
+        for entry in inputs
+    }
 
 
 def _refuse_unread(node: Node) -> None:

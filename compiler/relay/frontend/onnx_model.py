@@ -7,8 +7,9 @@ import math
 import mmap
 import os
 import pathlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import numpy as np
 import onnx
@@ -19,17 +20,21 @@ from onnx.external_data_helper import load_external_data_for_tensor
 from compiler.errors import FrontendError, UnknownShapeError, UnsupportedOperatorError
 from compiler.graph.constants import NUMPY_DTYPES
 
+from ..ty import is_any
 from .onnx_wire import WireError, split_weights
 
 logger = logging.getLogger(__name__)
 
+Extent: TypeAlias = Any
+"""An int; or the name of an extent that running tells, or None or `relay.Any()` for one without."""
+
 
 @dataclass(frozen=True)
 class InputType:
-    """Name, static shape and dtype of a graph input."""
+    """Name, shape and dtype of a graph input; extents of one name are equal when the model runs."""
 
     name: str
-    shape: tuple[int, ...]
+    shape: tuple[int | str, ...]
     dtype: str
 
 
@@ -236,17 +241,20 @@ def resolve_opsets(proto: onnx.ModelProto, override: int | None) -> dict[str, in
 
 def resolve_inputs(
     graph: onnx.GraphProto,
-    shapes: Mapping[str, tuple[int, ...]],
+    shapes: Mapping[str, Sequence[Extent]],
     dtypes: str | Mapping[str, str],
 ) -> list[InputType]:
     """Types of the inputs that are not initializers, in the model's order.
+
+    A name of the model's for an extent keeps its meaning: a number that `shapes` gives for one
+    input holds for the others that have the name.
 
     Raises
     ------
     FrontendError
         `shapes` or `dtypes` names what is not an input, or has a shape of the wrong rank.
     UnknownShapeError
-        A dimension is known to neither the model nor `shapes`.
+        The rank of an input is known to neither the model nor `shapes`.
     UnsupportedOperatorError
         An input is a sequence, an optional, a map or a string tensor.
     """
@@ -262,10 +270,15 @@ def resolve_inputs(
                     f"{option}= names {name!r}, which is not an input of the model; "
                     f"its inputs are {', '.join(map(repr, names))}"
                 )
+    declared = {value.name: _declared(value) for value in values}
+    named = _numbers_of_names(declared, shapes)
     types = []
     for value in values:
         dtype = _dtype(value)
-        shape = _static_shape(value, shapes.get(value.name))
+        if value.name in shapes:
+            shape = _given(value.name, declared[value.name], shapes[value.name])
+        else:
+            shape = _open(value.name, declared[value.name], named)
         types.append(InputType(value.name, shape, overrides.get(value.name) or dtype))
     return types
 
@@ -313,39 +326,64 @@ def tensor_dtype(elem_type: int, what: str) -> str:
         raise FrontendError(f"{what} has no valid element type ({elem_type})") from error
 
 
-def _static_shape(value: onnx.ValueInfoProto, given: tuple[int, ...] | None) -> tuple[int, ...]:
+def _declared(value: onnx.ValueInfoProto) -> list[int | str] | None:
+    """Extents that the model declares, "" for one without number and name; None without a rank."""
     tensor_type = value.type.tensor_type
-    declared = list(tensor_type.shape.dim) if tensor_type.HasField("shape") else None
-    if given is not None:
-        shape = tuple(int(extent) for extent in given)
-        if declared is not None and len(declared) != len(shape):
-            raise FrontendError(
-                f"shape= gives input {value.name!r} {len(shape)} dimensions {shape}; "
-                f"the model declares {len(declared)}"
-            )
-        if any(extent < 0 for extent in shape):
+    if not tensor_type.HasField("shape"):
+        return None
+    return [
+        dim.dim_value if dim.HasField("dim_value") and dim.dim_value >= 0 else dim.dim_param
+        for dim in tensor_type.shape.dim
+    ]
+
+
+def _numbers_of_names(
+    declared: Mapping[str, list[int | str] | None], shapes: Mapping[str, Sequence[Extent]]
+) -> dict[str, int | str]:
+    """What the shapes that a caller gives say of the model's names for extents, without doubt."""
+    found: dict[str, set[int | str]] = {}
+    for name, given in shapes.items():
+        for own, extent in zip(declared.get(name) or (), given):
+            if isinstance(own, str) and own and isinstance(extent, (int, str)):
+                found.setdefault(own, set()).add(extent)
+    return {name: values.pop() for name, values in found.items() if len(values) == 1}
+
+
+def _given(
+    name: str, declared: list[int | str] | None, given: Sequence[Extent]
+) -> tuple[int | str, ...]:
+    """The shape that a caller gives an input."""
+    if declared is not None and len(declared) != len(given):
+        raise FrontendError(
+            f"shape= gives input {name!r} {len(given)} dimensions {tuple(given)}; "
+            f"the model declares {len(declared)}"
+        )
+    extents: list[int | str] = []
+    for axis, extent in enumerate(given):
+        if isinstance(extent, str) and extent:
+            extents.append(extent)
+        elif extent is None or is_any(extent):
+            own = declared[axis] if declared is not None else ""
+            extents.append(own if isinstance(own, str) and own else f"{name}_{axis}")
+        elif isinstance(extent, bool) or not hasattr(extent, "__index__") or int(extent) < 0:
             raise UnknownShapeError(
-                f"shape= gives input {value.name!r} the shape {shape}; "
-                "every dimension must be known"
+                f"shape= gives input {name!r} the shape {tuple(given)}; an extent is a number, a "
+                "name, or None where only running the model tells it"
             )
-        return shape
+        else:
+            extents.append(int(extent))
+    return tuple(extents)
+
+
+def _open(
+    name: str, declared: list[int | str] | None, named: Mapping[str, int | str]
+) -> tuple[int | str, ...]:
+    """The shape that the model declares; an extent without number and name gets a name."""
     if declared is None:
         raise UnknownShapeError(
-            f"input {value.name!r} has no shape, not even a rank; "
-            f"pass it: shape={{{value.name!r}: (...)}}"
+            f"input {name!r} has no shape, not even a rank; pass it: shape={{{name!r}: (...)}}"
         )
-    extents = []
-    for dim in declared:
-        if dim.HasField("dim_value") and dim.dim_value >= 0:
-            extents.append(str(dim.dim_value))
-        else:
-            extents.append(dim.dim_param or "?")
-    unknown = [axis for axis, dim in enumerate(extents) if not dim.isdigit()]
-    if unknown:
-        shown = ", ".join(extents)
-        which = ", ".join(f"{axis} ({extents[axis]!r})" for axis in unknown)
-        raise UnknownShapeError(
-            f"input {value.name!r} of shape ({shown}) has unknown dimensions: {which}; "
-            f"pass its shape: shape={{{value.name!r}: (...)}}"
-        )
-    return tuple(int(dim) for dim in extents)
+    return tuple(
+        extent if isinstance(extent, int) else named.get(extent, extent) or f"{name}_{axis}"
+        for axis, extent in enumerate(declared)
+    )

@@ -12,6 +12,9 @@ from tvm import relax
 
 from compiler.errors import UnsupportedOperatorError
 from compiler.graph.constants import array_of, integers, static_shape
+from compiler.graph.symbols import simplified
+
+from .onnx_symbolic import shape_of
 
 if TYPE_CHECKING:
     from .onnx_graph import GraphImporter
@@ -81,6 +84,26 @@ class Node:
         if extents is None:
             raise self.unsupported(f"the shape of input {index} is known only at run time")
         return extents
+
+    def extents(self, index: int) -> list[Any]:
+        """Extents of input `index`: numbers, and expressions over the model's symbols."""
+        extents = shape_of(self[index])
+        if extents is None:
+            raise self.unsupported(f"the shape of input {index} is known only at run time")
+        return extents
+
+    def extents_in(self, index: int) -> np.ndarray | None:
+        """The extents that input `index` holds, an array of objects, or its value if it is known.
+
+        None where the input is left out, or holds anything else.
+        """
+        value = self.get(index)
+        if value is None:
+            return None
+        if isinstance(value, relax.ShapeExpr):
+            return np.array([simplified(each) for each in value.values], object)
+        known = self.importer.symbolic.get(value) if isinstance(value, relax.Var) else None
+        return constant_value(value) if known is None else known
 
     def dtype(self, index: int) -> str:
         """Dtype of input `index`, e.g. "float32"."""

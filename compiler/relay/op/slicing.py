@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from tvm import relax, te, tirx, topi
 
 from ...errors import RelayTypeError
+from ...graph.symbols import as_extent, simplified
 from ..infer import infer_type
 from . import layout_slices, quantization
 from .kernel import kernel
@@ -57,7 +58,7 @@ def strided_slice(
     dims = extents(data)
     bounds = _bounds([integers(value) for value in values], axes, dims, slice_mode)
     if any(not isinstance(dims[axis], int) for axis in bounds):
-        return _slice_at_run_time(data, values, axes, slice_mode)
+        return slice_of_symbols(data, bounds)
     if not bounds:
         return data
     return op.strided_slice(
@@ -175,6 +176,57 @@ def _slice_from(
         lambda *at: data(*(begin(i) + index * strides(i) for i, index in enumerate(at))),
         name="strided_slice",
     )
+
+
+def _slice_window(
+    data: te.Tensor, begin: list[Any], strides: list[Any], shape: list[Any]
+) -> te.Tensor:
+    """The same where begin and strides are extents."""
+    return te.compute(
+        shape,
+        lambda *at: data(*(first + index * step for first, index, step in zip(begin, at, strides))),
+        name="strided_slice",
+    )
+
+
+_slice_window_kernel = kernel("slice_window", _slice_window)
+
+
+def slice_of_symbols(
+    data: relax.Expr, bounds: Mapping[int, tuple[Extent, Extent, int]]
+) -> relax.Expr:
+    """The box of begin, end and stride along some axes, whose extents may be symbolic.
+
+    Numbers and expressions below 0 count from the end; what lies outside is left out.
+    """
+    dims = extents(data)
+    windows = [
+        _window(size, *bounds[axis]) if axis in bounds else (0, 1, size)
+        for axis, size in enumerate(dims)
+    ]
+    begin, strides, shape = (relax.ShapeExpr(list(each)) for each in zip(*windows))
+    return infer_type(_slice_window_kernel(data, begin, strides, shape))
+
+
+def _window(size: Extent, first: Extent, last: Extent, step: int) -> tuple[Extent, int, Extent]:
+    """First place, stride and number of places along an axis."""
+    low, high = (0, size) if step > 0 else (-1, size - 1)
+    start, stop = (_clamped(bound, size, low, high) for bound in (first, last))
+    count = stop - start + step - 1 if step > 0 else start - stop - step - 1
+    count = tirx.floordiv(count, abs(step)) if abs(step) > 1 else count
+    return start, step, simplified(tirx.max(as_extent(count), 0))
+
+
+def _clamped(bound: Extent, size: Extent, low: Extent, high: Extent) -> Extent:
+    """A bound as a place from `low` to `high`, counted from the end where it is negative."""
+    if isinstance(bound, int) and abs(bound) >= _FAR // 4:
+        return high if bound > 0 else low
+    value = as_extent(bound)
+    if not isinstance(bound, int):
+        value = tirx.Select(value < 0, value + size, value)
+    elif bound < 0:
+        value = value + size
+    return simplified(tirx.max(tirx.min(value, high), low))
 
 
 _slice_bounds_kernel = kernel("slice_bounds", _slice_bounds)

@@ -49,11 +49,15 @@ def load_json(json_str: str, source_name: str = "json") -> tvm.IRModule | Any:
 def _of_this_tvm(text: str, source: str) -> Any:
     import tvm
 
+    from .types import check_types
+
     try:
         document = json.loads(text)
         check_document(document)
         register_operators(document)
         made = tvm.ir.load_json(text)
+        if isinstance(made, tvm.IRModule):
+            check_types(made)
     except Exception as error:
         # A damaged document is wrong in ways that only TVM's reader notices.
         reason = (str(error).strip().splitlines() or [type(error).__name__])[-1]

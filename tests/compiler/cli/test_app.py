@@ -126,3 +126,26 @@ def test_packages_list_what_loads_on_use():
     assert {"build", "frontend", "nn", "var"} <= set(dir(relay))
     assert "load_module" in dir(runtime)
     assert (Path(compiler.__file__).parent / "py.typed").is_file()
+
+
+def test_quiet_and_verbose_choose_what_comes_on_stderr(cli, model):
+    command = ["compile", str(model), "--opt-level", "0"]
+    assert "import" in cli.invoke(app, command).stderr
+    assert cli.invoke(app, ["--quiet", *command]).stderr == ""
+    assert cli.invoke(app, ["-q", "compile", "absent.onnx"]).stderr.startswith("baton: error")
+    assert cli.invoke(app, ["-vv", "include-dir"]).exit_code == 0
+
+
+def test_shells_get_completion(cli):
+    result = cli.invoke(app, ["--show-completion", "bash"])
+    assert result.exit_code == 0
+    assert "complete" in result.stdout
+
+
+def test_a_library_for_another_processor_needs_its_linker(cli, model, tmp_path, monkeypatch):
+    path = tmp_path / "tiny.so"
+    foreign = "llvm -mtriple=riscv64-linux-gnu"
+    result = cli.invoke(app, ["compile", str(model), "--target", foreign, "-o", str(path)])
+    assert result.exit_code == 1
+    assert "CXX=riscv64-linux-gnu-g++" in result.stderr
+    assert not path.exists()

@@ -106,3 +106,29 @@ def test_what_is_no_model_is_refused_by_name(tmp_path, mlp):
     (tmp_path / "bytes.txt").write_bytes(b"\xff\xfe")
     with pytest.raises(FrontendError, match="byte 0 is not UTF-8"):
         read_model(tmp_path / "bytes.txt", {})
+
+
+def test_a_torchscript_file_is_compiled(cli, tmp_path):
+    torch = pytest.importorskip("torch")
+    path = tmp_path / "small.pt"
+    module = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.ReLU()).eval()
+    torch.jit.save(torch.jit.trace(module, torch.zeros(2, 4)), path)
+    result = cli.invoke(app, ["compile", str(path), "--json", "--shape", "input=2,4"])
+    assert result.exit_code == 0, result.stderr
+    (output,) = json.loads(result.stdout)["outputs"]
+    assert output.endswith(": float32[2, 3]")
+    result = cli.invoke(app, ["compile", str(path)])
+    assert result.exit_code == 1
+    assert "--shape input=" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "name, message", [("weights.pt", "is not TorchScript"), ("program.pt2", "from_pytorch")]
+)
+def test_files_of_pytorch_that_hold_pickles_are_refused(cli, tmp_path, name, message):
+    torch = pytest.importorskip("torch")
+    path = tmp_path / name
+    torch.save({"weight": torch.zeros(1)}, path)
+    result = cli.invoke(app, ["compile", str(path), "--shape", "x=1"])
+    assert result.exit_code == 1
+    assert message in result.stderr

@@ -138,3 +138,11 @@ def test_axes_of_empty_tensors_are_left_to_operators_that_know_them(body, build)
     mod = build(lambda b, x: body(x), x=((0, 1, 3), "float32"))
     shape = mod["main"].ret_ty.shape
     assert tvm_ffi.structural_equal(SimplifyExpr()(mod)["main"].ret_ty.shape, shape)
+
+
+def test_nothing_is_computed_for_what_has_no_elements(build, operators):
+    def body(b, x):
+        none = OPS.strided_slice(OPS.exp(x), [1], [3], [3])
+        return OPS.sum(OPS.matmul(none, OPS.permute_dims(x, [0, 2, 1])), [1])
+
+    assert operators(SimplifyExpr()(build(body, x=TENSOR))) == {"sum": 1}

@@ -170,3 +170,18 @@ def test_identical_subgraphs_share_kernels(backend) -> None:
     np.testing.assert_allclose(executor.get_output(0).numpy(), expected, rtol=1e-5)
     assert len(lib.partition_info()) == 1
     assert len([k for k in lib.report.kernels if k.backend == "fragile"]) == 1
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_subgraphs_over_sizes_that_running_tells_are_put_into_main(backend, request, fails) -> None:
+    if fails:
+        request.getfixturevalue("no_log")
+    bounds = [relay.var(name, shape=(), dtype="float32") for name in ("start", "stop", "step")]
+    values = relay.negative(relay.log(relay.arange(*bounds)))
+    mod = tvm.IRModule.from_expr(relay.Function(bounds, values))
+    mod = partition(mod, backend(), on_compile_error="back")
+    assert len(mod.functions) > 1
+    run = relay.create_executor("graph", mod, target="llvm").evaluate()
+    for stop in (9, 4):
+        got = run(*map(np.float32, (1, stop, 2))).numpy()
+        np.testing.assert_allclose(got, -np.log(np.arange(1, stop, 2)), rtol=1e-5)

@@ -22,15 +22,17 @@ from tvm import relax
 from tvm.ir import Call, Op
 from tvm.target import Target
 
-import schedules.x86  # noqa: F401  (registers its implementations)
 from schedules import strategy
 from schedules.attention import AttentionWorkload, Entry, Heads
 from schedules.config import ConfigEntity
 from schedules.matmul import BatchMatmulWorkload, Operand, broadcast
+from schedules.x86 import attention_rows
 
 from .... import op_pattern
+from ....graph import symbols
 from ....graph.constants import scalar_of, static_shape
 from ..layout import PLAIN, LayoutMap
+from .attention_of_symbols import attention_of_symbols, is_static
 
 HEADS_BEHIND_ROWS = (0, 2, 1, 3)
 
@@ -56,9 +58,15 @@ class Attention:
 def find_attention(function: relax.Function) -> dict[relax.Var, Attention]:
     """Every attention of a function, by the variable that holds its result.
 
-    Only float32 tensors of static shape, and only where nobody else reads what lies between the
-    operators.
+    Only float32 tensors, and only where nobody else reads what lies between the operators.
+    Workloads of functions with unknown extents have these as expressions.
     """
+    if symbols.of_types(function):
+        return attention_of_symbols(function, _find_static)
+    return _find_static(function)
+
+
+def _find_static(function: relax.Function) -> dict[relax.Var, Attention]:
     bodies = Bindings(function)
     found = {}
     for var, value in bodies.values.items():
@@ -88,6 +96,8 @@ def choose_kernel(
         By the variable that an operator's result is bound to, what is asked instead of `query`.
     """
     w = attention.workload
+    if not is_static(w):
+        return strategy.select(attention_rows.OPERATOR, w, target, None, disabled)
     scores = BatchMatmulWorkload(w.q.operand, w.k.operand)
     product = BatchMatmulWorkload(Operand.plain((*w.batch, w.s, w.t)), w.v.operand)
     for var, workload in zip(attention.products, (scores, product)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,10 +12,12 @@ from tvm import relax, te
 from schedules.conv2d import Conv2dWorkload
 from schedules.x86.conv2d import oc_block_of
 from schedules.x86.group_conv2d_template import within_groups
+from schedules.x86.int8_dot import BYTES
 from schedules.x86.register_tile import channel_block
 
 from .... import op_pattern
 from ....graph.constants import array_of, constant, static_shape
+from ....graph.rewrite import operator_name
 from ..layout import PLAIN
 from ..packing import pack
 from ..site import Site
@@ -83,6 +86,8 @@ def lower_conv2d(
     if workload is None:
         return None
     data, weight = call.args
+    if not workload.is_float:
+        workload, data = _with_padding(at, workload, data)
     if isinstance(weight, relax.Var):
         weight = at.layouts.get(weight, PLAIN)
     filters = array_of(weight)
@@ -101,6 +106,28 @@ def lower_conv2d(
             assert conv is not None, "the selection has just found an implementation"
             return conv[0], emit_pixels(at.builder, workload, *conv)
     return emit_conv2d(at, workload, data, weight)
+
+
+def _with_padding(
+    at: Site, workload: Conv2dWorkload, data: relax.Expr
+) -> tuple[Conv2dWorkload, relax.Expr]:
+    """Padding of an image of integers with their zero point, which the kernel does itself."""
+    pad = at.definitions.get(data)
+    if (
+        pad is None
+        or operator_name(pad) != "nn.pad"
+        or any(workload.padding)
+        or pad.attrs.pad_mode != "constant"
+    ):
+        return workload, data
+    *others, top, bottom, left, right = ints(pad.attrs.pad_width)
+    inner, value = static_shape(pad.args[0]), int(pad.attrs.pad_value)
+    sides = (top, left, bottom, right)
+    if any(others) or min(sides) < 0 or inner is None or len(inner) != 4:
+        return workload, data
+    height, width = inner[2:]
+    padded = replace(workload, height=height, width=width, padding=sides, pad_value=value)
+    return padded, pad.args[0]
 
 
 def _is_recorded(at: Site, workload: Conv2dWorkload) -> bool:
@@ -158,6 +185,8 @@ def input_block(workload: Conv2dWorkload, config: Any, present: int, oc_block: i
         return config.size("tile_ic")[-1]
     if workload.is_depthwise:
         return oc_block
+    if workload.is_bytes:
+        return _input_block_of_bytes(workload, present, oc_block)
     if "m" in config:
         return PLAIN if workload.in_channels % oc_block else oc_block
     per_group = workload.in_channels // workload.groups
@@ -167,3 +196,13 @@ def input_block(workload: Conv2dWorkload, config: Any, present: int, oc_block: i
     if per_group < READ_PLAIN_BELOW or filled > MOST_EMPTY * per_group:
         return PLAIN
     return channel_block(per_group, 16) if workload.groups > 1 else oc_block
+
+
+def _input_block_of_bytes(workload: Conv2dWorkload, present: int, oc_block: int) -> int:
+    """A multiple of the bytes of a dot product, in which few channels are empty."""
+    per_group = workload.in_channels // workload.groups
+    if present % BYTES == 0 and (workload.groups == 1 or per_group % present == 0):
+        return present
+    if workload.groups > 1:
+        return channel_block(per_group, oc_block)
+    return next((block for block in (BYTES, 2 * BYTES) if per_group <= block), oc_block)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from tvm import relax
+from tvm import relax, te, tirx
 from tvm.ir import GenericConst, Op
 
-import schedules.x86  # noqa: F401  (registers its implementations)
 from schedules.matmul import BatchMatmulWorkload, DenseWorkload, Operand
+from schedules.x86 import dense, row_kernels
 
 from .... import op_pattern
 from ....graph.constants import static_shape
@@ -39,7 +39,9 @@ def lower_matmul(
     The call of a TIR function, not yet emitted; None when the library has no implementation
     for this product on this target, e.g. for integers, vectors or dynamic shapes.
     """
-    described = _recorded_stack(at, call) or describe(at.builder, call)
+    described = (
+        _recorded_stack(at, call) or describe(at.builder, call) or _describe_rows(at.builder, call)
+    )
     if described is None:
         return None
     workload = described.workload
@@ -48,6 +50,8 @@ def lower_matmul(
     if chosen is None:
         return None
     impl, config = chosen
+    if described.any_rows and impl.name != dense.PACKED:
+        return None
     rhs = described.rhs
     pack_weight = impl.pack
     if pack_weight is not None:
@@ -58,7 +62,7 @@ def lower_matmul(
 
         rhs = pack(at.builder, rhs, packed)
     return at.builder.call_te(
-        lambda x, w: impl.compute(workload, config, x, w),
+        lambda x, w: impl.compute(_over_rows(described, x), config, x, w),
         described.lhs,
         rhs,
         primfunc_name_hint="matmul",
@@ -77,12 +81,43 @@ class Described:
     ----------
     rhs_axes : tuple of int
         The right operand is permute_dims(rhs, rhs_axes).
+    any_rows : bool
+        A dense layer over a number of rows that only running tells; the workload has
+        `NOMINAL_ROWS` then.
     """
 
     workload: DenseWorkload | BatchMatmulWorkload
     lhs: relax.Expr
     rhs: relax.Expr
     rhs_axes: tuple[int, ...]
+    any_rows: bool = False
+
+
+def _describe_rows(builder: relax.BlockBuilder, call: relax.Call) -> Described | None:
+    """A dense layer with constant weights over any number of rows; None for anything else."""
+    right_shape = static_shape(call.args[1])
+    shape = call.args[0].ty.shape
+    if right_shape is None or len(right_shape) != 2 or 0 in right_shape:
+        return None
+    if not isinstance(shape, relax.ShapeExpr) or len(shape.values) < 2:
+        return None
+    depth = shape.values[-1]
+    right, axes = _permuted(builder, call.args[1])
+    if not isinstance(depth, tirx.IntImm) or not isinstance(right, GenericConst):
+        return None
+    dtype, rhs_dtype = operand_types(call)
+    rows = (row_kernels.NOMINAL_ROWS,)
+    columns, out_dtype = right_shape[-1], str(call.ty.dtype)
+    workload = DenseWorkload(rows, columns, int(depth), dtype, out_dtype, rhs_dtype=rhs_dtype)
+    return Described(workload, call.args[0], right, axes, any_rows=True)
+
+
+def _over_rows(described: Described, x: te.Tensor) -> DenseWorkload | BatchMatmulWorkload:
+    """The workload, with the leading dimensions of `x` where these are not numbers."""
+    workload = described.workload
+    if described.any_rows and isinstance(workload, DenseWorkload):
+        return replace(workload, lead=tuple(x.shape[:-1]))
+    return workload
 
 
 def describe(builder: relax.BlockBuilder, call: relax.Call) -> Described | None:

@@ -7,9 +7,10 @@ import onnx
 import tvm_ffi
 from tvm import relax
 
-from compiler.graph.constants import constant, static_shape
+from compiler.graph.constants import constant
 
 from ..onnx_node import Node, constant_value
+from ..onnx_symbolic import shape_of
 
 MAX_ITERATIONS = 1024
 """Longest loop that is unrolled."""
@@ -100,20 +101,22 @@ def scan(node: Node) -> list[relax.Expr] | None:
 
 
 def step_of(node: Node, data: relax.Expr, axis: int, index: int) -> relax.Expr:
-    """Slice `index` of `data` along `axis`, without that axis."""
-    shape = static_shape(data)
+    """Slice `index` of `data` along `axis`, without that axis; -1 is the last one."""
+    shape = shape_of(data)
     if shape is None:
         raise node.unsupported("a sequence has a shape that is known only at run time")
     axis %= len(shape)
     array = constant_value(data)
     if array is not None:
         return constant(np.take(array, index, axis))
+    if index < 0:
+        index = shape[axis] + index
     piece = relax.op.strided_slice(data, [axis], [index], [index + 1])
     return node.emit(relax.op.squeeze(piece, [axis]))
 
 
 def _stack(node: Node, values: list[relax.Expr], axis: int) -> relax.Expr:
-    shape = static_shape(values[0])
+    shape = shape_of(values[0])
     if shape is None:
         raise node.unsupported("a step's result has a shape that is known only at run time")
     axis %= len(shape) + 1

@@ -8,9 +8,11 @@ import numpy as np
 import onnx
 from tvm import relax
 
-from compiler.graph.constants import constant, static_shape
+from compiler.graph.constants import constant, integers, static_shape
 
+from ...op.shapes import same_extent
 from ..onnx_node import Node, constant_value
+from ..onnx_symbolic import shape_of
 
 _PAD_MODES = {
     "constant": "constant",
@@ -94,20 +96,22 @@ def pad(node: Node) -> relax.Expr:
     if node.attr("mode", "constant") not in _PAD_MODES:
         raise node.unsupported(f"the mode {node.attr('mode')!r} is not known")
     mode = _PAD_MODES[node.attr("mode", "constant")]
-    shape = node.shape(0)
+    shape = node.extents(0)
     before, after = _pad_widths(node, len(shape))
     data = node[0]
     cut = [axis for axis in range(len(shape)) if before[axis] < 0 or after[axis] < 0]
     if cut:
         begin = [max(-before[axis], 0) for axis in cut]
         end = [shape[axis] - max(-after[axis], 0) for axis in cut]
+        if integers(shape) is None:
+            raise node.unsupported("negative pads of a shape that is known only at run time")
         data = node.emit(relax.op.strided_slice(data, cut, begin, end))
     before, after = ([max(width, 0) for width in widths] for widths in (before, after))
     if not any(before) and not any(after):
         return data
     if mode == "constant":
         return _pad_by_value(node, data, before, after)
-    if math.prod(shape) == 0:
+    if integers(shape) is not None and math.prod(shape) == 0:
         raise node.unsupported("an empty tensor has no elements that padding could repeat")
     for extent, *widths in zip(static_shape(data) or (), before, after):
         if max(widths) > {"replicate": math.inf, "reflect": extent - 1, "circular": extent}[mode]:
@@ -145,8 +149,9 @@ def _pad_by_value(node: Node, data: relax.Expr, before: list[int], after: list[i
         value = np.zeros(())
     else:
         value = constant_value(node[2])
-    shape: tuple[int, ...] = static_shape(data) or ()
-    if value is not None and dtype != "bool" and 0 not in shape:
+    shape = shape_of(data) or []
+    is_empty = any(same_extent(extent, 0) for extent in shape)
+    if value is not None and dtype != "bool" and not is_empty:
         around = [width for pair in zip(before, after) for width in pair]
         return relax.op.nn.pad(data, around, "constant", value.reshape(-1)[0].item())
     if value is not None:
@@ -155,7 +160,7 @@ def _pad_by_value(node: Node, data: relax.Expr, before: list[int], after: list[i
         fill = node.emit(relax.op.reshape(node[2], []))
     for axis, widths in enumerate(zip(before, after)):
         if any(widths):
-            extents = static_shape(data) or ()
+            extents = shape_of(data) or []
             edges = [
                 [relax.op.full((*extents[:axis], width, *extents[axis + 1 :]), fill)] * (width > 0)
                 for width in widths

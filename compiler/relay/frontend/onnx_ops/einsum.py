@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from tvm import relax
 
+from ...op.shapes import same_extent
 from ..onnx_node import Node
 
 
@@ -23,10 +25,10 @@ def einsum(node: Node) -> relax.Expr | None:
     labels = sides.split(",")
     if any(len(set(side)) != len(side) for side in (*labels, result)) or len(labels) != 2:
         return None
-    extents: dict[str, int] = {}
+    extents: dict[str, Any] = {}
     for index, side in enumerate(labels):
-        for label, extent in zip(side, node.shape(index)):
-            if extents.setdefault(label, extent) != extent:
+        for label, extent in zip(side, node.extents(index)):
+            if not same_extent(extents.setdefault(label, extent), extent):
                 return None
     left, right = labels
     batch = [c for c in result if c in left and c in right]

@@ -14,6 +14,11 @@ from compiler.relay.op import registry
 
 from ..onnx_node import Node, constant_value, dtype_of
 
+Converter = Callable[[Node], relax.Expr]
+
+LARGEST_FLOAT = 3.4028234663852886e38
+"""Where Clip ends by default before opset 11, in all dtypes."""
+
 
 def number(value: float, like: relax.Expr) -> relax.Expr:
     """A scalar constant of the dtype of `like`."""
@@ -24,7 +29,10 @@ def clip(node: Node) -> relax.Expr | None:
     """`relax.clip` where the bounds are known; else maximum and minimum."""
     data, dtype = node[0], node.dtype(0)
     if node.opset < 11:
-        bounds = [node.attr("min", -math.inf), node.attr("max", math.inf)]
+        bounds = [node.attr("min", -LARGEST_FLOAT), node.attr("max", LARGEST_FLOAT)]
+        if dtype == "float16":
+            with np.errstate(over="ignore"):
+                bounds = [float(np.float16(bound)) for bound in bounds]
     else:
         bounds = []
         for index, open_end in ((1, -math.inf), (2, math.inf)):
@@ -56,7 +64,7 @@ def clip(node: Node) -> relax.Expr | None:
     return data
 
 
-def _in_float32(convert: Callable[[Node], relax.Expr]) -> Callable[[Node], relax.Expr]:
+def _in_float32(convert: Converter) -> Converter:
     """Halves are computed in float32: exp(x) - 1 of them has no digits left near 0."""
 
     @functools.wraps(convert)
@@ -64,7 +72,7 @@ def _in_float32(convert: Callable[[Node], relax.Expr]) -> Callable[[Node], relax
         dtype = node.dtype(0)
         if dtype not in ("float16", "bfloat16"):
             return convert(node)
-        node.inputs[0] = node.emit(relax.op.astype(node[0], "float32"))
+        node.inputs = [node.emit(relax.op.astype(value, "float32")) for value in node.inputs]
         return relax.op.astype(node.emit(convert(node)), dtype)
 
     return widened
@@ -153,12 +161,24 @@ def mish(node: Node) -> relax.Expr:
     return relax.op.multiply(node[0], relax.op.tanh(_softplus(node[0])))
 
 
+def _of_all(function: Callable[[relax.Expr, relax.Expr], relax.Expr]) -> Converter:
+    """A function of the first two operands, of its result and the third, and so on."""
+
+    def convert(node: Node) -> relax.Expr:
+        operands = [node[index] for index in range(len(node.inputs))]
+        return functools.reduce(lambda left, right: node.emit(function(left, right)), operands)
+
+    return convert
+
+
+total = _in_float32(_of_all(relax.op.add))
+"""The sum of all operands, which broadcast to each other."""
+
+
+@_in_float32
 def mean(node: Node) -> relax.Expr:
     """The mean of all operands, which broadcast to each other."""
-    total = node[0]
-    for index in range(1, len(node.inputs)):
-        total = node.emit(relax.op.add(total, node[index]))
-    return relax.op.divide(total, number(len(node.inputs), total))
+    return relax.op.divide(total(node), number(len(node.inputs), node[0]))
 
 
 def power(node: Node) -> relax.Expr | None:
@@ -251,12 +271,15 @@ CONVERTERS = {
     "Elu": elu,
     "Erf": erf,
     "IsInf": is_infinite,
+    "Max": _of_all(relax.op.maximum),
     "Mean": mean,
+    "Min": _of_all(relax.op.minimum),
     "Mish": mish,
     "PRelu": prelu,
     "Pow": power,
     "Selu": selu,
     "Shrink": shrink,
     "Softplus": softplus,
+    "Sum": total,
     "ThresholdedRelu": thresholded_relu,
 }

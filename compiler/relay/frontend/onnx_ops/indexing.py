@@ -2,31 +2,46 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
+import tvm
 from tvm import relax, tirx
 
-from compiler.graph.constants import constant, static_shape
+from compiler.graph.constants import constant, integers, static_shape
+from compiler.graph.symbols import as_extent, simplified
 from compiler.relay.op import registry
+from compiler.relay.op.shapes import broadcast_extents, same_extent
+from compiler.relay.op.slicing import leading_box, slice_of_symbols
 from compiler.relay.op.transform import reverse_sequence_kernel
 
 from ..onnx_node import Node, constant_value, dtype_of
+from ..onnx_symbolic import is_symbolic, shape_of
 
 
-def in_range(indices: relax.Expr, extent: int) -> relax.Expr:
-    """Indices with the negative ones, which count from the end, made positive."""
-    array = constant_value(indices)
-    if array is not None:
+def in_range(indices: relax.Expr, extent: Any) -> relax.Expr:
+    """Indices with the negative ones, which count from the end, made positive.
+
+    `extent` is a number, or an expression over the model's symbols.
+    """
+    array, dtype = constant_value(indices), dtype_of(indices)
+    if array is not None and (isinstance(extent, int) or (array >= 0).all()):
         return constant(np.where(array < 0, array + extent, array).astype(array.dtype))
-    dtype = dtype_of(indices)
     if dtype.startswith("uint"):
         return indices
+    if isinstance(extent, int):
+        size = relax.const(extent, dtype)
+    else:
+        size = relax.op.reshape(relax.op.shape_to_tensor(relax.ShapeExpr([extent])), [])
+        size = relax.op.astype(size, dtype)
     below = relax.op.less(indices, relax.const(0, dtype))
-    return relax.op.where(below, relax.op.add(indices, relax.const(extent, dtype)), indices)
+    return relax.op.where(below, relax.op.add(indices, size), indices)
 
 
 def gather(node: Node) -> relax.Expr | None:
     """`take` along one axis."""
-    shape = static_shape(node[0])
+    shape = shape_of(node[0])
     if shape is None:
         return None
     axis = node.attr("axis", 0) % len(shape)
@@ -35,7 +50,7 @@ def gather(node: Node) -> relax.Expr | None:
 
 def gather_elements(node: Node) -> relax.Expr | None:
     """One element for each index."""
-    shape, wanted = static_shape(node[0]), static_shape(node[1])
+    shape, wanted = shape_of(node[0]), static_shape(node[1])
     if shape is None:
         return None
     if wanted is not None and 0 in wanted:
@@ -46,7 +61,7 @@ def gather_elements(node: Node) -> relax.Expr | None:
 
 def scatter_elements(node: Node) -> relax.Expr | None:
     """Indices that count from the end made positive; sums and products of bits are or and and."""
-    shape = static_shape(node[0])
+    shape = shape_of(node[0])
     if shape is None:
         return None
     axis = node.attr("axis", 0) % len(shape)
@@ -89,7 +104,10 @@ def slices(node: Node) -> relax.Expr | None:
             None if bound is None else constant(np.array(bound, "int64")) for bound in bounds
         ]
     bounds = [constant_value(value) for value in node.inputs[1:]]
-    shape = static_shape(node[0]) if isinstance(node[0].ty, relax.TensorType) else None
+    extents = shape_of(node[0])
+    shape = None if extents is None else integers(extents)
+    if extents is not None and (shape is None or any(map(_has_symbols(node), range(1, 5)))):
+        return _slice_of_symbols(node, extents)
     if shape is None or len(bounds) < 4 or bounds[3] is None or (bounds[3] >= 0).all():
         return None
     if bounds[2] is None and node.get(3) is None:
@@ -113,10 +131,51 @@ def slices(node: Node) -> relax.Expr | None:
     return relax.op.strided_slice(node[0], axes, starts, ends, steps)
 
 
+def _has_symbols(node: Node) -> Callable[[int], bool]:
+    """Whether an input holds extents that are symbols."""
+
+    def look(index: int) -> bool:
+        values = node.extents_in(index)
+        return values is not None and is_symbolic(values)
+
+    return look
+
+
+def _slice_of_symbols(node: Node, shape: list[Any]) -> relax.Expr | None:
+    """A slice whose bounds or operand have extents with symbols; None if the bounds are unknown.
+
+    The end of a table is a bound of the symbol that it is cut to: more is not in the table.
+    """
+    values = [node.extents_in(index) for index in range(1, len(node.inputs))]
+    starts, ends, axes, steps = [*values, None, None][:4]
+    given = [each for each, value in zip(values, node.inputs[1:]) if value is not None]
+    if starts is None or ends is None or any(each is None for each in given):
+        return None
+    along = range(starts.size) if axes is None else [int(axis) % len(shape) for axis in axes]
+    strides = np.ones(starts.size, "int64") if steps is None else steps
+    bounds = {}
+    box = list(shape)
+    for axis, first, last, step in zip(along, starts, ends, strides):
+        size = shape[axis]
+        if is_symbolic(np.array([step], object)) or step == 0:
+            return None
+        if isinstance(last, tirx.Var) and isinstance(size, int) and first == 0 and step == 1:
+            bound = node.importer.bounds.setdefault(last.name, size)
+            node.importer.bounds[last.name] = min(bound, size)
+            box[axis] = last
+        else:
+            first, last = (
+                each if isinstance(each, tvm.ir.Expr) else int(each) for each in (first, last)
+            )
+            bounds[axis] = (first, last, int(step))
+    data = node[0] if box == shape else node.emit(leading_box(node[0], box))
+    return slice_of_symbols(data, bounds) if bounds else data
+
+
 def one_hot(node: Node) -> relax.Expr:
     """A new axis whose position `indices` says is on, the others off."""
     depth = int(node.value(1, "the depth").reshape(-1)[0])
-    shape = node.shape(0)
+    shape = node.extents(0)
     axis = node.attr("axis", -1) % (len(shape) + 1)
     indices = relax.op.expand_dims(
         in_range(node.emit(relax.op.astype(node[0], "int64")), depth), axis
@@ -133,9 +192,11 @@ def one_hot(node: Node) -> relax.Expr:
 def top_k(node: Node) -> relax.Expr | list[relax.Expr]:
     """The k largest or smallest along an axis and where they were."""
     k = node.attr("k") if node.opset < 10 else int(node.value(1, "k").reshape(-1)[0])
-    shape = list(node.shape(0))
+    shape = node.extents(0)
     shape[node.attr("axis", -1)] = int(k)
-    if 0 in shape:
+    if any(same_extent(extent, 0) for extent in shape):
+        if integers(shape) is None:
+            raise node.unsupported("k is 0, and the shape is known only at run time")
         return [constant(np.zeros(shape, dtype)) for dtype in (node.dtype(0), "int64")]
     return relax.op.topk(
         node[0],
@@ -170,6 +231,9 @@ def reverse_sequence(node: Node) -> relax.Expr:
 def expand(node: Node) -> relax.Expr | None:
     """Broadcast to the shape that both the operand's and the given one broadcast to."""
     wanted, shape = constant_value(node[1]), static_shape(node[0])
+    given, extents = node.extents_in(1), shape_of(node[0])
+    if given is not None and extents is not None and (shape is None or is_symbolic(given)):
+        return broadcast_extents(node[0], _joint(node, extents, given.tolist()))
     if shape is None:
         if wanted is not None and not isinstance(node[1], relax.ShapeExpr):
             node.shape(0)  # raises: TVM's converter takes constants for known shapes alone
@@ -178,6 +242,20 @@ def expand(node: Node) -> relax.Expr | None:
         return _expand_at_run_time(node, shape)
     target = np.broadcast_shapes(shape, tuple(int(extent) for extent in wanted))
     return relax.op.broadcast_to(node[0], target)
+
+
+def _joint(node: Node, shape: list[Any], wanted: list[Any]) -> list[Any]:
+    """What a shape and the wanted one broadcast to, where symbols leave no doubt."""
+    rank = max(len(shape), len(wanted))
+    padded = ([1] * (rank - len(each)) + each for each in (shape, wanted))
+    joint = []
+    for own, other in zip(*padded):
+        if not (same_extent(own, 1) or same_extent(other, 1) or same_extent(own, other)):
+            raise node.unsupported(
+                f"whether the extent {own} broadcasts to {other} is known only at run time"
+            )
+        joint.append(other if same_extent(own, 1) else own)
+    return joint
 
 
 def _expand_at_run_time(node: Node, shape: tuple[int, ...]) -> relax.Expr | None:
@@ -209,6 +287,9 @@ def constant_of_shape(node: Node) -> relax.Expr:
         raise node.unsupported(f"the value has {single.size} elements instead of one")
     shape = constant_value(node[0])
     fill = constant(single.reshape(()))
+    given = node.extents_in(0)
+    if given is not None and is_symbolic(given):
+        return relax.op.full(relax.ShapeExpr([as_extent(each) for each in given]), fill)
     if shape is None:
         return relax.op.full(_shape_at_run_time(node, 0), fill)
     if shape.size and shape.min() < 0:
@@ -218,7 +299,7 @@ def constant_of_shape(node: Node) -> relax.Expr:
 
 def split(node: Node) -> list[relax.Expr] | None:
     """Slices of the given extents along an axis; TVM's `split` takes no empty ones."""
-    shape = static_shape(node[0])
+    shape = shape_of(node[0])
     if shape is None or not node.proto.output:
         return None
     axis = node.attr("axis", 0) % len(shape)
@@ -227,6 +308,9 @@ def split(node: Node) -> list[relax.Expr] | None:
         extents = node.value(1, "the extents").tolist()
     if extents is None:
         parts = len(node.proto.output)
+        node.attr("num_outputs")
+        if not isinstance(shape[axis], int):
+            return _chunks(node, axis, simplified(tirx.ceildiv(shape[axis], parts)), parts)
         chunk = -(-shape[axis] // parts)
         extents = [min(chunk, shape[axis] - i * chunk) for i in range(parts)]
     if min(extents) > 0:
@@ -244,6 +328,16 @@ def split(node: Node) -> list[relax.Expr] | None:
     return pieces
 
 
+def _chunks(node: Node, axis: int, chunk: Any, parts: int) -> list[relax.Expr]:
+    """Slices of `chunk` places along an axis of a symbolic extent; the last one has the rest."""
+    far = np.iinfo("int64").max
+    cuts = [simplified(chunk * part) for part in range(parts)]
+    return [
+        slice_of_symbols(node[0], {axis: (first, last, 1)})
+        for first, last in zip(cuts, [*cuts[1:], far])
+    ]
+
+
 def cumulative_product(node: Node) -> relax.Expr:
     """Products of all elements up to each one along an axis."""
     axis = int(node.value(1, "the axis").reshape(-1)[0]) % len(node.shape(0))
@@ -259,6 +353,10 @@ def numbers(node: Node) -> relax.Expr | None:
     if step is not None and not step.any():
         raise node.unsupported("the delta is 0")
     operands = [node[i] for i in range(3)]
+    bounds = [node.extents_in(index) for index in range(3)]
+    if any(each is not None and is_symbolic(each) for each in bounds) and None not in bounds:
+        first, last, stride = (each.reshape(-1)[0] for each in bounds if each is not None)
+        return relax.op.arange(first, last, stride, dtype=node.dtype(0))
     tensors = all(isinstance(value.ty, relax.TensorType) for value in operands)
     if not tensors or all(constant_value(value) is not None for value in operands):
         return None
@@ -268,6 +366,17 @@ def numbers(node: Node) -> relax.Expr | None:
 def cumulative_sum(node: Node) -> None:
     """TVM's converter, where the axis is known."""
     node.value(1, "the axis")
+
+
+def triangle(node: Node) -> relax.Expr | None:
+    """A mask where only running tells the diagonal; else TVM's converter."""
+    if node.get(1) is None or constant_value(node[1]) is not None:
+        return None
+    rows, columns = node.shape(0)[-2:]
+    diagonals = constant(np.arange(columns)[None, :] - np.arange(rows)[:, None])
+    compare = relax.op.greater_equal if node.attr("upper", 1) else relax.op.less_equal
+    kept = node.emit(compare(diagonals, node[1]))
+    return relax.op.where(kept, node[0], relax.const(0, node.dtype(0)))
 
 
 def unique(node: Node) -> None:
@@ -292,6 +401,7 @@ CONVERTERS = {
     "Slice": slices,
     "Split": split,
     "TopK": top_k,
+    "Trilu": triangle,
     "Unique": unique,
     "TensorScatter": tensor_scatter,
 }

@@ -7,17 +7,19 @@ import math
 import numpy as np
 from tvm import relax
 
-from compiler.graph.constants import constant, static_shape
+from compiler.graph.constants import constant, integers, static_shape
 
 from ..onnx_node import Node, constant_value, dtype_of
 
 
 def layer_normalization(node: Node) -> list[relax.Expr]:
     """`nn.layer_norm`; the mean and the inverse deviation where the model asks for them."""
-    data, shape, dtype = node[0], node.shape(0), node.dtype(0)
+    data, shape, dtype = node[0], node.extents(0), node.dtype(0)
     first = node.attr("axis", -1) % len(shape)
     axes = list(range(first - len(shape), 0))
-    normal = shape[first:]
+    normal = integers(shape[first:])
+    if normal is None:
+        raise node.unsupported("the extents that are normalized are known only at run time")
     epsilon = node.attr("epsilon", 1e-5)
     gamma = _spread(node, 1, normal)
     bias = node.get(2)
@@ -54,7 +56,7 @@ def _spread(node: Node, index: int, normal: tuple[int, ...]) -> relax.Expr:
 
 def rms_normalization(node: Node) -> relax.Expr:
     """x / sqrt(mean(x * x) + epsilon) * scale."""
-    data, shape = node[0], node.shape(0)
+    data, shape = node[0], node.extents(0)
     first = node.attr("axis", -1) % len(shape)
     axes = list(range(first, len(shape)))
     wide = "float32" if node.attr("stash_type", 1) == 1 else node.dtype(0)

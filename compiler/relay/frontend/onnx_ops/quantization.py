@@ -1,8 +1,8 @@
 """Operators on quantized tensors: dequantized, computed in float32, quantized again.
 
-The integer kernels of ONNX accumulate exactly; float32 holds every integer below 2**24, so that
-products of 8-bit tensors are exact here up to reductions over 256 elements and rounded beyond.
-Where exactness can be had at the price of int32 arithmetic (`ConvInteger`), it is.
+A build for a CPU computes on integers what stands between the two
+(`lowering.relax_passes.compute_on_integers`); other targets compute it in float32, which holds
+every integer below 2**24. `ConvInteger` is exact on all.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ from __future__ import annotations
 import numpy as np
 from tvm import relax
 
-from compiler.graph.constants import static_shape
+from compiler.graph.constants import constant, static_shape
 
 from ..onnx_node import Node, constant_value, dtype_of
+from ..onnx_symbolic import shape_of
 
 _LIMITS = {"uint8": (0, 255), "int8": (-128, 127), "uint16": (0, 65535), "int16": (-32768, 32767)}
 
@@ -21,42 +22,75 @@ def dequantize(
     node: Node, data: relax.Expr, scale: relax.Expr, zero: relax.Expr | None, axis: int
 ) -> relax.Expr:
     """(data - zero) * scale in float32; scale and zero are scalars or vectors along `axis`."""
+    rank = len(shape_of(data) or node.extents(0))
+    known = _known(node, scale, zero, dtype_of(data))
+    if known is not None:
+        return node.emit(relax.op.dequantize(data, *known, axis, "float32"))
     value = relax.op.astype(data, "float32")
-    shape = static_shape(data)
-    assert shape is not None
     if zero is not None:
-        value = relax.op.subtract(
-            value, _along(relax.op.astype(zero, "float32"), zero, shape, axis)
-        )
+        value = relax.op.subtract(value, _along(relax.op.astype(zero, "float32"), zero, rank, axis))
     factor = scale if dtype_of(scale) == "float32" else relax.op.astype(scale, "float32")
-    return node.emit(relax.op.multiply(value, _along(factor, scale, shape, axis)))
+    return node.emit(relax.op.multiply(value, _along(factor, scale, rank, axis)))
 
 
 def quantize(
     node: Node, value: relax.Expr, scale: relax.Expr, zero: relax.Expr, axis: int
 ) -> relax.Expr:
     """round(value / scale) + zero, saturated to the dtype of `zero`."""
-    shape = static_shape(value)
-    assert shape is not None
+    rank = len(shape_of(value) or node.extents(0))
     dtype = dtype_of(zero)
     if dtype not in _LIMITS:
         raise node.unsupported(f"quantization to {dtype} is not supported")
+    known = _known(node, scale, zero, dtype)
+    if known is not None and dtype_of(value) == "float32":
+        return node.emit(relax.op.quantize(value, *known, axis, dtype))
     factor = scale if dtype_of(scale) == "float32" else relax.op.astype(scale, "float32")
-    scaled = relax.op.round(relax.op.divide(value, _along(factor, scale, shape, axis)))
-    offset = _along(relax.op.astype(zero, "float32"), zero, shape, axis)
+    scaled = relax.op.round(relax.op.divide(value, _along(factor, scale, rank, axis)))
+    offset = _along(relax.op.astype(zero, "float32"), zero, rank, axis)
     low, high = _LIMITS[dtype]
     return relax.op.astype(relax.op.clip(relax.op.add(scaled, offset), low, high), dtype)
 
 
-def _along(value: relax.Expr, given: relax.Expr, shape: tuple[int, ...], axis: int) -> relax.Expr:
-    """`value`, of the shape of `given`, so that it broadcasts along `axis` of `shape`."""
+def _known(
+    node: Node, scale: relax.Expr, zero: relax.Expr | None, dtype: str
+) -> tuple[relax.Expr, relax.Expr] | None:
+    """Scale and zero point as constants for Relax's operators; None where they are computed.
+
+    Raises
+    ------
+    UnsupportedOperatorError
+        A scale is 0, infinite or NaN, or the dtypes of tensor and zero point differ.
+    """
+    factors = constant_value(scale)
+    zeros = np.zeros((), dtype) if zero is None else constant_value(zero)
+    if factors is None or zeros is None or max(factors.ndim, zeros.ndim) > 1:
+        return None
+    check_scale(node, factors)
+    if str(zeros.dtype) != dtype:
+        raise node.unsupported(f"a tensor of {dtype} has a zero point of {zeros.dtype}")
+    factors, zeros = (each.reshape(()) if each.size == 1 else each for each in (factors, zeros))
+    if factors.ndim != zeros.ndim:
+        factors, zeros = np.broadcast_arrays(factors, zeros)
+    return constant(factors.astype("float32")), constant(zeros)
+
+
+def check_scale(node: Node, scale: np.ndarray) -> None:
+    """Refuse scales by which nothing can be divided."""
+    if not scale.all():
+        raise node.unsupported("a scale is 0")
+    if not np.isfinite(scale).all():
+        raise node.unsupported("a scale is infinite or NaN")
+
+
+def _along(value: relax.Expr, given: relax.Expr, rank: int, axis: int) -> relax.Expr:
+    """`value`, of the shape of `given`, so that it broadcasts along `axis` of `rank` axes."""
     extents = static_shape(given) or ()
     if len(extents) > 1:
         return value
     size = int(np.prod(extents, dtype="int64"))
     if size == 1:
         return relax.op.reshape(value, [])
-    along = [1] * len(shape)
+    along = [1] * rank
     along[axis] = size
     return relax.op.reshape(value, along)
 
@@ -89,7 +123,7 @@ def conv_integer(node: Node) -> relax.Expr:
         zero = node.get(zero_index)
         if zero is not None:
             offset = relax.op.astype(zero, "int32")
-            offset = _along(offset, zero, node.shape(index), axis)
+            offset = _along(offset, zero, len(node.extents(index)), axis)
             value = node.emit(relax.op.subtract(value, offset))
         values.append(value)
     return convolution(node, values[0], values[1], None)
@@ -129,8 +163,8 @@ def quantize_linear(node: Node) -> relax.Expr | None:
     from ..onnx_model import tensor_dtype
 
     known = constant_value(node[1])
-    if known is not None and not known.all():
-        raise node.unsupported("a scale is 0")
+    if known is not None:
+        check_scale(node, known)
     if not node.dtype(1).startswith(("float", "bfloat")):
         node.inputs[1] = node.emit(relax.op.astype(node[1], "float32"))
     if not node.dtype(0).startswith(("float", "bfloat")):
@@ -149,6 +183,9 @@ def quantize_linear(node: Node) -> relax.Expr | None:
 
 def dequantize_linear(node: Node) -> relax.Expr | None:
     """TVM's converter; where a scale is of a block of elements along an axis, it is repeated."""
+    known = constant_value(node[1])
+    if known is not None:
+        check_scale(node, known)
     if not node.attr("block_size", 0):
         return None
     zero = None if node.get(2) is None else _of_blocks(node, 2)

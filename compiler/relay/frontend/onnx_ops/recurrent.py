@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from tvm import relax
@@ -17,6 +18,7 @@ from compiler.graph.constants import constant
 from compiler.relay.op.nn.recurrent import recurrent as all_steps
 
 from ..onnx_node import Node
+from ..onnx_symbolic import shape_of
 from .control_flow import MAX_ITERATIONS, step_of
 from .elementwise import number
 
@@ -127,7 +129,7 @@ def recurrent(node: Node) -> list[relax.Expr]:
     gates, states, _, step = _KINDS[node.proto.op_type]
     batch_first = bool(node.attr("layout", 0))
     data = node.emit(relax.op.permute_dims(node[0], [1, 0, 2])) if batch_first else node[0]
-    length, batch = (int(extent) for extent in data.ty.shape.values[:2])
+    length, batch = (shape_of(data) or node.extents(0))[:2]
     directions, width = node.shape(1)[:2]
     hidden = width // gates
     reverse = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}
@@ -204,7 +206,7 @@ def _cell(layer: Direction, index: int) -> str:
 
 
 def _whole(
-    layer: Direction, cell: str, inputs: relax.Expr, state: State, length: int, backward: bool
+    layer: Direction, cell: str, inputs: relax.Expr, state: State, length: Any, backward: bool
 ) -> tuple[relax.Expr, State]:
     """All steps as one operator: the states of every step and the last state."""
     node = layer.node
@@ -216,22 +218,26 @@ def _whole(
     if cell == "lstm":
         result, last = (node.emit(relax.TupleGetItem(result, i)) for i in range(2))
         cells = (last,)
-    return result, (step_of(node, result, 0, 0 if backward else length - 1), *cells)
+    return result, (step_of(node, result, 0, 0 if backward else -1), *cells)
 
 
-def _require_whole(node: Node, length: int) -> None:
+def _require_whole(node: Node, length: Any) -> None:
     if node.get(4) is None:
         return
+    if not isinstance(length, int):
+        raise node.unsupported("lengths of sequences of a symbolic extent are not supported")
     if not (node.value(4, "sequence_lens") == length).all():
         raise node.unsupported("sequences of different lengths are not supported")
 
 
 def _unroll(
-    layer: Direction, inputs: relax.Expr, state: State, length: int, step: Step
+    layer: Direction, inputs: relax.Expr, state: State, length: Any, step: Step
 ) -> tuple[list[relax.Expr], State]:
     """Outputs of every step and the last state; entries shorter than the sequence stand still."""
     node = layer.node
     _require_whole(node, length)
+    if not isinstance(length, int):
+        raise node.unsupported("a cell of this form over a sequence of a symbolic extent")
     if length > MAX_ITERATIONS:
         raise node.unsupported(f"the sequence has {length} steps, more than {MAX_ITERATIONS}")
     outputs = []
@@ -241,8 +247,10 @@ def _unroll(
     return outputs, state
 
 
-def _initial(node: Node, position: int, index: int, batch: int, hidden: int) -> relax.Expr:
+def _initial(node: Node, position: int, index: int, batch: Any, hidden: int) -> relax.Expr:
     if node.get(position) is None:
+        if not isinstance(batch, int):
+            return node.emit(relax.op.zeros([batch, hidden], node.dtype(0)))
         return constant(np.zeros((batch, hidden), node.dtype(0)))
     value = node[position]
     if node.attr("layout", 0):

@@ -10,6 +10,7 @@ import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from tvm import relax
@@ -42,12 +43,13 @@ class Axis:
 
 def resize(node: Node) -> relax.Expr:
     """Nearest, linear or cubic interpolation with every option of Resize."""
-    shape = node.shape(0)
+    shape = node.extents(0)
     axes = [axis % len(shape) for axis in node.attr("axes", tuple(range(len(shape))))]
     first = 1 if node.opset < 11 else 2
     scales = _optional(node, first, "the scales")
     sizes = _optional(node, 3, "the sizes") if first == 2 else None
     roi = _optional(node, 1, "the region of interest") if first == 2 else None
+    axes, scales, sizes = _without_symbols(node, shape, axes, scales, sizes)
     extents, factors = _extents(node, [shape[axis] for axis in axes], scales, sizes)
     plan = []
     for i, axis in enumerate(axes):
@@ -56,6 +58,42 @@ def resize(node: Node) -> relax.Expr:
             continue
         plan.append(_plan(node, axis, shape[axis], extents[i], factors[i], region))
     return _apply(node, plan)
+
+
+def _without_symbols(
+    node: Node,
+    shape: list[Any],
+    axes: list[int],
+    scales: np.ndarray | None,
+    sizes: np.ndarray | None,
+) -> tuple[list[int], np.ndarray | None, np.ndarray | None]:
+    """Axes, scales and sizes without those of extents that only running tells.
+
+    Such an axis keeps its extent, or each of its places is repeated; then the input is replaced.
+    """
+    symbolic = [i for i, axis in enumerate(axes) if not isinstance(shape[axis], int)]
+    if not symbolic:
+        return axes, scales, sizes
+    if scales is None or node.attr("keep_aspect_ratio_policy", "stretch") != "stretch":
+        raise node.unsupported("sizes of axes whose extents are known only at run time")
+    data = node[0]
+    for i in symbolic:
+        factor = float(scales[i])
+        if factor != 1.0:
+            probe = _plan(node, axes[i], 8, math.floor(8 * factor), factor, (0.0, 1.0))
+            repeats = math.floor(factor)
+            repeated = np.arange(8).repeat(repeats)[None]
+            default = "asymmetric" if node.opset < 11 else "half_pixel"
+            is_local = node.attr("coordinate_transformation_mode", default) != "align_corners"
+            if not is_local or not np.array_equal(probe.indices, repeated):
+                raise node.unsupported(
+                    f"axis {axes[i]}, whose extent is known only at run time, is resized by "
+                    f"{factor:g}; its places can be repeated a whole number of times, nothing else"
+                )
+            data = node.emit(relax.op.repeat(data, repeats, axes[i]))
+    node.inputs[0] = data
+    rest = [i for i in range(len(axes)) if i not in symbolic]
+    return [axes[i] for i in rest], scales[rest], None
 
 
 def upsample(node: Node) -> relax.Expr:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 from tvm import relax
 
 from compiler.graph.constants import array_of, static_shape
+from compiler.graph.symbols import simplified
 
 from ... import dialect
-from ..onnx_node import Node, constant_value
+from ...op.reshaping import resolve_reshape
+from ..onnx_node import Node
+from ..onnx_symbolic import is_symbolic, shape_of
 
 
 def flatten(node: Node) -> relax.Expr | None:
@@ -46,11 +50,16 @@ def space_to_depth(node: Node) -> relax.Expr:
     )
 
 
-def reshape(node: Node) -> None:
-    """TVM's converter takes shapes that are known, or symbolic."""
-    shape = node[1]
-    if isinstance(shape.ty, relax.TensorType) and constant_value(shape) is None:
+def reshape(node: Node) -> relax.Expr | None:
+    """A shape with symbols, of the operand or of the result; TVM's converter takes others."""
+    codes, shape = node.extents_in(1), shape_of(node[0])
+    if codes is None:
         raise node.unsupported("the new shape (input 1) is known only at run time")
+    if shape is None or (static_shape(node[0]) is not None and not is_symbolic(codes)):
+        return None
+    wanted = [int(code) if isinstance(code, np.integer) else code for code in codes]
+    resolved = resolve_reshape(shape, wanted, bool(node.attr("allowzero", 0)))
+    return relax.op.reshape(node[0], [simplified(extent) for extent in resolved])
 
 
 def squeeze(node: Node) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tvm import te
+from tvm import te, tirx
 
 from schedules.recurrent import RecurrentWorkload, all_steps
 from schedules.recurrent import Tiles as _Tiles
@@ -15,7 +15,9 @@ from ..kernel import kernel
 def _compute(
     inputs: te.Tensor, weight: te.Tensor, *others: te.Tensor, cell: str, backward: bool
 ) -> Any:
-    length, batch, _ = (int(extent) for extent in inputs.shape)
+    length, batch, _ = inputs.shape
+    if isinstance(length, tirx.IntImm) and isinstance(batch, tirx.IntImm):
+        length, batch = int(length), int(batch)
     hidden = int(weight.shape[0])
     workload = RecurrentWorkload(cell, length, batch, hidden, bool(backward), inputs.dtype)
     return all_steps(workload, _Tiles(), inputs, weight, *others)

@@ -107,5 +107,11 @@ def prefetched(func: tirx.PrimFunc, rows: int, fused: bool) -> list[int]:
 
 def test_a_target_that_is_no_x86_gets_no_x86_instruction() -> None:
     arm = Target({"kind": "llvm", "mtriple": "aarch64-linux-gnu"})
+    body = lowered(product(4, arm), arm)["product"].body
+    marks: list[str] = []
+    tvm_ffi.structural_map(
+        body, (tirx.AttrStmt, lambda node: (marks.append(node.attr_key), node)[1])
+    )
+    assert not [key for key in marks if key.startswith("pragma_prefetch")]
     text = lowered(product(4, arm), arm).script()
     assert "baton_prefetch" not in text

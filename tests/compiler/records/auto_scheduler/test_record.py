@@ -146,6 +146,13 @@ def test_damaged_trace_is_a_record_error(trace):
             ],
             decisions,
         ),
+        lambda instructions, decisions: (
+            [
+                [kind, [None for _ in inputs], attrs, out]
+                for kind, inputs, attrs, out in instructions
+            ],
+            decisions,
+        ),
     ],
 )
 def test_a_trace_at_which_tvm_would_crash_is_refused(damage):

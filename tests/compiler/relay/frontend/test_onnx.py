@@ -245,15 +245,17 @@ def test_an_unsupported_form_of_an_operator_is_named_with_its_node(model):
         from_onnx(proto)
 
 
-@pytest.mark.parametrize("given", [None, {"other": (1, 3)}])
-def test_an_unknown_dimension_is_named_with_how_to_pass_it(model, given):
+def test_a_shape_of_what_is_not_an_input_is_refused(model):
     proto = model([NODE("Relu", ["image"], ["y"])], {"image": ("batch", 3)}, ["y"])
-    if given is None:
-        with pytest.raises(errors.UnknownShapeError, match=r"'image'.*0 \('batch'\).*shape="):
-            from_onnx(proto)
-    else:
-        with pytest.raises(errors.FrontendError, match=r"'other'.*'image'"):
-            from_onnx(proto, shape=given)
+    with pytest.raises(errors.FrontendError, match=r"'other'.*'image'"):
+        from_onnx(proto, shape={"other": (1, 3)})
+
+
+@pytest.mark.parametrize("extent", [-1, 2.5, True, ""])
+def test_what_is_not_an_extent_is_refused(model, extent):
+    proto = model([NODE("Relu", ["image"], ["y"])], {"image": ("batch", 3)}, ["y"])
+    with pytest.raises(errors.UnknownShapeError, match=r"'image'.*a number, a name, or None"):
+        from_onnx(proto, shape={"image": (extent, 3)})
 
 
 def test_an_input_without_a_rank_is_named(model):

@@ -195,3 +195,64 @@ def test_integer_powers_cut_fractions_off(model):
     proto = model([node], {"x": x.shape, "e": e.shape}, ["y"], dtypes=dtypes, opset=15)
     (found,) = built(proto, {"x": x, "e": e})
     assert found.tolist() == [55, 125, 49, 1]
+
+
+@pytest.mark.parametrize("level", [0, 3])
+def test_graphs_of_tensors_without_elements_are_built(level, runs_as_onnxruntime):
+    text = """<ir_version: 10, opset_import: ["": 20]>
+    test (float[3,1] x, int64[0,2] i, float[2,3,0] e, float[0] s, float[2,0] f, int64 k)
+        => (float[0] a, float[2,3,0] b, float[0] c, float[2,0] d, float[2,3,0] t) {
+        a = GatherND(x, i)
+        b = Min(e, x)
+        c, d = Scan<num_scan_inputs = 1, body = step (float[n] u, float[n] v)
+            => (float[n] w, float[n] z) { w = Sub(u, v)
+                                          z = Identity(w) }>(s, f)
+        t = Trilu(e, k)
+    }"""
+    shapes = {"x": (3, 1), "e": (2, 3, 0), "s": (0,), "f": (2, 0)}
+    feeds = {name: np.zeros(shape, "float32") for name, shape in shapes.items()}
+    feeds |= {"i": np.zeros((0, 2), "int64"), "k": np.array(1)}
+    runs_as_onnxruntime(text, {}, feeds, opt_level=level)
+
+
+def test_the_mean_of_integers_is_cut_off_in_their_dtype(runs_as_onnxruntime):
+    text = """<ir_version: 10, opset_import: ["": 13]>
+    test (int32[3,3] x) => (int32[3] m, int32[3] s) <int64 axis = {0}>
+        { m = ReduceMean<axes = [1], keepdims = 0>(x)
+          s = CumSum(m, axis) }"""
+    most = 2**31 - 1
+    x = np.array([[1, 2, 2], [-1, -2, -2], [most - 2, 1, -7]], "int32")
+    runs_as_onnxruntime(text, {}, {"x": x})
+
+
+@pytest.mark.parametrize("upper", [0, 1])
+def test_the_diagonal_may_be_known_only_at_run_time(upper, runs_as_onnxruntime, rng):
+    text = f"""<ir_version: 10, opset_import: ["": 14]>
+    test (float[2,3,4] x, int64 k) => (float[2,3,4] y) {{ y = Trilu<upper = {upper}>(x, k) }}"""
+    x = rng.standard_normal((2, 3, 4)).astype("float32")
+    runs_as_onnxruntime(text, {}, {"x": x, "k": np.array(-1)})
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_clips_end_at_the_largest_float_by_default(dtype, model):
+    """Before opset 11; onnxruntime has no such Clip of doubles."""
+    x = np.array([np.inf, -np.inf, 3], dtype)
+    dtypes = dict.fromkeys("xy", helper.np_dtype_to_tensor_dtype(x.dtype))
+    proto = model([NODE("Clip", ["x"], ["y"], max=2.0)], {"x": (3,)}, ["y"], opset=7, dtypes=dtypes)
+    (found,) = built(proto, {"x": x})
+    with np.errstate(over="ignore"):
+        assert found.tolist() == [2, -np.finfo("float32").max.astype(dtype), 2]
+
+
+@pytest.mark.parametrize("operator", ["Max", "Mean", "Min", "Sum"])
+def test_functions_of_many_operands_agree(operator, runs_as_onnxruntime):
+    text = f"""<ir_version: 10, opset_import: ["": 13]>
+    test (float16[2,1] a, float16[3] b, float16 c) => (float16[2,3] y, float16[3] z)
+        {{ y = {operator}(a, b, c)
+           z = {operator}(b) }}"""
+    feeds = {
+        "a": np.array([[2048], [np.nan]], "float16"),
+        "b": np.array([1, -3, 5], "float16"),
+        "c": np.array(1, "float16"),
+    }
+    runs_as_onnxruntime(text, {}, feeds)

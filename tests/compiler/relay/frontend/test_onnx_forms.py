@@ -252,9 +252,9 @@ def test_a_softmax_of_nothing_is_nothing(operator, opset, model, run):
 def test_constant_extents_for_a_tensor_of_unknown_ones_are_refused(model):
     nodes = [NODE("NonZero", ["x"], ["n"]), NODE("Expand", ["n", "e"], ["y"], name="wide")]
     dtypes = {"y": TensorProto.INT64}
-    proto = model(nodes, {"x": (2, 3)}, ["y"], {"e": np.array([2, 1])}, dtypes=dtypes)
+    proto = model(nodes, {"x": (2, 3)}, ["y"], {"e": np.array([2, 5])}, dtypes=dtypes)
     message = refusal(proto)
-    assert "'wide'" in message and "the shape of input 0 is known only at run time" in message
+    assert "'wide'" in message and "broadcasts to 5 is known only at run time" in message
 
 
 @pytest.mark.parametrize("level", [0, 3])
@@ -302,11 +302,13 @@ def test_a_mean_of_operands_broadcasts(rows, model, agrees, rng):
     agrees(proto, {name: rng.normal(size=s).astype("float32") for name, s in shapes.items()})
 
 
-def test_an_image_resized_to_nothing_is_empty(model, run):
+def test_an_image_resized_to_nothing_is_empty(model):
     node = NODE(
         *("Resize", ["x", "", "", "s"], ["y"]),
         **{"mode": "linear", "keep_aspect_ratio_policy": "not_larger", "axes": [2, 3]},
     )
     proto = model([node], {"x": (1, 1, 9, 1)}, ["y"], {"s": np.array([4, 1])}, opset=18)
-    (result,) = run(*from_onnx(proto), {"x": np.ones((1, 1, 9, 1), "float32")})
+    mod, params = from_onnx(proto)  # TVM alone can't load a constant without elements
+    session = relay.build(mod, "llvm", params=params).session(num_threads=1)
+    result = session.run({"x": np.ones((1, 1, 9, 1), "float32")})["y"]
     assert result.shape == (1, 1, 4, 0) and result.dtype == np.float32

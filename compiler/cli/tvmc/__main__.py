@@ -1,0 +1,6 @@
+"""`python -m tvm.driver.tvmc`."""
+
+from .main import main
+
+if __name__ == "__main__":
+    main()

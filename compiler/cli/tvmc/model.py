@@ -1,0 +1,155 @@
+"""What `tvmc`'s functions hand on: a model, a package of a library, and results of a run."""
+
+from __future__ import annotations
+
+import os
+import tarfile
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import tvm
+
+from compiler import relay, runtime
+
+from . import TVMCException
+
+_MODULE, _PARAMS, _RECORDS, _PACKAGE = "model.json", "params.bin", "tuning_records", "package.tar"
+
+
+class TVMCModel:
+    """A model: a module of Relay's operators and its weights.
+
+    Parameters
+    ----------
+    mod : IRModule, optional
+    params : dict of str to tensor, optional
+    model_path : str, optional
+        What `save` wrote, instead of both.
+    """
+
+    def __init__(
+        self,
+        mod: tvm.IRModule | None = None,
+        params: Mapping[str, Any] | None = None,
+        model_path: str | os.PathLike[str] | None = None,
+    ) -> None:
+        if (mod is None) == (model_path is None):
+            raise TVMCException("give either mod and params, or model_path")
+        self._folder = tempfile.TemporaryDirectory(prefix="tvmc_")
+        if mod is not None:
+            self.mod, self.params = mod, dict(params or {})
+        else:
+            self.load(model_path or "")
+
+    def save(self, model_path: str | os.PathLike[str]) -> None:
+        """Write the model, and the records and the package made of it, to one tar."""
+        folder = Path(self._folder.name)
+        (folder / _MODULE).write_text(str(tvm.ir.save_json(self.mod)))
+        (folder / _PARAMS).write_bytes(relay.save_param_dict(self.params))
+        with tarfile.open(model_path, "w") as tar:
+            for path in sorted(folder.iterdir()):
+                tar.add(path, path.name)
+
+    def load(self, model_path: str | os.PathLike[str]) -> None:
+        """Read what `save` wrote."""
+        folder = Path(self._folder.name)
+        with tarfile.open(model_path) as tar:
+            tar.extractall(folder, filter="data")
+        self.mod = relay.load_json((folder / _MODULE).read_text(), str(model_path))
+        self.params = dict(relay.load_param_dict((folder / _PARAMS).read_bytes()))
+
+    def default_tuning_records_path(self) -> str:
+        """Where `tune` keeps records that it was given no file for."""
+        return str(Path(self._folder.name) / _RECORDS)
+
+    def default_package_path(self) -> str:
+        """Where `compile` keeps a package that it was given no file for."""
+        return str(Path(self._folder.name) / _PACKAGE)
+
+    def summary(self, file: IO[str] | None = None) -> None:
+        """Print the module."""
+        print(self.mod, file=file)
+
+
+class TVMCPackage:
+    """A compiled model in a file.
+
+    Attributes
+    ----------
+    package_path : str
+    lib_path : str
+        The library inside, unpacked.
+    graph : str
+        The graph's JSON.
+    params : bytes
+        The weights, as `GraphModule.load_params` takes them.
+    type : str
+        "classic".
+
+    Raises
+    ------
+    TVMCException
+        The file is not such a package.
+    """
+
+    type = "classic"
+
+    def __init__(self, package_path: str, project_dir: str | None = None) -> None:
+        if project_dir is not None:
+            raise TVMCException("project_dir belongs to microTVM, which has no successor")
+        self._folder = tempfile.TemporaryDirectory(prefix="tvmc_")
+        self.import_package(package_path)
+
+    def import_package(self, package_path: str) -> None:
+        """Unpack a package."""
+        folder = Path(self._folder.name)
+        try:
+            with tarfile.open(package_path) as tar:
+                tar.extractall(folder, filter="data")
+        except (OSError, tarfile.TarError) as error:
+            raise TVMCException(f"{package_path} is not a package of tvmc: {error}") from error
+        found = [folder / f"mod.{suffix}" for suffix in ("so", "tar")]
+        libraries = [path for path in found if path.is_file()]
+        if not libraries:
+            what = "microTVM's model library format" if (folder / "metadata.json").exists() else ""
+            raise TVMCException(f"{package_path} holds no library mod.so {what and f'({what})'}")
+        self.package_path, self.lib_path = package_path, str(libraries[0])
+        self.graph = (folder / "mod.json").read_text()
+        self.params = (folder / "mod.params").read_bytes()
+
+    def load(self) -> runtime.FactoryModule:
+        """The library."""
+        return runtime.load_module(self.lib_path)
+
+
+class TVMCResult:
+    """Outputs and times of a run.
+
+    Attributes
+    ----------
+    outputs : dict of str to numpy.ndarray
+        Under the names "output_0", "output_1"...
+    times : BenchmarkResult
+        In seconds.
+    """
+
+    def __init__(self, outputs: dict[str, np.ndarray], times: Any) -> None:
+        self.outputs, self.times = outputs, times
+
+    def format_times(self) -> str:
+        """A table of mean, median, extremes and deviation."""
+        return str(self.times)
+
+    def get_output(self, name: str) -> np.ndarray:
+        """One output."""
+        return self.outputs[name]
+
+    def save(self, output_path: str) -> None:
+        """Write the outputs to an `.npz`."""
+        np.savez(output_path, **self.outputs)  # type: ignore[arg-type]
+
+    def __str__(self) -> str:
+        return f"{self.format_times()}\nOutput Names:\n {list(self.outputs)}"

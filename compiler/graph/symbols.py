@@ -1,0 +1,152 @@
+"""Extents of `main`'s parameters that are known only when it runs: their names and bounds."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import relax, sym, tirx
+
+from ..errors import BuildError
+
+BOUNDS = "tir_var_upper_bound"
+"""Attribute of a function with the largest extents of its symbols, which TVM plans memory by."""
+
+_LARGEST = 1 << 40
+"""Beyond every extent."""
+
+
+def in_order(function: relax.Function) -> list[tirx.Var]:
+    """The symbols of a function's parameters, in their order."""
+    found: dict[Any, None] = {}
+    for var in function.params:
+        shape = var.ty.shape if isinstance(var.ty, relax.TensorType) else None
+        for extent in shape.values if isinstance(shape, relax.ShapeExpr) else ():
+            if isinstance(extent, tirx.Var):
+                found[extent] = None
+    return list(found)
+
+
+def extents_of_types(function: relax.Function) -> list[Any]:
+    """The extents with symbols in the types of a function's variables."""
+    found: list[Any] = []
+
+    def note(expr: Any) -> None:
+        ty = expr.ty if isinstance(expr, relax.Var) else None
+        shape = ty.shape if isinstance(ty, relax.TensorType) else None
+        for extent in shape.values if isinstance(shape, relax.ShapeExpr) else ():
+            is_known = any(extent.same_as(other) for other in found)
+            if not isinstance(extent, tirx.IntImm) and not is_known:
+                found.append(extent)
+
+    for var in function.params:
+        note(var)
+    for block in function.body.blocks:
+        for binding in block.bindings:
+            note(binding.var)
+    return found
+
+
+def of_types(function: relax.Function) -> list[tirx.Var]:
+    """The symbols in the types of a function's variables."""
+    found: dict[Any, None] = {}
+    for extent in extents_of_types(function):
+        for var in tirx.analysis.undefined_vars(extent):
+            found[var] = None
+    return list(found)
+
+
+def names(function: relax.Function) -> dict[tirx.Var, str]:
+    """A name for each symbol; those that several have get numbers."""
+    result: dict[tirx.Var, str] = {}
+    taken: set[str] = set()
+    for symbol in in_order(function):
+        name, count = str(symbol.name), 0
+        while name in taken:
+            count += 1
+            name = f"{symbol.name}_{count}"
+        taken.add(name)
+        result[symbol] = name
+    return result
+
+
+def text(extent: Any, known: Mapping[tirx.Var, str]) -> str:
+    """An extent over symbols as text; "" where it has others than the known ones."""
+    used = tirx.analysis.undefined_vars(extent)
+    if any(var not in known for var in used):
+        return ""
+    whole = tvm_ffi.structural_map(
+        extent, (tirx.Var, lambda var: tirx.Var(known[var], var.ty) if var in known else var)
+    )
+    return re.sub(r"T\.int64\((-?\d+)\)", r"\1", str(whole)).replace("T.", "")
+
+
+def as_extent(value: Any) -> Any:
+    """An int or an expression as a shape takes it."""
+    return value if isinstance(value, tvm.ir.Expr) else tirx.const(int(value), "int64")
+
+
+def simplified(extent: Any) -> Any:
+    """An int, or an expression, in its simplest form where symbols are not negative."""
+    if not isinstance(extent, tvm.ir.Expr):
+        return int(extent)
+    analyzer = sym.Analyzer()
+    for var in tirx.analysis.undefined_vars(extent):
+        analyzer.bind(var, tvm.ir.Range(tirx.const(0, "int64"), tirx.const(_LARGEST, "int64")))
+    simple = analyzer.simplify(extent)
+    return int(simple) if isinstance(simple, tirx.IntImm) else simple
+
+
+def bounds(function: relax.Function) -> dict[str, int]:
+    """The bounds of the symbols that have one, by name."""
+    given = (function.attrs or {}).get(BOUNDS, {})
+    return {
+        name: int(given[str(symbol.name)])
+        for symbol, name in names(function).items()
+        if str(symbol.name) in given
+    }
+
+
+def with_bounds(mod: tvm.IRModule, bounds: Mapping[str, int]) -> tvm.IRModule:
+    """The module with largest extents for symbols of `main`'s parameters.
+
+    A library refuses larger extents, and takes the memory of the largest ones at once.
+
+    Parameters
+    ----------
+    mod : tvm.IRModule
+    bounds : dict of str to int
+        By the symbols' names.
+
+    Raises
+    ------
+    BuildError
+        `main` has no such symbol, or a bound is not a positive integer.
+    """
+    if not bounds:
+        return mod
+    known = [str(symbol.name) for symbol in in_order(mod["main"])]
+    for name, most in bounds.items():
+        if name not in known:
+            listed = ", ".join(known) or "none"
+            raise BuildError(f"main has no symbolic extent {name!r}; its symbols are: {listed}")
+        if isinstance(most, bool) or not hasattr(most, "__index__") or int(most) < 1:
+            raise BuildError(f"the bound of {name!r} must be a positive integer, not {most!r:.40}")
+    main = mod["main"]
+    all_bounds = {**dict((main.attrs or {}).get(BOUNDS, {})), **bounds}
+    whole = {str(name): int(most) for name, most in all_bounds.items()}
+    functions = {
+        gvar: main.with_attr(BOUNDS, whole) if gvar.name_hint == "main" else function
+        for gvar, function in mod.functions_items()
+    }
+    return tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos)
+
+
+@functools.cache
+def named(name: str) -> tirx.Var:
+    """The symbol of a name that types were given; equal names are one symbol."""
+    return tirx.Var(name, "int64")

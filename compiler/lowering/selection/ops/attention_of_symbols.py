@@ -1,0 +1,96 @@
+"""Attention over extents that only running tells, recognised as that over numbers.
+
+Every symbol is given a number, twice, and both functions are searched. What is found in both is in
+the function with symbols too, and a number that differs is the extent that has both values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
+
+import tvm
+from tvm import relax
+
+from schedules.symbolic import with_extents
+
+from ....graph import symbols
+
+# Primes that are hardly extents of a model, and none of which is a multiple of another.
+_NUMBERS = ((1009, 2003, 3001, 4001, 5003, 6007), (1013, 2011, 3011, 4003, 5009, 6011))
+
+
+def is_static(workload: Any) -> bool:
+    """Whether all extents of a workload are numbers."""
+    return not any(isinstance(leaf, tvm.ir.Expr) for leaf in _leaves(workload))
+
+
+def attention_of_symbols(
+    function: relax.Function, find: Callable[[relax.Function], Mapping[relax.Var, Any]]
+) -> dict[relax.Var, Any]:
+    """What `find` finds in a function with symbols, by the variable that holds the result."""
+    known = symbols.of_types(function)
+    if len(known) > len(_NUMBERS[0]):
+        return {}
+    extents = symbols.extents_of_types(function)
+    values: dict[tuple[int, int], Any] = {}
+    found = []
+    for numbers in _NUMBERS:
+        pairs = list(zip(known, numbers))
+        bound = with_extents(function, pairs)
+        own = dict(zip(_variables(bound), _variables(function), strict=True))
+        found.append([(own.get(var), each, own) for var, each in find(bound).items()])
+    for extent in extents:
+        both = [with_extents(extent, list(zip(known, numbers))) for numbers in _NUMBERS]
+        if all(isinstance(each, tvm.tirx.IntImm) for each in both):
+            values[int(both[0]), int(both[1])] = extent
+    result = {}
+    for (var, first, own), (_, second, _) in zip(*found):
+        workload = _merged(first.workload, second.workload, values)
+        operands = [own.get(each, each) for each in (first.q, first.k, first.v)]
+        mask = None if first.mask is None else own.get(first.mask, first.mask)
+        if var is not None and workload is not None:
+            q, k, v = operands
+            products = tuple(own[each] for each in first.products)
+            result[var] = replace(
+                first, q=q, k=k, v=v, mask=mask, workload=workload, products=products
+            )
+    return result
+
+
+def _variables(function: relax.Function) -> list[relax.Var]:
+    """Parameters and bound variables, in their order."""
+    bound = [binding.var for block in function.body.blocks for binding in block.bindings]
+    return [*function.params, *bound]
+
+
+def _leaves(part: Any) -> list[Any]:
+    if is_dataclass(part):
+        return [leaf for field in fields(part) for leaf in _leaves(getattr(part, field.name))]
+    if isinstance(part, tuple):
+        return [leaf for each in part for leaf in _leaves(each)]
+    return [part]
+
+
+def _merged(left: Any, right: Any, values: Mapping[tuple[int, int], Any]) -> Any | None:
+    """A workload with the extents that are `left` with some numbers and `right` with others."""
+    if is_dataclass(left) and not isinstance(left, type):
+        if type(left) is not type(right):
+            return None
+        parts = {}
+        for field in fields(left):
+            own = getattr(left, field.name)
+            parts[field.name] = _merged(own, getattr(right, field.name), values)
+            if parts[field.name] is None and own is not None:
+                return None
+        return replace(left, **parts)
+    if isinstance(left, tuple):
+        if not isinstance(right, tuple) or len(left) != len(right):
+            return None
+        merged = tuple(_merged(a, b, values) for a, b in zip(left, right))
+        return None if None in merged else merged
+    if left == right:
+        return left
+    is_extent = isinstance(left, int) and isinstance(right, int)
+    return values.get((left, right)) if is_extent else None

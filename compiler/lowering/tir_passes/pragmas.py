@@ -1,0 +1,29 @@
+"""Drops the pragmas that TVM's code generator for CPUs does not know: it warns of each in the log.
+
+These are marks that a pass of another processor would have read, and TVM's own `pragma_scope`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import tirx
+
+_KNOWN = ("pragma_import_", "pragma_parallel_")
+
+
+def drop_unknown_pragmas() -> tvm.transform.Pass:
+    """The pass, on functions of the host, behind all that read marks."""
+
+    @tvm.tirx.transform.prim_func_pass(opt_level=0, name="DropUnknownPragmas")
+    def drop(func: tirx.PrimFunc, _: tvm.IRModule, __: Any) -> tirx.PrimFunc:
+        return func.with_body(tvm_ffi.structural_map(func.body, (tirx.AttrStmt, _body)))
+
+    return drop
+
+
+def _body(attr: tirx.AttrStmt) -> Any:
+    is_unknown = attr.attr_key.startswith("pragma_") and not attr.attr_key.startswith(_KNOWN)
+    return attr.body if is_unknown else attr

@@ -1,0 +1,102 @@
+"""Which static kernels make one for any number of rows on x86; `symbolic` puts them together."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import tvm_ffi
+from tvm import DataType, s_tir, tirx
+from tvm.target import Target
+
+from ..anchor import blocks
+from ..config import ConfigEntity, option
+from ..generic.stages import stages, work
+from ..symbolic import Rows, Tiling
+from .dense import PACKED
+from .injective import PARALLEL_WORK
+from .machine import Machine
+
+NOMINAL_ROWS = 128
+"""The number of rows that the register tile of a product is chosen for."""
+WIDE_ROW = 16
+"""Rows of this many elements have vectors of their own; of narrower ones, several are a tile."""
+NARROW_ROWS = 64
+
+
+def static_kernels(
+    rows: Rows, target: Target
+) -> tuple[dict[int, tirx.PrimFunc], dict[int, Tiling]] | None:
+    """The unscheduled kernels by their numbers of rows, one of them for one row, and their loops.
+
+    None where the anchor has no static kernel for rows of its own.
+    """
+    anchors = [block for block in blocks(rows.func) if "schedule_config" in block.annotations]
+    if not anchors:
+        return _plain(rows)
+    names = {str(block.annotations["schedule_rule"]) for block in anchors}
+    return _product(rows, anchors[0], target) if names == {PACKED} else None
+
+
+def _plain(rows: Rows) -> tuple[dict[int, tirx.PrimFunc], dict[int, Tiling]]:
+    """A row at a time; where rows are narrow, a few dozen."""
+    one = rows.static(1)
+    each = work(stages(s_tir.Schedule(one)))
+    least = -(-PARALLEL_WORK // max(each, 1))
+    if rows.widest >= WIDE_ROW:
+        return {1: one}, {1: Tiling(parallel_from=least)}
+    kernels = {NARROW_ROWS: rows.static(NARROW_ROWS), 1: one}
+    return kernels, {NARROW_ROWS: Tiling(parallel_from=-(-least // NARROW_ROWS)), 1: Tiling()}
+
+
+def _product(
+    rows: Rows, anchor: Any, target: Target
+) -> tuple[dict[int, tirx.PrimFunc], dict[int, Tiling]]:
+    """Register tiles of fewer and fewer rows, on the same panels of weights."""
+    config = ConfigEntity.from_entity(json.loads(str(anchor.annotations["schedule_config"])))
+    depth = int(anchor.iter_vars[-1].dom.extent)
+    most = int(config.val("tile_m"))
+    machine = Machine.from_target(target)
+    item = DataType(str(anchor.writes[0].source.dtype)).itemsize
+    resident = max(machine.l2_bytes // 2 // (most * depth * item), 1)
+    kernels = {size: _with_tile(rows.static(size), config, size, depth) for size in _sizes(most)}
+    tilings = {size: Tiling(inside=True, resident=resident) for size in kernels}
+    tilings[most] = Tiling(inside=True, resident=resident, parallel_from=1)
+    return kernels, tilings
+
+
+def _sizes(most: int) -> list[int]:
+    """Numbers of rows of the tiles: each up to eight, then two thirds of the next larger one."""
+    sizes = [most]
+    while sizes[-1] > 1:
+        sizes.append(sizes[-1] - 1 if sizes[-1] <= 8 else sizes[-1] * 2 // 3)
+    return sizes
+
+
+def _with_tile(func: tirx.PrimFunc, config: ConfigEntity, size: int, depth: int) -> tirx.PrimFunc:
+    """The function with a register tile of `size` rows, all of its rows."""
+    knobs = {
+        **{name: config.knobs[name] for name in config.knobs},
+        "tile_m": option(size),
+        "block_k": option(depth),
+        "task_order": option("bnm"),
+        "task_rows": option(1),
+    }
+    text = ConfigEntity(knobs).dumps()
+
+    def annotated(block: Any) -> Any:
+        if "schedule_config" not in block.annotations:
+            return block
+        return s_tir.SBlock(
+            block.iter_vars,
+            block.reads,
+            block.writes,
+            block.name_hint,
+            block.body,
+            block.init,
+            block.alloc_buffers,
+            block.match_buffers,
+            {**dict(block.annotations), "schedule_config": text},
+        )
+
+    return func.with_body(tvm_ffi.structural_map(func.body, (s_tir.SBlock, annotated)))

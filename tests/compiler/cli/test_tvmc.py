@@ -1,0 +1,152 @@
+"""`tvmc` as a command and in Python, over `relay.build`, the tuners and exported libraries."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import onnx
+import pytest
+import tvm
+
+from compiler import legacy
+from compiler.cli import tvmc
+from compiler.cli.tvmc import main, runner, shape_parser, target
+
+RNG = np.random.default_rng(0)
+WEIGHT = RNG.standard_normal((4, 3, 3, 3), dtype=np.float32)
+DATA = RNG.standard_normal((1, 3, 8, 8), dtype=np.float32)
+
+
+@pytest.fixture
+def model(tmp_path):
+    """A convolution and a relu, whose input's height the file leaves open."""
+    make, kind = onnx.helper, onnx.TensorProto.FLOAT
+    graph = make.make_graph(
+        [
+            make.make_node("Conv", ["x", "w"], ["c"], pads=[1, 1, 1, 1]),
+            make.make_node("Relu", ["c"], ["y"]),
+        ],
+        "net",
+        [make.make_tensor_value_info("x", kind, [1, 3, "h", 8])],
+        [make.make_tensor_value_info("y", kind, [1, 4, "h", 8])],
+        [onnx.numpy_helper.from_array(WEIGHT, "w")],
+    )
+    path = tmp_path / "net.onnx"
+    opsets = [make.make_opsetid("", 13)]
+    onnx.save(make.make_model(graph, opset_imports=opsets, ir_version=8), path)
+    return path
+
+
+def expected():
+    padded = np.pad(DATA, [(0, 0), (0, 0), (1, 1), (1, 1)])
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (2, 3))
+    return np.maximum(np.einsum("bcyxij,ocij->boyx", windows, WEIGHT), 0)
+
+
+SHAPES = ["--input-shapes", "x:[1,3,8,8]"]
+
+
+def test_the_command_compiles_and_runs_a_package(model, tmp_path, capsys):
+    package, outputs, inputs = (tmp_path / name for name in ("net.tar", "out.npz", "in.npz"))
+    np.savez(inputs, x=DATA)
+    words = ["compile", "--target", "llvm", "--target-llvm-num-cores=1", "-o", str(package)]
+    words += ["--dump-code", "relay,asm", "--desired-layout", "NHWC", "-O", "2", *SHAPES]
+    assert main._main([*words, str(model)]) == 0
+    assert "nn.conv2d" in (tmp_path / "net.tar.relay").read_text()
+    assert ".text" in (tmp_path / "net.tar.asm").read_text()
+    words = ["run", "-i", str(inputs), "-o", str(outputs), "--print-time", "--profile"]
+    assert main._main([*words, "--print-top", "2", str(package)]) == 0
+    np.testing.assert_allclose(np.load(outputs)["output_0"], expected(), rtol=1e-4, atol=1e-5)
+    printed = capsys.readouterr().out
+    assert "mean (ms)" in printed and "conv2d" in printed
+
+
+def test_a_package_is_what_scripts_unpack(model, tmp_path):
+    loaded = tvmc.load(model, shape_dict={"x": [1, 3, 8, 8]})
+    package = tvmc.compile(loaded, target="llvm", package_path=str(tmp_path / "net.tar"))
+    with legacy.installed():
+        from tvm.contrib import graph_executor
+
+        library = tvm.runtime.load_module(package.lib_path)
+        module = graph_executor.create(package.graph, library, tvm.cpu())
+        module.load_params(package.params)
+        module.set_input("x", DATA)
+        module.run()
+    np.testing.assert_allclose(module.get_output(0).numpy(), expected(), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("scheduler", [False, True])
+def test_a_model_is_tuned_and_built_with_the_records(model, tmp_path, scheduler):
+    log = tmp_path / "records.json"
+    words = ["tune", "--target", "llvm", "-o", str(log), "--trials", "1", "--number", "1"]
+    words += ["--min-repeat-ms", "0", "--tuner", "random", *SHAPES, str(model)]
+    assert main._main([*words, *(["--enable-autoscheduler"] if scheduler else [])]) == 0
+    assert log.read_text()
+    loaded = tvmc.load(model, shape_dict={"x": [1, 3, 8, 8]})
+    package = tvmc.compile(loaded, target="llvm", tuning_records=str(log))
+    result = tvmc.run(package, device="cpu", inputs={"x": DATA})
+    np.testing.assert_allclose(result.get_output("output_0"), expected(), rtol=1e-4, atol=1e-5)
+
+
+def test_a_model_is_saved_with_what_was_made_of_it(model, tmp_path):
+    first = tvmc.load(model, shape_dict={"x": [1, 3, 8, 8]})
+    tvmc.compile(first, target="llvm")
+    first.save(tmp_path / "saved.tar")
+    second = tvmc.TVMCModel(model_path=tmp_path / "saved.tar")
+    assert str(second.mod) == str(first.mod)
+    result = tvmc.run(tvmc.TVMCPackage(second.default_package_path()), "cpu", inputs={"x": DATA})
+    np.testing.assert_allclose(result.get_output("output_0"), expected(), rtol=1e-4, atol=1e-5)
+
+
+def test_flags_come_from_a_file_too(model, tmp_path):
+    config = tmp_path / "flags.json"
+    config.write_text(json.dumps({"target": [{"kind": "llvm", "num-cores": 1}], "opt-level": 1}))
+    package = tmp_path / "net.tar"
+    words = ["compile", "--config", str(config), "-o", str(package), *SHAPES, str(model)]
+    assert main._main(words) == 0
+    assert tvmc.TVMCPackage(str(package)).type == "classic"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["micro", "create", "x"], "tvmc micro is gone from TVM: microTVM has no successor"),
+        (["compile", "--target", "llvm", "model.xyz"], "Please specify --model-format"),
+        (["compile", "--target", "llvm", "net.h5"], "no importer for 'keras' is left"),
+        (["compile", "--target", "llvm", "-f", "mlf", "net.onnx"], "no such file"),
+        (["compile", "--target", "ethos-u, llvm", "NET"], "'ethos-u': no such backend is left"),
+        (["compile", "--target", "llvm", "--pass-config", "x", "NET"], "give key=value"),
+        (["compile", "--target", "llvm", "-f", "mlf", "NET"], "'mlf' belonged to microTVM"),
+        (["compile", "--target", "llvm", "--dump-code", "ll", "NET"], "can't dump ll"),
+        (["run", "NET"], "is not a package of tvmc"),
+    ],
+)
+def test_what_can_not_be_is_said(model, capsys, words, message):
+    words = [str(model) if word == "NET" else word for word in words]
+    shapes = SHAPES if words[0] == "compile" else []
+    assert main._main([words[0], *shapes, *words[1:]]) == 4
+    assert message.lower() in capsys.readouterr().err.lower()
+
+
+def test_inputs_are_filled_and_checked():
+    made = runner.make_inputs_dict(
+        {"a": (2,), "b": (3,)}, {"a": "uint8", "b": "float32"}, {}, "ones"
+    )
+    assert made["a"].tolist() == [1, 1] and made["b"].dtype == "float32"
+    with pytest.raises(tvmc.TVMCException, match="'c' is not in the graph"):
+        runner.make_inputs_dict({"a": (2,)}, {"a": "uint8"}, {"c": DATA})
+
+
+def test_targets_and_shapes_are_read():
+    assert target.split_target("dnnl, llvm -mcpu=x") == ([("dnnl", {})], "llvm -mcpu=x")
+    shapes = shape_parser.parse_shape_string("a/b:[1, 2] c.d:0:[-1,3]")
+    assert shapes["a/b"] == [1, 2] and shapes["c.d:0"][1] == 3
+    assert not isinstance(shapes["c.d:0"][0], int)
+
+
+def test_the_old_name_is_the_same_module():
+    with legacy.installed():
+        from tvm.driver import tvmc as old
+
+        assert old is tvmc and old.TVMCModel is tvmc.model.TVMCModel

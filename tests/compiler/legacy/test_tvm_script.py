@@ -1,0 +1,64 @@
+"""TVMScript and passes over TIR under their names of TVM 0.9 to 0.19."""
+
+from __future__ import annotations
+
+import numpy as np
+import tvm
+
+from compiler import legacy
+
+with legacy.installed():
+    from tvm.script import tir as T
+
+    @T.prim_func
+    def add_one(a: T.handle, b: T.handle):
+        T.func_attr({"global_symbol": "main", "tir.noalias": True})
+        A = T.match_buffer(a, (8,), "float32")
+        B = T.match_buffer(b, (8,), "float32")
+        C = T.alloc_buffer((8,), "float32")
+        for i in range(8):
+            with T.block("C"):
+                vi = T.axis.spatial(8, i)
+                C[vi] = A[vi] + T.float32(1)
+        for i in range(8):
+            with T.block("B"):
+                vi = T.axis.spatial(8, i)
+                B[vi] = C[vi] * T.float32(2)
+
+
+def test_blocks_are_scheduled_and_built():
+    with legacy.installed():
+        sch = tvm.tir.Schedule(add_one)
+        block = sch.get_block("B")
+        outer, inner = sch.split(sch.get_loops(block)[0], [None, 4])
+        sch.vectorize(inner)
+        sch.compute_at(sch.get_block("C"), outer)
+        built = tvm.build(sch.mod, target="llvm")
+        a, b = (tvm.nd.array(np.arange(8, dtype="float32")) for _ in range(2))
+        built["main"](a, b)
+    np.testing.assert_array_equal(b.numpy(), (np.arange(8) + 1) * 2)
+
+
+def test_passes_and_analyses_are_found_where_they_were():
+    with legacy.installed():
+        module = tvm.IRModule({"main": add_one})
+        lowered = tvm.tir.transform.ConvertBlocksToOpaque()(module)
+        simple = tvm.tir.transform.Simplify()(lowered)
+        assert tvm.tir.analysis.estimate_tir_flops(module) == 16
+        assert tvm.tir.analysis.expr_deep_equal(tvm.tir.const(1), tvm.tir.const(1))
+        assert "main" in [gvar.name_hint for gvar in simple.get_global_vars()]
+        assert not hasattr(tvm.tir.transform, "NoSuchPass")
+
+
+def test_external_functions_use_numpys_blas():
+    with legacy.installed():
+        from tvm import te
+        from tvm.contrib import cblas
+
+        a, b = (te.placeholder((3, 3), name=name) for name in "ab")
+        c = cblas.matmul(a, b, transb=True)
+        f = tvm.build(te.create_schedule(c.op), [a, b, c], "llvm")
+        x = np.arange(9, dtype="float32").reshape(3, 3)
+        out = tvm.nd.empty((3, 3))
+        f(tvm.nd.array(x), tvm.nd.array(x), out)
+    np.testing.assert_allclose(out.numpy(), x @ x.T)

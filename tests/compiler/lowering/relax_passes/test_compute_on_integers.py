@@ -1,0 +1,316 @@
+"""Quantised networks, built from ONNX models and compared with onnxruntime.
+
+Weights have 7 bits: without VNNI, onnxruntime saturates sums of two products of 8 bits at 16.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+import tvm
+from onnx import TensorProto, helper, numpy_helper
+
+from compiler import relay
+from compiler.runtime import graph_executor
+
+onnxruntime = pytest.importorskip("onnxruntime")
+
+HOST = "llvm"
+AVX2 = "llvm -mcpu=x86-64-v3"
+TYPES = {
+    "float32": TensorProto.FLOAT,
+    "uint8": TensorProto.UINT8,
+    "int8": TensorProto.INT8,
+    "int32": TensorProto.INT32,
+}
+
+
+class Network:
+    """A quantised ONNX graph under construction; methods append nodes and return names."""
+
+    def __init__(self, **inputs: tuple[str, tuple[int, ...]]) -> None:
+        self.rng = np.random.default_rng(7)
+        self.inputs = inputs
+        self.nodes: list[onnx.NodeProto] = []
+        self.weights: list[onnx.TensorProto] = []
+
+    def constant(self, value: Any, dtype: str = "float32") -> str:
+        name = f"c{len(self.weights)}"
+        self.weights.append(numpy_helper.from_array(np.asarray(value, dtype), name))
+        return name
+
+    def node(self, kind: str, *operands: str, domain: str = "", **attrs: Any) -> str:
+        name = f"v{len(self.nodes)}"
+        self.nodes.append(helper.make_node(kind, operands, [name], name, domain=domain, **attrs))
+        return name
+
+    def numbers(self, scale: float, zero: int, dtype: str = "uint8") -> tuple[str, str]:
+        """A scale and a zero point."""
+        return self.constant(scale), self.constant(zero, dtype)
+
+    def integers(self, *shape: int) -> str:
+        return self.constant(self.rng.integers(-63, 64, shape), "int8")
+
+    def scales(self, count: int) -> tuple[str, str]:
+        """Scales of weights along an axis, and their zero points."""
+        return self.constant(self.rng.random(count) * 0.01 + 0.002), self.constant(
+            np.zeros(count), "int8"
+        )
+
+    def quantise(self, x: str, scale: float, zero: int, dtype: str = "uint8") -> str:
+        """QuantizeLinear and DequantizeLinear."""
+        numbers = self.numbers(scale, zero, dtype)
+        return self.node("DequantizeLinear", self.node("QuantizeLinear", x, *numbers), *numbers)
+
+    def model(self, output: str, dtype: str) -> onnx.ModelProto:
+        graph = helper.make_graph(
+            self.nodes,
+            "quantised",
+            [
+                helper.make_tensor_value_info(name, TYPES[kind], shape)
+                for name, (kind, shape) in self.inputs.items()
+            ],
+            [helper.make_tensor_value_info(output, TYPES[dtype], None)],
+            self.weights,
+        )
+        sets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+        return helper.make_model(graph, opset_imports=sets, ir_version=8)
+
+    def feeds(self) -> dict[str, np.ndarray]:
+        found = {}
+        for name, (dtype, shape) in self.inputs.items():
+            if dtype == "float32":
+                found[name] = self.rng.standard_normal(shape).astype(dtype)
+            else:
+                info = np.iinfo(dtype)
+                found[name] = self.rng.integers(info.min, info.max, shape).astype(dtype)
+        return found
+
+
+def built(model: onnx.ModelProto, target: str = HOST) -> Any:
+    mod, params = relay.frontend.from_onnx(model)
+    with tvm.transform.PassContext(opt_level=3):
+        return relay.build(mod, target, params=params)
+
+
+def compared(net: Network, output: str, dtype: str, target: str = HOST, quantum: float = 1) -> Any:
+    """The library, whose results are onnxruntime's but for one quantum in a few places."""
+    model, feeds = net.model(output, dtype), net.feeds()
+    library = built(model, target)
+    module = graph_executor.GraphModule(library["default"](tvm.cpu()))
+    module.run(**feeds)
+    result = module.get_output(0).numpy()
+    session = onnxruntime.InferenceSession(
+        model.SerializeToString(), providers=["CPUExecutionProvider"]
+    )
+    (expected,) = session.run(None, feeds)
+    assert (result.dtype, result.shape) == (expected.dtype, expected.shape)
+    error = np.abs(result.astype("float64") - expected)
+    assert error.max() <= quantum * 1.001
+    assert np.mean(error > quantum * 1e-3) < 0.02
+    assert len(np.unique(expected)) > min(20, expected.size // 2)  # not all saturated
+    return library
+
+
+def implementations(library: Any) -> set[str]:
+    return {kernel.implementation for kernel in library.report.kernels}
+
+
+def convolution(
+    channels: int, outputs: int, size: tuple[int, int], kernel: int, dtype: str = "uint8",
+    batch: int = 1, groups: int = 1, per_channel: bool = True, **attrs: Any,
+) -> tuple[Network, str]:  # fmt: skip
+    net = Network(x=(dtype, (batch, channels, *size)))
+    taps = channels // groups * kernel * kernel
+    scales = net.scales(outputs) if per_channel else net.numbers(0.007, 0, "int8")
+    y = net.node(
+        "QLinearConv",
+        "x",
+        *net.numbers(0.02, 7 if dtype == "int8" else 120, dtype),
+        net.integers(outputs, channels // groups, kernel, kernel),
+        *scales,
+        *net.numbers(0.01 * taps**0.5, -3 if dtype == "int8" else 117, dtype),
+        net.constant(net.rng.integers(-999, 999, outputs), "int32"),
+        group=groups,
+        **attrs,
+    )
+    return net, y
+
+
+CONVOLUTIONS = {
+    "pointwise": dict(channels=16, outputs=32, size=(5, 8), kernel=1),
+    "odd": dict(channels=7, outputs=13, size=(6, 11), kernel=3, pads=[1, 0, 2, 1]),
+    "first layer": dict(channels=3, outputs=20, size=(17, 17), kernel=5, strides=[2, 2]),
+    "prime width": dict(channels=16, outputs=16, size=(3, 31), kernel=1),
+    "dilated": dict(channels=8, outputs=16, size=(9, 9), kernel=3, dilations=[2, 2], batch=2),
+    "groups": dict(channels=32, outputs=32, size=(6, 6), kernel=3, groups=2, pads=[1] * 4),
+    "depthwise": dict(channels=24, outputs=24, size=(9, 7), kernel=3, groups=24, pads=[1] * 4),
+    "signed": dict(channels=12, outputs=16, size=(6, 6), kernel=3, dtype="int8", pads=[1] * 4),
+    "one scale": dict(channels=16, outputs=16, size=(6, 6), kernel=3, per_channel=False),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_a_quantised_convolution_is_one_of_bytes(name):
+    given: dict[str, Any] = dict(CONVOLUTIONS[name])
+    net, y = convolution(**given)
+    library = compared(net, y, given.get("dtype", "uint8"))
+    kernel = "depthwise_conv2d_direct.x86" if name == "depthwise" else "conv2d_direct_int8.x86"
+    assert kernel in implementations(library)
+    assert not library.report.notes
+
+
+@pytest.mark.parametrize("name", ["odd", "depthwise"])
+def test_without_dot_products_of_bytes_results_are_the_same(name):
+    net, y = convolution(**CONVOLUTIONS[name])
+    compared(net, y, "uint8", AVX2)
+
+
+def residual_block(dtype: str) -> tuple[Network, str]:
+    """QDQ: conv, relu, conv, add, relu, max pool, concat, mean, dense."""
+    net = Network(x=("float32", (1, 16, 8, 8)))
+    zero = 0 if dtype == "int8" else 110
+    low = -128 if dtype == "int8" else 0
+
+    def conv(x: str, scale: float) -> str:
+        weights = net.node("DequantizeLinear", net.integers(16, 16, 3, 3), *net.scales(16), axis=0)
+        bias = net.constant(net.rng.standard_normal(16))
+        return net.node("Conv", x, weights, bias, pads=[1] * 4)
+
+    x = net.quantise("x", 0.03, zero, dtype)
+    y = net.quantise(net.node("Relu", conv(x, 0.1)), 0.04, low, dtype)
+    z = net.quantise(conv(y, 0.1), 0.15, zero, dtype)
+    total = net.quantise(net.node("Relu", net.node("Add", z, x)), 0.07, low, dtype)
+    pooled = net.node("MaxPool", total, kernel_shape=[3, 3], strides=[2, 2], pads=[1] * 4)
+    pooled = net.quantise(pooled, 0.07, low, dtype)
+    joined = net.quantise(net.node("Concat", pooled, pooled, axis=1), 0.09, low, dtype)
+    mean = net.quantise(net.node("GlobalAveragePool", joined), 0.02, low, dtype)
+    flat = net.node("Flatten", mean)
+    weights = net.node("DequantizeLinear", net.integers(10, 32), *net.scales(10), axis=0)
+    dense = net.node("Gemm", flat, weights, net.constant(net.rng.standard_normal(10)), transB=1)
+    return net, net.quantise(dense, 0.05, zero, dtype)
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int8"])
+def test_a_residual_block_between_quantise_and_dequantise_runs_on_integers(dtype):
+    net, y = residual_block(dtype)
+    library = compared(net, y, "float32", quantum=0.05)
+    assert {"conv2d_direct_int8.x86", "dense_packed_int8.x86"} <= implementations(library)
+    assert not library.report.notes
+    assert sum("nn.conv2d" in kernel.operators for kernel in library.report.kernels) == 2
+    assert not any(kernel.operators == ["add"] for kernel in library.report.kernels)
+
+
+def test_the_pass_can_be_left_out():
+    net, y = convolution(**CONVOLUTIONS["pointwise"])
+    mod, params = relay.frontend.from_onnx(net.model(y, "uint8"))
+    with tvm.transform.PassContext(opt_level=3, disabled_pass=["ComputeOnIntegers"]):
+        library = relay.build(mod, HOST, params=params)
+    assert "conv2d_direct_int8.x86" not in implementations(library)
+
+
+def test_a_product_of_quantised_matrices():
+    net = Network(x=("uint8", (2, 5, 18)))
+    y = net.node(
+        "QLinearMatMul",
+        "x",
+        *net.numbers(0.02, 131),
+        net.integers(18, 21),
+        *net.scales(21),
+        *net.numbers(0.05, 120),
+    )
+    assert "dense_packed_int8.x86" in implementations(compared(net, y, "uint8"))
+
+
+def test_a_dense_layer_of_microsofts_operators():
+    net = Network(x=("uint8", (3, 16)))
+    y = net.node(
+        "QGemm",
+        "x",
+        *net.numbers(0.02, 131),
+        net.integers(24, 16),
+        *net.numbers(0.01, 0, "int8"),
+        net.constant(net.rng.integers(-999, 999, 24), "int32"),
+        *net.numbers(0.05, 120),
+        transB=1,
+        alpha=1.0,
+        domain="com.microsoft",
+    )
+    assert "dense_packed_int8.x86" in implementations(compared(net, y, "uint8"))
+
+
+def test_rows_that_are_quantised_to_their_own_range():
+    """MatMulInteger: its zero point is known only at run time."""
+    net = Network(x=("float32", (4, 32)))
+    net.nodes.append(helper.make_node("DynamicQuantizeLinear", ["x"], ["q", "scale", "zero"]))
+    total = net.node("MatMulInteger", "q", net.integers(32, 48), "zero")
+    y = net.node("Mul", net.node("Cast", total, to=TensorProto.FLOAT), "scale")
+    library = compared(net, y, "float32", quantum=1e-3)
+    assert "dense_packed_int8.x86" in implementations(library)
+
+
+def test_an_integer_convolution_less_its_zero_point():
+    net = Network(x=("uint8", (1, 8, 6, 6)))
+    y = net.node(
+        "ConvInteger", "x", net.integers(16, 8, 3, 3), net.constant(7, "uint8"), pads=[1] * 4
+    )
+    assert "conv2d_direct_int8.x86" in implementations(compared(net, y, "int32", quantum=0))
+
+
+def test_parts_of_a_concatenation_are_quantised_where_they_are_made():
+    net = Network(x=("uint8", (1, 16, 6, 6)))
+    parts = []
+    for scale in (0.1, 0.2):
+        numbers = net.numbers(scale, 100)
+        made = net.node(
+            "QLinearConv", "x", *net.numbers(0.02, 120), net.integers(16, 16, 1, 1),
+            *net.scales(16), *numbers,
+        )  # fmt: skip
+        parts += [made, *numbers]
+    y = net.node("QLinearConcat", *net.numbers(0.15, 110), *parts, axis=1, domain="com.microsoft")
+    compared(net, y, "uint8")
+
+
+def test_what_has_no_kernel_of_bytes_is_in_the_report():
+    """Weights whose zero point leaves no room for them in int8."""
+    net = Network(x=("uint8", (1, 8, 5, 5)))
+    y = net.node(
+        "QLinearConv",
+        "x",
+        *net.numbers(0.02, 120),
+        net.constant(net.rng.integers(0, 255, (8, 8, 1, 1)), "uint8"),
+        *net.numbers(0.01, 3),
+        *net.numbers(0.5, 20),
+    )
+    library = compared(net, y, "uint8")
+    (note,) = library.report.notes
+    assert "nn.conv2d of [1, 8, 5, 5] by [8, 8, 1, 1]" in note and "do not fit int8" in note
+
+
+@pytest.mark.parametrize(
+    "scale, zero, why",
+    [
+        (0.0, np.uint8(3), "a scale is 0"),
+        (np.nan, np.uint8(3), "a scale is infinite or NaN"),
+        (np.inf, np.uint8(3), "a scale is infinite or NaN"),
+        (0.1, np.int8(3), "a tensor of uint8 has a zero point of int8"),
+    ],
+)
+def test_numbers_that_quantise_nothing_are_refused_by_the_nodes_name(scale, zero, why):
+    net = Network(x=("uint8", (1, 8, 5, 5)))
+    y = net.node(
+        "QLinearConv",
+        "x",
+        net.constant(scale),
+        net.constant(zero, zero.dtype),
+        net.integers(8, 8, 1, 1),
+        *net.numbers(0.01, 0, "int8"),
+        *net.numbers(0.5, 20),
+    )
+    from compiler.errors import UnsupportedOperatorError
+
+    with pytest.raises(UnsupportedOperatorError, match=f"'v0'.*{why}"):
+        relay.frontend.from_onnx(net.model(y, "uint8"))

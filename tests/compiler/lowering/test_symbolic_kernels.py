@@ -1,0 +1,88 @@
+"""Kernels over extents that only running tells: which they are, and that they are right."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tvm
+
+from compiler import relay
+from compiler.runtime import graph_executor
+
+RNG = np.random.default_rng(0)
+COUNTS = [0, 1, 2, 5, 7, 8, 9, 15, 16, 17, 31, 64, 65]
+
+
+def floats(*shape: int) -> np.ndarray:
+    return RNG.standard_normal(shape).astype("float32")
+
+
+def build(body: Any, *parameters: Any) -> Any:
+    with tvm.transform.PassContext(opt_level=3):
+        return relay.build(relay.Function(list(parameters), body), "llvm")
+
+
+def run(library: Any, **inputs: np.ndarray) -> np.ndarray:
+    module = graph_executor.GraphModule(library["default"](tvm.cpu()))
+    module.run(**inputs)
+    return module.get_output(0).numpy()
+
+
+def implementations(library: Any) -> list[str]:
+    return [kernel.implementation for kernel in library.report.kernels]
+
+
+@pytest.fixture(scope="module")
+def dense() -> tuple[Any, Any]:
+    x, r = (relay.var(name, shape=("batch", "seq", size)) for name, size in (("x", 40), ("r", 50)))
+    weight, bias = floats(50, 40), floats(50)
+    product = relay.nn.dense(relay.reshape(x, (-1, 40)), relay.const(weight))
+    product = relay.reshape_like(product, r)
+    total = relay.add(relay.nn.relu(relay.add(product, relay.const(bias))), r)
+    library = build(total, x, r)
+    return library, lambda x, r: np.maximum(x @ weight.T + bias, 0) + r
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_a_dense_layer_takes_any_number_of_rows(dense, count):
+    library, reference = dense
+    assert "dense_packed.x86" in implementations(library)
+    for batch in (1, 3):
+        x, r = floats(batch, count, 40), floats(batch, count, 50)
+        np.testing.assert_allclose(run(library, x=x, r=r), reference(x, r), rtol=1e-4, atol=1e-4)
+
+
+@pytest.fixture(scope="module")
+def norm() -> Any:
+    x = relay.var("x", shape=("rows", 24))
+    return build(relay.nn.layer_norm(x, relay.const(floats(24)), relay.const(floats(24))), x)
+
+
+@pytest.mark.parametrize("count", [0, 1, 7, 40])
+def test_rows_of_a_normalization_are_independent(norm, count):
+    assert implementations(norm) == ["RowOps"]
+    x = floats(40, 24)
+    np.testing.assert_allclose(run(norm, x=x[:count]), run(norm, x=x)[:count], rtol=1e-6)
+
+
+def test_what_mixes_rows_is_not_cut_into_rows():
+    x = relay.var("x", shape=("rows", 24))
+    library = build(relay.reverse(x, axis=0), x)
+    x = floats(9, 24)
+    np.testing.assert_array_equal(run(library, x=x), x[::-1])
+
+
+def test_what_counts_rows_is_not_cut_into_rows():
+    x = relay.var("x", shape=("rows", 24))
+    library = build(relay.cumsum(x, axis=0), x)
+    x = floats(9, 24)
+    np.testing.assert_allclose(run(library, x=x), np.cumsum(x, 0), rtol=1e-5)
+
+
+def test_a_row_for_all_samples_is_not_cut_into_rows():
+    x, table = relay.var("x", shape=("batch", "seq", 8)), relay.var("table", shape=("seq", 8))
+    library = build(relay.add(x, table), x, table)
+    x, table = floats(3, 5, 8), floats(5, 8)
+    np.testing.assert_allclose(run(library, x=x, table=table), x + table)

@@ -1,0 +1,401 @@
+"""ONNX models with extents that only running tells, from the file to the numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+import tvm
+from onnx import TensorProto, helper
+
+from compiler import relay
+from compiler.errors import BuildError, InputError
+from compiler.runtime import graph_executor, load_module
+
+from .conftest import make_model
+
+NODE = helper.make_node
+
+RNG = np.random.default_rng(0)
+INT64 = TensorProto.INT64
+
+
+def floats(*shape: int) -> np.ndarray:
+    return RNG.standard_normal(shape).astype("float32")
+
+
+def integers(*values: int) -> np.ndarray:
+    return np.array(values, "int64")
+
+
+def texts(*tail: int) -> list[dict[str, np.ndarray]]:
+    """An operand x of batch, length and the given extents, of several extents."""
+    return [{"x": floats(batch, length, *tail)} for batch, length in ((1, 6), (3, 1), (2, 7))]
+
+
+def attention_shape() -> list[Any]:
+    """(batch, length, 2, 4) as exporters compute it."""
+    return [
+        NODE("Shape", ["x"], ["shape"]),
+        NODE("Gather", ["shape", "i0"], ["batch_scalar"]),
+        NODE("Gather", ["shape", "i1"], ["length_scalar"]),
+        NODE("Unsqueeze", ["batch_scalar", "zero"], ["batch"]),
+        NODE("Unsqueeze", ["length_scalar", "zero"], ["length"]),
+        NODE("Concat", ["batch", "length", "heads", "width"], ["wanted"], axis=0),
+    ]
+
+
+SHAPE_WEIGHTS = {
+    "i0": np.array(0),
+    "i1": np.array(1),
+    "zero": integers(0),
+    "one": integers(1),
+    "heads": integers(2),
+    "width": integers(4),
+}
+X8 = {"x": ("batch", "seq", 8)}
+X2 = {"x": ("batch", "seq")}
+IMAGES = {"x": ("batch", 3, 8, 8)}
+PICTURES = [{"x": floats(batch, 3, 8, 8)} for batch in (1, 3)]
+
+CASES: dict[str, Any] = {
+    "dense": (
+        [
+            NODE("MatMul", ["x", "w"], ["a"]),
+            NODE("Add", ["a", "b"], ["c"]),
+            NODE("Relu", ["c"], ["y"]),
+        ],
+        X8,
+        {"w": floats(8, 16), "b": floats(16)},
+        texts(8),
+    ),
+    "products of stacks": (
+        [NODE("MatMul", ["x", "z"], ["y"])],
+        {"x": ("b", 2, "s", 8), "z": ("b", 2, 8, "s")},
+        {},
+        [{"x": floats(b, 2, s, 8), "z": floats(b, 2, 8, s)} for b, s in ((1, 1), (2, 7))],
+    ),
+    "softmax": ([NODE("Softmax", ["x"], ["y"])], X2, {}, texts()),
+    "layer norm": (
+        [NODE("LayerNormalization", ["x", "g", "g"], ["y"])],
+        X8,
+        {"g": floats(8)},
+        texts(8),
+    ),
+    "pooling": (
+        [NODE("MaxPool", ["x"], ["y"], kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1])],
+        {"x": ("b", 4, "h", "w")},
+        {},
+        [{"x": floats(b, 4, h, 9)} for b, h in ((1, 6), (2, 7))],
+    ),
+    "convolution": (
+        [NODE("Conv", ["x", "w"], ["a"], pads=[1, 1, 1, 1]), NODE("Relu", ["a"], ["y"])],
+        IMAGES,
+        {"w": floats(8, 3, 3, 3)},
+        PICTURES,
+    ),
+    "convolution of any image": (
+        [NODE("Conv", ["x", "w"], ["y"], pads=[1, 1, 1, 1], strides=[2, 2])],
+        {"x": ("b", 3, "h", "w")},
+        {"w": floats(8, 3, 3, 3)},
+        [{"x": floats(b, 3, h, 11)} for b, h in ((1, 6), (2, 9))],
+    ),
+    "concatenation": (
+        [NODE("Concat", ["x", "z"], ["y"], axis=1)],
+        {"x": ("b", "s", 4), "z": ("b", "t", 4)},
+        {},
+        [
+            {"x": floats(2, 3, 4), "z": floats(2, 5, 4)},
+            {"x": floats(1, 1, 4), "z": floats(1, 2, 4)},
+        ],
+    ),
+    "embedding": (
+        [NODE("Gather", ["w", "x"], ["y"])],
+        X2,
+        {"w": floats(10, 8)},
+        [{"x": RNG.integers(-10, 10, (2, 5))}],
+    ),
+    "last place": (
+        [NODE("Gather", ["x", "i"], ["y"], axis=1)],
+        X8,
+        {"i": np.array(-1)},
+        texts(8),
+    ),
+    "slices": (
+        [NODE("Slice", ["x", "first", "last", "axes"], ["y"])],
+        X8,
+        {"first": integers(1), "last": integers(-1), "axes": integers(1)},
+        texts(8),
+    ),
+    "positions up to the length": (
+        [
+            *attention_shape(),
+            NODE("Slice", ["table", "zero", "length", "one"], ["p"]),
+            NODE("Add", ["x", "p"], ["y"]),
+        ],
+        X8,
+        {**SHAPE_WEIGHTS, "table": floats(1, 32, 8)},
+        texts(8),
+    ),
+    "reshape with -1": (
+        [NODE("Reshape", ["x", "wanted"], ["y"])],
+        X8,
+        {"wanted": integers(0, -1, 4)},
+        texts(8),
+    ),
+    "reshape by arithmetic": (
+        [
+            *attention_shape(),
+            NODE("Reshape", ["x", "wanted"], ["r"]),
+            NODE("Transpose", ["r"], ["y"], perm=[0, 2, 1, 3]),
+        ],
+        X8,
+        SHAPE_WEIGHTS,
+        texts(8),
+    ),
+    "half of the length": (
+        [
+            *attention_shape(),
+            NODE("Div", ["length", "heads"], ["half"]),
+            NODE("Slice", ["x", "zero", "half", "one"], ["y"]),
+        ],
+        X8,
+        SHAPE_WEIGHTS,
+        texts(8),
+    ),
+    "expand": (
+        [NODE("Shape", ["x"], ["shape"]), NODE("Expand", ["z", "shape"], ["y"])],
+        {**X8, "z": (1, 1, 8)},
+        {},
+        [{**each, "z": floats(1, 1, 8)} for each in texts(8)],
+    ),
+    "causal mask": (
+        [
+            NODE("Shape", ["x"], ["shape"]),
+            NODE("Gather", ["shape", "i1"], ["length"]),
+            NODE("Range", ["i0", "length", "i1"], ["places"]),
+            NODE("Unsqueeze", ["places", "zero"], ["columns"]),
+            NODE("Unsqueeze", ["places", "one"], ["rows"]),
+            NODE("LessOrEqual", ["columns", "rows"], ["seen"]),
+            NODE("Where", ["seen", "x", "low"], ["y"]),
+        ],
+        {"x": ("b", "s", "s")},
+        {**SHAPE_WEIGHTS, "low": np.array(-1e4, "float32")},
+        [{"x": floats(b, s, s)} for b, s in ((1, 1), (2, 7))],
+    ),
+    "resize": (
+        [NODE("Resize", ["x", "", "scales"], ["y"], mode="nearest")],
+        {"x": ("b", 3, "h", "w")},
+        {"scales": np.array([1, 1, 2, 2], "float32")},
+        [{"x": floats(b, 3, h, 3)} for b, h in ((1, 4), (2, 5))],
+    ),
+    "halves": ([NODE("Split", ["x"], ["y", "z"], axis=1, num_outputs=2)], X8, {}, texts(8)[:1]),
+    "padding": ([NODE("Pad", ["x", "p"], ["y"])], X2, {"p": integers(0, 1, 0, 2)}, texts()),
+    "best of them": (
+        [NODE("TopK", ["x", "k"], ["y", "i"])],
+        {"x": ("b", "s")},
+        {"k": integers(3)},
+        texts()[::2],
+    ),
+    "mean over the length": (
+        [NODE("ReduceMean", ["x", "one"], ["y"])],
+        X8,
+        SHAPE_WEIGHTS,
+        texts(8),
+    ),
+    "recurrent layer": (
+        [NODE("LSTM", ["x", "w", "r"], ["y", "h"], hidden_size=4)],
+        {"x": ("s", "b", 3)},
+        {"w": floats(1, 16, 3), "r": floats(1, 16, 4)},
+        [{"x": floats(s, b, 3)} for s, b in ((1, 2), (5, 3))],
+    ),
+    "einsum": (
+        [NODE("Einsum", ["x", "z"], ["y"], equation="bsd,btd->bst")],
+        {"x": ("b", "s", 8), "z": ("b", "t", 8)},
+        {},
+        [{"x": floats(2, 3, 8), "z": floats(2, 5, 8)}],
+    ),
+}
+
+
+def attention_nodes() -> list[Any]:
+    """softmax(q k / 4 + mask) v of two heads of 16, as exporters write it."""
+    nodes = [
+        NODE("Shape", ["x"], ["shape"]),
+        NODE("Slice", ["shape", "zero", "two"], ["lead"]),
+        NODE("Concat", ["lead", "heads", "head"], ["split"], axis=0),
+        NODE("Concat", ["lead", "minus"], ["joined"], axis=0),
+    ]
+    for kind, order in (("q", (0, 2, 1, 3)), ("k", (0, 2, 3, 1)), ("v", (0, 2, 1, 3))):
+        nodes += [
+            NODE("MatMul", ["x", f"w{kind}"], [f"p{kind}"]),
+            NODE("Reshape", [f"p{kind}", "split"], [f"r{kind}"]),
+            NODE("Transpose", [f"r{kind}"], [f"t{kind}"], perm=order),
+        ]
+    return [
+        *nodes,
+        NODE("MatMul", ["tq", "tk"], ["scores"]),
+        NODE("Mul", ["scores", "scale"], ["scaled"]),
+        NODE("Unsqueeze", ["mask", "axes"], ["wide"]),
+        NODE("Add", ["scaled", "wide"], ["masked"]),
+        NODE("Softmax", ["masked"], ["weights"]),
+        NODE("MatMul", ["weights", "tv"], ["mixed"]),
+        NODE("Transpose", ["mixed"], ["behind"], perm=[0, 2, 1, 3]),
+        NODE("Reshape", ["behind", "joined"], ["y"]),
+    ]
+
+
+def test_attention_of_any_length_is_one_kernel():
+    weights = {
+        **{f"w{kind}": floats(32, 32) for kind in "qkv"},
+        **{"zero": integers(0), "two": integers(2), "heads": integers(2), "head": integers(16)},
+        **{"minus": integers(-1), "axes": integers(1, 2), "scale": np.array(0.25, "float32")},
+    }
+    inputs = {"x": ("batch", "seq", 32), "mask": ("batch", "seq")}
+    proto = make_model(attention_nodes(), inputs, ["y"], weights, opset=18)
+    mod, params = relay.frontend.from_onnx(proto)
+    with tvm.transform.PassContext(opt_level=3):
+        library = relay.build(mod, "llvm", params=params)
+    operators = [operator for kernel in library.report.kernels for operator in kernel.operators]
+    assert operators.count("attention") == 1
+    assert operators.count("nn.dense") == 1  # that of queries, keys and values
+    executor = graph_executor.GraphModule(library["default"](tvm.cpu()))
+    session = onnxruntime.InferenceSession(proto.SerializeToString())
+    for batch, length in ((1, 1), (2, 3), (1, 5), (1, 6), (2, 7), (1, 64), (1, 65), (3, 2)):
+        mask = np.where(RNG.random((batch, length)) < 0.3, -1e4, 0).astype("float32")
+        feeds = {"x": floats(batch, length, 32), "mask": mask}
+        (got,), (wanted,) = run(executor, feeds), session.run(None, feeds)
+        np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-4)
+
+
+def proto_of(name: str) -> Any:
+    nodes, inputs, weights, _ = CASES[name]
+    dtypes = {"x": INT64} if name == "embedding" else {"i": INT64}
+    outputs = [each for each in ("y", "z", "h", "i") if any(each in node.output for node in nodes)]
+    made = make_model(nodes, inputs, outputs, weights, dtypes=dtypes, opset=18)
+    return made
+
+
+def executor_of(proto: Any, bounds: dict[str, int] | None = None, **options: Any) -> Any:
+    mod, params = relay.frontend.from_onnx(proto, **options)
+    library = relay.build(relay.with_bounds(mod, bounds or {}), "llvm", params=params)
+    return graph_executor.GraphModule(library["default"](tvm.cpu()))
+
+
+def run(executor: Any, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
+    executor.set_input(**feeds)
+    executor.run()
+    return [executor.get_output(i).numpy() for i in range(executor.get_num_outputs())]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_one_library_serves_all_extents(name):
+    proto = proto_of(name)
+    executor = executor_of(proto)
+    session = onnxruntime.InferenceSession(proto.SerializeToString())
+    for feeds in CASES[name][-1]:
+        for got, wanted in zip(run(executor, feeds), session.run(None, feeds), strict=True):
+            assert got.shape == wanted.shape
+            np.testing.assert_allclose(got, wanted, rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("name", ["dense", "softmax", "layer norm", "convolution", "concatenation"])
+def test_empty_extents_give_empty_results(name):
+    (feeds, *_) = CASES[name][-1]
+    empty = {key: value[:0] for key, value in feeds.items()}
+    for result in run(executor_of(proto_of(name)), empty):
+        assert result.shape[0] == 0
+
+
+def test_symbols_and_bounds_are_shown_and_kept_by_a_file(tmp_path):
+    proto = proto_of("dense")
+    mod, params = relay.frontend.from_onnx(proto)
+    library = relay.build(relay.with_bounds(mod, {"seq": 9}), "llvm", params=params)
+    library.export_library(tmp_path / "dense.so")
+    loaded = load_module(tmp_path / "dense.so")
+    for each in (library, loaded):
+        assert each.metadata.inputs[0].shape == ("batch", "seq", 8)
+        assert each.metadata.outputs[0].shape == ("batch", "seq", 16)
+        assert each.metadata.bounds == {"seq": 9}
+        executor = graph_executor.GraphModule(each["default"](tvm.cpu()))
+        shapes, _ = executor.get_input_info()
+        assert shapes["x"] == ("batch", "seq", 8)
+        (feeds, *_) = CASES["dense"][-1]
+        (got,) = run(executor, feeds)
+        np.testing.assert_allclose(got, run(executor_of(proto), feeds)[0], rtol=1e-6)
+
+
+def test_extents_that_contradict_each_other_are_named():
+    executor = executor_of(proto_of("products of stacks"), {"s": 8})
+    with pytest.raises(
+        InputError, match=r"'z'.*extent 5 along axis 3, expected 4.*'s'.*axis 2.*'x'"
+    ):
+        run(executor, {"x": floats(1, 2, 4, 8), "z": floats(1, 2, 8, 5)})
+    with pytest.raises(InputError, match=r"'x'.*extent 9 along axis 2.*'s' is at most 8"):
+        run(executor, {"x": floats(1, 2, 9, 8), "z": floats(1, 2, 8, 9)})
+    with pytest.raises(InputError, match=r"'x' has the shape \(b, 2, s, 8\)"):
+        run(executor, {"x": floats(1, 3, 4, 8), "z": floats(1, 2, 8, 4)})
+    (got,) = run(executor, {"x": floats(1, 2, 4, 8), "z": floats(1, 2, 8, 4)})
+    assert got.shape == (1, 2, 4, 4)
+
+
+def test_a_bound_needs_a_symbol_and_a_number():
+    mod, _ = relay.frontend.from_onnx(proto_of("dense"))
+    with pytest.raises(BuildError, match=r"no symbolic extent 'length'.*batch, seq"):
+        relay.with_bounds(mod, {"length": 4})
+    with pytest.raises(BuildError, match="'seq' must be a positive integer"):
+        relay.with_bounds(mod, {"seq": 0})
+
+
+def test_the_end_of_a_table_is_a_bound():
+    executor = executor_of(proto_of("positions up to the length"))
+    assert executor.module.metadata.bounds == {"seq": 32}
+    with pytest.raises(InputError, match="'seq' is at most 32"):
+        run(executor, {"x": floats(1, 33, 8)})
+
+
+def test_names_none_and_any_are_extents():
+    proto = proto_of("products of stacks")
+    shapes = {"x": ("b", 2, None, 8), "z": (relay.Any(), 2, 8, "t")}
+    executor = executor_of(proto, shape=shapes)
+    assert [info.shape for info in executor.module.metadata.inputs] == [
+        ("b", 2, "s", 8),
+        ("b", 2, 8, "t"),
+    ]
+    (got,) = run(executor, {"x": floats(1, 2, 3, 8), "z": floats(1, 2, 8, 5)})
+    assert got.shape == (1, 2, 3, 5)
+
+
+def test_a_number_for_a_named_extent_holds_for_all_inputs():
+    executor = executor_of(proto_of("products of stacks"), shape={"x": (2, 2, 5, 8)})
+    assert [info.shape for info in executor.module.metadata.inputs] == [(2, 2, 5, 8), (2, 2, 8, 5)]
+
+
+def test_extents_without_a_name_get_one():
+    proto = proto_of("softmax")
+    for dim in proto.graph.input[0].type.tensor_type.shape.dim:
+        dim.ClearField("dim_param")
+    executor = executor_of(proto)
+    assert executor.module.metadata.inputs[0].shape == ("x_0", "x_1")
+
+
+def test_relay_programs_have_names_for_extents():
+    x, y = relay.var("x", shape=(relay.Any(), "n", 4)), relay.var("y", shape=("n", 4))
+    library = relay.build(relay.Function([x, y], relay.add(x, y)), "llvm")
+    executor = graph_executor.GraphModule(library["default"](tvm.cpu()))
+    a, b = floats(2, 3, 4), floats(3, 4)
+    (got,) = run(executor, {"x": a, "y": b})
+    np.testing.assert_allclose(got, a + b)
+    with pytest.raises(InputError, match=r"expected 3.*'n'"):
+        run(executor, {"x": a, "y": floats(2, 4)})
+
+
+def test_a_virtual_machine_runs_all_extents():
+    mod, params = relay.frontend.from_onnx(proto_of("dense"))
+    machine = relay.vm.VirtualMachine(relay.vm.compile(mod, "llvm", params=params), tvm.cpu())
+    executor = executor_of(proto_of("dense"))
+    for feeds in CASES["dense"][-1]:
+        got = machine.invoke("main", feeds["x"])
+        np.testing.assert_allclose(got.numpy(), run(executor, feeds)[0], rtol=1e-5, atol=1e-5)
