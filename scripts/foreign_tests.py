@@ -46,7 +46,8 @@ class Suite:
         Makes the old names importable in the process of the tests; takes the checkout and
         returns further options of pytest.
     set_up : callable
-        Puts what the tests look for into the folder that they run in; takes the checkout, it and the files.
+        Puts what the tests look for into the folder that they run in; takes the
+        checkout, it and the files.
     """
 
     script: str
