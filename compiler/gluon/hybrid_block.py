@@ -30,7 +30,7 @@ from .parameter import Constant, Parameter
 from .parameter_dict import ParameterDict
 from .program import Flags, require_bool
 from .shape_traces import ShapeTraces
-from .structure import ARRAY, NOTHING, arrays_in, flatten, regroup, trimmed
+from .structure import ARRAY, NOTHING, arrays_in, flatten, regroup, trimmed, with_arrays
 from .unshaped import Unshaped
 from .value import Trace, Variable, call_site, current_trace
 
@@ -232,7 +232,7 @@ class HybridBlock(Block):
         Parameters
         ----------
         x, *args
-            Inputs, of which shapes and dtypes are taken.
+            Inputs, or variables that declare them, of which shapes and dtypes are taken.
         backend : str, optional
             A registered partitioner; None only hybridises and traces.
         clear : bool
@@ -259,7 +259,7 @@ class HybridBlock(Block):
         """
         if backend is not None and not isinstance(backend, str):
             raise BlockTypeError(f"backend must be a str, not {type(backend).__name__}")
-        arguments = (x, *args)
+        arguments = with_arrays((x, *args))
         self._check_arguments(arguments)
         require_bool("clear", clear)
         options = backend_arguments(backend, backend_options)
