@@ -91,7 +91,7 @@ def lower_conv2d(
     if isinstance(weight, relax.Var):
         weight = at.layouts.get(weight, PLAIN)
     filters = array_of(weight)
-    if filters is not None and not _is_recorded(at, workload):
+    if filters is not None and not workload.pad_value and not _is_recorded(at, workload):
         trimmed, kept = trim_taps(workload, filters)
         if trimmed != workload:
             workload, weight = trimmed, constant(np.ascontiguousarray(kept))
@@ -204,5 +204,5 @@ def _input_block_of_bytes(workload: Conv2dWorkload, present: int, oc_block: int)
     if present % BYTES == 0 and (workload.groups == 1 or per_group % present == 0):
         return present
     if workload.groups > 1:
-        return channel_block(per_group, oc_block)
+        return channel_block(per_group, 4 * BYTES)
     return next((block for block in (BYTES, 2 * BYTES) if per_group <= block), oc_block)
