@@ -71,10 +71,12 @@ def tune_model(
     chosen = targets.parse(last, target_host, additional_target_options)
     mod = apply_graph_transforms(
         tvmc_model.mod,
-        desired_layout,
-        desired_layout_ops,
-        mixed_precision,
-        mixed_precision_calculation_type,
+        {
+            "desired_layout": desired_layout,
+            "desired_layout_ops": desired_layout_ops,
+            "mixed_precision": mixed_precision,
+            "mixed_precision_calculation_type": mixed_precision_calculation_type,
+        },
     )
     log = tuning_records or tvmc_model.default_tuning_records_path()
     measured = {
