@@ -153,6 +153,7 @@ CONVOLUTIONS = {
     "odd groups": dict(channels=32, outputs=22, size=(4, 9), kernel=1, groups=2, pads=[1] * 4),
     "depthwise": dict(channels=24, outputs=24, size=(9, 7), kernel=3, groups=24, pads=[1] * 4),
     "signed": dict(channels=12, outputs=16, size=(6, 6), kernel=3, dtype="int8", pads=[1] * 4),
+    "taps on padding alone": dict(channels=6, outputs=5, size=(1, 4), kernel=3, pads=[1] * 4),
     "one scale": dict(channels=16, outputs=16, size=(6, 6), kernel=3, per_channel=False),
 }  # fmt: skip
 
@@ -318,6 +319,20 @@ def test_numbers_that_quantise_nothing_are_refused_by_the_nodes_name(scale, zero
 
     with pytest.raises(UnsupportedOperatorError, match=f"'v0'.*{why}"):
         relay.frontend.from_onnx(net.model(y, "uint8"))
+
+
+def test_a_constant_image_is_blocked_like_any():
+    net = Network()
+    y = net.node(
+        "QLinearConv",
+        net.integers(1, 2, 3, 9),
+        *net.numbers(0.02, 2, "int8"),
+        net.integers(5, 2, 3, 3),
+        *net.numbers(0.007, 0, "int8"),
+        *net.numbers(0.05, 3, "int8"),
+        pads=[1] * 4,
+    )
+    compared(net, y, "int8")
 
 
 def qnn_network(layout: str) -> tvm.IRModule:
