@@ -274,6 +274,11 @@ def _limits_not_finite(node: onnx.NodeProto, operands: Operands) -> bool:
     return limits and _not_finite(node, operands)
 
 
+def _large_softplus(node: onnx.NodeProto, operands: Operands) -> bool:
+    activations: list[bytes] = _attribute(node, "activations", [])  # type: ignore[assignment]
+    return b"Softplus" in activations and any((np.abs(x) > 20).any() for x in operands)
+
+
 def _large_integers(node: onnx.NodeProto, operands: Operands) -> bool:
     x = operands[0]
     return x.dtype.kind in "iu" and bool((np.abs(x.astype("float64")) > 2**10).any())
@@ -358,6 +363,7 @@ FAULTS = (
         "no layout=1; the reference evaluator ignores direction and input_forget",
     ),
     Rule(names("GRU LSTM RNN"), _limits_not_finite, "NaN is lost in clips and activations"),
+    Rule(names("GRU LSTM RNN"), _large_softplus, "log(1 + exp(x)) overflows"),
     Rule(names("CDist"), _not_finite, "squares that are not finite are subtracted"),
     Rule(names("Conv"), _dilated_with_zeros, "the reference puts zeros into dilated kernels"),
     Rule(names("Erf"), _wider_than_float32, "the error function is of float32's precision"),
