@@ -274,6 +274,13 @@ def _limits_not_finite(node: onnx.NodeProto, operands: Operands) -> bool:
     return limits and _not_finite(node, operands)
 
 
+def _attends_not_finite(node: onnx.NodeProto, operands: Operands) -> bool:
+    """Values that are not finite: ONNX's third operand; the bias too, or what they are made of."""
+    values = {"": operands[2:3], "com.microsoft": operands[2:4]}[node.domain]
+    made_here = node.domain and node.op_type == "Attention"
+    return _not_finite(node, operands if made_here else values)
+
+
 def _large_softplus(node: onnx.NodeProto, operands: Operands) -> bool:
     activations: list[bytes] = _attribute(node, "activations", [])  # type: ignore[assignment]
     return b"Softplus" in activations and any((np.abs(x) > 20).any() for x in operands)
@@ -344,6 +351,11 @@ UNDEFINED = (
     Rule(names("ReduceLogSumExp"), _integers, "sums of integers that overflow"),
     Rule(names("GridSample"), _not_finite, "places that are not finite"),
     Rule(names("RoiAlign"), _not_finite, "whether neighbours with a weight of 0 count"),
+    Rule(
+        names("Attention MultiHeadAttention"),
+        _attends_not_finite,
+        "whether weights that are denormal are 0, by which what is not finite is NaN",
+    ),
     Rule(
         names("Resize Upsample"),
         _interpolates_not_finite,
