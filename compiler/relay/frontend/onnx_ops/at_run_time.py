@@ -27,6 +27,26 @@ def extents_of(node: Node, values: relax.Expr, count: int) -> list[tirx.Var]:
     return extents
 
 
+def _within(data: te.Tensor, sizes: te.Tensor, axis: int) -> te.Tensor:
+    """Sizes of parts of an axis, one behind the other, cut to what the axis has."""
+    left: Any = tirx.Cast(INT, data.shape[axis])
+    parts: list[Any] = []
+    for place in range(int(sizes.shape[0])):
+        part = tirx.min(tirx.max(sizes(place), tirx.const(0, INT)), left)
+        parts.append(part)
+        left = left - part
+    return _by_place(parts)
+
+
+_within_kernel = kernel("sizes_within", _within)
+
+
+def parts_of(node: Node, sizes: relax.Expr, axis: int, count: int) -> list[tirx.Var]:
+    """The sizes (count,) of parts of an axis of input 0 as new symbolic dimensions."""
+    within = _within_kernel(node[0], as_int64(node, sizes), axis=axis)
+    return extents_of(node, within, count)
+
+
 def as_int64(node: Node, value: relax.Expr) -> relax.Expr:
     """A tensor of integers as one of int64."""
     return value if str(value.ty.dtype) == INT else node.emit(relax.op.astype(value, INT))
@@ -86,7 +106,7 @@ _REDUCERS: dict[str, Callable[..., Any]] = {
     "sum": te.sum,
     "max": te.max,
     "min": te.min,
-    "prod": te.comm_reducer(operator.mul, lambda dtype: tirx.const(1, dtype), name="prod"),
+    "prod": te.comm_reducer(lambda a, b: a * b, lambda dtype: tirx.const(1, dtype), name="prod"),
 }
 
 
@@ -155,9 +175,16 @@ def without_axes(
     return relax.op.reshape(data, extents)
 
 
-def _padded_extents(data: te.Tensor, before: te.Tensor, after: te.Tensor) -> te.Tensor:
+def _padded_extents(data: te.Tensor, before: te.Tensor, after: te.Tensor, mode: str) -> te.Tensor:
+    """At least 0; of an axis without elements, which only a value can pad, 0."""
+    zero = tirx.const(0, INT)
+
+    def extent(axis: int, size: Any) -> Any:
+        padded = tirx.max(before(axis) + size + after(axis), zero)
+        return padded if mode == "constant" else tirx.Select(size == 0, zero, padded)
+
     sizes = [tirx.Cast(INT, size) for size in data.shape]
-    return _by_place([before(i) + size + after(i) for i, size in enumerate(sizes)])
+    return _by_place([extent(axis, size) for axis, size in enumerate(sizes)])
 
 
 def _pad(
@@ -222,5 +249,5 @@ def pad(
     before, after = (
         node.emit(relax.op.strided_slice(pads, [0], [i * rank], [(i + 1) * rank])) for i in (0, 1)
     )
-    extents = extents_of(node, _padded_extents_kernel(data, before, after), rank)
+    extents = extents_of(node, _padded_extents_kernel(data, before, after, mode=mode), rank)
     return _pad_kernel(data, before, fill, relax.ShapeExpr(extents), mode=mode)

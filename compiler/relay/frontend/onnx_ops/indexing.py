@@ -179,6 +179,7 @@ def one_hot(node: Node) -> relax.Expr:
     known = constant_value(node[1])
     if known is None:
         count = node.emit(relax.op.reshape(at_run_time.as_int64(node, node[1]), [1]))
+        count = node.emit(relax.op.maximum(count, relax.const(0, "int64")))
         (depth,) = at_run_time.extents_of(node, count, 1)
     else:
         depth = int(known.reshape(-1)[0])
@@ -235,8 +236,8 @@ def _top_k_at_run_time(node: Node) -> list[relax.Expr]:
         dtype="int64",
     )
     whole = node.emit(whole)
-    wanted = relax.op.minimum(at_run_time.as_int64(node, node[1]), relax.const(size, "int64"))
-    (count,) = at_run_time.extents_of(node, node.emit(relax.op.reshape(wanted, [1])), 1)
+    wanted = node.emit(relax.op.reshape(node[1], [1]))
+    (count,) = at_run_time.parts_of(node, wanted, axis, 1)
     box = [*shape[:axis], count, *shape[axis + 1 :]]
     return [leading_box(node.emit(relax.TupleGetItem(whole, i)), box) for i in (0, 1)]
 
@@ -367,11 +368,11 @@ def _split_at_run_time(node: Node, axis: int) -> list[relax.Expr]:
     """Slices of extents that are computed while the model runs."""
     shape = node.extents(0)
     count = node.shape(1)[0]
-    sizes = at_run_time.extents_of(node, at_run_time.as_int64(node, node[1]), count)
+    sizes = at_run_time.parts_of(node, node[1], axis, count)
     pieces, begin = [], tirx.const(0, "int64")
     for size in sizes:
         box = [*shape[:axis], size, *shape[axis + 1 :]]
-        pieces.append(box_from(node[0], axis, tirx.min(begin, shape[axis] - size), box))
+        pieces.append(box_from(node[0], axis, begin, box))
         begin = begin + size
     return pieces
 

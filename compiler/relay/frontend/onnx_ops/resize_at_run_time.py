@@ -12,6 +12,7 @@ from typing import Any
 from tvm import relax, te, tirx
 
 from compiler.relay.op.kernel import kernel
+from compiler.relay.op.shapes import same_extent
 
 from ..onnx_node import Node, constant_value
 from .at_run_time import INT, as_int64, extents_of
@@ -59,7 +60,7 @@ def _extents(
                 extent = tirx.Cast(INT, tirx.floor(grown + _number(0.5)))
             else:
                 extent = tirx.Cast(INT, tirx.floor(grown))
-            result = tirx.Select(at == place, extent, result)
+            result = tirx.Select(at == place, tirx.max(extent, tirx.const(0, INT)), result)
         return result
 
     return te.compute((len(axes),), value, name="extents")
@@ -185,6 +186,8 @@ def resize(node: Node) -> relax.Expr:
     if node.attr("antialias", 0):
         raise node.unsupported("antialiasing with scales or sizes (inputs 2, 3) at run time")
     shape = node.extents(0)
+    if any(same_extent(extent, 0) for extent in shape):
+        raise node.unsupported("an empty tensor with scales or sizes (inputs 2, 3) at run time")
     axes = [axis % len(shape) for axis in node.attr("axes", tuple(range(len(shape))))]
     first = 1 if node.opset < 11 else 2
     sizes = node.get(3) if first == 2 else None
