@@ -154,5 +154,9 @@ class BlockTypeError(BlockArgumentError, TypeError):
     """An argument of a block of a type that it can't take."""
 
 
+class OutOfScopeError(BlockArgumentError, ArrayError, NotImplementedError):
+    """Training, gradients or sparse arrays, which Baton leaves out: it computes inference."""
+
+
 class LegacyImportError(ImportError, BatonError):
     """A module of an old TVM that nothing stands for; says what to use instead."""

@@ -94,7 +94,7 @@ def rows_of(func: tirx.PrimFunc) -> Rows | None:
             tensors.append(None)
             continue
         if not all(isinstance(extent, (int, tirx.IntImm)) for extent in static.shape):
-            return None  # it has symbols of its own
+            return None
         extents = [int(extent) for extent in static.shape]
         if not _is_product(param.shape[:lead], symbols) or extents[:lead] != [1] * (lead - 1) + [2]:
             return None

@@ -11,7 +11,7 @@ from compiler.errors import BlockArgumentError
 
 from .program import Flags
 
-_FLAGS = [*(each.name for each in fields(Flags)), "clear", "partition_if_dynamic"]
+_FLAGS = [*(each.name for each in fields(Flags)), "clear"]
 _OLD_SPELLING = "backend_opts"
 
 

@@ -6,18 +6,15 @@ import os
 import re
 import warnings
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
+from compiler.errors import BlockError, BlockTypeError
 
-from compiler.errors import BlockArgumentError, BlockError, BlockTypeError
-
-from . import initializer
 from .device import Device
-from .files import read_arrays, write_arrays
-from .ndarray import ndarray
 from .parameter import Parameter
+from .parameter_dict import ParameterDict
 
 
 class HookHandle:
@@ -38,22 +35,42 @@ class HookHandle:
         self.detach()
 
 
+def _blocks_in(value: Any) -> Iterator[Block]:
+    """The blocks in nested lists, tuples and dicts."""
+    if isinstance(value, Block):
+        yield value
+    elif isinstance(value, (list, tuple, dict)):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _blocks_in(item)
+
+
 class Block:
     """Base of all networks; `forward` is what kinds of it define.
 
     A parameter or block assigned to an attribute belongs to the block, under the attribute's
     name: `net.dense.weight` is the parameter "dense.weight" of `net`.
+
+    Parameters
+    ----------
+    prefix : str, optional
+        MXNet 1.x's: what the block is called. Parameters have the names above in any case.
+    params : mapping of str to Parameter, optional
+        Parameters to be used in place of the block's own of the same names.
     """
 
     _children: OrderedDict[str, Block]
-    _reg_params: dict[str, Parameter]
+    _reg_params: ParameterDict
 
-    def __init__(self) -> None:
+    def __init__(
+        self, prefix: str | None = None, params: Mapping[str, Parameter] | None = None
+    ) -> None:
         object.__setattr__(self, "_children", OrderedDict())
-        object.__setattr__(self, "_reg_params", {})
+        object.__setattr__(self, "_reg_params", ParameterDict(shared=params))
+        self._prefix = prefix
         self._forward_hooks: dict[int, Any] = {}
         self._forward_pre_hooks: dict[int, Any] = {}
         self._hooks_made = 0
+        self._warned_of: set[str] = set()
 
     def __repr__(self) -> str:
         lines = [
@@ -79,37 +96,67 @@ class Block:
         if isinstance(value, Block):
             self.register_child(value, name)
         elif isinstance(value, Parameter):
-            if name in self._reg_params and self._reg_params[name] is not value:
-                self._parameter_replaced(name)
-            self._reg_params[name] = value
-            value.rename(name)
+            value = self._register_parameter(name, value)
         elif isinstance(value, (list, tuple, dict)) and not name.startswith("_"):
             self._warn_of_hidden_blocks(name, value)
         object.__setattr__(self, name, value)
+
+    def _register_parameter(self, name: str, value: Parameter) -> Parameter:
+        """Make a parameter one of the block's own, or the shared one that takes its place."""
+        own = self._reg_params
+        made = [key for key, param in own.items() if param is value and key not in self.__dict__]
+        for key in made:  # by `params.get`, perhaps under another name
+            del own[key]
+        value = own.shared.get(name, value)
+        if name in own and own[name] is not value:
+            self._parameter_replaced(name)
+        own[name] = value
+        value.rename(name)
+        return value
 
     def _parameter_replaced(self, name: str) -> None:
         """What replacing a parameter leads to; traced blocks forget their trace."""
 
     def _warn_of_hidden_blocks(self, name: str, value: Any) -> None:
-        items = value.values() if isinstance(value, dict) else value
-        if any(isinstance(item, Block) and item not in self._children.values() for item in items):
-            warnings.warn(
-                f"{type(self).__name__}.{name} is a {type(value).__name__} with blocks that are "
-                "not registered as children; their parameters are not collected. Use "
-                "register_child() or nn.Sequential",
-                stacklevel=3,
-            )
+        known = self._children.values()
+        if name in self._warned_of or all(block in known for block in _blocks_in(value)):
+            return
+        self._warned_of.add(name)
+        warnings.warn(
+            f"{type(self).__name__}.{name} is a {type(value).__name__} with blocks that are "
+            "not registered as children; their parameters are not collected. Use "
+            "register_child() or nn.Sequential",
+            stacklevel=3,
+        )
 
     def register_child(self, block: Block, name: str | None = None) -> None:
         """Make a block a child."""
-        self._children[str(len(self._children)) if name is None else name] = block
+        label = str(len(self._children)) if name is None else name
+        self._children[label] = block
+        if self._reg_params.shared:
+            block._share(self._reg_params.shared, f"{label}.")
 
     @property
-    def params(self) -> dict[str, Parameter]:
-        """The block's own parameters, by attribute."""
+    def params(self) -> ParameterDict:
+        """The block's own parameters, by attribute; `params.get(name, shape=...)` makes one."""
         return self._reg_params
 
-    def collect_params(self, select: str | None = None) -> dict[str, Parameter]:
+    @property
+    def prefix(self) -> str:
+        """What MXNet 1.x puts before the names of parameters; here only a name of the block."""
+        return f"{type(self).__name__.lower()}_" if self._prefix is None else self._prefix
+
+    @property
+    def name(self) -> str:
+        """`prefix` without its underscore."""
+        return self.prefix.removesuffix("_")
+
+    @contextmanager
+    def name_scope(self) -> Iterator[Block]:
+        """A context without effect: parameters are named after attributes."""
+        yield self
+
+    def collect_params(self, select: str | None = None) -> ParameterDict:
         """Parameters of the block and its children by structural name.
 
         Parameters
@@ -117,33 +164,23 @@ class Block:
         select : str, optional
             A regular expression; names must match it from their start, e.g. "fc1.*|.*bias".
         """
-        found = self._collect("")
-        if select is None:
-            return found
-        pattern = re.compile(select)
-        return {name: param for name, param in found.items() if pattern.match(name)}
+        found = ParameterDict()
+        pattern = re.compile(select or "")
+        found.update((n, param) for n, param in self._collect("").items() if pattern.match(n))
+        return found
 
     def _collect(self, prefix: str) -> dict[str, Parameter]:
+        for name, value in self.__dict__.items():
+            if isinstance(value, (list, tuple, dict)) and not name.startswith("_"):
+                self._warn_of_hidden_blocks(name, value)
         found = {prefix + name: param for name, param in self._reg_params.items()}
         for name, child in self._children.items():
             found.update(child._collect(f"{prefix}{name}."))
         return found
 
-    def initialize(
-        self,
-        init: Any = None,
-        device: Any = None,
-        verbose: bool = False,
-        force_reinit: bool = False,
-        ctx: Any = None,
-    ) -> None:
-        """Give all parameters their initial values, or note to do so when shapes are known."""
-        chosen = initializer.Uniform() if init is None else initializer.create(init)
-        for name, param in self.collect_params().items():
-            if verbose:
-                print(f"{name}: {param.init or chosen!r}")
-            place = device if device is not None else ctx
-            param.initialize(None, place, chosen, force_reinit=force_reinit)
+    def initialize(self, *args: Any, **kwargs: Any) -> None:
+        """`ParameterDict.initialize` of all parameters: `init`, `device`, `force_reinit`, ..."""
+        self.collect_params().initialize(*args, **kwargs)
 
     def apply(self, fn: Callable[[Block], Any]) -> Block:
         """Call a function on every child, then on the block; returns the block."""
@@ -167,24 +204,22 @@ class Block:
     def zero_grad(self) -> None:
         """There are no gradients."""
 
-    def reset_device(self, device: Any) -> None:
+    def reset_device(self, device: Any = None, ctx: Any = None) -> None:
         """Move the parameters to other devices."""
-        for param in {id(p): p for p in self.collect_params().values()}.values():
-            param.reset_device(device)
+        self.collect_params().reset_device(device, ctx)
 
     reset_ctx = reset_device
 
     def setattr(self, name: str, value: Any) -> None:
         """Set an attribute of all parameters, e.g. ("grad_req", "null")."""
-        for param in self.collect_params().values():
-            setattr(param, name, value)
+        self.collect_params().setattr(name, value)
 
     def share_parameters(self, shared: Mapping[str, Parameter]) -> Block:
         """Use the given parameters in place of the block's own of the same names."""
         self._share(dict(shared), "")
         return self
 
-    def _share(self, shared: dict[str, Parameter], prefix: str) -> None:
+    def _share(self, shared: Mapping[str, Parameter], prefix: str) -> None:
         for name in list(self._reg_params):
             if prefix + name in shared:
                 setattr(self, name, shared[prefix + name])
@@ -203,14 +238,10 @@ class Block:
         deduplicate : bool
             Write a parameter that has several names once, under the first.
         """
-        arrays: dict[str, np.ndarray] = {}
-        seen: set[int] = set()
-        for name, param in self.collect_params().items():
-            if deduplicate and id(param) in seen:
-                continue
-            seen.add(id(param))
-            arrays[name] = param.list_data()[0].asnumpy()
-        write_arrays(filename, arrays)
+        params = self.collect_params()
+        first = {id(param): name for name, param in reversed(params.items())}
+        wanted = [n for n, param in params.items() if not deduplicate or first[id(param)] == n]
+        params.save(filename, names=wanted)
 
     def load_parameters(
         self,
@@ -244,17 +275,8 @@ class Block:
         BlockArgumentError
             Names, shapes or dtypes do not fit.
         """
-        arrays = read_arrays(filename)
-        if not isinstance(arrays, Mapping):
-            raise BlockArgumentError(f"the file {os.fspath(filename)!r} has no names")
-        self.load_dict(
-            {name.removeprefix("arg:").removeprefix("aux:"): a for name, a in arrays.items()},
-            device if device is not None else ctx,
-            allow_missing,
-            ignore_extra,
-            cast_dtype,
-            dtype_source,
-            source=f"file {os.fspath(filename)!r}",
+        self.collect_params().load(
+            filename, device, allow_missing, ignore_extra, "", cast_dtype, dtype_source, ctx
         )
 
     def load_dict(
@@ -268,24 +290,9 @@ class Block:
         source: str = "dict",
     ) -> None:
         """Take parameters from a dict; arguments as for `load_parameters`."""
-        if dtype_source not in ("current", "saved"):
-            raise BlockArgumentError(f"dtype_source {dtype_source!r}; it is 'current' or 'saved'")
-        params = self.collect_params()
-        given = {id(params[name]) for name in param_dict if name in params}
-        missing = [n for n, p in params.items() if n not in param_dict and id(p) not in given]
-        if missing and not allow_missing:
-            raise BlockArgumentError(f"the {source} lacks the parameter {missing[0]!r}")
-        extra = [name for name in param_dict if name not in params]
-        if extra and not ignore_extra:
-            raise BlockArgumentError(
-                f"the {source} has {extra[0]!r}, which is not a parameter of the block; its "
-                f"parameters are {list(params)[:20]}"
-            )
-        for name, param in params.items():
-            if name in param_dict:
-                value = param_dict[name]
-                host = value.asnumpy() if isinstance(value, ndarray) else np.asarray(value)
-                param.load(host, device, cast_dtype, dtype_source)
+        self.collect_params().take(
+            param_dict, device, allow_missing, ignore_extra, cast_dtype, dtype_source, source
+        )
 
     # Calls.
 
@@ -296,6 +303,13 @@ class Block:
     def register_forward_pre_hook(self, hook: Callable[..., Any]) -> HookHandle:
         """Have `hook(block, inputs)` called before every forward."""
         return self._hook(self._forward_pre_hooks, hook)
+
+    def register_op_hook(self, callback: Callable[..., Any], monitor_all: bool = False) -> None:
+        """Raise BlockError: what single operators compute is shown by the debug executor."""
+        raise BlockError(
+            "there are no hooks of operators; compiler.runtime.debugger shows what each kernel "
+            "of a library computes"
+        )
 
     def _hook(self, hooks: dict[int, Any], hook: Callable[..., Any]) -> HookHandle:
         self._hooks_made += 1
@@ -329,5 +343,4 @@ class Block:
 
     def devices(self) -> list[Device]:
         """The devices of the parameters."""
-        found = (d for param in self.collect_params().values() for d in param.list_device())
-        return list(dict.fromkeys(found))
+        return self.collect_params().list_device()

@@ -16,11 +16,11 @@ from compiler.symbol.symbol import Symbol
 
 from . import parameter_epoch
 from .engine import tensor_of
-from .invoke import wrap
 from .ndarray import ndarray
 from .parameter import Parameter
 from .program import Flags, Program
 from .value import Value
+from .wrap import wrap
 
 CHANGES_BEFORE_INPUT = 2
 """A parameter that has changed more often after compilation is no longer compiled in."""

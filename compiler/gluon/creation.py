@@ -12,9 +12,10 @@ import numpy as _np
 from compiler.errors import ArrayError, ArrayTypeError
 
 from .device import Device, cpu, current_device, gpu
-from .invoke import dtype_name, from_host, invoke, wrap
+from .invoke import invoke
 from .ndarray import ndarray
 from .value import Value, call_site, current_trace
+from .wrap import dtype_name, from_host, wrap
 
 
 def _place(device: Device | None, ctx: Device | None) -> Device:

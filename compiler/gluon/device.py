@@ -74,7 +74,9 @@ class Device:
         """
         import tvm
 
-        device = tvm.runtime.device(_KINDS[self.device_type], self.device_id)
+        # Kernels know one CPU; the others are names for it.
+        number = 0 if self.is_cpu else self.device_id
+        device = tvm.runtime.device(_KINDS[self.device_type], number)
         lacking = None if self.is_cpu else cuda_runtime.missing()
         if lacking is not None:
             raise UnavailableTargetError(f"there is no device {self!r} on this machine: {lacking}")

@@ -10,9 +10,10 @@ import numpy as np
 from compiler.errors import ArrayTypeError
 
 from .creation import array as new_array
-from .invoke import from_host, invoke, promote
+from .invoke import invoke
 from .ndarray import ndarray, refuse_in_trace
 from .value import call_site
+from .wrap import from_host, promote
 
 _NUMBERS = (int, float, np.number, np.bool_)
 _FLOAT = "float32"

@@ -10,10 +10,11 @@ import numpy as np
 
 from compiler.errors import ExportError
 from compiler.mxnet.params import load_params, save_params
+from compiler.symbol.symbol import Symbol
 
 from . import safetensors
-from .invoke import from_host
 from .ndarray import ndarray
+from .wrap import from_host
 
 
 def write_arrays(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray]) -> None:
@@ -29,6 +30,27 @@ def write_arrays(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray])
         safetensors.write(text, arrays)
     else:
         save_params(text, arrays, "npz" if text.endswith(".npz") else "list")
+
+
+def write_model(
+    path: str | os.PathLike[str], epoch: int, symbol: Symbol, arrays: Mapping[str, ndarray]
+) -> tuple[str, str | None]:
+    """Write `<path>-symbol.json` and, if there are arrays, `<path>-<epoch>.params`.
+
+    Raises
+    ------
+    ExportError
+        A file can't be written.
+    """
+    prefix = os.fspath(path)
+    if epoch < 0:
+        raise ExportError(f"epoch {epoch} is negative")
+    symbol.save(f"{prefix}-symbol.json")
+    if not arrays:
+        return f"{prefix}-symbol.json", None
+    filename = f"{prefix}-{epoch:04d}.params"
+    save_params(filename, {name: each.asnumpy() for name, each in arrays.items()}, "npz")
+    return f"{prefix}-symbol.json", filename
 
 
 def read_arrays(path: str | os.PathLike[str]) -> Any:

@@ -6,17 +6,16 @@ import os
 import threading
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from compiler.errors import (
     BlockArgumentError,
     BlockError,
     BlockTypeError,
-    ExportError,
     UnknownShapeError,
 )
-from compiler.mxnet.params import save_params
+from compiler.mxnet.dynamic import is_dynamic
 from compiler.symbol.optimize import partition_values
 from compiler.symbol.symbol import Symbol
 
@@ -24,11 +23,15 @@ from .backend_options import backend_arguments
 from .block import Block, HookHandle
 from .cached_op import CachedOp
 from .deferred import get_symbol, tracing
+from .dynamic import DynamicOp
+from .files import write_model
 from .ndarray import ndarray
 from .parameter import Constant, Parameter
+from .parameter_dict import ParameterDict
 from .program import Flags, require_bool
 from .shape_traces import ShapeTraces
-from .structure import ARRAY, NOTHING, arrays_in, flatten, regroup, trimmed
+from .structure import ARRAY, NOTHING, arrays_in, flatten, regroup, trimmed, with_arrays
+from .unshaped import Unshaped
 from .value import Trace, Variable, call_site, current_trace
 
 _BUILDING = threading.RLock()
@@ -36,7 +39,7 @@ _BUILDING = threading.RLock()
 
 _STATE = (
     *("_active", "_flags", "_cached_graph", "_cached_op", "_in_format", "_out_format", "_symbol"),
-    *("_plain_arguments", "_is_partitioned", "_by_shapes", "_reg_params"),
+    *("_plain_arguments", "_is_partitioned", "_by_shapes", "_backend", "_reg_params"),
 )
 """Attributes that a failed `optimize_for` restores."""
 
@@ -46,13 +49,20 @@ class HybridBlock(Block):
 
     `forward` takes arrays, None and nested lists of them, and returns such. While it is not
     hybridised it runs as it stands. Old code may define `hybrid_forward(F, x, ..., **params)`
-    instead: F is `compiler.gluon.nd`, and the block's own parameters come as keywords.
+    instead: F is `compiler.gluon.nd`, and the block's own parameters come as keywords; the shape
+    of one that is unknown follows from the first operator that reads it.
+
+    Parameters
+    ----------
+    prefix, params : optional
+        See `Block`.
     """
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, prefix: str | None = None, params: Any = None) -> None:
+        super().__init__(prefix, params)
         self._active = False
         self._flags = Flags()
+        self._backend: tuple[str, dict[str, Any]] | None = None
         self._shapes_ready = False
         self._clear_cache()
 
@@ -66,13 +76,13 @@ class HybridBlock(Block):
         return self._active
 
     @property
-    def cached_op(self) -> CachedOp | None:
+    def cached_op(self) -> CachedOp | DynamicOp | None:
         """What calls run; None before the first hybridised call."""
         return self._cached_op
 
     def _clear_cache(self) -> None:
         self._cached_graph: tuple[list[str], Symbol] | None = None
-        self._cached_op: CachedOp | None = None
+        self._cached_op: CachedOp | DynamicOp | None = None
         self._in_format: Any = None
         self._out_format: Any = None
         self._plain_arguments = 0
@@ -103,8 +113,17 @@ class HybridBlock(Block):
         self._clear_cache()
 
     def cast(self, dtype: Any) -> None:
-        """Change the dtype of the parameters; a hybridised block is traced anew."""
+        """Change the dtype of the parameters; a hybridised block is traced anew.
+
+        What `optimize_for` partitioned is partitioned no more, and a warning says so.
+        """
         if self._active:
+            if self._is_partitioned:
+                warnings.warn(
+                    f"cast() undoes what optimize_for() partitioned of {type(self).__name__}; "
+                    "call optimize_for() again",
+                    stacklevel=2,
+                )
             self._clear_cache()
         super().cast(dtype)
 
@@ -122,7 +141,7 @@ class HybridBlock(Block):
 
     # Hybridising.
 
-    def hybridize(  # type: ignore[override]
+    def hybridize(
         self,
         active: bool = True,
         partition_if_dynamic: bool = True,
@@ -131,17 +150,20 @@ class HybridBlock(Block):
         inline_limit: int = 2,
         forward_bulk_size: int | None = None,
         backward_bulk_size: int | None = None,
+        *,
+        backend: str | None = None,
+        **backend_options: Any,
     ) -> None:
         """Set how calls run, and forget what was traced and optimised before.
-
-        Backends are given to `optimize_for`, not here.
 
         Parameters
         ----------
         active : bool
             Whether calls run compiled.
         partition_if_dynamic : bool
-            Accepted; operators whose results have shapes known only at run time can't be traced.
+            What lies between operators whose results' shapes depend on values (`x[x > 0]`,
+            `np.nonzero`, `np.unique`) is compiled as one program each; with False every operator is
+            one of its own.
         static_alloc : bool
             Intermediate memory is planned once per signature and kept between calls.
         static_shape : bool
@@ -156,26 +178,38 @@ class HybridBlock(Block):
             all of them. With `static_alloc` they are one segment in any case.
         backward_bulk_size : int, optional
             Without effect: Baton computes inference.
+        backend, **backend_options : optional
+            MXNet 1.x's way to `optimize_for`: the first call partitions for its inputs.
+
+        Raises
+        ------
+        BlockArgumentError
+            A flag has a value that it can't have, or there are options without a backend; a
+            BlockTypeError for an argument that is not known.
         """
+        unknown = sorted(backend_options.keys() - {"backend_opts"})
+        if backend is None and unknown:
+            raise BlockTypeError(
+                f"hybridize has no argument {unknown[0]!r}; a backend's options come with backend="
+            )
+        options = backend_arguments(backend, backend_options)
         require_bool("active", active)
-        require_bool("partition_if_dynamic", partition_if_dynamic)
         if (self._forward_hooks or self._forward_pre_hooks) and active:
             self._warn_of_hooks()
         flags = Flags(
-            static_alloc, static_shape, inline_limit, forward_bulk_size, backward_bulk_size
+            static_alloc,
+            static_shape,
+            inline_limit,
+            forward_bulk_size,
+            backward_bulk_size,
+            partition_if_dynamic,
         )
         flags.check()
         self._active = active
         self._flags = flags
+        self._backend = None if backend is None else (backend, options)
         self._clear_cache()
-        super().hybridize(
-            active,
-            static_alloc=static_alloc,
-            static_shape=static_shape,
-            inline_limit=inline_limit,
-            forward_bulk_size=forward_bulk_size,
-            backward_bulk_size=backward_bulk_size,
-        )
+        super().hybridize(active, **asdict(flags))
 
     def optimize_for(
         self,
@@ -183,7 +217,7 @@ class HybridBlock(Block):
         *args: Any,
         backend: str | None = None,
         clear: bool = False,
-        partition_if_dynamic: bool = True,
+        partition_if_dynamic: bool | None = None,
         static_alloc: bool | None = None,
         static_shape: bool | None = None,
         inline_limit: int | None = None,
@@ -198,12 +232,13 @@ class HybridBlock(Block):
         Parameters
         ----------
         x, *args
-            Inputs, of which shapes and dtypes are taken.
+            Inputs, or variables that declare them, of which shapes and dtypes are taken.
         backend : str, optional
             A registered partitioner; None only hybridises and traces.
         clear : bool
-            Start over from a fresh trace.
-        static_alloc, static_shape, inline_limit, forward_bulk_size, backward_bulk_size
+            Start over from a fresh trace, of a SymbolBlock from its symbol.
+        partition_if_dynamic, static_alloc, static_shape, inline_limit, forward_bulk_size
+        backward_bulk_size
             As for `hybridize`, which is called where the block is not active or `clear` is given.
             A block that is active keeps those that are not given.
         **backend_options
@@ -215,7 +250,8 @@ class HybridBlock(Block):
         UnknownBackendError
             No partitioner has that name.
         BlockArgumentError
-            The inputs hold no array, or arrays on several devices; a flag has a value that it can't
+            The inputs hold no array, arrays on several devices, or not as many as those of the
+            trace; a flag has a value that it can't
             have; there are options without a backend, or one that is a misspelt flag.
         PartitionError
             A callback failed, or an option is not understood. The block and its children stay as
@@ -223,10 +259,9 @@ class HybridBlock(Block):
         """
         if backend is not None and not isinstance(backend, str):
             raise BlockTypeError(f"backend must be a str, not {type(backend).__name__}")
-        arguments = (x, *args)
+        arguments = with_arrays((x, *args))
         self._check_arguments(arguments)
         require_bool("clear", clear)
-        require_bool("partition_if_dynamic", partition_if_dynamic)
         options = backend_arguments(backend, backend_options)
         given: dict[str, Any] = {
             "static_alloc": static_alloc,
@@ -234,12 +269,15 @@ class HybridBlock(Block):
             "inline_limit": inline_limit,
             "forward_bulk_size": forward_bulk_size,
             "backward_bulk_size": backward_bulk_size,
+            "partition_if_dynamic": partition_if_dynamic,
         }
         flags = {name: value for name, value in given.items() if value is not None}
         before = [(block, block._state()) for block in self._descendants()]
         try:
+            if clear:
+                self._forget_partitions()
             if clear or not self._active:
-                self.hybridize(True, partition_if_dynamic, **flags)
+                self.hybridize(True, **flags)
             else:
                 self._flags = replace(self._flags, **flags)
                 self._flags.check()
@@ -253,6 +291,9 @@ class HybridBlock(Block):
             for block, state in before:
                 block.__dict__.update(state)
             raise
+
+    def _forget_partitions(self) -> None:
+        """What `clear` does before all is traced anew."""
 
     def _descendants(self) -> Iterator[HybridBlock]:
         """The block and all below it."""
@@ -280,7 +321,9 @@ class HybridBlock(Block):
         added = {n: Constant(value, n) for n, value in {**args, **aux}.items() if n not in known}
         for param in added.values():
             param.initialize(device=device)
-        self._reg_params = {**self._reg_params, **added}
+        own = ParameterDict(shared=self._reg_params.shared)
+        own.update(self._reg_params | added)
+        self._reg_params = own
         self._cached_graph = names, partitioned
         self._is_partitioned = True
 
@@ -312,20 +355,25 @@ class HybridBlock(Block):
             with _BUILDING:
                 if self._cached_op is None:
                     self._prepare_shapes(args)
-                    self._trace(args)
+                    arrays = self._trace(args)
+                    if self._backend is not None and not self._is_partitioned:
+                        self._partition(self._backend[0], arrays, self._backend[1])
                     self._build_cached_op()
         arrays, format = flatten(list(args), "input")
         if self._by_shapes is not None:
             block = self._by_shapes.block_for(self, args, arrays)
             if block is not self:
                 return block._call_compiled(args)
-        if format != self._in_format and trimmed(format) != trimmed(self._in_format):
-            raise BlockArgumentError(
-                "the argument structure of the HybridBlock does not match the cached version: "
-                f"stored format = {self._in_format}, input format = {format}"
-            )
+        self._require_format(format)
         assert self._cached_op is not None
         return self._regroup(self._cached_op(arrays))
+
+    def _require_format(self, format: Any) -> None:
+        if format != self._in_format and trimmed(format) != trimmed(self._in_format):
+            raise BlockArgumentError(
+                f"the argument structure of {type(self).__name__} does not match the traced one: "
+                f"stored format = {self._in_format}, input format = {format}"
+            )
 
     def _regroup(self, results: list[ndarray]) -> Any:
         return regroup(iter(results), self._out_format)
@@ -359,7 +407,10 @@ class HybridBlock(Block):
         from . import nd
 
         device = next(leaf.device for leaf in arrays_in(args) if isinstance(leaf, ndarray))
-        own = {name: param.data(device) for name, param in self._reg_params.items()}
+        own = {
+            name: param.data(device) if param.is_known else Unshaped(param, device)
+            for name, param in self._reg_params.items()
+        }
         return old(nd, *args, **own)
 
     def infer_shape(self, *args: Any) -> None:
@@ -368,8 +419,10 @@ class HybridBlock(Block):
         Raises
         ------
         BlockError
-            An own parameter's shape is unknown.
+            An own parameter's shape is unknown, and the block has no `hybrid_forward`.
         """
+        if hasattr(self, "hybrid_forward"):
+            return
         unknown = [name for name, param in self._reg_params.items() if not param.is_known]
         if unknown:
             raise BlockError(
@@ -384,7 +437,8 @@ class HybridBlock(Block):
         with tracing(None):
             self.infer_shape(*args)
             for param in self._reg_params.values():
-                param.finish_deferred_init()
+                if param.is_known or not hasattr(self, "hybrid_forward"):
+                    param.finish_deferred_init()
         self._shapes_ready = True
 
     # Tracing.
@@ -393,6 +447,7 @@ class HybridBlock(Block):
         """Make the symbol, unless there is one; returns the flat arguments."""
         arrays, in_format = flatten(list(args), "input")
         if self._cached_graph is not None:
+            self._require_format(in_format)
             return arrays
         names = ["data"] if len(arrays) == 1 else [f"data{i}" for i in range(len(arrays))]
         given = [array.detach() for array in arrays]
@@ -451,14 +506,13 @@ class HybridBlock(Block):
         assert self._cached_graph is not None
         names, symbol = self._cached_graph
         try:
-            op = CachedOp(symbol, names, self._variables(), self._flags)
+            kind = DynamicOp if is_dynamic(symbol.graph) else CachedOp
+            op = kind(symbol, names, self._variables(), self._flags)
         except UnknownShapeError as error:
             raise BlockArgumentError(str(error)) from error
         plain = isinstance(self._in_format, list) and all(f == ARRAY for f in self._in_format)
         self._plain_arguments = len(self._in_format) if plain else -1
         self._cached_op = op
-
-    # Files.
 
     def export(
         self, path: str | os.PathLike[str] | None, epoch: int = 0, remove_amp_cast: bool = True
@@ -491,24 +545,10 @@ class HybridBlock(Block):
                 "or optimize_for(), before export()"
             )
         symbol = self._cached_graph[1]
-        arrays = self._exported_params(symbol)
-        if path is None:
-            return symbol, arrays
-        prefix = os.fspath(path)
-        if epoch < 0:
-            raise ExportError(f"epoch {epoch} is negative")
-        symbol.save(f"{prefix}-symbol.json")
-        if not arrays:
-            return f"{prefix}-symbol.json", None
-        filename = f"{prefix}-{epoch:04d}.params"
-        save_params(filename, {name: each.asnumpy() for name, each in arrays.items()}, "npz")
-        return f"{prefix}-symbol.json", filename
-
-    def _exported_params(self, symbol: Symbol) -> dict[str, ndarray]:
-        states = set(symbol.list_auxiliary_states())
-        read = set(symbol.list_inputs())
-        return {
+        states, read = set(symbol.list_auxiliary_states()), set(symbol.list_inputs())
+        arrays = {
             ("aux:" if name in states else "arg:") + name: param.list_data()[0]
             for name, param in self._variables().items()
             if name in read
         }
+        return (symbol, arrays) if path is None else write_model(path, epoch, symbol, arrays)

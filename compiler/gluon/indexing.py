@@ -8,21 +8,22 @@ import numpy as np
 
 from compiler.errors import ArrayIndexError, ArrayTypeError
 
-from .invoke import from_host, invoke
+from .invoke import invoke
 from .value import call_site, current_trace
+from .wrap import from_host
 
 if TYPE_CHECKING:
     from .ndarray import ndarray
 
-# Codes of `_npx_reshape`: copy this extent, drop this axis of 1, copy the rest.
-_COPY, _DROP, _REST = -2, -3, -4
+# Codes of `_npx_reshape`: copy this extent, drop this axis of 1, copy the rest, join two.
+_COPY, _DROP, _REST, _MERGE = -2, -3, -4, -5
 
 
 def get(array: ndarray, key: Any) -> ndarray:
     """`array[key]`.
 
-    In a trace: integers, slices, tuples of them, and tuples of integer arrays. Elsewhere
-    everything that numpy takes.
+    In a trace: integers, slices, tuples of them, tuples of integer arrays, and one boolean array.
+    Elsewhere everything that numpy takes.
 
     Raises
     ------
@@ -69,11 +70,24 @@ def _traced(array: ndarray, key: Any) -> ndarray:
             coordinates = invoke("stack", arrays, {"axis": 0, "num_args": len(arrays)})
             return invoke("gather_nd", [array, *coordinates])[0]
     if len(items) == 1 and arrays and arrays[0].dtype == np.bool_:
-        return invoke("_contrib_boolean_mask", [array, arrays[0]])[0]
+        return _masked(array, arrays[0])
     raise ArrayTypeError(
         f"{call_site()}: the index {key!r:.80} can't be traced; a trace takes integers, slices, "
-        "tuples of them, and tuples of integer arrays"
+        "tuples of them, tuples of integer arrays, and one boolean array"
     )
+
+
+def _masked(array: ndarray, mask: ndarray) -> ndarray:
+    """The elements, or slices along the last axes, at which a mask of the first axes holds."""
+    extents = mask._value.shape
+    if array._value.shape[: len(extents)] != extents:
+        raise ArrayIndexError(
+            f"{call_site()}: a mask of shape {extents} of an array of shape {array._value.shape}"
+        )
+    for _ in range(len(extents) - 1):
+        array = invoke("_npx_reshape", [array], {"newshape": (_MERGE, _REST)})[0]
+        mask = invoke("_npx_reshape", [mask], {"newshape": (_MERGE, _REST)})[0]
+    return invoke("_contrib_boolean_mask", [array, mask], {"axis": 0})[0]
 
 
 def _without_ellipsis(array: ndarray, items: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -98,13 +112,16 @@ def _sliced(array: ndarray, items: tuple[Any, ...]) -> ndarray:
             bounds = [None if b is None else int(b) for b in (item.start, item.stop, item.step)]
         else:
             index = int(item)
-            extent = array.shape[axis]
+            extent = array._value.shape[axis]
             if not -extent <= index < extent:
                 raise ArrayIndexError(
                     f"{call_site()}: index {index} is out of bounds for axis {axis} with size "
                     f"{extent}"
                 )
-            bounds = [index % extent, index % extent + 1, None]
+            if array._value.dynamic:  # -1 is to be the last one, however many there are
+                bounds = [index, None if index == -1 else index + 1, None]
+            else:
+                bounds = [index % extent, index % extent + 1, None]
         begin.append(bounds[0])
         end.append(bounds[1])
         step.append(bounds[2])

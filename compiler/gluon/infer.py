@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from compiler.errors import ArrayError, FrontendError
+from compiler.errors import ArrayError, DeferredInitializationError, FrontendError
 from compiler.mxnet.graph import VARIABLE, Entry, Graph, Node
 
 from .value import Shape, Value, call_site
@@ -59,3 +59,41 @@ def _import(op: str, attrs: Mapping[str, str], types: Types, subgraphs: Sequence
     shapes = {name: shape for name, (shape, _) in zip(names, types)}
     dtypes = {name: dtype for name, (_, dtype) in zip(names, types)}
     return tuple(SymbolImporter(graph, shapes, dtypes, {}).output_types())
+
+
+def tell_shapes(op: str, attrs: Mapping[str, str], inputs: Sequence[Any]) -> None:
+    """Give the parameters among an operator's inputs the shapes that it takes them in.
+
+    Raises
+    ------
+    DeferredInitializationError
+        They do not follow from the other inputs.
+    """
+    unknown = {
+        f"in{index}": each.param
+        for index, each in enumerate(inputs)
+        if hasattr(each, "param") and not each.param.is_known
+    }
+    if not unknown:
+        return
+    from compiler.relay.frontend.mxnet import infer_shapes
+    from compiler.symbol.symbol import Symbol
+
+    nodes = [Node(VARIABLE, f"in{index}") for index in range(len(inputs))]
+    node = Node(op, "the operator", [Entry(index) for index in range(len(inputs))], dict(attrs))
+    graph = Graph([*nodes, node], [Entry(len(nodes))], {"is_np_shape": NUMPY_SEMANTICS})
+    shapes = {
+        f"in{index}": each._value.shape
+        for index, each in enumerate(inputs)
+        if f"in{index}" not in unknown
+    }
+    try:
+        found, _ = infer_shapes(Symbol(graph), shapes)
+        for name, param in unknown.items():
+            param.shape = found[name]
+    except FrontendError as error:
+        names = ", ".join(repr(param.name) for param in unknown.values())
+        raise DeferredInitializationError(
+            f"{call_site()}: the shape of {names} does not follow from operator {op}: {error}. "
+            "Give its shape, or define infer_shape()"
+        ) from error

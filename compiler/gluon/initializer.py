@@ -25,6 +25,12 @@ class Initializer:
         """The value in a dtype."""
         return np.asarray(self.values(name, shape)).astype(dtype).reshape(shape)
 
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and repr(self) == repr(other)
+
+    def __hash__(self) -> int:
+        return hash(repr(self))
+
     def __repr__(self) -> str:
         given = ", ".join(f"{key}={value!r}" for key, value in vars(self).items())
         return f"{type(self).__name__}({given})"

@@ -2,31 +2,24 @@
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from compiler.errors import ArrayError, ArrayTypeError
+from compiler.mxnet.attributes import spell
+from compiler.mxnet.dynamic import DYNAMIC
 from compiler.runtime.library_operators import find
 
 from .device import Device, current_device
-from .engine import LONGEST_CHAIN, create_tensor, evaluate
-from .infer import output_types
+from .dynamic_ops import invoke_dynamic
+from .engine import LONGEST_CHAIN, evaluate
+from .infer import output_types, tell_shapes
 from .library_call import run_operator
 from .value import Record, Value, call_site, current_trace
+from .wrap import wrap
 
 if TYPE_CHECKING:
     from .ndarray import ndarray
-
-DTYPES = frozenset(
-    [
-        *("float16", "float32", "float64", "bool"),
-        *("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
-    ]
-)
 
 
 def invoke(
@@ -68,6 +61,11 @@ def invoke(
     DeferredComputeError
         An input has no place in the trace that is under way.
     """
+    texts = {key: spell(value) for key, value in (attrs or {}).items() if value is not None}
+    if any(hasattr(each, "param") for each in inputs):
+        tell_shapes(op, texts, inputs)
+    if op in DYNAMIC:
+        return invoke_dynamic(op, inputs, texts)
     values = [_value(op, each) for each in inputs]
     place = values[0].device if values else device or current_device()
     if any(value.device != place for value in values):
@@ -76,7 +74,6 @@ def invoke(
             f"{call_site()}: operator {op} reads arrays on several devices ({found}); move them "
             "with to_device"
         )
-    texts = {key: spell(value) for key, value in (attrs or {}).items() if value is not None}
     trace = current_trace()
     if trace is not None:
         for value in values:
@@ -93,23 +90,6 @@ def invoke(
     return [wrap(value) for value in record.values()]
 
 
-def wrap(value: Value) -> ndarray:
-    """An array that names a value."""
-    array: ndarray = _new_array()
-    array._value = value
-    value.owner = weakref.ref(array)
-    return array
-
-
-def set_array_class(cls: type) -> None:
-    """What `wrap` makes; `ndarray`'s module says so."""
-    global _new_array
-    _new_array = partial(object.__new__, cls)
-
-
-_new_array: Callable[[], Any] = object
-
-
 def _value(op: str, array: Any) -> Value:
     value = getattr(array, "_value", None)
     if not isinstance(value, Value):
@@ -118,45 +98,3 @@ def _value(op: str, array: Any) -> Value:
             f"{type(array).__name__}; convert it with np.array"
         )
     return value
-
-
-def spell(value: Any) -> str:
-    """An operator parameter as text, as symbol files have it."""
-    if isinstance(value, (bool, np.bool_)):
-        return "1" if value else "0"
-    if isinstance(value, (list, tuple)):
-        return "(" + ", ".join(spell(v) for v in value) + ("," if len(value) == 1 else "") + ")"
-    if isinstance(value, (np.integer, int)):
-        return str(int(value))
-    if isinstance(value, (np.floating, float)):
-        return repr(float(value))
-    return str(value)
-
-
-def dtype_name(dtype: Any, default: str = "float32") -> str:
-    """Name of a dtype given as text, numpy dtype or type; None is the default."""
-    if dtype is None:
-        return default
-    try:
-        found = str(np.dtype(dtype))
-    except TypeError as error:
-        raise ArrayTypeError(f"{call_site()}: {dtype!r} is not a dtype") from error
-    if found not in DTYPES:
-        raise ArrayTypeError(f"{call_site()}: arrays can't have the dtype {found}")
-    return found
-
-
-def from_host(array: np.ndarray, device: Device | None = None) -> ndarray:
-    """An array with a copy of a host array of a known dtype."""
-    place = device or current_device()
-    name = dtype_name(array.dtype)
-    return wrap(Value(tuple(array.shape), name, place, create_tensor(array, place)))
-
-
-def promote(*dtypes: str) -> str:
-    """The dtype of arithmetic on arrays: floats win over integers, else numpy's rule."""
-    distinct = set(dtypes)
-    if len(distinct) == 1:
-        return dtypes[0]
-    floats = [dtype for dtype in distinct if dtype.startswith("float")]
-    return str(np.result_type(*(floats or distinct)))

@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as _np
 
-from .invoke import from_host, invoke
+from .invoke import invoke
 from .ndarray import ndarray
+from .wrap import from_host
 
 
 def norm(x: ndarray, ord: Any = None, axis: Any = None, keepdims: bool = False) -> ndarray:

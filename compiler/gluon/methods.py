@@ -15,9 +15,9 @@ from compiler.errors import ArrayError
 
 from . import elementwise, npx
 from . import np as functions
-from .invoke import from_host
 from .ndarray import ndarray, rebind, refuse_in_trace
 from .value import call_site
+from .wrap import from_host
 
 
 def _binary(name: str, reverse: bool = False) -> Callable[[Any, Any], ndarray]:

@@ -12,61 +12,89 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from .creation import arange, array, full, linspace, ones, zeros
-from .invoke import invoke, spell
-from .ndarray import ndarray
-
-_ALIASES = {
-    "dropout": "Dropout",
-    "flatten": "Flatten",
-    "identity": "_copy",
-    "leaky_relu": "LeakyReLU",
-}
+from . import creation, np, npx, random
+from .device import Device
+from .files import load, save
+from .ndarray import ndarray, waitall
+from .operator_function import operator_function
 
 
 class _Contrib:
-    """Operators whose names start with `_contrib_`."""
+    """Control flow, and operators whose names start with `_contrib_`."""
+
+    boolean_mask = staticmethod(npx.boolean_mask)
+    cond = staticmethod(npx.cond)
+    foreach = staticmethod(npx.foreach)
+    while_loop = staticmethod(npx.while_loop)
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        return _operator(f"_contrib_{name}")
+        return operator_function(f"_contrib_{name}")
 
 
 contrib = _Contrib()
+NDArray = ndarray
+concatenate, linspace = np.concatenate, creation.linspace
+
+# As in MXNet 1.x, the device comes before the dtype.
+
+
+def array(source: Any, ctx: Device | None = None, dtype: Any = None) -> NDArray:
+    """An array of a list or an array; of lists, float32 by default."""
+    plain = dtype is None and not hasattr(source, "dtype")
+    return creation.array(source, "float32" if plain else dtype, ctx)
+
+
+def zeros(shape: Any, ctx: Device | None = None, dtype: Any = None) -> NDArray:
+    """Zeros, float32 by default."""
+    return creation.zeros(shape, dtype, ctx=ctx)
+
+
+def ones(shape: Any, ctx: Device | None = None, dtype: Any = None) -> NDArray:
+    """Ones, float32 by default."""
+    return creation.ones(shape, dtype, ctx=ctx)
+
+
+empty = zeros
+
+
+def full(shape: Any, val: float, ctx: Device | None = None, dtype: Any = None) -> NDArray:
+    """One number everywhere."""
+    return creation.full(shape, val, dtype, ctx=ctx)
+
+
+def arange(
+    start: float,
+    stop: float | None = None,
+    step: float = 1.0,
+    repeat: int = 1,
+    infer_range: bool = False,
+    ctx: Device | None = None,
+    dtype: Any = None,
+) -> NDArray:
+    """Evenly spaced numbers, each several times if `repeat` says so."""
+    found = creation.arange(start, stop, step, dtype, ctx=ctx)
+    return found if repeat == 1 else np.repeat(found, repeat)
 
 
 def __getattr__(name: str) -> Callable[..., Any]:
-    return _operator(name)
+    return operator_function(name)
 
 
-def _operator(name: str) -> Callable[..., Any]:
-    from compiler.relay.frontend.mxnet_ops import is_known
-
-    op = _ALIASES.get(name, name)
-    if not is_known(op) or name.startswith("__"):
-        raise AttributeError(f"there is no operator {name!r}")
-
-    def call(*args: Any, **kwargs: Any) -> Any:
-        from compiler.mxnet.graph import Node
-        from compiler.mxnet.operators import input_names
-
-        label = kwargs.pop("name", "") or ""
-        inputs = [arg for arg in args if isinstance(arg, ndarray)]
-        for arg in args:
-            if isinstance(arg, (list, tuple)) and arg and isinstance(arg[0], ndarray):
-                inputs += arg
-        given = {key: value for key, value in kwargs.items() if isinstance(value, ndarray)}
-        attrs = {k: v for k, v in kwargs.items() if k not in given and v is not None}
-        texts = {key: spell(value) for key, value in attrs.items()}
-        wanted = input_names(Node(op, op, attrs=texts))
-        inputs += [given.pop(key) for key in wanted if key in given]
-        inputs += given.values()
-        if wanted == ("data", "weight", "bias") and len(inputs) == 2:
-            texts["no_bias"] = "1"
-        found = invoke(op, inputs, texts, name=label)
-        return found[0] if len(found) == 1 else found
-
-    call.__name__ = name
-    return call
-
-
-__all__ = ["arange", "array", "contrib", "full", "linspace", "ones", "zeros"]
+__all__ = [
+    "NDArray",
+    "arange",
+    "array",
+    "concatenate",
+    "contrib",
+    "empty",
+    "full",
+    "linspace",
+    "load",
+    "np",
+    "npx",
+    "ones",
+    "random",
+    "save",
+    "waitall",
+    "zeros",
+]

@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from compiler.errors import ArrayError, ArrayTypeError, DeferredComputeError
+from compiler.errors import ArrayError, ArrayTypeError, DeferredComputeError, OutOfScopeError
 
 from . import indexing, parameter_epoch
+from .autograd import no_gradients
 from .device import Device
 from .engine import create_tensor, evaluate, tensor_of
-from .invoke import dtype_name, from_host, invoke, set_array_class, wrap
+from .invoke import invoke
 from .value import Value, call_site, current_trace, note_shape_read
+from .wrap import dtype_name, from_host, set_array_class, wrap
 
 if TYPE_CHECKING:
     from .methods import Methods as _Methods  # which they get when they are imported
@@ -44,7 +46,7 @@ class ndarray(_Methods):
     @property
     def shape(self) -> tuple[int, ...]:
         """Extents; known without computing anything."""
-        note_shape_read()
+        note_shape_read(self._value)
         return self._value.shape
 
     @property
@@ -55,13 +57,13 @@ class ndarray(_Methods):
     @property
     def ndim(self) -> int:
         """Number of axes."""
-        note_shape_read()
+        note_shape_read(self._value, rank_only=True)
         return len(self._value.shape)
 
     @property
     def size(self) -> int:
         """Number of elements."""
-        note_shape_read()
+        note_shape_read(self._value)
         return int(np.prod(self._value.shape, dtype=np.int64))
 
     @property
@@ -148,13 +150,13 @@ class ndarray(_Methods):
         return operator.index(self._host()[()])
 
     def __len__(self) -> int:
-        note_shape_read()
+        note_shape_read(self._value)
         if not self.ndim:
             raise ArrayTypeError(f"{call_site()}: len() of an array without axes")
         return self.shape[0]
 
     def __iter__(self) -> Iterator[ndarray]:
-        note_shape_read()
+        note_shape_read(self._value)
         return (self[index] for index in range(len(self)))
 
     def __contains__(self, item: Any) -> bool:
@@ -213,9 +215,13 @@ class ndarray(_Methods):
         if device == self.device:
             return self
         if current_trace() is not None:
-            raise DeferredComputeError(
-                f"{call_site()}: a traced forward runs on one device; move arrays outside of it"
-            )
+            if not (device.is_cpu and self.device.is_cpu):
+                raise DeferredComputeError(
+                    f"{call_site()}: a traced forward runs on one device; move arrays outside of it"
+                )
+            copied = invoke("_copyto", [self])[0]
+            copied._value.device = device
+            return copied
         tensor = tensor_of(self._value).copyto(device.tvm_device())
         return wrap(Value(self.shape, self._value.dtype, device, tensor))
 
@@ -228,6 +234,17 @@ class ndarray(_Methods):
             return self if not copy else self.copy()
         return invoke("Cast", [self], {"dtype": name})[0]
 
+    @property
+    def stype(self) -> str:
+        """ "default": arrays are dense."""
+        return "default"
+
+    def tostype(self, stype: str) -> ndarray:
+        """Itself; raises OutOfScopeError for a sparse array."""
+        if stype != "default":
+            raise OutOfScopeError(f"{call_site()}: only dense arrays are supported, not {stype!r}")
+        return self
+
     def as_np_ndarray(self) -> ndarray:
         """Itself."""
         return self
@@ -235,8 +252,16 @@ class ndarray(_Methods):
     as_nd_ndarray = as_np_ndarray
 
     def attach_grad(self, *_: Any, **__: Any) -> None:
-        """Gradients do not exist here."""
-        raise ArrayError(f"{call_site()}: Baton computes inference only; there are no gradients")
+        """Raise OutOfScopeError: there are no gradients."""
+        raise no_gradients("attach_grad()")
+
+    def backward(self, *_: Any, **__: Any) -> None:
+        """Raise OutOfScopeError: there are no gradients."""
+        raise no_gradients("backward()")
+
+    @property
+    def grad(self) -> None:
+        """None, as of every array that no gradient was attached to."""
 
 
 set_array_class(ndarray)

@@ -35,9 +35,10 @@ from .creation import (
 )
 from .device import cpu, gpu, num_gpus
 from .elementwise import BINARY, UNARY, as_array, cast
-from .invoke import dtype_name, from_host, invoke, promote
+from .invoke import invoke
 from .ndarray import ndarray
 from .value import call_site
+from .wrap import dtype_name, promote
 
 globals().update(BINARY)
 globals().update(UNARY)
@@ -233,13 +234,13 @@ def moveaxis(a: ndarray, source: Any, destination: Any) -> ndarray:
     return transpose(a, [extent - 1 for extent in _np.moveaxis(marked, source, destination).shape])
 
 
-def expand_dims(a: ndarray, axis: int) -> ndarray:
-    """A new axis of one."""
+def expand_dims(a: ndarray, axis: int, inplace: bool = False) -> ndarray:
+    """A new axis of one; `inplace` is accepted, without effect."""
     return invoke("_npi_expand_dims", [a], {"axis": axis})[0]
 
 
-def squeeze(a: ndarray, axis: Any = None) -> ndarray:
-    """Without axes of one."""
+def squeeze(a: ndarray, axis: Any = None, inplace: bool = False) -> ndarray:
+    """Without axes of one; `inplace` is accepted, without effect."""
     return invoke("_npi_squeeze", [a], {"axis": axis})[0]
 
 
@@ -309,6 +310,14 @@ def split(ary: ndarray, indices_or_sections: Any, axis: int = 0) -> list[ndarray
     return invoke("_split_v2", [ary], attrs)
 
 
+def array_split(ary: ndarray, indices_or_sections: Any, axis: int = 0) -> list[ndarray]:
+    """Parts along an axis, which need not be equal: the first ones are longer by 1."""
+    if not isinstance(indices_or_sections, (int, _np.integer)):
+        return split(ary, indices_or_sections, axis)
+    bounds = _np.array_split(_np.arange(ary.shape[axis]), indices_or_sections)
+    return split(ary, _np.cumsum([len(part) for part in bounds])[:-1], axis)
+
+
 def vsplit(ary: ndarray, indices_or_sections: Any) -> list[ndarray]:
     """Parts along the first axis."""
     return split(ary, indices_or_sections, 0)
@@ -374,19 +383,38 @@ def argsort(a: ndarray, axis: int | None = -1) -> ndarray:
     return invoke("argsort", [a], {"axis": "None" if axis is None else axis, "dtype": "int64"})[0]
 
 
+def argwhere(a: ndarray) -> ndarray:
+    """Positions of the elements that are not zero, one row each."""
+    return invoke("_npx_nonzero", [as_array(a)])[0]
+
+
 def nonzero(a: ndarray) -> tuple[ndarray, ...]:
-    """Positions of the elements that are not zero; their number must be computed first."""
-    return tuple(from_host(found, a.device) for found in _np.nonzero(a.asnumpy()))
+    """Positions of the elements that are not zero, one array for each axis."""
+    rows = argwhere(a)
+    return tuple(rows[:, axis] for axis in range(len(a._value.shape)))
 
 
 def flatnonzero(a: ndarray) -> ndarray:
-    """Positions of what is not zero in the flattened array; computed at once."""
-    return nonzero(ravel(a))[0]
+    """Positions of what is not zero in the flattened array."""
+    return ravel(argwhere(ravel(a)))
 
 
-def unique(a: ndarray) -> ndarray:
-    """The distinct elements, sorted; computed at once."""
-    return from_host(_np.unique(a.asnumpy()), a.device)
+def unique(
+    ar: ndarray,
+    return_index: bool = False,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+    axis: int | None = None,
+) -> Any:
+    """The distinct elements, sorted, and what else is asked for."""
+    attrs = {
+        "return_index": return_index,
+        "return_inverse": return_inverse,
+        "return_counts": return_counts,
+        "axis": axis,
+    }
+    found = invoke("_npi_unique", [as_array(ar)], attrs)
+    return found[0] if len(found) == 1 else tuple(found)
 
 
 # Products.

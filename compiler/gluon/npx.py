@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import wraps
 from typing import Any
 
 import numpy as _np
@@ -10,13 +11,29 @@ import numpy as _np
 from compiler.errors import ArrayError
 
 from . import np
-from .control_flow import foreach
+from .control_flow import cond, foreach, while_loop
 from .device import Device, cpu, current_device, gpu, num_gpus
 from .elementwise import as_array
 from .files import load, save, savez
-from .invoke import dtype_name, invoke
+from .invoke import invoke
 from .ndarray import ndarray, waitall
+from .operator_function import operator_function
 from .value import call_site
+from .wrap import dtype_name
+
+
+def _named(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, with the argument `name`: what its result's node is called in a trace."""
+
+    @wraps(function)
+    def call(*args: Any, name: str | None = None, **kwargs: Any) -> Any:
+        found = function(*args, **kwargs)
+        result = found[0] if isinstance(found, (list, tuple)) and found else found
+        if name and isinstance(result, ndarray) and result._value.record is not None:
+            result._value.record.name = name
+        return found
+
+    return call
 
 
 def _function(op: str) -> Callable[[ndarray], ndarray]:
@@ -24,7 +41,7 @@ def _function(op: str) -> Callable[[ndarray], ndarray]:
         return invoke(op, [data])[0]
 
     function.__doc__ = f"The operator {op}."
-    return function
+    return _named(function)
 
 
 relu, sigmoid = _function("_npx_relu"), _function("_npx_sigmoid")
@@ -35,11 +52,13 @@ shape_array, size_array = _function("shape_array"), _function("size_array")
 stop_gradient = _function("BlockGrad")
 
 
+@_named
 def activation(data: ndarray, act_type: str = "relu") -> ndarray:
     """relu, sigmoid, tanh, softrelu, softsign, log_sigmoid or mish."""
     return invoke("Activation", [data], {"act_type": act_type})[0]
 
 
+@_named
 def leaky_relu(
     data: ndarray,
     gamma: ndarray | None = None,
@@ -55,27 +74,32 @@ def leaky_relu(
     return invoke("LeakyReLU", [data] if gamma is None else [data, gamma], attrs)[0]
 
 
+@_named
 def gelu(data: ndarray) -> ndarray:
     """x * Phi(x), in the exact form."""
     return leaky_relu(data, act_type="gelu")
 
 
+@_named
 def softmax(data: ndarray, axis: int = -1, temperature: float | None = None) -> ndarray:
     """exp(x) over its sum along an axis."""
     return invoke("_npx_softmax", [data], {"axis": axis, "temperature": temperature})[0]
 
 
+@_named
 def log_softmax(data: ndarray, axis: int = -1, temperature: float | None = None) -> ndarray:
     """The logarithm of softmax."""
     return invoke("_npx_log_softmax", [data], {"axis": axis, "temperature": temperature})[0]
 
 
+@_named
 def masked_softmax(data: ndarray, mask: ndarray, axis: int = -1) -> ndarray:
     """Softmax over the elements where the mask holds; 0 elsewhere."""
     low = np.where(mask, data, -1e30 if data.dtype != _np.float16 else -6e4)
     return np.where(mask, softmax(low, axis), 0)
 
 
+@_named
 def fully_connected(
     x: ndarray,
     weight: ndarray,
@@ -104,6 +128,7 @@ def _window(kernel: Any, stride: Any, dilate: Any, pad: Any, rank: int) -> dict[
     }
 
 
+@_named
 def convolution(
     data: ndarray,
     weight: ndarray,
@@ -130,6 +155,7 @@ def convolution(
     return invoke("Convolution", inputs, attrs)[0]
 
 
+@_named
 def deconvolution(
     data: ndarray,
     weight: ndarray,
@@ -160,6 +186,7 @@ def deconvolution(
     return invoke("Deconvolution", inputs, attrs)[0]
 
 
+@_named
 def pooling(
     data: ndarray,
     kernel: Any = 1,
@@ -188,6 +215,7 @@ def pooling(
     return invoke("Pooling", [data], attrs)[0]
 
 
+@_named
 def batch_norm(
     x: ndarray,
     gamma: ndarray,
@@ -212,6 +240,7 @@ def batch_norm(
     return invoke("BatchNorm", [x, gamma, beta, running_mean, running_var], attrs)[0]
 
 
+@_named
 def layer_norm(
     data: ndarray, gamma: ndarray, beta: ndarray, axis: int = -1, eps: float = 1e-5
 ) -> ndarray:
@@ -219,6 +248,7 @@ def layer_norm(
     return invoke("LayerNorm", [data, gamma, beta], {"axis": axis, "eps": eps})[0]
 
 
+@_named
 def group_norm(
     data: ndarray, gamma: ndarray, beta: ndarray, num_groups: int = 1, eps: float = 1e-5
 ) -> ndarray:
@@ -226,16 +256,19 @@ def group_norm(
     return invoke("GroupNorm", [data, gamma, beta], {"num_groups": num_groups, "eps": eps})[0]
 
 
+@_named
 def instance_norm(data: ndarray, gamma: ndarray, beta: ndarray, eps: float = 1e-3) -> ndarray:
     """Normalised over the spatial axes of every channel of every sample."""
     return invoke("InstanceNorm", [data, gamma, beta], {"eps": eps})[0]
 
 
+@_named
 def l2_normalization(data: ndarray, eps: float = 1e-10, mode: str = "instance") -> ndarray:
     """x / sqrt(sum(x * x) + eps) over a sample, the channels, or the spatial axes."""
     return invoke("L2Normalization", [data], {"eps": eps, "mode": mode})[0]
 
 
+@_named
 def embedding(
     data: ndarray,
     weight: ndarray,
@@ -248,6 +281,7 @@ def embedding(
     return invoke("Embedding", [as_array(data), weight], attrs)[0]
 
 
+@_named
 def dropout(data: ndarray, p: float = 0.5, mode: str = "training", axes: Any = ()) -> ndarray:
     """The data itself: dropout acts in training only."""
     if mode not in ("training", "always"):
@@ -257,6 +291,7 @@ def dropout(data: ndarray, p: float = 0.5, mode: str = "training", axes: Any = (
     return invoke("Dropout", [data], {"p": p, "mode": mode, "axes": tuple(axes)})[0]
 
 
+@_named
 def reshape(a: ndarray, newshape: Any, reverse: bool = False, order: str = "C") -> ndarray:
     """Another shape, by the codes -1 infer, -2 copy, -3 drop a 1, -4 copy the rest, -5 merge two,
     -6 split into the next two."""
@@ -264,16 +299,19 @@ def reshape(a: ndarray, newshape: Any, reverse: bool = False, order: str = "C") 
     return invoke("_npx_reshape", [a], {"newshape": codes, "reverse": reverse, "order": order})[0]
 
 
+@_named
 def reshape_like(lhs: ndarray, rhs: ndarray) -> ndarray:
     """The shape of another array."""
     return invoke("reshape_like", [lhs, rhs])[0]
 
 
+@_named
 def broadcast_like(lhs: ndarray, rhs: ndarray) -> ndarray:
     """Repeated to the shape of another array."""
     return invoke("broadcast_like", [lhs, rhs])[0]
 
 
+@_named
 def arange_like(
     data: ndarray, start: float = 0.0, step: float = 1.0, repeat: int = 1, axis: int | None = None
 ) -> ndarray:
@@ -282,6 +320,7 @@ def arange_like(
     return invoke("_contrib_arange_like", [data], attrs)[0]
 
 
+@_named
 def one_hot(
     data: ndarray, depth: int, on_value: float = 1.0, off_value: float = 0.0, dtype: Any = None
 ) -> ndarray:
@@ -295,6 +334,7 @@ def one_hot(
     return invoke("_npx_one_hot", [data], attrs)[0]
 
 
+@_named
 def pick(
     data: ndarray, index: ndarray, axis: int = -1, mode: str = "clip", keepdims: bool = False
 ) -> ndarray:
@@ -303,6 +343,7 @@ def pick(
     return invoke("pick", [data, as_array(index)], attrs)[0]
 
 
+@_named
 def topk(
     data: ndarray,
     k: int = 1,
@@ -323,11 +364,13 @@ def topk(
     return found if ret_typ == "both" else found[0]
 
 
+@_named
 def gather_nd(data: ndarray, indices: ndarray) -> ndarray:
     """Elements or slices at coordinates."""
     return invoke("gather_nd", [data, indices])[0]
 
 
+@_named
 def batch_dot(
     a: ndarray, b: ndarray, transpose_a: bool = False, transpose_b: bool = False
 ) -> ndarray:
@@ -336,6 +379,7 @@ def batch_dot(
     return invoke("batch_dot", [a, b], attrs)[0]
 
 
+@_named
 def sequence_mask(
     data: ndarray,
     sequence_length: ndarray | None = None,
@@ -349,26 +393,32 @@ def sequence_mask(
     return invoke("SequenceMask", inputs, attrs)[0]
 
 
+@_named
 def slice_axis(data: ndarray, axis: int, begin: int, end: int | None) -> ndarray:
     """Begin and end on one axis."""
     attrs = {"axis": axis, "begin": begin, "end": "None" if end is None else end}
     return invoke("slice_axis", [data], attrs)[0]
 
 
+@_named
 def slice(data: ndarray, begin: Sequence[Any], end: Sequence[Any], step: Any = None) -> ndarray:
     """Begin, end and step per axis."""
     attrs = {"begin": tuple(begin), "end": tuple(end), "step": step}
     return invoke("slice", [data], attrs)[0]
 
 
+@_named
 def smooth_l1(data: ndarray, scalar: float = 1.0) -> ndarray:
     """Quadratic near zero, linear elsewhere."""
     return invoke("smooth_l1", [data], {"scalar": scalar})[0]
 
 
-def nonzero(a: ndarray) -> ndarray:
-    """Positions of what is not zero, one row each; computed at once."""
-    return np.stack(np.nonzero(a), axis=1)
+nonzero = _named(np.argwhere)
+
+
+def boolean_mask(data: ndarray, index: ndarray, axis: int = 0) -> ndarray:
+    """The slices along an axis at which the index, of one axis, is not zero."""
+    return invoke("_contrib_boolean_mask", [data, index], {"axis": axis})[0]
 
 
 def set_np(shape: bool = True, array: bool = True, dtype: bool = False) -> None:
@@ -386,8 +436,15 @@ def is_np_array() -> bool:
 
 is_np_shape = is_np_array
 
+
+def __getattr__(name: str) -> Callable[..., Any]:
+    """An operator by the name that it has in a symbol, such as `npx.FullyConnected`."""
+    return operator_function(name)
+
+
 __all__ = [
     "Device",
+    "cond",
     "cpu",
     "current_device",
     "foreach",
@@ -397,4 +454,5 @@ __all__ = [
     "save",
     "savez",
     "waitall",
+    "while_loop",
 ]

@@ -7,16 +7,22 @@ from typing import Any
 
 import numpy as np
 
-from compiler.errors import BlockArgumentError, BlockError, DeferredInitializationError
+from compiler.errors import (
+    BlockArgumentError,
+    BlockError,
+    DeferredInitializationError,
+    OutOfScopeError,
+)
 from compiler.mxnet.attributes import DTYPES
 from compiler.symbol.symbol import Symbol, var
 
 from . import initializer
+from .autograd import no_gradients
 from .deferred import tracing
 from .device import Device, current_device
-from .invoke import dtype_name, from_host
 from .ndarray import ndarray, rebind
 from .value import Variable, call_site, current_trace
+from .wrap import dtype_name, from_host
 
 Shape = tuple[int, ...]
 
@@ -46,8 +52,10 @@ class Parameter:
 
     Raises
     ------
+    OutOfScopeError
+        A sparse parameter.
     BlockArgumentError
-        A sparse parameter, or an unknown `grad_req`.
+        An unknown `grad_req`.
     """
 
     def __init__(
@@ -65,7 +73,7 @@ class Parameter:
         grad_stype: str = "default",
     ) -> None:
         if stype != "default" or grad_stype != "default":
-            raise BlockArgumentError(f"parameter {name!r}: only dense parameters are supported")
+            raise OutOfScopeError(f"parameter {name!r}: only dense parameters are supported")
         if grad_req not in ("write", "add", "null"):
             raise BlockArgumentError(f"parameter {name!r}: grad_req {grad_req!r}")
         self._name = name
@@ -116,9 +124,9 @@ class Parameter:
         self._shape = new
 
     @property
-    def dtype(self) -> str:
+    def dtype(self) -> np.dtype:
         """Element type."""
-        return self._dtype
+        return np.dtype(self._dtype)
 
     @property
     def is_known(self) -> bool:
@@ -333,6 +341,12 @@ class Parameter:
 
     def zero_grad(self) -> None:
         """There are no gradients."""
+
+    def grad(self, *_: Any, **__: Any) -> Any:
+        """Raise OutOfScopeError: there are no gradients."""
+        raise no_gradients(f"the gradient of parameter {self._name!r}")
+
+    list_grad = grad
 
     def var(self) -> Symbol:
         """The variable that stands for it in symbols."""

@@ -41,10 +41,11 @@ class Flags:
     inline_limit: int = 2
     forward_bulk_size: int | None = None
     backward_bulk_size: int | None = None
+    partition_if_dynamic: bool = True
 
     def check(self) -> None:
         """Raise BlockArgumentError where a value makes no sense."""
-        for name in ("static_alloc", "static_shape"):
+        for name in ("static_alloc", "static_shape", "partition_if_dynamic"):
             require_bool(name, getattr(self, name))
         sizes = {
             "inline_limit": (self.inline_limit, 0),

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as _np
 
 from .device import Device
-from .invoke import dtype_name, from_host
 from .ndarray import ndarray
+from .wrap import dtype_name, from_host
 
 _STATE = {"generator": _np.random.default_rng()}
 _LOCK = threading.Lock()
@@ -32,26 +32,36 @@ def _draw(method: str, size: Any, dtype: Any, device: Device | None, *args: Any)
     return from_host(_np.asarray(drawn).astype(dtype_name(dtype)), device)
 
 
+# `shape` and `ctx` are what MXNet 1.x calls `size` and `device`.
+
+
+def _either(size: Any, shape: Any) -> Any:
+    return shape if size is None else size
+
+
 def uniform(
     low: float = 0.0, high: float = 1.0, size: Any = None, dtype: Any = None,
-    device: Device | None = None,
+    device: Device | None = None, shape: Any = None, ctx: Device | None = None,
 ) -> ndarray:  # fmt: skip
     """Evenly distributed in [low, high)."""
-    return _draw("uniform", size, dtype, device, low, high)
+    return _draw("uniform", _either(size, shape), dtype, device or ctx, low, high)
 
 
 def normal(
     loc: float = 0.0, scale: float = 1.0, size: Any = None, dtype: Any = None,
-    device: Device | None = None,
+    device: Device | None = None, shape: Any = None, ctx: Device | None = None,
 ) -> ndarray:  # fmt: skip
     """Normally distributed."""
-    return _draw("normal", size, dtype, device, loc, scale)
+    return _draw("normal", _either(size, shape), dtype, device or ctx, loc, scale)
 
 
-def randint(low: int, high: int | None = None, size: Any = None, dtype: Any = "int64") -> ndarray:
+def randint(
+    low: int, high: int | None = None, size: Any = None, dtype: Any = "int64",
+    device: Device | None = None, shape: Any = None, ctx: Device | None = None,
+) -> ndarray:  # fmt: skip
     """Integers in [low, high), or in [0, low)."""
     bounds = (0, low) if high is None else (low, high)
-    return _draw("integers", size, dtype, None, *bounds)
+    return _draw("integers", _either(size, shape), dtype, device or ctx, *bounds)
 
 
 def rand(*size: int) -> ndarray:

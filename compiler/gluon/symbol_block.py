@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
-from compiler.errors import BlockArgumentError, BlockError, FrontendError
-from compiler.mxnet.graph import Graph
-from compiler.symbol.symbol import Symbol, load, var
+from compiler.errors import BlockArgumentError, FrontendError
+from compiler.mxnet.attributes import STORAGE_TYPES
+from compiler.symbol.symbol import Symbol, group, load, var
 
+from .block import Block
 from .files import read_arrays
 from .hybrid_block import HybridBlock
+from .invoke import invoke
 from .ndarray import ndarray
 from .parameter import Parameter
 from .structure import ARRAY, flatten
@@ -22,8 +23,9 @@ from .value import current_trace
 class SymbolBlock(HybridBlock):
     """A symbol as a block. It always runs compiled, hybridised or not.
 
-    `hybridize` and `optimize_for(clear=True)` do not undo a partitioning: the symbol is all there
-    is; load it again.
+    `optimize_for(clear=True)` goes back to the symbol that the block was made of; `hybridize` keeps
+    what was partitioned. In the `forward` of another block that is traced its operators become
+    part of that trace.
 
     Parameters
     ----------
@@ -32,13 +34,18 @@ class SymbolBlock(HybridBlock):
         The variables that calls give, in order.
     params : dict of str to Parameter, optional
         The others; those that are missing become uninitialised parameters.
+
+    Raises
+    ------
+    OutOfScopeError
+        A variable is declared to be sparse.
     """
 
     def __init__(
         self, outputs: Any, inputs: Any, params: Mapping[str, Parameter] | None = None
     ) -> None:
         super().__init__()
-        symbol = outputs if isinstance(outputs, Symbol) else _group(outputs)
+        symbol = outputs if isinstance(outputs, Symbol) else group(outputs)
         given = [inputs] if isinstance(inputs, Symbol) else list(inputs)
         names = [_variable_name(each) for each in given]
         listed = symbol.list_inputs()
@@ -49,11 +56,13 @@ class SymbolBlock(HybridBlock):
             param = (params or {}).get(name)
             if param is None:
                 kind = "null" if name in states else "write"
-                param = Parameter(name, kind, allow_deferred_init=True)
+                storage = _variable_of(symbol, name).attr("__storage_type__") or "0"
+                stype = STORAGE_TYPES[int(storage)] if storage in ("1", "2") else "default"
+                param = Parameter(name, kind, allow_deferred_init=True, stype=stype)
             param.rename(name)
             self._reg_params[name] = param
         self._data_names = names
-        self._symbol = symbol
+        self._symbol = self._given = symbol
         self._restore()
 
     @staticmethod
@@ -130,31 +139,46 @@ class SymbolBlock(HybridBlock):
             self._symbol = kept[1]
             self._restore()
 
+    def _forget_partitions(self) -> None:
+        self._symbol = self._given
+        self._restore()
+
     def cast(self, dtype: Any) -> None:
-        """Change the dtype of the parameters."""
+        """Change the dtype of the parameters; what was partitioned stays so."""
         self._cached_op = None
-        super().cast(dtype)
+        Block.cast(self, dtype)
 
     def forward(self, *args: Any) -> Any:
         """Run the symbol."""
         return self._call_compiled(args)
 
     def __call__(self, *args: Any) -> Any:
-        """Run the symbol.
-
-        Raises
-        ------
-        BlockError
-            The forward of another block is being traced.
-        """
-        if current_trace() is not None:
-            raise BlockError(
-                "a SymbolBlock can't be called while the forward of another block is traced; "
-                "call it outside, or make one SymbolBlock of the whole"
-            )
+        """Run the symbol, or record its operators where another block is traced."""
         if self._cached_op is None:
             self._check_arguments(args)
+        if current_trace() is not None:
+            return self._recorded(args)
         return super().__call__(*args) if self._active else self._call_compiled(args)
+
+    def _recorded(self, args: tuple[Any, ...]) -> Any:
+        """Record the symbol's operators on arrays and the block's parameters."""
+        arrays, format = flatten(list(args), "input")
+        self._require_format(format)
+        self._prepare_shapes(args)
+        data = dict(zip(self._data_names, arrays))
+        device = arrays[0].device
+        graph = self._symbol.graph
+        found: dict[tuple[int, int], ndarray] = {}
+        for index, node in enumerate(graph.nodes):
+            if node.is_variable:
+                given = data.get(node.name)
+                results = [self._reg_params[node.name].data(device) if given is None else given]
+            else:
+                inputs = [found[entry.node, entry.output] for entry in node.inputs]
+                bodies = node.subgraphs
+                results = invoke(node.op, inputs, node.attrs, subgraphs=bodies, name=node.name)
+            found.update({(index, output): array for output, array in enumerate(results)})
+        return self._regroup([found[head.node, head.output] for head in graph.heads])
 
     def infer_shape(self, *args: Any) -> None:
         """Deduce the parameters' shapes from the inputs' by the operators' rules."""
@@ -173,27 +197,6 @@ class SymbolBlock(HybridBlock):
     def _trace(self, args: tuple[Any, ...]) -> list[ndarray]:
         arrays, _ = flatten(list(args), "input")
         return arrays
-
-
-def _group(outputs: Sequence[Symbol]) -> Symbol:
-    """One symbol of several; nodes that they have in common stay in common by name."""
-    nodes: list[Any] = []
-    heads: list[Any] = []
-    place: dict[tuple[str, str], int] = {}
-    attrs: dict[str, Any] = {}
-    for symbol in outputs:
-        graph = symbol.graph
-        attrs |= graph.attrs
-        moved: list[int] = []
-        for node in graph.nodes:
-            key = (node.op, node.name)
-            if key not in place:
-                place[key] = len(nodes)
-                inputs = [entry._replace(node=moved[entry.node]) for entry in node.inputs]
-                nodes.append(replace(node, inputs=inputs))
-            moved.append(place[key])
-        heads += [head._replace(node=moved[head.node]) for head in graph.heads]
-    return Symbol(Graph(nodes, heads, attrs))
 
 
 def _variable_name(symbol: Symbol) -> str:

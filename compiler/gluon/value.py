@@ -59,12 +59,15 @@ class Trace:
     shape_read : str
         Where the traced code first read an array's shape, so that the recording may hold for the
         shapes of these inputs alone; "" if nowhere.
+    dynamic : str
+        Where it first recorded an operator whose result's shape depends on values; "" if nowhere.
     """
 
     block: str = ""
     allow_constants: bool = False
     constants: dict[str, Value] = field(default_factory=dict)
     shape_read: str = ""
+    dynamic: str = ""
 
     def capture(self, value: Value, op: str) -> None:
         """Take a value that has no history into the recording, or refuse it."""
@@ -88,10 +91,24 @@ def current_trace() -> Trace | None:
     return _TRACE.get()
 
 
-def note_shape_read() -> None:
-    """Called by what tells an array's shape: notes in the trace where the user's code asks."""
+def note_shape_read(value: Value, rank_only: bool = False) -> None:
+    """Called by what tells an array's shape: notes in the trace where the user's code asks.
+
+    Raises
+    ------
+    DeferredComputeError
+        A block is traced, and the shape depends on values.
+    """
     trace = _TRACE.get()
-    if trace is not None and not trace.shape_read:
+    if trace is None:
+        return
+    if value.dynamic and trace.block and not rank_only:
+        raise DeferredComputeError(
+            f"{call_site()}: the forward of {trace.block} depends on the shape of an array that "
+            f"only values decide ({trace.dynamic}); a trace would hold for these values alone. Use "
+            "operators that do not need it, such as reshape with -1"
+        )
+    if not trace.shape_read:
         caller = sys._getframe(2)
         if not caller.f_globals.get("__name__", "").startswith("compiler."):
             trace.shape_read = call_site()
@@ -115,12 +132,15 @@ class Value:
         What the value is called in a symbol.
     owner : weakref or None
         The array that names the value; gone when the user has dropped it.
+    dynamic : bool
+        Whether values decide on its shape, so that a trace must not depend on it.
     """
 
     __slots__ = (
         "__weakref__",
         "device",
         "dtype",
+        "dynamic",
         "index",
         "owner",
         "record",
@@ -146,6 +166,7 @@ class Value:
         self.index = index
         self.variable: Variable | None = None
         self.owner: Any = None
+        self.dynamic = False
         if record is not None:
             record.outputs.append((index, weakref.ref(self)))
 
@@ -156,7 +177,9 @@ class Value:
 
     def alias(self) -> Value:
         """The same value without its variable."""
-        return Value(self.shape, self.dtype, self.device, self.tensor, self.record, self.index)
+        made = Value(self.shape, self.dtype, self.device, self.tensor, self.record, self.index)
+        made.dynamic = self.dynamic
+        return made
 
 
 class Record:
@@ -229,10 +252,14 @@ class Record:
 
     def values(self) -> list[Value]:
         """Its values, one per output."""
-        return [
+        made = [
             Value(shape, dtype, self.device, None, self, index)
             for index, (shape, dtype) in enumerate(self.types)
         ]
+        if self.traced and any(value.dynamic for value in self.inputs):
+            for value in made:
+                value.dynamic = bool(value.shape)
+        return made
 
     def alive(self) -> list[tuple[int, Value]]:
         """Outputs that are in use, with their positions."""

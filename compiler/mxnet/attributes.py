@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+from typing import Any
+
+import numpy as np
 
 _TRUE = frozenset(["true", "1", "t", "y", "yes"])
 _FALSE = frozenset(["false", "0", "f", "n", "no"])
@@ -23,6 +26,9 @@ DTYPES = (
     "bfloat16",
 )
 """Dtype names by their code in files."""
+
+STORAGE_TYPES = ("default", "row_sparse", "csr")
+"""Storage types by their code in files."""
 
 
 def parse_bool(text: str) -> bool:
@@ -90,3 +96,18 @@ def parse_dtype(text: str) -> str:
     if word.isdecimal() and int(word) < len(DTYPES):
         return DTYPES[int(word)]
     raise ValueError(f"{text!r} is not a dtype")
+
+
+def spell(value: Any) -> str:
+    """An operator parameter as text, as symbol files have it."""
+    if isinstance(value, (bool, np.bool_)):
+        return "1" if value else "0"
+    if isinstance(value, (list, tuple)):
+        return "(" + ", ".join(spell(v) for v in value) + ("," if len(value) == 1 else "") + ")"
+    if isinstance(value, (np.integer, int)):
+        return str(int(value))
+    if isinstance(value, (np.floating, float)):
+        return repr(float(value))
+    if isinstance(value, type) and issubclass(value, np.generic):
+        return str(np.dtype(value))
+    return str(value)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from compiler.runtime.library_operators import find
 
-from .attributes import parse_bool, parse_int, parse_int_tuple
+from .attributes import parse_bool, parse_int, parse_int_tuple, spell
+from .dynamic import UNIQUE_FLAGS
 from .graph import Graph, Node
 
 _ALIASES = {
@@ -18,6 +19,19 @@ _ALIASES = {
     "Softmax": "SoftmaxOutput",
     "split": "SliceChannel",
 }
+
+
+_FUNCTIONS = {
+    "dropout": "Dropout",
+    "flatten": "Flatten",
+    "identity": "_copy",
+    "leaky_relu": "LeakyReLU",
+}
+
+
+def operator_of(function: str) -> str:
+    """The operator behind a function of `mx.nd` and `mx.sym`."""
+    return _FUNCTIONS.get(function, function)
 
 
 class Outputs(NamedTuple):
@@ -80,6 +94,86 @@ def input_names(node: Node) -> tuple[str, ...]:
     if op == "RNN" and node.attrs.get("mode") != "lstm":
         return names[:-1]
     return names
+
+
+_PARAMETERS = {
+    "Cast": ("dtype",),
+    "Reshape": ("shape",),
+    "SliceChannel": ("num_outputs", "axis", "squeeze_axis"),
+    "SwapAxis": ("dim1", "dim2"),
+    "broadcast_to": ("shape",),
+    "clip": ("a_min", "a_max"),
+    "expand_dims": ("axis",),
+    "one_hot": ("depth", "on_value", "off_value", "dtype"),
+    "repeat": ("repeats", "axis"),
+    "slice": ("begin", "end", "step"),
+    "slice_axis": ("axis", "begin", "end"),
+    "tile": ("reps",),
+    "transpose": ("axes",),
+    **dict.fromkeys(("max", "mean", "min", "norm", "prod", "sum"), ("axis", "keepdims")),
+    **dict.fromkeys(("log_softmax", "reverse", "softmax", "squeeze"), ("axis",)),
+}
+"""Parameters of operators that code gives by position, behind the inputs."""
+
+
+def _parameter_names(op: str) -> tuple[str, ...]:
+    spelt = {"cast": "Cast", "flip": "reverse", "reshape": "Reshape", "swapaxes": "SwapAxis"}
+    return _PARAMETERS.get(canonical(spelt.get(op, op)), ())
+
+
+class Call(NamedTuple):
+    """The arguments of a function of `mx.nd` or `mx.sym`, sorted.
+
+    `inputs` are in the operator's order, None where one that it takes is not given; `attrs` are
+    spelt as in a symbol file; `name` is "" where none is given.
+    """
+
+    inputs: list[Any]
+    attrs: dict[str, str]
+    name: str
+
+
+def sort_arguments(
+    op: str, args: Sequence[Any], kwargs: Mapping[str, Any], is_input: Callable[[Any], bool]
+) -> Call:
+    """Tell inputs from parameters: inputs come first, in lists too, or by the names that they have.
+
+    Parameters come by their names, or behind the inputs in the operator's order.
+
+    Parameters
+    ----------
+    op : str
+    args, kwargs
+        Of the call.
+    is_input : callable
+        Whether an argument is an array, or a symbol.
+
+    Raises
+    ------
+    TypeError
+        There is neither an input nor a parameter in the place of an argument.
+    """
+    inputs: list[Any] = []
+    behind = iter(_parameter_names(op))
+    for arg in args:
+        if is_input(arg):
+            inputs.append(arg)
+        elif isinstance(arg, (list, tuple)) and arg and all(map(is_input, arg)):
+            inputs += arg
+        elif (name := next(behind, None)) is not None:
+            kwargs = {**kwargs, name: arg}
+        else:
+            raise TypeError(f"{op}: {arg!r:.60} is not an input; give parameters by their names")
+    given = {key: value for key, value in kwargs.items() if is_input(value)}
+    attrs = {
+        key: spell(value)
+        for key, value in kwargs.items()
+        if key not in given and key not in ("name", "out") and value is not None
+    }
+    names = input_names(Node(op, op, attrs=attrs))
+    inputs += [given.pop(name, None) for name in names[len(inputs) :]]
+    inputs += given.values()
+    return Call(inputs, attrs, kwargs.get("name") or "")
 
 
 _BATCH_NORMS = frozenset(["BatchNorm", *(k for k, op in _ALIASES.items() if op == "BatchNorm")])
@@ -178,6 +272,9 @@ _COUNTED: dict[str, Callable[[Node], int]] = {
     "_cond": lambda node: parse_int(node.attrs["num_outputs"]),
     "_foreach": lambda node: parse_int(node.attrs["num_outputs"]),
     "_npx_foreach": lambda node: parse_int(node.attrs["num_outputs"]),
+    "_npi_unique": lambda node: 1 + sum(_flag(node, key, False) for key in UNIQUE_FLAGS),
+    "_npx_cond": lambda node: parse_int(node.attrs["num_outputs"]),
+    "_npx_while_loop": lambda node: parse_int(node.attrs["num_outputs"]),
     "_while_loop": lambda node: parse_int(node.attrs["num_outputs"]),
 }
 

@@ -1,16 +1,34 @@
-"""MXNet symbols and parameter files, read and written with numpy alone."""
+"""MXNet symbols and parameter files, read and written with numpy alone.
+
+`symbol.Convolution(...)`, `symbol.exp(x)` and the others put symbols together; see `compose`.
+"""
+
+from typing import Any
 
 from ..lazy import lazy_attributes
+
+
+def _operator(name: str) -> Any:
+    from .symbol import operator
+
+    return operator(name)
+
 
 __getattr__ = lazy_attributes(
     __name__,
     {
         "Entry": "..mxnet.graph",
         "Graph": "..mxnet.graph",
+        "Group": ".symbol",
         "Node": "..mxnet.graph",
+        "Prefix": ".naming",
         "SparseArray": "..mxnet.params",
         "Symbol": ".symbol",
+        "Variable": ".symbol",
+        "contrib": ".symbol",
+        "linalg": ".symbol",
         "load": ".symbol",
+        "load_json": ".symbol",
         "load_checkpoint": ".symbol",
         "load_params": "..mxnet.params",
         "loads": ".symbol",
@@ -18,4 +36,5 @@ __getattr__ = lazy_attributes(
         "to_onnx": ".to_onnx",
         "var": ".symbol",
     },
+    _operator,
 )

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from compiler.backends import Strategy
 from compiler.errors import PartitionError
 from compiler.mxnet.attributes import DTYPES
+from compiler.mxnet.dynamic import DYNAMIC
 from compiler.mxnet.graph import VARIABLE, Entry, Node
 from compiler.mxnet.graph import Graph as SymbolGraph
 from compiler.mxnet.operators import auxiliary_nodes, input_names, output_name, outputs_of
@@ -95,7 +96,10 @@ class SymbolAdapter:
         self._source = SymbolGraph(nodes, source.heads, source.attrs)
         self.args, self.aux = MappingProxyType(dict(args)), MappingProxyType(dict(aux))
         self.graph = _neutral(self._source, {**args, **aux}, types)
-        self.domains = [None if node.is_variable else 0 for node in self._source.nodes]
+        # What runs on the host is not claimed.
+        self.domains = [
+            None if node.is_variable or node.op in DYNAMIC else 0 for node in self._source.nodes
+        ]
         self._names = Counter(node.name for node in self._source.nodes)  # of nodes still outside
         self._nodes = list(self._source.nodes)
         self._heads = list(self._source.heads)

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from compiler.errors import ExportError, FrontendError
+from compiler.errors import ExportError, FrontendError, InputError
+from compiler.mxnet.attributes import DTYPES, STORAGE_TYPES, spell
 from compiler.mxnet.graph import VARIABLE, Entry, Graph, Node
 from compiler.mxnet.json_format import read_json, write_json
-from compiler.mxnet.operators import auxiliary_nodes, output_name, outputs_of
+from compiler.mxnet.operators import auxiliary_nodes, output_name, outputs_of, sort_arguments
 from compiler.mxnet.params import load_params, split_prefixes
 from compiler.whole_files import replacing
 
+from .compose import apply, known_operator, merged
+
 if TYPE_CHECKING:
-    from .executor import Executor
+    from .executor import Executor, HostArray
 
 Shape = tuple[int, ...]
 
@@ -68,6 +72,21 @@ class Symbol:
             raise ExportError(
                 f"the symbol file {os.fspath(path)!r} can't be written: {error}"
             ) from (error)
+
+    def __neg__(self) -> Symbol:
+        return Symbol(apply("_mul_scalar", [self.graph], {"scalar": "-1.0"}, ""))
+
+    def __getattr__(self, name: str) -> Any:
+        """An operator on this symbol as a method, e.g. `symbol.sum(axis=1)`."""
+        if name.startswith("_"):
+            raise AttributeError(f"a Symbol has no attribute {name!r}")
+        return partial(operator(name), self)
+
+    def as_np_ndarray(self) -> Symbol:
+        """Itself: there is one class of symbols."""
+        return self
+
+    as_nd_ndarray = as_np_ndarray
 
     @property
     def graph(self) -> Graph:
@@ -167,11 +186,15 @@ class Symbol:
         """Node name to attributes, for the nodes that have any."""
         return {node.name: dict(node.attrs) for node in self._graph.nodes if node.attrs}
 
-    def infer_shape(self, **shapes: Shape) -> tuple[list[Shape], list[Shape], list[Shape]]:
+    def infer_shape(
+        self, *ordered: Shape | None, **shapes: Shape
+    ) -> tuple[list[Shape], list[Shape], list[Shape]]:
         """Shapes of all arguments, outputs and auxiliary states.
 
         Parameters
         ----------
+        *ordered
+            Shapes in the order of `list_arguments()`, None for an unknown one.
         **shapes
             Variable name to shape; those of weights follow from the data's.
 
@@ -186,6 +209,7 @@ class Symbol:
         """
         from compiler.relay.frontend.mxnet import infer_shapes
 
+        shapes |= {n: s for n, s in zip(self.list_arguments(), ordered) if s is not None}
         variables, outputs = infer_shapes(self, shapes)
         return (
             [variables[name] for name in self.list_arguments()],
@@ -265,22 +289,183 @@ class Symbol:
     def bind(
         self,
         ctx: Any = None,
-        args: Mapping[str, Any] | None = None,
-        aux_states: Mapping[str, Any] | None = None,
+        args: Mapping[str, Any] | Sequence[Any] | None = None,
+        args_grad: Any = None,
+        grad_req: Any = "null",
+        aux_states: Mapping[str, Any] | Sequence[Any] | None = None,
     ) -> Executor:
-        """Compile the symbol for arrays by name; see `Executor`."""
+        """Compile the symbol for arrays by name, or in order; see `Executor`.
+
+        `args_grad` and `grad_req` are accepted, without effect: there are no gradients.
+        """
         from .executor import Executor
 
-        return Executor(self, {**(args or {}), **(aux_states or {})}, ctx)
+        values = {
+            **_by_name("args", args, self.list_arguments()),
+            **_by_name("aux_states", aux_states, self.list_auxiliary_states()),
+        }
+        return Executor(self, values, ctx)
 
-    def eval(self, ctx: Any = None, **arrays: Any) -> list[np.ndarray]:
+    def simple_bind(
+        self, ctx: Any = None, grad_req: Any = "null", type_dict: Any = None, **shapes: Shape
+    ) -> Executor:
+        """Compile the symbol for arrays of zeros, whose shapes are given or follow.
+
+        Parameters
+        ----------
+        ctx : str or device, optional
+        grad_req : str
+            Without effect.
+        type_dict : mapping of str to dtype, optional
+            Dtypes other than float32.
+        **shapes
+            As for `infer_shape`.
+        """
+        arguments, _, states = self.infer_shape(**shapes)
+        names = [*self.list_arguments(), *self.list_auxiliary_states()]
+        kinds = {**dict.fromkeys(names, "float32"), **(type_dict or {})}
+        zeros = {n: np.zeros(s, kinds[n]) for n, s in zip(names, [*arguments, *states])}
+        return self.bind(ctx, zeros)
+
+    _bind, _simple_bind = bind, simple_bind
+
+    def eval(self, ctx: Any = None, **arrays: Any) -> list[HostArray]:
         """The outputs for arrays by name, at inference; raises as `bind` does."""
         return self.bind(ctx, arrays).forward()
 
 
-def var(name: str, attrs: Mapping[str, str] | None = None) -> Symbol:
-    """A variable of that name as a symbol, with annotations such as `__shape__`."""
-    return Symbol(Graph([Node(VARIABLE, name, attrs=dict(attrs or {}))], [Entry(0)]))
+def _by_name(what: str, given: Any, names: Sequence[str]) -> Mapping[str, Any]:
+    """Arrays that are given by name or in order, by name."""
+    if isinstance(given, (list, tuple)):
+        if len(given) != len(names):
+            raise InputError(f"{what} is a list of {len(given)} arrays; it takes {list(names)}")
+        return dict(zip(names, given))
+    return given or {}
+
+
+def group(symbols: Sequence[Symbol]) -> Symbol:
+    """One symbol with the outputs of several; what they have in common stays in common."""
+    return Symbol(merged([symbol.graph for symbol in symbols]))
+
+
+Group = group
+
+
+def operator(name: str) -> Callable[..., Symbol]:
+    """The function `sym.<name>`.
+
+    Raises
+    ------
+    AttributeError
+        The importer knows no operator of that name.
+    """
+    op = known_operator(name)
+
+    def call(*args: Any, attr: Mapping[str, str] | None = None, **kwargs: Any) -> Symbol:
+        found = sort_arguments(op, args, kwargs, lambda value: isinstance(value, Symbol))
+        inputs = [None if each is None else each.graph for each in found.inputs]
+        attrs = {**found.attrs, **(attr or {})}
+        return Symbol(apply(op, inputs, attrs, found.name, name.lower()))
+
+    call.__name__ = name
+    call.__doc__ = f"The operator {op} on symbols."
+    return call
+
+
+class _Operators:
+    """Operators whose names start alike, called without that start."""
+
+    def __init__(self, start: str) -> None:
+        self._start = start
+
+    def __getattr__(self, name: str) -> Callable[..., Symbol]:
+        return operator(self._start + name)
+
+
+contrib, linalg = _Operators("_contrib_"), _Operators("_linalg_")
+
+
+def _binary(name: str, reverse: bool = False) -> Callable[[Symbol, Any], Symbol]:
+    """Arithmetic of a symbol with another one or a number, which comes first if `reverse`."""
+
+    def method(self: Symbol, other: Any) -> Symbol:
+        if isinstance(other, Symbol):
+            op = _OF_SYMBOLS.get(name, f"_{name}")
+            return Symbol(apply(op, [self.graph, other.graph], {}, "", f"_{name}"))
+        if isinstance(other, bool) or not isinstance(other, (int, float)):
+            return NotImplemented
+        op = f"_{'r' if reverse else ''}{name}_scalar"
+        return Symbol(apply(op, [self.graph], {"scalar": repr(float(other))}, ""))
+
+    return method
+
+
+_OF_SYMBOLS = {
+    "plus": "elemwise_add",
+    "minus": "elemwise_sub",
+    "mul": "elemwise_mul",
+    "div": "elemwise_div",
+}
+
+for _mark, _name in (("add", "plus"), ("sub", "minus"), ("mul", "mul"), ("truediv", "div"),
+                     ("mod", "mod"), ("pow", "power")):  # fmt: skip
+    setattr(Symbol, f"__{_mark}__", _binary(_name))
+    setattr(Symbol, f"__r{_mark}__", _binary(_name, reverse=_mark not in ("add", "mul")))
+for _mark, _name in (("lt", "lesser"), ("le", "lesser_equal"), ("gt", "greater"),
+                     ("ge", "greater_equal")):  # fmt: skip
+    setattr(Symbol, f"__{_mark}__", _binary(_name))
+
+
+def var(
+    name: str,
+    attr: Mapping[str, str] | None = None,
+    shape: Shape | None = None,
+    lr_mult: float | None = None,
+    wd_mult: float | None = None,
+    dtype: Any = None,
+    init: Any = None,
+    stype: str | None = None,
+    **annotations: str,
+) -> Symbol:
+    """A variable as a symbol.
+
+    Parameters
+    ----------
+    name : str
+    attr : mapping of str to str, optional
+        Annotations such as `__shape__`.
+    shape, lr_mult, wd_mult, dtype, init, stype : optional
+        Become the annotations `__shape__`, ...; extents of 0 or -1 are unknown.
+    **annotations
+        More of them, whose names start and end with "__".
+
+    Raises
+    ------
+    FrontendError
+        A name, dtype or storage type that makes no sense.
+    """
+    if not isinstance(name, str):
+        raise FrontendError(f"the name of a variable must be a str, not {name!r:.60}")
+    wrong = [key for key in annotations if not (key.startswith("__") and key.endswith("__"))]
+    if wrong:
+        raise FrontendError(f"var takes no {wrong[0]!r}; annotations are spelt '__{wrong[0]}__'")
+    given = {"shape": shape, "lr_mult": lr_mult, "wd_mult": wd_mult, "init": init}
+    found = {f"__{key}__": spell(value) for key, value in given.items() if value is not None}
+    if dtype is not None:
+        found["__dtype__"] = str(_code("dtype", str(np.dtype(dtype)), DTYPES))
+    if stype is not None:
+        found["__storage_type__"] = str(_code("stype", stype, STORAGE_TYPES))
+    attrs = {**(attr or {}), **found, **annotations}
+    return Symbol(Graph([Node(VARIABLE, name, attrs=attrs)], [Entry(0)]))
+
+
+Variable = var
+
+
+def _code(what: str, name: str, known: Sequence[str]) -> int:
+    if name not in known:
+        raise FrontendError(f"{what} is {name!r}; known are {', '.join(known)}")
+    return known.index(name)
 
 
 def load(path: str | os.PathLike[str]) -> Symbol:
@@ -291,6 +476,9 @@ def load(path: str | os.PathLike[str]) -> Symbol:
 def loads(text: str | bytes) -> Symbol:
     """Read symbol JSON; see `Symbol.loads`."""
     return Symbol.loads(text)
+
+
+load_json = loads
 
 
 def load_checkpoint(

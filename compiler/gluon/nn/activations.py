@@ -18,8 +18,8 @@ KINDS = ("relu", "sigmoid", "tanh", "softrelu", "softsign", "log_sigmoid", "mish
 class Activation(HybridBlock):
     """A function by its name: relu, sigmoid, tanh, softrelu, softsign, log_sigmoid, mish."""
 
-    def __init__(self, activation: str) -> None:
-        super().__init__()
+    def __init__(self, activation: str, **names: Any) -> None:
+        super().__init__(**names)
         if activation not in KINDS:
             raise BlockArgumentError(f"unknown activation {activation!r}; there are {KINDS}")
         self._act_type = activation
@@ -34,8 +34,8 @@ class Activation(HybridBlock):
 class LeakyReLU(HybridBlock):
     """x where positive, alpha * x elsewhere."""
 
-    def __init__(self, alpha: float) -> None:
-        super().__init__()
+    def __init__(self, alpha: float, **names: Any) -> None:
+        super().__init__(**names)
         if alpha < 0:
             raise BlockArgumentError(f"the slope must not be negative, but is {alpha}")
         self._alpha = alpha
@@ -50,8 +50,8 @@ class LeakyReLU(HybridBlock):
 class PReLU(HybridBlock):
     """LeakyReLU with slopes that are parameters."""
 
-    def __init__(self, alpha_initializer: Any = None, in_channels: int = 1) -> None:
-        super().__init__()
+    def __init__(self, alpha_initializer: Any = None, in_channels: int = 1, **names: Any) -> None:
+        super().__init__(**names)
         init = Constant(0.25) if alpha_initializer is None else alpha_initializer
         self.alpha = Parameter("alpha", shape=(in_channels,), init=init)
 
@@ -62,8 +62,8 @@ class PReLU(HybridBlock):
 class ELU(HybridBlock):
     """x where positive, alpha * (exp(x) - 1) elsewhere."""
 
-    def __init__(self, alpha: float = 1.0) -> None:
-        super().__init__()
+    def __init__(self, alpha: float = 1.0, **names: Any) -> None:
+        super().__init__(**names)
         self._alpha = alpha
 
     def forward(self, x: ndarray) -> ndarray:
@@ -80,8 +80,8 @@ class SELU(HybridBlock):
 class GELU(HybridBlock):
     """x * Phi(x); `approximation` "erf" is exact, "tanh" the approximation."""
 
-    def __init__(self, approximation: str = "erf") -> None:
-        super().__init__()
+    def __init__(self, approximation: str = "erf", **names: Any) -> None:
+        super().__init__(**names)
         if approximation not in ("erf", "tanh"):
             raise BlockArgumentError(f"GELU is erf or tanh, not {approximation!r}")
         self._approximation = approximation
@@ -96,8 +96,8 @@ class GELU(HybridBlock):
 class Swish(HybridBlock):
     """x * sigmoid(beta * x)."""
 
-    def __init__(self, beta: float = 1.0) -> None:
-        super().__init__()
+    def __init__(self, beta: float = 1.0, **names: Any) -> None:
+        super().__init__(**names)
         self._beta = beta
 
     def forward(self, x: ndarray) -> ndarray:
@@ -107,5 +107,5 @@ class Swish(HybridBlock):
 class SiLU(Swish):
     """x * sigmoid(x)."""
 
-    def __init__(self) -> None:
-        super().__init__(1.0)
+    def __init__(self, **names: Any) -> None:
+        super().__init__(1.0, **names)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
+from inspect import signature
 from typing import Any
 
 from compiler.errors import BlockArgumentError
 
-from .. import np, npx
+from .. import nd, np, npx
 from ..block import Block
 from ..hybrid_block import HybridBlock
 from ..ndarray import ndarray
@@ -41,8 +43,9 @@ class Dense(HybridBlock):
         weight_initializer: Any = None,
         bias_initializer: Any = "zeros",
         in_units: int = 0,
+        **names: Any,
     ) -> None:
-        super().__init__()
+        super().__init__(**names)
         self._units = units
         self._flatten = flatten
         self.weight = Parameter(
@@ -85,8 +88,8 @@ class Dense(HybridBlock):
 class Dropout(HybridBlock):
     """The input itself: dropout acts in training only."""
 
-    def __init__(self, rate: float, axes: Sequence[int] = ()) -> None:
-        super().__init__()
+    def __init__(self, rate: float, axes: Sequence[int] = (), **names: Any) -> None:
+        super().__init__(**names)
         self._rate = rate
         self._axes = tuple(axes)
 
@@ -114,8 +117,9 @@ class Embedding(HybridBlock):
         dtype: Any = "float32",
         weight_initializer: Any = None,
         sparse_grad: bool = False,
+        **names: Any,
     ) -> None:
-        super().__init__()
+        super().__init__(**names)
         self._input_dim, self._output_dim = input_dim, output_dim
         self.weight = Parameter(
             "weight", shape=(input_dim, output_dim), dtype=dtype, init=weight_initializer
@@ -158,8 +162,8 @@ def _function_of(function: str | Callable[..., Any]) -> Callable[..., Any]:
 class _OfFunction(Block):
     """A block whose `forward` is a function."""
 
-    def __init__(self, function: str | Callable[..., Any]) -> None:
-        super().__init__()
+    def __init__(self, function: str | Callable[..., Any], **names: Any) -> None:
+        super().__init__(**names)
         self._func = _function_of(function)
         self._func_name = function if isinstance(function, str) else self._func.__name__
 
@@ -175,4 +179,12 @@ class Lambda(_OfFunction):
 
 
 class HybridLambda(_OfFunction, HybridBlock):
-    """A function of `np` or `npx` by its name, or any callable of arrays, as a hybrid block."""
+    """A function of `np` or `npx` by its name, or any callable of arrays, as a hybrid block.
+
+    A callable whose first parameter is called F gets `compiler.gluon.nd` there, as in MXNet 1.x.
+    """
+
+    def __init__(self, function: str | Callable[..., Any], **names: Any) -> None:
+        super().__init__(function, **names)
+        if callable(function) and next(iter(signature(function).parameters), "") == "F":
+            self._func = partial(function, nd)

@@ -42,8 +42,8 @@ class _Stack(Block):
 class Sequential(_Stack):
     """Blocks one after the other; each gets the result of the one before."""
 
-    def __init__(self, *blocks: Block) -> None:
-        super().__init__()
+    def __init__(self, *blocks: Block, **names: Any) -> None:
+        super().__init__(**names)
         self.add(*blocks)
 
     def forward(self, x: Any, *args: Any) -> Any:
@@ -68,8 +68,8 @@ class Sequential(_Stack):
 class HybridSequential(_Stack, HybridBlock):
     """Hybrid blocks one after the other, compiled as one."""
 
-    def __init__(self, *blocks: HybridBlock) -> None:
-        super().__init__()
+    def __init__(self, *blocks: HybridBlock, **names: Any) -> None:
+        super().__init__(**names)
         self.add(*blocks)
 
     forward = Sequential.forward
@@ -78,8 +78,8 @@ class HybridSequential(_Stack, HybridBlock):
 class Concatenate(Sequential):
     """All blocks on the same input, their results side by side along an axis."""
 
-    def __init__(self, axis: int = -1) -> None:
-        super().__init__()
+    def __init__(self, axis: int = -1, **names: Any) -> None:
+        super().__init__(**names)
         self._axis = axis
 
     def forward(self, x: ndarray) -> ndarray:
@@ -89,8 +89,8 @@ class Concatenate(Sequential):
 class HybridConcatenate(HybridSequential):
     """All hybrid blocks on the same input, their results side by side along an axis."""
 
-    def __init__(self, axis: int = -1) -> None:
-        super().__init__()
+    def __init__(self, axis: int = -1, **names: Any) -> None:
+        super().__init__(**names)
         self._axis = axis
 
     def forward(self, x: ndarray) -> ndarray:

@@ -65,8 +65,9 @@ class Convolution(HybridBlock):
         bias_initializer: Any = "zeros",
         output_padding: Any = 0,
         dtype: Any = "float32",
+        **names: Any,
     ) -> None:
-        super().__init__()
+        super().__init__(**names)
         rank = self.rank
         self._channels = channels
         self._groups = groups
@@ -196,8 +197,8 @@ class Conv3DTranspose(_Transposed):
 class ReflectionPad2D(HybridBlock):
     """Reflection at the edges of images."""
 
-    def __init__(self, padding: int | tuple[int, ...] = 0) -> None:
-        super().__init__()
+    def __init__(self, padding: int | tuple[int, ...] = 0, **names: Any) -> None:
+        super().__init__(**names)
         self._padding = ((0, 0), (0, 0), (padding,) * 2, (padding,) * 2)
 
     def forward(self, x: ndarray) -> ndarray:

@@ -31,8 +31,9 @@ class BatchNorm(HybridBlock):
         running_mean_initializer: Any = "zeros",
         running_variance_initializer: Any = "ones",
         in_channels: int = 0,
+        **names: Any,
     ) -> None:
-        super().__init__()
+        super().__init__(**names)
         self._axis = axis
         self._kwargs: dict[str, Any] = {
             "eps": epsilon,
@@ -78,8 +79,9 @@ class _Scaled(HybridBlock):
         beta_initializer: Any = "zeros",
         gamma_initializer: Any = "ones",
         in_channels: int = 0,
+        **names: Any,
     ) -> None:
-        super().__init__()
+        super().__init__(**names)
         self._axis = axis
         self._epsilon = epsilon
         self.gamma = _vector("gamma", in_channels, gamma_initializer, scale)
@@ -113,9 +115,17 @@ class GroupNorm(_Scaled):
         beta_initializer: Any = "zeros",
         gamma_initializer: Any = "ones",
         in_channels: int = 0,
+        **names: Any,
     ) -> None:
         super().__init__(
-            1, epsilon, center, scale, beta_initializer, gamma_initializer, in_channels
+            1,
+            epsilon,
+            center,
+            scale,
+            beta_initializer,
+            gamma_initializer,
+            in_channels,
+            **names,
         )
         self._num_groups = num_groups
 
@@ -136,9 +146,17 @@ class InstanceNorm(_Scaled):
         beta_initializer: Any = "zeros",
         gamma_initializer: Any = "ones",
         in_channels: int = 0,
+        **names: Any,
     ) -> None:
         super().__init__(
-            axis, epsilon, center, scale, beta_initializer, gamma_initializer, in_channels
+            axis,
+            epsilon,
+            center,
+            scale,
+            beta_initializer,
+            gamma_initializer,
+            in_channels,
+            **names,
         )
 
     def forward(self, x: ndarray) -> ndarray:

@@ -37,8 +37,9 @@ class Pooling(HybridBlock):
         layout: str | None = None,
         ceil_mode: bool = False,
         count_include_pad: bool = True,
+        **names: Any,
     ) -> None:
-        super().__init__()
+        super().__init__(**names)
         size = spatial(pool_size, self.rank)
         self._kwargs: dict[str, Any] = {
             "kernel": size,
@@ -99,8 +100,8 @@ class AvgPool3D(Pooling):
 class _Whole(Pooling):
     whole = True
 
-    def __init__(self, layout: str | None = None) -> None:
-        super().__init__(1, 1, 0, layout, ceil_mode=True)
+    def __init__(self, layout: str | None = None, **names: Any) -> None:
+        super().__init__(1, 1, 0, layout, ceil_mode=True, **names)
 
     def __repr__(self) -> str:
         return type(self).__name__

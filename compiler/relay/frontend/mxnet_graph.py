@@ -319,6 +319,8 @@ class SymbolImporter:
                 return mxnet_library.convert(view, operator)
         if is_call(node):
             return self._convert_call(node, scope)
+        if node.op not in CONVERTERS:
+            raise view.unsupported("the importer does not know it")
         if self._read_all:
             self._read_inputs(view)
         try:

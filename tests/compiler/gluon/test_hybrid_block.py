@@ -288,13 +288,33 @@ def test_kernels_are_dispatched_in_segments_of_the_bulk_size(net):
         net.hybridize(inline_limit=-1)
 
 
-def test_hybridize_takes_no_backend_and_no_unknown_argument(net):
-    with pytest.raises(TypeError, match="backend"):
-        net.hybridize(backend="dense")
+def test_hybridize_takes_a_backend_as_in_mxnet_1_and_no_unknown_argument(net, backends):
+    x = data(2, 5)
+    net.hybridize(backend="dense", min_ops=1, backend_opts={"max_ops": 9})
+    onp.testing.assert_allclose(net(x).asnumpy(), reference(net, x), rtol=1e-5, atol=1e-6)
+    assert sum(bool(node.subgraphs) for node in net.export(None)[0].graph.nodes) == 2
+    with pytest.raises(BlockArgumentError, match="no backend is given"):
+        net.hybridize(backend_opts={"min_ops": 1})
     with pytest.raises(TypeError, match="foo"):
         net.hybridize(foo=1)
-    with pytest.raises(TypeError, match="backend"):
-        net.hybridize(True, backend_options={})
+
+
+def test_cast_says_that_a_partition_is_gone(net, backends):
+    x = data(2, 5)
+    net.optimize_for(x, backend="dense")
+    with pytest.warns(UserWarning, match=r"cast\(\) undoes what optimize_for"):
+        net.cast("float64")
+    assert str(net(np.array(x.asnumpy(), "float64")).dtype) == "float64"
+    net.optimize_for(np.array(x.asnumpy(), "float64"), backend="dense")
+    assert sum(bool(node.subgraphs) for node in net.export(None)[0].graph.nodes) == 2
+
+
+def test_a_second_optimize_for_takes_as_many_inputs_as_the_first(net, backends):
+    x = data(2, 5)
+    net.optimize_for(x, backend="dense")
+    with pytest.raises(BlockArgumentError, match="structure of Net does not match"):
+        net.optimize_for(x, x, backend="act")
+    assert sum(bool(node.subgraphs) for node in net.export(None)[0].graph.nodes) == 2
 
 
 def test_optimize_for_refuses_what_it_can_not_do_and_leaves_the_block_usable(net, backends):
@@ -688,7 +708,7 @@ def test_own_parameters_of_unknown_shape_need_infer_shape():
     onp.testing.assert_allclose(block(x).asnumpy(), wanted, rtol=1e-5)
 
 
-def test_a_symbol_block_in_a_traced_forward_is_refused(net):
+def test_a_symbol_block_in_a_traced_forward_is_part_of_it(net):
     x = data(2, 5)
     net.hybridize()
     net(x)
@@ -707,8 +727,8 @@ def test_a_symbol_block_in_a_traced_forward_is_refused(net):
     outer = Outer()
     outer(x)
     outer.hybridize()
-    with pytest.raises(RuntimeError, match="SymbolBlock can't be called"):
-        outer(x)
+    onp.testing.assert_allclose(outer(x).asnumpy(), reference(net, x), rtol=1e-5, atol=1e-6)
+    assert outer.export(None)[0].list_arguments()[1] == "inner.fc1.weight"
 
 
 def test_copies_and_pickles_are_blocks_of_their_own():

@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as onp
 import pytest
 
-from compiler import np
-from compiler.errors import ArrayError, BlockArgumentError, FrontendError
+from compiler import np, npx
+from compiler import symbol as sym
+from compiler.errors import ArrayError, BlockArgumentError, BlockTypeError, FrontendError
 from compiler.gluon import HybridBlock, SymbolBlock, deferred_compute, get_symbol, set_variable
 from compiler.symbol import var
 
@@ -71,3 +72,63 @@ def test_a_block_is_made_of_symbols():
     onp.testing.assert_allclose(second.asnumpy(), 2 * onp.exp(data), rtol=1e-6)
     with pytest.raises(BlockArgumentError, match="variables"):
         SymbolBlock(get_symbol(z), get_symbol(y))
+
+
+class Around(HybridBlock):
+    """A symbol block between operators of its own."""
+
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x):
+        return npx.relu(self.inner(x * 1.0)) + 1
+
+
+def test_a_symbol_block_becomes_part_of_the_block_around_it(tmp_path):
+    _, inner, inputs, outputs = load("b02_mlp")
+    wanted = onp.maximum(outputs[0], 0) + 1
+    block = Around(inner)
+    onp.testing.assert_allclose(block(*inputs).asnumpy(), wanted, rtol=1e-4, atol=1e-5)
+    block.hybridize()
+    onp.testing.assert_allclose(block(*inputs).asnumpy(), wanted, rtol=1e-4, atol=1e-5)
+    names = block.export(None)[0].list_arguments()
+    assert names[0] == "data" and all(name.startswith("inner.") for name in names[1:])
+    block.optimize_for(*inputs, backend="default", op_names=["FullyConnected"])
+    files = block.export(tmp_path / "around")
+    again = SymbolBlock.imports(files[0], ["data"], files[1])
+    onp.testing.assert_allclose(again(*inputs).asnumpy(), wanted, rtol=1e-4, atol=1e-5)
+    onp.testing.assert_allclose(  # partitioned, and around it once more
+        Around(again)(*inputs).asnumpy(), wanted + 1, rtol=1e-4, atol=1e-5
+    )
+
+
+def test_clear_goes_back_to_the_symbol_that_was_loaded():
+    _, block, inputs, outputs = load("b02_mlp")
+
+    def claimed():
+        return sum(bool(node.subgraphs) for node in block.export(None)[0].graph.nodes)
+
+    block.optimize_for(*inputs, backend="default", op_names=["FullyConnected"])
+    before = claimed()
+    block.hybridize()
+    assert before == claimed() > 0
+    block.optimize_for(*inputs, backend="default", op_names=["Activation"], clear=True)
+    assert {
+        node.op for each in block.export(None)[0].graph.nodes for graph in each.subgraphs
+        for node in graph.nodes if not node.is_variable
+    } == {"Activation"}  # fmt: skip
+    onp.testing.assert_allclose(block(*inputs).asnumpy(), outputs[0], rtol=1e-4, atol=1e-5)
+    block.optimize_for(*inputs, clear=True)
+    assert claimed() == 0
+
+
+def test_optimize_for_takes_variables_that_declare_their_shapes():
+    x = var("x")
+    block = SymbolBlock(sym.exp(x) * 2, x)
+    block.optimize_for(var("x", shape=(2, 3), dtype="float32"), backend="default", op_names=["exp"])
+    assert any(node.subgraphs for node in block.export(None)[0].graph.nodes)
+    data = onp.full((2, 3), 0.5, "float32")
+    onp.testing.assert_allclose(block(np.array(data)).asnumpy(), 2 * onp.exp(data), rtol=1e-6)
+    with pytest.raises(BlockTypeError, match="shape is not known"):
+        block.optimize_for(x, backend="default", op_names=["exp"])

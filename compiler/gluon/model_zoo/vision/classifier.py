@@ -21,16 +21,27 @@ class Classifier(HybridBlock):
         return self.output(self.features(x))
 
 
+def refuse_pretrained(pretrained: bool, name: str) -> None:
+    """Raise BlockArgumentError if weights are to be downloaded."""
+    if pretrained:
+        raise BlockArgumentError(
+            f"{name}: weights can't be downloaded; load a file with load_parameters"
+        )
+
+
 def variant(
     factory: Callable[..., Classifier], name: str, *fixed: Any, **settings: Any
 ) -> Callable[..., Classifier]:
     """A function that makes one variant of a network; it takes what its class takes."""
 
-    def make(pretrained: bool = False, device: Any = None, root: Any = None, **kwargs: Any) -> Any:
-        if pretrained:
-            raise BlockArgumentError(
-                f"{name}: weights can't be downloaded; load a file with load_parameters"
-            )
+    def make(
+        pretrained: bool = False,
+        device: Any = None,
+        root: Any = None,
+        ctx: Any = None,
+        **kwargs: Any,
+    ) -> Any:
+        refuse_pretrained(pretrained, name)
         return factory(*fixed, **{**settings, **kwargs})
 
     make.__name__ = name

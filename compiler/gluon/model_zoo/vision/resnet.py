@@ -10,7 +10,7 @@ from compiler.errors import BlockArgumentError
 from ... import nn, npx
 from ...hybrid_block import HybridBlock
 from ...ndarray import ndarray
-from .classifier import Classifier, variant
+from .classifier import Classifier, refuse_pretrained, variant
 
 _LAYERS = {
     18: ("basic", (2, 2, 2, 2)),
@@ -209,14 +209,23 @@ _BLOCKS: dict[tuple[int, str], Callable[..., HybridBlock]] = {
 }
 
 
-def get_resnet(version: int, num_layers: int, **kwargs: Any) -> Classifier:
+def get_resnet(
+    version: int,
+    num_layers: int,
+    pretrained: bool = False,
+    device: Any = None,
+    root: Any = None,
+    ctx: Any = None,
+    **kwargs: Any,
+) -> Classifier:
     """ResNet of version 1 or 2 with 18, 34, 50, 101 or 152 layers.
 
     Raises
     ------
     BlockArgumentError
-        Another version or number of layers.
+        Another version or number of layers, or pretrained weights, which can't be downloaded.
     """
+    refuse_pretrained(pretrained, f"resnet{num_layers}_v{version}")
     if version not in (1, 2) or num_layers not in _LAYERS:
         raise BlockArgumentError(
             f"no ResNet v{version} of {num_layers} layers; versions are 1, 2, layers "

@@ -24,8 +24,8 @@ def reshape(node: SymbolNode) -> relax.Expr:
     if node.flag("keep_highest", False):
         raise node.unsupported("keep_highest")
     if node.flag("reverse", False):
-        return op.reshape(node[0], _expand(node, source[::-1], _reversed_codes(codes))[::-1])
-    return op.reshape(node[0], _expand(node, source, codes))
+        return _reshaped(node, _expand(node, source[::-1], _reversed_codes(codes))[::-1])
+    return _reshaped(node, _expand(node, source, codes))
 
 
 def _reversed_codes(codes: Sequence[int]) -> list[int]:
@@ -93,14 +93,19 @@ def numpy_reshape(node: SymbolNode) -> relax.Expr:
             rest = rest[1:]
         else:
             raise FrontendError(f"{node.describe()}: the code {code} in newshape {codes}")
-    return op.reshape(node[0], _infer(node, source, target))
+    return _reshaped(node, _infer(node, source, target))
 
 
 def plain_reshape(node: SymbolNode) -> relax.Expr:
     """numpy's reshape: -1 alone is special."""
     _refuse_order(node)
     name = "newshape" if node.has("newshape") else "newshape_"
-    return op.reshape(node[0], _infer(node, node.shape(0), list(node.integers(name))))
+    return _reshaped(node, _infer(node, node.shape(0), list(node.integers(name))))
+
+
+def _reshaped(node: SymbolNode, shape: Sequence[int]) -> relax.Expr:
+    # In a plain list of Relax, 0 stands for "as in the input".
+    return op.reshape(node[0], relax.ShapeExpr(list(shape)))
 
 
 def _refuse_order(node: SymbolNode) -> None:

@@ -441,3 +441,22 @@ def test_what_is_selected_of_float16_between_sums_is_not_rounded(level):
     wanted = np.where(keep, softmax, 0) @ values.astype("float64")
     error = np.abs(result.numpy() - wanted)
     assert (error <= 0.501 * np.spacing(wanted.astype("float16"))).all()
+
+
+@LEVELS
+def test_what_is_computed_twice_is_no_less_nan(level):
+    """TVM takes x == x for true and cancels (x + y) - y, for floats too."""
+    x, y = np.array([0, 1, inf, nan], "float32"), np.array([0, inf, 1, 2], "float32")
+    made = [("Div", ["x", "y"]), ("Add", ["x", "y"]), ("Relu", ["x"]), ("Relu", ["x"])]
+    read = [
+        ("Equal", ["y0", "y0"]),
+        ("Sub", ["y1", "y"]),
+        ("Sub", ["x", "y1"]),
+        ("Sub", ["y2", "y3"]),
+        ("Equal", ["y2", "y3"]),
+    ]
+    with np.errstate(all="ignore"):
+        ratio, total, rectified = x / y, x + y, np.maximum(x, 0)
+        expected = [ratio, total, rectified, rectified, ratio == ratio]
+        expected += [total - y, x - total, rectified - rectified, rectified == rectified]
+    check([(*node, {}) for node in made + read], {"x": x, "y": y}, {}, expected, level)
