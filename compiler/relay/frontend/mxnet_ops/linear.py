@@ -65,11 +65,10 @@ def batch_dot(node: SymbolNode) -> relax.Expr:
 
 
 def gemm2(node: SymbolNode) -> relax.Expr:
-    """alpha times a matrix product of the last two axes."""
+    """alpha times the matrix product of the last two axes."""
     if node.integer("axis", -2) != -2:
-        raise node.unsupported("rows along another axis than the last but one")
-    product = batch_dot(node)
-    alpha = node.number("alpha", 1.0)
+        raise node.unsupported("rows of matrices are along the axis before the last one only")
+    product, alpha = batch_dot(node), node.number("alpha", 1.0)
     return product if alpha == 1 else op.multiply(node.emit(product), node.scalar(alpha))
 
 
@@ -115,6 +114,7 @@ CONVERTERS = {
     "batch_dot": batch_dot,
     "_npx_batch_dot": batch_dot,
     "_linalg_gemm2": gemm2,
+    "linalg_gemm2": gemm2,
     "_npi_matmul": lambda node: op.matmul(node[0], node[1]),
     "_contrib_div_sqrt_dim": div_sqrt_dim,
     "_contrib_interleaved_matmul_selfatt_qk": attention_scores,
