@@ -93,7 +93,7 @@ def lower_conv2d(
     if isinstance(weight, relax.Var):
         weight = at.layouts.get(weight, PLAIN)
     filters = array_of(weight)
-    if filters is not None and not workload.pad_value and not _is_recorded(at, workload):
+    if filters is not None and not _is_recorded(at, workload):
         trimmed, kept = trim_taps(workload, filters)
         if trimmed != workload:
             workload, weight = trimmed, constant(np.ascontiguousarray(kept))
