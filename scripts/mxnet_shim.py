@@ -67,7 +67,12 @@ MODULES: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {
     "mxnet.name": (("compiler.symbol.naming",), {}),
     "mxnet.nd": (
         ("compiler.gluon.nd",),
-        {"_internal": "mxnet_shim:internal", "np": "mxnet.np", "sparse": "mxnet.ndarray.sparse"},
+        {
+            "_internal": "mxnet_shim:internal",
+            "np": "mxnet.np",
+            "reset_arrays": "compiler.gluon.autograd:backward",  # which clears gradients
+            "sparse": "mxnet.ndarray.sparse",
+        },
     ),
     "mxnet.ndarray": (("compiler.gluon.nd",), {}),
     "mxnet.ndarray.ndarray": (("compiler.gluon.nd", "mxnet_shim"), {}),
@@ -140,7 +145,7 @@ def assert_almost_equal(
     a: Any, b: Any, rtol: float | None = None, atol: float | None = None, *_: Any, **__: Any
 ) -> None:
     """Compare arrays by tolerances that follow from their dtype where none are given."""
-    left, right = numpy.asarray(a), numpy.asarray(b)
+    left, right = numpy.broadcast_arrays(numpy.asarray(a), numpy.asarray(b))
     small = numpy.float16 in (left.dtype, right.dtype)
     numpy.testing.assert_allclose(
         left,

@@ -68,6 +68,7 @@ SCHEDULE = (
     Step("dispatch sorts", steps.dispatch_all_sorts),
     Step("legalise and fuse", steps.fuse_operators, asks=(switches.CONCAT_IN_PLACE,)),
     Step("schedule kernels", steps.schedule, asks=(switches.FAST_MATH,)),
+    Step("loop over samples", steps.loop_over_samples),
 )
 LINK = (
     Step("inline subgraphs", steps.inline),

@@ -21,6 +21,7 @@ from .relax_passes.check_indices import check_indices
 from .relax_passes.combine_matmul import combine_matmul
 from .relax_passes.compute_on_integers import compute_on_integers
 from .relax_passes.fuse import fuse
+from .relax_passes.over_samples import Samples, any_samples, over_samples
 from .relax_passes.samples import Provenance, provenance
 from .relax_passes.split_batch import split_batch
 from .report import Report
@@ -62,6 +63,8 @@ class State:
         The Relax functions of subgraphs and their scheduled kernels.
     weights : list of (str, array)
     linked : Linked, optional
+    any_samples : Samples, optional
+        The module, where its number of samples is unknown and it is built for one.
     is_right : bool
         False where a record made a kernel that is wrong; the build starts again without it.
     """
@@ -80,6 +83,7 @@ class State:
     scheduled: tvm.IRModule = field(init=False)
     weights: list[tuple[str, Any]] = field(default_factory=list)
     linked: Linked = field(init=False)
+    any_samples: Samples | None = None
     is_right: bool = True
 
     def __post_init__(self) -> None:
@@ -98,6 +102,11 @@ class State:
 
 def simplify_module(state: State) -> None:
     state.take(simplify(bind_constant_arguments(state.mod)))
+    if state.target.kind.name == "llvm" and state.source.use_topi_schedule:
+        state.any_samples = any_samples(state.mod)
+    if state.any_samples is not None:
+        state.take(state.any_samples.one)
+        state.described = state.any_samples.mod
     for each in {str(target): target for target in state.targets.values()}.values():
         targets.check_buildable(each)
 
@@ -138,6 +147,12 @@ def check_all_divisors(state: State) -> None:
 
 def check_all_indices(state: State) -> None:
     state.mod = check_indices(state.mod, state.targets, state.found.records)
+
+
+def loop_over_samples(state: State) -> None:
+    """Have kernels for one sample do any number of them."""
+    if state.any_samples is not None:
+        state.mod = over_samples(state.mod, state.any_samples)
 
 
 def follow_samples(state: State) -> None:

@@ -372,14 +372,17 @@ def operator(name: str) -> Callable[..., Symbol]:
     return call
 
 
-class _Contrib:
-    """Operators whose names start with `_contrib_`."""
+class _Operators:
+    """Operators whose names start alike, called without that start."""
+
+    def __init__(self, start: str) -> None:
+        self._start = start
 
     def __getattr__(self, name: str) -> Callable[..., Symbol]:
-        return operator(f"_contrib_{name}")
+        return operator(self._start + name)
 
 
-contrib = _Contrib()
+contrib, linalg = _Operators("_contrib_"), _Operators("_linalg_")
 
 
 def _binary(name: str, reverse: bool = False) -> Callable[[Symbol, Any], Symbol]:

@@ -52,7 +52,7 @@ _FOLLOWING = frozenset(
         *("nn.selu", "nn.silu", "nn.softplus", "nn.pad"),
         *(f"nn.max_pool{rank}d" for rank in (1, 2, 3)),
         *("broadcast_to", "expand_dims", "flatten", "nn.batch_flatten", "permute_dims"),
-        *("reshape", "squeeze"),
+        *("reshape", "squeeze", "where"),
     ]
 )
 _DTYPE_ATTRIBUTES = ("out_dtype", "dtype")

@@ -286,6 +286,14 @@ def leading_box(data: relax.Expr, shape: Sequence[Extent]) -> relax.Expr:
     return infer_type(_slice_from_kernel(data, begin, stride, relax.ShapeExpr(list(shape))))
 
 
+def box_from(data: relax.Expr, axis: int, begin: Extent, shape: Sequence[Extent]) -> relax.Expr:
+    """The box of `shape` from place `begin` along an axis on; both may be symbolic."""
+    begins: list[Extent] = [0] * rank(data)
+    begins[axis] = begin
+    starts, steps = relax.ShapeExpr(begins), relax.ShapeExpr([1] * rank(data))
+    return infer_type(_slice_window_kernel(data, starts, steps, relax.ShapeExpr(list(shape))))
+
+
 def _strided_set(data: te.Tensor, v: te.Tensor, begin: te.Tensor, strides: te.Tensor) -> te.Tensor:
     """`data` with the box of the shape of `v` that starts at `begin` replaced by it."""
 

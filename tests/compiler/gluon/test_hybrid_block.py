@@ -290,7 +290,7 @@ def test_kernels_are_dispatched_in_segments_of_the_bulk_size(net):
 
 def test_hybridize_takes_a_backend_as_in_mxnet_1_and_no_unknown_argument(net, backends):
     x = data(2, 5)
-    net.hybridize(backend="dense", backend_opts={"min_ops": 1})
+    net.hybridize(backend="dense", min_ops=1, backend_opts={"max_ops": 9})
     onp.testing.assert_allclose(net(x).asnumpy(), reference(net, x), rtol=1e-5, atol=1e-6)
     assert sum(bool(node.subgraphs) for node in net.export(None)[0].graph.nodes) == 2
     with pytest.raises(BlockArgumentError, match="no backend is given"):

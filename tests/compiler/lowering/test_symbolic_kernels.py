@@ -67,6 +67,38 @@ def test_rows_of_a_normalization_are_independent(norm, count):
     np.testing.assert_allclose(run(norm, x=x[:count]), run(norm, x=x)[:count], rtol=1e-6)
 
 
+def images(mixed: bool) -> tuple[Any, Any]:
+    """A small network for images of any number, with its operand; `mixed` adds neighbours."""
+    x = relay.var("x", shape=("batch", 3, 8, 8))
+    weight, head = (relay.const(floats(*shape)) for shape in ((16, 3, 3, 3), (5, 16)))
+    body = relay.nn.relu(relay.nn.conv2d(x, weight, padding=(1, 1)))
+    body = relay.add(body, relay.reverse(body, axis=0)) if mixed else body
+    pooled = relay.nn.batch_flatten(relay.nn.global_avg_pool2d(body))
+    return relay.nn.dense(pooled, head), x
+
+
+def test_convolutions_of_any_number_of_images_are_those_of_one():
+    body, x = images(mixed=False)
+    library = build(body, x)
+    assert "conv2d_direct.x86" in implementations(library)
+    data = floats(4, 3, 8, 8)
+    whole = run(library, x=data)
+    assert whole.shape == (4, 5)
+    for image in range(4):
+        alone = run(library, x=data[image : image + 1])
+        np.testing.assert_allclose(alone[0], whole[image], rtol=1e-5, atol=1e-6)
+    assert run(library, x=data[:0]).shape == (0, 5)
+
+
+def test_images_that_meet_each_other_are_not_taken_apart():
+    body, x = images(mixed=True)
+    library = build(body, x)
+    data = floats(3, 3, 8, 8)
+    same = np.repeat(data[:1], 3, 0)
+    np.testing.assert_allclose(run(library, x=same)[0], run(library, x=same[:1])[0], rtol=1e-5)
+    assert not np.allclose(run(library, x=data)[0], run(library, x=data[:1])[0])
+
+
 def test_what_mixes_rows_is_not_cut_into_rows():
     x = relay.var("x", shape=("rows", 24))
     library = build(relay.reverse(x, axis=0), x)

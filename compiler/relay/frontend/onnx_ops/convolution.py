@@ -10,9 +10,11 @@ from tvm import relax
 
 from compiler.graph.constants import constant, integers, static_shape
 
+from ...op import registry
 from ...op.shapes import same_extent
 from ..onnx_node import Node, constant_value
 from ..onnx_symbolic import shape_of
+from . import at_run_time
 
 _PAD_MODES = {
     "constant": "constant",
@@ -97,6 +99,10 @@ def pad(node: Node) -> relax.Expr:
         raise node.unsupported(f"the mode {node.attr('mode')!r} is not known")
     mode = _PAD_MODES[node.attr("mode", "constant")]
     shape = node.extents(0)
+    if node.opset >= 11 and any(
+        value is not None and constant_value(value) is None for value in (node.get(1), node.get(3))
+    ):
+        return _pad_at_run_time(node)
     before, after = _pad_widths(node, len(shape))
     data = node[0]
     cut = [axis for axis in range(len(shape)) if before[axis] < 0 or after[axis] < 0]
@@ -121,6 +127,20 @@ def pad(node: Node) -> relax.Expr:
     around = [width for pair in zip(before, after) for width in pair]
     padded = relax.op.nn.pad(bits, around, mode)
     return relax.op.astype(padded, "bool") if dtype == "bool" else padded
+
+
+def _pad_at_run_time(node: Node) -> relax.Expr:
+    """Padding whose widths, or axes, are computed while the model runs."""
+    dtype = node.dtype(0)
+    axes = node.get(3) if node.opset >= 18 else None
+    rank = len(node.extents(0)) if axes is None else node.shape(3)[0]
+    if node.shape(1) != (2 * rank,):
+        raise node.unsupported(f"pads of shape {node.shape(1)} do not fit {rank} axes")
+    if node.get(2) is None:
+        fill = constant(np.zeros((), dtype))
+    else:
+        fill = node.emit(relax.op.reshape(node[2], []))
+    return at_run_time.pad(node, node[1], axes, fill, node.attr("mode", "constant"))
 
 
 def _pad_widths(node: Node, rank: int) -> tuple[list[int], list[int]]:
@@ -171,6 +191,9 @@ def _pad_by_value(node: Node, data: relax.Expr, before: list[int], after: list[i
 
 def tile(node: Node) -> relax.Expr:
     """Repetition of the whole tensor along its axes."""
+    if constant_value(node[1]) is None and node.extents_in(1) is None:
+        node.shape(1)  # how many there are must be known
+        return registry.call("dyn.tile", [node[0], at_run_time.as_int64(node, node[1])], {})
     return relax.op.tile(node[0], [int(count) for count in node.value(1, "the repeats").ravel()])
 
 

@@ -13,11 +13,12 @@ from compiler.graph.constants import constant, integers, static_shape
 from compiler.graph.symbols import as_extent, simplified
 from compiler.relay.op import registry
 from compiler.relay.op.shapes import broadcast_extents, same_extent
-from compiler.relay.op.slicing import leading_box, slice_of_symbols
+from compiler.relay.op.slicing import box_from, leading_box, slice_of_symbols
 from compiler.relay.op.transform import reverse_sequence_kernel
 
 from ..onnx_node import Node, constant_value, dtype_of
 from ..onnx_symbolic import is_symbolic, shape_of
+from . import at_run_time
 
 
 def in_range(indices: relax.Expr, extent: Any) -> relax.Expr:
@@ -174,15 +175,24 @@ def _slice_of_symbols(node: Node, shape: list[Any]) -> relax.Expr | None:
 
 def one_hot(node: Node) -> relax.Expr:
     """A new axis whose position `indices` says is on, the others off."""
-    depth = int(node.value(1, "the depth").reshape(-1)[0])
     shape = node.extents(0)
+    known = constant_value(node[1])
+    if known is None:
+        count = node.emit(relax.op.reshape(at_run_time.as_int64(node, node[1]), [1]))
+        count = node.emit(relax.op.maximum(count, relax.const(0, "int64")))
+        (depth,) = at_run_time.extents_of(node, count, 1)
+    else:
+        depth = int(known.reshape(-1)[0])
     axis = node.attr("axis", -1) % (len(shape) + 1)
     indices = relax.op.expand_dims(
         in_range(node.emit(relax.op.astype(node[0], "int64")), depth), axis
     )
     along = [1] * (len(shape) + 1)
     along[axis] = depth
-    positions = constant(np.arange(depth, dtype="int64").reshape(along))
+    if known is None:
+        positions = node.emit(relax.op.reshape(relax.op.arange(0, depth, 1, "int64"), along))
+    else:
+        positions = constant(np.arange(depth, dtype="int64").reshape(along))
     off, on = (
         relax.op.reshape(relax.op.strided_slice(node[2], [0], [i], [i + 1]), []) for i in (0, 1)
     )
@@ -191,6 +201,8 @@ def one_hot(node: Node) -> relax.Expr:
 
 def top_k(node: Node) -> relax.Expr | list[relax.Expr]:
     """The k largest or smallest along an axis and where they were."""
+    if node.opset >= 10 and constant_value(node[1]) is None:
+        return _top_k_at_run_time(node)
     k = node.attr("k") if node.opset < 10 else int(node.value(1, "k").reshape(-1)[0])
     shape = node.extents(0)
     shape[node.attr("axis", -1)] = int(k)
@@ -206,6 +218,28 @@ def top_k(node: Node) -> relax.Expr | list[relax.Expr]:
         largest=bool(node.attr("largest", 1)),
         dtype="int64",
     )
+
+
+def _top_k_at_run_time(node: Node) -> list[relax.Expr]:
+    """All of them in order, cut to the number that is computed while the model runs."""
+    shape = node.extents(0)
+    axis = node.attr("axis", -1) % len(shape)
+    size = shape[axis]
+    if not isinstance(size, int):
+        raise node.unsupported("k and the extent that it is of are known only at run time")
+    whole = relax.op.topk(
+        node[0],
+        k=size,
+        axis=axis,
+        ret_type="both",
+        largest=bool(node.attr("largest", 1)),
+        dtype="int64",
+    )
+    whole = node.emit(whole)
+    wanted = node.emit(relax.op.reshape(node[1], [1]))
+    (count,) = at_run_time.parts_of(node, wanted, axis, 1)
+    box = [*shape[:axis], count, *shape[axis + 1 :]]
+    return [leading_box(node.emit(relax.TupleGetItem(whole, i)), box) for i in (0, 1)]
 
 
 def eye_like(node: Node) -> relax.Expr:
@@ -305,6 +339,8 @@ def split(node: Node) -> list[relax.Expr] | None:
     axis = node.attr("axis", 0) % len(shape)
     extents = node.attr("split") if node.opset < 13 else None
     if node.opset >= 13 and node.get(1) is not None:
+        if constant_value(node[1]) is None and node.extents_in(1) is None:
+            return _split_at_run_time(node, axis)
         extents = node.value(1, "the extents").tolist()
     if extents is None:
         parts = len(node.proto.output)
@@ -328,6 +364,19 @@ def split(node: Node) -> list[relax.Expr] | None:
     return pieces
 
 
+def _split_at_run_time(node: Node, axis: int) -> list[relax.Expr]:
+    """Slices of extents that are computed while the model runs."""
+    shape = node.extents(0)
+    count = node.shape(1)[0]
+    sizes = at_run_time.parts_of(node, node[1], axis, count)
+    pieces, begin = [], tirx.const(0, "int64")
+    for size in sizes:
+        box = [*shape[:axis], size, *shape[axis + 1 :]]
+        pieces.append(box_from(node[0], axis, begin, box))
+        begin = begin + size
+    return pieces
+
+
 def _chunks(node: Node, axis: int, chunk: Any, parts: int) -> list[relax.Expr]:
     """Slices of `chunk` places along an axis of a symbolic extent; the last one has the rest."""
     far = np.iinfo("int64").max
@@ -340,6 +389,8 @@ def _chunks(node: Node, axis: int, chunk: Any, parts: int) -> list[relax.Expr]:
 
 def cumulative_product(node: Node) -> relax.Expr:
     """Products of all elements up to each one along an axis."""
+    if constant_value(node[1]) is None:
+        return _along_each_axis(node, "CumProd")
     axis = int(node.value(1, "the axis").reshape(-1)[0]) % len(node.shape(0))
     data = relax.op.flip(node[0], axis) if node.attr("reverse", 0) else node[0]
     exclusive = bool(node.attr("exclusive", 0))
@@ -363,9 +414,30 @@ def numbers(node: Node) -> relax.Expr | None:
     return registry.call("arange", operands, {"dtype": node.dtype(0)})
 
 
-def cumulative_sum(node: Node) -> None:
+def cumulative_sum(node: Node) -> relax.Expr | None:
     """TVM's converter, where the axis is known."""
-    node.value(1, "the axis")
+    return _along_each_axis(node, "CumSum") if constant_value(node[1]) is None else None
+
+
+def _along_each_axis(node: Node, kind: str) -> relax.Expr:
+    """The operator along every axis, of which the run-time axis chooses one."""
+    rank = len(node.extents(0))
+    axis = node.emit(relax.op.reshape(at_run_time.as_int64(node, node[1]), []))
+    attributes = {name: node.attr(name) for name in ("exclusive", "reverse")}
+    result = None
+    for each in range(rank):
+        made = node.call(kind, node[0], relax.const(each, "int64"), **attributes)
+        if result is None:
+            result = made
+            continue
+        chosen = relax.op.logical_or(
+            relax.op.equal(axis, relax.const(each, "int64")),
+            relax.op.equal(axis, relax.const(each - rank, "int64")),
+        )
+        result = node.emit(relax.op.where(chosen, made, result))
+    if result is None:
+        raise node.unsupported("a scalar has no axis")
+    return result
 
 
 def triangle(node: Node) -> relax.Expr | None:

@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 from tvm import relax
 
-from ..onnx_node import Node
+from ..onnx_node import Node, constant_value
+from . import at_run_time
 
 Function = Callable[[relax.Expr], relax.Expr]
 
@@ -35,7 +36,9 @@ _OF_SUMS: dict[str, tuple[Function, Function]] = {
 
 
 def reduction(node: Node) -> relax.Expr | None:
-    """Reductions of nothing, and functions of sums of integers."""
+    """Reductions of nothing, along run-time axes, and functions of sums of integers."""
+    if _are_computed(node):
+        return _along_computed_axes(node)
     axes, name = _axes(node), node.proto.op_type
     if axes == []:
         function = _OF_ONE.get(name, _same)
@@ -49,6 +52,8 @@ def reduction(node: Node) -> relax.Expr | None:
 
 def log_sum_exp(node: Node) -> relax.Expr:
     """log(sum(exp(x))), the largest element taken out where it is finite."""
+    if _are_computed(node):
+        return _along_computed_axes(node)
     axes = _axes(node)
     if axes == []:
         return node[0]
@@ -77,6 +82,43 @@ def _as_float(node: Node, function: Function) -> relax.Expr:
     if not _of_integers(node):
         return function(node[0])
     return relax.op.astype(function(node.emit(relax.op.astype(node[0], "float64"))), node.dtype(0))
+
+
+def _are_computed(node: Node) -> bool:
+    """Whether the axes are known only at run time; of how many there are, the shape tells."""
+    axes = node.get(1)
+    return axes is not None and constant_value(axes) is None and node.shape(1) not in ((), (0,))
+
+
+def _along_computed_axes(node: Node) -> relax.Expr:
+    """A reduction whose axes are computed while the model runs."""
+    name, dtype = node.proto.op_type, node.dtype(0)
+    axes, data = at_run_time.as_int64(node, node[1]), node[0]
+    wide = {"bool": "uint8", "float16": "float32"}.get(dtype, dtype)
+    if name in ("ReduceLogSumExp", "ReduceL2", "ReduceLogSum") and _of_integers(node):
+        wide = "float64"
+    if wide != dtype:
+        data = node.emit(relax.op.astype(data, wide))
+    if name == "ReduceLogSumExp":
+        largest = at_run_time.reduce(node, data, axes, "max")
+        finite = relax.op.isfinite(largest)
+        shift = node.emit(relax.op.where(finite, largest, relax.const(0, wide)))
+        total = at_run_time.reduce(node, data, axes, "sum", shift)
+        result = relax.op.add(relax.op.log(total), shift)
+    else:
+        kind = {"ReduceMean": "mean", "ReduceMax": "max", "ReduceMin": "min"}.get(name, "sum")
+        kind = "prod" if name == "ReduceProd" else kind
+        inner = {"ReduceL1": relax.op.abs, "ReduceL2": _square, "ReduceSumSquare": _square}
+        elements = node.emit(inner[name](data)) if name in inner else data
+        result = at_run_time.reduce(node, elements, axes, kind)
+        outer = {"ReduceL2": relax.op.sqrt, "ReduceLogSum": relax.op.log}
+        result = outer[name](result) if name in outer else result
+    result = node.emit(result)
+    if wide != dtype:
+        result = node.emit(relax.op.astype(result, dtype))
+    if node.attr("keepdims", 1):
+        return result
+    return at_run_time.without_axes(node, result, axes, like=node[0])
 
 
 def _axes(node: Node) -> list[int] | None:

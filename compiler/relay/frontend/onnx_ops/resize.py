@@ -18,6 +18,7 @@ from tvm import relax
 from compiler.graph.constants import constant
 
 from ..onnx_node import Node
+from . import resize_at_run_time
 
 MAX_GATHERED_TAPS = 4
 """With more taps an axis is resized by a matmul."""
@@ -43,6 +44,8 @@ class Axis:
 
 def resize(node: Node) -> relax.Expr:
     """Nearest, linear or cubic interpolation with every option of Resize."""
+    if resize_at_run_time.is_computed(node, range(1, 4)):
+        return resize_at_run_time.resize(node)
     shape = node.extents(0)
     axes = [axis % len(shape) for axis in node.attr("axes", tuple(range(len(shape))))]
     first = 1 if node.opset < 11 else 2

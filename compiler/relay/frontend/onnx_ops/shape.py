@@ -11,9 +11,11 @@ from compiler.graph.constants import array_of, static_shape
 from compiler.graph.symbols import simplified
 
 from ... import dialect
+from ...op import registry
 from ...op.reshaping import resolve_reshape
-from ..onnx_node import Node
+from ..onnx_node import Node, constant_value
 from ..onnx_symbolic import is_symbolic, shape_of
+from . import at_run_time
 
 
 def flatten(node: Node) -> relax.Expr | None:
@@ -54,7 +56,11 @@ def reshape(node: Node) -> relax.Expr | None:
     """A shape with symbols, of the operand or of the result; TVM's converter takes others."""
     codes, shape = node.extents_in(1), shape_of(node[0])
     if codes is None:
-        raise node.unsupported("the new shape (input 1) is known only at run time")
+        if static_shape(node[1]) is None:
+            raise node.unsupported("the number of extents (input 1) is known only at run time")
+        extents = at_run_time.as_int64(node, node[1])
+        zero = bool(node.attr("allowzero", 0))
+        return registry.call("dyn.reshape", [node[0], extents], {"allowzero": zero})
     if shape is None or (static_shape(node[0]) is not None and not is_symbolic(codes)):
         return None
     wanted = [int(code) if isinstance(code, np.integer) else code for code in codes]
@@ -62,10 +68,14 @@ def reshape(node: Node) -> relax.Expr | None:
     return relax.op.reshape(node[0], [simplified(extent) for extent in resolved])
 
 
-def squeeze(node: Node) -> None:
-    """TVM's converter takes axes that are known."""
-    if node.get(1) is not None:
+def squeeze(node: Node) -> relax.Expr | None:
+    """Axes that are computed while the model runs; TVM's converter takes known ones."""
+    axes = node.get(1)
+    if axes is None or constant_value(axes) is not None:
+        return None
+    if not node.shape(1) or node.shape(1)[0] == 0:
         node.value(1, "the axes")
+    return at_run_time.without_axes(node, node[0], at_run_time.as_int64(node, axes))
 
 
 def unsqueeze(node: Node) -> relax.Expr | None:

@@ -256,3 +256,12 @@ def test_functions_of_many_operands_agree(operator, runs_as_onnxruntime):
         "c": np.array(1, "float16"),
     }
     runs_as_onnxruntime(text, {}, feeds)
+
+
+def test_powers_of_halves_have_their_whole_exponents(model):
+    dtypes = {"x": TensorProto.FLOAT16, "e": TensorProto.INT32, "y": TensorProto.FLOAT16}
+    x, e = np.array([-1.5, -1.0, 2.0], "float16"), np.array([2**31 - 1, 2049, 3], "int32")
+    node = NODE("Pow", ["x", "e"], ["y"])
+    proto = model([node], {"x": x.shape, "e": e.shape}, ["y"], dtypes=dtypes, opset=15)
+    (found,) = built(proto, {"x": x, "e": e})
+    assert found.tolist() == [-np.inf, -1, 8]

@@ -1,0 +1,253 @@
+"""Operators whose axes, extents or counts are computed while the model runs.
+
+The extents of such a result are new symbolic dimensions, bound to what a small kernel says.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tvm import relax, te, tirx
+
+from compiler.relay.op.kernel import kernel
+
+from ..onnx_node import Node
+
+INT = "int64"
+
+
+def extents_of(node: Node, values: relax.Expr, count: int) -> list[tirx.Var]:
+    """The elements of a tensor (count,) of int64 as new symbolic dimensions."""
+    extents = [tirx.Var(f"extent_{axis}", INT) for axis in range(count)]
+    shape = node.emit(relax.op.tensor_to_shape(node.emit(values)))
+    node.builder.match_cast(shape, relax.ShapeType(extents))
+    return extents
+
+
+def _within(data: te.Tensor, sizes: te.Tensor, axis: int) -> te.Tensor:
+    """Sizes of parts of an axis, one behind the other, cut to what the axis has."""
+    left: Any = tirx.Cast(INT, data.shape[axis])
+    parts: list[Any] = []
+    for place in range(int(sizes.shape[0])):
+        part = tirx.min(tirx.max(sizes(place), tirx.const(0, INT)), left)
+        parts.append(part)
+        left = left - part
+    return _by_place(parts)
+
+
+_within_kernel = kernel("sizes_within", _within)
+
+
+def parts_of(node: Node, sizes: relax.Expr, axis: int, count: int) -> list[tirx.Var]:
+    """The sizes (count,) of parts of an axis of input 0 as new symbolic dimensions."""
+    within = _within_kernel(node[0], as_int64(node, sizes), axis=axis)
+    return extents_of(node, within, count)
+
+
+def as_int64(node: Node, value: relax.Expr) -> relax.Expr:
+    """A tensor of integers as one of int64."""
+    return value if str(value.ty.dtype) == INT else node.emit(relax.op.astype(value, INT))
+
+
+def _by_place(values: Sequence[Any]) -> te.Tensor:
+    """A tensor of the given scalars."""
+
+    def value(at: Any) -> Any:
+        result: Any = tirx.const(0, INT)
+        for place, each in enumerate(values):
+            result = tirx.Select(at == place, each, result)
+        return result
+
+    return te.compute((len(values),), value, name="extents")
+
+
+def _is_named(axes: te.Tensor, axis: int, rank: int) -> Any:
+    """Whether an axis is among the axes that a tensor names, from the front or from the back."""
+    named = [
+        tirx.Or(axes(place) == axis, axes(place) == axis - rank)
+        for place in range(int(axes.shape[0]))
+    ]
+    return functools.reduce(tirx.Or, named)
+
+
+def _reduced_extents(data: te.Tensor, axes: te.Tensor) -> te.Tensor:
+    rank = len(data.shape)
+    one = tirx.const(1, INT)
+    sizes = [tirx.Cast(INT, size) for size in data.shape]
+    return _by_place(
+        [tirx.Select(_is_named(axes, axis, rank), one, sizes[axis]) for axis in range(rank)]
+    )
+
+
+def _kept_extents(data: te.Tensor, axes: te.Tensor, count: int) -> te.Tensor:
+    """Extents of the axes that are not named, in their order."""
+    rank = len(data.shape)
+    places: list[Any] = []
+    before: Any = tirx.const(0, INT)
+    for axis in range(rank):
+        kept = tirx.Not(_is_named(axes, axis, rank))
+        places.append((kept, before))
+        before = before + tirx.Select(kept, tirx.const(1, INT), tirx.const(0, INT))
+
+    def value(at: Any) -> Any:
+        result: Any = tirx.const(1, INT)
+        for axis, (kept, place) in enumerate(places):
+            here = tirx.And(kept, place == at.astype(INT))
+            result = tirx.Select(here, tirx.Cast(INT, data.shape[axis]), result)
+        return result
+
+    return te.compute((count,), value, name="kept_extents")
+
+
+_REDUCERS: dict[str, Callable[..., Any]] = {
+    "sum": te.sum,
+    "max": te.max,
+    "min": te.min,
+    "prod": te.comm_reducer(lambda a, b: a * b, lambda dtype: tirx.const(1, dtype), name="prod"),
+}
+
+
+def _reduce(data: te.Tensor, shape: list[Any], *shift: te.Tensor, kind: str) -> te.Tensor:
+    """Each extent of `shape` is that of the data, or 1 where the axis is reduced.
+
+    An element is at the sum of its place in the result and in what is reduced: one of both is 0.
+    """
+    one = tirx.const(1, INT)
+    counts = [
+        tirx.floordiv(tirx.Cast(INT, size), tirx.max(extent, one))
+        for size, extent in zip(data.shape, shape)
+    ]
+    if kind == "mean":
+        total = _reduce(data, shape, kind="sum")
+        count = functools.reduce(operator.mul, counts, one)
+        return te.compute(shape, lambda *at: total(*at) / tirx.Cast(data.dtype, count), name="mean")
+    along = [te.reduce_axis((0, count), f"r{axis}") for axis, count in enumerate(counts)]
+
+    def value(*at: Any) -> Any:
+        element = data(*(place + inner.var for place, inner in zip(at, along)))
+        if shift:
+            element = te.exp(element - shift[0](*at))
+        return _REDUCERS["sum" if shift else kind](element, axis=along)
+
+    return te.compute(shape, value, name=f"reduce_{kind}")
+
+
+_reduced_extents_kernel = kernel("reduced_extents", _reduced_extents)
+_kept_extents_kernel = kernel("kept_extents", _kept_extents)
+_reduce_kernel = kernel("reduce_at_run_time", _reduce)
+
+
+def reduce(
+    node: Node, data: relax.Expr, axes: relax.Expr, kind: str, shift: relax.Expr | None = None
+) -> relax.Expr:
+    """A reduction along the axes that a tensor of rank 1 names, which stay with an extent of 1.
+
+    Parameters
+    ----------
+    kind : str
+        "sum", "mean", "max", "min" or "prod".
+    shift : relax.Expr, optional
+        A result of the same axes: the sum of exp(x - shift) then.
+    """
+    rank = data.ty.ndim
+    extents = extents_of(node, _reduced_extents_kernel(data, axes), rank)
+    operands = [] if shift is None else [shift]
+    if shift is not None:  # its own extents: the same numbers, under other names
+        extents = list(shift.ty.shape.values)
+    return node.emit(_reduce_kernel(data, relax.ShapeExpr(extents), *operands, kind=kind))
+
+
+def without_axes(
+    node: Node, data: relax.Expr, axes: relax.Expr, like: relax.Expr | None = None
+) -> relax.Expr:
+    """A tensor without the axes of extent 1 that a tensor of rank 1 names.
+
+    `like` has the extents of the axes that are kept, if `data` has them under other names.
+    """
+    source = data if like is None else like
+    count = source.ty.ndim - int(axes.ty.shape[0])
+    if count == 0:
+        return relax.op.reshape(data, ())
+    extents = extents_of(node, _kept_extents_kernel(source, axes, count=count), count)
+    return relax.op.reshape(data, extents)
+
+
+def _padded_extents(data: te.Tensor, before: te.Tensor, after: te.Tensor, mode: str) -> te.Tensor:
+    """At least 0; of an axis without elements, which only a value can pad, 0."""
+    zero = tirx.const(0, INT)
+
+    def extent(axis: int, size: Any) -> Any:
+        padded = tirx.max(before(axis) + size + after(axis), zero)
+        return padded if mode == "constant" else tirx.Select(size == 0, zero, padded)
+
+    sizes = [tirx.Cast(INT, size) for size in data.shape]
+    return _by_place([extent(axis, size) for axis, size in enumerate(sizes)])
+
+
+def _pad(
+    data: te.Tensor, before: te.Tensor, fill: te.Tensor, shape: list[Any], mode: str
+) -> te.Tensor:
+    """The data in a frame of a value, of the edges, of reflections or of itself once more."""
+
+    def value(*at: Any) -> Any:
+        places, inside = [], []
+        for axis, (index, size) in enumerate(zip(at, data.shape)):
+            place = index - before(axis)
+            last = tirx.Cast(INT, size) - 1
+            if mode == "constant":
+                inside += [place >= 0, place <= last]
+            elif mode == "edge":
+                place = tirx.min(tirx.max(place, tirx.const(0, INT)), last)
+            elif mode == "wrap":
+                place = tirx.floormod(place, last + 1)
+            else:
+                period = tirx.max(last * 2, tirx.const(1, INT))
+                turned = tirx.floormod(place, period)
+                place = tirx.min(turned, last * 2 - turned)
+            places.append(place)
+        if mode != "constant":
+            return data(*places)
+        return tirx.if_then_else(tirx.all(*inside), data(*places), fill())
+
+    return te.compute(shape, value, name="pad")
+
+
+_padded_extents_kernel = kernel("padded_extents", _padded_extents)
+_pad_kernel = kernel("pad_at_run_time", _pad)
+
+
+def _pads_of_axes(pads: te.Tensor, axes: te.Tensor, rank: int) -> te.Tensor:
+    """Pads in front of all axes and behind them, from those of the axes that are named."""
+    count = int(axes.shape[0])
+
+    def value(at: Any) -> Any:
+        result: Any = tirx.const(0, INT)
+        for place in range(count):
+            axis = tirx.Select(axes(place) < 0, axes(place) + rank, axes(place))
+            for side in (0, 1):
+                here = at.astype(INT) == axis + side * rank
+                result = tirx.Select(here, pads(place + side * count), result)
+        return result
+
+    return te.compute((2 * rank,), value, name="pads")
+
+
+_pads_of_axes_kernel = kernel("pads_of_axes", _pads_of_axes)
+
+
+def pad(
+    node: Node, pads: relax.Expr, axes: relax.Expr | None, fill: relax.Expr, mode: str
+) -> relax.Expr:
+    """Padding whose widths a tensor holds: in front of each axis, then behind each one."""
+    data, rank = node[0], node[0].ty.ndim
+    pads = as_int64(node, pads)
+    if axes is not None:
+        pads = node.emit(_pads_of_axes_kernel(pads, as_int64(node, axes), rank=rank))
+    before, after = (
+        node.emit(relax.op.strided_slice(pads, [0], [i * rank], [(i + 1) * rank])) for i in (0, 1)
+    )
+    extents = extents_of(node, _padded_extents_kernel(data, before, after, mode=mode), rank)
+    return _pad_kernel(data, before, fill, relax.ShapeExpr(extents), mode=mode)

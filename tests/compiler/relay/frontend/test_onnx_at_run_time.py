@@ -1,0 +1,135 @@
+"""Operators whose axes, extents and counts are inputs of the model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+import tvm
+from onnx import TensorProto, helper
+
+from compiler import relay
+from compiler.runtime import graph_executor
+
+from .conftest import make_model
+
+NODE = helper.make_node
+RNG = np.random.default_rng(0)
+DATA = RNG.standard_normal((2, 3, 4)).astype("float32")
+
+
+def integers(*values: int) -> np.ndarray:
+    return np.array(values, "int64")
+
+
+def numbers(*values: float) -> np.ndarray:
+    return np.array(values, "float32")
+
+
+ALIGNED = {"coordinate_transformation_mode": "align_corners"}
+REDUCTIONS = [
+    *("ReduceL1", "ReduceL2", "ReduceLogSumExp", "ReduceMax", "ReduceMean"),
+    *("ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare"),
+]
+CASES: dict[str, tuple[Any, list[dict[str, np.ndarray]]]] = {
+    "reduce to fewer axes": (
+        NODE("ReduceSum", ["x", "n"], ["y"], keepdims=0),
+        [{"n": integers(0, 2)}, {"n": integers(1, -1)}],
+    ),
+    "reduce to one": (NODE("ReduceMax", ["x", "n"], ["y"], keepdims=0), [{"n": integers(0, 1, 2)}]),
+    "reshape": (
+        NODE("Reshape", ["x", "n"], ["y"]),
+        [{"n": integers(4, -1)}, {"n": integers(0, 12)}],
+    ),
+    "squeeze": (NODE("Squeeze", ["x", "n"], ["y"]), [{"x": DATA[:, :1], "n": integers(1)}]),
+    "tile": (NODE("Tile", ["x", "n"], ["y"]), [{"n": integers(1, 2, 3)}, {"n": integers(2, 0, 1)}]),
+    "running sum": (
+        NODE("CumSum", ["x", "n"], ["y"], exclusive=1),
+        [{"n": np.array(each)} for each in (0, 2, -2)],
+    ),
+    "best of them": (
+        NODE("TopK", ["x", "n"], ["y", "i"], axis=1),
+        [{"n": integers(2)}, {"n": integers(0)}],
+    ),
+    "parts": (
+        NODE("Split", ["x", "n"], ["y", "z"], axis=2),
+        [{"n": integers(1, 3)}, {"n": integers(4, 0)}],
+    ),
+    "one hot": (
+        NODE("OneHot", ["k", "n", "v"], ["y"]),
+        [{"k": integers(0, -1, 2), "n": np.array(each), "v": numbers(2, 5)} for each in (3, 6)],
+    ),
+    **{
+        f"{mode} padding": (
+            NODE("Pad", ["x", "n"], ["y"], mode=mode),
+            [{"n": integers(0, 1, 2, 1, 0, 1)}, {"n": integers(0, 0, 0, 0, 0, 0)}],
+        )
+        for mode in ("constant", "edge", "reflect")
+    },
+    "padding of axes": (
+        NODE("Pad", ["x", "n", "f", "a"], ["y"]),
+        [{"n": integers(1, 2, 0, 1), "f": np.array(7, "float32"), "a": integers(2, 0)}],
+    ),
+    "larger by scales": (
+        NODE("Resize", ["x", "", "s"], ["y"], mode="linear"),
+        [{"s": numbers(1, 2, 1.5)}, {"s": numbers(1, 1, 0.5)}],
+    ),
+    "nearest of sizes": (
+        NODE("Resize", ["x", "", "", "n"], ["y"], mode="nearest"),
+        [{"n": integers(2, 5, 3)}],
+    ),
+    "cubic of sizes": (
+        NODE(
+            "Resize",
+            ["x", "", "", "n"],
+            ["y"],
+            mode="cubic",
+            **ALIGNED,
+        ),
+        [{"x": DATA[None], "n": integers(1, 2, 5, 9)}],
+    ),
+    **{
+        name: (NODE(name, ["x", "n"], ["y"]), [{"n": integers(1)}, {"n": integers(-1)}])
+        for name in REDUCTIONS
+    },
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_operands_are_inputs(name):
+    node, given = CASES[name]
+    feeds = [{"x": DATA, **each} for each in given]
+    feeds = [{key: each[key] for key in node.input if key} for each in feeds]
+    shapes = {key: value.shape for key, value in feeds[0].items()}
+    types = {
+        key: TensorProto.INT64
+        for key in [*shapes, *node.output]
+        if key == "i" or (key in feeds[0] and feeds[0][key].dtype == "int64")
+    }
+    proto = make_model([node], shapes, list(node.output), opset=18, dtypes=types)
+    mod, params = relay.frontend.from_onnx(proto)
+    library = relay.build(mod, "llvm", params=params)
+    executor = graph_executor.GraphModule(library["default"](tvm.cpu()))
+    session = onnxruntime.InferenceSession(proto.SerializeToString())
+    for each in feeds:
+        executor.run(**each)
+        for index, wanted in enumerate(session.run(None, each)):
+            got = executor.get_output(index).numpy()
+            assert got.shape == wanted.shape
+            np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_parts_beyond_the_end_are_cut():
+    node = NODE("Split", ["x", "n"], ["y", "z"])
+    types = {"n": TensorProto.INT64}
+    proto = make_model([node], {"x": (4,), "n": (2,)}, ["y", "z"], opset=18, dtypes=types)
+    mod, params = relay.frontend.from_onnx(proto)
+    library = relay.build(mod, "llvm", params=params)
+    executor = graph_executor.GraphModule(library["default"](tvm.cpu()))
+    data = numbers(1, 2, 3, 4)
+    for sizes, wanted in (((3, 9), ([1, 2, 3], [4])), ((-1, 9), ([], [1, 2, 3, 4]))):
+        executor.run(x=data, n=integers(*sizes))
+        for index, expected in enumerate(wanted):
+            np.testing.assert_array_equal(executor.get_output(index).numpy(), expected)
