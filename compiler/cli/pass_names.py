@@ -9,7 +9,8 @@ from ..errors import InputError
 from ..graph import simplify_passes
 
 _OF_KERNELS = (
-    *("FoldConstantTables", "GuardLoops", "InsertPrefetches", "InterleaveVectors"),
+    *("DropUnknownPragmas", "FoldConstantTables", "GuardLoops", "InsertPrefetches"),
+    "InterleaveVectors",
     *("JoinArgumentChecks", "MarkInternalTensors", "OutlineMicrokernels", "PackStorage"),
     *("PropagateNaN", "RoundBFloat16Casts", "SeparateCpus", "SplitScalarCalls"),
     "StaticAllocation",

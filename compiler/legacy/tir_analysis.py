@@ -1,11 +1,11 @@
 """`tvm.tir.analysis`: what `tvm.tirx` and `tvm.s_tir` tell of functions."""
 
-import tvm
+import tvm_ffi
 from tvm import s_tir, tirx
 
 from .lookup import first_of
 
-expr_deep_equal = tvm.ir.structural_equal
+expr_deep_equal = tvm_ffi.structural_equal
 
 __getattr__ = first_of(
     "tvm.tir.analysis",

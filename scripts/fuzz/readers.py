@@ -418,10 +418,15 @@ def saved_modules() -> list[bytes]:
 
 
 def read_relay_json(path: pathlib.Path) -> None:
-    """The module is read; what is read can be printed, and the print read."""
+    """The module is read; what is read can be printed, if it has no kernels, and the print read."""
+    from tvm import tirx
+
     from compiler import relay
 
-    relay.fromtext(relay.astext(relay.load_json(_text_of(path))))
+    mod = relay.load_json(_text_of(path))
+    functions = getattr(mod, "functions", {}).values()
+    if not any(isinstance(function, tirx.PrimFunc) for function in functions):
+        relay.fromtext(relay.astext(mod))
 
 
 def tflite_models() -> list[bytes]:

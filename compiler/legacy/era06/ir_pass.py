@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import tvm
+import tvm_ffi
 
 from .. import stmt_functor
 from ..absent import Absent
@@ -12,7 +13,11 @@ from ..absent import Absent
 IRTransform = stmt_functor.ir_transform
 PostOrderVisit = stmt_functor.post_order_visit
 Substitute = stmt_functor.substitute
-Equal = tvm.ir.structural_equal
+
+
+def Equal(lhs: Any, rhs: Any) -> bool:
+    """Whether two statements or expressions are the same but for names."""
+    return bool(tvm_ffi.structural_equal(lhs, rhs))
 
 
 def Simplify(node: Any) -> Any:

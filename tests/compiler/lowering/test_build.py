@@ -309,13 +309,13 @@ def test_what_belonged_to_other_runtimes_is_refused():
     mod, params = conv_module()
     with pytest.raises(BuildError, match="workspace_memory_pools"):
         relay.build(mod, "llvm", workspace_memory_pools=object(), params=params)
-    with pytest.raises(BuildError, match="aot"):
-        relay.build(mod, "llvm", executor="aot", params=params)
+    with pytest.raises(BuildError, match="crt"):
+        relay.build(mod, "llvm", executor="crt", params=params)
     with pytest.raises(BuildError, match="a frontend returns"):
         relay.build((mod, params), "llvm")
 
 
-def test_a_dynamic_dimension_is_named():
+def test_a_dynamic_dimension_has_its_name():
     @I.ir_module
     class Dynamic:
         @R.function
@@ -325,8 +325,8 @@ def test_a_dynamic_dimension_is_named():
                 R.output(y)
             return y
 
-    with pytest.raises(BuildError, match=r"'x'.*unknown dimension n"):
-        relay.build(Dynamic, "llvm")
+    library = relay.build(Dynamic, "llvm")
+    assert str(library.metadata.inputs[0]) == "x: float32[n, 4]"
 
 
 @pytest.fixture

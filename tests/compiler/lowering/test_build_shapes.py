@@ -9,7 +9,7 @@ from tvm import relax
 from tvm.relax import op
 
 from compiler import relay
-from compiler.errors import BuildError, InputError
+from compiler.errors import InputError
 from compiler.runtime import graph_executor, load_module
 
 
@@ -113,14 +113,3 @@ def test_results_of_unknown_extent_are_run_exported_and_loaded(tmp_path):
     np.testing.assert_array_equal(executor.get_output(0, out), np.nonzero(x))
     with pytest.raises(InputError, match="shape"):
         executor.get_output(0, np.zeros((2, 4), "int64"))
-
-
-def test_inputs_of_unknown_extent_are_a_build_error():
-    builder = relax.BlockBuilder()
-    x = relax.Var("x", relax.TensorType((tvm.tirx.Var("n", "int64"), 3), "float32"))
-    with builder.function("main", [x]):
-        with builder.dataflow():
-            out = builder.emit_output(op.exp(x))
-        builder.emit_func_output(out)
-    with pytest.raises(BuildError, match="'x' of main has the unknown dimension n"):
-        relay.build(builder.get(), "llvm")

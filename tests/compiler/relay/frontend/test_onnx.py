@@ -241,7 +241,7 @@ def test_an_unsupported_form_of_an_operator_is_named_with_its_node(model):
     )
     proto.graph.node[0].op_type = "OneHot"
     proto.graph.node[0].input.append("x")
-    with pytest.raises(errors.UnsupportedOperatorError, match=r"OneHot.*'view'.*constant"):
+    with pytest.raises(errors.UnsupportedOperatorError, match=r"OneHot.*'view'"):
         from_onnx(proto)
 
 
