@@ -19,6 +19,7 @@ from ..errors import RecordError
 from ..records.auto_scheduler.dispatcher import ApplyHistoryBest
 from ..records.auto_scheduler.record import RecordToFile
 from .metaschedule import is_database, read_database
+from .search.callbacks import PrintTableInfo
 from .search.options import TuningOptions
 from .search.policy import SketchPolicy
 from .search.scheduler import TaskScheduler
@@ -116,7 +117,8 @@ def tune_relay(
         measure_callbacks=[RecordToFile(database.log)],
     )
     policies = [SketchPolicy(task, seed=seed) for task in tasks]
-    TaskScheduler(tasks, weights, load_log_file=history).tune(options, policies)
+    scheduler = TaskScheduler(tasks, weights, load_log_file=history, callbacks=[PrintTableInfo()])
+    scheduler.tune(options, policies)
     return database
 
 

@@ -23,6 +23,7 @@ MOVED = {
     "tvm.contrib.rocm": "tvm.support.rocm",
     "tvm.contrib.rpc": "tvm.rpc",
     "tvm.contrib.tar": "tvm.support.tar",
+    "tvm.contrib.target": "compiler.legacy.contrib_target",
     "tvm.contrib.tedd": "compiler.te.pictures",
     **dict.fromkeys(("tvm.contrib.util", "tvm.contrib.utils"), "tvm.support.utils"),
     "tvm.contrib.xcode": "tvm.support.xcode",
