@@ -31,7 +31,7 @@ def main() -> int:
     parser.add_argument("--nodes", type=int, default=6, help="operators of the largest graph")
     parser.add_argument("--operators", nargs="*", help="only these operators")
     parser.add_argument("--jobs", type=int, default=1, help="worker processes")
-    parser.add_argument("--limit", type=float, default=120, help="seconds until a step hangs")
+    parser.add_argument("--limit", type=float, default=120, help="CPU seconds until a step hangs")
     parser.add_argument("--levels", type=int, nargs="*", default=[0, 3], help="opt_level")
     parser.add_argument("--targets", nargs="*", help="target strings, of which each case has one")
     parser.add_argument("--findings", type=pathlib.Path, default=pathlib.Path("build/fuzz"))

@@ -6,6 +6,7 @@ import contextlib
 import gc
 import logging
 import os
+import pathlib
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,8 @@ import onnx
 from .attempt import Config, Event, Feeds, Say, Step, attempt
 from .generator import draw
 
+PATIENCE = 4
+"""Times a limit of CPU seconds that a step may take on a clock."""
 RENEWED_AFTER = 400
 """Tasks of a worker: what leaks does not grow for ever."""
 
@@ -83,7 +86,7 @@ class Worker:
     Parameters
     ----------
     limit : float
-        Seconds of one step, after which the worker hangs.
+        CPU seconds of one step, after which the worker hangs; `PATIENCE` times as many on a clock.
     """
 
     def __init__(self, limit: float):
@@ -99,7 +102,7 @@ class Worker:
             self._send(task, skip)
             while not what:
                 try:
-                    if not self._pipe.poll(self.limit):
+                    if not self._answers():
                         what = "hang"
                         break
                     message = self._pipe.recv()
@@ -122,6 +125,16 @@ class Worker:
         if self._process is not None:
             self._end("hang")
 
+    def _answers(self) -> bool:
+        """Wait for a message: on a busy machine the worker may have had little of the CPU."""
+        before = _cpu_of(self._process.pid)
+        for _ in range(PATIENCE):
+            if self._pipe.poll(self.limit):
+                return True
+            if _cpu_of(self._process.pid) - before >= self.limit:
+                return False
+        return False
+
     def _send(self, task: Task, skip: Sequence[str]) -> None:
         if self._process is None or self._tasks >= RENEWED_AFTER:
             self.close()
@@ -142,6 +155,15 @@ class Worker:
         self._pipe.close()
         self._process = None
         return f"(signal {-code})" if code is not None and code < 0 else f"(exit status {code})"
+
+
+def _cpu_of(process: int) -> float:
+    """CPU seconds of a process so far; 0 where it has ended."""
+    try:
+        fields = pathlib.Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
 
 
 def _serve(pipe: Connection) -> None:
