@@ -78,8 +78,11 @@ def with_narrow_indices(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """The function with indices of 32 bits, where all tensors are small enough for them.
 
     TVM partitions loops before it narrows the 64-bit indices that Relax has, and finds no
-    partition of a 64-bit loop.
+    partition of a 64-bit loop. It narrows no function that computes with integers of 64 bits.
     """
+    tensors = [*func.params, *(each for block in blocks(func) for each in block.alloc_buffers)]
+    if any(str(tensor.dtype) == "int64" for tensor in tensors):
+        return func
     if any(math.prod(map(int, buffer.shape)) > MOST_ELEMENTS for buffer in func.params):
         return func
     mod = tirx.transform.ForceNarrowIndexToInt32()(tvm.IRModule({"main": func}))

@@ -92,6 +92,7 @@ def values(
     made = {}
     for name, (shape, dtype) in inputs.items():
         known = [extents.get(extent, extent) for extent in shape]
+        value: np.ndarray
         if "mask" in name:
             value = np.ones(known)
         elif dtype.startswith("float"):

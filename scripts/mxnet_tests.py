@@ -25,12 +25,32 @@ DEFAULT = (
     "test_gluon.py",
     "test_extensions.py",
 )
+LIBRARIES = {
+    "libcustomop_lib.so": "lib_custom_op/gemm_lib.cc",
+    "libsubgraph_lib.so": "lib_subgraph/subgraph_lib.cc",
+}
+"""What test_extensions.py loads, and its sources below `example/extensions`."""
 
 
 def prepare(checkout: str) -> list[str]:
     """Install the old names of MXNet."""
     mxnet_shim.install()
     return []
+
+
+def build_libraries(
+    checkout: pathlib.Path, folder: pathlib.Path, files: list[pathlib.Path]
+) -> None:
+    """Compile the examples of libraries that test_extensions.py loads, unchanged."""
+    if all(file.name != "test_extensions.py" for file in files):
+        return
+    sys.path.insert(0, str(foreign_tests.ROOT))
+    from compiler import library
+
+    for name, source in LIBRARIES.items():
+        path = checkout / "example" / "extensions" / source
+        if path.exists() and not (folder / name).exists():
+            library.build([path], folder / name, ["-O1"])
 
 
 SUITE = foreign_tests.Suite(
@@ -40,6 +60,7 @@ SUITE = foreign_tests.Suite(
     folders=(pathlib.Path("tests/python/unittest"),),
     default=DEFAULT,
     prepare=prepare,
+    set_up=build_libraries,
 )
 
 if __name__ == "__main__":

@@ -345,7 +345,8 @@ def _read_case(folder: pathlib.Path) -> Any:
 
 
 def _read_value(path: pathlib.Path, type_proto: Any) -> Any:
-    """A tensor, a sequence or an optional value of a file."""
+    """A tensor, a sequence or an optional value of a file; bfloat16 is kept there as uint16."""
+    import ml_dtypes
     import onnx
 
     kind = type_proto.WhichOneof("value")
@@ -355,7 +356,9 @@ def _read_value(path: pathlib.Path, type_proto: Any) -> Any:
     }.get(kind, (onnx.TensorProto, onnx.numpy_helper.to_array))
     proto = message()
     proto.ParseFromString(path.read_bytes())
-    return read(proto)
+    value = read(proto)
+    is_bfloat16 = type_proto.tensor_type.elem_type == onnx.TensorProto.BFLOAT16
+    return value.view(ml_dtypes.bfloat16) if is_bfloat16 and value.dtype == "uint16" else value
 
 
 # ---------------------------------------------------------------- the record

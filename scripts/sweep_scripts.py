@@ -10,8 +10,8 @@ Each script runs in a process and a folder of its own, where it finds links to i
 to the logs in `ci_logs`, which TVM's documents are made with), with a limit of --seconds. Nothing
 of the folders is changed. Before it runs, whole numbers in it are cut (`LARGEST`): trials of tuners
 and repetitions of measurements, and sizes of matrices. A script whose packages are not installed is
-not started. Files that a script would download are taken from --files, by their names; there is no
-other network.
+not started. Files that a script would read or download are taken from --files, by their names;
+there is no network.
 """
 
 from __future__ import annotations
@@ -46,22 +46,23 @@ LARGEST = {
 }
 
 RAN, CUT = "runs as it is", "runs, cut"
-PACKAGE, DOWNLOAD, DEVICE = "needs a package or program", "needs a download", "needs a device"
+PACKAGE, FILE, DEVICE = "needs a package or program", "needs a file", "needs a device"
 REFUSED, FAILED, TIMED_OUT = "is refused by name", "fails", "takes too long"
-OUTCOMES = (RAN, CUT, PACKAGE, DOWNLOAD, DEVICE, TIMED_OUT, REFUSED, FAILED)
+OUTCOMES = (RAN, CUT, PACKAGE, FILE, DEVICE, TIMED_OUT, REFUSED, FAILED)
 
 # Modules of TVM's world, which compiler.legacy brings or refuses.
 _OURS = {"tvm", "topi", "nnvm", "vta", "compiler", "baton"}
-_NETWORK = re.compile(
-    r"URLError|HTTPError|ConnectionError|ConnectionRefused|gaierror|ProxyError|MaxRetryError"
-    r"|RemoteDisconnected|timed out.*download|download.*failed",
+_FILE = re.compile(
+    r"URLError|HTTPError|requests\.\S*ConnectionError|gaierror|ProxyError|MaxRetryError"
+    r"|RemoteDisconnected|timed out.*download|download.*failed"
+    r"|FileNotFoundError|No such file or directory|is not a file",
     re.IGNORECASE,
 )
 _PROGRAM = re.compile(r"cannot find clang|No such file or directory: '(nvcc|clang|dot|adb|git)'")
 _DEVICE = re.compile(
     r"(cuda|opencl|rocm|vulkan|metal|hexagon|ext_dev)\S* is not enabled|no CUDA|CUDA driver"
     r"|Cannot find (tracker|device)|Connection refused|Cannot connect to (the )?tracker"
-    r"|Cannot request|device .* does not exist|no (usable )?GPU",
+    r"|can't compile for sm_|Cannot request|device .* does not exist|no (usable )?GPU",
     re.IGNORECASE,
 )
 
@@ -148,8 +149,9 @@ def run_script(script: pathlib.Path, options: argparse.Namespace) -> dict[str, A
         return {"outcome": PACKAGE, "why": f"ModuleNotFoundError: {', '.join(missing)}"}
     with tempfile.TemporaryDirectory(prefix="sweep_") as folder:
         here = pathlib.Path(folder)
-        for path in (*script.parent.iterdir(), *script.parent.glob("ci_logs/*")):
-            if path.name != script.name:
+        given = options.files.resolve().iterdir() if options.files else ()
+        for path in (*script.parent.iterdir(), *script.parent.glob("ci_logs/*"), *given):
+            if path.name != script.name and not (here / path.name).exists():
                 (here / path.name).symlink_to(path)
         (here / script.name).write_text(text)
         started = time.monotonic()
@@ -205,8 +207,8 @@ def judge(status: int | None, output: str) -> tuple[str, str]:
     package = re.match(r"(?:ModuleNotFound|Import)Error: No module named '(\w+)", error)
     if (package and package[1] not in _OURS) or _PROGRAM.search(error):
         return PACKAGE, error
-    if _NETWORK.search(error):
-        return DOWNLOAD, error
+    if _FILE.search(error):
+        return FILE, error
     if _DEVICE.search(error):
         return DEVICE, error
     if "LegacyImportError" in error:

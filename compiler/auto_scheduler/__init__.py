@@ -7,11 +7,15 @@ with auto_scheduler.ApplyHistoryBest("resnet18.json"):
 
 from __future__ import annotations
 
+from ..errors import LegacyImportError
 from ..lazy import lazy_attributes
 
 _MEMBERS = {
+    "ComputeDAG": ".compute_dag",
+    **dict.fromkeys(("MeasureInput", "MeasureResult"), "..records.pair"),
     "ApplyHistoryBest": "..records.auto_scheduler.dispatcher",
     "ApplyHistoryBestOrSample": ".sampling",
+    **dict.fromkeys(("RecordReader", "load_best"), ".reader"),
     **dict.fromkeys(("auto_schedule", "create_task"), ".one_task"),
     "DispatchContext": "..records.auto_scheduler.dispatcher",
     "FallbackContext": "..records.auto_scheduler.dispatcher",
@@ -24,6 +28,7 @@ _MEMBERS = {
     "load_records": "..records.auto_scheduler.record",
     "record": "..records.auto_scheduler.record",
     "save_records": "..records.auto_scheduler.record",
+    "measure_record": ".reader",
     "LocalBuilder": ".search.options",
     "LocalRPCMeasureContext": ".search.options",
     "LocalRunner": ".search.options",
@@ -40,4 +45,18 @@ _MEMBERS = {
 
 __all__ = sorted(_MEMBERS)
 
-__getattr__ = lazy_attributes(__name__, _MEMBERS)
+_GONE = {
+    "PreloadCustomSketchRule": "register a tvm.s_tir.meta_schedule.ScheduleRule",
+    "ProgramMeasurer": "TaskScheduler measures, with the builder and runner of its TuningOptions",
+}
+
+
+def _others(name: str) -> object:
+    if name in _GONE:
+        raise LegacyImportError(
+            f"auto_scheduler.{name} went with Ansor's sketches: {_GONE[name]}", name=__name__
+        )
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+__getattr__ = lazy_attributes(__name__, _MEMBERS, _others)

@@ -7,6 +7,7 @@ times, target and arguments), as TVM's `JSONDatabase` keeps them.
 
 from __future__ import annotations
 
+import base64
 import json
 import math
 import os
@@ -19,6 +20,7 @@ from ..errors import RecordError
 from ..records.auto_scheduler.record import Record, check_trace
 from ..records.auto_scheduler.workload import ENTRY, canonical, workload_key
 from ..records.strangers_json import read_json, record_errors
+from ..tvm_faults.saved_graph import check_document
 
 WORKLOADS, RECORDS = "database_workload.json", "database_tuning_record.json"
 
@@ -58,6 +60,8 @@ def read_database(folder: str | os.PathLike) -> list[Record]:
         funcs = [func for _, func in mod.functions_items()]
         if len(funcs) != 1 or not isinstance(funcs[0], tvm.tirx.PrimFunc):
             raise RecordError(f"{os.fspath(folder)}: workload {index} is not one TIR function")
+        if each.target is None:
+            raise RecordError(f"{os.fspath(folder)}: record {index} does not say its target")
         records.append(_record(each, funcs[0], index))
     return records
 
@@ -76,6 +80,8 @@ def _check_workload(row: Any) -> None:
     digest, module = row
     if not isinstance(row, list) or not isinstance(digest, str) or not isinstance(module, str):
         raise TypeError("it is not a hash and a module")
+    text = base64.b64decode(module, validate=True)[8:]  # behind its length
+    check_document(json.loads(text))
 
 
 def _check_record(row: Any) -> None:

@@ -21,14 +21,13 @@ from tvm.tirx import PrimFunc
 from .. import target as targets
 from ..errors import RecordError
 from ..records.auto_scheduler.dispatcher import extracting
-from ..records.auto_scheduler.workload import ENTRY, canonical
 from ..records.auto_scheduler.workload import workload_key as key_of
-from ..tir import count_flops
+from ..records.pair import State
 from ..whole_files import write_file
+from .compute_dag import ComputeDAG
 from .workload_registry import make_workload_key, tensors_of
 
 if TYPE_CHECKING:
-    from ..records.ansor.record import AnsorRecord
     from ..records.auto_scheduler.record import AnyRecord
     from .search.options import TuningOptions
 
@@ -67,25 +66,6 @@ class HardwareParams:
         known = target.kind.options
         given = {k: v for k, v in attributes.items() if v is not None and k in known}
         return targets.with_attributes(target, given)
-
-
-@dataclass(frozen=True)
-class ComputeDAG:
-    """What a task computes, for those who print it.
-
-    Attributes
-    ----------
-    func : PrimFunc
-        The unscheduled compute.
-    flop_ct : float or None
-        Floating-point operations of one call; None where TVM can't tell.
-    """
-
-    func: PrimFunc
-    flop_ct: float | None
-
-    def __str__(self) -> str:
-        return str(self.func.script())
 
 
 class SearchTask:
@@ -165,11 +145,10 @@ class SearchTask:
         self.weight = weight
         self.origin = origin
 
-    @cached_property
+    @property
     def flop_ct(self) -> float | None:
         """Floating-point operations of one call; None where TVM can't tell."""
-        count = count_flops(self.func)
-        return None if count is None else float(count)
+        return self.compute_dag.flop_ct
 
     def gflops(self, seconds: float) -> str:
         """10^9 operations per second of a call that takes so long, for tables."""
@@ -177,10 +156,10 @@ class SearchTask:
             return "-"
         return "unknown" if self.flop_ct is None else f"{self.flop_ct / seconds / 1e9:.2f}"
 
-    @property
+    @cached_property
     def compute_dag(self) -> ComputeDAG:
-        """The compute, as scripts print it."""
-        return ComputeDAG(self.func, self.flop_ct)
+        """The compute, which scripts print and apply records' states to."""
+        return ComputeDAG(self.func, self.target)
 
     def __str__(self) -> str:
         return f"{self.desc or self.workload_key} on {targets.to_cli(self.target)}"
@@ -223,14 +202,8 @@ class SearchTask:
         RecordError
             The log has no schedule of this task.
         """
-        from ..records.auto_scheduler.record import Record, replay
-
         record = self._best(log_file, include_compatible)
-        if isinstance(record, Record):
-            schedule = tvm.s_tir.Schedule(replay(record, self.func, self.target))
-        else:
-            schedule = self._replay_ansor(record)
-        return schedule, list(schedule.mod[ENTRY].params)
+        return self.compute_dag.apply_steps_from_state(State(record))
 
     def print_best(self, log_file: str | os.PathLike, print_mode: str = "schedule") -> str:
         """The best schedule in a log as text.
@@ -240,9 +213,6 @@ class SearchTask:
         print_mode : str
             "schedule": the schedule primitives, as Python. "cuda": the CUDA source.
         """
-
-        from ..records.auto_scheduler.record import Record
-
         if print_mode not in ("schedule", "cuda"):
             raise RecordError(f"print_mode {print_mode!r} is neither 'schedule' nor 'cuda'")
         if print_mode == "cuda":
@@ -250,13 +220,7 @@ class SearchTask:
             with self.target:
                 built = tvm.tirx.build(schedule.mod, self.target)
             return str(built.mod.imports[0].inspect_source())
-        record = self._best(log_file, False)
-        if not isinstance(record, Record):
-            return str(self._replay_ansor(record).trace)
-        schedule = tvm.s_tir.Schedule(tvm.IRModule({ENTRY: canonical(self.func)}))
-        with self.target:
-            record.apply_trace(schedule)
-        return str(schedule.trace)
+        return self.compute_dag.print_python_code_from_state(State(self._best(log_file, False)))
 
     def _best(self, log_file: str | os.PathLike, include_compatible: bool) -> AnyRecord:
         """Baton's record or Ansor's, whichever is faster."""
@@ -275,23 +239,6 @@ class SearchTask:
         if not found:
             raise RecordError(f"{os.fspath(log_file)} has no schedule of {self}")
         return min(found, key=lambda record: record.cost)
-
-    def _replay_ansor(self, record: AnsorRecord) -> tvm.s_tir.Schedule:
-        """The task's function as a record of TVM's old auto_scheduler schedules it.
-
-        Raises
-        ------
-        RecordError
-            A step does not fit the function.
-        """
-        from ..records.ansor.dag import read_dag
-        from ..records.ansor.replay import replay
-
-        try:
-            return replay(read_dag(self.func), record.steps, same_extents=False).schedule
-        except RecordError as error:
-            name = record.source.partition(":")[2]
-            raise RecordError(f"{name}: can't be replayed: {error}") from error
 
 
 def _registered(func: Any, args: Sequence[Any] | None, key: str | None) -> str:

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..errors import BatonError
+from ..legacy.accepted import set_cuda_target_arch
 from ..measure.builder import LocalBuilder
 from ..measure.candidate import BuildResult, Candidate, MeasureErrorNo, MeasureResult
-from ..measure.rpc import RPCRunner
+from ..measure.rpc import RPCRunner, check_remote, request_remote
 from ..measure.runner import LocalRunner
 from ..records.autotvm.record import MeasureInput
 
@@ -21,9 +22,12 @@ __all__ = [
     "MeasureInput",
     "MeasureResult",
     "RPCRunner",
+    "check_remote",
     "measure",
     "measure_option",
     "release",
+    "request_remote",
+    "set_cuda_target_arch",
 ]
 
 

@@ -531,5 +531,10 @@ def args_to_workload(args: Sequence[Any], task_name: str | None = None) -> tuple
 # Finding the tasks of a program needs the build driver; scripts look for it here.
 __getattr__ = lazy_attributes(
     __package__ or "",
-    {name: ".extraction" for name in ("extract_from_multiple_program", "extract_from_program")},
+    {
+        **dict.fromkeys(("extract_from_multiple_program", "extract_from_program"), ".extraction"),
+        "ApplyConfig": "..records.autotvm.dispatcher",
+        "dispatcher": "..records.autotvm.dispatcher",
+        "space": ".space",
+    },
 )

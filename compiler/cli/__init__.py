@@ -34,10 +34,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         The words after `baton`; those of this process by default.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
-    if words[:1] == ["tvmc"]:
-        from .tvmc.main import main as tvmc
-
-        tvmc(words[1:])
     era, rest = _era(words[1:])
     if words[:1] == ["run"] and rest and rest[0].endswith(".py"):
         # What follows belongs to the script, options included.

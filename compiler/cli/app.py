@@ -418,3 +418,15 @@ def demo_command(
         show_found(found, as_json, lambda each: show_demonstration(each, threads))
     if not found.is_right:
         raise typer.Exit(1)
+
+
+@app.command(
+    "tvmc",
+    add_help_option=False,
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+)
+def tvmc(context: typer.Context) -> None:
+    """TVM's old command as it was: tvmc compile, run, tune."""
+    from .tvmc.main import main
+
+    main(context.args)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -30,7 +30,7 @@ from .parameter import Constant, Parameter
 from .parameter_dict import ParameterDict
 from .program import Flags, require_bool
 from .shape_traces import ShapeTraces
-from .structure import ARRAY, NOTHING, arrays_in, flatten, regroup, trimmed
+from .structure import ARRAY, NOTHING, arrays_in, flatten, regroup, trimmed, with_arrays
 from .unshaped import Unshaped
 from .value import Trace, Variable, call_site, current_trace
 
@@ -141,7 +141,7 @@ class HybridBlock(Block):
 
     # Hybridising.
 
-    def hybridize(  # type: ignore[override]
+    def hybridize(
         self,
         active: bool = True,
         partition_if_dynamic: bool = True,
@@ -152,7 +152,7 @@ class HybridBlock(Block):
         backward_bulk_size: int | None = None,
         *,
         backend: str | None = None,
-        backend_opts: Mapping[str, Any] | None = None,
+        **backend_options: Any,
     ) -> None:
         """Set how calls run, and forget what was traced and optimised before.
 
@@ -178,15 +178,21 @@ class HybridBlock(Block):
             all of them. With `static_alloc` they are one segment in any case.
         backward_bulk_size : int, optional
             Without effect: Baton computes inference.
-        backend, backend_opts : optional
+        backend, **backend_options : optional
             MXNet 1.x's way to `optimize_for`: the first call partitions for its inputs.
 
         Raises
         ------
         BlockArgumentError
-            A flag has a value that it can't have, or there are options without a backend.
+            A flag has a value that it can't have, or there are options without a backend; a
+            BlockTypeError for an argument that is not known.
         """
-        options = backend_arguments(backend, {"backend_opts": backend_opts or {}})
+        unknown = sorted(backend_options.keys() - {"backend_opts"})
+        if backend is None and unknown:
+            raise BlockTypeError(
+                f"hybridize has no argument {unknown[0]!r}; a backend's options come with backend="
+            )
+        options = backend_arguments(backend, backend_options)
         require_bool("active", active)
         if (self._forward_hooks or self._forward_pre_hooks) and active:
             self._warn_of_hooks()
@@ -226,7 +232,7 @@ class HybridBlock(Block):
         Parameters
         ----------
         x, *args
-            Inputs, of which shapes and dtypes are taken.
+            Inputs, or variables that declare them, of which shapes and dtypes are taken.
         backend : str, optional
             A registered partitioner; None only hybridises and traces.
         clear : bool
@@ -253,7 +259,7 @@ class HybridBlock(Block):
         """
         if backend is not None and not isinstance(backend, str):
             raise BlockTypeError(f"backend must be a str, not {type(backend).__name__}")
-        arguments = (x, *args)
+        arguments = with_arrays((x, *args))
         self._check_arguments(arguments)
         require_bool("clear", clear)
         options = backend_arguments(backend, backend_options)

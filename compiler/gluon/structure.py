@@ -8,8 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from compiler.errors import BlockArgumentError
+from compiler.errors import BlockArgumentError, BlockTypeError
+from compiler.mxnet.attributes import parse_dtype, parse_int_tuple
+from compiler.symbol.symbol import Symbol
 
+from .creation import zeros
 from .ndarray import ndarray
 
 Format = Any
@@ -40,6 +43,29 @@ def flatten(value: Any, what: str) -> tuple[list[ndarray], Format]:
         f"when hybridized, the {what} of a HybridBlock must be (nested) lists of arrays, but got "
         f"{value!r:.80} of type {type(value).__name__}"
     )
+
+
+def with_arrays(value: Any) -> Any:
+    """Nested lists with arrays of zeros in place of variables that declare their shapes.
+
+    Raises
+    ------
+    BlockTypeError
+        A symbol is not a variable, or its shape is not known.
+    """
+    if isinstance(value, (list, tuple)):
+        return type(value)(with_arrays(item) for item in value)
+    if not isinstance(value, Symbol):
+        return value
+    node = value.graph.nodes[value.graph.heads[0].node]
+    shape = node.attrs.get("__shape__")
+    if len(value) != 1 or not node.is_variable or shape is None:
+        raise BlockTypeError(
+            f"{value!r} is a Symbol whose shape is not known; give an array, or "
+            "var(name, shape=..., dtype=...)"
+        )
+    dtype = parse_dtype(node.attrs.get("__dtype__", "float32"))
+    return zeros(parse_int_tuple(shape), dtype)
 
 
 def regroup(arrays: Iterator[Any], format: Format) -> Any:

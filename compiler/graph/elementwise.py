@@ -17,7 +17,7 @@ UNARY = _names(
 )
 """Of one tensor, with a number as the result."""
 
-BINARY = _names("add divide maximum minimum multiply power subtract")
+BINARY = _names("add divide maximum minimum multiply power right_shift subtract")
 
 UNBOUNDED = _names("divide exp log nn.softplus power rsqrt sqrt")
 """Those that turn finite numbers into infinities or NaNs."""

@@ -7,10 +7,20 @@ import sys
 from tvm import get_global_func, register_object
 from tvm import register_global_func as register_func
 
+from . import registry
+
 TVMError = RuntimeError
 base = sys.modules[__name__]
 
-__all__ = ["TVMError", "base", "get_global_func", "py_str", "register_func", "register_object"]
+__all__ = [
+    "TVMError",
+    "base",
+    "get_global_func",
+    "py_str",
+    "register_func",
+    "register_object",
+    "registry",
+]
 
 
 def py_str(text: bytes) -> str:

@@ -21,6 +21,10 @@ from .patches import Patches
 _moved = ChainMap({}, MOVED)
 
 
+# Packages that scripts know as TVM's; `from tvm.relay import prelude` asks them by their own name.
+_OWN = ("compiler.relay.", "compiler.auto_scheduler.", "compiler.autotvm.")
+
+
 def today(name: str) -> str | None:
     """Today's name of an old module, itself or below a package that moved."""
     package, below = name, ""
@@ -55,8 +59,8 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         self, fullname: str, path: Sequence[str] | None = None, target: Any = None
     ) -> importlib.machinery.ModuleSpec | None:
         old = f"tvm.{fullname.partition('.')[2]}"
-        if fullname.startswith("compiler.relay.") and (old in _moved or _absent(old)):
-            fullname = old  # `from tvm.relay import prelude` asks the package by its own name
+        if fullname.startswith(_OWN) and (old in _moved or _absent(old)):
+            fullname = old
         if not fullname.startswith(("tvm.", "vta", "nnvm", "topi")):
             return None
         self._refuse_what_is_gone(fullname)

@@ -23,14 +23,22 @@ MOVED = {
     "tvm.contrib.rocm": "tvm.support.rocm",
     "tvm.contrib.rpc": "tvm.rpc",
     "tvm.contrib.tar": "tvm.support.tar",
+    "tvm.contrib.target": "compiler.legacy.contrib_target",
     "tvm.contrib.tedd": "compiler.te.pictures",
     **dict.fromkeys(("tvm.contrib.util", "tvm.contrib.utils"), "tvm.support.utils"),
     "tvm.contrib.xcode": "tvm.support.xcode",
     "tvm.driver.tvmc": "compiler.cli.tvmc",
     "tvm._ffi": "compiler.legacy.ffi",
     "tvm._ffi.base": "compiler.legacy.ffi",
+    "tvm._ffi.registry": "compiler.legacy.registry",
+    "tvm.autotvm.measure.measure_methods": "compiler.autotvm.measure",
+    "tvm.autotvm.task.dispatcher": "compiler.records.autotvm.dispatcher",
+    "tvm.autotvm.task.space": "compiler.autotvm.space",
+    "tvm.auto_scheduler.utils": "compiler.measure.rpc",
+    "tvm.ir.container": "compiler.legacy.container",
     "tvm.ir.diagnostics": "compiler.legacy.diagnostics",
     "tvm.meta_schedule": "tvm.s_tir.meta_schedule",
+    "tvm.meta_schedule.relay_integration": "compiler.auto_scheduler.relay_integration",
     "tvm.module": "compiler.legacy.module",
     "tvm.nd": "compiler.legacy.nd",
     "tvm.parser": "compiler.legacy.parser",
@@ -42,6 +50,10 @@ MOVED = {
     "tvm.relay.parser": "compiler.relay.text",
     "tvm.relay.qnn.op": "compiler.relay.op.qnn",
     "tvm.relay.qnn.transform": "compiler.relay.transform.qnn",
+    **dict.fromkeys(
+        ("tvm.runtime.executor", "tvm.runtime.executor.aot_executor"),
+        "compiler.legacy.aot_executor",
+    ),
     "tvm.runtime.container": "compiler.legacy.container",
     "tvm.runtime.ndarray": "compiler.legacy.nd",
     "tvm.te.schedule": "compiler.te.schedule",
@@ -58,6 +70,7 @@ MOVED = {
     "tvm.topi.arm_cpu": "compiler.legacy.topi.arm_cpu",
     "tvm.topi.cuda": "compiler.legacy.topi.cuda",
     "tvm.topi.generic": "compiler.legacy.topi.generic",
+    "tvm.topi.util": "tvm.topi.utils",
     "tvm.topi.x86": "compiler.legacy.topi.x86",
     "tvm.tir.ir_builder": "compiler.legacy.ir_builder",
     "tvm.tir.stmt_functor": "compiler.legacy.stmt_functor",
@@ -66,6 +79,7 @@ MOVED = {
 # TVM's own modules that lost names, and the modules whose `patch` brings these back.
 EXTENDED = {
     "tvm.rpc": "compiler.legacy.rpc",
+    "tvm.s_tir.meta_schedule": "compiler.legacy.meta_schedule",
     "tvm.testing": "compiler.legacy.testing",
     "tvm.topi.testing": "compiler.legacy.topi",
 }
@@ -78,6 +92,8 @@ GONE = {
     "tvm.contrib.pipeline_executor_build": (
         "build each part with relay.build and call the libraries in turn"
     ),
+    "tvm.contrib.msc": "import the model with relay.frontend, and build it with relay.build",
+    "tvm.contrib.torch": 'torch.compile(model, backend="baton") compiles a model of PyTorch',
     "tvm.contrib.micro": "microTVM has no successor; build with target 'c' for its source",
     "tvm.micro": "microTVM has no successor; build with target 'c' for its source",
     **dict.fromkeys(
@@ -103,6 +119,10 @@ GONE = {
 
 # Gone as well, but imported by scripts that need nothing of them: their names refuse when used.
 ABSENT = {
+    "tvm.auto_scheduler.loop_state": "state.trace of a tvm.s_tir.Schedule says what was done",
+    "tvm.auto_scheduler._ffi_api": (
+        "sketches come from TVM's MetaSchedule; register a tvm.s_tir.meta_schedule.ScheduleRule"
+    ),
     "tvm.relay.adt": "a module that was written as text is evaluated when relay.parse reads it",
     "tvm.relay.backend.graph_executor_codegen": "relay.build makes the code and the executor",
     "tvm.relay.loops": "write the loop in Python around the compiled body",
@@ -118,6 +138,7 @@ ABSENT = {
         "relay.transform.ConvertLayout knows which operators take which layouts"
     ),
     "tvm.target.datatype": "TVM has no custom datatypes any more; compute in one of its own",
+    "tvm.topi.sparse": "relay.nn.sparse_dense and its kin compute with sparse weights",
     # With a dot at the end: what is below a module that is there.
     "tvm.topi.cuda.": "schedules.cuda holds the CUDA schedules, chosen by relay.build",
     "tvm.topi.generic.": "schedules.generic holds the generic schedules, chosen by relay.build",

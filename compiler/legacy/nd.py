@@ -58,6 +58,7 @@ def numpyasarray(np_data: np.ndarray) -> NDArray:
 def patch(patches: Patches) -> None:
     """Give today's arrays the methods of old ones."""
     patches.add(NDArray, "asnumpy", lambda self: self.numpy())
+    patches.add(NDArray, "to_dlpack", lambda self: self.__dlpack__())
     patches.add(NDArray, "ctx", property(lambda self: self.device))
     patches.add(tvm.runtime, "NDArray", NDArray)
     device = tvm.runtime.Device

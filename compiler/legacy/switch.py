@@ -32,13 +32,17 @@ from . import (
     te,
     tir,
     tvm_script,
+    unset_inputs,
     vm,
 )
 from .finder import Finder, forget, today, use_names_of_06, uses_names_of_06
 from .names import ABSENT, EXTENDED
 from .patches import Patches
 
-_CHANGING: Any = (relax_names, structural, arithmetic, te, tvm_script, global_functions, vm, rpc)
+_CHANGING: Any = (
+    *(relax_names, structural, arithmetic, te, tvm_script, global_functions, unset_inputs),
+    *(vm, rpc),
+)
 _names, _changes = Patches(), Patches()
 _finder = Finder(_names)
 

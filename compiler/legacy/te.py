@@ -22,6 +22,9 @@ _TE = {
     "decl_tensor_intrin": "compiler.te",
     "schedule": "compiler.te",
 }
+# TOPI's operators on two tensors had longer names.
+_BROADCASTS = ("add", "subtract", "multiply", "divide", "mod", "maximum", "minimum", "power")
+_SHORT = {"subtract": "sub", "multiply": "mul", "divide": "div", "power": "pow"}
 _new_dtype = te.Tensor.dtype.fget
 _new_dtype_of_var = tvm.ir.Var.dtype.fget
 _new_build = tvm.build
@@ -36,6 +39,8 @@ def patch(patches: Patches) -> None:
     for owner in (tvm, tvm.driver):
         patches.set(owner, "build", build)
         patches.add(owner, "lower", lower)
+    for name in _BROADCASTS:
+        patches.add(tvm.topi, f"broadcast_{_SHORT.get(name, name)}", getattr(tvm.topi, name))
     patches.add(tvm.ir.Expr, "dtype", property(_dtype_of_scalar))
     patches.add(tvm.ir.Var, "name_hint", property(lambda self: str(self.name)))
     module = tvm.runtime.Module
@@ -108,12 +113,13 @@ def _dtype_of_var(var: Any) -> Any:
 def _source(module: Any, fmt: str = "") -> str:
     """The module's source, without the device code that Baton appends to it.
 
-    A library that holds its kernels as object code gives "asm" by disassembling it.
+    A library that holds its kernels as object code gives "asm", which it also gives for "", by
+    disassembling it.
     """
     from ..runtime.cuda_code import without_code
     from ..runtime.disassembly import assembly, object_modules
 
-    if fmt in ("asm", "s") and any(True for _ in object_modules(module)):
+    if fmt in ("", "asm", "s") and any(True for _ in object_modules(module)):
         return assembly(module)
     return without_code(str(module.inspect_source(fmt)))
 

@@ -94,6 +94,49 @@ class RPCRunner(LocalRunner):
         return (candidate, built, self.options, self.ref_input, self.cooldown_interval, place)
 
 
+def request_remote(
+    device_key: str,
+    host: str | None = None,
+    port: int | None = None,
+    priority: int = 1,
+    timeout: float = 60,
+) -> Any:
+    """A session on a device of a tracker, by default that of TVM_TRACKER_HOST and ..._PORT.
+
+    Raises
+    ------
+    BatonError
+        No tracker is named.
+    """
+    from tvm import rpc
+
+    host = host or os.environ.get("TVM_TRACKER_HOST")
+    port = port or int(os.environ.get("TVM_TRACKER_PORT", 0))
+    if not host or not port:
+        raise BatonError("no tracker is named: set TVM_TRACKER_HOST and TVM_TRACKER_PORT")
+    tracker = rpc.connect_tracker(host, port)
+    return tracker.request(device_key, priority=priority, session_timeout=timeout)
+
+
+def check_remote(
+    target: Any,
+    device_key: str,
+    host: str | None = None,
+    port: int | None = None,
+    priority: int = 100,
+    timeout: float = 10,
+) -> bool:
+    """Whether a tracker lends a device of that key in time, and the device is there."""
+    import tvm
+
+    kind = str(tvm.target.Target(target).kind.name)
+    try:
+        session = request_remote(device_key, host, port, priority, timeout)
+        return bool(session.device("cpu" if kind == "llvm" else kind, 0).exist)
+    except (OSError, RuntimeError):
+        return False
+
+
 def _summary(host: str, port: int) -> dict[str, int]:
     """Number of servers, free or lent, for each key."""
     from tvm import rpc
@@ -113,15 +156,12 @@ def _run_there(
     cooldown: float,
     place: tuple[str, str, int, int, float],
 ) -> MeasureResult:  # runs in a worker
-    from tvm import rpc
 
     from .timing import time_kernel
 
     key, host, port, priority, timeout = place
     start = time.perf_counter()
-    session: Any = rpc.connect_tracker(host, port).request(
-        key, priority=priority, session_timeout=timeout
-    )
+    session = request_remote(key, host, port, priority, timeout)
     name = os.path.basename(built.path)
     session.upload(built.path, name)
     try:

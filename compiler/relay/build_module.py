@@ -44,7 +44,8 @@ def build(
     target_host
         Target of the host code of a GPU target; this machine by default.
     executor, runtime
-        Accepted where they ask for what Baton does: the graph executor on the C++ runtime.
+        Accepted where they ask for what Baton does: compiled functions, which both the "graph"
+        and the "aot" executor stand for, on the C++ runtime.
     workspace_memory_pools, constant_memory_pools
         Belonged to microTVM; must be None.
     params : dict of str to array, optional
@@ -64,7 +65,7 @@ def build(
     BuildError
         The module or a parameter can't be built, or an option is not supported.
     """
-    _check_option("executor", executor, ("graph",))
+    _check_option("executor", executor, ("graph", "aot"))
     _check_option("runtime", runtime, ("cpp",))
     for name, pools in (
         ("workspace_memory_pools", workspace_memory_pools),

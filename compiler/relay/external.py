@@ -11,7 +11,14 @@ import tvm
 from tvm import relax
 
 from ..backends import COMPILE_OPTIONS, list_partitioners
-from ..lowering.subgraphs import BACKEND, INPUT_NAMES, OPERATORS, RELAY_FUNCTION, operators_of
+from ..lowering.subgraphs import (
+    BACKEND,
+    INPUT_NAMES,
+    OPERATORS,
+    RELAY_FUNCTION,
+    RUNTIME,
+    operators_of,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -84,8 +91,10 @@ def with_operators(function: relax.Function) -> relax.Function:
 
 
 def without_operators(function: relax.Function) -> relax.Function:
-    """The way back of `with_operators`."""
-    return function.without_attr(OPERATORS) if OPERATORS in (function.attrs or {}) else function
+    """The way back of `with_operators`; what a runtime computes has no operators to name."""
+    attrs = function.attrs or {}
+    is_lowered = OPERATORS in attrs and RUNTIME not in attrs
+    return function.without_attr(OPERATORS) if is_lowered else function
 
 
 def _subgraph(function: relax.Function, name: str, number: int, names: list[str]) -> relax.Function:

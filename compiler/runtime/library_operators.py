@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from compiler.errors import LibraryOperatorError, PartitionError
+from compiler.errors import LibraryOperatorError, LoadError, OutOfScopeError, PartitionError
 
 from . import foreign
 
@@ -83,9 +83,14 @@ class LibraryOperator:
         Raises
         ------
         LibraryOperatorError
-            The operator does not take such inputs, or wants sparse ones.
+            The operator does not take such inputs.
+        OutOfScopeError
+            It wants sparse arrays.
         """
         _, outputs = self.counts(attrs)
+        sparse = str(self._call("sparse", dict(attrs), len(inputs), outputs))
+        if sparse:
+            raise OutOfScopeError(f"{self}: only dense arrays are supported: {sparse}")
         found = self._call("types", dict(attrs), *_split(inputs), outputs)
         shapes, result_shapes, dtypes = ([*each] for each in found)
         if len(shapes) != len(inputs) or not len(result_shapes) == len(dtypes) == outputs:
@@ -122,10 +127,14 @@ class LibraryOperator:
         return foreign.ForeignCode(self.runtime, code, self.file.name)
 
     def load(self, code: bytes) -> foreign.Engine:
-        """What runs code that `code` made."""
+        """What runs code that `code` made; raises LoadError if the bytes are damaged."""
         header, _ = foreign.split_header(code)
-        inputs = [(tuple(shape), dtype) for shape, dtype in header["inputs"]]
-        return self.engine(header["attrs"], inputs)
+        try:
+            attrs = {str(key): str(text) for key, text in header["attrs"].items()}
+            inputs = [(tuple(map(int, shape)), str(dtype)) for shape, dtype in header["inputs"]]
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise LoadError(f"the code of {self} is damaged; build again") from error
+        return self.engine(attrs, inputs)
 
     def _call(self, entry: str, *arguments: Any) -> Any:
         try:
@@ -144,11 +153,6 @@ _lock = threading.Lock()
 def find(name: str) -> LibraryOperator | None:
     """The operator of a library under a name; None if no library that is loaded has one."""
     return _operators.get(name)
-
-
-def names() -> list[str]:
-    """Names of all operators of libraries, sorted."""
-    return sorted(_operators)
 
 
 def register(operators: Iterable[LibraryOperator]) -> None:

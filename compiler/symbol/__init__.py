@@ -26,6 +26,7 @@ __getattr__ = lazy_attributes(
         "Symbol": ".symbol",
         "Variable": ".symbol",
         "contrib": ".symbol",
+        "linalg": ".symbol",
         "load": ".symbol",
         "load_json": ".symbol",
         "load_checkpoint": ".symbol",

@@ -372,14 +372,17 @@ def operator(name: str) -> Callable[..., Symbol]:
     return call
 
 
-class _Contrib:
-    """Operators whose names start with `_contrib_`."""
+class _Family:
+    """Operators whose names start with `_contrib_`, `_linalg_`, ..."""
+
+    def __init__(self, prefix: str) -> None:
+        self._prefix = prefix
 
     def __getattr__(self, name: str) -> Callable[..., Symbol]:
-        return operator(f"_contrib_{name}")
+        return operator(f"{self._prefix}{name}")
 
 
-contrib = _Contrib()
+contrib, linalg = _Family("_contrib_"), _Family("_linalg_")
 
 
 def _binary(name: str, reverse: bool = False) -> Callable[[Symbol, Any], Symbol]:

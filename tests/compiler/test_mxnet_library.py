@@ -21,6 +21,7 @@ from compiler.errors import (
     FrontendError,
     LibraryOperatorError,
     LoadError,
+    OutOfScopeError,
     PartitionCallbackError,
     PartitionError,
     UnknownBackendError,
@@ -225,7 +226,6 @@ def test_what_an_operator_raises_while_it_runs_names_it(how: str, message: str) 
 @pytest.mark.parametrize(
     ("op", "message"),
     [
-        ("test_sparse", "sparse arrays; Baton has dense ones"),
         ("test_writes", r"writes to its inputs \[0\]"),
         ("test_gpu", "it has no forward for the CPU"),
         ("test_parts", "raised|stof"),
@@ -236,6 +236,11 @@ def test_what_an_operator_raises_while_it_runs_names_it(how: str, message: str) 
 def test_operators_that_can_not_run_are_refused(op: str, message: str) -> None:
     with pytest.raises(FrontendError, match=message):
         symbol(variable("x"), node(op, "n", 0, factor="abc")).eval(x=X)
+
+
+def test_sparse_arrays_are_out_of_scope() -> None:
+    with pytest.raises(OutOfScopeError, match=r"test_sparse .*only dense arrays .* makes sparse"):
+        nd.test_sparse(mxnp.array(X))
 
 
 def test_wrong_counts_of_extra_inputs_are_refused() -> None:

@@ -146,3 +146,23 @@ def test_a_sample_of_the_node_tests_that_each_commit_chooses_is_as_recorded():
     )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     assert f"{CASES_RUN} cases" in done.stdout
+
+
+def test_bfloat16_in_the_files_of_a_release_is_read_as_such(script, tmp_path):
+    folder = tmp_path / "test_cast_BFLOAT16_to_FLOAT"
+    (folder / "test_data_set_0").mkdir(parents=True)
+    values = np.array([0.5, -3], "float32")
+    half, single = TensorProto.BFLOAT16, TensorProto.FLOAT
+    graph = helper.make_graph(
+        [helper.make_node("Cast", ["x"], ["y"], to=single)], "cast",
+        [helper.make_tensor_value_info("x", half, [2])],
+        [helper.make_tensor_value_info("y", single, [2])],
+    )  # fmt: skip
+    onnx.save(helper.make_model(graph), folder / "model.onnx")
+    bits = (values.view("uint32") >> 16).astype("uint16")
+    for name, array in (("input_0", bits), ("output_0", values)):
+        data = onnx.numpy_helper.from_array(array).SerializeToString()
+        (folder / "test_data_set_0" / f"{name}.pb").write_bytes(data)
+    (case,) = script.collect(tmp_path)
+    ((given,), (wanted,)) = case.data_sets[0]
+    assert str(given.dtype) == "bfloat16" and given.tolist() == wanted.tolist() == [0.5, -3]

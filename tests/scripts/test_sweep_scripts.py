@@ -48,7 +48,7 @@ def test_every_outcome_is_told_and_kept(tmp_path, sweep):
         "cut.py": sweep.CUT,
         "package.py": sweep.PACKAGE,
         "later.py": sweep.PACKAGE,
-        "download.py": sweep.DOWNLOAD,
+        "download.py": sweep.FILE,
         "fails.py": sweep.FAILED,
         "hangs.py": sweep.TIMED_OUT,
         "broken.py": sweep.FAILED,
@@ -74,7 +74,8 @@ def test_numbers_are_cut_where_names_say_what_they_are(sweep):
     ("error", "outcome"),
     [
         ("InternalError: Device API cuda is not enabled.", "DEVICE"),
-        ("urllib.error.URLError: <urlopen error [Errno 111] Connection refused>", "DOWNLOAD"),
+        ("urllib.error.URLError: <urlopen error [Errno 111] Connection refused>", "FILE"),
+        ("FileNotFoundError: [Errno 2] No such file or directory: 'resnet18.onnx'", "FILE"),
         ("BatonError: no RPC tracker answers at 127.0.0.1:9190: Connection refused", "DEVICE"),
         ("RuntimeError: cannot find clang, candidates are: []", "PACKAGE"),
         ("compiler.errors.LegacyImportError: tvm.micro is gone", "REFUSED"),

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from compiler import auto_scheduler, autotvm
+from compiler.auto_scheduler.search.callbacks import LogEstimatedLatency, PrintTableInfo
 
 from . import target as targets
 from .model import TVMCModel
@@ -55,7 +56,7 @@ def tune_model(
     trials : int
         Of the whole model.
     log_estimated_latency : bool
-        Accepted: the search prints its estimate in any case.
+        Keep auto_scheduler's estimates in "total_latency.tsv", beside the table that it prints.
 
     Returns
     -------
@@ -66,15 +67,16 @@ def tune_model(
     BatonError
         Of the step that failed.
     """
-    del log_estimated_latency
     _, last = targets.split_target(target)
     chosen = targets.parse(last, target_host, additional_target_options)
     mod = apply_graph_transforms(
         tvmc_model.mod,
-        desired_layout,
-        desired_layout_ops,
-        mixed_precision,
-        mixed_precision_calculation_type,
+        {
+            "desired_layout": desired_layout,
+            "desired_layout_ops": desired_layout_ops,
+            "mixed_precision": mixed_precision,
+            "mixed_precision_calculation_type": mixed_precision_calculation_type,
+        },
     )
     log = tuning_records or tvmc_model.default_tuning_records_path()
     measured = {
@@ -93,7 +95,12 @@ def tune_model(
         tasks, weights = auto_scheduler.extract_tasks(
             mod, tvmc_model.params, chosen, None, hardware_params, include_simple_tasks
         )
-        scheduler = auto_scheduler.TaskScheduler(tasks, weights, load_log_file=prior_records)
+        callbacks: list[Any] = [PrintTableInfo()]
+        if log_estimated_latency:
+            callbacks.append(LogEstimatedLatency("total_latency.tsv"))
+        scheduler = auto_scheduler.TaskScheduler(
+            tasks, weights, load_log_file=prior_records, callbacks=callbacks
+        )
         scheduler.tune(
             auto_scheduler.TuningOptions(
                 num_measure_trials=trials,

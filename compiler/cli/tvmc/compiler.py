@@ -96,10 +96,12 @@ def compile_model(
     chosen = targets.parse(last, target_host, additional_target_options)
     mod = apply_graph_transforms(
         tvmc_model.mod,
-        desired_layout,
-        desired_layout_ops,
-        mixed_precision,
-        mixed_precision_calculation_type,
+        {
+            "desired_layout": desired_layout,
+            "desired_layout_ops": desired_layout_ops,
+            "mixed_precision": mixed_precision,
+            "mixed_precision_calculation_type": mixed_precision_calculation_type,
+        },
     )
     mod = targets.partition(mod, tvmc_model.params, compilers)
     disabled = disabled_pass.split(",") if isinstance(disabled_pass, str) else disabled_pass

@@ -12,6 +12,7 @@ from compiler.cli.model_files import read_model
 
 from . import TVMCException, TVMCImportError
 from .model import TVMCModel
+from .runner import generate_tensor_data
 
 _SUFFIXES = {
     "onnx": ("onnx",),
@@ -63,7 +64,8 @@ def load_model(
     model_format : str, optional
         One of `get_frontend_names`; by default what the file's name ends like.
     shape_dict : dict of str to shape, optional
-        Of inputs; PyTorch models need them.
+        Of inputs; PyTorch models need them. Where Relay text comes with them, its other parameters
+        are random weights, unless a file `.params` is beside it.
     **kwargs
         For the importer.
 
@@ -88,8 +90,22 @@ def load_model(
     elif chosen == "tflite":
         mod, params = relay.frontend.from_tflite(str(path), shapes, **kwargs)
     else:
-        mod, params = read_model(Path(path), shapes)
+        mod, params = read_model(Path(path), {})
+        params = {**_random_weights(mod, shapes), **params}
     return TVMCModel(mod, params)
+
+
+def _random_weights(mod: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Values for parameters of Relay text, which holds none, but for the named inputs."""
+    return {
+        str(var.name): generate_tensor_data(_extents(var), str(var.ty.dtype), "random")
+        for var in mod["main"].params
+        if inputs and str(var.name) not in inputs
+    }
+
+
+def _extents(var: Any) -> tuple[int, ...]:
+    return tuple(int(extent) for extent in var.ty.shape)
 
 
 def _of_pytorch(path: Any, shapes: Mapping[str, Any], options: Mapping[str, Any]) -> Any:

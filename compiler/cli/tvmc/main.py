@@ -50,6 +50,12 @@ def _main(argv: Sequence[str]) -> int:
         return 1
     set_verbosity(options.verbose)
     options.target_options = targets
+    if not Path(getattr(options, "FILE", __file__)).is_file():
+        sys.stderr.write(
+            f"Error: Input file '{options.FILE}' doesn't exist, is a broken symbolic link, or a "
+            "directory.\n"
+        )
+        return 1
     try:
         options.run(options)
     except BatonError as error:

@@ -132,8 +132,8 @@ class TVMCResult:
     ----------
     outputs : dict of str to numpy.ndarray
         Under the names "output_0", "output_1"...
-    times : BenchmarkResult
-        In seconds.
+    times : BenchmarkResult, or an empty list
+        In seconds, of a run that was timed.
     """
 
     def __init__(self, outputs: dict[str, np.ndarray], times: Any) -> None:

@@ -124,7 +124,7 @@ def run_module(
     module.run()
     if profile:
         print(module.profile())
-    times = tvm.runtime.module.BenchmarkResult([0.0])
+    times: Any = []
     if benchmark:
         times = module.benchmark(dev, repeat=repeat, number=number, end_to_end=end_to_end)
     count = module.get_num_outputs()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import tvm
 
@@ -10,6 +11,10 @@ from compiler import relay
 
 from . import TVMCException
 
+OPTIONS = (
+    *("desired_layout", "desired_layout_ops"),
+    *("mixed_precision", "mixed_precision_calculation_type"),
+)
 _LAYOUT_OPERATORS = ("nn.conv2d", "nn.conv2d_transpose", "qnn.conv2d")
 
 
@@ -36,15 +41,20 @@ def convert_to_mixed_precision(mod: tvm.IRModule, calculation_type: str) -> tvm.
 
 
 def apply_graph_transforms(
-    mod: tvm.IRModule,
-    desired_layout: str | None = None,
-    desired_layout_ops: Sequence[str] | None = None,
-    mixed_precision: bool = False,
-    mixed_precision_calculation_type: str | None = None,
+    mod: tvm.IRModule, args: Mapping[str, Any] | None = None
 ) -> tvm.IRModule:
-    """The module in the layout and precision that were asked for."""
-    if mixed_precision:
-        mod = convert_to_mixed_precision(mod, mixed_precision_calculation_type or "float16")
-    if desired_layout:
-        mod = convert_graph_layout(mod, desired_layout, desired_layout_ops)
+    """The module in the layout and precision that `OPTIONS` of the command ask for.
+
+    Raises
+    ------
+    TVMCException
+        A layout is not one.
+    """
+    options = {name: (args or {}).get(name) for name in OPTIONS}
+    if options["mixed_precision"]:
+        kind = options["mixed_precision_calculation_type"] or "float16"
+        mod = convert_to_mixed_precision(mod, kind)
+    layouts = options["desired_layout"] or ()
+    for layout in [layouts] if isinstance(layouts, str) else layouts:
+        mod = convert_graph_layout(mod, layout, options["desired_layout_ops"])
     return mod

@@ -33,6 +33,7 @@ from tvm import relax
 from schedules.x86.int8_dot import BYTES
 
 from ...graph.constants import array_of, constant, dtype_of, static_shape
+from ...graph.convert_layout import TO_FIRST, TO_LAST
 from ...graph.rewrite import rewrite_calls
 from ...graph.vocabulary import RELAX
 from .quantised import (
@@ -132,23 +133,33 @@ class _Integers(QuantisedRule):
     # --- sums of products -----------------------------------------------------------------
 
     def conv2d(self, call: relax.Call) -> relax.Expr | None:
-        """Of images NCHW with filters OIHW."""
+        """Of images NCHW, or NHWC, which are permuted for it."""
         attrs = call.attrs
-        if (attrs.data_layout, attrs.kernel_layout) != ("NCHW", "OIHW"):
+        layout, kernel = str(attrs.data_layout), str(attrs.kernel_layout)
+        if layout not in ("NCHW", "NHWC") or str(attrs.out_layout or layout) != layout:
             return None
-        padding = [int(side) for side in attrs.padding]
+        if sorted(kernel) != sorted("OIHW"):
+            return None
+        top, left, bottom, right = (int(side) for side in attrs.padding)
+        is_padded, is_last = any((top, left, bottom, right)), layout == "NHWC"
 
         def product(data: relax.Expr, zero: int, filters: np.ndarray) -> relax.Expr:
-            if any(padding):
-                top, left, bottom, right = padding
+            if is_last:
+                data = self.scope.emit(relax.op.permute_dims(data, list(TO_FIRST)))
+            if is_padded:
                 widths = [0, 0, 0, 0, top, bottom, left, right]
                 data = self.scope.emit(relax.op.nn.pad(data, widths, "constant", zero))
-            return relax.op.nn.conv2d(
-                data, constant(filters), attrs.strides, 0, attrs.dilation, int(attrs.groups),
-                "NCHW", "OIHW", "NCHW", "int32",
+            filters = filters.transpose([kernel.index(axis) for axis in "OIHW"])
+            sums = relax.op.nn.conv2d(
+                data, constant(np.ascontiguousarray(filters)), attrs.strides, 0, attrs.dilation,
+                int(attrs.groups), "NCHW", "OIHW", "NCHW", "int32",
             )  # fmt: skip
+            return relax.op.permute_dims(self.scope.emit(sums), list(TO_LAST)) if is_last else sums
 
-        return self._product(call, 0, (1, 2, 3), (-1, 1, 1), product, not any(padding))
+        axis = kernel.index("O")
+        summed = tuple(place for place in range(4) if place != axis)
+        columns = (-1,) if is_last else (-1, 1, 1)
+        return self._product(call, axis, summed, columns, product, not is_padded)
 
     def matmul(self, call: relax.Call) -> relax.Expr | None:
         """Of rows with one constant matrix."""

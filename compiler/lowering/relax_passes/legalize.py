@@ -4,7 +4,8 @@
 operator               what TVM's does
 =====================  ==========================================================================
 multiply, divide       x * 0 and 0 / x are 0, also for NaN and infinities; x / 0 is an error
-subtract               x - x is 0, also for NaN and infinities
+subtract               x - x is 0 and (x + y) - y is x, also for NaN and infinities
+equal, not_equal       x == x, also for NaN
 equal, less, ...,      of booleans: code for floats, which LLVM refuses
 maximum, minimum
 logical_not            of a < b it is a >= b, also for NaN
@@ -14,6 +15,7 @@ group_norm, ...        of float64: an error (`legalize_normalization`)
 mean                   of integers: one of 64 bits
 max, min, mean,        of nothing: memory that nobody wrote, or a division by the integer 0
 variance, std
+nn.pad                 reflections by nested choices, which take TVM minutes where they are nested
 mod, floor_mod         of floats: a quotient that is rounded before it is multiplied
 =====================  ==========================================================================
 """
@@ -25,6 +27,7 @@ from collections.abc import Callable
 from typing import Any
 
 import tvm
+import tvm_ffi
 from tvm import relax, te, tirx, topi
 
 from ... import ordering
@@ -68,16 +71,46 @@ def _with_zero(name: str, function: Callable[..., te.Tensor], zeros: tuple[int, 
     return legalize
 
 
+def _alike(builder: Any, left: relax.Expr, right: relax.Expr) -> bool:
+    """Whether two operands are one value: one variable, or kernels that compute the same."""
+    if left.same_as(right):
+        return True
+    values = [_binding(builder, operand) for operand in (left, right)]
+    return None not in values and tvm_ffi.structural_equal(*values, map_free_vars=False)
+
+
+def _binding(builder: Any, operand: relax.Expr) -> relax.Expr | None:
+    return builder.lookup_binding(operand) if isinstance(operand, relax.Var) else None
+
+
+def _is_sum_with(builder: Any, total: relax.Expr, part: relax.Expr) -> bool:
+    value = _binding(builder, total)
+    if not isinstance(value, tvm.ir.Call) or len(value.args) < 2:
+        return False
+    kernel, operands = value.args[:2]
+    if not isinstance(kernel, tvm.ir.GlobalVar) or not isinstance(operands, relax.Tuple):
+        return False
+    is_sum = kernel.name_hint.rstrip("0123456789") == "add"
+    return is_sum and any(operand.same_as(part) for operand in operands.fields)
+
+
 def _subtract(builder: Any, call: relax.Call) -> relax.Expr:
-    """x - x as |x| * 0: TVM's expressions of equal operands become 0, also for NaN."""
+    """x - x as |x| * 0, and (x + y) - y with -1 as a factor: TVM cancels x and y, also NaN."""
     left, right = call.args
-    if not (_is_float(call) and left.same_as(right)):
-        return _stock("relax.subtract")(builder, call)
+    if _is_float(call) and _alike(builder, left, right):
 
-    def subtract(x: te.Tensor, zero: te.Tensor) -> te.Tensor:
-        return topi.multiply(topi.abs(x), zero)
+        def subtract(x: te.Tensor, zero: te.Tensor) -> te.Tensor:
+            return topi.multiply(topi.abs(x), zero)
 
-    return builder.call_te(subtract, left, relax.const(0.0, str(call.ty.dtype)))
+        return builder.call_te(subtract, left, relax.const(0.0, str(call.ty.dtype)))
+    cancels = _is_sum_with(builder, left, right) or _is_sum_with(builder, right, left)
+    if _is_float(call) and cancels:
+
+        def value(a: Any, b: Any) -> Any:
+            return a + b * tirx.const(-1.0, str(call.ty.dtype))
+
+        return _element_by_element(builder, call, "relax.subtract", value, "subtract")
+    return _stock("relax.subtract")(builder, call)
 
 
 def _sign(builder: Any, call: relax.Call) -> relax.Expr:
@@ -161,6 +194,30 @@ def _mean(builder: Any, call: relax.Call) -> relax.Expr:
     return builder.call_te(mean, call.args[0], primfunc_name_hint="mean")
 
 
+def _pad(builder: Any, call: relax.Call) -> relax.Expr:
+    """Reflections at both ends by the larger and the smaller of two places."""
+    extents = static_shape(call.args[0])
+    if str(call.attrs.pad_mode) != "reflect" or extents is None:
+        return _stock("relax.nn.pad")(builder, call)
+    befores = [int(width) for width in call.attrs.pad_width[::2]]
+
+    def place(at: Any, before: int, extent: int) -> Any:
+        from_first = tirx.Max(at - before, before - at)
+        return tirx.Min(from_first, 2 * (extent - 1) - from_first)
+
+    def reflect_pad(x: te.Tensor) -> te.Tensor:
+        shape = [int(extent) for extent in call.ty.shape.values]
+        is_padded = [new != old for new, old in zip(shape, extents)]
+
+        def of(*indices: Any) -> Any:
+            places = zip(indices, befores, extents, is_padded)
+            return x(*(place(*each) if padded else each[0] for *each, padded in places))
+
+        return te.compute(shape, of, name="reflect_pad", tag=topi.tag.INJECTIVE)
+
+    return builder.call_te(reflect_pad, call.args[0], primfunc_name_hint="reflect_pad")
+
+
 def _reduces_nothing(call: relax.Call) -> bool:
     shape = static_shape(call.args[0])
     if shape is None:
@@ -226,19 +283,30 @@ def _element_by_element(
 
 
 def _of_bits(name: str, function: Callable[[Any, Any], Any]) -> Legalize:
-    """Comparisons and extremes of booleans, as integers."""
+    """Comparisons and extremes of booleans as integers, of a float with itself as it is NaN."""
 
     def value(a: Any, b: Any) -> Any:
         return tirx.Cast("bool", function(tirx.Cast("uint8", a), tirx.Cast("uint8", b)))
 
     def legalize(builder: Any, call: relax.Call) -> relax.Expr:
-        if not _is_boolean(call.args[0]):
-            return _stock(name)(builder, call)
-
-        return _element_by_element(builder, call, name, value, "bits")
+        if _is_boolean(call.args[0]):
+            return _element_by_element(builder, call, name, value, "bits")
+        if name in _OF_ITSELF and _is_float(call.args[0]) and _alike(builder, *call.args):
+            return builder.call_te(_OF_ITSELF[name], call.args[0])
+        return _stock(name)(builder, call)
 
     return legalize
 
+
+def _is_number(x: te.Tensor) -> te.Tensor:
+    def of(*at: Any) -> Any:
+        return tirx.Not(tirx.isnan(x(*at)))
+
+    return te.compute(x.shape, of, "is_number", tag=topi.tag.ELEMWISE)
+
+
+_OF_ITSELF = {"relax.equal": _is_number, "relax.not_equal": topi.isnan}
+"""Comparisons of a float with itself."""
 
 _OF_BITS = {
     "relax.equal": tirx.EQ,
@@ -265,6 +333,7 @@ LEGALIZE: dict[str, Legalize] = {
     "relax.min": _of_nothing("relax.min", _highest),
     "relax.mod": _remainder("relax.mod", floor=False),
     "relax.multiply": _with_zero("relax.multiply", topi.multiply, (0, 1)),
+    "relax.nn.pad": _pad,
     "relax.sign": _sign,
     "relax.subtract": _subtract,
     "relax.std": _of_nothing("relax.std", _nan),

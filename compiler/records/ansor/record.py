@@ -21,6 +21,7 @@ from ...errors import RecordError
 from ..autotvm.record import NUMBER
 from ..log_file import line_layout
 from ..log_target import LogTarget, log_target
+from ..pair import Pair
 from ..strangers_json import check_characters, mean_seconds, record_errors
 from .steps import Step, parse_steps
 
@@ -61,7 +62,7 @@ class WorkloadKey:
 
 
 @dataclass(frozen=True)
-class AnsorRecord:
+class AnsorRecord(Pair):
     """One measured state of one task.
 
     Attributes

@@ -35,6 +35,7 @@ from ..ansor import record as ansor
 from ..autotvm.record import SkippedLines, read_lines
 from ..log_file import append_lines
 from ..log_target import LogTarget, log_target
+from ..pair import Pair
 from ..strangers_json import mean_seconds, read_json, record_errors
 from .template import Template
 from .workload import ENTRY, canonical, distance, workload_key
@@ -55,7 +56,7 @@ PathLike = str | os.PathLike
 
 
 @dataclass(frozen=True)
-class Record:
+class Record(Pair):
     """One measured schedule of one workload.
 
     Attributes

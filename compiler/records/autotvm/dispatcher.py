@@ -102,6 +102,16 @@ class FallbackContext(DispatchContext):
         return f"shipped logs {'off' if tophub.switched_off() else 'on'}"
 
 
+class ApplyConfig(DispatchContext):
+    """Apply one config, whatever is asked for."""
+
+    def __init__(self, config: ConfigEntity) -> None:
+        self._config = config
+
+    def find(self, target: LogTarget, workload: bytes) -> ConfigEntity | None:
+        return self._config
+
+
 class ApplyHistoryBest(DispatchContext):
     """Apply the best record of each workload in tuning logs.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 
 import pytest
@@ -72,8 +73,33 @@ def test_what_is_no_database_is_refused(tmp_path):
         read_database(tmp_path)
     (tmp_path / "database_workload.json").write_text(json.dumps(["x", "y"]) + "\n")
     (tmp_path / "database_tuning_record.json").write_text("{}\n")
+    with pytest.raises(RecordError, match=r"database_workload\.json:1"):
+        read_database(tmp_path)
+    (tmp_path / "database_workload.json").write_text("")
     with pytest.raises(RecordError, match=r"database_tuning_record\.json:1"):
         read_database(tmp_path)
+
+
+def test_a_workload_at_which_tvm_would_crash_is_refused(folder):
+    path = folder[0] / "database_workload.json"
+    digest, module = json.loads(path.read_text().splitlines()[0])
+    data = base64.b64decode(module)
+    document = json.loads(data[8:])
+    number = next(n for n, node in enumerate(document["nodes"]) if node["type"] == "ir.IntImm")
+    document["nodes"][number]["data"]["value"] = number
+    text = json.dumps(document).encode()
+    module = base64.b64encode(len(text).to_bytes(8, "little") + text).decode()
+    path.write_text(json.dumps([digest, module]) + "\n")
+    with pytest.raises(RecordError, match=r"database_workload\.json:1: .*not before it"):
+        read_database(folder[0])
+
+
+def test_a_record_without_a_target_is_refused(folder):
+    path = folder[0] / "database_tuning_record.json"
+    number, (trace, seconds, _, args) = json.loads(path.read_text().splitlines()[0])
+    path.write_text(json.dumps([number, [trace, seconds, None, args]]) + "\n")
+    with pytest.raises(RecordError, match="does not say its target"):
+        read_database(folder[0])
 
 
 @pytest.mark.parametrize(

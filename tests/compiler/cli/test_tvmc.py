@@ -112,9 +112,8 @@ def test_flags_come_from_a_file_too(model, tmp_path):
     ("words", "message"),
     [
         (["micro", "create", "x"], "tvmc micro is gone from TVM: microTVM has no successor"),
-        (["compile", "--target", "llvm", "model.xyz"], "Please specify --model-format"),
-        (["compile", "--target", "llvm", "net.h5"], "no importer for 'keras' is left"),
-        (["compile", "--target", "llvm", "-f", "mlf", "net.onnx"], "no such file"),
+        (["compile", "--target", "llvm", "NET.xyz"], "Please specify --model-format"),
+        (["compile", "--target", "llvm", "NET.h5"], "no importer for 'keras' is left"),
         (["compile", "--target", "ethos-u, llvm", "NET"], "'ethos-u': no such backend is left"),
         (["compile", "--target", "llvm", "--pass-config", "x", "NET"], "give key=value"),
         (["compile", "--target", "llvm", "-f", "mlf", "NET"], "'mlf' belonged to microTVM"),
@@ -123,7 +122,9 @@ def test_flags_come_from_a_file_too(model, tmp_path):
     ],
 )
 def test_what_can_not_be_is_said(model, capsys, words, message):
-    words = [str(model) if word == "NET" else word for word in words]
+    for suffix in ("xyz", "h5"):
+        model.with_name(f"net.onnx.{suffix}").touch()
+    words = [word.replace("NET", str(model)) for word in words]
     shapes = SHAPES if words[0] == "compile" else []
     assert main._main([words[0], *shapes, *words[1:]]) == 4
     assert message.lower() in capsys.readouterr().err.lower()
@@ -150,3 +151,25 @@ def test_the_old_name_is_the_same_module():
         from tvm.driver import tvmc as old
 
         assert old is tvmc and old.TVMCModel is tvmc.model.TVMCModel
+
+
+def test_a_file_that_is_not_there_is_said(tmp_path, capsys):
+    assert main._main(["tune", "--target", "llvm", "-o", "log", str(tmp_path)]) == 1
+    message = f"Error: Input file '{tmp_path}' doesn't exist, is a broken symbolic link, or a "
+    assert capsys.readouterr().err == f"{message}directory.\n"
+
+
+def test_relay_text_gets_weights_and_is_not_timed_unless_asked(tmp_path):
+    text = tmp_path / "net.relay"
+    text.write_text(
+        """#[version = "0.0.5"]
+        def @main(%x : Tensor[(1, 4), float32], %w : Tensor[(3, 4), int8]) {
+            nn.dense(%x, cast(%w, dtype="float32"), units=3)
+        }"""
+    )
+    loaded = tvmc.load(text, shape_dict={"x": (1, 4)})
+    assert loaded.params["w"].dtype == "int8"
+    result = tvmc.run(tvmc.compile(loaded, "llvm"), "cpu", inputs={"x": np.ones((1, 4), "float32")})
+    expected = loaded.params["w"].astype("float32").sum(1)
+    np.testing.assert_allclose(result.get_output("output_0")[0], expected)
+    assert result.times == []

@@ -200,6 +200,17 @@ def test_arguments_that_make_no_sense_are_refused(net, backends, arguments, said
     assert not net.is_active
 
 
+def test_arrays_without_elements_are_indexed_and_reshaped():
+    class First(HybridBlock):
+        def forward(self, x):
+            return x[0]
+
+    block = First()
+    block.hybridize()
+    assert block(np.zeros((2, 4, 0, 3))).shape == (4, 0, 3)
+    assert block(np.ones((2, 4, 1, 3))).asnumpy().sum() == 12
+
+
 class ByShape(HybridBlock):
     """Takes its way by the shape of the input."""
 
@@ -290,7 +301,7 @@ def test_kernels_are_dispatched_in_segments_of_the_bulk_size(net):
 
 def test_hybridize_takes_a_backend_as_in_mxnet_1_and_no_unknown_argument(net, backends):
     x = data(2, 5)
-    net.hybridize(backend="dense", backend_opts={"min_ops": 1})
+    net.hybridize(backend="dense", min_ops=1, backend_opts={"max_ops": 9})
     onp.testing.assert_allclose(net(x).asnumpy(), reference(net, x), rtol=1e-5, atol=1e-6)
     assert sum(bool(node.subgraphs) for node in net.export(None)[0].graph.nodes) == 2
     with pytest.raises(BlockArgumentError, match="no backend is given"):

@@ -9,7 +9,8 @@ import numpy as onp
 import pytest
 
 from compiler import np, npx
-from compiler.errors import ArrayError, BlockArgumentError, FrontendError
+from compiler import symbol as sym
+from compiler.errors import ArrayError, BlockArgumentError, BlockTypeError, FrontendError
 from compiler.gluon import HybridBlock, SymbolBlock, deferred_compute, get_symbol, set_variable
 from compiler.symbol import var
 
@@ -120,3 +121,14 @@ def test_clear_goes_back_to_the_symbol_that_was_loaded():
     onp.testing.assert_allclose(block(*inputs).asnumpy(), outputs[0], rtol=1e-4, atol=1e-5)
     block.optimize_for(*inputs, clear=True)
     assert claimed() == 0
+
+
+def test_optimize_for_takes_variables_that_declare_their_shapes():
+    x = var("x")
+    block = SymbolBlock(sym.exp(x) * 2, x)
+    block.optimize_for(var("x", shape=(2, 3), dtype="float32"), backend="default", op_names=["exp"])
+    assert any(node.subgraphs for node in block.export(None)[0].graph.nodes)
+    data = onp.full((2, 3), 0.5, "float32")
+    onp.testing.assert_allclose(block(np.array(data)).asnumpy(), 2 * onp.exp(data), rtol=1e-6)
+    with pytest.raises(BlockTypeError, match="shape is not known"):
+        block.optimize_for(x, backend="default", op_names=["exp"])

@@ -47,6 +47,8 @@ def test_arithmetic_methods_and_groups_share_what_they_have_in_common():
     for value, right in zip(values, wanted, strict=True):
         np.testing.assert_allclose(value, right, rtol=1e-5)
     assert sym.loads(both.tojson()).list_outputs() == both.list_outputs()
+    (product,) = sym.linalg.gemm2(x, x, transpose_b=True, alpha=0.5).eval(x=X)
+    np.testing.assert_allclose(product, 0.5 * X @ X.T, rtol=1e-5)
     (holds,) = (y > 1).eval(x=X)
     np.testing.assert_array_equal(holds.astype(bool), e > 1)
 

@@ -285,7 +285,6 @@ def test_cache_write_after_a_split_packs_the_cache():
         (lambda s, c: s[c].fuse(c.op.axis[0], c.op.reduce_axis[0]), "do not follow each other"),
         (lambda s, c: s[c].compute_at(s[c], c.op.axis[0]), "compute_at of stage C"),
         (lambda s, c: s[c].rolling_buffer(), "rolling_buffer of stage C"),
-        (lambda s, c: s[c].prefetch(c, c.op.axis[0], 1), "prefetch of stage C"),
         (lambda s, c: s[c].bind(c.op.axis[0], c.op.axis[1]), "bind of stage C"),
         (lambda s, c: s.rfactor(c, c.op.axis[0]), "rfactor of stage C: i is not a reduction"),
         (lambda s, c: s[te.placeholder((2,), name="Z")], "Z is not in this schedule"),
@@ -297,6 +296,14 @@ def test_what_does_not_fit_names_primitive_and_stage(change, words):
     s = cte.create_schedule(c.op)
     with pytest.raises(ScheduleError, match=words):
         change(s, c)
+
+
+def test_a_prefetch_is_a_hint_that_the_log_says_nobody_takes(caplog):
+    args, stages, out = matmul(4, 5, 6)
+    s = cte.create_schedule(out.op)
+    s[out].prefetch(stages[0], out.op.axis[0], 1)
+    assert "prefetch of scaled in stage D has no effect" in caplog.text
+    assert cte.lower(s, args)
 
 
 def test_a_producer_outside_of_its_reader_is_refused():

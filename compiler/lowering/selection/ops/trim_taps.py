@@ -16,8 +16,10 @@ from schedules.conv2d import Conv2dWorkload
 def trim_taps(w: Conv2dWorkload, filters: np.ndarray) -> tuple[Conv2dWorkload, np.ndarray]:
     """The workload and its weights (OIHW) without the outer taps that never meet the image.
 
-    Both as they are where every tap does.
+    Both as they are where every tap does, or where padding is a number that counts.
     """
+    if w.pad_value:
+        return w, filters
     top, left, bottom, right = w.padding
     rows = _met(w.height, w.out_height, w.kernel[0], w.strides[0], w.dilation[0], top)
     columns = _met(w.width, w.out_width, w.kernel[1], w.strides[1], w.dilation[1], left)

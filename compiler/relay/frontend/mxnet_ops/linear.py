@@ -64,6 +64,14 @@ def batch_dot(node: SymbolNode) -> relax.Expr:
     return op.matmul(*operands)
 
 
+def gemm2(node: SymbolNode) -> relax.Expr:
+    """alpha times the matrix product of the last two axes."""
+    if node.integer("axis", -2) != -2:
+        raise node.unsupported("rows of matrices are along the axis before the last one only")
+    product, alpha = batch_dot(node), node.number("alpha", 1.0)
+    return product if alpha == 1 else op.multiply(node.emit(product), node.scalar(alpha))
+
+
 def div_sqrt_dim(node: SymbolNode) -> relax.Expr:
     """x / sqrt(size of the last axis)."""
     return op.divide(node[0], node.scalar(math.sqrt(node.shape(0)[-1])))
@@ -105,6 +113,8 @@ CONVERTERS = {
     "dot": dot,
     "batch_dot": batch_dot,
     "_npx_batch_dot": batch_dot,
+    "_linalg_gemm2": gemm2,
+    "linalg_gemm2": gemm2,
     "_npi_matmul": lambda node: op.matmul(node[0], node[1]),
     "_contrib_div_sqrt_dim": div_sqrt_dim,
     "_contrib_interleaved_matmul_selfatt_qk": attention_scores,

@@ -181,12 +181,24 @@ def mean(node: Node) -> relax.Expr:
     return relax.op.divide(total(node), number(len(node.inputs), node[0]))
 
 
+def _holds(dtype: str, numbers: relax.Expr) -> bool:
+    """Whether a floating-point dtype is known to hold the elements of a tensor."""
+    array = constant_value(numbers)
+    if array is None or dtype == "bfloat16":
+        return dtype != "bfloat16" and np.can_cast(dtype_of(numbers), dtype)
+    with np.errstate(over="ignore"):
+        return bool((array.astype(dtype) == array).all())
+
+
 def power(node: Node) -> relax.Expr | None:
     """Powers whose exponent is of another dtype, and integer powers."""
     base, exponent = node[0], node[1]
     if dtype_of(base).startswith("float"):
         if dtype_of(exponent) == dtype_of(base):
             return None
+        if not _holds(dtype_of(base), exponent):
+            wide = (relax.op.astype(each, "float64") for each in (base, exponent))
+            return relax.op.astype(node.emit(relax.op.power(*map(node.emit, wide))), dtype_of(base))
         return relax.op.power(base, relax.op.astype(exponent, dtype_of(base)))
     # Integers: float64 holds every result that 32 bits and most that 64 bits can.
     wide = relax.op.power(relax.op.astype(base, "float64"), relax.op.astype(exponent, "float64"))

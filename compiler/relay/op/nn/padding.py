@@ -55,9 +55,9 @@ def _pad_border(data: te.Tensor, before: list[Any], after: list[Any], mode: str)
         last = size - 1
         if mode == "edge":
             return tirx.max(tirx.min(at, last), tirx.const(0, "int64"))
-        at = tirx.Select(at < 0, -at if mode == "reflect" else -at - 1, at)
-        back = 2 * last - at if mode == "reflect" else 2 * size - 1 - at
-        return tirx.Select(at > last, back, at)
+        twice = 0 if mode == "reflect" else 1  # whether the border is in the mirror too
+        at = tirx.max(at, -at - twice)
+        return tirx.min(at, 2 * last + twice - at)
 
     return te.compute(
         shape,

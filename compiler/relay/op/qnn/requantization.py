@@ -233,42 +233,25 @@ def fixed_point(factor: float) -> tuple[int, int]:
     return multiplier, exponent
 
 
-def _rescale_compute(
-    data: te.Tensor, multiplier: te.Tensor, shift: te.Tensor, axis: int, upward: bool
-) -> te.Tensor:
-    """Products with fixed-point multipliers, one or one for each position along an axis."""
-
-    def value(*at: Any) -> Any:
-        place = 0 if axis < 0 else at[axis]
-        exponent = shift(place)
-        left = tirx.max(exponent, tirx.const(0, "int64"))
-        right = tirx.const(31, "int64") + tirx.max(-exponent, tirx.const(0, "int64"))
-        product = (data(*at) << left) * multiplier(place)
-        half = tirx.const(1, "int64") << (right - 1)
-        if not upward:
-            half = tirx.Select(product >= 0, half, half - 1)
-        return (product + half) >> right
-
-    return te.compute(data.shape, value, name="rescale", tag=topi.tag.BROADCAST)
-
-
-_rescale_kernel = kernel("qnn.rescale", _rescale_compute)
-
-
 def _rescaled_integers(
     value: relax.Expr, factors: np.ndarray, axis: int, rounding: str
 ) -> relax.Expr:
-    """int64 values times factors, rounded."""
+    """int64 values times factors, one or one for each position along an axis, rounded."""
     if np.all(factors == 1.0):
         return value
-    pairs = [fixed_point(float(factor)) for factor in factors]
-    multipliers, shifts = (
-        relax.const(np.array(column, "int64"), "int64") for column in zip(*pairs)
-    )
-    where = -1 if len(pairs) == 1 else axis_of(axis, rank(value))
-    return infer_type(
-        _rescale_kernel(value, multipliers, shifts, axis=where, upward=rounding == "UPWARD")
-    )
+    multipliers, exponents = np.array([fixed_point(float(each)) for each in factors], "int64").T
+    left, right = np.maximum(exponents, 0), 31 - np.minimum(exponents, 0)
+
+    def spread_out(column: np.ndarray) -> relax.Expr:
+        return along(relax.const(column, "int64"), value, axis)
+
+    product = broadcasting(op.multiply, value, spread_out(multipliers << left))
+    half = np.int64(1) << (right - 1)
+    rounded = broadcasting(op.add, product, spread_out(half))
+    if rounding != "UPWARD":  # halves of negative numbers go down
+        sign = broadcasting(op.right_shift, product, number(63, "int64"))
+        rounded = broadcasting(op.add, rounded, sign)
+    return broadcasting(op.right_shift, rounded, spread_out(right))
 
 
 def _by_code(code: te.Tensor, values: dict[int, Any], otherwise: Any) -> Any:

@@ -146,9 +146,14 @@ CONVOLUTIONS = {
     "first layer": dict(channels=3, outputs=20, size=(17, 17), kernel=5, strides=[2, 2]),
     "prime width": dict(channels=16, outputs=16, size=(3, 31), kernel=1),
     "dilated": dict(channels=8, outputs=16, size=(9, 9), kernel=3, dilations=[2, 2], batch=2),
+    "taps in padding": dict(
+        channels=3, outputs=16, size=(7, 7), kernel=5, pads=[2, 0, 1, 2], dilations=[2, 1]
+    ),
     "groups": dict(channels=32, outputs=32, size=(6, 6), kernel=3, groups=2, pads=[1] * 4),
+    "odd groups": dict(channels=32, outputs=22, size=(4, 9), kernel=1, groups=2, pads=[1] * 4),
     "depthwise": dict(channels=24, outputs=24, size=(9, 7), kernel=3, groups=24, pads=[1] * 4),
     "signed": dict(channels=12, outputs=16, size=(6, 6), kernel=3, dtype="int8", pads=[1] * 4),
+    "taps on padding alone": dict(channels=6, outputs=5, size=(1, 4), kernel=3, pads=[1] * 4),
     "one scale": dict(channels=16, outputs=16, size=(6, 6), kernel=3, per_channel=False),
 }  # fmt: skip
 
@@ -314,3 +319,71 @@ def test_numbers_that_quantise_nothing_are_refused_by_the_nodes_name(scale, zero
 
     with pytest.raises(UnsupportedOperatorError, match=f"'v0'.*{why}"):
         relay.frontend.from_onnx(net.model(y, "uint8"))
+
+
+def test_a_constant_image_is_blocked_like_any():
+    net = Network()
+    y = net.node(
+        "QLinearConv",
+        net.integers(1, 2, 3, 9),
+        *net.numbers(0.02, 2, "int8"),
+        net.integers(5, 2, 3, 3),
+        *net.numbers(0.007, 0, "int8"),
+        *net.numbers(0.05, 3, "int8"),
+        pads=[1] * 4,
+    )
+    compared(net, y, "int8")
+
+
+def qnn_network(layout: str) -> tvm.IRModule:
+    """Two convolutions of Relay's qnn dialect, each with its requantisation."""
+    rng = np.random.default_rng(3)
+    kernel, axis = ("OIHW", 1) if layout == "NCHW" else ("HWIO", 3)
+    x = relay.var("x", shape=(1, 8, 7, 9) if axis == 1 else (1, 7, 9, 8), dtype="uint8")
+    scales = (rng.random(16) * 0.01 + 0.002).astype("float32")
+    value: Any = x
+    for taps, channels, padding, numbers in ((3, 8, 1, (0.03, 117)), (1, 16, 0, (0.2, 120))):
+        weights = rng.integers(-100, 100, (16, channels, taps, taps)).astype("int8")
+        scale, zero = relay.const(numbers[0]), relay.const(numbers[1], "int32")
+        value = relay.qnn.op.conv2d(
+            value,
+            relay.const(weights.transpose(["OIHW".index(each) for each in kernel])),
+            zero,
+            relay.const(0, "int32"),
+            scale,
+            relay.const(scales),
+            kernel_size=(taps, taps),
+            channels=16,
+            padding=(padding, padding),
+            data_layout=layout,
+            kernel_layout=kernel,
+            out_dtype="int32",
+        )
+        value = relay.qnn.op.requantize(
+            value,
+            relay.const((numbers[0] * scales).astype("float32")),
+            relay.const(0, "int32"),
+            relay.const(0.2),
+            relay.const(120, "int32"),
+            axis=axis,
+            rounding="TONEAREST" if taps == 1 else "UPWARD",
+            out_dtype="uint8",
+        )
+    return tvm.IRModule({"main": relay.Function([x], value)})
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+def test_relays_operators_on_quantised_tensors_give_the_same_integers(layout):
+    mod = qnn_network(layout)
+    shape = [int(extent) for extent in mod["main"].params[0].ty.shape.values]
+    data = np.random.default_rng(5).integers(0, 256, shape).astype("uint8")
+    results = []
+    for disabled in ([], ["ComputeOnIntegers"]):
+        with tvm.transform.PassContext(opt_level=3, disabled_pass=disabled):
+            library = relay.build(mod, HOST)
+        assert ("conv2d_direct_int8.x86" in implementations(library)) != bool(disabled)
+        module = graph_executor.GraphModule(library["default"](tvm.cpu()))
+        module.run(x=data)
+        results.append(module.get_output(0).numpy())
+    np.testing.assert_array_equal(*results)
+    assert len(np.unique(results[0])) > 100

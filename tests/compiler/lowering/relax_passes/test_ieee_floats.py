@@ -422,3 +422,41 @@ def test_a_division_by_the_constant_zero_is_infinite(level):
     nodes = [("Div", ["x", "zero"], {}), ("Div", ["zero", "x"], {})]
     expected = [[inf, -inf, nan, nan], [0, 0, nan, nan]]
     check(nodes, {"x": x}, {"zero": np.float32(0)}, expected, level)
+
+
+@LEVELS
+def test_what_is_selected_of_float16_between_sums_is_not_rounded(level):
+    rng = np.random.default_rng(5)
+    scores = rng.uniform(0, 8, (16, 64)).astype("float16")
+    values = rng.uniform(0, 1, (64, 32)).astype("float16")
+    keep = rng.uniform(size=(16, 64)) < 0.9
+    x, v = (relay.var(n, shape=a.shape, dtype="float16") for n, a in (("x", scores), ("v", values)))
+    k = relay.var("k", shape=keep.shape, dtype="bool")
+    chosen = relay.where(k, relay.nn.softmax(x), relay.const(np.float16(0)))
+    mod = tvm.IRModule.from_expr(relay.Function([x, v, k], relay.nn.matmul(chosen, v)))
+    with tvm.transform.PassContext(opt_level=level):
+        result = relay.create_executor("graph", mod, target="llvm").evaluate()(scores, values, keep)
+    exponentials = np.exp(scores.astype("float64"))
+    softmax = exponentials / exponentials.sum(1, keepdims=True)
+    wanted = np.where(keep, softmax, 0) @ values.astype("float64")
+    error = np.abs(result.numpy() - wanted)
+    assert (error <= 0.501 * np.spacing(wanted.astype("float16"))).all()
+
+
+@LEVELS
+def test_what_is_computed_twice_is_no_less_nan(level):
+    """TVM takes x == x for true and cancels (x + y) - y, for floats too."""
+    x, y = np.array([0, 1, inf, nan], "float32"), np.array([0, inf, 1, 2], "float32")
+    made = [("Div", ["x", "y"]), ("Add", ["x", "y"]), ("Relu", ["x"]), ("Relu", ["x"])]
+    read = [
+        ("Equal", ["y0", "y0"]),
+        ("Sub", ["y1", "y"]),
+        ("Sub", ["x", "y1"]),
+        ("Sub", ["y2", "y3"]),
+        ("Equal", ["y2", "y3"]),
+    ]
+    with np.errstate(all="ignore"):
+        ratio, total, rectified = x / y, x + y, np.maximum(x, 0)
+        expected = [ratio, total, rectified, rectified, ratio == ratio]
+        expected += [total - y, x - total, rectified - rectified, rectified == rectified]
+    check([(*node, {}) for node in made + read], {"x": x, "y": y}, {}, expected, level)

@@ -163,6 +163,10 @@ def test_parts_and_their_union():
 def test_products_of_matrices():
     a, b = array(2, 3, 4), array(2, 3, 5)
     close(run("batch_dot", a, b, transpose_a="True"), a.transpose(0, 2, 1) @ b, 1e-4)
+    halved = run("_linalg_gemm2", a, b, transpose_a="1", alpha="0.5")
+    close(halved, a.transpose(0, 2, 1) @ b / 2, 1e-4)
+    with pytest.raises(UnsupportedOperatorError, match="axis before the last"):
+        run("_linalg_gemm2", a, b, axis="0")
     c = array(4, 2)
     close(run("dot", a, c), a @ c, 1e-4)
 

@@ -1,0 +1,101 @@
+"""What a task computes, and schedules of it from records."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+import tvm
+from tvm.tirx import PrimFunc
+
+from ..errors import RecordError
+from ..records.auto_scheduler.workload import ENTRY, canonical
+from ..records.pair import State
+from ..tir import count_flops
+from .workload_registry import tensors_of
+
+
+class ComputeDAG:
+    """An unscheduled computation.
+
+    Parameters
+    ----------
+    compute : PrimFunc, sequence of te.Tensor, or str
+        The function; its tensors, inputs first; or the key of a registered workload.
+    target : tvm.target.Target, optional
+        What it is scheduled for.
+
+    Attributes
+    ----------
+    func : PrimFunc
+    """
+
+    def __init__(self, compute: Any, target: Any = None) -> None:
+        if isinstance(compute, str):
+            compute = tensors_of(compute)
+        is_function = isinstance(compute, PrimFunc)
+        self.func = compute if is_function else tvm.te.create_prim_func(list(compute))
+        self.target = target
+
+    @cached_property
+    def flop_ct(self) -> float | None:
+        """Floating-point operations of one call; None where TVM can't tell."""
+        count = count_flops(self.func)
+        return None if count is None else float(count)
+
+    def __str__(self) -> str:
+        return str(self.func.script())
+
+    def apply_steps_from_state(
+        self, state: State, layout_rewrite: Any = None
+    ) -> tuple[Any, list[Any]]:
+        """The schedule of a record's state.
+
+        Parameters
+        ----------
+        state : State
+            Of a record of this computation: `inp.state`.
+        layout_rewrite
+            Accepted; weights' layouts follow from the schedule.
+
+        Returns
+        -------
+        tvm.s_tir.Schedule, list of the function's parameters
+
+        Raises
+        ------
+        RecordError
+            The record is of another computation.
+        """
+        del layout_rewrite
+        schedule = self._schedule(state.record)
+        return schedule, list(schedule.mod[ENTRY].params)
+
+    def print_python_code_from_state(self, state: State) -> str:
+        """The schedule of a record's state as Python."""
+        from ..records.auto_scheduler.record import Record
+
+        record = state.record
+        if not isinstance(record, Record):
+            return str(self._schedule(record).trace)
+        schedule = tvm.s_tir.Schedule(tvm.IRModule({ENTRY: canonical(self.func)}))
+        if self.target is None:
+            record.apply_trace(schedule)
+        else:
+            with self.target:
+                record.apply_trace(schedule)
+        return str(schedule.trace)
+
+    def _schedule(self, record: Any) -> Any:
+        """The function as a record of Baton's or of Ansor's schedules it."""
+        from ..records.ansor.dag import read_dag
+        from ..records.ansor.replay import replay as replay_ansor
+        from ..records.auto_scheduler.record import Record, replay
+
+        if isinstance(record, Record):
+            return tvm.s_tir.Schedule(replay(record, self.func, self.target))
+        try:
+            return replay_ansor(read_dag(self.func), record.steps, same_extents=False).schedule
+        except RecordError as error:
+            name = record.source.partition(":")[2]
+            raise RecordError(f"{name}: can't be replayed: {error}") from error

@@ -1,0 +1,166 @@
+"""`meta_schedule.relay_integration`: searches over Relay modules, over auto_scheduler's scheduler.
+
+database = ms.relay_integration.tune_relay(mod, params, target, work_dir, max_trials_global=64)
+lib = ms.relay_integration.compile_relay(database, mod, target, params)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tvm
+
+from .. import relay
+from ..errors import RecordError
+from ..records.auto_scheduler.dispatcher import ApplyHistoryBest
+from ..records.auto_scheduler.record import RecordToFile
+from .metaschedule import is_database, read_database
+from .search.callbacks import PrintTableInfo
+from .search.options import TuningOptions
+from .search.policy import SketchPolicy
+from .search.scheduler import TaskScheduler
+from .task import SearchTask
+from .task import extract_tasks as _extract_tasks
+
+_LOG = "auto_scheduler.json"
+# What the search decides itself: the values of TVM 0.18 that say so.
+_DEFAULTS = {
+    "builder": "local",
+    "cost_model": "xgb",
+    "database": "json",
+    "measure_callbacks": "default",
+    "module_equality": "structural",
+    "num_tuning_cores": "physical",
+    "space": "post-order-apply",
+    "strategy": "evolutionary",
+    "task_scheduler": "gradient",
+}
+
+
+@dataclass(frozen=True)
+class Database:
+    """Records of a search.
+
+    Attributes
+    ----------
+    work_dir : Path
+        The folder that was tuned into.
+    """
+
+    work_dir: Path
+
+    @property
+    def log(self) -> Path:
+        """The log that `auto_scheduler.ApplyHistoryBest` takes."""
+        return self.work_dir / _LOG
+
+
+def extract_tasks(
+    mod: tvm.IRModule,
+    target: Any,
+    params: Mapping[str, Any] | None,
+    *,
+    opt_level: int = 3,
+) -> list[SearchTask]:
+    """The kernels to tune; `task.weight` says how often the module calls each."""
+    return _extract_tasks(mod, params, target, opt_level=opt_level)[0]
+
+
+def tune_relay(
+    mod: tvm.IRModule,
+    params: Mapping[str, Any] | None,
+    target: Any,
+    work_dir: str | Path,
+    max_trials_global: int,
+    *,
+    num_trials_per_iter: int = 64,
+    max_trials_per_task: int | None = None,
+    runner: Any = "local",
+    seed: int | None = None,
+    opt_level: int = 3,
+    **decided: Any,
+) -> Database:
+    """Search for schedules of a module's kernels.
+
+    Parameters
+    ----------
+    work_dir : str or path
+        Gets the log; a search that was interrupted goes on from it.
+    max_trials_global, num_trials_per_iter : int
+        Candidates in all, and in each round.
+    max_trials_per_task
+        Accepted: the scheduler shares the trials out.
+    runner : "local" or an auto_scheduler runner
+    **decided
+        TVM's other options, with their default values.
+
+    Raises
+    ------
+    RecordError
+        Another value for what the search decides itself.
+    """
+    del max_trials_per_task
+    for name, value in decided.items():
+        if value != _DEFAULTS.get(name):
+            raise RecordError(f"tune_relay({name}={value!r}): the search decides that itself")
+    database = Database(Path(work_dir))
+    tasks, weights = _extract_tasks(mod, params, target, opt_level=opt_level)
+    history = str(database.log) if database.log.exists() else None
+    options = TuningOptions(
+        num_measure_trials=max_trials_global,
+        num_measures_per_round=num_trials_per_iter,
+        runner=runner,
+        measure_callbacks=[RecordToFile(database.log)],
+    )
+    policies = [SketchPolicy(task, seed=seed) for task in tasks]
+    scheduler = TaskScheduler(tasks, weights, load_log_file=history, callbacks=[PrintTableInfo()])
+    scheduler.tune(options, policies)
+    return database
+
+
+def compile_relay(
+    database: Any,
+    mod: tvm.IRModule,
+    target: Any,
+    params: Mapping[str, Any] | None,
+    *,
+    backend: str = "graph",
+    opt_level: int = 3,
+    executor: Any = None,
+    runtime: Any = None,
+) -> Any:
+    """Build a module with the best records.
+
+    Parameters
+    ----------
+    database
+        What `tune_relay` returned, or a `JSONDatabase` of MetaSchedule's.
+    backend : str
+        "graph" for `relay.build`, "vm" for `relay.vm.compile`.
+
+    Raises
+    ------
+    RecordError
+        The database is neither, or the backend is not known.
+    """
+    if backend not in ("graph", "vm"):
+        raise RecordError(f"compile_relay(backend={backend!r}): give 'graph' or 'vm'")
+    records = _records(database)
+    history = ApplyHistoryBest(records) if records else nullcontext()
+    with history, tvm.transform.PassContext(opt_level=opt_level):
+        if backend == "vm":
+            return relay.vm.compile(mod, target, params=params)
+        return relay.build(mod, target, None, executor, runtime, params=params)
+
+
+def _records(database: Any) -> list[Any]:
+    if isinstance(database, Database):
+        return [str(database.log)] if database.log.exists() else []
+    folder = Path(str(getattr(database, "path_tuning_record", ""))).parent
+    if not is_database(folder):
+        raise RecordError(f"{type(database).__name__} is no database that compile_relay reads")
+    return list(read_database(folder))

@@ -1,0 +1,64 @@
+"""`tvm.contrib.target.onnx`: Relay modules as ONNX models."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import tvm
+
+from ...errors import UnsupportedOperatorError
+from ...partition import onnx_export
+from ...relay.raising import to_relax
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+
+def to_onnx(
+    relay_ir: Any,
+    params: Mapping[str, Any] | None,
+    name: str,
+    opset_version: int | None = None,
+    path: str | os.PathLike[str] | None = None,
+) -> ModelProto:
+    """Export a Relay module or function.
+
+    Parameters
+    ----------
+    relay_ir : IRModule or relay.Function
+    params : dict of str to tensor, optional
+        Parameters that become initializers.
+    name : str
+        The graph's.
+    opset_version : int, optional
+        By default the version that the exporter writes; ONNX converts it to another.
+    path : str or path, optional
+        A file for the model.
+
+    Raises
+    ------
+    UnsupportedOperatorError
+        An operator can't be expressed, or not in that version.
+    """
+    import onnx
+    from onnx import version_converter
+
+    mod = relay_ir if isinstance(relay_ir, tvm.IRModule) else tvm.IRModule.from_expr(relay_ir)
+    arrays = {key: _array(value) for key, value in (params or {}).items()}
+    model = onnx_export.to_onnx(to_relax(mod), arrays)
+    model.graph.name = name
+    if opset_version not in (None, onnx_export.OPSET):
+        try:
+            model = version_converter.convert_version(model, opset_version)
+        except RuntimeError as error:
+            raise UnsupportedOperatorError(f"{name} in opset {opset_version}: {error}") from error
+    if path is not None:
+        onnx.save(model, os.fspath(path))
+    return model
+
+
+def _array(value: Any) -> np.ndarray:
+    return value.numpy() if hasattr(value, "numpy") else np.asarray(value)

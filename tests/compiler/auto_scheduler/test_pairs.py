@@ -1,0 +1,66 @@
+"""Records as the pairs that scripts of TVM 0.7 to 0.19 unpack."""
+
+from __future__ import annotations
+
+import pathlib
+
+import numpy as np
+import pytest
+import tvm
+from tvm import te
+
+from compiler import auto_scheduler
+from compiler.errors import RecordError
+
+
+def tripled(n):
+    a = te.placeholder((n,), name="a")
+    return [a, te.compute((n,), lambda i: a[i] * 3, name="b")]
+
+
+def doubled_rows():
+    a = te.placeholder((4, 8), name="a")
+    return [a, te.compute((4, 8), lambda i, j: a[i, j] * 2, name="c")]
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory):
+    path = str(tmp_path_factory.mktemp("log") / "tripled.json")
+    task = auto_scheduler.SearchTask(compute_dag=tripled(32), target="llvm")
+    callbacks = [auto_scheduler.RecordToFile(path)]
+    task.tune(auto_scheduler.TuningOptions(1, verbose=0, measure_callbacks=callbacks))
+    return path
+
+
+def test_the_best_record_is_unpacked_and_applied(log):
+    task = auto_scheduler.SearchTask(compute_dag=tripled(32), target="llvm")
+    inp, res = auto_scheduler.load_best_record(log, task.workload_key, tuned=True)
+    assert inp.task.workload_key == task.workload_key and inp.task.target["kind"] == "llvm"
+    assert res.error_no == 0 and min(res.costs) > 0 and res.timestamp > 0
+    sch, args = task.compute_dag.apply_steps_from_state(inp.state)
+    assert len(args) == 2
+    built = tvm.tirx.build(sch.mod, "llvm")
+    a, b = (tvm.runtime.tensor(np.arange(32, dtype="float32")) for _ in range(2))
+    built["main"](a, b)
+    np.testing.assert_array_equal(b.numpy(), np.arange(32) * 3)
+    assert "def apply_trace" in task.compute_dag.print_python_code_from_state(inp.state)
+    assert str(inp.state)
+
+
+def test_logs_are_read_pair_by_pair(log, tmp_path):
+    twice = tmp_path / "twice.json"
+    twice.write_text(2 * pathlib.Path(log).read_text())
+    reader = auto_scheduler.RecordReader(twice)
+    pairs = list(reader)
+    assert len(pairs) == len(auto_scheduler.load_records(twice)) > 1
+    inputs, results = reader.read_lines(max_lines=1, skip_lines=1)
+    assert (inputs, results) == ([pairs[1][0]], [pairs[1][1]])
+
+
+def test_a_dag_is_made_of_tensors_and_refuses_states_of_others(log):
+    dag = auto_scheduler.ComputeDAG(tripled(32))
+    assert dag.flop_ct == 32 and "b" in str(dag)
+    other = auto_scheduler.ComputeDAG(doubled_rows())
+    inp, _ = auto_scheduler.load_best_record(log, tuned=True)
+    with pytest.raises(RecordError):
+        other.apply_steps_from_state(inp.state)

@@ -1,0 +1,61 @@
+"""`meta_schedule.relay_integration` and `auto_schedule`, as old scripts call them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tvm
+
+from compiler import legacy
+from compiler.errors import RecordError
+
+MODEL = """#[version = "0.0.5"]
+def @main(%x: Tensor[(4, 16), float32], %w: Tensor[(8, 16), float32]) {
+  nn.relu(nn.dense(%x, %w, units=8))
+}
+"""
+
+
+def test_a_relay_module_is_tuned_and_compiled(tmp_path):
+    with legacy.installed():
+        from tvm import meta_schedule as ms
+        from tvm import relay
+
+        mod = relay.parse(MODEL)
+        x, w = (np.ones(shape, "float32") for shape in ((4, 16), (8, 16)))
+        integration = ms.relay_integration
+        (task,) = integration.extract_tasks(mod, "llvm", {"w": w})
+        assert task.weight == 1
+        tuned = {"params": {"w": w}, "target": "llvm", "work_dir": str(tmp_path)}
+        database = integration.tune_relay(
+            mod, **tuned, max_trials_global=1, num_trials_per_iter=1, strategy="evolutionary"
+        )
+        assert database.log.read_text()
+        for backend in ("graph", "vm"):
+            lib = integration.compile_relay(database, mod, "llvm", {"w": w}, backend=backend)
+        machine = tvm.runtime.vm.VirtualMachine(lib, tvm.cpu())
+        np.testing.assert_allclose(machine.invoke("main", x).numpy(), x @ w.T)
+        with pytest.raises(RecordError, match="strategy='replay-func'"):
+            integration.tune_relay(mod, **tuned, max_trials_global=1, strategy="replay-func")
+        with pytest.raises(RecordError, match="backend='aot'"):
+            integration.compile_relay(database, mod, "llvm", {"w": w}, backend="aot")
+        with pytest.raises(RecordError, match="dict is no database"):
+            integration.compile_relay({}, mod, "llvm", {"w": w})
+
+
+def test_one_task_is_searched_and_its_best_schedule_applied():
+    with legacy.installed():
+        from tvm import auto_scheduler, te
+
+        @auto_scheduler.register_workload
+        def doubled_of_strangers(n):
+            a = te.placeholder((n,), name="a")
+            return [a, te.compute((n,), lambda i: a[i] * 2, name="b")]
+
+        task = auto_scheduler.create_task(doubled_of_strangers, (64,), "llvm")
+        option = auto_scheduler.TuningOptions(num_measure_trials=1, verbose=0)
+        sch, args = auto_scheduler.auto_schedule(task, tuning_options=option)
+        built = tvm.build(sch, args, "llvm")
+        a, b = (tvm.nd.array(np.arange(64, dtype="float32")) for _ in range(2))
+        built(a, b)
+    np.testing.assert_array_equal(b.numpy(), np.arange(64) * 2)

@@ -1,0 +1,105 @@
+"""Names that scripts of TVM 0.7 to 0.19 use now and then."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tvm
+
+from compiler import legacy
+from compiler.errors import LegacyImportError
+
+
+@pytest.fixture(scope="module")
+def module():
+    with legacy.installed():
+        from tvm import relay
+
+        x = relay.var("x", shape=(2, 3))
+        return tvm.IRModule.from_expr(relay.Function([x], relay.nn.relu(x) + relay.const(1.0)))
+
+
+def test_libraries_for_the_aot_executor_run_on_zeros_where_inputs_are_unset(module):
+    with legacy.installed():
+        from tvm import relay
+        from tvm.relay.backend import Executor, Runtime
+        from tvm.runtime.executor.aot_executor import AotModule
+
+        lib = relay.build(module, "llvm", executor=Executor("aot"), runtime=Runtime("cpp"))
+        run = AotModule(lib["default"](tvm.cpu()))
+        run.run()
+        np.testing.assert_array_equal(run.get_output(0).numpy(), np.ones((2, 3), "float32"))
+        assert run.benchmark(tvm.cpu(), number=1, repeat=1).mean > 0
+        run.set_input("x", np.full((2, 3), 2.0))
+        run.run()
+        assert run.get_output(0).numpy()[0, 0] == 3
+        assert "section .text" in lib.get_lib().get_source()
+        with pytest.raises(tvm.TVMError, match="no input 'y'"):
+            run.set_input("y", np.zeros(3))
+
+
+def test_unset_inputs_stay_an_error_for_others(module):
+    from compiler import relay
+    from compiler.errors import InputError
+
+    lib = relay.build(module, "llvm")
+    run = lib["default"](tvm.cpu())
+    with pytest.raises(InputError, match="have not been set: x"):
+        run.run()
+
+
+def test_lowered_functions_are_text_and_their_code_is_saved(tmp_path):
+    with legacy.installed():
+        from tvm import te, topi
+
+        a, b = (te.placeholder((4,), name=name) for name in "ab")
+        c = topi.broadcast_mul(topi.broadcast_sub(a, b), b)
+        sch = te.create_schedule(c.op)
+        assert "T.prim_func" in tvm.lower(sch, [a, b, c], simple_mode=True).astext()
+        path = tmp_path / "code.ll"
+        tvm.build(sch, [a, b, c], "llvm").save(str(path))
+        assert "ModuleID" in path.read_text()
+
+
+def test_modules_of_tuners_are_found():
+    with legacy.installed():
+        from tvm.auto_scheduler.utils import request_remote
+        from tvm.autotvm.measure.measure_methods import check_remote
+        from tvm.autotvm.task.dispatcher import ApplyConfig
+        from tvm.autotvm.task.space import ConfigEntity, ConfigSpace
+        from tvm.ir.container import Array
+
+        from compiler import autotvm
+
+        assert autotvm.task.ApplyConfig is ApplyConfig
+        space = ConfigSpace()
+        space.define_knob("unroll", [1, 2])
+        with ApplyConfig(space.get(1)) as context:
+            found = context.query("llvm", ("anything", 1))
+        assert isinstance(found, ConfigEntity) and found["unroll"].val == 2
+        assert list(Array([1])) == [1]
+        assert not check_remote("llvm", "nobody", "127.0.0.1", 9, timeout=1)
+        with pytest.raises(RuntimeError, match="set TVM_TRACKER_HOST"):
+            request_remote("nobody")
+
+
+def test_what_went_with_ansor_says_what_to_use():
+    with legacy.installed():
+        from tvm import auto_scheduler
+        from tvm.auto_scheduler import _ffi_api
+
+        with pytest.raises(LegacyImportError, match="ScheduleRule"):
+            auto_scheduler.PreloadCustomSketchRule(None, None)
+        with pytest.raises(LegacyImportError, match="MetaSchedule"):
+            _ffi_api.SearchPolicyUtilsGetConsumers(None, None)
+
+
+def test_functions_of_the_registry_are_listed_and_removed():
+    with legacy.installed():
+        from tvm._ffi import registry
+
+        registry.register_func("strangers.test", lambda: 7)
+        assert "strangers.test" in registry.list_global_func_names()
+        assert registry.get_global_func("strangers.test")() == 7
+        registry.remove_global_func("strangers.test")
+        assert "strangers.test" not in registry.list_global_func_names()
