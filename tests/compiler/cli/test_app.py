@@ -53,7 +53,7 @@ def test_debug_lets_the_exception_through(cli, tmp_path):
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["compile", "m.onnx", "--shape", "data=1,x y"],
+        ["compile", "m.onnx", "--shape", "data=1,,x"],
         ["compile", "m.onnx", "--shape", "1,3"],
         ["compile", "m.onnx", "--shape", "data=1", "--shape", "data=2"],
         ["compile", "m.onnx", "--opt-level", "9"],

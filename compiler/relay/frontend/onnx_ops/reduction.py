@@ -125,8 +125,10 @@ def _axes(node: Node) -> list[int] | None:
     """Axes that are reduced; None for all of them."""
     axes = node.attr("axes")
     if node.get(1) is not None:
-        is_empty = node.shape(1) == (0,)
-        axes = [] if is_empty else node.value(1, "the axes").tolist()
+        if node.shape(1) == (0,):  # no axes, whoever computes them
+            axes, node.inputs[1] = [], None
+        else:
+            axes = node.value(1, "the axes").tolist()
     if not axes:
         return [] if node.attr("noop_with_empty_axes", 0) else None
     return [int(axis) for axis in axes]
