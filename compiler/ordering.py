@@ -4,7 +4,8 @@ Comparisons of floats are false where an operand is NaN, which leaves a sorting 
 order. Keys are integers of the same order as the floats; NaNs are equal to each other.
 
     float     NaN       inf ... 1.0 ... 0.0 = -0.0 ... -1.0 ... -inf
-    key     highest    the bits without the sign   and    minus those
+    key    those of   the bits without the sign   and    minus those
+           inf + 1
 """
 
 from __future__ import annotations
@@ -24,13 +25,14 @@ def key(value: Expr) -> Expr:
     """
     dtype = str(value.ty.dtype)
     wide, integer = ("float64", "int64") if dtype == "float64" else ("float32", "int32")
-    highest = tirx.max_value(integer)
     infinity = np.array(np.inf, wide).view(integer).item()
+    lowest = np.array(-np.inf, wide).view(integer).item()
     bits = tirx.reinterpret(integer, value.astype(wide))
-    magnitude = tirx.bitwise_and(bits, highest)
-    number = tirx.Select(bits < tirx.const(0, integer), -magnitude, magnitude)
-    # A comparison of floats would need isnan, which TVM's vectorizer does not take everywhere.
-    return tirx.Select(magnitude > tirx.const(infinity, integer), highest, number)
+    magnitude = tirx.bitwise_and(bits, tirx.max_value(integer))
+    # Of what has the sign, only NaNs are above the bits of minus infinity. All in one selection:
+    # TVM's simplifiers take several times as long for each that is inside of another one.
+    number_or_nan = tirx.Min(magnitude, tirx.const(infinity + 1, integer))
+    return tirx.Select(bits <= tirx.const(lowest, integer), -magnitude, number_or_nan)
 
 
 def keys(data: te.Tensor) -> te.Tensor:

@@ -162,3 +162,27 @@ def broadcast(a: Sequence[Any], b: Sequence[Any]) -> tuple[Any, ...]:
     rank = max(len(a), len(b))
     padded = zip((1,) * (rank - len(a)) + tuple(a), (1,) * (rank - len(b)) + tuple(b))
     return tuple(right if isinstance(left, int) and left == 1 else left for left, right in padded)
+
+
+@dataclass(frozen=True)
+class BitsWorkload:
+    """x (*lead, k) times weights (n, k) of a few bits each, giving (*lead, n).
+
+    Attributes
+    ----------
+    block : int
+        Neighbours along k that share a scale and a zero point.
+    bits : int
+        Of a weight: 1, 2, 4 or 8.
+    """
+
+    lead: tuple[int, ...]
+    n: int
+    k: int
+    block: int
+    bits: int
+    dtype: str = "float32"
+
+    @property
+    def m(self) -> int:
+        return math.prod(self.lead)

@@ -8,7 +8,8 @@
 The model gets symbols for its batch, and text models for their length (`dynamic_models`). Baton
 builds it once with symbols and, for "static", once for each extent; onnxruntime and OpenVINO read
 the same file with symbols. All run on one thread (TVM_NUM_THREADS=1) and in alternation; printed
-are the fastest runs in milliseconds, how many times as long as the static library the one with
+is the least processor time of a run in milliseconds, which other work on the machine lengthens less
+than the clock's, how many times as long as the static library the one with
 symbols takes, and the largest difference of its results from onnxruntime's, relative to the largest
 result.
 """
@@ -91,6 +92,7 @@ def values(
     made = {}
     for name, (shape, dtype) in inputs.items():
         known = [extents.get(extent, extent) for extent in shape]
+        value: np.ndarray
         if "mask" in name:
             value = np.ones(known)
         elif dtype.startswith("float"):
@@ -157,15 +159,15 @@ _ONCE = {"symbolic": baton, "onnxruntime": onnxruntime, "openvino": openvino}
 
 
 def measure(runs: dict[str, Any], rounds: int) -> dict[str, Any]:
-    """The fastest runs in milliseconds, in alternation, and the difference of the results."""
+    """The least milliseconds of a run, in alternation, and the difference of the results."""
     fastest = dict.fromkeys(runs, float("inf"))
     for function, _ in runs.values():
         function()
     for _ in range(rounds):
         for name, (function, _) in runs.items():
-            started = time.perf_counter()
+            started = time.process_time()
             function()
-            fastest[name] = min(fastest[name], (time.perf_counter() - started) * 1e3)
+            fastest[name] = min(fastest[name], (time.process_time() - started) * 1e3)
     error = float("nan")
     if "onnxruntime" in runs and "symbolic" in runs:
         own, wanted = runs["symbolic"][1](), runs["onnxruntime"][1]()

@@ -46,7 +46,8 @@ class Suite:
         Makes the old names importable in the process of the tests; takes the checkout and
         returns further options of pytest.
     set_up : callable
-        Puts what the tests look for into the folder that they run in; takes the checkout and it.
+        Puts what the tests look for into the folder that they run in; takes the
+        checkout, it and the files.
     """
 
     script: str
@@ -55,7 +56,7 @@ class Suite:
     folders: Sequence[pathlib.Path]
     default: Sequence[str]
     prepare: Callable[[str], list[str]]
-    set_up: Callable[[pathlib.Path, pathlib.Path], None] = lambda checkout, folder: None
+    set_up: Callable[[pathlib.Path, pathlib.Path, list[pathlib.Path]], None] = lambda *_: None
 
 
 # ---------------------------------------------------------------- the tests, in their own process
@@ -293,7 +294,7 @@ def main(suite: Suite) -> int:
         of_file[file] = folder / f"{name_of(suite, file, checkout).replace('/', '.')}.jsonl"
         if options.failed:
             Results(of_file[file]).forget_failures()
-    suite.set_up(checkout, folder)
+    suite.set_up(checkout, folder, list(of_file))
     run_to_the_end(suite, of_file, checkout, options.seconds, options.chosen)
     results = {name_of(suite, file, checkout): Results(log) for file, log in of_file.items()}
     print_table(results)

@@ -15,7 +15,7 @@ import sys
 import tempfile
 import types
 from collections.abc import Iterator
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 import numpy
 
@@ -315,22 +315,29 @@ def check_call(status: None) -> None:
 class _LIB:
     """Entries of MXNet's C library, over the back end `default` and its option `op_names`."""
 
+    replaced: ClassVar[dict[str, Any]] = {}
+
     @staticmethod
     def MXSetSubgraphPropertyOpNamesV2(backend: str, count: int, names: list[str]) -> None:
         from compiler import partition
+        from compiler.backends import registered
 
         def claim(graph: str, ids: list[int], options: Any) -> None:
             for index, node in enumerate(json.loads(graph)["nodes"]):
                 if node["op"] in names:
                     ids[index] = -1
 
+        before = registered()
+        _LIB.replaced.setdefault(backend, before.get(backend))
         partition.register(backend, [partition.Strategy("names", claim)], replace=True)
 
     @staticmethod
     def MXRemoveSubgraphPropertyOpNamesV2(backend: str) -> None:
-        from compiler import partition
+        from compiler.backends import registered, restore
 
-        partition.unregister(backend)
+        others = {name: made for name, made in registered().items() if name != backend}
+        before = _LIB.replaced.pop(backend, None)
+        restore(others if before is None else {**others, backend: before})
 
     MXSetSubgraphPropertyOpNames = MXSetSubgraphPropertyOpNamesV2
     MXRemoveSubgraphPropertyOpNames = MXRemoveSubgraphPropertyOpNamesV2

@@ -5,6 +5,7 @@
 #include <tvm/ffi/extra/module.h>
 #include <tvm/ffi/function.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
@@ -14,6 +15,7 @@
 #include <sstream>
 #include <stdexcept>
 #include <string>
+#include <unordered_map>
 #include <unordered_set>
 #include <utility>
 #include <vector>
@@ -38,7 +40,8 @@ constexpr const char* kCpuFlags[][2] = {
 
 struct TensorInfo {
   std::string name, dtype;
-  std::vector<std::int64_t> shape;
+  std::vector<std::int64_t> shape;       // kUnknownExtent where running tells
+  std::vector<std::string> symbols;      // "" where the extent is known
   std::uint64_t offset = 0;  // of a weight, from the first one
   DLDataType type{};
   std::uint64_t nbytes = 0;  // 0 where an extent is unknown
@@ -58,6 +61,11 @@ T field(const ffi::json::Object& object, const char* name) {
   return *std::move(value);
 }
 
+std::optional<std::int64_t> number(const ffi::Any& value) {
+  const auto found = value.try_cast<std::int64_t>();
+  return found ? std::optional<std::int64_t>(*found) : std::nullopt;
+}
+
 TensorInfo read_tensor(const ffi::Any& item, bool is_output, bool is_weight) {
   const auto object = item.try_cast<ffi::json::Object>();
   if (!object) corrupt("a tensor has no description");
@@ -68,9 +76,14 @@ TensorInfo read_tensor(const ffi::Any& item, bool is_output, bool is_weight) {
   std::uint64_t count = 1;
   bool known = true;
   for (const ffi::Any& extent : field<ffi::json::Array>(*object, "shape")) {
-    const auto value = extent.try_cast<std::int64_t>();
-    if (!value || *value < (is_output ? kUnknownExtent : 0)) corrupt(info.name + " has no shape");
+    const auto symbol = extent.try_cast<ffi::String>();
+    const auto value = symbol ? std::optional<std::int64_t>(kUnknownExtent) : number(extent);
+    const bool may_be_unknown = is_output || (symbol && !is_weight);
+    if (!value || *value < (may_be_unknown ? kUnknownExtent : 0)) {
+      corrupt(info.name + " has no shape");
+    }
     info.shape.push_back(*value);
+    info.symbols.push_back(symbol ? std::string(*symbol) : std::string());
     known = known && *value >= 0;
     if (known && __builtin_mul_overflow(count, static_cast<std::uint64_t>(*value), &count)) {
       corrupt(info.name + " is too large");
@@ -138,7 +151,8 @@ void require_features(const ffi::json::Object& document) {
 }
 
 /// Memory of this process behind a tensor: `owner` goes with the last reference to it.
-ffi::Tensor tensor_over(void* data, const TensorInfo& info, std::shared_ptr<void> owner) {
+ffi::Tensor tensor_over(void* data, const TensorInfo& info,
+                        const std::vector<std::int64_t>& shape, std::shared_ptr<void> owner) {
   struct Owned {
     std::shared_ptr<void> owner;
     std::vector<std::int64_t> shape, strides;
@@ -146,17 +160,17 @@ ffi::Tensor tensor_over(void* data, const TensorInfo& info, std::shared_ptr<void
   };
   auto owned = std::make_unique<Owned>();
   owned->owner = std::move(owner);
-  owned->shape = info.shape;
-  owned->strides.resize(info.shape.size());
+  owned->shape = shape;
+  owned->strides.resize(shape.size());
   std::int64_t step = 1;
-  for (std::size_t axis = info.shape.size(); axis-- > 0;) {
+  for (std::size_t axis = shape.size(); axis-- > 0;) {
     owned->strides[axis] = step;
-    step *= info.shape[axis];
+    step *= shape[axis];
   }
   DLTensor& tensor = owned->managed.dl_tensor;
   tensor.data = data;
   tensor.device = {kDLCPU, 0};
-  tensor.ndim = static_cast<std::int32_t>(info.shape.size());
+  tensor.ndim = static_cast<std::int32_t>(shape.size());
   tensor.dtype = info.type;
   tensor.shape = owned->shape.data();
   tensor.strides = owned->strides.data();
@@ -208,6 +222,7 @@ struct Code {
   std::string metadata;
   std::vector<baton::TensorInfo> inputs, outputs, params;
   std::vector<baton_tensor_info> input_infos, output_infos;
+  std::unordered_map<std::string, std::int64_t> bounds;  // the largest extents of symbols
   std::optional<ffi::Module> module;
   std::vector<ffi::Tensor> weights;
 
@@ -231,6 +246,14 @@ struct Code {
     inputs = baton::read_tensors(*document, "inputs");
     outputs = baton::read_tensors(*document, "outputs");
     params = baton::read_tensors(*document, "params");
+    if (document->count(ffi::String("bounds"))) {
+      for (const auto& [name, most] : baton::field<ffi::json::Object>(*document, "bounds")) {
+        const auto symbol = name.try_cast<ffi::String>();
+        const auto value = baton::number(most);
+        if (!symbol || !value) baton::corrupt("a bound is not a number");
+        bounds[*symbol] = *value;
+      }
+    }
     describe(inputs, &input_infos);
     describe(outputs, &output_infos);
     unsigned char* start = file.file->data() + file.weights_offset;
@@ -239,7 +262,7 @@ struct Code {
         throw std::runtime_error(std::string(path) + " holds no weight " + info.name +
                                  "; export the library with its weights");
       }
-      weights.push_back(baton::tensor_over(start + info.offset, info, file.file));
+      weights.push_back(baton::tensor_over(start + info.offset, info, info.shape, file.file));
     }
     module = ffi::Module::LoadFromFile(file.file->own_spelling());
   }
@@ -264,7 +287,10 @@ struct baton_session {
   ffi::Function configure_threads, entry;
   std::optional<ffi::Module> machine;
   std::vector<std::shared_ptr<void>> memory;
-  std::vector<ffi::Tensor> inputs, outputs;
+  std::vector<std::uint64_t> nbytes;
+  std::vector<std::vector<std::int64_t>> shapes;
+  std::vector<std::optional<ffi::Tensor>> inputs;  // none before an open shape is given
+  std::vector<ffi::Tensor> outputs;
   std::vector<std::string> output_dtypes;
 
   baton_session(std::shared_ptr<const Code> of, int threads)
@@ -287,23 +313,81 @@ struct baton_session {
     baton::function_of(*machine, "save_function")
         .CallPacked(views.data(), static_cast<std::int32_t>(views.size()), &nothing);
     entry = baton::function_of(*machine, "entry");
-    for (const baton::TensorInfo& info : code->inputs) {
-      memory.push_back(baton::aligned_zeros(info.nbytes));
-      inputs.push_back(baton::tensor_over(memory.back().get(), info, memory.back()));
+    const std::size_t count = code->inputs.size();
+    memory.resize(count);
+    nbytes.resize(count);
+    shapes.resize(count);
+    inputs.resize(count);
+    for (std::size_t index = 0; index < count; ++index) {
+      const auto& shape = code->inputs[index].shape;
+      const bool is_open = std::count(shape.begin(), shape.end(), baton::kUnknownExtent) > 0;
+      if (!is_open) reshape(index, shape);
     }
   }
 
+  /// Give an input the extents of its next values.
+  void reshape(std::size_t index, const std::vector<std::int64_t>& shape) {
+    const baton::TensorInfo& info = code->inputs[index];
+    std::uint64_t size = (info.type.bits * info.type.lanes + 7) / 8u;
+    for (std::size_t axis = 0; axis < shape.size(); ++axis) {
+      const std::string& symbol = info.symbols[axis];
+      const auto bound = code->bounds.find(symbol);
+      if (shape[axis] < 0 || (symbol.empty() && shape[axis] != info.shape[axis]) ||
+          (!symbol.empty() && bound != code->bounds.end() && shape[axis] > bound->second) ||
+          __builtin_mul_overflow(size, static_cast<std::uint64_t>(shape[axis]), &size)) {
+        throw std::runtime_error("input " + info.name + " can't have the extent " +
+                                 std::to_string(shape[axis]) + " along axis " +
+                                 std::to_string(axis));
+      }
+    }
+    if (!memory[index] || size > nbytes[index]) memory[index] = baton::aligned_zeros(size);
+    nbytes[index] = size;
+    shapes[index] = shape;
+    inputs[index] = baton::tensor_over(memory[index].get(), info, shape, memory[index]);
+  }
+
   void bind(std::size_t index, void* data) {
+    const baton::TensorInfo& info = code->inputs[at(index)];
+    if (reinterpret_cast<std::uintptr_t>(data) % baton::kAlignment != 0) {
+      throw std::runtime_error("the memory of input " + info.name +
+                               " does not begin at a multiple of 64 bytes");
+    }
+    require_shape(index);
+    std::shared_ptr<void> owner = data == nullptr ? memory[index] : nullptr;
+    void* place = data == nullptr ? memory[index].get() : data;
+    inputs[index] = baton::tensor_over(place, info, shapes[index], owner);
+  }
+
+  std::size_t at(std::size_t index) const {
     if (index >= inputs.size()) {
       throw std::runtime_error("there is no input " + std::to_string(index));
     }
-    if (reinterpret_cast<std::uintptr_t>(data) % baton::kAlignment != 0) {
-      throw std::runtime_error("the memory of input " + code->inputs[index].name +
-                               " does not begin at a multiple of 64 bytes");
+    return index;
+  }
+
+  void require_shape(std::size_t index) const {
+    if (!inputs[index]) {
+      throw std::runtime_error("input " + code->inputs[index].name +
+                               " has extents that running tells; give it a shape first");
     }
-    inputs[index] = data == nullptr
-                        ? baton::tensor_over(memory[index].get(), code->inputs[index], memory[index])
-                        : baton::tensor_over(data, code->inputs[index], nullptr);
+  }
+
+  /// Raise where two inputs disagree on the extent of a symbol.
+  void require_equal_symbols() const {
+    std::unordered_map<std::string, std::int64_t> known;
+    for (std::size_t index = 0; index < inputs.size(); ++index) {
+      for (std::size_t axis = 0; axis < shapes[index].size(); ++axis) {
+        const std::string& symbol = code->inputs[index].symbols[axis];
+        if (symbol.empty()) continue;
+        const auto [found, is_new] = known.emplace(symbol, shapes[index][axis]);
+        if (!is_new && found->second != shapes[index][axis]) {
+          throw std::runtime_error("input " + code->inputs[index].name + " has the extent " +
+                                   std::to_string(shapes[index][axis]) + " along axis " +
+                                   std::to_string(axis) + ", but " + symbol + " is " +
+                                   std::to_string(found->second));
+        }
+      }
+    }
   }
 
   void run() {
@@ -313,7 +397,12 @@ struct baton_session {
       configure_threads(baton::kAffinityBig, num_threads);
       configured = num_threads;
     }
-    std::vector<ffi::AnyView> views(inputs.begin(), inputs.end());
+    std::vector<ffi::AnyView> views;
+    for (std::size_t index = 0; index < inputs.size(); ++index) {
+      require_shape(index);
+      views.emplace_back(*inputs[index]);
+    }
+    require_equal_symbols();
     ffi::Any result;
     entry.CallPacked(views.data(), static_cast<std::int32_t>(views.size()), &result);
     outputs.clear();
@@ -397,8 +486,14 @@ void* baton_session_input(baton_session* session, size_t index) {
 }
 
 size_t baton_session_input_nbytes(const baton_session* session, size_t index) {
-  const auto& inputs = session->code->inputs;
-  return index < inputs.size() ? inputs[index].nbytes : 0;
+  return index < session->nbytes.size() ? session->nbytes[index] : 0;
+}
+
+int baton_session_set_input_shape(baton_session* session, size_t index, const int64_t* shape) {
+  return baton::guarded([&] {
+    const std::size_t rank = session->code->inputs[session->at(index)].shape.size();
+    session->reshape(index, {shape, shape + rank});
+  });
 }
 
 int baton_session_bind_input(baton_session* session, size_t index, void* data) {

@@ -15,6 +15,7 @@ logger = logging.getLogger(__name__)
 
 TARGETS = {"CPUExecutionProvider": "llvm", "CUDAExecutionProvider": "cuda"}
 """Execution provider to the target that a session builds for."""
+_SHAPES = "baton.shapes"
 
 
 class GraphOptimizationLevel(enum.IntEnum):
@@ -83,9 +84,23 @@ enable_mem_reuse, use_deterministic_compute, log_severity_level, log_verbosity_l
         self._dimensions[name] = extent
 
     def add_session_config_entry(self, key: str, value: str) -> None:
-        """Keep an entry of the configuration; none has an effect on Baton."""
-        logger.info("session configuration %s=%s has no effect in Baton", key, value)
+        """Keep an entry of the configuration; none but "baton.shapes" has an effect on Baton.
+
+        Raises
+        ------
+        InputError
+            "baton.shapes" is neither "static" nor "symbolic".
+        """
+        if key == _SHAPES and value not in ("static", "symbolic"):
+            raise InputError(f'{_SHAPES} is "static" or "symbolic", not {value!r:.60}')
+        if key != _SHAPES:
+            logger.info("session configuration %s=%s has no effect in Baton", key, value)
         self._entries[key] = value
+
+    @property
+    def shapes(self) -> str:
+        """Whether a model with open dimensions is built for each shape, or once for all."""
+        return self._entries.get(_SHAPES, "static")
 
     def get_session_config_entry(self, key: str) -> str:
         """An entry that was added."""

@@ -60,7 +60,8 @@ class InferenceSession:
 
     A model whose inputs have fixed shapes is built at once. One with open dimensions is built for
     each combination of shapes that it meets, at the first request that has it; what was built
-    before stays in memory and, as every build, in the kernel cache.
+    before stays in memory and, as every build, in the kernel cache. With the session
+    configuration "baton.shapes" = "symbolic" it is built at once for all shapes, as one library.
 
     Parameters
     ----------
@@ -117,8 +118,12 @@ class InferenceSession:
         self._built: dict[Shapes, _Program] = {}
         self._lock = threading.Lock()
         shapes = tuple(tuple(entry.shape) for entry in self._inputs)
+        self._for_all: _Program | None = None
         if all(isinstance(extent, int) for shape in shapes for extent in shape):
             self._program(shapes)  # type: ignore[arg-type]
+        elif self._options.shapes == "symbolic":
+            by_name = {entry.name: tuple(entry.shape) for entry in self._inputs}
+            self._for_all = _Program(self._source, by_name, self._options, TARGETS[self._provider])
 
     @property
     def parts(self) -> list[Part]:
@@ -126,7 +131,8 @@ class InferenceSession:
 
         One part of Baton's is a model that it runs whole.
         """
-        return [part for program in self._built.values() for part in program.parts]
+        programs = [self._for_all] if self._for_all else self._built.values()
+        return [part for program in programs for part in program.parts]
 
     def get_inputs(self) -> list[NodeArg]:
         """Inputs, in the model's order."""
@@ -251,6 +257,8 @@ class InferenceSession:
         return arrays
 
     def _program(self, shapes: Shapes) -> _Program:
+        if self._for_all:
+            return self._for_all
         with self._lock:
             if shapes not in self._built:
                 by_name = {entry.name: shape for entry, shape in zip(self._inputs, shapes)}
@@ -261,12 +269,12 @@ class InferenceSession:
 
 
 class _Program:
-    """A model at fixed shapes: its parts and what runs each."""
+    """A model at fixed shapes, or at all of them: its parts and what runs each."""
 
     def __init__(
         self,
         source: bytes | Path,
-        shapes: Mapping[str, tuple[int, ...]],
+        shapes: Mapping[str, tuple[Any, ...]],
         options: SessionOptions,
         target: str,
     ):
@@ -277,6 +285,8 @@ class _Program:
         try:
             run = _built(source, shapes, options, target)
         except UnsupportedOperatorError as error:
+            if options.shapes == "symbolic":
+                raise
             model = _read(source)
             outputs = {value.name for value in model.graph.output}
             self._weights = {
@@ -313,7 +323,7 @@ Run = Callable[[dict[str, Any]], dict[str, Any]]
 
 def _built(
     source: bytes | Path | onnx.ModelProto,
-    shapes: Mapping[str, tuple[int, ...]],
+    shapes: Mapping[str, tuple[Any, ...]],
     options: SessionOptions,
     target: str,
 ) -> Run:

@@ -372,17 +372,17 @@ def operator(name: str) -> Callable[..., Symbol]:
     return call
 
 
-class _Operators:
-    """Operators whose names start alike, called without that start."""
+class _Family:
+    """Operators whose names start with `_contrib_`, `_linalg_`, ..."""
 
-    def __init__(self, start: str) -> None:
-        self._start = start
+    def __init__(self, prefix: str) -> None:
+        self._prefix = prefix
 
     def __getattr__(self, name: str) -> Callable[..., Symbol]:
-        return operator(self._start + name)
+        return operator(f"{self._prefix}{name}")
 
 
-contrib, linalg = _Operators("_contrib_"), _Operators("_linalg_")
+contrib, linalg = _Family("_contrib_"), _Family("_linalg_")
 
 
 def _binary(name: str, reverse: bool = False) -> Callable[[Symbol, Any], Symbol]:

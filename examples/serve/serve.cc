@@ -53,7 +53,7 @@ static void serve(int connection, const baton_library* library, int threads) {
   if (baton_session_create(library, threads, &session) != 0) {
     std::fprintf(stderr, "%s\n", baton_last_error());
   } else {
-    const std::size_t inputs = baton_library_num_inputs(library);
+    const std::size_t inputs = baton_library_num_inputs(library);  // of known shapes
     const std::size_t outputs = baton_library_num_outputs(library);
     while (answer(connection, session, inputs, outputs)) {
     }

@@ -255,7 +255,10 @@ def schedule_scalar(sch: s_tir.Schedule, block: Any, depth: int) -> None:
     if not reduced:
         return
     sch.reorder(*spatial, *reduced)
-    unroll_short(sch, reduced)
+    if len(sch.get(block).writes) == 1:
+        # In search of an index each step waits for the one before, and TVM would simplify the
+        # selections of every copy for tens of milliseconds.
+        unroll_short(sch, reduced)
     sch.decompose_reduction(block, reduced[0])
 
 

@@ -274,6 +274,18 @@ def _limits_not_finite(node: onnx.NodeProto, operands: Operands) -> bool:
     return limits and _not_finite(node, operands)
 
 
+def _attends_not_finite(node: onnx.NodeProto, operands: Operands) -> bool:
+    """Values that are not finite: ONNX's third operand; the bias too, or what they are made of."""
+    values = {"": operands[2:3], "com.microsoft": operands[2:4]}[node.domain]
+    made_here = node.domain and node.op_type == "Attention"
+    return _not_finite(node, operands if made_here else values)
+
+
+def _large_softplus(node: onnx.NodeProto, operands: Operands) -> bool:
+    activations: list[bytes] = _attribute(node, "activations", [])  # type: ignore[assignment]
+    return b"Softplus" in activations and any((np.abs(x) > 20).any() for x in operands)
+
+
 def _large_integers(node: onnx.NodeProto, operands: Operands) -> bool:
     x = operands[0]
     return x.dtype.kind in "iu" and bool((np.abs(x.astype("float64")) > 2**10).any())
@@ -340,6 +352,11 @@ UNDEFINED = (
     Rule(names("GridSample"), _not_finite, "places that are not finite"),
     Rule(names("RoiAlign"), _not_finite, "whether neighbours with a weight of 0 count"),
     Rule(
+        names("Attention MultiHeadAttention"),
+        _attends_not_finite,
+        "whether weights that are denormal are 0, by which what is not finite is NaN",
+    ),
+    Rule(
         names("Resize Upsample"),
         _interpolates_not_finite,
         "which neighbours with a weight of 0 count",
@@ -358,6 +375,7 @@ FAULTS = (
         "no layout=1; the reference evaluator ignores direction and input_forget",
     ),
     Rule(names("GRU LSTM RNN"), _limits_not_finite, "NaN is lost in clips and activations"),
+    Rule(names("GRU LSTM RNN"), _large_softplus, "log(1 + exp(x)) overflows"),
     Rule(names("CDist"), _not_finite, "squares that are not finite are subtracted"),
     Rule(names("Conv"), _dilated_with_zeros, "the reference puts zeros into dilated kernels"),
     Rule(names("Erf"), _wider_than_float32, "the error function is of float32's precision"),

@@ -58,6 +58,38 @@ int main(int, char** argv) {
 }
 """
 
+OPEN = r"""
+#include <baton/runtime.hpp>
+#include <cstdio>
+
+int main(int, char** argv) {
+  const baton::Library library(argv[1]);
+  baton::Session session(library, 1);
+  const auto attempt = [&](auto work) {
+    try {
+      work();
+    } catch (const baton::Error& error) {
+      std::printf("%s\n", error.what());
+    }
+  };
+  attempt([&] { session.run(); });
+  attempt([&] { session.set_input_shape(0, {9, 4}); });
+  attempt([&] { session.set_input_shape(0, {2, 5}); });
+  for (const std::int64_t rows : {3, 1, 8}) {
+    session.set_input_shape(0, {rows, 4});
+    session.set_input_shape(1, {rows, 1});
+    for (float& value : session.input<float>(0)) value = static_cast<float>(rows);
+    for (float& value : session.input<float>(1)) value = 0.5f;
+    session.run();
+    float sum = 0;
+    for (float value : session.output<float>(0)) sum += value;
+    std::printf("%d %.1f\n", static_cast<int>(session.output_shape(0)[0]), sum);
+  }
+  session.set_input_shape(1, {2, 1});
+  attempt([&] { session.run(); });
+}
+"""
+
 PLAIN_C = r"""
 #include <baton/runtime.h>
 #include <stdio.h>
@@ -152,6 +184,25 @@ def test_a_cpp_program_runs_a_library_in_four_threads(prefix, exported, tmp_path
     expected = [2 * i * float(WEIGHT.sum()) for i in range(4)]
     np.testing.assert_allclose([float(line) for line in lines[2:6]], expected, atol=1e-3)
     assert lines[6] == "input x is float32, not float64"
+
+
+def test_open_shapes_are_given_before_a_run(prefix, tmp_path):
+    x = relay.var("x", shape=("rows", 4), dtype="float32")
+    y = relay.var("y", shape=("rows", 1), dtype="float32")
+    mod = relay.with_bounds(tvm.IRModule.from_expr(relay.Function([x, y], x + y)), {"rows": 8})
+    relay.build(mod, target="llvm").export_library(tmp_path / "open.so")
+    program = compiled(prefix, tmp_path, "open.cc", OPEN, "-std=c++17")
+    done = run(program, tmp_path / "open.so")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.splitlines() == [
+        "input x has extents that running tells; give it a shape first",
+        "input x can't have the extent 9 along axis 0",
+        "input x can't have the extent 5 along axis 1",
+        "3 42.0",
+        "1 6.0",
+        "8 272.0",
+        "input y has the extent 2 along axis 0, but rows is 8",
+    ]
 
 
 def test_a_c_program_binds_its_own_memory(prefix, exported, tmp_path):

@@ -11,7 +11,7 @@ import pytest
 
 ROOT = pathlib.Path(__file__).parents[2]
 TESTS = ROOT / "tests" / "compiler"
-PAGES = ("gluon_checklist.md", "partitioner.md")
+PAGES = ("gluon_checklist.md", "mxnet_libraries.md", "partitioner.md")
 HEAD = "| promise | test |"
 
 

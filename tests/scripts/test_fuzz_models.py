@@ -148,13 +148,19 @@ def test_nan_of_doubles_is_as_onnxruntime_has_it_in_float32():
             },
             "onnxruntime",
         ),
+        (
+            NODE("RNN", ["x", "w", "r"], ["y"], hidden_size=1, activations=["Softplus"]),
+            {"x": np.full((1, 1, 1), 99, "float32")}
+            | {name: np.ones((1, 1, 1), "float32") for name in "wr"},
+            "onnxruntime",
+        ),
     ],
 )
 def test_rules_say_what_is_not_compared(node, feeds, kind):
-    got = np.full((1,), 77, feeds["x"].dtype)
     model = model_of([node], feeds, ["y"], opset=18)
-    expected = attempt._expect(model, feeds, "plain", (), lambda step: None)
-    assert judge.judge(model, feeds, expected.values, [got]).kind == kind
+    expected = attempt._expect(model, feeds, "plain", (), lambda step: None).values
+    got = np.full_like(expected[0], 77)
+    assert judge.judge(model, feeds, expected, [got]).kind == kind
 
 
 def test_the_reference_evaluators_results_have_the_dtypes_that_onnx_says():

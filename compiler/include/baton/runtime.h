@@ -43,7 +43,7 @@ typedef struct {
   const char* name;
   const char* dtype;    /* "float32", "int64", "bool"... as TVM names it */
   int32_t ndim;
-  const int64_t* shape; /* an output's extent is -1 where only running tells */
+  const int64_t* shape; /* -1 where only running tells */
 } baton_tensor_info;
 
 /* A result. It belongs to the session and is valid until this runs again or is destroyed. */
@@ -80,8 +80,12 @@ BATON_API int baton_session_create(const baton_library* library, int num_threads
                                    baton_session** session);
 BATON_API void baton_session_destroy(baton_session* session);
 
+/* Give an input with extents of -1 the shape of its next values, all of its extents. The memory of
+ * the input may be another one afterwards. Inputs that share a symbol must agree when they run. */
+BATON_API int baton_session_set_input_shape(baton_session* session, size_t index,
+                                            const int64_t* shape);
 /* Memory of an input, to be filled before a run: 64-byte aligned, zeros at first, and kept by
- * runs. NULL for an index that is too large. */
+ * runs. NULL for an index that is too large, and before an open shape is given. */
 BATON_API void* baton_session_input(baton_session* session, size_t index);
 /* Bytes of an input; 0 for an index that is too large. */
 BATON_API size_t baton_session_input_nbytes(const baton_session* session, size_t index);

@@ -127,6 +127,15 @@ class Session {
 
   const Library& library() const { return library_; }
 
+  /// Give an input with extents of -1 the shape of its next values.
+  void set_input_shape(std::size_t index, const std::vector<std::int64_t>& shape) {
+    const baton_tensor_info* info = baton_library_input(library_.get(), index);
+    if (info == nullptr || static_cast<std::size_t>(info->ndim) != shape.size()) {
+      throw Error("input " + std::to_string(index) + " does not exist or has another rank");
+    }
+    detail::require(baton_session_set_input_shape(handle_.get(), index, shape.data()));
+  }
+
   /// Memory of an input of dtype T, to be filled before a run.
   template <typename T>
   Span<T> input(std::size_t index) {

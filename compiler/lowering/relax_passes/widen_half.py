@@ -30,7 +30,7 @@ from ...graph.constants import array_of, constant, dtype_of
 from ...graph.rewrite import operator_name
 from ...graph.vocabulary import RELAX
 
-_HALVES = ("float16", "bfloat16")
+HALVES = ("float16", "bfloat16")
 _WIDE = "float32"
 
 _WINDOWS = ("conv", "avg_pool", "adaptive_avg_pool")
@@ -92,11 +92,11 @@ def _followed(function: relax.Function) -> set[relax.Var] | None:
 
 
 def _is_sum(value: Any) -> bool:
-    return operator_name(value) in _SUMS and _result_dtype(value) in _HALVES
+    return operator_name(value) in _SUMS and _result_dtype(value) in HALVES
 
 
 def _follows(value: Any) -> bool:
-    return operator_name(value) in _FOLLOWING and _result_dtype(value) in _HALVES
+    return operator_name(value) in _FOLLOWING and _result_dtype(value) in HALVES
 
 
 def _result_dtype(value: relax.Expr) -> str:
@@ -166,7 +166,7 @@ class _Widener(PyExprMutator):
         return binding.var in self._followed or any(arg in self._wide for arg in value.args)
 
     def _widened(self, call: relax.Call) -> relax.Expr:
-        stated = [key for key in _DTYPE_ATTRIBUTES if str(getattr(call.attrs, key, "")) in _HALVES]
+        stated = [key for key in _DTYPE_ATTRIBUTES if str(getattr(call.attrs, key, "")) in HALVES]
         operands = [self._operand(arg) for arg in call.args]
         return RELAX.again(call, operands, **dict.fromkeys(stated, _WIDE))
 
@@ -174,7 +174,7 @@ class _Widener(PyExprMutator):
         """An operand with halves as float32; anything else as it is."""
         if isinstance(old, relax.Tuple):
             return relax.Tuple([self._operand(field) for field in old.fields])
-        if not isinstance(old.ty, relax.TensorType) or dtype_of(old) not in _HALVES:
+        if not isinstance(old.ty, relax.TensorType) or dtype_of(old) not in HALVES:
             return self.visit_expr(old)
         array = array_of(old)
         if array is not None:

@@ -34,6 +34,8 @@ from .ops.conv3d import lower_conv3d
 from .ops.conv3d_transpose import lower_conv3d_transpose
 from .ops.gpu import is_gpu, lower_recorded
 from .ops.matmul import lower_matmul
+from .ops.matmul_of_bits import NAME as MATMUL_OF_BITS
+from .ops.matmul_of_bits import lower_matmul_of_bits
 from .ops.recurrent import NAME as RECURRENT
 from .ops.recurrent import lower_recurrent
 from .site import Site
@@ -134,6 +136,10 @@ class _Selector(PyExprMutator):
         if name == "relax.matmul":
             plain = self._on_plain_tensors(call)
             product = lower_matmul(plain, at)
+            return None if product is None else (PLAIN, self.builder_.emit(product))
+        if name == MATMUL_OF_BITS:
+            plain = self._on_plain_tensors(call)
+            product = lower_matmul_of_bits(plain, at)
             return None if product is None else (PLAIN, self.builder_.emit(product))
         if name == RECURRENT:
             plain = self._on_plain_tensors(call)

@@ -9,9 +9,11 @@ from compiler import np, npx
 from compiler.errors import ArrayIndexError, DeferredComputeError
 from compiler.gluon import (
     clear,
+    cpu,
     deferred,
     deferred_compute,
     get_symbol,
+    gpu,
     is_deferred_compute,
     set_deferred_compute,
     set_variable,
@@ -168,10 +170,14 @@ def test_creation_operators_become_nodes_without_inputs(x):
 
 
 def test_a_recorded_array_on_another_device_is_refused(x):
-    from compiler.gluon import cpu
-
     with deferred_compute(), pytest.raises(DeferredComputeError, match="one device"):
-        (x + 1).to_device(cpu(1))
+        (x + 1).to_device(gpu(0))
+    with deferred_compute():  # CPUs are one memory
+        moved = (x + 1).to_device(cpu(1))
+        back = (moved * 2).to_device(cpu(0))
+    assert (moved.device, back.device) == (cpu(1), cpu(0))
+    assert [node.op for node in get_symbol(back).graph.nodes].count("_copyto") == 2
+    onp.testing.assert_allclose(back.asnumpy(), (x.asnumpy() + 1) * 2)
 
 
 def test_a_symbol_computes_what_the_trace_does(x):

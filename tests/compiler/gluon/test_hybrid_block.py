@@ -200,6 +200,17 @@ def test_arguments_that_make_no_sense_are_refused(net, backends, arguments, said
     assert not net.is_active
 
 
+def test_arrays_without_elements_are_indexed_and_reshaped():
+    class First(HybridBlock):
+        def forward(self, x):
+            return x[0]
+
+    block = First()
+    block.hybridize()
+    assert block(np.zeros((2, 4, 0, 3))).shape == (4, 0, 3)
+    assert block(np.ones((2, 4, 1, 3))).asnumpy().sum() == 12
+
+
 class ByShape(HybridBlock):
     """Takes its way by the shape of the input."""
 

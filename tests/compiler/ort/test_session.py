@@ -87,6 +87,20 @@ def test_open_dimensions_are_built_as_they_come(session):
     assert [str(part) for part in session.parts] == ["Baton: 2 nodes"] * 2
 
 
+def test_one_library_may_serve_all_shapes():
+    options = ort.SessionOptions()
+    options.add_session_config_entry("baton.shapes", "symbolic")
+    session = ort.InferenceSession(model(), options)
+    for count in (1, 3, 0, 20):
+        (y,) = session.run(["y"], {"x": rows(count)})
+        np.testing.assert_allclose(y, expected(rows(count)), rtol=1e-5, atol=1e-5)
+    assert [str(part) for part in session.parts] == ["Baton: 2 nodes"]
+    with pytest.raises(UnsupportedOperatorError, match="MurmurHash3"):
+        ort.InferenceSession(model(foreign=True), options)
+    with pytest.raises(InputError, match="symbolic"):
+        options.add_session_config_entry("baton.shapes", "any")
+
+
 def test_a_dimension_given_by_name_is_fixed():
     options = ort.SessionOptions()
     options.add_free_dimension_override_by_name("n", 2)

@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 import tvm
+import tvm_ffi
 from tvm import s_tir, te, tirx
 
 from compiler import relay
@@ -159,3 +160,13 @@ def test_a_logarithm_that_is_rounded_to_integers_compiles():
         found = relay.create_executor("graph", mod, target="llvm").evaluate()(x).numpy()
     exact = np.log((x.astype("float64") + 128) * 0.5) / 0.25 - 128
     assert np.abs(found - exact).max() <= 0.5 + 1e-4
+
+
+@pytest.mark.parametrize("name", ["exp", "log", "tanh", "erf", "sigmoid"])
+def test_nothing_that_selects_is_bound_to_a_name(name):
+    x = te.placeholder((16,), name="x")
+    func = te.create_prim_func([x, te.compute((16,), lambda i: getattr(tirx, name)(x[i]))])
+    bound = []
+    body = fast_math.approximate(func).body
+    tvm_ffi.structural_walk(body, (tirx.Let, lambda let: bound.append(let.value)))
+    assert bound and not [value for value in bound if isinstance(value, tirx.Select)]

@@ -86,6 +86,8 @@ def lower_conv2d(
     if workload is None:
         return None
     data, weight = call.args
+    if not isinstance(data, relax.Var):  # only variables have layouts
+        data = at.builder.emit(data)
     if not workload.is_float:
         workload, data = _with_padding(at, workload, data)
     if isinstance(weight, relax.Var):
@@ -204,5 +206,5 @@ def _input_block_of_bytes(workload: Conv2dWorkload, present: int, oc_block: int)
     if present % BYTES == 0 and (workload.groups == 1 or per_group % present == 0):
         return present
     if workload.groups > 1:
-        return channel_block(per_group, oc_block)
+        return channel_block(per_group, 4 * BYTES)
     return next((block for block in (BYTES, 2 * BYTES) if per_group <= block), oc_block)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tvm import relax
 
 from ..mxnet_node import SymbolNode
@@ -68,10 +70,9 @@ def deconvolution(node: SymbolNode) -> relax.Expr:
     layout = node.text("layout", _LAYOUTS[rank])
     if layout != _LAYOUTS[rank]:
         raise node.unsupported(f"layout {layout!r}")
-    kernel = node.integers("kernel")
+    dilation = node.spatial("dilate", rank, 1)
+    kernel = [(n - 1) * d + 1 for n, d in zip(node.integers("kernel"), dilation)]
     strides = node.spatial("stride", rank, 1)
-    if any(dilation != 1 for dilation in node.spatial("dilate", rank, 1)):
-        raise node.unsupported("dilation")
     pads = node.spatial("pad", rank, 0)
     extra = node.spatial("adj", rank, 0)
     if any(node.integers("target_shape", ())):
@@ -84,7 +85,7 @@ def deconvolution(node: SymbolNode) -> relax.Expr:
         pads = tuple((count + 1) // 2 for count in surplus)
     result = _CONV_TRANSPOSE[rank](
         node[0],
-        node[1],
+        _dilated(node, node[1], dilation),
         strides=strides,
         padding=(*pads, *pads),
         output_padding=extra,
@@ -93,6 +94,22 @@ def deconvolution(node: SymbolNode) -> relax.Expr:
         kernel_layout=_TRANSPOSED[rank],
     )
     return _add_bias(node, result, layout, True)
+
+
+def _dilated(node: SymbolNode, weight: relax.Expr, dilation: Sequence[int]) -> relax.Expr:
+    """The weight with zeros between its spatial elements."""
+    for axis, factor in enumerate(dilation, 2):
+        if factor == 1:
+            continue
+        shape = list(node.shape_of(weight))
+        apart = node.emit(op.expand_dims(weight, axis + 1))
+        zeros = node.emit(op.zeros_like(apart))
+        wide = node.emit(op.concat([apart, *[zeros] * (factor - 1)], axis + 1))
+        length = (shape[axis] - 1) * factor + 1
+        shape[axis] *= factor
+        joined = node.emit(op.reshape(wide, shape))
+        weight = node.emit(op.strided_slice(joined, [axis], [0], [length]))
+    return weight
 
 
 CONVERTERS = {

@@ -104,8 +104,9 @@ def plain_reshape(node: SymbolNode) -> relax.Expr:
 
 
 def _reshaped(node: SymbolNode, shape: Sequence[int]) -> relax.Expr:
-    # In a plain list of Relax, 0 stands for "as in the input".
-    return op.reshape(node[0], relax.ShapeExpr(list(shape)))
+    if 0 in shape:  # for Relax's reshape that means "as in the input"; here nothing is in it
+        return op.zeros(relax.ShapeExpr(list(shape)), node.dtype(0))
+    return op.reshape(node[0], list(shape))
 
 
 def _refuse_order(node: SymbolNode) -> None:

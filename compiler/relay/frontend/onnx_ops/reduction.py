@@ -125,7 +125,8 @@ def _axes(node: Node) -> list[int] | None:
     """Axes that are reduced; None for all of them."""
     axes = node.attr("axes")
     if node.get(1) is not None:
-        axes = node.value(1, "the axes").tolist()
+        is_empty = node.shape(1) == (0,)
+        axes = [] if is_empty else node.value(1, "the axes").tolist()
     if not axes:
         return [] if node.attr("noop_with_empty_axes", 0) else None
     return [int(axis) for axis in axes]

@@ -101,6 +101,8 @@ def _without_symbols(
 
 def upsample(node: Node) -> relax.Expr:
     """Upsample is Resize with asymmetric coordinates and rounding down."""
+    if resize_at_run_time.is_computed(node, range(1, 2)):
+        return resize_at_run_time.resize(node)
     shape = node.shape(0)
     scales = node.attrs.get("scales")
     if scales is None:

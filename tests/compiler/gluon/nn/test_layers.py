@@ -160,3 +160,15 @@ def test_settings_that_make_no_sense_are_refused():
     ):
         with pytest.raises(BlockArgumentError):
             make()
+
+
+def test_transposed_convolutions_are_dilated():
+    layer = nn.Conv2DTranspose(1, 3, padding=1, dilation=2, in_channels=1, use_bias=False)
+    layer.initialize()
+    weight = onp.arange(1, 10, dtype="float32").reshape(1, 1, 3, 3)
+    layer.weight.set_data(weight)
+    one = onp.zeros((1, 1, 3, 3), "float32")
+    one[0, 0, 1, 1] = 2
+    wanted = onp.zeros((1, 1, 5, 5), "float32")
+    wanted[:, :, ::2, ::2] = 2 * weight
+    onp.testing.assert_allclose(layer(np.array(one)).asnumpy(), wanted, rtol=1e-6)

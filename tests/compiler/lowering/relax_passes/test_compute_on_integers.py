@@ -146,7 +146,11 @@ CONVOLUTIONS = {
     "first layer": dict(channels=3, outputs=20, size=(17, 17), kernel=5, strides=[2, 2]),
     "prime width": dict(channels=16, outputs=16, size=(3, 31), kernel=1),
     "dilated": dict(channels=8, outputs=16, size=(9, 9), kernel=3, dilations=[2, 2], batch=2),
+    "taps in padding": dict(
+        channels=3, outputs=16, size=(7, 7), kernel=5, pads=[2, 0, 1, 2], dilations=[2, 1]
+    ),
     "groups": dict(channels=32, outputs=32, size=(6, 6), kernel=3, groups=2, pads=[1] * 4),
+    "odd groups": dict(channels=32, outputs=22, size=(4, 9), kernel=1, groups=2, pads=[1] * 4),
     "depthwise": dict(channels=24, outputs=24, size=(9, 7), kernel=3, groups=24, pads=[1] * 4),
     "signed": dict(channels=12, outputs=16, size=(6, 6), kernel=3, dtype="int8", pads=[1] * 4),
     "taps on padding alone": dict(channels=6, outputs=5, size=(1, 4), kernel=3, pads=[1] * 4),

@@ -265,3 +265,13 @@ def test_powers_of_halves_have_their_whole_exponents(model):
     proto = model([node], {"x": x.shape, "e": e.shape}, ["y"], dtypes=dtypes, opset=15)
     (found,) = built(proto, {"x": x, "e": e})
     assert found.tolist() == [-np.inf, -1, 8]
+
+
+def test_bytes_that_are_constant_are_convolved(runs_as_onnxruntime):
+    text = """<ir_version: 10, opset_import: ["": 13]>
+    test (uint8[1] b) => (uint8[1,1,2,1] y)
+        <uint8[1,4,2,1] x = {6, 2, 3, 4, 5, 1, 7, 8}, uint8[1,4,1,1] w = {4, 0, 2, 3},
+         float one = {1.0}, uint8 zx = {2}, uint8 zw = {1}, uint8 zy = {0}>
+        { c = QLinearConv(x, one, zx, w, one, zw, one, zy)
+          y = Max(c, b) }"""
+    runs_as_onnxruntime(text, {}, {"b": np.zeros(1, "uint8")})

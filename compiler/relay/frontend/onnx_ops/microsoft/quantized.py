@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from compiler.graph.constants import static_shape
+from compiler.graph.constants import constant, static_shape
 
+from ....op.nn.matmul_of_bits import matmul_of_bits as product_of_bits
 from ...onnx_node import Node
 from ..quantization import dequantize, qlinear_conv, quantize
 from .fused import POOLING, attributes, channels_first, channels_last
@@ -209,9 +210,12 @@ def matmul_of_bits(node: Node) -> relax.Expr:
         product = relax.op.zeros((*node.shape(0)[:-1], n), dtype)
     else:
         packed = node.emit(relax.op.reshape(node[1], (n, blocks, -1)))
-        weights = unpacked(node, packed, bits)
         zeros = _block_zeros(node, n, blocks, bits)
         scales = node.emit(relax.op.reshape(node[2], (n, blocks)))
+        if node.get(4) is None and 8 % bits == 0:
+            product = node.emit(product_of_bits(node[0], packed, scales, zeros, bits=bits))
+            return product if node.get(5) is None else relax.op.add(product, node[5])
+        weights = unpacked(node, packed, bits)
         weights = node.emit(relax.op.astype(weights, dtype))
         if node.get(4) is None:
             scales, zeros = (relax.op.expand_dims(value, 2) for value in (scales, zeros))
@@ -234,7 +238,7 @@ def _block_zeros(node: Node, n: int, blocks: int, bits: int) -> relax.Expr:
     """The zero points (n, blocks) of blocks, packed or not, or those of unsigned numbers."""
     dtype = node.dtype(0)
     if node.get(3) is None:
-        return relax.op.full((n, blocks), relax.const(float(1 << (bits - 1)), dtype), dtype)
+        return constant(np.full((n, blocks), 1 << (bits - 1), dtype))
     if node.dtype(3) != "uint8":
         return node.emit(relax.op.reshape(node[3], (n, blocks)))
     zeros = unpacked(node, node.emit(relax.op.reshape(node[3], (n, -1))), bits)

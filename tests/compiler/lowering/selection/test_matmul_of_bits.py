@@ -1,0 +1,108 @@
+"""Products with weights of a few bits, from ONNX models, compared with numpy in float64."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+import tvm
+from onnx import TensorProto, helper, numpy_helper
+
+from compiler import relay
+from compiler.runtime import graph_executor
+
+
+def product(
+    rows: tuple[int, ...], k: int, n: int, bits: int, has_zeros: bool, size: int = 16
+) -> tuple[onnx.ModelProto, np.ndarray]:
+    """MatMulNBits and a ReLU, and the weights (n, k) in float64."""
+    rng = np.random.default_rng(bits)
+    blocks, together = -(-k // size), 8 // bits
+    whole = rng.integers(0, 1 << bits, (n, blocks, size))
+    zeros = rng.integers(0, 1 << bits, (n, -(-blocks // together) * together))
+    if not has_zeros:
+        zeros[:] = 1 << (bits - 1)
+    scales = rng.random((n, blocks)).astype("float32")
+
+    def packed(values: np.ndarray) -> np.ndarray:
+        parts = values.reshape(*values.shape[:-1], -1, together) << np.arange(0, 8, bits)
+        return parts.sum(-1).astype("uint8")
+
+    weights = {"q": packed(whole), "s": scales.ravel()}
+    if has_zeros:
+        weights["z"] = packed(zeros).ravel()
+    node = helper.make_node(
+        "MatMulNBits", ["x", *weights], ["y"], domain="com.microsoft", K=k, N=n, bits=bits,
+        block_size=size,
+    )  # fmt: skip
+    graph = helper.make_graph(
+        [node, helper.make_node("Relu", ["y"], ["z1"])],
+        "bits",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, (*rows, k))],
+        [helper.make_tensor_value_info("z1", TensorProto.FLOAT, (*rows, n))],
+        [numpy_helper.from_array(value, name) for name, value in weights.items()],
+    )
+    sets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    real = (whole - zeros[:, :blocks, np.newaxis]) * scales[..., np.newaxis].astype("float64")
+    return helper.make_model(graph, opset_imports=sets, ir_version=8), real.reshape(n, -1)[:, :k]
+
+
+@pytest.mark.parametrize(
+    "rows, k, n, bits, has_zeros, target",
+    [
+        ((1,), 64, 96, 4, True, "llvm"),
+        ((1, 3), 64, 32, 4, False, "llvm -mcpu=x86-64-v3"),
+        ((2,), 48, 48, 8, True, "llvm"),
+        ((5,), 32, 16, 2, True, "llvm"),
+    ],
+)
+def test_few_rows_read_packed_weights(rows, k, n, bits, has_zeros, target):
+    library = agrees(*product(rows, k, n, bits, has_zeros), target)
+    (kernel,) = library.report.kernels
+    assert kernel.implementation == "matmul_of_bits.x86"
+    assert kernel.operators == ["nn.matmul_of_bits", "nn.relu"]
+    assert library.report.weights_bytes < k * n * (bits / 8 + 2 * 4 / 16) + 1024
+
+
+@pytest.mark.parametrize("rows, k, n", [((40,), 64, 48), ((1,), 50, 48), ((1,), 64, 19)])
+def test_other_products_take_widened_weights(rows, k, n):
+    library = agrees(*product(rows, k, n, 4, True), "llvm")
+    assert library.report.weights_bytes >= 4 * k * n
+    assert not library.report.unscheduled
+
+
+def agrees(model: onnx.ModelProto, weights: np.ndarray, target: str) -> Any:
+    mod, params = relay.frontend.from_onnx(model)
+    with tvm.transform.PassContext(opt_level=3):
+        library = relay.build(mod, target, params=params)
+    shape = [dim.dim_value for dim in model.graph.input[0].type.tensor_type.shape.dim]
+    data = np.random.default_rng(0).standard_normal(shape).astype("float32")
+    module = graph_executor.GraphModule(library["default"](tvm.cpu()))
+    module.run(x=data)
+    expected = np.maximum(data.astype("float64") @ weights.T, 0)
+    np.testing.assert_allclose(
+        module.get_output(0).numpy(), expected, rtol=1e-4, atol=1e-5 * np.abs(expected).max()
+    )
+    return library
+
+
+def test_halves_are_computed_in_float32():
+    model, weights = product((2,), 32, 32, 4, True)
+    for value in (*model.graph.input, *model.graph.output):
+        value.type.tensor_type.elem_type = TensorProto.FLOAT16
+    scales = next(each for each in model.graph.initializer if each.name == "s")
+    halves = numpy_helper.to_array(scales).astype("float16")
+    scales.CopyFrom(numpy_helper.from_array(halves, "s"))
+    mod, params = relay.frontend.from_onnx(model)
+    with tvm.transform.PassContext(opt_level=3):
+        library = relay.build(mod, "llvm", params=params)
+    module = graph_executor.GraphModule(library["default"](tvm.cpu()))
+    data = np.random.default_rng(0).standard_normal((2, 32)).astype("float16")
+    module.run(x=data)
+    result = module.get_output(0).numpy()
+    assert result.dtype == "float16"
+    assert "matmul_of_bits.x86" in {kernel.implementation for kernel in library.report.kernels}
+    expected = np.maximum(data.astype("float64") @ weights.T, 0)
+    np.testing.assert_allclose(result, expected, rtol=2e-2, atol=2e-2 * np.abs(expected).max())
