@@ -66,9 +66,10 @@ def optimize_for(
         return partition_symbol(symbol, backend, known, options).symbol
     made, new_args, new_aux = rewrite(symbol, chosen, known, options)
     for what, given, new in (("args", args, new_args), ("aux", aux, new_aux)):
-        if new and not isinstance(given, MutableMapping):
+        read = [name for name in new if name in made.list_inputs()]
+        if read and not isinstance(given, MutableMapping):
             raise PartitionError(
-                f"graph pass {backend!r} adds {', '.join(new)}; give a dict as {what}, which gets "
+                f"graph pass {backend!r} adds {', '.join(read)}; give a dict as {what}, which gets "
                 "them"
             )
     for given, new in ((args, new_args), (aux, new_aux)):

@@ -392,6 +392,7 @@ def test_a_pass_of_mxnet_1_7_gets_text_and_values() -> None:
     values = dict(ARGS)
     made = chain().optimize_for("test_text_pass", values)
     assert values["total"] == X[0, 0] + W[0, 0]
+    chain().optimize_for("test_text_pass", [X, W])  # "total" is not read
     np.testing.assert_allclose(ran(made), np.log(INSIDE), rtol=1e-5)
 
 
