@@ -52,6 +52,9 @@ class _Forbidden:
 _FORBIDDEN = {
     "relay.unravel_index": _Forbidden(1, (0,), "unravel_index: an integer is divided by 0"),
     "relay.arange_length": _Forbidden(2, (0,), "arange: the step is 0"),
+    "relay.broadcast_that_fits": _Forbidden(
+        1, (1,), "broadcast: extents that running tells are neither equal nor 1", "InputError"
+    ),
     "relay.reshape_codes": _Forbidden(
         1,
         (-2, -4),

@@ -192,7 +192,31 @@ def _broadcast_to(data: te.Tensor, shape: Sequence[Any]) -> te.Tensor:
     return te.compute(list(shape), value, name="broadcast_to")
 
 
+def _checked_broadcast_to(data: te.Tensor, misfits: te.Tensor, shape: Sequence[Any]) -> te.Tensor:
+    """As `_broadcast_to`, behind the check that all of `misfits` are 0."""
+    plain = _broadcast_to(data, shape)
+    none = misfits[tirx.const(0, "int64")] == 0
+    return te.compute(
+        plain.shape, lambda *i: tirx.if_then_else(none, plain(*i), tirx.const(0, plain.dtype))
+    )
+
+
+def _misfits(extents: Sequence[Any]) -> te.Tensor:
+    """1 for each extent that is not 0."""
+
+    def value(index: Any) -> Any:
+        result: Any = tirx.const(0, "int64")
+        for position, extent in enumerate(extents):
+            fits = tirx.Select(extent == 0, tirx.const(0, "int64"), tirx.const(1, "int64"))
+            result = tirx.Select(index == position, fits, result)
+        return result
+
+    return te.compute((len(extents),), value, name="misfits")
+
+
 _broadcast_kernel = kernel("broadcast_at_run_time", _broadcast_to)
+_checked_broadcast_kernel = kernel("broadcast_that_fits", _checked_broadcast_to)
+_misfits_kernel = kernel("broadcast_misfits", _misfits)
 
 
 def broadcast_extents(data: relax.Expr, shape: Sequence[Extent]) -> relax.Expr:
@@ -202,7 +226,14 @@ def broadcast_extents(data: relax.Expr, shape: Sequence[Extent]) -> relax.Expr:
         return data
     if all(isinstance(value, int) for value in given):
         return infer_type(relax.op.broadcast_to(data, list(shape)))
-    return infer_type(_broadcast_kernel(data, relax.ShapeExpr(list(shape))))
+    pairs = zip(given[::-1], list(shape)[::-1])
+    differing = [(own, joint) for own, joint in pairs if not same_extent(own, joint)]
+    misfits = [(own - 1) * (joint - own) for own, joint in differing if not isinstance(own, int)]
+    whole = relax.ShapeExpr(list(shape))
+    if not misfits:
+        return infer_type(_broadcast_kernel(data, whole))
+    found = infer_type(_misfits_kernel(relax.ShapeExpr(misfits)))
+    return infer_type(_checked_broadcast_kernel(data, found, whole))
 
 
 def joint_shape(shapes: Sequence[Sequence[Extent]]) -> list[Extent]:

@@ -399,3 +399,17 @@ def test_a_virtual_machine_runs_all_extents():
     for feeds in CASES["dense"][-1]:
         got = machine.invoke("main", feeds["x"])
         np.testing.assert_allclose(got.numpy(), run(executor, feeds)[0], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("op", ["Add", "Mul"])
+def test_symbols_that_do_not_broadcast_are_an_error_when_the_model_runs(op):
+    proto = make_model([NODE(op, ["x", "y"], ["z"])], {"x": ("b", "s"), "y": ("t",)}, ["z"])
+    mod, params = relay.frontend.from_onnx(proto)
+    session = relay.build(mod, "llvm", params=params).session(num_threads=1)
+    numpy = {"Add": np.add, "Mul": np.multiply}[op]
+    for left, right in (((2, 4), (4,)), ((2, 4), (1,)), ((2, 1), (4,))):
+        x, y = np.full(left, 3, "float32"), np.arange(*right, dtype="float32")
+        np.testing.assert_array_equal(session.run({"x": x, "y": y})["z"], numpy(x, y))
+    for left, right in (((2, 4), (3,)), ((2, 3), (4,)), ((2, 90000), (3,))):
+        with pytest.raises(InputError, match="neither equal nor 1"):
+            session.run({"x": np.zeros(left, "float32"), "y": np.zeros(right, "float32")})
