@@ -201,17 +201,17 @@ def _checked_broadcast_to(data: te.Tensor, misfits: te.Tensor, shape: Sequence[A
     )
 
 
-def _misfits(extents: Sequence[Any]) -> te.Tensor:
-    """1 for each extent that is not 0."""
+def _misfits(products: Sequence[Any]) -> te.Tensor:
+    """1 for each number that is not 0."""
 
     def value(index: Any) -> Any:
         result: Any = tirx.const(0, "int64")
-        for position, extent in enumerate(extents):
-            fits = tirx.Select(extent == 0, tirx.const(0, "int64"), tirx.const(1, "int64"))
+        for position, product in enumerate(products):
+            fits = tirx.Select(product == 0, tirx.const(0, "int64"), tirx.const(1, "int64"))
             result = tirx.Select(index == position, fits, result)
         return result
 
-    return te.compute((len(extents),), value, name="misfits")
+    return te.compute((len(products),), value, name="misfits")
 
 
 _broadcast_kernel = kernel("broadcast_at_run_time", _broadcast_to)
