@@ -94,7 +94,6 @@ def main() -> None:
     parser.add_argument("models", type=Path, nargs="+")
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS)
     given = parser.parse_args()
-    logging.getLogger().setLevel(logging.ERROR)
     given.folder.mkdir(parents=True, exist_ok=True)
     for model in given.models:
         for path in quantise(model, given.folder, given.kinds):
@@ -102,4 +101,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    logging.getLogger().setLevel(logging.ERROR)  # the quantiser's, which is the root
     main()
