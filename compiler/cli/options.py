@@ -74,6 +74,16 @@ Rounds = Annotated[int, typer.Option(min=1, help="How often every engine is meas
 Seconds = Annotated[float, typer.Option(min=0.01, help="Length of one measurement.")]
 Seed = Annotated[int, typer.Option(help="Of random inputs.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else, on stdout.")]
+CompilerFlag = Annotated[
+    list[str],
+    typer.Option(
+        "--flag",
+        default_factory=list,
+        show_default=False,
+        metavar="FLAG",
+        help="For the C++ compiler, such as --flag=-O3; may be repeated. -O2 without any.",
+    ),
+]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from .console import Steps, failures
-from .options import Debug
+from .options import CompilerFlag, Debug
 
 commands = typer.Typer()
 partitioner = typer.Typer(help="Partitioner libraries in C++.", no_args_is_help=True)
@@ -31,15 +31,7 @@ def build_command(
         ),
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="The library, .so.")],
-    flag: Annotated[
-        list[str],
-        typer.Option(
-            default_factory=list,
-            show_default=False,
-            metavar="FLAG",
-            help="For the C++ compiler, such as --flag=-O3; may be repeated. -O2 without any.",
-        ),
-    ],
+    flag: CompilerFlag,
     debug: Debug = False,
 ) -> None:
     """Compile a library with the system's C++ compiler, or $CXX, load it, and say what it has."""

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from .console import Steps, failures
-from .options import Debug
+from .options import CompilerFlag, Debug
 
 commands = typer.Typer()
 runtime = typer.Typer(help="The loader of libraries for C and C++.", no_args_is_help=True)
@@ -26,15 +26,7 @@ def build_command(
     output: Annotated[
         Path, typer.Option("--output", "-o", help="Folder that gets include/ and lib/.")
     ],
-    flag: Annotated[
-        list[str],
-        typer.Option(
-            default_factory=list,
-            show_default=False,
-            metavar="FLAG",
-            help="For the C++ compiler, such as --flag=-O3; may be repeated. -O2 without any.",
-        ),
-    ],
+    flag: CompilerFlag,
     debug: Debug = False,
 ) -> None:
     """Compile libbaton_runtime and install it with all that it needs, for pkg-config and CMake."""
