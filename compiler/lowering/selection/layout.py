@@ -74,7 +74,10 @@ class LayoutMap:
     def get(self, old: relax.Expr, block: int) -> relax.Expr:
         """The value in one layout, converted now if need be."""
         if not isinstance(old, relax.Var):
-            return self._plain(old)
+            plain = self._plain(old)
+            if block == PLAIN:
+                return plain
+            return self._builder.emit(self._builder.call_te(_block, plain, block))
         if old not in self:
             self._forms[old] = {PLAIN: self._plain(old)}
         forms = self._forms[old]

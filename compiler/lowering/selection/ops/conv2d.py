@@ -86,8 +86,6 @@ def lower_conv2d(
     if workload is None:
         return None
     data, weight = call.args
-    if not isinstance(data, relax.Var):  # only variables have layouts
-        data = at.builder.emit(data)
     if not workload.is_float:
         workload, data = _with_padding(at, workload, data)
     if isinstance(weight, relax.Var):

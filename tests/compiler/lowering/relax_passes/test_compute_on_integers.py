@@ -325,14 +325,14 @@ def test_a_constant_image_is_blocked_like_any():
     net = Network()
     y = net.node(
         "QLinearConv",
-        net.integers(1, 2, 3, 9),
-        *net.numbers(0.02, 2, "int8"),
+        net.constant(net.rng.integers(0, 255, (1, 2, 3, 9)), "uint8"),
+        *net.numbers(0.02, 70, "uint8"),
         net.integers(5, 2, 3, 3),
         *net.numbers(0.007, 0, "int8"),
-        *net.numbers(0.05, 3, "int8"),
+        *net.numbers(0.05, 120, "uint8"),
         pads=[1] * 4,
     )
-    compared(net, y, "int8")
+    compared(net, y, "uint8")
 
 
 def qnn_network(layout: str) -> tvm.IRModule:
