@@ -79,6 +79,8 @@ class QuantisedRule(CallRule):
             return None
         if dtype_of(call) not in ("float32", *BYTE_TYPES):
             return None
+        if dtype_of(call.args[0]) in ("float16", "bfloat16", "float64"):
+            return None
         scale, zero = (each.reshape(()) if each.size == 1 else each for each in (scale, zero))
         is_usable = bool(np.all(np.isfinite(scale) & (scale > 0)))
         if not is_usable or max(scale.ndim, zero.ndim) > 1:

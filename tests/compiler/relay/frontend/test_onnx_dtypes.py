@@ -275,3 +275,12 @@ def test_bytes_that_are_constant_are_convolved(runs_as_onnxruntime):
         { c = QLinearConv(x, one, zx, w, one, zw, one, zy)
           y = Max(c, b) }"""
     runs_as_onnxruntime(text, {}, {"b": np.zeros(1, "uint8")})
+
+
+def test_halves_are_quantised_by_scales_of_halves(runs_as_onnxruntime):
+    text = """
+<ir_version: 10, opset_import: ["" : 21]>
+halves (float16[2,2,3] x) => (y) { y = QuantizeLinear <axis: int = 1> (x, s) }
+"""
+    x = np.linspace(-1, 40, 12).reshape(2, 2, 3).astype("float16")
+    runs_as_onnxruntime(text, {"s": np.array([0.08295, 0.378], "float16")}, {"x": x})
