@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any, TypeAlias
 
 import tvm
@@ -143,3 +143,28 @@ def inline_around(sch: s_tir.Schedule, anchor: Any, keep: Collection[str] = ("da
     if output_name != anchor_name:
         return sch.get_sblock(output_name)
     return sch.cache_write(anchor, 0, "global")
+
+
+def with_annotations(
+    func: tirx.PrimFunc, change: Callable[[dict[str, Any]], dict[str, Any]]
+) -> tirx.PrimFunc:
+    """The function with other annotations of its blocks: `change` makes them of those there are."""
+
+    def changed(block: Any) -> Any:
+        before = dict(block.annotations)
+        after = change(before)
+        if after == before:
+            return block
+        return s_tir.SBlock(
+            block.iter_vars,
+            block.reads,
+            block.writes,
+            block.name_hint,
+            block.body,
+            block.init,
+            block.alloc_buffers,
+            block.match_buffers,
+            after,
+        )
+
+    return func.with_body(tvm_ffi.structural_map(func.body, (s_tir.SBlock, changed)))

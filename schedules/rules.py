@@ -11,15 +11,20 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.error import InternalError
 from tvm.target import Target
 
 from . import cuda
-from .anchor import ANCHOR_RULES, ScheduleRule, block_names, blocks, register_anchor_rule
+from .anchor import (
+    ANCHOR_RULES,
+    ScheduleRule,
+    block_names,
+    blocks,
+    register_anchor_rule,
+    with_annotations,
+)
 from .strategy import DIRECT
 from .x86 import anchorless
 
@@ -128,21 +133,6 @@ def _attempt(
 
 def without_anchor(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """Drop the anchor annotations: they have done their work and later passes don't know them."""
-
-    def strip(block: Any) -> Any:
-        kept = {k: v for k, v in block.annotations.items() if k not in ANCHOR_ANNOTATIONS}
-        if len(kept) == len(block.annotations):
-            return block
-        return s_tir.SBlock(
-            block.iter_vars,
-            block.reads,
-            block.writes,
-            block.name_hint,
-            block.body,
-            block.init,
-            block.alloc_buffers,
-            block.match_buffers,
-            kept,
-        )
-
-    return func.with_body(tvm_ffi.structural_map(func.body, (s_tir.SBlock, strip)))
+    return with_annotations(
+        func, lambda found: {k: v for k, v in found.items() if k not in ANCHOR_ANNOTATIONS}
+    )

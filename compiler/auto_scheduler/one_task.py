@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import tempfile
 from pathlib import Path
 from typing import Any
 
 from ..records.auto_scheduler.record import RecordToFile
+from ..temporary import TemporaryFolder
 from .search.options import TuningOptions
 from .task import SearchTask
 
@@ -36,7 +36,7 @@ def auto_schedule(
         No candidate ran.
     """
     options = tuning_options or TuningOptions()
-    with tempfile.TemporaryDirectory() as folder:
+    with TemporaryFolder("task") as folder:
         log = Path(folder) / "records.json"
         callbacks: list[Any] = [*(options.measure_callbacks or ()), RecordToFile(log)]
         task.tune(dataclasses.replace(options, measure_callbacks=callbacks), search_policy)

@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import tvm_ffi
 from tvm import DataType, s_tir, tirx
 from tvm.target import Target
 
-from ..anchor import blocks
+from ..anchor import blocks, with_annotations
 from ..config import ConfigEntity, option
 from ..generic.stages import stages, work
 from ..symbolic import Rows, Tiling
@@ -84,19 +83,7 @@ def _with_tile(func: tirx.PrimFunc, config: ConfigEntity, size: int, depth: int)
     }
     text = ConfigEntity(knobs).dumps()
 
-    def annotated(block: Any) -> Any:
-        if "schedule_config" not in block.annotations:
-            return block
-        return s_tir.SBlock(
-            block.iter_vars,
-            block.reads,
-            block.writes,
-            block.name_hint,
-            block.body,
-            block.init,
-            block.alloc_buffers,
-            block.match_buffers,
-            {**dict(block.annotations), "schedule_config": text},
-        )
-
-    return func.with_body(tvm_ffi.structural_map(func.body, (s_tir.SBlock, annotated)))
+    return with_annotations(
+        func,
+        lambda found: {**found, "schedule_config": text} if "schedule_config" in found else found,
+    )
