@@ -54,6 +54,10 @@ SEQUENCE_VALUED = frozenset(
 """Operators whose tuple is the value of their one output."""
 
 
+_WITH_BODIES = frozenset(["If", "Loop", "Scan", "SequenceMap"])
+"""Operators with graphs in their attributes."""
+
+
 class _Attributes(dict[str, Any]):
     """Attributes of a node that know which of them were asked for."""
 
@@ -124,8 +128,8 @@ class GraphImporter:
         variables += [variable for variable, _ in self.parameters.values()]
         try:
             with self.builder.function("main", params=variables):
-                # Only outside of a dataflow block may an If stand.
-                branches = any(node.op_type == "If" for node in self._nodes(graph))
+                # Only outside of a dataflow block may an If stand, and the body of a loop begin.
+                branches = any(node.op_type in _WITH_BODIES for node in self._nodes(graph))
                 with nullcontext() if branches else self.builder.dataflow():
                     outputs = self.convert_graph(graph, scope)
                     result = outputs[0] if len(outputs) == 1 else relax.Tuple(outputs)
