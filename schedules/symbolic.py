@@ -102,7 +102,8 @@ def rows_of(func: tirx.PrimFunc) -> Rows | None:
         for extent in extents[lead:]:
             width *= extent
         tensors.append(width)
-    if not any(tensors) or not _is_row_by_row(func, small, symbols):
+    twos = [small, *(_bound(func, [*_without(symbols, each), each], 2) for each in symbols[:-1])]
+    if not any(tensors) or not all(_is_row_by_row(func, two, symbols) for two in twos):
         return None
     return Rows(func, symbols, tensors)
 
@@ -139,6 +140,10 @@ def _is_product(lead: Sequence[Any], symbols: Sequence[Any]) -> bool:
     for symbol in symbols:
         right = right * symbol
     return bool(sym.Analyzer().can_prove_equal(left, right))
+
+
+def _without(symbols: Sequence[Any], symbol: Any) -> list[Any]:
+    return [each for each in symbols if not each.same_as(symbol)]
 
 
 def _bound(func: tirx.PrimFunc, symbols: Sequence[Any], rows: int) -> tirx.PrimFunc:

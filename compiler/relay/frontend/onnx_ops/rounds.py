@@ -241,22 +241,23 @@ def _empty(node: Node, ty: relax.TensorType, outside: set[Any]) -> relax.Expr:
 
 def _join(node: Node, slices: Sequence[relax.TensorType]) -> tvm.ir.GlobalVar:
     """A function that puts each of some stacked results behind another one."""
-    parts = []
-    for name in ("earlier", "later"):
-        for index, ty in enumerate(slices):
-            extents = [tirx.Var(f"{name}_{index}", INT), *_known(ty.shape.values[1:], set())]
-            parts.append(relax.Var(f"{name}_{index}", relax.TensorType(extents, ty.dtype)))
-    count = len(slices)
+    extents = [_known(ty.shape.values[1:], set()) for ty in slices]
+    earlier, later = (
+        [
+            relax.Var(
+                f"{name}_{index}",
+                relax.TensorType([tirx.Var(f"{name}_{index}", INT), *inner], ty.dtype),
+            )
+            for index, (ty, inner) in enumerate(zip(slices, extents))
+        ]
+        for name in ("earlier", "later")
+    )
     node.builder._begin_binding_block()
-    joined = []
-    for earlier, later in zip(parts[:count], parts[count:]):
-        same = relax.TensorType([later.ty.shape.values[0], *earlier.ty.shape.values[1:]], later.ty.dtype)
-        later = node.builder.match_cast(later, same)
-        joined.append(node.emit(relax.op.concat([earlier, later], 0)))
+    joined = [node.emit(relax.op.concat(pair, 0)) for pair in zip(earlier, later)]
     result = node.emit(_tuple(joined))
     sequence = relax.SeqExpr([node.builder._end_block()], result)
     set_type(sequence, result.ty)
-    return _add(node, "join", relax.Function(parts, sequence))
+    return _add(node, "join", relax.Function([*earlier, *later], sequence))
 
 
 def _tuple(fields: Sequence[relax.Expr]) -> relax.Tuple:
