@@ -205,9 +205,7 @@ class _Scope:
             for index, ty in enumerate(whole.ty.fields)
         ]
 
-    def chosen(
-        self, condition: relax.Var, yes: relax.SeqExpr, no: relax.SeqExpr
-    ) -> relax.SeqExpr:
+    def chosen(self, condition: relax.Var, yes: relax.SeqExpr, no: relax.SeqExpr) -> relax.SeqExpr:
         """The scope, whose value is that of the branch that is taken."""
         return self.ended_by(self.bind(_typed(relax.If(condition, yes, no), yes.ty)))
 

@@ -55,12 +55,11 @@ def _narrower(wanted: tuple[int, ...], shape: tuple[int, ...], axis: int) -> boo
 def _dynamic_strided_slice(builder: Any, call: relax.Call) -> relax.Expr:
     """With an end that is the beginning where there is nothing between them."""
     data, *bounds = call.args
-    shape = data.ty.shape.values
 
-    def ends(begin: te.Tensor, end: te.Tensor, stride: te.Tensor) -> te.Tensor:
+    def ends(data: te.Tensor, begin: te.Tensor, end: te.Tensor, stride: te.Tensor) -> te.Tensor:
         def of(axis: Any) -> Any:
             extent = tirx.const(0, "int64")
-            for i, value in enumerate(shape):
+            for i, value in enumerate(data.shape):
                 extent = tirx.Select(axis == i, tirx.Cast("int64", value), extent)
             backward = stride[axis] < 0
             first, last = (_within(bound[axis], extent, backward) for bound in (begin, end))
@@ -69,7 +68,7 @@ def _dynamic_strided_slice(builder: Any, call: relax.Call) -> relax.Expr:
 
         return te.compute(end.shape, of, name="ends")
 
-    end = builder.emit(builder.call_te(ends, *bounds, primfunc_name_hint="ends"))
+    end = builder.emit(builder.call_te(ends, data, *bounds, primfunc_name_hint="ends"))
     sliced = relax.op.dynamic_strided_slice(data, bounds[0], end, bounds[2])
     return _stock("relax.dynamic_strided_slice")(builder, sliced)
 

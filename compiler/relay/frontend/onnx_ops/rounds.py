@@ -1,4 +1,4 @@
-"""Loops whose rounds are counted while the model runs: `compiler.graph.loops` from ONNX's bodies."""
+"""Loops whose rounds are counted while the model runs, from ONNX's bodies."""
 
 from __future__ import annotations
 

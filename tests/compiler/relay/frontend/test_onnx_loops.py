@@ -165,5 +165,5 @@ def test_a_state_that_changes_its_rank_is_refused() -> None:
     nodes = [NODE("Loop", ["n", "", "x"], ["y"], body=body)]
     inputs = [VALUE("n", INT, []), VALUE("x", FLOAT, [2])]
     model = _model(nodes, inputs, {"y": 1}, {"zero": [0]})
-    with pytest.raises(UnsupportedOperatorError, match="a round makes .*ndim|a round makes"):
+    with pytest.raises(UnsupportedOperatorError, match="a round makes"):
         relay.frontend.from_onnx(model)
