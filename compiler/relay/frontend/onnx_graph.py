@@ -41,6 +41,7 @@ Converter = Callable[[Node], Any]
 
 SEQUENCE_VALUED = frozenset(
     [
+        "Identity",
         "Optional",
         "OptionalGetElement",
         "SequenceConstruct",
@@ -124,6 +125,7 @@ class GraphImporter:
         self._check_operators(graph)
         scope: Scope = _variables(inputs)
         variables = list(scope.values())
+        scope.update(_containers(graph, inputs, scope))
         self._add_initializers(graph, scope, self.model.array, not self.freeze_params)
         variables += [variable for variable, _ in self.parameters.values()]
         try:
@@ -426,6 +428,19 @@ def _variables(inputs: Sequence[InputType]) -> dict[str, relax.Var]:
         )
         for entry in inputs
     }
+
+
+def _containers(graph: onnx.GraphProto, inputs: Sequence[InputType], variables: Scope) -> Scope:
+    """What inputs that are sequences or optional values are; None for an optional one without."""
+    found: Scope = {}
+    for value in graph.input:
+        parts = [variables[entry.name] for entry in inputs if entry.sequence == value.name]
+        kind = value.type.WhichOneof("value")
+        if parts or kind == "sequence_type":
+            found[value.name] = relax.Tuple(parts)
+        elif kind == "optional_type" and value.name not in variables:
+            found[value.name] = None
+    return found
 
 
 def _refuse_unread(node: Node) -> None:
