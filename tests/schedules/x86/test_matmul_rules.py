@@ -3,13 +3,14 @@
 import pytest
 import tvm
 
+from schedules.x86.cores import CORES, GENERIC
 from schedules.x86.machine import Machine
 from schedules.x86.matmul_rules import Extents, balance, choose_tile, plan
 
 from .products import TARGETS
 
-AVX512 = Machine(512, 32, 48 << 10, 1 << 20, 32 << 20, 2, True)
-AVX2 = Machine(256, 16, 32 << 10, 256 << 10, 8 << 20, 4, True)
+AVX512 = Machine(512, 32, 48 << 10, 1 << 20, 32 << 20, 2, True, CORES["znver5"])
+AVX2 = Machine(256, 16, 32 << 10, 256 << 10, 8 << 20, 4, True, GENERIC[256])
 
 
 @pytest.mark.parametrize("machine", [AVX512, AVX2])
