@@ -92,9 +92,22 @@ class Profile:
 
 
 def profile_model(
-    model: Path, repeats: int, seed: int, options: BuildOptions, steps: Steps
+    model: Path,
+    repeats: int,
+    seed: int,
+    options: BuildOptions,
+    steps: Steps,
+    *,
+    html: Path | None = None,
+    threads: int = 1,
 ) -> Profile:
     """Load a library or build a model file, and measure its kernels on random inputs.
+
+    Parameters
+    ----------
+    html : Path, optional
+        Gets a page with the network, the kernels, and what this machine does at best on `threads`
+        threads, which is measured as well.
 
     Raises
     ------
@@ -104,7 +117,26 @@ def profile_model(
     library = open_library(model, options, steps)
     inputs = random_inputs(library.metadata.inputs, seed)
     with steps.step("measure", f"{repeats} inferences"):
-        return profile_library(library, inputs, repeats, model.name)
+        profile = profile_library(library, inputs, repeats, model.name)
+    if html is not None:
+        with steps.step("draw", str(html)):
+            _draw(html, library, profile, options, threads)
+    return profile
+
+
+def _draw(
+    html: Path, library: FactoryModule, profile: Profile, options: BuildOptions, threads: int
+) -> None:
+    from compiler import target as targets
+
+    from .peak import memory_gbytes, peak_gflops
+    from .report_page import Machine, write_page
+
+    target, machine = targets.parse(library.metadata.target), None
+    if target.kind.name == "llvm":
+        machine = Machine(peak_gflops(target, threads), memory_gbytes(target, threads))
+    logs = (*options.logs, *options.auto_scheduler_logs)
+    write_page(html, library, profile.model, profile=profile, machine=machine, logs=logs)
 
 
 def profile_library(
@@ -127,7 +159,7 @@ def profile_library(
         str(library.metadata.target),
         statistics.median(whole),
         repeats,
-        _kernel_times(runs[1:], stopwatch.shapes, _report_of(library)),
+        _kernel_times(runs[1:], stopwatch.shapes, report_of(library)),
     )
 
 
@@ -246,7 +278,8 @@ def _milliseconds(executor: Any, devices: Sequence[Any]) -> float:
     return (time.perf_counter() - start) * 1e3
 
 
-def _report_of(library: FactoryModule) -> Report:
+def report_of(library: FactoryModule) -> Report:
+    """The report of a library's build, also of one that was loaded."""
     from compiler.lowering.report import Report
 
     report = library.report
