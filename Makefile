@@ -14,6 +14,7 @@ BIN := $(VENV)/bin
 # second installation.
 INSTALLED := $(VENV)/installed
 INSTALLED_PEERS := $(VENV)/installed-peers
+INSTALLED_DOCS := $(VENV)/installed-docs
 
 # Given on make's command line. Exported for the recipes, where the shell then quotes them.
 MODEL =
@@ -23,7 +24,7 @@ SECONDS = 600
 JOBS = 1
 export MODEL TARGET
 
-.PHONY: help demo test sweep fuzz lint format bench clean c-compiler
+.PHONY: help demo test sweep fuzz lint format docs bench clean c-compiler
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' Makefile
@@ -51,6 +52,9 @@ lint: $(INSTALLED) ## check style, format, types and imports
 format: $(INSTALLED) ## rewrite the sources in the project's format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+docs: $(INSTALLED_DOCS) ## build the documentation site into build/docs; a warning is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 bench: c-compiler $(INSTALLED_PEERS) ## measure against the peers: MODEL="a.onnx b.onnx" THREADS=1
 	@test -n "$$MODEL" || { echo 'make bench: say which models: make bench MODEL="a.onnx b.onnx"' >&2; exit 2; }
@@ -84,6 +88,10 @@ $(INSTALLED): pyproject.toml | $(BIN)/python
 
 $(INSTALLED_PEERS): $(INSTALLED)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
+	@touch $@
+
+$(INSTALLED_DOCS): $(INSTALLED)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
 	@touch $@
 
 # TVM links every exported library with the system's C++ compiler.
