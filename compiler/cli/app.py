@@ -371,6 +371,17 @@ def cache_command(
             show_usage(usage)
 
 
+@app.command("machine")
+def machine_command(
+    *, target: Target = "llvm", as_json: AsJson = False, debug: Debug = False
+) -> None:
+    """Show what the cost rules know of a CPU, beside what is measured if it is this machine's."""
+    from .machine import examine, show_figures
+
+    with failures(debug):
+        show_found(examine(target), as_json, show_figures)
+
+
 @app.command("doctor")
 def doctor_command(*, as_json: AsJson = False, debug: Debug = False) -> None:
     """What is on this machine of all that builds and runs need; 1 if builds for the CPU fail."""

@@ -6,7 +6,6 @@ import statistics
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from xml.sax.saxutils import escape
@@ -15,6 +14,7 @@ from .compile import BuildOptions
 from .console import Steps, show, table
 from .devices import devices_of
 from .files import write_text
+from .kernel_times import RUNTIME, KernelTime, Profile, gflops_of, report_of
 from .models import random_inputs
 from .run import open_library
 
@@ -24,71 +24,11 @@ if TYPE_CHECKING:
     from compiler.lowering.report import Report
     from compiler.runtime import FactoryModule
 
-RUNTIME = "runtime"
-"""Name under which everything that is no kernel is counted: memory, shapes, copies."""
-
 # The picture, in pixels.
 _ROW, _BAR, _LEFT, _BARS, _RIGHT, _TOP = 22, 16, 300, 480, 330, 46
 _KINDS = {"conv2d": ("conv2d",), "dense": ("dense", "matmul")}
 """Kinds of kernels, by what the name of one of their operators contains."""
 _COLOURS = {"conv2d": "#3b6ea5", "dense": "#a5623b", "other": "#6b8f5e", RUNTIME: "#999999"}
-
-
-@dataclass(frozen=True)
-class KernelTime:
-    """One kernel's part of an inference.
-
-    Attributes
-    ----------
-    name, operators, implementation, source
-        As in the build's report.
-    shapes : list of str
-        Shapes of its operands, then of its results: "1x4x56x56x16".
-    calls : int
-        Calls in one inference.
-    milliseconds : float
-        Of all its calls in one inference; the median over the inferences.
-    share : float
-        Of the time of all kernels and the runtime, 0 to 1.
-    gflops : float or None
-        10^9 floating-point operations per second; None where they are unknown.
-    gbytes : float
-        10^9 bytes of operands and results per second; 0 where the report has no count.
-    """
-
-    name: str
-    operators: list[str]
-    implementation: str
-    source: str
-    shapes: list[str]
-    calls: int
-    milliseconds: float
-    share: float
-    gflops: float | None
-    gbytes: float
-
-
-@dataclass(frozen=True)
-class Profile:
-    """Where the time of an inference goes, the slowest kernel first.
-
-    Attributes
-    ----------
-    milliseconds : float
-        Median time of an inference without measuring its kernels.
-    repeats : int
-        Inferences whose kernels were measured.
-    """
-
-    model: str
-    target: str
-    milliseconds: float
-    repeats: int
-    kernels: list[KernelTime]
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain dicts, lists and numbers."""
-        return asdict(self)
 
 
 def profile_model(
@@ -278,14 +218,6 @@ def _milliseconds(executor: Any, devices: Sequence[Any]) -> float:
     return (time.perf_counter() - start) * 1e3
 
 
-def report_of(library: FactoryModule) -> Report:
-    """The report of a library's build, also of one that was loaded."""
-    from compiler.lowering.report import Report
-
-    report = library.report
-    return report if isinstance(report, Report) else Report.from_json(report)
-
-
 def _kernel_times(
     runs: Sequence[tuple[Mapping[str, float], Mapping[str, int]]],
     shapes: Mapping[str, list[str]],
@@ -328,13 +260,6 @@ def _kernel_times(
 
 def _rate(flops: int | None, rate: float) -> float | None:
     return None if flops is None else flops * rate
-
-
-def gflops_of(kernel: KernelTime) -> str:
-    """10^9 floating-point operations per second, for tables; nothing where there are none."""
-    if kernel.gflops is None:
-        return "unknown"
-    return f"{kernel.gflops:.1f}" if kernel.gflops else ""
 
 
 def _kind(kernel: KernelTime) -> str:

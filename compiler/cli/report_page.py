@@ -20,7 +20,7 @@ from compiler.runtime import FactoryModule, foreign
 
 from .charts import Point, live, memory_map, roofline
 from .files import write_text
-from .profile import Profile, gflops_of, report_of
+from .kernel_times import Profile, gflops_of, report_of
 from .program import Program, read_program
 
 if TYPE_CHECKING:

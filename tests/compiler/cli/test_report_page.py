@@ -11,7 +11,7 @@ import pytest
 
 from compiler.cli.app import app
 from compiler.cli.compile import BuildOptions, compile_model
-from compiler.cli.profile import KernelTime, Profile
+from compiler.cli.kernel_times import KernelTime, Profile
 from compiler.cli.program import Call, Program, Tensor, read_program
 from compiler.cli.report_page import Machine, Page
 from compiler.lowering.report import Kernel, Report
