@@ -107,7 +107,7 @@ def strided_cycles(w: Conv2dWorkload, m: int, machine: Machine) -> float:
 
 
 def cycles(w: Conv2dWorkload, target: Target) -> float:
-    """Of a core, with the best tile size; with stride 1, those of `winograd` with fewer products."""
+    """Of a core; with stride 1 those of `winograd`, with fewer products."""
     machine = Machine.from_target(target)
     if w.strides == (1, 1):
         m = best_size(w, machine)
@@ -121,10 +121,7 @@ def fallback(w: Conv2dWorkload, target: Target) -> ConfigEntity:
     """Tile size by cost, register tile over a row's or an image's tiles, M of a group in L2."""
     machine = Machine.from_target(target)
     block = machine.lanes(w.dtype)
-    if w.strides == (1, 1):
-        m = best_size(w, machine)
-    else:
-        m = _best_strided(w, machine)
+    m = best_size(w, machine) if w.strides == (1, 1) else _best_strided(w, machine)
     alpha = m + taps(w.kernel[0], w.strides[0]) - 1
     rows, columns = grid(w, m)
     plain = is_plain(w, machine)

@@ -215,8 +215,8 @@ def _rate(w: Conv2dWorkload, m: int, machine: Machine) -> float:
         tile = register_tile(rows * columns, chunks, machine, most_vectors=2)
         return macs_per_cycle(rows * columns, *tile, machine)
     tile_rows, tile_columns, vectors = _tile(rows, columns, chunks, machine)
-    whole = -(-columns // tile_columns) * tile_columns
-    return macs_per_cycle(*[tile_rows * tile_columns] * 2, vectors, machine) * columns / whole
+    whole, tiles = -(-columns // tile_columns) * tile_columns, tile_rows * tile_columns
+    return macs_per_cycle(tiles, tiles, vectors, machine) * columns / whole
 
 
 def _tile(rows: int, columns: int, chunks: int, machine: Machine) -> tuple[int, int, int]:
