@@ -174,10 +174,11 @@ def on_cpus(rewrite: Rewrite) -> Callable[[State], None]:
 
 
 def multiply_bfloat16(state: State) -> None:
-    """Have CPUs with the instruction multiply bfloat16; note those without where it is asked for."""
+    """Have CPUs multiply bfloat16; note those without the instruction where it is asked for."""
     for name, target in state.unrecorded():
         if has_bfloat16(target):
-            state.mod = bfloat16_products(state.mod, name, switches.TO_BFLOAT16.on)
+            options = (switches.TO_BFLOAT16.on, switches.WINOGRAD.on)
+            state.mod = bfloat16_products(state.mod, name, target, *options)
         elif switches.TO_BFLOAT16.on:
             note = f"{target} has no AVX512-BF16: its products stay in float32"
             state.report.notes += [note] if note not in state.report.notes else []

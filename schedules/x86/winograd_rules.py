@@ -222,6 +222,17 @@ def direct_cost(w: Conv2dWorkload, machine: Machine) -> float:
     return 2 * macs + weights_cost(w.item_bytes * channels, machine)
 
 
+def beats_half_floats(w: Conv2dWorkload, target: Target) -> bool:
+    """Whether Winograd's product in float32 is estimated below a direct convolution of bfloat16.
+
+    That multiplies two numbers in the time of one, and reads half of the bytes.
+    """
+    if not supports(w, target):
+        return False
+    machine = Machine.from_target(target)
+    return winograd_cost(w, best_size(w, machine), machine) < direct_cost(w, machine) / 2
+
+
 def weights_cost(size: int, machine: Machine) -> float:
     """What reading so many bytes of weights from memory costs, in operations."""
     return size * FLOPS_PER_BYTE * machine.vector_bits / 512

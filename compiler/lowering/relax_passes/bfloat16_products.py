@@ -7,27 +7,31 @@
              y = matmul(x1, const bfloat16)   float32
              z = add(y, astype(x1, "float32"))
 
-Products and convolutions of bfloat16 always become this; those of float32 do if a build is asked
-for bfloat16 (`compiler.precision`). What moves elements works on the short numbers. Everything
-else, softmax and norms too, stays in float32.
+Products and convolutions of bfloat16 become this; those of float32 do if a build is asked for
+bfloat16 (`compiler.precision`). Convolutions that are faster by Winograd's product stay as they
+are. What moves elements works on the short numbers. Everything else, softmax and norms too, is
+computed in float32.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import tvm
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
+from tvm.target import Target
 
 from schedules.x86.dots import OF_BFLOAT16
+from schedules.x86.winograd_rules import beats_half_floats
 
-from ...graph.constants import array_of, constant, dtype_of, static_shape
+from ...graph.constants import array_of, constant, dtype_of, numpy_type, static_shape
 from ...graph.rewrite import operator_name
 from ...graph.vocabulary import RELAX
+from ..selection.ops.conv2d import describe
 
 _SHORT, _WIDE = "bfloat16", "float32"
 _MOVING = frozenset(
@@ -35,19 +39,28 @@ _MOVING = frozenset(
 )
 
 
-def bfloat16_products(mod: tvm.IRModule, name: str, is_asked: bool) -> tvm.IRModule:
+def bfloat16_products(
+    mod: tvm.IRModule, name: str, target: Target, is_asked: bool, winograd: bool
+) -> tvm.IRModule:
     """Rewrite function `name` of a module for a CPU with AVX512-BF16.
 
     Parameters
     ----------
     is_asked : bool
         Whether products of float32 are rounded to bfloat16, too.
+    winograd : bool
+        Whether convolutions may be Winograd's.
     """
     function = mod[name]
+
+    def takes(call: Any) -> bool:
+        return _takes(call, is_asked) and not (winograd and _is_faster_wide(call, target))
+
     bindings = [each for block in function.body.blocks for each in block.bindings]
-    if not any(_takes(each.value, is_asked) for each in bindings):
+    products = {each.var for each in bindings if takes(each.value)}
+    if not products:
         return mod
-    rounder = _Rounder(mod, bindings, is_asked)
+    rounder = _Rounder(mod, bindings, products)
     gvar = mod.get_global_var(name)
     rounder.builder_.update_func(gvar, rounder.visit_expr(function))
     return relax.transform.DeadCodeElimination([name])(rounder.builder_.get())
@@ -74,20 +87,30 @@ def _takes(call: Any, is_asked: bool) -> bool:
     return int(attrs.groups) == 1 or weight[kernel.index("I")] % OF_BFLOAT16.size == 0
 
 
+def _is_faster_wide(call: relax.Call, target: Target) -> bool:
+    workload = describe(call) if operator_name(call) == "nn.conv2d" else None
+    if workload is None:
+        return False
+    wide = replace(workload, dtype=_WIDE, out_dtype=_WIDE, weight_dtype="")
+    return beats_half_floats(wide, target)
+
+
 @mutator
 class _Rounder(PyExprMutator):
     """Keeps nothing but bfloat16 of the values that products read."""
 
-    def __init__(self, mod: tvm.IRModule, bindings: Sequence[Any], is_asked: bool) -> None:
+    def __init__(
+        self, mod: tvm.IRModule, bindings: Sequence[Any], products: set[relax.Var]
+    ) -> None:
         super().__init__(mod)
-        self._is_asked = is_asked
+        self._products = products
         self._tuples = {
             each.var: each.value for each in bindings if isinstance(each.value, relax.Tuple)
         }
         self._short: dict[relax.Var, relax.Expr] = {}
         self._read_short: set[relax.Var] = set()
         for binding in reversed(bindings):
-            if _takes(binding.value, is_asked):
+            if binding.var in products:
                 self._note(binding.value.args[0])
             elif self._moves_short(binding):
                 for operand in self._moved(binding.value):
@@ -125,7 +148,7 @@ class _Rounder(PyExprMutator):
                 RELAX.again(value, [data, *value.args[1:]])
             )
             return
-        if _takes(value, self._is_asked):
+        if binding.var in self._products:
             value = self._product(value)
         elif binding.var in self._read_short:
             value = self.visit_expr(value)
@@ -145,7 +168,7 @@ class _Rounder(PyExprMutator):
         """Sums in float32, rounded where the product was one of bfloat16."""
         weight = array_of(call.args[1])
         assert weight is not None
-        operands = [self._rounded(call.args[0]), constant(weight.astype(_numpy_bfloat16()))]
+        operands = [self._rounded(call.args[0]), constant(weight.astype(numpy_type(_SHORT)))]
         product = RELAX.again(call, operands, out_dtype=_WIDE)
         if dtype_of(call) == _WIDE:
             return product
@@ -160,9 +183,3 @@ class _Rounder(PyExprMutator):
             short = relax.op.astype(self.visit_expr(old), _SHORT)
             self._short[old] = self.builder_.emit(short)
         return self._short[old]
-
-
-def _numpy_bfloat16() -> np.dtype:
-    import ml_dtypes
-
-    return np.dtype(ml_dtypes.bfloat16)

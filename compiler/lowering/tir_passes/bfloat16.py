@@ -7,13 +7,13 @@ that IEEE rounding would keep of a NaN. Before TVM's passes, `round_bfloat16` wr
     buffer[i] = cast(x, bfloat16)   ->  buffer[i] = the upper 16 bits of rounded(x)
 
 where the cast and its reverse in one expression, which is how scripts see what the type loses,
-would have left the number as it was. `rounded` is to the nearest, ties to even, NaNs as they are:
+would have left the number as it was. `rounded` is to the nearest, ties to even, NaNs to NaNs:
 AVX512-BF16 has an instruction for vectors of it. Buffers of a kernel's own, which TVM would make
 float32, hold uint16.
 
-TVM's passes make uint16 of all bfloat16, and its code generator has no such type, which the operands
-of LLVM's intrinsics must have. Behind these passes `use_bfloat16_instructions` calls functions of
-vectors of 16-bit integers instead, which are given to LLVM as text and inlined by it.
+TVM's passes make uint16 of all bfloat16, and its code generator has no such type, which the
+operands of LLVM's intrinsics must have. Behind these passes `use_bfloat16_instructions` calls
+functions of vectors of 16-bit integers instead, which are given to LLVM as text and inlined by it.
 """
 
 from __future__ import annotations
@@ -39,13 +39,15 @@ define linkonce_odr <16 x float> @baton_dot_bfloat16(
     <16 x float> %sums, <32 x i16> %x, <32 x i16> %w) alwaysinline {{
   %pairs = bitcast <32 x i16> %x to <32 x bfloat>
   %weights = bitcast <32 x i16> %w to <32 x bfloat>
-  %made = call <16 x float> @{_DOT}(<16 x float> %sums, <32 x bfloat> %pairs, <32 x bfloat> %weights)
+  %made = call <16 x float> @{_DOT}(
+    <16 x float> %sums, <32 x bfloat> %pairs, <32 x bfloat> %weights)
   ret <16 x float> %made
 }}
 """
 _ROUND_TEXT = """
 declare <{lanes} x bfloat> @{intrinsic}(<{lanes} x float>)
-define linkonce_odr <{lanes} x i16> @baton_round_bfloat16_{lanes}(<{lanes} x float> %x) alwaysinline {{
+define linkonce_odr <{lanes} x i16> @baton_round_bfloat16_{lanes}(
+    <{lanes} x float> %x) alwaysinline {{
   %rounded = call <{lanes} x bfloat> @{intrinsic}(<{lanes} x float> %x)
   %bits = bitcast <{lanes} x bfloat> %rounded to <{lanes} x i16>
   ret <{lanes} x i16> %bits
@@ -215,11 +217,14 @@ def _upper_bits(value: Any) -> Any:
 
 
 def _rounded(value: Any) -> Any:
-    """The nearest float32 whose lower 16 bits are zeros."""
+    """The nearest float32 whose lower 16 bits are zeros; NaNs stay NaNs."""
     bits = tirx.reinterpret(_like("uint32", value), value)
     last = tirx.bitwise_and(tirx.shift_right(bits, _word(16, value)), _word(1, value))
-    kept = tirx.bitwise_and(bits + _word(0x7FFF, value) + last, _word(0xFFFF0000, value))
-    return tirx.Select(value == value, tirx.reinterpret(_dtype(value), kept), value)
+    nearest = tirx.bitwise_and(bits + _word(0x7FFF, value) + last, _word(0xFFFF0000, value))
+    # A comparison of the number with itself would be simplified to true.
+    is_nan = tirx.bitwise_and(bits, _word(0x7FFFFFFF, value)) > _word(0x7F800000, value)
+    quiet = tirx.bitwise_or(bits, _word(0x400000, value))
+    return tirx.reinterpret(_dtype(value), tirx.Select(is_nan, quiet, nearest))
 
 
 def _word(number: int, like: Any) -> Any:

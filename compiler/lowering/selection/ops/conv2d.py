@@ -11,8 +11,8 @@ from tvm import relax, te
 
 from schedules.conv2d import Conv2dWorkload
 from schedules.x86.conv2d import oc_block_of
-from schedules.x86.group_conv2d_template import within_groups
 from schedules.x86.dots import dot_of
+from schedules.x86.group_conv2d_template import within_groups
 from schedules.x86.register_tile import channel_block
 
 from .... import op_pattern
