@@ -14,6 +14,7 @@ BIN := $(VENV)/bin
 # second installation.
 INSTALLED := $(VENV)/installed
 INSTALLED_PEERS := $(VENV)/installed-peers
+INSTALLED_RELEASE := $(VENV)/installed-release
 
 # Given on make's command line. Exported for the recipes, where the shell then quotes them.
 MODEL =
@@ -23,7 +24,7 @@ SECONDS = 600
 JOBS = 1
 export MODEL TARGET
 
-.PHONY: help demo test sweep fuzz lint format bench clean c-compiler
+.PHONY: help demo test sweep fuzz lint format bench wheel clean c-compiler
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' Makefile
@@ -56,6 +57,12 @@ bench: c-compiler $(INSTALLED_PEERS) ## measure against the peers: MODEL="a.onnx
 	@test -n "$$MODEL" || { echo 'make bench: say which models: make bench MODEL="a.onnx b.onnx"' >&2; exit 2; }
 	$(BIN)/python scripts/benchmark.py $(MODEL) --threads $(THREADS)
 
+wheel: $(INSTALLED_RELEASE) ## dist/: sdist, wheel, wheel of the runtime alone; checked as PyPI does
+	rm -rf dist
+	$(BIN)/python -m build --outdir dist .
+	$(BIN)/baton --quiet runtime wheel --output dist
+	$(BIN)/twine check --strict dist/*
+
 clean: ## remove the environment and everything generated
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
@@ -84,6 +91,10 @@ $(INSTALLED): pyproject.toml | $(BIN)/python
 
 $(INSTALLED_PEERS): $(INSTALLED)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
+	@touch $@
+
+$(INSTALLED_RELEASE): $(INSTALLED)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[release]'
 	@touch $@
 
 # TVM links every exported library with the system's C++ compiler.
