@@ -29,7 +29,7 @@ class Switch(NamedTuple):
         return self.name in context.required_pass or context.opt_level >= self.opt_level
 
 
-_NEVER = 1 << 30
+_NEVER = 99
 """The level of what runs where a context requires it, and nowhere else."""
 
 INTEGERS = Switch(precision.INTEGERS, 0)
