@@ -58,8 +58,7 @@ def pack_weight(ops: Any, weight: Any, config: ConfigEntity, ic_block: int) -> A
 def compute(w: Conv2dWorkload, config: ConfigEntity, rule: str, data: Any, weight: Any) -> Any:
     """data (N, IC/ib, H, W, ib) or (N, IC, H, W), weight as packed -> (N, OC/ob, OH, OW, ob).
 
-    Weights of a seventh axis are bytes of which so many, of neighbouring channels, are multiplied
-    at a time.
+    Weights of a seventh axis are parts of dot products over so many neighbouring channels.
     """
     ic_block, oc_block = int(weight.shape[4]), int(weight.shape[5])
     together = [int(extent) for extent in weight.shape[6:]]
@@ -73,20 +72,20 @@ def compute(w: Conv2dWorkload, config: ConfigEntity, rule: str, data: Any, weigh
     ic = te.reduce_axis((0, int(weight.shape[1]) * steps), "ic")
     kh = te.reduce_axis((0, w.kernel[0]), "kh")
     kw = te.reduce_axis((0, w.kernel[1]), "kw")
-    byte = [te.reduce_axis((0, extent), "byte") for extent in together]
+    part = [te.reduce_axis((0, extent), "part") for extent in together]
 
     def read(n: Any, oc: Any, y: Any, x: Any) -> Any:
         first = 0 if w.groups == 1 else (oc * oc_block // out_per_group) * in_per_group
         if len(padded.shape) == 4:
             return padded[n, first + ic, y, x]
-        lane = ic % steps * together[0] + byte[0] if byte else ic % steps
+        lane = ic % steps * together[0] + part[0] if part else ic % steps
         return padded[n, first // ic_block + ic // steps, y, x, lane]
 
     def element(n: Any, oc: Any, oh: Any, ow: Any, o: Any) -> Any:
         value = read(n, oc, oh * sh + kh * dh, ow * sw + kw * dw)
-        place = (oc, ic // steps, kh, kw, ic % steps, o, *byte)
+        place = (oc, ic // steps, kh, kw, ic % steps, o, *part)
         product = value.astype(w.out_dtype) * weight[place].astype(w.out_dtype)
-        return te.sum(product, axis=[ic, kh, kw, *byte])
+        return te.sum(product, axis=[ic, kh, kw, *part])
 
     shape = (w.batch, weight.shape[0], w.out_height, w.out_width, oc_block)
     return te.compute(shape, element, name="conv2d_NCHWc", attrs=anchor_attrs(rule, config))

@@ -239,6 +239,17 @@ def cycles(w: Conv2dWorkload, target: Target) -> float:
     return cycles_of(w, best_size(w, machine), machine)
 
 
+def beats_half_floats(w: Conv2dWorkload, target: Target) -> bool:
+    """Whether Winograd's product in float32 is estimated below a direct convolution of bfloat16.
+
+    That multiplies two numbers in the time of one, and reads half of the bytes.
+    """
+    if not supports(w, target):
+        return False
+    machine = Machine.from_target(target)
+    return winograd_cost(w, best_size(w, machine), machine) < direct_cost(w, machine) / 2
+
+
 def supports(w: Conv2dWorkload, target: Target) -> bool:
     """Two to five taps along both axes, or several along one; stride 1, float32, full convolutions
     on whole channel blocks, constant weights."""
