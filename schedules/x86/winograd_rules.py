@@ -10,6 +10,7 @@ from tvm.target import Target
 from ..config import ConfigEntity, option
 from ..conv2d import Conv2dWorkload
 from ..strategy import Implementation, register
+from .conv2d import direct_cycles
 from .machine import Machine
 from .microkernel import registers_are_scarce
 from .register_tile import best_tile, macs_per_cycle, register_tile, tile_pixels
@@ -246,8 +247,7 @@ def beats_half_floats(w: Conv2dWorkload, target: Target) -> bool:
     """
     if not supports(w, target):
         return False
-    machine = Machine.from_target(target)
-    return winograd_cost(w, best_size(w, machine), machine) < direct_cost(w, machine) / 2
+    return cycles(w, target) < direct_cycles(w, target) / 2
 
 
 def supports(w: Conv2dWorkload, target: Target) -> bool:
