@@ -5,8 +5,8 @@
         scores = compiled(image)
 
 PyTorch finds the backend by its entry point where Baton is installed; elsewhere import this module.
-Extents that Dynamo leaves open (`dynamic=True`, `torch._dynamo.mark_dynamic`, or a second shape) are
-symbols of the library, so that one serves them all.
+Extents that Dynamo leaves open (`dynamic=True`, `torch._dynamo.mark_dynamic`, or a second shape)
+are symbols of the library, so that one serves them all.
 """
 
 from __future__ import annotations
@@ -160,8 +160,8 @@ class _Compiled:
                 return _build(frozen, arguments, self._open, self._options)
             except Exception as error:  # of PyTorch's export or of the build: it says what it is
                 logger.warning(
-                    "extents stay open in the graph but can't be symbols of a library, so that each "
-                    "set of shapes has one of its own: %s",
+                    "open extents of the graph can't be symbols of a library, so that each set of "
+                    "shapes has one of its own: %s",
                     (str(error).strip().splitlines() or [type(error).__name__])[0],
                 )
                 self._open, self._extents = {}, {}

@@ -7,14 +7,14 @@
     python scripts/benchmark_torch.py rows.json --time
     python scripts/benchmark_torch.py rows.json --table docs/pytorch.md
 
-Models have random weights (`torch_models.py`) and one sample; all run in float32 on one thread of the CPU.
-Each is a process of its own with a limit of time, and adds a row to the file, so that a run goes on
-where the last one stopped: what has a row is left out unless `--again`. `--check` compares Baton's
-results with eager PyTorch's: the largest difference of a result, relative to that result's largest
-element. `--export` does so for `torch.export` with a dynamic batch and `from_pytorch`, for two batches.
-`--time` measures after the check in rounds in turn and keeps medians, and `--warm` only builds, so that
-a later `--time` finds all caches filled; set XDG_CACHE_HOME, TORCHINDUCTOR_CACHE_DIR and
-BATON_KERNEL_CACHE_BYTES (30 GB for all models).
+Models have random weights (`torch_models.py`) and one sample; all run in float32 on one thread of
+the CPU. Each is a process of its own with a limit of time, and adds a row to the file, so that a
+run goes on where the last one stopped: what has a row is left out, and with `--again` what is
+right. `--check` compares Baton's results with eager PyTorch's: the largest difference of a result,
+relative to that result's largest element. `--export` does so for `torch.export` with a dynamic
+batch and `from_pytorch`, for two batches. `--time` measures after the check in rounds in turn and
+keeps medians, and `--warm` only builds, so that a later `--time` finds all caches filled; set
+XDG_CACHE_HOME, TORCHINDUCTOR_CACHE_DIR and BATON_KERNEL_CACHE_BYTES (30 GB for all models).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What each process of benchmark_torch.py needs, loaded once in the process that they are forked from."""
+"""What each process of benchmark_torch.py needs, loaded where they are all forked from."""
 
 import timm  # noqa: F401
 import torchvision  # noqa: F401

@@ -208,15 +208,17 @@ MODELS: tuple[Model, ...] = (
         inputs="pictures",
     ),
     *_vision(
-        "resnet26d seresnet50 ecaresnet26t res2net50_26w_4s resnest14d dpn68 dla34 hrnet_w18_small "
-        "cspdarknet53 selecsls42b repvgg_a0 mobileone_s0 gernet_s nf_regnet_b0 tf_efficientnetv2_b0 "
-        "mobilenetv4_conv_small mobilenetv4_hybrid_medium fbnetc_100 ghostnet_100 lcnet_100 "
-        "tinynet_a rexnet_100 vit_tiny_patch16_224 deit_tiny_distilled_patch16_224 "
-        "beit_base_patch16_224 cait_xxs24_224 convit_tiny pit_ti_224 levit_128s xcit_nano_12_p16_224 "
-        "efficientformer_l1 mobilevit_s mobilevitv2_050 edgenext_xx_small poolformer_s12 mixer_s32_224 "
-        "resmlp_12_224 gmlp_ti16_224 twins_svt_small pvt_v2_b0 tiny_vit_5m_224 fastvit_t8 "
-        "convnextv2_atto convmixer_768_32 focalnet_tiny_srf davit_tiny efficientvit_b0 efficientvit_m0 "
-        "starnet_s1 mambaout_femto inception_next_atto hiera_tiny_224 swinv2_cr_tiny_ns_224",
+        "resnet26d seresnet50 ecaresnet26t res2net50_26w_4s resnest14d dpn68 dla34 "
+        "hrnet_w18_small cspdarknet53 selecsls42b repvgg_a0 mobileone_s0 gernet_s "
+        "nf_regnet_b0 tf_efficientnetv2_b0 mobilenetv4_conv_small "
+        "mobilenetv4_hybrid_medium fbnetc_100 ghostnet_100 lcnet_100 tinynet_a rexnet_100 "
+        "vit_tiny_patch16_224 deit_tiny_distilled_patch16_224 beit_base_patch16_224 "
+        "cait_xxs24_224 convit_tiny pit_ti_224 levit_128s xcit_nano_12_p16_224 "
+        "efficientformer_l1 mobilevit_s mobilevitv2_050 edgenext_xx_small poolformer_s12 "
+        "mixer_s32_224 resmlp_12_224 gmlp_ti16_224 twins_svt_small pvt_v2_b0 "
+        "tiny_vit_5m_224 fastvit_t8 convnextv2_atto convmixer_768_32 focalnet_tiny_srf "
+        "davit_tiny efficientvit_b0 efficientvit_m0 starnet_s1 mambaout_femto "
+        "inception_next_atto hiera_tiny_224 swinv2_cr_tiny_ns_224",
         "timm",
     ),
     Model("crossvit_tiny_240", "timm", (3, 240, 240)),

@@ -195,9 +195,10 @@ def _read_info(info: Any) -> tuple[str, Any, str | None]:
             f"input_infos has {info!r}; each is (name, shape) or (name, (shape, dtype))"
         )
     name, shape = info
-    last = shape[-1] if isinstance(shape, (tuple, list)) and len(shape) == 2 else None
-    if last is not None and (isinstance(last, str) or type(last).__name__ == "dtype"):
-        return name, shape[0], str(last)
+    if isinstance(shape, (tuple, list)) and len(shape) == 2:
+        extents, last = shape
+        if isinstance(extents, (tuple, list)) and not isinstance(last, (tuple, list)):
+            return name, extents, str(last)
     return name, shape, None
 
 

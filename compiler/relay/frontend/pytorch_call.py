@@ -15,6 +15,7 @@ from compiler.errors import FrontendError, UnsupportedOperatorError
 from .onnx_node import Node
 from .pytorch_aliases import Aliases
 from .pytorch_extents import call_with_open_extents, reads_open_extents
+from .pytorch_versions import is_exported, warn_unless_tested
 
 OPSET = 17
 """The operator set of the export: the first with LayerNormalization."""
@@ -43,7 +44,7 @@ class Caller:
     def __init__(self, custom: Mapping[str, Callable[..., Any]]) -> None:
         self._custom = dict(custom)
         self._calls: list[_CustomCall] = []
-        self._known = _known_to_exporter()
+        warn_unless_tested()
         self.begin()
 
     def begin(self) -> None:
@@ -66,7 +67,7 @@ class Caller:
             return _RecordCustom.apply(call, len(self._calls) - 1, *call.tensors)
         if name in _REWRITTEN:
             return _REWRITTEN[name](op, args, kwargs)
-        if not self._known(name):
+        if not is_exported(name):
             decomposed = op.decompose(*args, **kwargs)
             if decomposed is not NotImplemented:
                 return decomposed
@@ -81,21 +82,6 @@ class Caller:
         if not self._calls:
             return {}
         return {(DOMAIN, CUSTOM): lambda node: self._calls[node.attr("index")].convert(node)}
-
-
-def _known_to_exporter() -> Callable[[str], bool]:
-    try:
-        from torch.onnx._internal.torchscript_exporter import registration
-    except ImportError:  # before PyTorch 2.9
-        from torch.onnx._internal import registration
-    return lambda name: (
-        "::" in name
-        and (
-            not name.startswith("aten::")
-            or registration.registry.is_registered_op(name.removesuffix("_"), OPSET)
-            or registration.registry.is_registered_op(name, OPSET)
-        )
-    )
 
 
 class _CustomCall:

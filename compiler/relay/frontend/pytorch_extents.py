@@ -1,8 +1,8 @@
 """Extents that an exported program leaves open, as the export records them.
 
-While PyTorch traces, the extent of a tensor is a tensor itself, which remembers how it was computed.
-Only PyTorch's own Python functions take such a number where an operator wants an integer; a call
-by the operator's overload would keep the number of the example.
+While PyTorch traces, the extent of a tensor is a tensor itself, which remembers how it was
+computed. Only PyTorch's own Python functions take such a number where an operator wants an integer;
+a call by the operator's overload would keep the number of the example.
 """
 
 from __future__ import annotations
