@@ -57,6 +57,12 @@ Precisions = Annotated[
     str,
     typer.Option(help='Of Baton: "default", "strict", or both with a comma, measured in turn.'),
 ]
+ReportPage = Annotated[
+    Path | None,
+    typer.Option(
+        "--html", metavar="FILE.html", help="A page: network, kernels, schedules, memory."
+    ),
+]
 Backend = Annotated[list[str], several("Partitioner; may be repeated.", metavar="NAME")]
 Plugin = Annotated[
     list[Path],

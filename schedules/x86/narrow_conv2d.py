@@ -25,7 +25,7 @@ from ..conv2d import Conv2dWorkload
 from ..strategy import Implementation, anchor_attrs, register
 from .conv2d import PARALLEL_MACS
 from .machine import Machine
-from .register_tile import FMA_LATENCY, LOOP_CYCLES, fewest_vectors, macs_per_cycle, register_tile
+from .register_tile import fewest_vectors, macs_per_cycle, register_tile
 
 NAME = "conv2d_narrow.x86"
 
@@ -172,9 +172,13 @@ def _best_tile(w: Conv2dWorkload, machine: Machine) -> tuple[float, int, int]:
         for vectors in range(1, MOST_VECTORS + 1):
             if tile * vectors + min(tile, vectors) + 1 > machine.vector_registers:
                 break
-            step = max(tile * vectors / 2, tile / 2 + vectors / UNALIGNED_LOADS, FMA_LATENCY)
+            step = max(
+                tile * vectors / machine.fmas,
+                tile / 2 + vectors / UNALIGNED_LOADS,
+                machine.core.fma_latency,
+            )
             tiles = w.out_channels // tile * -(-w.out_width // (vectors * lanes))
-            candidates.append((tiles * (step + LOOP_CYCLES), tile, vectors))
+            candidates.append((tiles * (step + machine.core.loop_cycles), tile, vectors))
     return min(candidates)
 
 

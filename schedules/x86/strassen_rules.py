@@ -17,7 +17,6 @@ from ..strategy import Implementation, register
 from .machine import Machine
 from .matmul_rules import GOOD_BALANCE, balance
 from .microkernel import registers_are_scarce
-from .register_tile import FMA_LATENCY, LOADS, LOOP_CYCLES
 from .strassen import (
     CONV2D,
     DENSE,
@@ -34,12 +33,11 @@ from .strassen import (
 )
 
 # Cost rule. Making an element of S, or storing one of P and reading it again, takes the time of so
-# many operations with vectors of so many bits (measured with 256; wider caches move more bytes in a
-# cycle: as many vectors would be 12 operations with 512, as many bytes 24),
-TRANSFORM_FLOPS = {128: 6, 256: 12, 512: 18}
-# reading a byte of weights, which prefetch lets go on beside the products, that of so many with
-# vectors of 512 bits (half as many fit in it with vectors of 256),
-FLOPS_PER_BYTE = 24
+# many operations of a core with 32 in a cycle (measured), and up to so many of one with more, whose
+# wider caches move more bytes in a cycle,
+TRANSFORM_FLOPS, MOST_TRANSFORM_FLOPS = 12, 18
+# weights, which prefetch lets come beside the products, take so many times as long as alone,
+BESIDE_PRODUCTS = 3
 # and Strassen must be estimated below this share of the direct product; of direct convolutions,
 # below another one, with 16 registers or with 32, where nothing was measured.
 CLEARLY, CLEARLY_CONV2D, CLEARLY_CONV2D_32 = 0.935, 0.945, 0.915
@@ -173,8 +171,7 @@ def _cycles(rows: int, tile_m: int, vectors: int, machine: Machine, is_blocked: 
     operations = 1 if machine.has_fma else 2
 
     def of_tile(count: int) -> float:
-        work = count * vectors * operations / 2
-        return max(work, (count + vectors) / LOADS, FMA_LATENCY) + LOOP_CYCLES
+        return machine.step_cycles(count, vectors, operations) + machine.core.loop_cycles
 
     whole, rest = divmod(rows, tile_m)
     cycles = whole * of_tile(tile_m) + (of_tile(rest) if rest else 0)
@@ -221,21 +218,19 @@ def _cost(extents: tuple[int, int, int], task: Tasks, machine: Machine) -> float
     products = 2 * row_tasks * task.rows * columns * depth
     elements = rows * (columns * (depth // task.block_k) + depth)
     busy = balance(row_tasks * (columns // task.columns), machine.num_cores)
-    transforms = TRANSFORM_FLOPS[machine.vector_bits] * elements
-    computing = PRODUCTS * (products + transforms) / busy
-    weights = PRODUCTS * FLOPS_PER_BYTE * ITEM_BYTES * columns * depth * row_tasks
-    return max(computing, weights * _width(machine))
+    transform = min(TRANSFORM_FLOPS * machine.flops_per_cycle / 32, MOST_TRANSFORM_FLOPS)
+    computing = PRODUCTS * (products + transform * elements) / busy
+    return max(computing, PRODUCTS * row_tasks * _weights_cost(columns, depth, machine))
 
 
 def direct_cost(extents: tuple[int, int, int], machine: Machine) -> float:
     """The same estimate for the direct product, with all rows in one task."""
     m, n, k = extents
-    return max(2 * m * n * k, FLOPS_PER_BYTE * ITEM_BYTES * n * k * _width(machine))
+    return max(2 * m * n * k, _weights_cost(n, k, machine))
 
 
-def _width(machine: Machine) -> float:
-    """Operations in the time of one byte, over those with vectors of 512 bits."""
-    return machine.vector_bits / 512
+def _weights_cost(columns: int, depth: int, machine: Machine) -> float:
+    return BESIDE_PRODUCTS * ITEM_BYTES * columns * depth * machine.flops_per_memory_byte
 
 
 def is_profitable(

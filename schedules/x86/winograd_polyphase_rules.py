@@ -33,9 +33,8 @@ TILES = (2, 3, 4)
 FEWER = 0.97
 # Operations of a cycle at the peak: two multiply-adds, for each lane.
 FLOPS = 4
-# A byte of weights from memory takes the time of so many operations: they are prefetched while
-# products go on.
-WEIGHT_FLOPS = 2
+# Weights from memory are prefetched while products go on, and so take this share of their time.
+WEIGHTS_SHARE = 1 / 2
 # Transforming one element of a blocked input, whose V goes through L3, takes the time of so many,
 V_FLOPS = 36
 # and V of all images may fill so much of L3.
@@ -103,7 +102,7 @@ def cost(w: Conv2dWorkload, m: int, machine: Machine) -> float:
     v_flops = TRANSFORM_FLOPS if is_plain(w, machine) else V_FLOPS
     of_tile = v_flops * span**2 * w.in_channels + TRANSFORM_FLOPS * alpha**2 * w.out_channels
     transforms = w.batch * rows * columns * of_tile
-    return products + transforms + WEIGHT_FLOPS * w.item_bytes * span**2 * channels
+    return products + transforms + _weights_cost(w, span**2, machine)
 
 
 def direct_cost(w: Conv2dWorkload, machine: Machine) -> float:
@@ -112,7 +111,12 @@ def direct_cost(w: Conv2dWorkload, machine: Machine) -> float:
     rate = macs_per_cycle(w.out_width, *register_tile(w.out_width, chunks, machine), machine)
     channels = w.in_channels * w.out_channels * w.kernel[0] * w.kernel[1]
     products = FLOPS * w.batch * w.out_height * w.out_width / rate * channels
-    return products + WEIGHT_FLOPS * w.item_bytes * channels
+    return products + _weights_cost(w, w.kernel[0] * w.kernel[1], machine)
+
+
+def _weights_cost(w: Conv2dWorkload, values: int, machine: Machine) -> float:
+    size = w.item_bytes * values * w.in_channels * w.out_channels
+    return WEIGHTS_SHARE * size * machine.flops_per_memory_byte
 
 
 def fallback(w: Conv2dWorkload, target: Target) -> ConfigEntity:

@@ -14,11 +14,9 @@ from .machine import Machine
 from .register_tile import best_tile, register_tile, tile_pixels
 from .winograd import NAME, compute, grid, pack_weight, points_of
 
-# Cost rule, for vectors of 512 bits; with narrower ones a byte takes the time of fewer flops. One
-# byte of weights takes the time of so many flops (a network's weights do not stay in cache from one
-# inference to the next, and prefetch hides part of the latency),
-FLOPS_PER_BYTE = 8
-# one that is read again and again takes less, depending on the cache that has room for it,
+# Cost rule. Weights come from memory (a network's do not stay in cache from one inference to the
+# next); a byte that is read again and again takes the time of so many flops, depending on the cache
+# that has room for it,
 L2_FLOPS_PER_BYTE, L3_FLOPS_PER_BYTE = 1, 3
 # transforming one element of V or M takes the time of so many,
 TRANSFORM_FLOPS = 12
@@ -212,19 +210,15 @@ def winograd_cost(w: Conv2dWorkload, m: int, machine: Machine) -> float:
     channels = w.in_channels * w.out_channels
     products = 2 * elements * channels
     transforms = TRANSFORM_FLOPS * elements * (w.in_channels + w.out_channels)
-    return products + transforms + weights_cost(w.item_bytes * values(w, m) * channels, machine)
+    weights = w.item_bytes * values(w, m) * channels
+    return products + transforms + weights * machine.flops_per_memory_byte
 
 
 def direct_cost(w: Conv2dWorkload, machine: Machine) -> float:
     """The same estimate for the direct convolution."""
     channels = w.in_channels * w.out_channels * w.kernel[0] * w.kernel[1]
     macs = w.batch * w.out_height * w.out_width * channels
-    return 2 * macs + weights_cost(w.item_bytes * channels, machine)
-
-
-def weights_cost(size: int, machine: Machine) -> float:
-    """What reading so many bytes of weights from memory costs, in operations."""
-    return size * FLOPS_PER_BYTE * machine.vector_bits / 512
+    return 2 * macs + w.item_bytes * channels * machine.flops_per_memory_byte
 
 
 def supports(w: Conv2dWorkload, target: Target) -> bool:

@@ -17,6 +17,7 @@ max, min, mean,        of nothing: memory that nobody wrote, or a division by th
 variance, std
 nn.pad                 reflections by nested choices, which take TVM minutes where they are nested
 mod, floor_mod         of floats: a quotient that is rounded before it is multiplied
+astype                 an error of the constants NaN and infinity as integers
 =====================  ==========================================================================
 """
 
@@ -26,13 +27,14 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import tvm
 import tvm_ffi
 from tvm import relax, te, tirx, topi
 
 from ... import ordering
 from ...errors import BuildError
-from ...graph.constants import scalar_of, static_shape
+from ...graph.constants import array_of, constant, scalar_of, static_shape
 from . import legalize_indexing, legalize_normalization
 
 Legalize = Callable[[Any, relax.Call], relax.Expr]
@@ -111,6 +113,15 @@ def _subtract(builder: Any, call: relax.Call) -> relax.Expr:
 
         return _element_by_element(builder, call, "relax.subtract", value, "subtract")
     return _stock("relax.subtract")(builder, call)
+
+
+def _astype(builder: Any, call: relax.Call) -> relax.Expr:
+    """A constant that is not finite as the integer that a kernel makes of it."""
+    value, dtype = array_of(call.args[0]), str(call.ty.dtype)
+    if value is None or "int" not in dtype or bool(np.isfinite(value).all()):
+        return _stock("relax.astype")(builder, call)
+    with np.errstate(invalid="ignore"):
+        return constant(value.astype(dtype))
 
 
 def _sign(builder: Any, call: relax.Call) -> relax.Expr:
@@ -323,6 +334,7 @@ LEGALIZE: dict[str, Legalize] = {
     **{name: _of_bits(name, function) for name, function in _OF_BITS.items()},
     **legalize_indexing.LEGALIZE,
     **legalize_normalization.LEGALIZE,
+    "relax.astype": _astype,
     "relax.argmax": _arg_reduction(ordering.argmax),
     "relax.argmin": _arg_reduction(ordering.argmin),
     "relax.divide": _with_zero("relax.divide", topi.divide, (0, 1)),

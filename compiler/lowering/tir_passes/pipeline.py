@@ -14,6 +14,7 @@ from . import (
     constant_tables,
     interleave,
     microkernel,
+    plain_division,
     pragmas,
     prefetch,
     prefetch_results,
@@ -28,6 +29,7 @@ PASSES = (
     interleave,
     loop_guard,
     microkernel,
+    plain_division,
     pragmas,
     prefetch,
     prefetch_results,
@@ -55,6 +57,7 @@ def _pipeline() -> tuple[Any, Any, Any]:
                 scalar_calls.split_scalar_calls(),
                 propagate_nan.propagate_nan(),
                 pragmas.drop_unknown_pragmas(),
+                plain_division.divide_plainly(),
                 finalize_host(),
             ]
         )

@@ -15,6 +15,7 @@ from schedules.conv2d import Conv2dWorkload
 from schedules.matmul import DenseWorkload, Operand
 from schedules.winograd import combine
 from schedules.x86 import dense, strassen, strassen_rules
+from schedules.x86.cores import CORES
 from schedules.x86.machine import Machine, collide
 from tests.sweep import examples
 
@@ -228,7 +229,7 @@ def test_tasks_of_images_make_sums_of_their_own_if_they_are_enough_for_the_threa
         assert config.val("sums_by_task") == (row_tasks > 1 and row_tasks % cores == 0)
 
 
-ZEN3 = Machine(256, 16, 32 * 1024, 512 * 1024, 32 * 1024 * 1024, 2, True)
+ZEN3 = Machine(256, 16, 32 * 1024, 512 * 1024, 32 * 1024 * 1024, 2, True, CORES["znver3"])
 
 
 def test_tasks_of_images_have_rows_for_few_small_tiles():

@@ -73,7 +73,7 @@ def transposed_convolution(node: Node) -> relax.Expr | None:
 
 
 def with_pads(
-    node: Node, pads: list[int], outputs: int | None = None, **others: list[int]
+    node: Node, pads: list[int], outputs: int | None = None, **others: list[int] | int
 ) -> relax.Expr:
     """The node itself with these pads, and other attributes, for what says them indirectly.
 
