@@ -265,24 +265,23 @@ def _build(
         )
     _refuse_writes(program)
     results, structure = _pytree.tree_flatten(program.graph_module.graph.output_node().args[0])
+    places = dict(zip(program.graph_signature.user_inputs, free, strict=True))
+    patterns = _patterns(program, places, frozen.numbers, len(arguments))
+    if not any(isinstance(value, torch.fx.Node) for value in results):
+        return _Library(patterns, lambda _: _pytree.tree_unflatten(results, structure))
     mod, params = relay.frontend.from_pytorch(program)
     config = {"baton.precision": options.precision}
     with PassContext(options.opt_level, disabled_pass=list(options.disabled_pass), config=config):
         library = relay.build(mod, target=options.target, params=params)
     session = library.session(num_threads=options.num_threads or torch.get_num_threads())
-    inputs = [info.name for info in session.inputs]
+    inputs = {info.name: places[info.name] for info in session.inputs}
     outputs = [info.name for info in session.outputs]
     examples = [
         value.meta["val"] if isinstance(value, torch.fx.Node) else None for value in results
     ]
-    patterns: list[Any] = [frozen.numbers.get(index) for index in range(len(arguments))]
-    for index, info in zip(free, session.inputs, strict=True):
-        patterns[index] = arguments[index].dtype, tuple(info.shape)
 
     def run(given: Sequence[Any]) -> Any:
-        values = session.run(
-            {name: _array(given[index]) for name, index in zip(inputs, free, strict=True)}
-        )
+        values = session.run({name: _array(given[index]) for name, index in inputs.items()})
         arrays = iter(values[name] for name in outputs)
         leaves = [
             constant if example is None else _result(next(arrays), example)
@@ -291,6 +290,24 @@ def _build(
         return _pytree.tree_unflatten(leaves, structure)
 
     return _Library(patterns, run)
+
+
+def _patterns(
+    program: torch.export.ExportedProgram,
+    places: Mapping[str, int],
+    numbers: Mapping[int, Any],
+    count: int,
+) -> list[Any]:
+    """What a library of the program takes, see `_Library`."""
+    patterns: list[Any] = [numbers.get(index) for index in range(count)]
+    for node in program.graph.nodes:
+        if node.op == "placeholder" and node.name in places:
+            value = node.meta["val"]
+            shape = tuple(
+                int(extent) if str(extent).isdigit() else str(extent) for extent in value.shape
+            )
+            patterns[places[node.name]] = value.dtype, shape
+    return patterns
 
 
 def _any_extent() -> Any:

@@ -151,17 +151,18 @@ def compiled(model: Any, engines: Sequence[str], rounds: int, seconds: float) ->
         return baton(graph, examples, **options)
 
     args, kwargs = model.arguments()
-    calls = {"eager": model.build()}
+    module = model.build()
+    calls = {"eager": module}
     row: Row = {"torch": torch.__version__}
     if "baton" in engines:
-        wanted = leaves(calls["eager"](*args, **kwargs))
-        calls["baton"] = torch.compile(model.build(), backend=counted)
+        wanted = leaves(module(*args, **kwargs))
+        calls["baton"] = torch.compile(module, backend=counted)
         started = time.perf_counter()
         row["error"] = difference(leaves(calls["baton"](*args, **kwargs)), wanted)
         row["build"] = round(time.perf_counter() - started, 1)
         row["graphs"] = len(graphs)
     if "inductor" in engines:
-        calls["inductor"] = torch.compile(model.build())
+        calls["inductor"] = torch.compile(module)
         started = time.perf_counter()
         calls["inductor"](*args, **kwargs)
         row["inductor_build"] = round(time.perf_counter() - started, 1)
@@ -198,11 +199,9 @@ def exported(model: Any) -> Row:
     args, kwargs = model.arguments(2)
     batch = torch.export.Dim("batch", max=16)
     shapes = _pytree.tree_map(lambda _: {0: batch}, (args, kwargs))
-    names = [f"argument{index}" for index in range(len(args))]
     program = torch.export.export(
         module, args, kwargs, dynamic_shapes=[*shapes[0], *shapes[1].values()], strict=False
     )
-    del names
     mod, params = relay.frontend.from_pytorch(program)
     with PassContext(3):
         library = relay.build(mod, target="llvm", params=params)
@@ -250,8 +249,47 @@ def shown(row: Row) -> str:
 
 
 def write_table(path: pathlib.Path, rows: dict[str, Row]) -> None:
-    """Put the rows' table between the marks of a Markdown file."""
-    raise NotImplementedError
+    """Put what the rows say between the marks of a Markdown file."""
+    from torch_models import FAMILIES, MODELS
+
+    known = [(model, summary(rows[model.name])) for model in MODELS if model.name in rows]
+    right = [row for _, row in known if "failed" not in row]
+    exports = [row["export"] for row in rows.values() if "export" in row]
+    lines = [f"{len(right)} of {len(known)} models are right to {TOLERANCE:.0e}."]
+    if exports:
+        good = sum("failed" not in row for row in exports)
+        lines.append(f"Exported with an open batch, {good} of {len(exports)} are.")
+    for family in FAMILIES:
+        lines += ["", f"| {family} | input | error | eager | inductor | Baton | inductor / Baton |"]
+        lines.append("|---|---|---|---|---|---|---|")
+        lines += [table_row(model, row) for model, row in known if model.family == family]
+    for other in ("eager", "inductor"):
+        ratios = [row["ms"][other] / row["ms"]["baton"] for row in right if "ms" in row]
+        if ratios:
+            mean, faster = statistics.geometric_mean(ratios), sum(each > 1 for each in ratios)
+            lines += ["", f"Baton against {other}: {mean:.2f} times as fast (geometric mean of "]
+            lines[-1] += f"{len(ratios)} models), faster on {faster}."
+    before, _, rest = path.read_text().partition(MARKS[0])
+    _, _, after = rest.partition(MARKS[1])
+    path.write_text(f"{before}{MARKS[0]}\n" + "\n".join(lines) + f"\n{MARKS[1]}{after}")
+
+
+def summary(tasks: Row) -> Row:
+    """What the tasks of a model say of torch.compile: the last one that compared results."""
+    done = [tasks[task] for task in ("time", "warm", "check") if task in tasks]
+    compared = [row for row in done if "error" in row]
+    return (compared or done or [{"failed": "not tried"}])[0]
+
+
+def table_row(model: Any, row: Row) -> str:
+    name = f"{model.name} ({model.note})" if model.note else model.name
+    shape = "x".join(map(str, model.shape))
+    if "error" not in row:
+        return f"| {name} | {shape} | {row['failed'].replace('|', '')} | | | | |"
+    ms = row.get("ms")
+    times = [f"{ms[engine]:.2f}" for engine in ENGINES] if ms else ["", "", ""]
+    ratio = f"{ms['inductor'] / ms['baton']:.2f}" if ms else ""
+    return f"| {name} | {shape} | {row['error']:.1e} | {' | '.join(times)} | {ratio} |"
 
 
 if __name__ == "__main__":

@@ -104,10 +104,6 @@ def _pair(shape: tuple[int, ...]) -> Arguments:
     return (torch.randn(shape), torch.randn(shape)), {}
 
 
-def _pictures(shape: tuple[int, ...]) -> Arguments:
-    return (list(torch.rand(shape)),), {}
-
-
 def _ids(shape: tuple[int, ...]) -> torch.Tensor:
     return torch.randint(3, 1000, shape)
 
@@ -147,7 +143,6 @@ _INPUTS: dict[str, Callable[[tuple[int, ...]], Arguments]] = {
     "captions": _captions,
     "image": _image,
     "pair": _pair,
-    "pictures": _pictures,
     "pixels": _pixels,
     "sound": _sound,
     "speech": _speech,
@@ -200,13 +195,6 @@ MODELS: tuple[Model, ...] = (
     ),
     *_vision("r3d_18 r2plus1d_18", "torchvision", (3, 8, 112, 112)),
     Model("raft_small", "torchvision", (3, 128, 128), inputs="pair"),
-    Model(
-        "ssdlite320_mobilenet_v3_large",
-        "torchvision",
-        (3, 320, 320),
-        settings={"weights_backbone": None},
-        inputs="pictures",
-    ),
     *_vision(
         "resnet26d seresnet50 ecaresnet26t res2net50_26w_4s resnest14d dpn68 dla34 "
         "hrnet_w18_small cspdarknet53 selecsls42b repvgg_a0 mobileone_s0 gernet_s "

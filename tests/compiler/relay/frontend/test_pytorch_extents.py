@@ -66,7 +66,9 @@ def test_one_library_serves_all_extents_up_to_their_bounds() -> None:
 
 def test_a_number_closes_an_extent_wherever_the_program_has_it() -> None:
     program = exported(Attention().eval(), arguments(2, 5), batch=8, length=64)
-    mod, params = relay.frontend.from_pytorch(program, [("data", (2, "n", 16)), ("mask", (None, None))])
+    mod, params = relay.frontend.from_pytorch(
+        program, [("data", (2, "n", 16)), ("mask", (None, None))]
+    )
     inputs = relay.build(mod, "llvm", params=params).session().inputs
     assert [info.shape for info in inputs] == [(2, "n", 16), (2, "n")]
     with pytest.raises(FrontendError, match=r"\(9, 5, 16\); it was exported for"):
