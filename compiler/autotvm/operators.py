@@ -495,18 +495,6 @@ def _unchanged(_: Any, result: np.ndarray) -> np.ndarray:
     return result
 
 
-def _always(_: Any) -> bool:
-    return True
-
-
-def _never(_: Any) -> bool:
-    return False
-
-
-def _not_an_input(w: DenseWorkload) -> bool:
-    return w.weight is None
-
-
 OPERATORS = {
     operator.name: operator
     for operator in (
@@ -518,7 +506,7 @@ OPERATORS = {
             _conv2d_values,
             _as_given,
             _conv2d_call,
-            _always,
+            lambda w: True,
             _conv2d_arrange,
             _conv2d_expected,
             _conv2d_plain,
@@ -531,7 +519,7 @@ OPERATORS = {
             _conv3d_values,
             _as_given,
             _conv3d_call,
-            _always,
+            lambda w: True,
             _conv3d_arrange,
             _conv3d_expected,
             _unchanged,
@@ -544,7 +532,7 @@ OPERATORS = {
             _dense_values,
             _dense_stored,
             _dense_call,
-            _not_an_input,
+            lambda w: w.weight is None,
             _dense_arrange,
             _matmul,
             _unchanged,
@@ -557,7 +545,7 @@ OPERATORS = {
             _batch_matmul_values,
             _batch_matmul_stored,
             _batch_matmul_call,
-            _never,
+            lambda w: False,
             _batch_matmul_arrange,
             _matmul,
             _unchanged,
