@@ -15,9 +15,6 @@ BROADCAST, INJECTIVE, OUT_ELEMENTWISE_FUSABLE, OPAQUE = 1, 2, 4, 8
 
 ATTRIBUTE = "op_pattern"
 
-KEPT = "baton.kept_stage"
-"""Annotation of a block that is computed once, not again wherever its elements are read."""
-
 
 def op_pattern(kernel: tirx.PrimFunc) -> int:
     """The kernel's pattern; opaque if it has none, as for FuseOps."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from tvm import te, tirx
 
-from .op_pattern import KEPT
+from schedules.generic.inline import KEPT
 
 Expr = Any
 

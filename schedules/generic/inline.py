@@ -10,9 +10,10 @@ from tvm import s_tir
 from tvm.error import InternalError
 from tvm.ir import TensorLoad
 
-from compiler.op_pattern import KEPT
-
 from .stages import Stage, body_cost, expensive_calls, stage_of, stages
+
+KEPT = "baton.kept_stage"
+"""Annotation of a block that is computed once, not again wherever its elements are read."""
 
 # A stage whose expression, once for each read of it, is longer than this many operations stays a
 # stage: a value that is used twice, twice over, doubles the expression each time.
