@@ -19,7 +19,6 @@ COMMANDS = {
     "baton partitioner build": ("compiles C++", "compiler/test_library.py"),
     "baton profile models-q/": ("reads a large model", "compiler/cli/test_profile.py"),
     "baton replay": ("reads a log of the model", "compiler/cli/test_replay.py"),
-    "baton run old_script.py": ("changes what the process imports", "compiler/legacy/test_te.py"),
     "baton runtime build": ("compiles C++", "compiler/test_native_runtime.py"),
     "baton tune": ("searches for minutes", "compiler/cli/test_tune.py"),
     "baton tvmc": ("changes what the process imports", "compiler/cli/test_tvmc.py"),

@@ -15,6 +15,8 @@ import os
 import pathlib
 import re
 import shlex
+import subprocess
+import sys
 import unittest
 from typing import Any
 
@@ -30,6 +32,8 @@ from typer.testing import CliRunner
 
 from compiler import backends, relay
 from compiler.cli.app import app
+from schedules import strategy
+from schedules.anchor import ANCHOR_RULES
 
 from .not_run import BLOCKS, COMMANDS, PAGES_ELSEWHERE
 
@@ -37,6 +41,8 @@ ROOT = pathlib.Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BUILT_IN = ("cuda", "default", "llvm", "onnxruntime")
 """Partitioners that a reader has, whatever other tests registered."""
+LANGUAGES = ("python", "sh", "cmake", "cpp", "text", "")
+"""Of blocks: the first two are run, the others are not Baton's to run."""
 LOGS = ("old.log", "old1.log", "old2.log", "tuned.json", "tuned.log", "tuned.log.best")
 """Logs of other models: they hold no record of any kernel."""
 BACKEND = """
@@ -124,6 +130,10 @@ def run_commands(example: Example) -> None:
 
 def run_baton(words: list[str], only_parse: bool) -> None:
     """Raise if the command fails; if it is only parsed, if one of its words does not exist."""
+    if words[0] == "run" and words[1].endswith(".py"):  # changes what a process imports
+        here = {**os.environ, "PYTHONPATH": str(ROOT)}
+        subprocess.run([sys.executable, "-m", "compiler", *words], env=here, check=True)
+        return
     if not only_parse:
         result = CliRunner().invoke(app, words)
         assert result.exit_code == 0, f"baton {shlex.join(words)}: {result.stderr}"
@@ -154,18 +164,28 @@ def test_what_a_page_shows_runs(
     for name in LOGS:
         (tmp_path / name).touch()
     (tmp_path / "my_backend.py").write_text(BACKEND)
+    (tmp_path / "old_script.py").write_text("from tvm import autotvm, relay\n")
     monkeypatch.setenv("TVM_NUM_THREADS", os.environ.get("TVM_NUM_THREADS", "1"))
     monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
     document = Document.parse(str(page), *PARSERS)
     document.namespace.update(given())
     partitioners = backends.registered()
     backends.restore({name: partitioners[name] for name in BUILT_IN})
+    schedules = {key: [*known] for key, known in strategy._STRATEGIES.items()}
+    rules, modules = {*ANCHOR_RULES}, {*sys.modules}
     try:
         for example in document.examples():
             with contextlib.suppress(unittest.SkipTest):  # of a block with a reason
                 example.evaluate()
     finally:
         backends.restore(partitioners)
+        strategy._STRATEGIES.update(schedules)
+        for name in ANCHOR_RULES.keys() - rules:
+            del ANCHOR_RULES[name]
+        for name in sys.modules.keys() - modules:
+            if str(getattr(sys.modules[name], "__file__", "")).startswith(str(tmp_path)):
+                del sys.modules[name]
 
 
 def test_what_is_not_run_is_in_one_table() -> None:
@@ -176,8 +196,12 @@ def test_what_is_not_run_is_in_one_table() -> None:
             reason = re.search(r'"([^"]+)"\)?$', skipped)
             assert reason, f"{page.name}: skip: {skipped} gives no reason"
             blocks.add((page.relative_to(ROOT).as_posix(), reason[1]))
-        for block in re.findall(r"^ *```sh\n(.*?)^ *```", text, re.M | re.S):
-            commands += [shlex.join(words) for words in command_lines(block)]
+        for language, block in re.findall(r"^ *```(\w*)\n(.*?)^ *```", text, re.M | re.S):
+            assert language in LANGUAGES, f"{page.name}: a block of {language!r}"
+            if language == "sh":
+                commands += [shlex.join(words) for words in command_lines(block)]
+            else:
+                assert not re.search(r"^(\$ )?baton ", block, re.M), f"{page.name}: {block}"
     assert blocks == BLOCKS
     for start, (reason, test) in COMMANDS.items():
         assert any(each.startswith(start) for each in commands), f"no page has {start!r}"
