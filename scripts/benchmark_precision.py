@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measure numbers of fewer bits: int8 networks against the peers, bfloat16 and float16 against float32.
+"""Measure numbers of fewer bits against the peers and against float32: int8, bfloat16, float16.
 
     python scripts/make_quantised_models.py models-q models/*.onnx --kinds qdq
     python scripts/benchmark_precision.py models models-q --threads 1 2 --output rows.json
