@@ -13,8 +13,6 @@ BIN := $(VENV)/bin
 # Rewritten whenever pyproject.toml is newer; everything else is installed editable and needs no
 # second installation.
 INSTALLED := $(VENV)/installed
-INSTALLED_PEERS := $(VENV)/installed-peers
-INSTALLED_RELEASE := $(VENV)/installed-release
 
 # Given on make's command line. Exported for the recipes, where the shell then quotes them.
 MODEL =
@@ -24,7 +22,7 @@ SECONDS = 600
 JOBS = 1
 export MODEL TARGET
 
-.PHONY: help demo test sweep fuzz lint format bench wheel clean c-compiler
+.PHONY: help demo test sweep fuzz lint format docs bench wheel clean c-compiler
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' Makefile
@@ -53,11 +51,14 @@ format: $(INSTALLED) ## rewrite the sources in the project's format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: c-compiler $(INSTALLED_PEERS) ## measure against the peers: MODEL="a.onnx b.onnx" THREADS=1
+docs: $(VENV)/installed-docs ## build the documentation site into build/docs; a warning is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+bench: c-compiler $(VENV)/installed-bench ## measure against the peers: MODEL="a.onnx b.onnx" THREADS=1
 	@test -n "$$MODEL" || { echo 'make bench: say which models: make bench MODEL="a.onnx b.onnx"' >&2; exit 2; }
 	$(BIN)/python scripts/benchmark.py $(MODEL) --threads $(THREADS)
 
-wheel: $(INSTALLED_RELEASE) ## dist/: sdist, wheel, wheel of the runtime alone; checked as PyPI does
+wheel: $(VENV)/installed-release ## dist/: sdist, wheel, wheel of the runtime alone; checked as PyPI does
 	rm -rf dist
 	$(BIN)/python -m build --outdir dist .
 	$(BIN)/baton --quiet runtime wheel --output dist
@@ -89,12 +90,9 @@ $(INSTALLED): pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test,lint]'
 	@touch $@
 
-$(INSTALLED_PEERS): $(INSTALLED)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
-	@touch $@
-
-$(INSTALLED_RELEASE): $(INSTALLED)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[release]'
+# What one of the extras brings besides.
+$(VENV)/installed-%: $(INSTALLED)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$*]'
 	@touch $@
 
 # TVM links every exported library with the system's C++ compiler.

@@ -128,9 +128,11 @@ def compile_model(
     BatonError
         Of the step that failed.
     """
-    from compiler.runtime.export import require_destination, require_linker
+    from compiler.runtime.export import require_destination, require_folder, require_linker
 
     steps = steps or Steps()
+    if html is not None:
+        require_folder(html)
     if output is not None and require_destination(output).suffix == ".so":
         require_linker(options.target_host or options.target)
     mod, params = import_model(model, options, steps)

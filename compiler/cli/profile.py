@@ -54,6 +54,10 @@ def profile_model(
     LoadError, FrontendError, BuildError
         The library, the model or its build is at fault.
     """
+    from compiler.runtime.export import require_folder
+
+    if html is not None:
+        require_folder(html)
     library = open_library(model, options, steps)
     inputs = random_inputs(library.metadata.inputs, seed)
     with steps.step("measure", f"{repeats} inferences"):

@@ -17,6 +17,7 @@ from compiler.runtime.metadata import dtype_bits
 _CALL_BY_SHAPE = "vm.builtin.call_tir_dyn"
 _STRING = re.compile(r'"ErrorContext\(.*?\) "(?=, |$)|"[^"]*"(?=, |$)', re.DOTALL)
 _CONSTANT = re.compile(r"shapetuple\[([\d, -]*)\]|\[[^\]]*\]|[^,\[]+(?:\[[^\]]*\])?")
+_DAMAGE = (SyntaxError, ValueError, LookupError, AttributeError, TypeError, RecursionError)
 _DEEPEST = 20  # functions that call each other; Baton's libraries have two levels
 
 
@@ -97,7 +98,7 @@ def read_program(library: FactoryModule) -> Program:
         tree = ast.parse(str(module["as_python"]()))
         constants = _constants(str(module["stats"]()))
         return _Reader(tree, constants, len(library.metadata.inputs)).program()
-    except (SyntaxError, ValueError, LookupError, AttributeError, TypeError) as error:
+    except _DAMAGE as error:
         raise LoadError(f"can't read the library's program: {error}") from error
 
 

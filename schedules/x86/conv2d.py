@@ -347,6 +347,40 @@ def direct_fallback(w: Conv2dWorkload, target: Target) -> ConfigEntity:
     )
 
 
+def direct_cycles(w: Conv2dWorkload, target: Target) -> float:
+    """Products at the rate of their register tile; weights, beside those of a pointwise one.
+
+    Lanes that a block of few channels leaves empty are multiplied as well.
+    """
+    machine = Machine.from_target(target)
+    lanes = machine.lanes(w.dtype)
+    per_group = w.in_channels // w.groups
+    read = fewest_vectors(per_group, lanes)
+    steps = per_group if per_group < read else -(-per_group // read) * read
+    products = w.out_width * w.out_height * w.batch * w.kernel[0] * w.kernel[1] * steps
+    vectors = w.groups * -(-w.out_channels // w.groups // choose_oc_block(w, lanes))
+    computing = products * vectors / _rate(w, machine)
+    weights = w.item_bytes * per_group * w.out_channels * w.kernel[0] * w.kernel[1]
+    if w.is_pointwise:
+        return machine.beside_weights(computing, weights)
+    return computing + machine.weight_cycles(weights)
+
+
+def efficiency(w: Conv2dWorkload, machine: Machine) -> float:
+    """Share of the peak at which the direct convolution's register tile multiplies."""
+    return _rate(w, machine) / machine.fmas
+
+
+def _rate(w: Conv2dWorkload, machine: Machine) -> float:
+    """Vector multiply-adds in a cycle."""
+    block = choose_oc_block(w, machine.lanes(w.dtype))
+    chunks = max(-(-w.out_channels // block) // w.groups, 1)
+    flat = flat_tile(w, chunks, machine)
+    if flat is not None:
+        return macs_per_cycle(w.out_height * w.out_width // flat[0], *flat[1:], machine)
+    return macs_per_cycle(w.out_width, *register_tile(w.out_width, chunks, machine), machine)
+
+
 def crowds_caches(w: Conv2dWorkload, lanes: int, machine: Machine) -> bool:
     """Whether a tile's pixels of all channel blocks share one set of L1, and come from L3.
 
@@ -421,6 +455,8 @@ register(
         lambda w, config, data, weight: compute(w, config, DIRECT, data, weight),
         Conv2dWorkload.autotvm_args,
         pack_weight,
+        direct_cycles,
+        is_default=True,
     ),
 )
 register_anchor_rule(DIRECT, DirectConv2d())

@@ -8,13 +8,17 @@ from html.parser import HTMLParser
 
 import onnx
 import pytest
+import tvm
 
 from compiler.cli.app import app
 from compiler.cli.compile import BuildOptions, compile_model
 from compiler.cli.kernel_times import KernelTime, Profile
 from compiler.cli.program import Call, Program, Tensor, read_program
 from compiler.cli.report_page import Machine, Page
+from compiler.errors import LoadError
 from compiler.lowering.report import Kernel, Report
+from compiler.runtime import foreign
+from compiler.runtime.metadata import Metadata
 
 from ..browser import BROWSER, probe
 
@@ -151,6 +155,77 @@ def test_parts_of_a_concatenation_are_read_by_what_reads_the_whole(tmp_path):
     convolutions = [index for index, name in enumerate(names) if "conv2d" in name]
     first, second, third = convolutions
     assert {first, second} <= program.calls[third].after
+
+
+@pytest.mark.parametrize("required", ["BulkSize=2", "StaticAllocation"])
+def test_functions_that_main_calls_are_part_of_the_program(model, required):
+    from compiler import relay
+
+    mod, params = relay.frontend.from_onnx(str(model))
+    plain = relay.build(mod, "llvm", params=params)
+    with tvm.transform.PassContext(opt_level=3, required_pass=[required]):
+        library = relay.build(mod, "llvm", params=params)
+    assert [call.after for call in read_program(library).calls] == [
+        call.after for call in read_program(plain).calls
+    ]
+
+
+def test_extents_that_only_running_tells_leave_sizes_open(tmp_path):
+    helper, real = onnx.helper, onnx.TensorProto.FLOAT
+    info = helper.make_tensor_value_info
+    nodes = [
+        helper.make_node("Softmax", ["x"], ["s"], axis=0),
+        helper.make_node("NonZero", ["s"], ["y"]),
+    ]
+    graph = helper.make_graph(
+        nodes, "g", [info("x", real, ["n", 4])], [info("y", onnx.TensorProto.INT64, [2, "k"])]
+    )
+    source, path = tmp_path / "open.onnx", tmp_path / "report.html"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), source)
+    library = compile_model(source, BuildOptions(), html=path).library
+    program = read_program(library)
+    assert None in program.storages
+    assert all(tensor.nbytes is None for tensor in program.tensors)
+    assert program.calls[0].inputs == {0}
+    assert program.results == [{len(program.calls) - 1}]
+    assert "only running tells" in path.read_text(encoding="utf-8")
+
+
+def test_subgraphs_that_another_runtime_runs_are_drawn(model, tmp_path):
+    path = tmp_path / "report.html"
+    options = BuildOptions(backends=("onnxruntime",))
+    library = compile_model(model, options, html=path).library
+    assert [call.kernel for call in read_program(library).calls] == [foreign.RUN]
+    page = Reader(path.read_text(encoding="utf-8"))
+    assert "baton.foreign.run: onnxruntime" in page.titles
+
+
+@pytest.mark.parametrize(
+    ("code", "stats"),
+    [
+        ("ib = ", "Constant pool (# 0): []\n  Globals"),
+        ("ib = rx.Builder()", "Constant pool (# 0): []\n  Globals"),
+        ("ib = rx.Builder()", "Constant pool (# 2): [float32]\n  Globals"),
+        ("ib = rx.Builder()", "nothing"),
+        (
+            'with ib.function("main", num_inputs=1):\n  ib.emit_ret(1)',
+            "Constant pool (# 0): []\n  Globals",
+        ),
+        (
+            'with ib.function("main", num_inputs=0):\n  ib.emit_call("main", args=[])',
+            "Constant pool (# 0): []\n  Globals",
+        ),
+    ],
+)
+def test_a_program_that_is_none_is_an_error(code, stats):
+    class Library:
+        metadata = Metadata("default", (), ())
+
+        def get_lib(self):
+            return {"as_python": lambda: code, "stats": lambda: stats}
+
+    with pytest.raises(LoadError, match="program"):
+        read_program(Library())
 
 
 def test_compile_draws_the_network_and_its_back_ends(cli, model, plugin, tmp_path):
