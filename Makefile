@@ -13,7 +13,6 @@ BIN := $(VENV)/bin
 # Rewritten whenever pyproject.toml is newer; everything else is installed editable and needs no
 # second installation.
 INSTALLED := $(VENV)/installed
-INSTALLED_PEERS := $(VENV)/installed-peers
 
 # Given on make's command line. Exported for the recipes, where the shell then quotes them.
 MODEL =
@@ -23,7 +22,7 @@ SECONDS = 600
 JOBS = 1
 export MODEL TARGET
 
-.PHONY: help demo test sweep fuzz lint format bench clean c-compiler
+.PHONY: help demo test sweep fuzz lint format docs bench wheel journey journeys clean c-compiler
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' Makefile
@@ -52,9 +51,24 @@ format: $(INSTALLED) ## rewrite the sources in the project's format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: c-compiler $(INSTALLED_PEERS) ## measure against the peers: MODEL="a.onnx b.onnx" THREADS=1
+docs: $(VENV)/installed-docs ## build the documentation site into build/docs; a warning is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+bench: c-compiler $(VENV)/installed-bench ## measure against the peers: MODEL="a.onnx b.onnx" THREADS=1
 	@test -n "$$MODEL" || { echo 'make bench: say which models: make bench MODEL="a.onnx b.onnx"' >&2; exit 2; }
 	$(BIN)/python scripts/benchmark.py $(MODEL) --threads $(THREADS)
+
+wheel: $(VENV)/installed-release ## dist/: sdist, wheel, wheel of the runtime alone; checked as PyPI does
+	rm -rf dist
+	$(BIN)/python -m build --quiet --outdir dist .
+	$(BIN)/baton --quiet runtime wheel --output dist
+	$(BIN)/twine check --strict dist/*
+
+journey: c-compiler wheel ## what a user does with the wheels in a fresh environment, with a small model
+	$(BIN)/python scripts/journey.py --short dist
+
+journeys: c-compiler wheel ## the same with real models, peers and measurements
+	$(BIN)/python scripts/journey.py dist
 
 clean: ## remove the environment and everything generated
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
@@ -82,8 +96,9 @@ $(INSTALLED): pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test,lint]'
 	@touch $@
 
-$(INSTALLED_PEERS): $(INSTALLED)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
+# What one of the extras brings besides.
+$(VENV)/installed-%: $(INSTALLED)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$*]'
 	@touch $@
 
 # TVM links every exported library with the system's C++ compiler.

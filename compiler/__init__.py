@@ -8,8 +8,6 @@ with its array functions `compiler.np` and `compiler.npx`.
 from . import own_packages
 from .lazy import lazy_attributes
 
-__version__ = "0.1.0"
-
 own_packages.load()
 
 __getattr__ = lazy_attributes(
@@ -17,6 +15,7 @@ __getattr__ = lazy_attributes(
     {
         **{name: f".gluon.{name}" for name in ("np", "npx")},
         "PassContext": ".pass_context",
+        "__version__": ".version",
         **{
             name: f".{name}"
             for name in (

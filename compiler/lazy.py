@@ -29,7 +29,15 @@ def lazy_attributes(
             if others and plain and importlib.util.find_spec(f"{package}.{name}") is None:
                 return others(name)
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        module = importlib.import_module(where[name], package)
+        try:
+            module = importlib.import_module(where[name], package)
+        except ModuleNotFoundError as error:
+            if error.name != importlib.util.resolve_name(where[name], package):
+                raise
+            raise ModuleNotFoundError(
+                f"{error.name} is not in baton-runtime, which runs libraries; install baton-tvm",
+                name=error.name,
+            ) from None
         return module if where[name].endswith("." + name) else getattr(module, name)
 
     module = sys.modules[package]

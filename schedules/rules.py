@@ -55,12 +55,15 @@ class Scheduled:
         As the build report prints it: "topi:fallback" or "topi:<log>:<line>".
     algorithm : str
         Of the anchor, such as "strassen"; "direct" where the definition is followed.
+    config : str
+        Values of the anchor's knobs as AutoTVM's logs write them, JSON; empty without an anchor.
     """
 
     func: tirx.PrimFunc
     rule: str
     source: str
     algorithm: str = DIRECT
+    config: str = ""
 
 
 def schedule(func: tirx.PrimFunc, target: Target) -> Scheduled | None:
@@ -82,15 +85,22 @@ def schedule(func: tirx.PrimFunc, target: Target) -> Scheduled | None:
         sch = _attempt(name, rule, func, target)
         if sch is not None:
             scheduled = sch.mod["main"].with_attr("tirx.is_scheduled", True)
-            return Scheduled(without_anchor(scheduled), name, source, algorithm(func))
+            plain = without_anchor(scheduled)
+            config = _annotation(func, "schedule_config") or ""
+            return Scheduled(plain, name, source, algorithm(func), config)
     _LOG.warning("no schedule rule takes the function with blocks %s", block_names(func))
     return None
 
 
 def algorithm(func: tirx.PrimFunc) -> str:
     """How the anchor of an unscheduled function computes its result."""
-    named = (block.annotations.get("schedule_algorithm") for block in blocks(func))
-    return next((str(name) for name in named if name is not None), DIRECT)
+    return _annotation(func, "schedule_algorithm") or DIRECT
+
+
+def _annotation(func: tirx.PrimFunc, key: str) -> str | None:
+    """The value that the first block has which has one."""
+    found = (block.annotations.get(key) for block in blocks(func))
+    return next((str(value) for value in found if value is not None), None)
 
 
 def _candidates(func: tirx.PrimFunc, target: Target) -> Iterator[tuple[str, str, ScheduleRule]]:

@@ -13,7 +13,7 @@ over the panels, and a panel stays in the cache while rows pass.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,7 +66,7 @@ class Rows:
 
     def static(self, rows: int) -> tirx.PrimFunc:
         """The function for so many rows."""
-        return _bound(self.func, self.symbols, rows)
+        return _bound(self.func, self.symbols, _rows_alone(self.symbols, rows))
 
 
 def is_symbolic(func: tirx.PrimFunc) -> bool:
@@ -86,7 +86,7 @@ def rows_of(func: tirx.PrimFunc) -> Rows | None:
                 symbols.append(symbol)
     if not symbols or not _has_root(func):
         return None
-    small = _bound(func, symbols, 2)
+    small = _bound(func, symbols, _rows_alone(symbols, 2))
     tensors: list[int | None] = []
     for param, static in zip(parameters, small.params, strict=True):
         lead = _lead(param.shape)
@@ -102,8 +102,7 @@ def rows_of(func: tirx.PrimFunc) -> Rows | None:
         for extent in extents[lead:]:
             width *= extent
         tensors.append(width)
-    twos = [small, *(_bound(func, [*_without(symbols, each), each], 2) for each in symbols[:-1])]
-    if not any(tensors) or not all(_is_row_by_row(func, two, symbols) for two in twos):
+    if not any(tensors) or not _is_row_by_row(func, small, symbols):
         return None
     return Rows(func, symbols, tensors)
 
@@ -142,14 +141,15 @@ def _is_product(lead: Sequence[Any], symbols: Sequence[Any]) -> bool:
     return bool(sym.Analyzer().can_prove_equal(left, right))
 
 
-def _without(symbols: Sequence[Any], symbol: Any) -> list[Any]:
-    return [each for each in symbols if not each.same_as(symbol)]
-
-
-def _bound(func: tirx.PrimFunc, symbols: Sequence[Any], rows: int) -> tirx.PrimFunc:
-    """The function with 1 for all symbols but the last, which is the number of rows."""
+def _bound(func: tirx.PrimFunc, symbols: Sequence[Any], extents: Iterable[int]) -> tirx.PrimFunc:
+    """The function with numbers for all symbols."""
     tensors = tirx.PrimFunc(_buffers(func), func.body, func.ret_type).with_attrs(func.attrs)
-    return with_extents(tensors, [*zip(symbols[:-1], [1] * len(symbols)), (symbols[-1], rows)])
+    return with_extents(tensors, list(zip(symbols, extents)))
+
+
+def _rows_alone(symbols: Sequence[Any], rows: int) -> list[int]:
+    """1 for all symbols but the last, which is the number of rows."""
+    return [1] * (len(symbols) - 1) + [rows]
 
 
 def with_extents(node: Any, extents: Sequence[tuple[Any, int]]) -> Any:
@@ -173,8 +173,29 @@ def _is_row_by_row(func: tirx.PrimFunc, small: tirx.PrimFunc, symbols: Sequence[
 
     `small` is the function for two rows; its blocks are in the order of those of `func`.
     """
-    pairs = zip(_leaves(func), _leaves(small), strict=True)
-    return all(_keeps_rows(block, static, symbols) for block, static in pairs)
+    several = _bound(func, symbols, range(2, 2 + len(symbols)))
+    leaves = zip(*(_leaves(each) for each in (func, small, several)), strict=True)
+    return all(
+        _keeps_rows(block, static, symbols) and _reads_its_place(block, example)
+        for block, static, example in leaves
+    )
+
+
+def _reads_its_place(block: Any, example: Any) -> bool:
+    """Whether the rows that are read have the number of the row that is computed.
+
+    `example` is the block where every symbol is another number larger than 1: a reshape of rows
+    is the row itself there, and rows in another order are not.
+    """
+    bounded = sym.Analyzer()
+    for iv in example.iter_vars:
+        bounded.bind(iv.var, range_of(iv.var, int(iv.dom.extent)))
+    places = [
+        _place(original, access)
+        for original, access in zip(_accesses(block), _accesses(example), strict=True)
+        if _symbols_of(original[0].shape)
+    ]
+    return all(bounded.can_prove_equal(place, places[0]) for place in places[1:])
 
 
 def _leaves(func: tirx.PrimFunc) -> list[Any]:
@@ -205,15 +226,20 @@ def _keeps_rows(block: Any, static: Any, symbols: Sequence[Any]) -> bool:
     row = _row_index(originals[0], accesses[0], bounded)
     if row is None or not isinstance(row, tirx.Var):
         return False
+    counters = [iv.var for iv in block.iter_vars if _symbols_of([iv.dom.extent])]
     for original, access in zip(originals, accesses, strict=True):
         for extent, index, own in zip(original[0].shape, original[1], access[1], strict=True):
             if _symbols_of([extent]):
                 continue
             general = symbolic.simplify(index)
-            if uses(bounded.simplify(own), row) or any(uses(general, each) for each in symbols):
+            if uses(bounded.simplify(own), row):
                 return False
+            if any(uses(general, each) for each in (*symbols, *counters)):
+                return False
+        if not _symbols_of(original[0].shape):
+            continue
         index = _row_index(original, access, bounded)
-        if _symbols_of(original[0].shape) and (index is None or not index.same_as(row)):
+        if index is None or not index.same_as(row):
             return False
     return not _names(block.body, symbols) and not _names(static.body, [row])
 
@@ -231,6 +257,15 @@ def _accesses(block: Any) -> list[Access]:
 
     tvm_ffi.structural_walk(store, (TensorLoad, note))
     return found
+
+
+def _place(original: Access, access: Access) -> Any:
+    """The number of the row that is accessed, of all that the unknown extents count."""
+    total: Any = tirx.const(0, "int64")
+    for extent, number, index in zip(original[0].shape, access[0].shape, access[1], strict=True):
+        if _symbols_of([extent]):
+            total = total * number + index
+    return total
 
 
 def _row_index(original: Access, access: Access, bounded: sym.Analyzer) -> Any | None:

@@ -31,6 +31,7 @@ from .options import (
     Plugin,
     Precision,
     Precisions,
+    ReportPage,
     Rounds,
     Runnable,
     Seconds,
@@ -98,6 +99,7 @@ def compile_command(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="The library, .so or .tar.")
     ] = None,
+    html: ReportPage = None,
     target: Target = "llvm",
     target_host: TargetHost = None,
     opt_level: OptLevel = 3,
@@ -131,7 +133,7 @@ def compile_command(
         precision=precision,
     )
     with failures(debug):
-        compiled = compile_model(find_model(str(model)), options, output, Steps())
+        compiled = compile_model(find_model(str(model)), options, output, Steps(), html=html)
         show_found(compiled, as_json, show_compiled)
 
 
@@ -281,6 +283,7 @@ def profile_command(
     repeat: Annotated[int, typer.Option(min=1, help="Measured inferences.")] = 30,
     threads: Threads = 1,
     svg: Annotated[Path | None, typer.Option(help="Write a bar chart to this file.")] = None,
+    html: ReportPage = None,
     seed: Seed = 0,
     target: Target = "llvm",
     opt_level: OptLevel = 3,
@@ -305,7 +308,9 @@ def profile_command(
         auto_scheduler_logs=texts(auto_scheduler_log),
     )
     with failures(debug):
-        profile = profile_model(find_model(str(model)), repeat, seed, options, Steps())
+        profile = profile_model(
+            find_model(str(model)), repeat, seed, options, Steps(), html=html, threads=threads
+        )
         if svg is not None:
             write_picture(profile, svg)
         show_found(profile, as_json, show_profile)
@@ -364,6 +369,17 @@ def cache_command(
             show_cleared(usage)
         else:
             show_usage(usage)
+
+
+@app.command("machine")
+def machine_command(
+    *, target: Target = "llvm", as_json: AsJson = False, debug: Debug = False
+) -> None:
+    """Show what the cost rules know of a CPU, beside what is measured if it is this machine's."""
+    from .machine import examine, show_figures
+
+    with failures(debug):
+        show_found(examine(target), as_json, show_figures)
 
 
 @app.command("doctor")

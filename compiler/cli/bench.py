@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from compiler.errors import BatonError
-from compiler.precision import DEFAULT, STRICT, disabled_by
+from compiler.precision import DEFAULT, PRECISIONS, check
 from compiler.temporary import TemporaryFolder
 
 from .compile import BuildOptions
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from compiler.runtime import TensorInfo
 
-PEERS = tuple(MODULE_OF)
+PEERS = ("onnxruntime", "openvino", "relax")
 OWN = "baton"
 """The engine that the others are compared with; Baton's others have longer names."""
 
@@ -55,7 +55,7 @@ class BenchOptions:
     Attributes
     ----------
     peers : tuple of str
-        Some of `PEERS`.
+        Of `engines.MODULE_OF`; `PEERS` by default.
     threads : int
         For every engine.
     rounds : int
@@ -169,9 +169,9 @@ def benchmark(
         are not measured.
     """
     if not options.precisions:
-        raise BatonError(f"no precision is named; known: {DEFAULT}, {STRICT}")
+        raise BatonError(f"no precision is named; known: {', '.join(PRECISIONS)}")
     for precision in options.precisions:
-        disabled_by(precision)
+        check(precision)
     check_peers(options.peers)
     found = [(name, find_model(name)) for name in models]
     return (_measured(name, path, options, steps or Steps()) for name, path in found)

@@ -12,9 +12,10 @@ from typing import Any
 
 from .compile import BuildOptions
 from .console import Steps, show, table
+from .kernel_times import KernelTime, gflops_of
 from .models import find_model
 from .peak import memory_gbytes, peak_gflops
-from .profile import KernelTime, gflops_of, profile_model
+from .profile import profile_model
 
 ANCHORS = ("conv", "dense", "matmul")
 """An operator whose name holds one of these makes its kernel a workload."""

@@ -1,4 +1,4 @@
-"""What this machine can do at best: multiply-adds from registers, bytes from memory."""
+"""What this machine can do at best: multiply-adds from registers, bytes from memory, its clock."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _READ_BYTES = 1 << 28
 _REPEATS = 7
 
 
-def peak_gflops(target: Any, threads: int) -> float:
+def peak_gflops(target: Any, threads: int, chains: int = _CHAINS) -> float:
     """10^9 floating-point operations per second, float32, of `threads` threads.
 
-    Each thread runs `_CHAINS` vector multiply-adds per step, on registers alone.
+    Each thread runs `chains` vector multiply-adds per step, on registers alone.
 
     Parameters
     ----------
@@ -26,6 +26,8 @@ def peak_gflops(target: Any, threads: int) -> float:
         An LLVM target; its vector width is used.
     threads : int
         As TVM_NUM_THREADS was when TVM started its threads.
+    chains : int
+        Multiply-adds that do not wait for each other; with one, the latency decides.
     """
     import tvm
     from tvm.script import tirx as T
@@ -36,24 +38,35 @@ def peak_gflops(target: Any, threads: int) -> float:
     def multiply_add(first: T.handle, second: T.handle) -> None:
         T.func_attr({"global_symbol": "multiply_add"})
         factors = T.match_buffer(first, (2, lanes), "float32")
-        out = T.match_buffer(second, (threads, _CHAINS, lanes), "float32")
+        out = T.match_buffer(second, (threads, chains, lanes), "float32")
         for thread in T.parallel(threads):
-            sums = T.alloc_buffer((_CHAINS, lanes), "float32")
-            for chain in T.unroll(_CHAINS):
+            sums = T.alloc_buffer((chains, lanes), "float32")
+            for chain in T.unroll(chains):
                 for lane in T.vectorized(lanes):
                     sums[chain, lane] = factors[0, lane]
             for _ in T.serial(_STEPS):
-                for chain in T.unroll(_CHAINS):
+                for chain in T.unroll(chains):
                     for lane in T.vectorized(lanes):
                         sums[chain, lane] = sums[chain, lane] * factors[0, lane] + factors[1, lane]
-            for chain in T.unroll(_CHAINS):
+            for chain in T.unroll(chains):
                 for lane in T.vectorized(lanes):
                     out[thread, chain, lane] = sums[chain, lane]
 
     factors = tvm.runtime.tensor(np.full((2, lanes), 0.5, "float32"))
-    out = tvm.runtime.tensor(np.zeros((threads, _CHAINS, lanes), "float32"))
+    out = tvm.runtime.tensor(np.zeros((threads, chains, lanes), "float32"))
     seconds = _seconds(multiply_add, target, factors, out)
-    return 2.0 * threads * _STEPS * _CHAINS * lanes / seconds / 1e9
+    return 2.0 * threads * _STEPS * chains * lanes / seconds / 1e9
+
+
+def gigahertz(target: Any) -> float:
+    """The clock of one core while it multiplies: a multiply-add that waits for the one before.
+
+    How many cycles it waits is what the table (`schedules.x86.cores`) says of the CPU.
+    """
+    from schedules.x86.machine import Machine
+
+    per_second = peak_gflops(target, 1, chains=1) / (2 * _lanes(target))
+    return per_second * Machine.from_target(target).core.fma_latency
 
 
 def memory_gbytes(target: Any, threads: int) -> float:

@@ -6,7 +6,6 @@ import statistics
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from xml.sax.saxutils import escape
@@ -15,6 +14,7 @@ from .compile import BuildOptions
 from .console import Steps, show, table
 from .devices import devices_of
 from .files import write_text
+from .kernel_times import RUNTIME, KernelTime, Profile, gflops_of, report_of
 from .models import random_inputs
 from .run import open_library
 
@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     from compiler.lowering.report import Report
     from compiler.runtime import FactoryModule
 
-RUNTIME = "runtime"
-"""Name under which everything that is no kernel is counted: memory, shapes, copies."""
-
 # The picture, in pixels.
 _ROW, _BAR, _LEFT, _BARS, _RIGHT, _TOP = 22, 16, 300, 480, 330, 46
 _KINDS = {"conv2d": ("conv2d",), "dense": ("dense", "matmul")}
@@ -34,77 +31,56 @@ _KINDS = {"conv2d": ("conv2d",), "dense": ("dense", "matmul")}
 _COLOURS = {"conv2d": "#3b6ea5", "dense": "#a5623b", "other": "#6b8f5e", RUNTIME: "#999999"}
 
 
-@dataclass(frozen=True)
-class KernelTime:
-    """One kernel's part of an inference.
-
-    Attributes
-    ----------
-    name, operators, implementation, source
-        As in the build's report.
-    shapes : list of str
-        Shapes of its operands, then of its results: "1x4x56x56x16".
-    calls : int
-        Calls in one inference.
-    milliseconds : float
-        Of all its calls in one inference; the median over the inferences.
-    share : float
-        Of the time of all kernels and the runtime, 0 to 1.
-    gflops : float or None
-        10^9 floating-point operations per second; None where they are unknown.
-    gbytes : float
-        10^9 bytes of operands and results per second; 0 where the report has no count.
-    """
-
-    name: str
-    operators: list[str]
-    implementation: str
-    source: str
-    shapes: list[str]
-    calls: int
-    milliseconds: float
-    share: float
-    gflops: float | None
-    gbytes: float
-
-
-@dataclass(frozen=True)
-class Profile:
-    """Where the time of an inference goes, the slowest kernel first.
-
-    Attributes
-    ----------
-    milliseconds : float
-        Median time of an inference without measuring its kernels.
-    repeats : int
-        Inferences whose kernels were measured.
-    """
-
-    model: str
-    target: str
-    milliseconds: float
-    repeats: int
-    kernels: list[KernelTime]
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain dicts, lists and numbers."""
-        return asdict(self)
-
-
 def profile_model(
-    model: Path, repeats: int, seed: int, options: BuildOptions, steps: Steps
+    model: Path,
+    repeats: int,
+    seed: int,
+    options: BuildOptions,
+    steps: Steps,
+    *,
+    html: Path | None = None,
+    threads: int = 1,
 ) -> Profile:
     """Load a library or build a model file, and measure its kernels on random inputs.
+
+    Parameters
+    ----------
+    html : Path, optional
+        Gets a page with the network, the kernels, and what this machine does at best on `threads`
+        threads, which is measured as well.
 
     Raises
     ------
     LoadError, FrontendError, BuildError
         The library, the model or its build is at fault.
     """
+    from compiler.runtime.export import require_folder
+
+    if html is not None:
+        require_folder(html)
     library = open_library(model, options, steps)
     inputs = random_inputs(library.metadata.inputs, seed)
     with steps.step("measure", f"{repeats} inferences"):
-        return profile_library(library, inputs, repeats, model.name)
+        profile = profile_library(library, inputs, repeats, model.name)
+    if html is not None:
+        with steps.step("draw", str(html)):
+            _draw(html, library, profile, options, threads)
+    return profile
+
+
+def _draw(
+    html: Path, library: FactoryModule, profile: Profile, options: BuildOptions, threads: int
+) -> None:
+    from compiler import target as targets
+
+    from .peak import memory_gbytes, peak_gflops
+    from .report_page import Machine, write_page
+
+    target, machine = targets.parse(library.metadata.target), None
+    if target.kind.name == "llvm":
+        machine = Machine(peak_gflops(target, threads), memory_gbytes(target, threads))
+    logs = (*options.logs, *options.auto_scheduler_logs)
+    write_page(html, library, profile.model, profile=profile, machine=machine, logs=logs)
 
 
 def profile_library(
@@ -127,7 +103,7 @@ def profile_library(
         str(library.metadata.target),
         statistics.median(whole),
         repeats,
-        _kernel_times(runs[1:], stopwatch.shapes, _report_of(library)),
+        _kernel_times(runs[1:], stopwatch.shapes, report_of(library)),
     )
 
 
@@ -246,13 +222,6 @@ def _milliseconds(executor: Any, devices: Sequence[Any]) -> float:
     return (time.perf_counter() - start) * 1e3
 
 
-def _report_of(library: FactoryModule) -> Report:
-    from compiler.lowering.report import Report
-
-    report = library.report
-    return report if isinstance(report, Report) else Report.from_json(report)
-
-
 def _kernel_times(
     runs: Sequence[tuple[Mapping[str, float], Mapping[str, int]]],
     shapes: Mapping[str, list[str]],
@@ -295,13 +264,6 @@ def _kernel_times(
 
 def _rate(flops: int | None, rate: float) -> float | None:
     return None if flops is None else flops * rate
-
-
-def gflops_of(kernel: KernelTime) -> str:
-    """10^9 floating-point operations per second, for tables; nothing where there are none."""
-    if kernel.gflops is None:
-        return "unknown"
-    return f"{kernel.gflops:.1f}" if kernel.gflops else ""
 
 
 def _kind(kernel: KernelTime) -> str:

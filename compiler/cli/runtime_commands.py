@@ -1,4 +1,4 @@
-"""Subcommands of `baton` for programs in C and C++ that run libraries."""
+"""Subcommands of `baton` for machines that run libraries: C and C++, the wheel of the runtime."""
 
 from __future__ import annotations
 
@@ -8,16 +8,18 @@ from typing import Annotated
 import typer
 
 from .console import Steps, failures
-from .options import CompilerFlag, Debug
+from .options import CompilerFlag, Debug, several
 
 commands = typer.Typer()
-runtime = typer.Typer(help="The loader of libraries for C and C++.", no_args_is_help=True)
+runtime = typer.Typer(
+    help="What machines need that run libraries: for C and C++, for Python.", no_args_is_help=True
+)
 commands.add_typer(runtime, name="runtime")
 
 
 @runtime.callback()
 def common() -> None:
-    """The loader of libraries for C and C++."""
+    """What machines need that run libraries: for C and C++, for Python."""
 
 
 @runtime.command("build")
@@ -27,6 +29,15 @@ def build_command(
         Path, typer.Option("--output", "-o", help="Folder that gets include/ and lib/.")
     ],
     flag: CompilerFlag,
+    wheel: Annotated[
+        list[Path],
+        several(
+            "apache-tvm's or apache-tvm-ffi's for another kind of processor, which $CXX compiles "
+            "for; both are needed.",
+            "--wheel",
+            metavar="WHEEL",
+        ),
+    ],
     debug: Debug = False,
 ) -> None:
     """Compile libbaton_runtime and install it with all that it needs, for pkg-config and CMake."""
@@ -34,4 +45,25 @@ def build_command(
 
     steps = Steps()
     with failures(debug), steps.step("compile", str(output)):
-        native_runtime.build(output, flag or ["-O2"])
+        native_runtime.build(output, flag or ["-O2"], wheel)
+
+
+@runtime.command("wheel")
+def wheel_command(
+    *,
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder that gets the wheel.")],
+    tvm: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="WHEEL",
+            help="Of apache-tvm, of the same version, for another kind of processor.",
+        ),
+    ] = None,
+    debug: Debug = False,
+) -> None:
+    """Write the wheel baton-runtime, which runs libraries without the compiler."""
+    from compiler import runtime_wheel
+
+    steps = Steps()
+    with failures(debug), steps.step("write", str(output)):
+        runtime_wheel.build(output, tvm)

@@ -32,6 +32,8 @@ class Kernel:
         Of all operands and results of one call.
     algorithm : str
         "direct", "strassen", or Winograd's with its tile, such as "winograd F(4x4,3x3)".
+    config : str
+        Values of the knobs of a TOPI schedule, as AutoTVM's logs write them: JSON.
     remark : str
         Times of a kernel whose record won although the build without it is faster here.
     """
@@ -47,6 +49,7 @@ class Kernel:
     bytes: int = 0
     algorithm: str = "direct"
     remark: str = ""
+    config: str = ""
 
     @property
     def megaflops(self) -> str:
@@ -85,7 +88,7 @@ class Report:
     library_bytes : int
         Of the file that the library was exported to last, or loaded from; 0 before that.
     precision : str
-        "default", or "strict" for a build without Winograd's and Strassen's algorithms.
+        One of `compiler.precision.PRECISIONS`.
     notes : list of str
         Remarks, one line each.
     """

@@ -27,7 +27,8 @@ __getattr__ = lazy_attributes(
             )
         },
         **{name: ".values" for name in ("IOBinding", "OrtValue")},
-        **{name: ".session" for name in ("InferenceSession", "ModelMetadata", "NodeArg")},
+        **{name: ".described" for name in ("ModelMetadata", "NodeArg")},
+        "InferenceSession": ".session",
         "Part": ".parts",
     },
 )

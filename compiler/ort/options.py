@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from compiler.errors import InputError, TargetError
+from compiler.runtime.session import default_threads
 
 logger = logging.getLogger(__name__)
 
@@ -147,7 +148,7 @@ class RunOptions:
 
 def get_available_providers() -> list[str]:
     """Names of the execution providers that this machine can compile for and run."""
-    import tvm
+    from compiler.tvm_faults.type_lookup import tvm
 
     names = ["CPUExecutionProvider"]
     return ["CUDAExecutionProvider", *names] if tvm.cuda(0).exist else names
@@ -166,6 +167,18 @@ def set_default_logger_severity(severity: int) -> None:
     logging.getLogger("compiler").setLevel(levels[severity])
 
 
+def requests_at_a_time(options: SessionOptions) -> dict[str, int]:
+    """Arguments of `FactoryModule.session`: the cores, shared between requests."""
+    cores = default_threads()
+    threads = options.intra_op_num_threads or cores
+    return {"num_threads": threads, "parallel": max(1, cores // threads)}
+
+
+def provider_names(providers: Iterable[str | tuple[str, Any]]) -> list[str]:
+    """The names of providers, some of which may have options beside them."""
+    return [entry if isinstance(entry, str) else entry[0] for entry in providers]
+
+
 def choose_provider(providers: Iterable[str | tuple[str, Any]] | None) -> str:
     """The first of the providers that is here; the others of those before it are warned of.
 
@@ -175,8 +188,7 @@ def choose_provider(providers: Iterable[str | tuple[str, Any]] | None) -> str:
         None of them is.
     """
     available = get_available_providers()
-    given = available if providers is None else list(providers)
-    names = [entry if isinstance(entry, str) else entry[0] for entry in given]
+    names = available if providers is None else provider_names(providers)
     for index, name in enumerate(names):
         if name in available:
             if index:

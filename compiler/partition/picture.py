@@ -9,20 +9,8 @@ from collections import Counter
 from html import escape
 
 from .candidates import Candidate, Partitioning
+from .drawing import Box, color, draw
 from .graph import VARIABLE, Node
-from .layered_layout import NODE_HEIGHT, NODE_WIDTH, Layout, layered
-
-_LONGEST_LABEL = 24  # characters that fit into a node
-
-_STYLE = """
-svg { font: 12px system-ui, sans-serif; background: #fff; }
-.node rect { stroke: #555; fill: #fff; }
-.node.input rect { fill: #eee; }
-.node.rejected rect { stroke: #b00020; stroke-width: 2; stroke-dasharray: 5 3; }
-.node.chosen rect { stroke: #000; stroke-width: 4; }
-.node text { text-anchor: middle; dominant-baseline: central; }
-.edge { fill: none; stroke: #999; }
-"""
 
 _PAGE_STYLE = """
 body { margin: 0; display: flex; height: 100vh; font: 14px system-ui, sans-serif; color: #222; }
@@ -133,47 +121,31 @@ class _Picture:
         self._drawn = [
             index for index, node in enumerate(graph.nodes) if node.attrs.get("param") != "True"
         ]
-        position = {index: place for place, index in enumerate(self._drawn)}
-        self._layout: Layout = layered(
-            [
-                [position[source] for source, _ in graph.nodes[index].inputs if source in position]
-                for index in self._drawn
-            ]
-        )
         self._candidates: dict[str, list[int]] = {}
         for index, candidate in enumerate(result.candidates):
             for name in candidate.nodes:
                 self._candidates.setdefault(name, []).append(index)
 
     def svg(self, title: str) -> str:
-        layout = self._layout
-        edges = "\n".join(_path(route) for route in layout.routes.values())
-        nodes = "\n".join(
-            self._node(self._result.graph.nodes[index], *layout.centers[place])
-            for place, index in enumerate(self._drawn)
-        )
-        size = f'width="{layout.width:.0f}" height="{layout.height:.0f}"'
-        box = f'viewBox="0 0 {layout.width:.0f} {layout.height:.0f}"'
-        return (
-            f'<svg xmlns="http://www.w3.org/2000/svg" {size} {box}>\n'
-            f"<title>{escape(title or 'Partitioned graph')}</title>\n<style>{_STYLE}</style>\n"
-            f"{edges}\n{nodes}\n</svg>"
-        )
+        nodes = self._result.graph.nodes
+        position = {index: place for place, index in enumerate(self._drawn)}
+        read = [
+            [position[source] for source, _ in nodes[index].inputs if source in position]
+            for index in self._drawn
+        ]
+        boxes = [self._box(nodes[index]) for index in self._drawn]
+        return draw(boxes, read, title or "Partitioned graph")
 
-    def _node(self, node: Node, x: float, y: float) -> str:
+    def _box(self, node: Node) -> Box:
         found = self._candidates.get(node.name, [])
         accepted = [i for i in found if self._result.candidates[i].accepted]
         kind = "input" if node.op == VARIABLE else "rejected" if found and not accepted else ""
-        fill = f' style="fill: {color(accepted[-1])}"' if accepted else ""
-        label = node.name if node.op == VARIABLE else node.op
-        if len(label) > _LONGEST_LABEL:
-            label = f"{label[: _LONGEST_LABEL - 1]}…"
-        return (
-            f'<g class="node {kind}" data-subgraph="{" ".join(map(str, found))}">'
-            f"<title>{escape(self._tooltip(node, found))}</title>"
-            f'<rect x="{x - NODE_WIDTH / 2:.1f}" y="{y - NODE_HEIGHT / 2:.1f}" rx="5" '
-            f'width="{NODE_WIDTH:.0f}" height="{NODE_HEIGHT:.0f}"{fill}/>'
-            f'<text x="{x:.1f}" y="{y:.1f}">{escape(label)}</text></g>'
+        return Box(
+            node.name if node.op == VARIABLE else node.op,
+            self._tooltip(node, found),
+            kind,
+            f"fill: {color(accepted[-1])}" if accepted else "",
+            {"subgraph": " ".join(map(str, found))},
         )
 
     def _tooltip(self, node: Node, found: list[int]) -> str:
@@ -186,11 +158,6 @@ class _Picture:
             candidate = self._result.candidates[index]
             lines.append(f"{_name(candidate)}: {candidate.reason or 'accepted'}")
         return "\n".join(lines)
-
-
-def color(index: int) -> str:
-    """A light colour for a subgraph; neighbours in number differ clearly."""
-    return f"hsl({index * 137.5 % 360:.0f}, 70%, {78 - 8 * (index // 3 % 2)}%)"
 
 
 def _name(candidate: Candidate) -> str:
@@ -216,17 +183,3 @@ def _details(index: int, candidate: Candidate) -> str:
         f"{escape(_name(candidate))}: {len(candidate.nodes)} operators</summary>"
         f"<dl>{entries}</dl></details>"
     )
-
-
-def _path(route: list[tuple[float, float]]) -> str:
-    """A smooth line from the bottom of the first point's node to the top of the last one's."""
-    (x, y), *rest = route
-    y += NODE_HEIGHT / 2
-    steps = [f"M{x:.1f} {y:.1f}"]
-    for number, (next_x, next_y) in enumerate(rest, 1):
-        if number == len(rest):
-            next_y -= NODE_HEIGHT / 2
-        middle = (y + next_y) / 2
-        steps.append(f"C{x:.1f} {middle:.1f} {next_x:.1f} {middle:.1f} {next_x:.1f} {next_y:.1f}")
-        x, y = next_x, next_y
-    return f'<path class="edge" d="{" ".join(steps)}"/>'

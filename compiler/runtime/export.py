@@ -113,16 +113,23 @@ def require_destination(path: str | os.PathLike[str]) -> Path:
             f"can't export to {str(target)!r}: the suffix {target.suffix!r} is none of "
             f"{', '.join(SUFFIXES)}"
         )
-    if not target.parent.is_dir():
-        raise ExportError(
-            f"can't export to {str(target)!r}: {str(target.parent)!r} is not a folder; create it "
-            "first"
-        )
-    if not os.access(target.parent, os.W_OK | os.X_OK):
-        raise ExportError(
-            f"can't export to {str(target)!r}: the folder {str(target.parent)!r} can't be written"
-        )
+    require_folder(target)
     return target
+
+
+def require_folder(file: Path) -> None:
+    """Raise unless a file can be written where it is to be.
+
+    Raises
+    ------
+    ExportError
+        The folder does not exist or can't be written.
+    """
+    folder, wanted = str(file.parent), f"can't export to {str(file)!r}"
+    if not file.parent.is_dir():
+        raise ExportError(f"{wanted}: {folder!r} is not a folder; create it first")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise ExportError(f"{wanted}: the folder {folder!r} can't be written")
 
 
 def require_linker(target: str) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -199,8 +200,11 @@ def _check_elf(file: Path) -> None:
 
 
 def _version_number() -> int:
-    parts = [int(part) for part in compiler.__version__.split(".")[:3]]
-    return 10000 * parts[0] + 100 * parts[1] + parts[2]
+    """MXNet's form of the version: 10203 is 1.2.3."""
+    release = re.match(r"\d+(\.\d+)*", compiler.__version__)
+    parts = [int(part) for part in release[0].split(".")] if release else []
+    major, minor, patch = [*parts, 0, 0, 0][:3]
+    return 10000 * major + 100 * minor + patch
 
 
 def _first_line(error: BaseException) -> str:

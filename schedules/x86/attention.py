@@ -262,8 +262,7 @@ def fallback(w: AttentionWorkload, target: Target) -> ConfigEntity:
     """Register tiles and tasks.
 
     tile_s, tile_t, tile_c: rows of both products' register tiles and the columns of each, by the
-    cycles of a k step (two multiply-adds and two loads a cycle, at least the latency of one
-    multiply-add), plus an eighth of a cycle for each 16 bytes read, times the steps over all
+    cycles of a k step, plus an eighth of a cycle for each 16 bytes read, times the steps over all
     padded tiles, plus SOFTMAX_CYCLES for each vector of scores. tile_c divides the values' vectors.
     task_tiles: all row tiles of a head, so that its panels are copied once, unless that leaves
     threads idle; then as few as keep ROWS_PER_COPY rows.
@@ -314,7 +313,7 @@ def _columns(
             break
         if only_whole and -(-n // lanes) % vectors:
             continue
-        step = max(rows * vectors * fma / 2, (rows + vectors) / 2, 4.0)
+        step = machine.step_cycles(rows, vectors, fma)
         step += (rows + vectors * lanes) * DataType(dtype).itemsize / 128
         cost = step * -(-n // (vectors * lanes)) * k
         if best is None or cost < best[0]:

@@ -11,13 +11,14 @@ from pathlib import Path
 from tvm import DataType
 from tvm.target import Target, codegen
 
-# Sizes assumed for a CPU that is not this machine's: the smallest of the server and desktop
-# cores since 2015 (Haswell, Zen 2) that can run the given vector width.
-DEFAULT_L1_BYTES = 32 * 1024
-DEFAULT_L2_BYTES = 256 * 1024
-DEFAULT_L2_BYTES_AVX512 = 1024 * 1024
-DEFAULT_L3_BYTES = 8 * 1024 * 1024
+from .cores import Core, core_of
+
+# Threads that a parallel loop counts on where the target says nothing and is not this machine.
 DEFAULT_CORES = 4
+# Weights that come beside products take so many times as long as alone.
+BESIDE_PRODUCTS = 3
+# Units of a core that multiply and add vectors.
+MOST_FMAS = 2
 
 # L1 of x86 cores: bytes apart at which lines share a set, and lines of a set.
 SET_BYTES, SET_WAYS = 4096, 8
@@ -36,12 +37,14 @@ class Machine:
     vector_registers : int
         16, or 32 with AVX-512VL.
     l1_bytes, l2_bytes, l3_bytes : int
-        Data caches as one core sees them; read from this machine if the target is its CPU,
-        documented defaults otherwise.
+        Data caches as one core sees them; read from this machine if the target is its CPU, the
+        table's (`cores`) otherwise.
     num_cores : int
         Threads that a parallel loop may count on.
     has_fma : bool
         Whether a multiply-add is one instruction.
+    core : Core
+        What else the table says of its cores.
     """
 
     vector_bits: int
@@ -51,6 +54,7 @@ class Machine:
     l3_bytes: int
     num_cores: int
     has_fma: bool
+    core: Core
 
     @staticmethod
     def from_target(target: Target) -> Machine:
@@ -70,20 +74,57 @@ class Machine:
         bits = max(DataType(str(dtype)).bits, 8)
         return max(self.vector_bits // bits, 1)
 
+    @property
+    def fmas(self) -> float:
+        """Vector multiply-adds that start in a cycle."""
+        return min(self.core.fma_bits / self.vector_bits, MOST_FMAS)
+
+    @property
+    def loads(self) -> float:
+        """Vectors or broadcasts that a register tile loads in a cycle."""
+        return min(self.core.loads, self.core.load_bits / self.vector_bits)
+
+    @property
+    def flops_per_cycle(self) -> float:
+        """float32 operations of a core's multiply-adds in a cycle at the peak."""
+        return 2 * self.fmas * self.lanes("float32")
+
+    def weight_cycles(self, size: int) -> float:
+        """Cycles in which a core reads so many bytes of weights from memory, and does nothing else.
+
+        A network's weights do not stay in cache from one inference to the next.
+        """
+        return size / self.core.memory_bytes
+
+    def beside_weights(self, computing: float, size: int) -> float:
+        """Cycles of a kernel whose weights are prefetched while it computes."""
+        return max(computing, BESIDE_PRODUCTS * self.weight_cycles(size))
+
+    def step_cycles(self, rows: int, vectors: int, operations: int = 1) -> float:
+        """Cycles of one step of a reduction on a register tile, without its loop.
+
+        A step loads an element of each row and a vector of each column; each sum takes a vector
+        operation or, without multiply-adds, two, and waits for the one of the step before.
+        """
+        work = rows * vectors * operations / self.fmas
+        return max(work, (rows + vectors) / self.loads, self.core.fma_latency)
+
 
 @functools.lru_cache(maxsize=64)
 def _from_description(description: str) -> Machine:
     target = Target(description)
     features = {str(name) for name in codegen.llvm_get_cpu_features(target)}
     bits = _vector_bits(features)
-    l1, l2, l3, cores = _defaults(bits)
-    if _is_host(target):
+    core, cores = core_of(str(target.attrs.get("mcpu", "")), bits), DEFAULT_CORES
+    l1, l2, l3 = core.l1_bytes, core.l2_bytes, core.l3_bytes
+    if is_host(target):
         l1 = _cache_bytes(1) or l1
         l2 = _cache_bytes(2) or l2
         l3 = _cache_bytes(3) or l3
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else cores
     cores = int(target.attrs.get("num-cores", cores))
-    return Machine(bits, 32 if "avx512vl" in features else 16, l1, l2, l3, cores, "fma" in features)
+    registers = 32 if "avx512vl" in features else 16
+    return Machine(bits, registers, l1, l2, l3, cores, "fma" in features, core)
 
 
 def _vector_bits(features: set[str]) -> int:
@@ -93,12 +134,8 @@ def _vector_bits(features: set[str]) -> int:
     return 256 if "avx2" in features else 128
 
 
-def _defaults(vector_bits: int) -> tuple[int, int, int, int]:
-    l2 = DEFAULT_L2_BYTES_AVX512 if vector_bits == 512 else DEFAULT_L2_BYTES
-    return DEFAULT_L1_BYTES, l2, DEFAULT_L3_BYTES, DEFAULT_CORES
-
-
-def _is_host(target: Target) -> bool:
+def is_host(target: Target) -> bool:
+    """Whether the target names the CPU of this machine."""
     mcpu = str(target.attrs.get("mcpu", ""))
     return mcpu != "" and mcpu == codegen.llvm_get_system_cpu()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 from tvm.target import Target
@@ -14,8 +15,6 @@ from .register_tile import largest_divisor
 # Waking the thread pool takes 1 to 4 us; a kernel that runs for less than about three times
 # that (30 000 cycles) stays on one thread.
 PARALLEL_CYCLES = 30_000
-# What a core gets from beyond its own caches, in bytes per cycle, for the same estimate.
-MEMORY_BYTES_PER_CYCLE = 8
 # A ragged last tile computes rows that nobody reads; its row addresses need registers.
 RAGGED_ROWS_PENALTY = 1.06
 # Tasks are spread over the threads statically; from this share of busy threads on it is well.
@@ -35,20 +34,35 @@ class Extents:
     item: int
 
     def cycles(self, machine: Machine, lanes: int) -> float:
-        """Estimated cycles on one core: two vector operations a cycle, or reading the operands."""
+        """Estimated cycles on one core: the multiply-adds, or reading the operands."""
         operands = self.item * self.batch * (self.m * self.k + self.k * self.n)
         macs = self.batch * self.m * self.n * self.k
-        return max(macs / (2 * lanes), operands / MEMORY_BYTES_PER_CYCLE)
+        return max(macs / (machine.fmas * lanes), operands / machine.core.memory_bytes)
 
 
+def cycles(e: Extents, machine: Machine, lanes: int) -> float:
+    """Of a core: the products of a constant right operand, which comes beside them."""
+    computing = e.batch * e.m * e.n * e.k / (efficiency(e, machine) * machine.fmas * lanes)
+    return machine.beside_weights(computing, e.item * e.n * e.k)
+
+
+def efficiency(e: Extents, machine: Machine) -> float:
+    """Share of the peak at which a register tile of float32 multiplies."""
+    lanes = machine.lanes("float32")
+    tile_m, tile_n = choose_tile(e, machine, lanes)
+    vectors = tile_n // lanes
+    step = machine.step_cycles(tile_m, vectors) + machine.core.loop_cycles
+    return tile_m * vectors / step / machine.fmas
+
+
+@functools.lru_cache(maxsize=4096)
 def choose_tile(
     e: Extents, machine: Machine, lanes: int, only_whole: bool = False
 ) -> tuple[int, int]:
     """(tile_m, tile_n) of the register tile.
 
-    The cost of a tile is the cycles of one k step (two multiply-adds and two loads a cycle; a
-    multiply-add waits four cycles for its accumulator), plus an eighth of a cycle for each 16
-    bytes read, times the tiles of the padded product, times the share of idle threads.
+    The cost of a tile is the cycles of one k step, plus an eighth of a cycle for each 16 bytes
+    read, times the tiles of the padded product, times the share of idle threads.
 
     Parameters
     ----------
@@ -66,8 +80,7 @@ def choose_tile(
             if not fits or (only_whole and vectors > 1 and e.n % (vectors * lanes)):
                 continue
             row_tiles, column_tiles = -(-e.m // tile_m), -(-e.n // (vectors * lanes))
-            fma = 1 if machine.has_fma else 2
-            step = max(tile_m * vectors * fma / 2, (tile_m + vectors) / 2, 4.0)
+            step = machine.step_cycles(tile_m, vectors, 1 if machine.has_fma else 2)
             step += (vectors * lanes + tile_m) * e.item / 128
             cost = step * row_tiles * column_tiles
             if e.m % tile_m:

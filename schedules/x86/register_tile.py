@@ -6,12 +6,6 @@ from .machine import Machine
 
 # Registers that a tile of one vector leaves free besides the one for packed weights.
 SPARE_REGISTERS = 2
-# Cycles from a multiply-add to one that needs its result.
-FMA_LATENCY = 4
-# Cycles that the loop around a step takes, and vectors or broadcasts loaded in a cycle: measured
-# with vectors of 512 bits (Zen 5), and of 256 (Zen 3).
-LOOP_CYCLES_512, LOADS_512 = 1.0, 2.0
-LOOP_CYCLES, LOADS = 0.2, 1.7
 # Cycles lost to each pair of weight vectors of a step: channel blocks lie a multiple of 64 bytes
 # apart, where an L1 cache of 16 banks cannot read two vectors at once.
 BANK_CYCLES = 0.05
@@ -93,17 +87,13 @@ def macs_per_cycle(pixels: int, tile: int, vectors: int, machine: Machine) -> fl
 
 
 def _step_cycles(pixels: int, vectors: int, machine: Machine) -> float:
-    """Cycles of one step of the reduction on a register tile.
-
-    A core issues two multiply-adds a cycle and has the result of one four cycles later; a step
-    loads `pixels` inputs and `vectors` vectors of weights.
-    """
-    loads, loop = LOADS, LOOP_CYCLES + BANK_CYCLES * vectors * (vectors - 1) / 2
-    if pixels * vectors + min(pixels, vectors) + 1 > machine.vector_registers - 2:
-        loop += TIGHT_CYCLES
-    if machine.vector_bits == 512:
-        loads, loop = LOADS_512, LOOP_CYCLES_512
-    return max(pixels * vectors / 2, (pixels + vectors) / loads, FMA_LATENCY) + loop
+    """Cycles of one step of the reduction on a register tile, its loop included."""
+    loop = machine.core.loop_cycles
+    if machine.vector_bits < 512:
+        loop += BANK_CYCLES * vectors * (vectors - 1) / 2
+        if pixels * vectors + min(pixels, vectors) + 1 > machine.vector_registers - 2:
+            loop += TIGHT_CYCLES
+    return machine.step_cycles(pixels, vectors) + loop
 
 
 def best_tile(extent: int, most: int) -> int:

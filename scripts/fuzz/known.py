@@ -281,6 +281,24 @@ def _attends_not_finite(node: onnx.NodeProto, operands: Operands) -> bool:
     return _not_finite(node, operands if made_here else values)
 
 
+def _close_points(node: onnx.NodeProto, operands: Operands) -> bool:
+    a, b = (each.astype("float64") for each in operands)
+    with np.errstate(all="ignore"):
+        apart = np.linalg.norm(a[:, None] - b[None], axis=-1)
+        lengths = np.linalg.norm(a, axis=-1)[:, None] + np.linalg.norm(b, axis=-1)[None]
+        return bool((16 * apart < lengths).any())
+
+
+def _infinite_cell(node: onnx.NodeProto, operands: Operands) -> bool:
+    given = dict(zip((i for i, name in enumerate(node.input) if name), operands))
+    return 6 in given and bool(np.isinf(given[6]).any())
+
+
+def _fewer_images_than_channels(node: onnx.NodeProto, operands: Operands) -> bool:
+    shape = operands[0].shape
+    return str(operands[0].dtype) != "float32" and shape[0] < shape[1]
+
+
 def _large_softplus(node: onnx.NodeProto, operands: Operands) -> bool:
     activations: list[bytes] = _attribute(node, "activations", [])  # type: ignore[assignment]
     return b"Softplus" in activations and any((np.abs(x) > 20).any() for x in operands)
@@ -376,11 +394,22 @@ FAULTS = (
     ),
     Rule(names("GRU LSTM RNN"), _limits_not_finite, "NaN is lost in clips and activations"),
     Rule(names("GRU LSTM RNN"), _large_softplus, "log(1 + exp(x)) overflows"),
+    Rule(
+        names("LSTM"),
+        _infinite_cell,
+        "a gate of -18 or less is 0, by which it is NaN; the reference multiplies peepholes by it",
+    ),
     Rule(names("CDist"), _not_finite, "squares that are not finite are subtracted"),
+    Rule(names("CDist"), _close_points, "squares are subtracted that cancel each other"),
     Rule(names("Conv"), _dilated_with_zeros, "the reference puts zeros into dilated kernels"),
     Rule(names("Erf"), _wider_than_float32, "the error function is of float32's precision"),
     Rule(
         names("LRN"), _not_finite, "what is not finite stays in the sums of the windows behind it"
+    ),
+    Rule(
+        names("LRN"),
+        _fewer_images_than_channels,
+        "the reference evaluator, which stands in, normalises as many channels as there are images",
     ),
     Rule(
         names("GlobalMaxPool"),
@@ -394,7 +423,11 @@ FAULTS = (
         _extreme_of_nan,
         "whether a NaN stays depends on the order of the updates",
     ),
-    Rule(names("MaxPool"), _has_nan, "whether a NaN stays depends on its place in the window"),
+    Rule(
+        names("GlobalMaxPool MaxPool"),
+        _has_nan,
+        "whether a NaN stays depends on its place in the window",
+    ),
     Rule(
         names("AveragePool LpPool MaxPool"),
         _same_and_dilated,

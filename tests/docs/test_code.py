@@ -3,17 +3,20 @@
 A page's Python blocks run in order in one namespace, in a folder with the files that they read; one
 that begins with the name of a file, `# mine.py`, is saved under it instead. What a page takes for
 granted is made by `given`, or by blocks that are not shown: `<!--- invisible-code-block: python`.
-Command lines of `baton` are parsed, so that commands and options that they name exist; programs of
-`scripts/` and targets of `make` must exist.
+Command lines of `baton` are run in the same folder, in the order of the page; those that `not_run`
+names are parsed. Programs of `scripts/` and targets of `make` must exist.
 """
 
 from __future__ import annotations
 
 import contextlib
 import importlib.util
+import os
 import pathlib
 import re
 import shlex
+import subprocess
+import sys
 import unittest
 from typing import Any
 
@@ -25,16 +28,36 @@ import typer.main
 from sybil import Document, Example
 from sybil.evaluators.python import PythonEvaluator
 from sybil.parsers.markdown import CodeBlockParser, SkipParser
+from typer.testing import CliRunner
 
 from compiler import backends, relay
 from compiler.cli.app import app
+from schedules import strategy
+from schedules.anchor import ANCHOR_RULES
+
+from .not_run import BLOCKS, COMMANDS, PAGES_ELSEWHERE
 
 ROOT = pathlib.Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BUILT_IN = ("cuda", "default", "llvm", "onnxruntime")
 """Partitioners that a reader has, whatever other tests registered."""
-ELSEWHERE = {"add_an_operator.md": "test_add_an_operator.py"}
-"""Pages whose code another test runs."""
+LANGUAGES = ("python", "sh", "cmake", "cpp", "text", "")
+"""Of blocks: the first two are run, the others are not Baton's to run."""
+LOGS = ("old.log", "old1.log", "old2.log", "tuned.json", "tuned.log", "tuned.log.best")
+"""Logs of other models: they hold no record of any kernel."""
+BACKEND = """
+import json
+from compiler.partition import Strategy, register
+
+
+def claim(graph_json, ids, options):
+    for index, node in enumerate(json.loads(graph_json)["nodes"]):
+        if node["op"] in ("exp", "nn.dense"):
+            ids[index] = -1
+
+
+register("my_backend", Strategy("by_name", claim))
+"""
 
 
 def network() -> onnx.ModelProto:
@@ -86,21 +109,35 @@ def run_python(example: Example) -> None:
         PythonEvaluator()(example)
 
 
-def check_commands(example: Example) -> None:
-    """Parse the command lines of a block, or look for what they start."""
-    text = str(example.parsed).replace("\\\n", " ")
-    for line in filter(None, (re.sub(r"\s#.*", "", each).strip() for each in text.splitlines())):
-        words = shlex.split(re.sub(r"\[.*?\]", "", line))
+def command_lines(text: str) -> list[list[str]]:
+    """The words of each line of a shell's block, without comments and optional arguments."""
+    text = text.replace("\\\n", " ")
+    lines = (re.sub(r"(^|\s)#.*", "", each).strip() for each in text.splitlines())
+    return [shlex.split(re.sub(r"\[.*?\]", "", line).removeprefix("$ ")) for line in lines if line]
+
+
+def run_commands(example: Example) -> None:
+    """Run the command lines of a block, or look for what they start."""
+    for words in command_lines(str(example.parsed)):
+        line = shlex.join(words)
         if words[0] == "baton":
-            check_baton(words[1:])
+            run_baton(words[1:], any(line.startswith(each) for each in COMMANDS))
         elif words[0] == "make" and len(words) > 1:
             assert re.search(rf"^{words[1]}:", (ROOT / "Makefile").read_text(), re.M), line
         elif words[0] == "python" and words[1].startswith("scripts/"):
             assert (ROOT / words[1]).is_file(), line
 
 
-def check_baton(words: list[str]) -> None:
-    """Raise if the command or one of its options does not exist."""
+def run_baton(words: list[str], only_parse: bool) -> None:
+    """Raise if the command fails; if it is only parsed, if one of its words does not exist."""
+    if words[0] == "run" and words[1].endswith(".py"):  # changes what a process imports
+        here = {**os.environ, "PYTHONPATH": str(ROOT)}
+        subprocess.run([sys.executable, "-m", "compiler", *words], env=here, check=True)
+        return
+    if not only_parse:
+        result = CliRunner().invoke(app, words)
+        assert result.exit_code == 0, f"baton {shlex.join(words)}: {result.stderr}"
+        return
     command: Any = typer.main.get_command(app)
     context = command.make_context("baton", list(words))
     while hasattr(command, "resolve_command"):
@@ -111,27 +148,64 @@ def check_baton(words: list[str]) -> None:
 
 PARSERS = (
     CodeBlockParser("python", run_python),
-    CodeBlockParser("sh", check_commands),
+    CodeBlockParser("sh", run_commands),
     SkipParser(),
 )
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_what_a_page_shows_runs(
     page: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if page.name in ELSEWHERE:
-        pytest.skip(f"its code is run by {ELSEWHERE[page.name]}")
+    if page.name in PAGES_ELSEWHERE:
+        pytest.skip(f"its code is run by {PAGES_ELSEWHERE[page.name]}")
     for name in ("model.onnx", "resnet18.onnx"):
         onnx.save(network(), tmp_path / name)
+    for name in LOGS:
+        (tmp_path / name).touch()
+    (tmp_path / "my_backend.py").write_text(BACKEND)
+    (tmp_path / "old_script.py").write_text("from tvm import autotvm, relay\n")
+    monkeypatch.setenv("TVM_NUM_THREADS", os.environ.get("TVM_NUM_THREADS", "1"))
     monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
     document = Document.parse(str(page), *PARSERS)
     document.namespace.update(given())
     partitioners = backends.registered()
     backends.restore({name: partitioners[name] for name in BUILT_IN})
+    schedules = {key: [*known] for key, known in strategy._STRATEGIES.items()}
+    rules, modules = {*ANCHOR_RULES}, {*sys.modules}
     try:
         for example in document.examples():
             with contextlib.suppress(unittest.SkipTest):  # of a block with a reason
                 example.evaluate()
     finally:
         backends.restore(partitioners)
+        strategy._STRATEGIES.update(schedules)
+        for name in ANCHOR_RULES.keys() - rules:
+            del ANCHOR_RULES[name]
+        for name in sys.modules.keys() - modules:
+            if str(getattr(sys.modules[name], "__file__", "")).startswith(str(tmp_path)):
+                del sys.modules[name]
+
+
+def test_what_is_not_run_is_in_one_table() -> None:
+    blocks, commands = set(), []
+    for page in PAGES:
+        text = page.read_text()
+        for skipped in re.findall(r"<!--- skip: (.*?) ?-->", text):
+            reason = re.search(r'"([^"]+)"\)?$', skipped)
+            assert reason, f"{page.name}: skip: {skipped} gives no reason"
+            blocks.add((page.relative_to(ROOT).as_posix(), reason[1]))
+        for language, block in re.findall(r"^ *```(\w*)\n(.*?)^ *```", text, re.M | re.S):
+            assert language in LANGUAGES, f"{page.name}: a block of {language!r}"
+            if language == "sh":
+                commands += [shlex.join(words) for words in command_lines(block)]
+            else:
+                assert not re.search(r"^(\$ )?baton ", block, re.M), f"{page.name}: {block}"
+    assert blocks == BLOCKS
+    for start, (reason, test) in COMMANDS.items():
+        assert any(each.startswith(start) for each in commands), f"no page has {start!r}"
+        assert reason and (ROOT / "tests" / test).is_file(), start
+    for page_name, test in PAGES_ELSEWHERE.items():
+        assert any(page.name == page_name for page in PAGES)
+        assert list((ROOT / "tests").rglob(test)), test

@@ -154,6 +154,25 @@ def test_nan_of_doubles_is_as_onnxruntime_has_it_in_float32():
             | {name: np.ones((1, 1, 1), "float32") for name in "wr"},
             "onnxruntime",
         ),
+        (
+            NODE("LSTM", ["x", "w", "r", "", "", "", "c"], ["y"], hidden_size=1),
+            {"x": np.full((1, 1, 1), -99, "float32"), "c": np.full((1, 1, 1), np.inf, "float32")}
+            | {name: np.ones((1, 4, 1), "float32") for name in "wr"},
+            "onnxruntime",
+        ),
+        (
+            NODE("LSTM", ["x", "w", "r", "", "", "", "c"], ["y"], hidden_size=1),
+            {name: np.ones((1, 1, 1), "float32") for name in "xc"}
+            | {name: np.ones((1, 4, 1), "float32") for name in "wr"},
+            "wrong",
+        ),
+        (NODE("LRN", ["x"], ["y"], size=1), {"x": np.ones((1, 2, 1, 1))}, "onnxruntime"),
+        (NODE("LRN", ["x"], ["y"], size=1), {"x": np.ones((2, 2, 1, 1))}, "wrong"),
+        (
+            NODE("GlobalMaxPool", ["x"], ["y"]),
+            {"x": np.array([[[[np.nan, 1]]]], "float32")},
+            "onnxruntime",
+        ),
     ],
 )
 def test_rules_say_what_is_not_compared(node, feeds, kind):
@@ -161,6 +180,29 @@ def test_rules_say_what_is_not_compared(node, feeds, kind):
     expected = attempt._expect(model, feeds, "plain", (), lambda step: None).values
     got = np.full_like(expected[0], 77)
     assert judge.judge(model, feeds, expected, [got]).kind == kind
+
+
+@pytest.mark.parametrize(("point", "kind"), [(1.001, "onnxruntime"), (2.0, "wrong")])
+def test_distances_of_close_points_cancel_in_onnxruntime(point, kind):
+    feeds = {"a": np.ones((1, 1), "float32"), "b": np.full((1, 1), point, "float32")}
+    node = NODE("CDist", ["a", "b"], ["y"], domain="com.microsoft", metric="euclidean")
+    assert verdict([node], feeds, "y", np.full((1, 1), 77, "float32")) == kind
+
+
+@pytest.mark.parametrize(("extent", "kind"), [(0, "undefined"), (1, "accepted")])
+def test_indices_that_only_an_empty_tensor_depends_on_are_not_read(extent, kind):
+    from compiler.relay.frontend import from_onnx
+
+    feeds = {"x": np.zeros((1, 1), "float32"), "i": np.full((1, 2), 9), "u": np.ones(1, "float32")}
+    nodes = [NODE("ScatterND", ["x", "i", "u"], ["a"]), NODE("Expand", ["a", "n"], ["y"])]
+    model = model_of(nodes, feeds, ["y"])
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.array([1, extent]), "n"))
+    expected = attempt._expect(model, feeds, "outside", (), lambda step: None)
+    without = model_of([NODE("Identity", ["x"], ["y"])], {"x": feeds["x"]}, ["y"])
+    config = attempt.Config(0, "llvm")
+    library = attempt._build(*from_onnx(without), config)
+    event = attempt._compare(library, model, {"x": feeds["x"]}, "outside", expected, config)
+    assert event.kind == kind
 
 
 def test_the_reference_evaluators_results_have_the_dtypes_that_onnx_says():

@@ -29,6 +29,7 @@ from typing import Any, BinaryIO
 
 import tvm
 from tvm.target import Target
+from tvm_ffi.serialization import from_json_graph_str
 
 from ...errors import LoadError
 from ...runtime import elf
@@ -114,8 +115,11 @@ class Slot:
         whole = {name: each for name, each in code.items() if each is not None}
         if len(whole) < len(code):
             return None
+        # `tvm.ir.load_json` would first rewrite it in Python for older versions of TVM; the key has
+        # the version that wrote this.
+        lowered = from_json_graph_str(description["lowered"])
         with self.target:
-            executable = assemble(tvm.ir.load_json(description["lowered"]), whole, self.target)
+            executable = assemble(lowered, whole, self.target)
         for name, level, text in description["messages"]:
             logging.getLogger(name).log(level, "%s", text)
         report = Report.from_json(metadata.report)

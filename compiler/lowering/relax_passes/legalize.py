@@ -15,8 +15,11 @@ group_norm, ...        of float64: an error (`legalize_normalization`)
 mean                   of integers: one of 64 bits
 max, min, mean,        of nothing: memory that nobody wrote, or a division by the integer 0
 variance, std
-nn.pad                 reflections by nested choices, which take TVM minutes where they are nested
+nn.pad                 reflections by nested choices, which take TVM minutes where they are nested;
+                       memory beside a tensor whose extents only running tells
 mod, floor_mod         of floats: a quotient that is rounded before it is multiplied
+image.grid_sample      the place of each neighbour in an expression of its own
+astype                 an error of the constants NaN and infinity as integers
 =====================  ==========================================================================
 """
 
@@ -26,13 +29,15 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import tvm
 import tvm_ffi
 from tvm import relax, te, tirx, topi
 
-from ... import ordering
+from ... import ordering, sampling
 from ...errors import BuildError
-from ...graph.constants import scalar_of, static_shape
+from ...graph.constants import array_of, constant, scalar_of, static_shape
+from ...padding import repeating_pad
 from . import legalize_indexing, legalize_normalization
 
 Legalize = Callable[[Any, relax.Call], relax.Expr]
@@ -111,6 +116,15 @@ def _subtract(builder: Any, call: relax.Call) -> relax.Expr:
 
         return _element_by_element(builder, call, "relax.subtract", value, "subtract")
     return _stock("relax.subtract")(builder, call)
+
+
+def _astype(builder: Any, call: relax.Call) -> relax.Expr:
+    """A constant that is not finite as the integer that a kernel makes of it."""
+    value, dtype = array_of(call.args[0]), str(call.ty.dtype)
+    if value is None or "int" not in dtype or bool(np.isfinite(value).all()):
+        return _stock("relax.astype")(builder, call)
+    with np.errstate(invalid="ignore"):
+        return constant(value.astype(dtype))
 
 
 def _sign(builder: Any, call: relax.Call) -> relax.Expr:
@@ -195,27 +209,18 @@ def _mean(builder: Any, call: relax.Call) -> relax.Expr:
 
 
 def _pad(builder: Any, call: relax.Call) -> relax.Expr:
-    """Reflections at both ends by the larger and the smaller of two places."""
-    extents = static_shape(call.args[0])
-    if str(call.attrs.pad_mode) != "reflect" or extents is None:
+    extents, mode = static_shape(call.args[0]), str(call.attrs.pad_mode)
+    if mode == "constant" or (extents is not None and mode != "reflect"):
         return _stock("relax.nn.pad")(builder, call)
-    befores = [int(width) for width in call.attrs.pad_width[::2]]
+    before = [int(width) for width in call.attrs.pad_width[::2]]
+    shape = list(call.ty.shape.values)
+    return builder.call_te(repeating_pad, call.args[0], before, shape, mode)
 
-    def place(at: Any, before: int, extent: int) -> Any:
-        from_first = tirx.Max(at - before, before - at)
-        return tirx.Min(from_first, 2 * (extent - 1) - from_first)
 
-    def reflect_pad(x: te.Tensor) -> te.Tensor:
-        shape = [int(extent) for extent in call.ty.shape.values]
-        is_padded = [new != old for new, old in zip(shape, extents)]
-
-        def of(*indices: Any) -> Any:
-            places = zip(indices, befores, extents, is_padded)
-            return x(*(place(*each) if padded else each[0] for *each, padded in places))
-
-        return te.compute(shape, of, name="reflect_pad", tag=topi.tag.INJECTIVE)
-
-    return builder.call_te(reflect_pad, call.args[0], primfunc_name_hint="reflect_pad")
+def _grid_sample(builder: Any, call: relax.Call) -> relax.Expr:
+    names = ("method", "layout", "padding_mode", "align_corners")
+    attributes = {name: getattr(call.attrs, name) for name in names}
+    return builder.call_te(sampling.grid_sample, *call.args, **attributes)
 
 
 def _reduces_nothing(call: relax.Call) -> bool:
@@ -323,10 +328,12 @@ LEGALIZE: dict[str, Legalize] = {
     **{name: _of_bits(name, function) for name, function in _OF_BITS.items()},
     **legalize_indexing.LEGALIZE,
     **legalize_normalization.LEGALIZE,
+    "relax.astype": _astype,
     "relax.argmax": _arg_reduction(ordering.argmax),
     "relax.argmin": _arg_reduction(ordering.argmin),
     "relax.divide": _with_zero("relax.divide", topi.divide, (0, 1)),
     "relax.floor_mod": _remainder("relax.floor_mod", floor=True),
+    "relax.image.grid_sample": _grid_sample,
     "relax.logical_not": _logical_not,
     "relax.max": _of_nothing("relax.max", _lowest),
     "relax.mean": _mean,

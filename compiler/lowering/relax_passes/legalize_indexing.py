@@ -12,10 +12,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import tvm
 from tvm import relax, te, tirx
 
-from ...graph.constants import static_shape
+from ...graph.constants import constant, static_shape
+from ...op_pattern import ATTRIBUTE, OPAQUE
 
 
 def _stock(name: str) -> Any:
@@ -56,21 +58,33 @@ def _dynamic_strided_slice(builder: Any, call: relax.Call) -> relax.Expr:
     """With an end that is the beginning where there is nothing between them."""
     data, *bounds = call.args
 
-    def ends(data: te.Tensor, begin: te.Tensor, end: te.Tensor, stride: te.Tensor) -> te.Tensor:
+    def ends(begin: te.Tensor, end: te.Tensor, stride: te.Tensor, extents: te.Tensor) -> te.Tensor:
         def of(axis: Any) -> Any:
-            extent = tirx.const(0, "int64")
-            for i, value in enumerate(data.shape):
-                extent = tirx.Select(axis == i, tirx.Cast("int64", value), extent)
             backward = stride[axis] < 0
-            first, last = (_within(bound[axis], extent, backward) for bound in (begin, end))
+            first, last = (_within(bound[axis], extents[axis], backward) for bound in (begin, end))
             nothing = tirx.Select(backward, first <= last, first >= last)
             return tirx.Select(nothing, begin[axis], end[axis])
 
         return te.compute(end.shape, of, name="ends")
 
-    end = builder.emit(builder.call_te(ends, data, *bounds, primfunc_name_hint="ends"))
+    places = builder.call_te(
+        ends,
+        *bounds,
+        _extents(builder, data),
+        primfunc_name_hint="ends",
+        primfunc_attrs={ATTRIBUTE: OPAQUE},  # with the extents inlined it explodes
+    )
+    end = builder.emit(places)
     sliced = relax.op.dynamic_strided_slice(data, bounds[0], end, bounds[2])
     return _stock("relax.dynamic_strided_slice")(builder, sliced)
+
+
+def _extents(builder: Any, data: relax.Expr) -> relax.Expr:
+    """The shape of a tensor, (rank,) of int64: an operand, for in an expression it is choices."""
+    shape = static_shape(data)
+    if shape is not None:
+        return constant(np.array(shape, "int64"))
+    return builder.emit(relax.op.shape_to_tensor(data.ty.shape))
 
 
 def _within(index: Any, extent: Any, backward: Any) -> Any:

@@ -159,16 +159,13 @@ def _schedule(
         if scheduled is None:
             logger.warning("kernel %s has no schedule for %s", name, kind)
         else:
-            func, entry.implementation, entry.source = (
-                scheduled.func,
-                scheduled.rule,
-                scheduled.source,
-            )
+            func, entry.config = scheduled.func, scheduled.config
+            entry.implementation, entry.source = scheduled.rule, scheduled.source
         entry.algorithm = rules.algorithm(func) if scheduled is None else scheduled.algorithm
     if kind == "llvm":  # reductions across the threads of a GPU are still to be recognized
         func = vectorise_rounding(start_at_infinity(func))
     # TVM's passes for bfloat16 refuse polynomials in loops that were unrolled.
-    if fast_math and kind == "llvm" and not _has_bfloat16(func):
+    if fast_math and kind == "llvm":
         from schedules.x86 import fast_math as polynomials
 
         func = polynomials.approximate(func, target)

@@ -10,10 +10,11 @@ from tvm import tirx
 from ...tvm_faults import loop_guard
 from . import (
     argument_checks,
-    bfloat16_casts,
+    bfloat16,
     constant_tables,
     interleave,
     microkernel,
+    plain_division,
     pragmas,
     prefetch,
     prefetch_results,
@@ -23,11 +24,12 @@ from . import (
 
 PASSES = (
     argument_checks,
-    bfloat16_casts,
+    bfloat16,
     constant_tables,
     interleave,
     loop_guard,
     microkernel,
+    plain_division,
     pragmas,
     prefetch,
     prefetch_results,
@@ -52,9 +54,11 @@ def _pipeline() -> tuple[Any, Any, Any]:
                 interleave.interleave_vectors(),
                 prefetch.insert_prefetches(),
                 microkernel.outline_microkernels(),
+                bfloat16.use_bfloat16_instructions(),
                 scalar_calls.split_scalar_calls(),
                 propagate_nan.propagate_nan(),
                 pragmas.drop_unknown_pragmas(),
+                plain_division.divide_plainly(),
                 finalize_host(),
             ]
         )
@@ -64,7 +68,7 @@ def _pipeline() -> tuple[Any, Any, Any]:
             [finalize_device(), propagate_nan.propagate_nan(on_device=True)]
         )
 
-    first = tvm.transform.Sequential([bfloat16_casts.round_bfloat16_casts(), lower])
+    first = tvm.transform.Sequential([bfloat16.round_bfloat16(), lower])
     folded = constant_tables.fold_constant_tables(first)
     return folded, with_our_passes, for_devices
 

@@ -126,10 +126,9 @@ def pooling(d: Draft, op: str) -> None:
         attributes["count_include_pad"] = d.one_of([None, 0, 1])
     elif op == "LpPool":
         attributes["p"] = d.one_of([None, 1, 2, 3])
-    elif d.chance(0.25):
+    elif d.opset >= 8 and d.chance(0.25):
         outputs = 2
-        if d.opset >= 8:
-            attributes["storage_order"] = d.one_of([None, 0, 1])
+        attributes["storage_order"] = d.one_of([None, 0, 1])
     d.add(op, [x], outputs, **attributes)
 
 

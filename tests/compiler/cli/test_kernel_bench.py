@@ -7,7 +7,7 @@ import pytest
 from compiler import target as targets
 from compiler.cli import kernel_bench, peak
 from compiler.cli.app import app
-from compiler.cli.profile import KernelTime
+from compiler.cli.kernel_times import KernelTime
 
 
 @pytest.fixture(autouse=True)

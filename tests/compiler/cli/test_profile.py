@@ -6,7 +6,8 @@ from xml.etree import ElementTree
 import pytest
 
 from compiler.cli.app import app
-from compiler.cli.profile import RUNTIME, KernelTime, Profile, picture
+from compiler.cli.kernel_times import RUNTIME, KernelTime, Profile
+from compiler.cli.profile import picture
 
 SVG = "{http://www.w3.org/2000/svg}"
 

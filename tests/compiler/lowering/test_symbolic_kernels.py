@@ -118,3 +118,11 @@ def test_a_row_for_all_samples_is_not_cut_into_rows():
     library = build(relay.add(x, table), x, table)
     x, table = floats(3, 5, 8), floats(5, 8)
     np.testing.assert_allclose(run(library, x=x, table=table), x + table)
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_rows_in_another_order_are_not_taken_apart(axis):
+    x = relay.var("x", shape=("batch", "seq", 8))
+    library = build(relay.reverse(x, axis=axis), x)
+    x = floats(3, 5, 8)
+    np.testing.assert_array_equal(run(library, x=x), np.flip(x, axis))

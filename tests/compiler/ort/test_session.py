@@ -10,8 +10,14 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from compiler import ort
-from compiler.errors import FrontendError, InputError, TargetError, UnsupportedOperatorError
+from compiler import ort, relay
+from compiler.errors import (
+    FrontendError,
+    InputError,
+    LoadError,
+    TargetError,
+    UnsupportedOperatorError,
+)
 
 WEIGHT = np.random.default_rng(0).standard_normal((8, 8)).astype("float32")
 
@@ -208,3 +214,34 @@ def test_without_onnxruntime_the_operator_is_named(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "onnxruntime", None)
     with pytest.raises(UnsupportedOperatorError, match=r"MurmurHash3.*onnxruntime"):
         ort.InferenceSession(model(2, foreign=True))
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory):
+    path = tmp_path_factory.mktemp("ort") / "net.so"
+    mod, params = relay.frontend.from_onnx(model(), shape={"x": ("n", 8)})
+    relay.build(mod, "llvm", params=params).export_library(str(path))
+    return path
+
+
+class TestLibraries:
+    def test_runs_by_the_models_names(self, library):
+        session = ort.InferenceSession(library)
+        (entry,) = session.get_inputs()
+        assert (entry.name, entry.shape, entry.type) == ("x", ["n", 8], "tensor(float)")
+        for count in (3, 1):
+            (found,) = session.run(["y"], {"x": rows(count)})
+            np.testing.assert_allclose(found, expected(rows(count)), rtol=1e-5, atol=1e-5)
+        assert session.get_providers() == ["CPUExecutionProvider"]
+        assert session.parts == []
+        with pytest.raises(InputError, match="9 is not 8"):
+            session.run(None, {"x": np.zeros((1, 9), "float32")})
+
+    def test_runs_where_it_was_built_for(self, library):
+        with pytest.raises(TargetError, match=r"was built for .*CPUExecutionProvider, not with"):
+            ort.InferenceSession(library, providers=["CUDAExecutionProvider"])
+
+    def test_damaged(self, tmp_path):
+        (tmp_path / "net.so").write_bytes(b"no library")
+        with pytest.raises(LoadError, match="neither a shared library"):
+            ort.InferenceSession(tmp_path / "net.so")

@@ -11,9 +11,10 @@ from collections.abc import Callable
 import tvm
 
 from compiler.partition import Candidate, Partitioning, partition_with_report
+from compiler.partition.drawing import color
 from compiler.partition.graph import VARIABLE, Graph, Node
 from compiler.partition.layered_layout import NODE_HEIGHT, NODE_WIDTH, layered
-from compiler.partition.picture import color, to_html, to_svg
+from compiler.partition.picture import to_html, to_svg
 
 from .test_driver import Detour
 

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import re
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -17,13 +14,11 @@ from compiler.partition.picture import to_html
 from compiler.symbol import Symbol
 from compiler.symbol.partition import partition_symbol
 
-BROWSER = next(
-    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
-)
+from ..browser import BROWSER, probe
+
 pytestmark = pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed")
 
 PROBE = """
-<script>{
 const boxes = [...document.querySelectorAll(".node rect")].map(r => r.getBoundingClientRect());
 const overlaps = boxes.filter((a, i) => boxes.slice(i + 1).some(b =>
   a.left < b.right && b.left < a.right && a.top < b.bottom && b.top < a.bottom)).length;
@@ -40,9 +35,7 @@ document.getElementById("search").dispatchEvent(new Event("input"));
 const found = document.querySelectorAll(".node.chosen").length;
 const size = Math.round(boxes[0].height);
 const fetched = performance.getEntriesByType("resource").length;
-document.body.dataset.probe = JSON.stringify(
-  {nodes: boxes.length, overlaps, spilling, visible, chosen, found, size, fetched});
-}</script>
+return {nodes: boxes.length, overlaps, spilling, visible, chosen, found, size, fetched};
 """
 
 
@@ -81,30 +74,10 @@ def test_a_thousand_nodes_are_readable_and_the_page_needs_nothing_else(tmp_path:
         unregister("drawn")
     page = to_html(result, "thousand")
     assert not re.search(r"(src|href)=|@import|url\(", page)
-    file = tmp_path / "page.html"
-    file.write_text(page.replace("</body>", PROBE + "</body>"), encoding="utf-8")
-    assert BROWSER is not None
-    command = [
-        BROWSER,
-        "--headless=new",
-        "--no-sandbox",
-        "--disable-gpu",
-        "--window-size=1600,1000",
-    ]
-    command += [f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom", file.as_uri()]
-    shown = subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        env={**os.environ, "HOME": str(tmp_path)},
-    ).stdout
-    found = re.search(r'data-probe="([^"]*)"', shown)
-    assert found, shown[:2000]
-    probe = json.loads(found.group(1).replace("&quot;", '"'))
-    assert probe["nodes"] == len(result.graph.nodes) >= 1000
-    assert probe["overlaps"] == probe["spilling"] == probe["fetched"] == 0
-    assert probe["visible"] and probe["size"] >= 14
-    assert probe["chosen"] == len(result.candidates[0].nodes)
+    seen = probe(page, PROBE, tmp_path)
+    assert seen["nodes"] == len(result.graph.nodes) >= 1000
+    assert seen["overlaps"] == seen["spilling"] == seen["fetched"] == 0
+    assert seen["visible"] and seen["size"] >= 14
+    assert seen["chosen"] == len(result.candidates[0].nodes)
     pooling = sum(node.op == "Pooling" for node in result.graph.nodes)
-    assert probe["found"] == pooling > 0
+    assert seen["found"] == pooling > 0

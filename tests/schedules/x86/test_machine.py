@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from tvm.target import Target, codegen
 
-from schedules.x86.machine import DEFAULT_L2_BYTES, Machine
+from schedules.x86.cores import CORES, GENERIC
+from schedules.x86.machine import Machine
 
 
 def machine(**attrs) -> Machine:
@@ -38,8 +39,33 @@ def test_lanes_divide_the_vector_by_the_element():
     assert found.lanes("bool") == 32
 
 
-def test_another_cpu_gets_documented_sizes():
-    assert machine(mcpu="x86-64-v3").l2_bytes == DEFAULT_L2_BYTES
+def test_a_cpu_gets_the_sizes_and_rates_of_its_own_row():
+    sizes = {name: machine(mcpu=name).core.l2_bytes >> 10 for name in ("znver3", "sapphirerapids")}
+    assert sizes == {"znver3": 512, "sapphirerapids": 2048}
+    assert machine(mcpu="x86-64-v3").core == GENERIC[256]
+
+
+def test_a_narrow_datapath_takes_two_cycles_for_a_wide_vector():
+    zen4, zen5 = machine(mcpu="znver4"), machine(mcpu="znver5")
+    assert (zen4.fmas, zen5.fmas) == (1, 2)
+    assert zen4.step_cycles(8, 3) == 24
+    assert zen5.step_cycles(8, 3) == 12
+    narrow = machine(mcpu="znver4", mattr=["-avx512f"])
+    assert (narrow.vector_bits, narrow.fmas) == (256, 2)
+    assert narrow.flops_per_cycle == zen4.flops_per_cycle
+
+
+def test_a_step_waits_for_the_sum_of_the_step_before():
+    assert machine(mcpu="haswell").step_cycles(1, 1) == 5
+    assert machine(mcpu="znver3").step_cycles(1, 1) == 4
+
+
+@pytest.mark.parametrize("name", sorted(CORES))
+def test_llvm_knows_each_row_and_its_numbers_are_of_a_core(name):
+    core = machine(mcpu=name).core
+    assert name in {str(known) for known in codegen.llvm_get_cpu_archlist(Target("llvm"))}
+    assert core.l1_bytes < core.l2_bytes < core.l3_bytes
+    assert 1 <= core.loads <= 3 and 1 <= core.gigahertz <= 6
 
 
 def test_this_cpu_has_caches_that_grow():

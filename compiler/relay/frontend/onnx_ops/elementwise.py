@@ -64,8 +64,11 @@ def clip(node: Node) -> relax.Expr | None:
     return data
 
 
-def _in_float32(convert: Converter) -> Converter:
-    """Halves are computed in float32: exp(x) - 1 of them has no digits left near 0."""
+def in_float32(convert: Converter) -> Converter:
+    """A converter that computes halves in float32 and rounds the result alone.
+
+    exp(x) - 1 of halves has no digits left near 0, x - mean(x) few, and 1e-9 is 0.
+    """
 
     @functools.wraps(convert)
     def widened(node: Node) -> relax.Expr:
@@ -78,7 +81,7 @@ def _in_float32(convert: Converter) -> Converter:
     return widened
 
 
-@_in_float32
+@in_float32
 def elu(node: Node) -> relax.Expr:
     """alpha * (exp(x) - 1) below zero."""
     data = node[0]
@@ -116,7 +119,7 @@ def _fits(shape: tuple[int, ...], target: tuple[int, ...]) -> bool:
     return len(shape) <= len(target) and all(extent in (1, own) for extent, own in pairs)
 
 
-@_in_float32
+@in_float32
 def celu(node: Node) -> relax.Expr:
     """alpha * (exp(x / alpha) - 1) below zero."""
     data = node[0]
@@ -126,7 +129,7 @@ def celu(node: Node) -> relax.Expr:
     return relax.op.where(relax.op.less(data, number(0.0, data)), below, data)
 
 
-@_in_float32
+@in_float32
 def selu(node: Node) -> relax.Expr:
     """gamma * elu(x)."""
     data = node[0]
@@ -137,7 +140,7 @@ def selu(node: Node) -> relax.Expr:
     return relax.op.multiply(gamma, both)
 
 
-@_in_float32
+@in_float32
 def softplus(node: Node) -> relax.Expr:
     """log(1 + exp(x)), written so that exp never overflows."""
     return _softplus(node[0])
@@ -155,7 +158,7 @@ def _softplus(data: relax.Expr) -> relax.Expr:
     return relax.op.add(positive, relax.op.where(small, series, exact))
 
 
-@_in_float32
+@in_float32
 def mish(node: Node) -> relax.Expr:
     """x * tanh(softplus(x))."""
     return relax.op.multiply(node[0], relax.op.tanh(_softplus(node[0])))
@@ -171,11 +174,11 @@ def _of_all(function: Callable[[relax.Expr, relax.Expr], relax.Expr]) -> Convert
     return convert
 
 
-total = _in_float32(_of_all(relax.op.add))
+total = in_float32(_of_all(relax.op.add))
 """The sum of all operands, which broadcast to each other."""
 
 
-@_in_float32
+@in_float32
 def mean(node: Node) -> relax.Expr:
     """The mean of all operands, which broadcast to each other."""
     return relax.op.divide(total(node), number(len(node.inputs), node[0]))

@@ -10,6 +10,7 @@ from tvm import relax
 from compiler.graph.constants import constant, integers, static_shape
 
 from ..onnx_node import Node, constant_value, dtype_of
+from .elementwise import in_float32
 
 
 def layer_normalization(node: Node) -> list[relax.Expr]:
@@ -35,6 +36,7 @@ def layer_normalization(node: Node) -> list[relax.Expr]:
     return outputs
 
 
+@in_float32
 def mean_variance_normalization(node: Node) -> relax.Expr:
     """(x - mean) / (deviation + 1e-9)."""
     data, axes = node[0], list(node.attr("axes", (0, 2, 3)))
@@ -69,6 +71,7 @@ def rms_normalization(node: Node) -> relax.Expr:
     return relax.op.multiply(normal, node[1])
 
 
+@in_float32
 def local_response_normalization(node: Node) -> relax.Expr:
     """x / (bias + alpha * mean(x * x)) ** beta, the mean over channels nearby, zeros beyond."""
     data, shape, size = node[0], node.shape(0), node.attr("size")
@@ -89,6 +92,7 @@ def local_response_normalization(node: Node) -> relax.Expr:
     return relax.op.divide(data, relax.op.power(node.emit(scale), beta))
 
 
+@in_float32
 def lp_normalization(node: Node) -> relax.Expr:
     """x / norm(x) along an axis, 0 where the norm is 0."""
     data, axis = node[0], [node.attr("axis", -1)]

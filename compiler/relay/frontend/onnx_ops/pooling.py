@@ -21,6 +21,24 @@ def pooling(node: Node) -> relax.Expr | None:
     return with_pads(node, automatic_pads(node, node.attr("kernel_shape")))
 
 
+def lp_pooling(node: Node) -> relax.Expr | None:
+    """Windows that `ceil_mode` lets go beyond the pads have more pads: all sum as many elements."""
+    if node.attr("auto_pad", "NOTSET") != "NOTSET" or not node.attr("ceil_mode", 0):
+        return pooling(node)
+    kernel, shape = node.attr("kernel_shape"), node.shape(0)[2:]
+    rank = len(kernel)
+    strides, dilations = (node.attr(name, (1,) * rank) for name in ("strides", "dilations"))
+    pads = list(node.attr("pads", (0,) * 2 * rank))
+    for axis, (extent, stride) in enumerate(zip(shape, strides)):
+        reach = (kernel[axis] - 1) * dilations[axis] + 1
+        within = pads[axis] + extent
+        steps = -(-(within + pads[axis + rank] - reach) // stride)
+        if steps * stride >= within:  # the last window starts in the pads behind
+            steps -= 1
+        pads[axis + rank] = max(steps * stride + reach - within, 0)
+    return with_pads(node, pads, ceil_mode=0)
+
+
 def max_pooling(node: Node) -> relax.Expr | list[relax.Expr] | None:
     """The largest element of each window and, where the model asks for it, its place."""
     if len(node.proto.output) < 2 or not node.proto.output[1]:
@@ -80,7 +98,7 @@ def max_unpooling(node: Node) -> relax.Expr:
 
 CONVERTERS = {
     "AveragePool": pooling,
-    "LpPool": pooling,
+    "LpPool": lp_pooling,
     "MaxPool": max_pooling,
     "MaxUnpool": max_unpooling,
 }

@@ -71,6 +71,13 @@ def reshape(node: Node) -> relax.Expr | None:
 def squeeze(node: Node) -> relax.Expr | None:
     """Axes that are computed while the model runs; TVM's converter takes known ones."""
     axes = node.get(1)
+    if axes is None and node.attr("axes") is None:
+        unknown = [each for each in node.extents(0) if not isinstance(each, int)]
+        if unknown:
+            raise node.unsupported(
+                f"it names no axes, and whether the extent {unknown[0]} is 1 is known only at run "
+                "time; give the node axes, or the model's inputs shapes"
+            )
     if axes is None or constant_value(axes) is not None:
         return None
     if not node.shape(1) or node.shape(1)[0] == 0:

@@ -38,6 +38,10 @@ CASES: dict[str, tuple[Any, list[dict[str, np.ndarray]]]] = {
         NODE("ReduceSum", ["x", "n"], ["y"], keepdims=0),
         [{"n": integers(0, 2)}, {"n": integers(1, -1)}],
     ),
+    "reduce five axes to four": (  # a minute where the signs of extents were asked for
+        NODE("ReduceL2", ["x", "n"], ["y"], keepdims=0),
+        [{"x": DATA.reshape(1, 1, 2, 3, 4), "n": integers(each)} for each in (1, 3)],
+    ),
     "reduce to one": (NODE("ReduceMax", ["x", "n"], ["y"], keepdims=0), [{"n": integers(0, 1, 2)}]),
     "reshape": (
         NODE("Reshape", ["x", "n"], ["y"]),
@@ -68,6 +72,13 @@ CASES: dict[str, tuple[Any, list[dict[str, np.ndarray]]]] = {
         )
         for mode in ("constant", "edge", "reflect")
     },
+    "a reflection of rows of one": (
+        NODE("Pad", ["x", "n"], ["y"], mode="reflect"),
+        [
+            {"x": DATA[:1, :, :1], "n": integers(0, 0, 0, 0, 0, 0)},
+            {"x": DATA[:1, :, :1], "n": integers(0, 2, 0, 0, 1, 0)},
+        ],
+    ),
     "padding of axes": (
         NODE("Pad", ["x", "n", "f", "a"], ["y"]),
         [{"n": integers(1, 2, 0, 1), "f": np.array(7, "float32"), "a": integers(2, 0)}],

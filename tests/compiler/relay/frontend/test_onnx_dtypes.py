@@ -284,3 +284,27 @@ halves (float16[2,2,3] x) => (y) { y = QuantizeLinear <axis: int = 1> (x, s) }
 """
     x = np.linspace(-1, 40, 12).reshape(2, 2, 3).astype("float16")
     runs_as_onnxruntime(text, {"s": np.array([0.08295, 0.378], "float16")}, {"x": x})
+
+
+def test_normalizations_of_halves_round_once(model):
+    x = np.array([[-1.06640625, 2.0], [-1.0537109375, 2.0]], "float16")
+    kinds = dict.fromkeys("xy", TensorProto.FLOAT16)
+    node = NODE("MeanVarianceNormalization", ["x"], ["y"], axes=[0])
+    for feeds, weights in (({"x": x}, {}), ({}, {"x": x})):
+        shapes = {name: x.shape for name in feeds}
+        (result,) = built(model([node], shapes, ["y"], weights, dtypes=kinds), feeds)
+        np.testing.assert_array_equal(result, np.array([[-1, 0], [1, 0]], "float16"))
+
+
+def test_constants_that_are_not_finite_become_integers(model):
+    x = np.array(-2, "int64")
+    node = NODE("ReduceLogSum", ["x"], ["y"])
+    proto = model([node], {}, ["y"], {"x": x}, opset=8, dtypes={"y": TensorProto.INT64})
+    (result,) = built(proto, {})
+    assert (result.shape, result.dtype) == ((), np.int64)
+
+
+def test_axes_that_only_running_tells_are_named(model):
+    nodes = [NODE("Range", ["a", "b", "c"], ["x"]), NODE("Squeeze", ["x"], ["y"])]
+    with pytest.raises(errors.UnsupportedOperatorError, match="names no axes"):
+        from_onnx(model(nodes, dict.fromkeys("abc", ()), ["y"]))

@@ -269,3 +269,33 @@ def test_an_image_of_one_row_is_reflected(mode, runs_as_onnxruntime):
     grid = np.array([[[[-0.86, 0.3], [0.4, -1.7], [1.9, 1.2]]]], "float32")
     image = np.array([[[[1, 2, 4]]]], "float32")
     runs_as_onnxruntime(text, {}, {"x": image, "g": grid})
+
+
+@pytest.mark.parametrize("p", [1, 3])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"strides": [3, 1]},
+        {"strides": [4, 3], "pads": [0, 1, 2, 0]},
+        {"strides": [2, 2], "dilations": [2, 1]},
+        {"strides": [2, 4], "auto_pad": "VALID"},
+    ],
+)
+def test_sums_of_windows_beyond_the_image_are_of_what_is_in_it(options, p, model, agrees):
+    feeds = {"x": IMAGE}
+    kernel = {"kernel_shape": [3, 2], "ceil_mode": 1}
+    agrees(one_node(model, "LpPool", feeds, 18, p=p, **kernel, **options), feeds)
+
+
+@pytest.mark.parametrize("corners", [0, 1])
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+def test_samples_of_images_agree(mode, padding, corners, runs_as_onnxruntime, rng):
+    text = f"""<ir_version: 10, opset_import: ["": 20]>
+    test (float[2,2,5,3] x, float[2,2,4,2] g) => (float[2,2,2,4] y) {{
+        y = GridSample<align_corners = {corners}, mode = "{mode}", padding_mode = "{padding}">(x, g)
+    }}"""
+    grid = 1.7 * rng.normal(size=(2, 2, 4, 2))
+    grid.flat[:4] = 1, -1, 0, 100
+    image = rng.normal(size=(2, 2, 5, 3))
+    runs_as_onnxruntime(text, {}, {"x": image.astype("float32"), "g": grid.astype("float32")})

@@ -1,0 +1,39 @@
+"""What a session says about its model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+Shapes = tuple[tuple[int, ...], ...]
+"""Extents of the inputs, in their order."""
+
+
+@dataclass(frozen=True)
+class NodeArg:
+    """An input or output of a model.
+
+    Attributes
+    ----------
+    name : str
+    shape : list
+        Extents: an int, the name of an open one, or None.
+    type : str
+        For example "tensor(float)".
+    """
+
+    name: str
+    shape: list[int | str | None]
+    type: str
+
+
+@dataclass(frozen=True)
+class ModelMetadata:
+    """What a model says about itself."""
+
+    producer_name: str
+    graph_name: str
+    domain: str
+    description: str
+    graph_description: str
+    version: int
+    custom_metadata_map: dict[str, str] = field(default_factory=dict)

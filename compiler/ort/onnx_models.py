@@ -1,0 +1,195 @@
+"""ONNX models of sessions: built when their shapes are known, in parts where Baton can't."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import onnx
+
+from compiler.errors import FrontendError, UnsupportedOperatorError
+
+from .described import ModelMetadata, NodeArg, Shapes
+from .options import TARGETS, SessionOptions, choose_provider, requests_at_a_time
+from .values import type_name
+
+if TYPE_CHECKING:
+    from .parts import Part
+
+
+class OnnxModel:
+    """What an `InferenceSession` asks of its model; it says what the arguments are."""
+
+    def __init__(
+        self,
+        source: bytes | Path,
+        options: SessionOptions,
+        providers: Sequence[str | tuple[str, Any]] | None,
+    ):
+        self.provider = choose_provider(providers)
+        self._source, self._options = source, options
+        skeleton = _read(source, weights=False)
+        graph = skeleton.graph
+        weights = {tensor.name for tensor in graph.initializer}
+        named = options._dimensions
+        self.inputs = [
+            _node_arg(value, named) for value in graph.input if value.name not in weights
+        ]
+        self.outputs = [_node_arg(value, named) for value in graph.output]
+        self.about = ModelMetadata(
+            skeleton.producer_name,
+            graph.name,
+            skeleton.domain,
+            skeleton.doc_string,
+            graph.doc_string,
+            skeleton.model_version,
+            {entry.key: entry.value for entry in skeleton.metadata_props},
+        )
+        self._built: dict[Shapes, _Program] = {}
+        self._lock = threading.Lock()
+        shapes = tuple(tuple(entry.shape) for entry in self.inputs)
+        self._for_all: _Program | None = None
+        if all(isinstance(extent, int) for shape in shapes for extent in shape):
+            self._program(shapes)  # type: ignore[arg-type]
+        elif options.shapes == "symbolic":
+            by_name = {entry.name: tuple(entry.shape) for entry in self.inputs}
+            self._for_all = _Program(source, by_name, options, TARGETS[self.provider])
+
+    @property
+    def parts(self) -> list[Part]:
+        """Of the programs that were built, in the order of their building."""
+        programs = [self._for_all] if self._for_all else self._built.values()
+        return [part for program in programs for part in program.parts]
+
+    def run(self, feed: dict[str, Any], shapes: Shapes) -> dict[str, Any]:
+        """Values by name, the outputs' among them."""
+        return self._program(shapes).run(feed)
+
+    def _program(self, shapes: Shapes) -> _Program:
+        if self._for_all:
+            return self._for_all
+        with self._lock:
+            if shapes not in self._built:
+                by_name = {entry.name: shape for entry, shape in zip(self.inputs, shapes)}
+                self._built[shapes] = _Program(
+                    self._source, by_name, self._options, TARGETS[self.provider]
+                )
+            return self._built[shapes]
+
+
+class _Program:
+    """A model at fixed shapes, or at all of them: its parts and what runs each."""
+
+    def __init__(
+        self,
+        source: bytes | Path,
+        shapes: Mapping[str, tuple[Any, ...]],
+        options: SessionOptions,
+        target: str,
+    ):
+        from .parts import BATON, Part, split
+
+        self._weights: dict[str, Any] = {}
+        """Weights that are outputs of a model in parts."""
+        try:
+            run = _built(source, shapes, options, target)
+        except UnsupportedOperatorError as error:
+            if options.shapes == "symbolic":
+                raise
+            model = _read(source)
+            outputs = {value.name for value in model.graph.output}
+            self._weights = {
+                tensor.name: onnx.numpy_helper.to_array(tensor)
+                for tensor in model.graph.initializer
+                if tensor.name in outputs
+            }
+            try:
+                self.parts = split(model, shapes)
+            except ImportError:
+                raise UnsupportedOperatorError(
+                    f"{error}; where onnxruntime is installed, it runs what Baton can't"
+                ) from error
+            self._runs = [
+                _built(part.model, {}, options, target)
+                if part.engine == BATON
+                else _foreign(part.model, options)
+                for part in self.parts
+            ]
+            return
+        self.parts = [Part(BATON, _read(source, weights=False))]
+        self._runs = [run]
+
+    def run(self, feed: dict[str, Any]) -> dict[str, Any]:
+        """Values of the inputs and of everything that a part hands on."""
+        values = {**self._weights, **feed}
+        for part, run in zip(self.parts, self._runs):
+            values.update(run({name: values[name] for name in part.inputs if name in values}))
+        return values
+
+
+Run = Callable[[dict[str, Any]], dict[str, Any]]
+
+
+def _built(
+    source: bytes | Path | onnx.ModelProto,
+    shapes: Mapping[str, tuple[Any, ...]],
+    options: SessionOptions,
+    target: str,
+) -> Run:
+    """What runs a model that Baton builds."""
+    from compiler import PassContext, relay
+
+    mod, params = relay.frontend.from_onnx(source, shape=shapes, freeze_params=False)
+    level = options.graph_optimization_level
+    with PassContext(opt_level=min(int(level), 3)):
+        library = relay.build(mod, target=target, params=params)
+    return library.session(**requests_at_a_time(options)).run
+
+
+def _foreign(model: onnx.ModelProto, options: SessionOptions) -> Run:
+    """What runs a model in onnxruntime."""
+    import onnxruntime
+
+    theirs = onnxruntime.SessionOptions()
+    theirs.intra_op_num_threads = options.intra_op_num_threads
+    session = onnxruntime.InferenceSession(
+        model.SerializeToString(), theirs, providers=["CPUExecutionProvider"]
+    )
+    names = [value.name for value in model.graph.output]
+    return lambda feed: dict(zip(names, session.run(names, feed)))
+
+
+def _read(source: bytes | Path, weights: bool = True) -> onnx.ModelProto:
+    """A model, without what lies in other files unless `weights`."""
+    try:
+        if isinstance(source, bytes):
+            return onnx.load_from_string(source)
+        return onnx.load(source, load_external_data=weights)
+    except OSError as error:
+        raise FrontendError(f"can't read the ONNX model {source!s}: {error.strerror}") from error
+    except Exception as error:
+        what = str(source) if isinstance(source, Path) else f"{len(source)} bytes"
+        raise FrontendError(f"{what} is not an ONNX model, or is damaged: {error!s}") from error
+
+
+def _node_arg(value: onnx.ValueInfoProto, named: Mapping[str, int]) -> NodeArg:
+    """An input or output as the model declares it; dimensions of a given name have its extent."""
+    kind = value.type.WhichOneof("value")
+    if kind != "tensor_type":
+        return NodeArg(value.name, [], f"{str(kind).removesuffix('_type')}(...)")
+    tensor = value.type.tensor_type
+    shape: list[int | str | None] = [
+        dim.dim_value
+        if dim.HasField("dim_value")
+        else named.get(dim.dim_param, dim.dim_param)
+        if dim.dim_param
+        else None
+        for dim in tensor.shape.dim
+    ]
+    if tensor.elem_type == onnx.TensorProto.STRING:
+        return NodeArg(value.name, shape, "tensor(string)")
+    return NodeArg(
+        value.name, shape, type_name(onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type))
+    )

@@ -1,0 +1,112 @@
+"""What is known of the cores of x86 CPUs, by the names that LLVM gives them.
+
+Cost rules take their numbers from here, so that a CPU named by `-mcpu` gets its own ones wherever
+the library is built, and a busy machine builds what an idle one does. Sources: the vendors'
+optimisation manuals and uops.info for what a core issues, data sheets for caches and clocks.
+`baton machine` measures the same numbers on the machine it runs on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+KIB, MIB = 1 << 10, 1 << 20
+
+
+@dataclass(frozen=True)
+class Core:
+    """One core, with one thread on it.
+
+    Attributes
+    ----------
+    fma_bits, load_bits : int
+        Of vectors multiplied and added, and loaded, in a cycle: two of 256 bits are 512. A Zen 4
+        has no more for vectors of 512, which pass its units in two halves.
+    fma_latency : float
+        Cycles until a multiply-add's result can be used.
+    loads : float
+        Vectors or broadcasts that a register tile loads in a cycle at most.
+    loop_cycles : float
+        Cycles by which the loop around one step of a reduction prolongs it.
+    l1_bytes, l2_bytes, l3_bytes : int
+        Data caches; of a shared L3 the part that one core uses when the others work as well.
+    memory_bytes : float
+        Read from memory in a cycle by one core, prefetched.
+    gigahertz : float
+        Clock that it keeps while all cores multiply.
+    """
+
+    fma_bits: int
+    load_bits: int
+    fma_latency: float
+    loads: float
+    loop_cycles: float
+    l1_bytes: int
+    l2_bytes: int
+    l3_bytes: int
+    memory_bytes: float = 8
+    gigahertz: float = 3.0
+
+
+# Loads and loop cycles are measured on a Zen 3 and, with 512 bits, on a Zen 5; other cores that
+# issue as much are taken to be like them.
+_HASWELL = Core(512, 512, 5, 1.7, 0.2, 32 * KIB, 256 * KIB, 8 * MIB)
+_SKYLAKE = Core(512, 512, 4, 1.7, 0.2, 32 * KIB, 256 * KIB, 8 * MIB, gigahertz=3.6)
+_ALDER_LAKE = Core(512, 768, 4, 2.5, 0.2, 48 * KIB, 1280 * KIB, 12 * MIB, gigahertz=4.5)
+_RAPTOR_LAKE = Core(512, 768, 4, 2.5, 0.2, 48 * KIB, 2 * MIB, 12 * MIB, gigahertz=5.0)
+_SKYLAKE_SERVER = Core(1024, 1024, 4, 2.0, 1.0, 32 * KIB, 1 * MIB, 8 * MIB, gigahertz=2.4)
+_ICE_LAKE_CLIENT = Core(512, 1024, 4, 2.0, 0.2, 48 * KIB, 512 * KIB, 8 * MIB, gigahertz=3.2)
+_TIGER_LAKE = Core(512, 1024, 4, 2.0, 0.2, 48 * KIB, 1280 * KIB, 12 * MIB, gigahertz=4.0)
+_ROCKET_LAKE = Core(512, 1024, 4, 2.0, 0.2, 48 * KIB, 512 * KIB, 16 * MIB, gigahertz=4.5)
+_ICE_LAKE_SERVER = Core(1024, 1024, 4, 2.0, 1.0, 48 * KIB, 1280 * KIB, 12 * MIB, gigahertz=2.6)
+_SAPPHIRE_RAPIDS = Core(1024, 1024, 4, 2.0, 1.0, 48 * KIB, 2 * MIB, 16 * MIB, gigahertz=2.6)
+_ZEN = Core(256, 256, 5, 1.7, 0.2, 32 * KIB, 512 * KIB, 8 * MIB, gigahertz=3.4)
+_ZEN_2 = Core(512, 512, 5, 1.7, 0.2, 32 * KIB, 512 * KIB, 16 * MIB, gigahertz=3.3)
+_ZEN_3 = Core(512, 512, 4, 1.7, 0.2, 32 * KIB, 512 * KIB, 32 * MIB, gigahertz=3.4)
+_ZEN_4 = Core(512, 512, 4, 1.7, 0.2, 32 * KIB, 1 * MIB, 32 * MIB, gigahertz=3.7)
+_ZEN_5 = Core(1024, 1024, 4, 2.0, 1.0, 48 * KIB, 1 * MIB, 32 * MIB, gigahertz=4.1)
+
+CORES: Mapping[str, Core] = {
+    "haswell": _HASWELL,
+    "core-avx2": _HASWELL,
+    "broadwell": _HASWELL,
+    "skylake": _SKYLAKE,
+    "skylake-avx512": _SKYLAKE_SERVER,
+    "skx": _SKYLAKE_SERVER,
+    "cascadelake": _SKYLAKE_SERVER,
+    "cooperlake": _SKYLAKE_SERVER,
+    "cannonlake": _ICE_LAKE_CLIENT,
+    "icelake-client": _ICE_LAKE_CLIENT,
+    "tigerlake": _TIGER_LAKE,
+    "rocketlake": _ROCKET_LAKE,
+    "icelake-server": _ICE_LAKE_SERVER,
+    "sapphirerapids": _SAPPHIRE_RAPIDS,
+    "emeraldrapids": _SAPPHIRE_RAPIDS,
+    "graniterapids": _SAPPHIRE_RAPIDS,
+    "graniterapids-d": _SAPPHIRE_RAPIDS,
+    "alderlake": _ALDER_LAKE,
+    "raptorlake": _RAPTOR_LAKE,
+    "meteorlake": _RAPTOR_LAKE,
+    "arrowlake": _RAPTOR_LAKE,
+    "arrowlake-s": _RAPTOR_LAKE,
+    "lunarlake": _RAPTOR_LAKE,
+    "znver1": _ZEN,
+    "znver2": _ZEN_2,
+    "znver3": _ZEN_3,
+    "znver4": _ZEN_4,
+    "znver5": _ZEN_5,
+}
+
+# Of a CPU that is not in the table, by the width of its vectors, as x86-64-v2, v3 and v4 ask for:
+# caches that all server and desktop cores with such vectors have, and units of most of them.
+GENERIC: Mapping[int, Core] = {
+    128: Core(256, 256, 4, 1.7, 0.2, 32 * KIB, 256 * KIB, 8 * MIB),
+    256: Core(512, 512, 4, 1.7, 0.2, 32 * KIB, 256 * KIB, 8 * MIB),
+    512: Core(1024, 1024, 4, 2.0, 1.0, 32 * KIB, 1 * MIB, 8 * MIB),
+}
+
+
+def core_of(mcpu: str, vector_bits: int) -> Core:
+    """The core of the CPU that LLVM calls `mcpu`; a generic one where the table has none."""
+    return CORES.get(mcpu, GENERIC[vector_bits])
