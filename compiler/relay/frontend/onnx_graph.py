@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import onnx
 import tvm
+import tvm_ffi
 from onnx import AttributeProto
 from tvm import relax
 from tvm.relax.frontend.onnx.onnx_frontend import _get_convert_map, onnx_input
@@ -399,6 +400,8 @@ class GraphImporter:
         return [value]
 
     def _bind_one(self, node: Node, value: Any, index: int) -> Any:
+        if isinstance(value, relax.SeqExpr):
+            value = self._bind_sequence(value)
         leaves = (relax.Var, tvm.ir.GenericConst, relax.ShapeExpr, relax.Tuple)
         if not isinstance(value, relax.Expr) or isinstance(value, leaves):
             return self.builder.normalize(value) if isinstance(value, relax.Tuple) else value
@@ -413,6 +416,21 @@ class GraphImporter:
         # What follows needs names for extents that the operator computes.
         extents = [tvm.tirx.Var(f"extent_{axis}", "int64") for axis in range(ty.ndim)]
         return self.builder.match_cast(bound, relax.TensorType(extents, ty.dtype))
+
+    def _bind_sequence(self, sequence: relax.SeqExpr) -> Any:
+        """Bind what is bound inside of an expression; in a dataflow block it may not stay there."""
+        renamed: dict[relax.Var, relax.Expr] = {}
+
+        def with_names(expr: relax.Expr) -> relax.Expr:
+            return tvm_ffi.structural_map(expr, (relax.Var, lambda var: renamed.get(var, var)))
+
+        for binding in [each for block in sequence.blocks for each in block.bindings]:
+            value = with_names(binding.value)
+            if isinstance(binding, relax.MatchCast):
+                renamed[binding.var] = self.builder.match_cast(value, binding.ty)
+            else:
+                renamed[binding.var] = self.builder.emit(value)
+        return with_names(sequence.body)
 
 
 def _variables(inputs: Sequence[InputType]) -> dict[str, relax.Var]:
