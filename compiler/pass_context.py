@@ -16,7 +16,7 @@ class PassContext(tvm.transform.PassContext):
     Raises
     ------
     BuildError
-        The precision is neither "default" nor "strict".
+        The precision is not one of `compiler.precision.PRECISIONS`.
     """
 
     def __init__(
@@ -27,5 +27,7 @@ class PassContext(tvm.transform.PassContext):
         instruments: Sequence[Any] | None = None,
         config: Mapping[str, Any] | None = None,
     ) -> None:
-        disabled_pass, config = todays_arguments(disabled_pass, config)
+        required_pass, disabled_pass, config = todays_arguments(
+            required_pass, disabled_pass, config
+        )
         super().__init__(opt_level, required_pass, disabled_pass, instruments, config)

@@ -1,50 +1,77 @@
-"""`PassContext(config={"baton.precision": "strict"})`: no algorithm that rounds differently.
+"""`PassContext(config={"baton.precision": "bf16"})`: what a build may round, and to what.
 
 TVM's PassContext takes only keys that C++ code has registered; `compiler.PassContext` takes this
-one as well, and keeps it as the passes that are disabled by it. Contexts that are made from others,
-and the keys of caches, copy those anyway.
+one as well, and keeps it as the passes that are disabled and required by it. Contexts that are made
+from others, and the keys of caches, copy those anyway.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from .errors import BuildError
 
 KEY = "baton.precision"
 DEFAULT, STRICT = "default", "strict"
 WINOGRAD, STRASSEN = "Winograd", "Strassen"
-FEWER_MULTIPLICATIONS = (WINOGRAD, STRASSEN)
-"""Passes that `disabled_pass` knows: algorithms that round differently, which "strict" disables."""
+INTEGERS, BFLOAT16_PRODUCTS = "ComputeOnIntegers", "BFloat16Products"
+TO_BFLOAT16 = "ToBFloat16"
 
 
-def disabled_by(precision: object) -> tuple[str, ...]:
-    """The passes that a precision disables.
+class _Passes(NamedTuple):
+    """What a precision makes of a context; passes that only it requires run nowhere else."""
+
+    disabled: tuple[str, ...] = ()
+    required: tuple[str, ...] = ()
+
+
+PRECISIONS = {
+    STRICT: _Passes(disabled=(WINOGRAD, STRASSEN)),
+    "f32": _Passes(disabled=(INTEGERS, BFLOAT16_PRODUCTS)),
+    "bf16": _Passes(required=(TO_BFLOAT16,)),
+    DEFAULT: _Passes(),
+}
+"""By name: "strict" without algorithms that round differently; "f32" with products of float32 also
+in networks of bytes and of bfloat16; "bf16" with products rounded to bfloat16 and summed in float32
+where the CPU has instructions for it."""
+
+
+def check(precision: object) -> None:
+    """Raise for what is not a precision.
 
     Raises
     ------
     BuildError
-        It is neither "default" nor "strict".
+        With the names of those there are.
     """
-    if precision not in (DEFAULT, STRICT):
-        raise BuildError(
-            f"{KEY} is {precision!r}; it can be {DEFAULT!r}, or {STRICT!r} for a build without "
-            f"{' and '.join(FEWER_MULTIPLICATIONS)}"
-        )
-    return FEWER_MULTIPLICATIONS if precision == STRICT else ()
+    if precision not in PRECISIONS:
+        known = ", ".join(map(repr, sorted(PRECISIONS)))
+        raise BuildError(f"{KEY} is {precision!r}; it can be {known}")
 
 
-def of_disabled(passes: Sequence[object]) -> str:
-    """The precision of a context that disables these passes."""
-    return STRICT if set(FEWER_MULTIPLICATIONS) <= {str(name) for name in passes} else DEFAULT
+def of_context(context: Any) -> str:
+    """The precision of a context that disables and requires these passes."""
+    disabled, required = (
+        {str(name) for name in names} for names in (context.disabled_pass, context.required_pass)
+    )
+    return next(
+        name
+        for name, passes in PRECISIONS.items()
+        if set(passes.disabled) <= disabled and set(passes.required) <= required
+    )
 
 
 def todays_arguments(
-    disabled_pass: Sequence[str] | None, config: Mapping[str, Any] | None
-) -> tuple[Sequence[str] | None, Mapping[str, Any] | None]:
-    """`disabled_pass` and `config` for TVM's own PassContext, which knows no precision."""
+    required_pass: Sequence[str] | None,
+    disabled_pass: Sequence[str] | None,
+    config: Mapping[str, Any] | None,
+) -> tuple[Sequence[str] | None, Sequence[str] | None, Mapping[str, Any] | None]:
+    """The arguments of the same names for TVM's own PassContext, which knows no precision."""
     if not config or KEY not in config:
-        return disabled_pass, config
+        return required_pass, disabled_pass, config
+    check(config[KEY])
+    passes = PRECISIONS[config[KEY]]
     others = {key: value for key, value in config.items() if key != KEY}
-    return [*(disabled_pass or ()), *disabled_by(config[KEY])], others
+    required = [*(required_pass or ()), *passes.required]
+    return required, [*(disabled_pass or ()), *passes.disabled], others

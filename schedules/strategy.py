@@ -2,11 +2,13 @@
 
 The selection rule is that of TVM 0.18's op strategies: among the implementations for which a
 tuning record exists, the one with the smallest recorded cost wins, whatever its priority level;
-without any record the one with the highest priority level does.
+without any record the one with the highest priority level does. Of one level, the cheapest does:
+an implementation says how many cycles it takes, and must be clearly below the operator's default.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +19,9 @@ from .config import ConfigEntity
 
 DIRECT = "direct"
 """The algorithm that multiplies and adds what the operator's definition does."""
+
+CLEARLY = 0.945
+"""Share of the default's cycles below which another implementation must be: estimates err."""
 
 Query = Callable[[Target, tuple], ConfigEntity | None]
 """Looks up a tuning record: (target, AutoTVM workload tuple) -> config, or None."""
@@ -44,6 +49,11 @@ class Implementation:
     pack : (ops, weight, config, input block) -> array, optional
         Rearranges the weights as `compute` wants them; `ops` is numpy, or has numpy's `pad`,
         `reshape` and `transpose`.
+    cycles : (workload, target) -> float, optional
+        How long one core takes, for implementations that are compared; all of an operator's count
+        with the same rates of the machine.
+    is_default : bool
+        Whether the others must be clearly cheaper.
     only_recorded : bool
         Chosen where a record says so and never without one: what the build does with an
         operator that has no implementation is the better fallback.
@@ -56,6 +66,8 @@ class Implementation:
     compute: Callable[..., Any]
     task_args: Callable[[Any], tuple] | None = None
     pack: Callable[..., Any] | None = None
+    cycles: Callable[[Any, Target], float] | None = None
+    is_default: bool = False
     only_recorded: bool = False
 
 
@@ -91,9 +103,14 @@ def registered(op: str, target: Target) -> Sequence[Implementation]:
 
 
 def implementations(op: str, workload: Any, target: Target) -> Sequence[Implementation]:
-    """Implementations that take the workload, highest priority level first."""
+    """Implementations that take the workload and are worth it: by priority level, then by cost."""
     valid = [impl for impl in registered(op, target) if impl.supports(workload, target)]
-    return sorted(valid, key=lambda impl: -impl.plevel)
+    cycles = {impl.name: impl.cycles(workload, target) for impl in valid if impl.cycles}
+    default = min((cycles[impl.name] for impl in valid if impl.is_default), default=math.inf)
+    worth = [
+        impl for impl in valid if impl.is_default or cycles.get(impl.name, 0) < CLEARLY * default
+    ]
+    return sorted(worth, key=lambda i: (-i.plevel, i.is_default, cycles.get(i.name, 0)))
 
 
 def select(

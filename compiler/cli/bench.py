@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from compiler.errors import BatonError
-from compiler.precision import DEFAULT, STRICT, disabled_by
+from compiler.precision import DEFAULT, PRECISIONS, check
 from compiler.temporary import TemporaryFolder
 
 from .compile import BuildOptions
@@ -169,9 +169,9 @@ def benchmark(
         are not measured.
     """
     if not options.precisions:
-        raise BatonError(f"no precision is named; known: {DEFAULT}, {STRICT}")
+        raise BatonError(f"no precision is named; known: {', '.join(PRECISIONS)}")
     for precision in options.precisions:
-        disabled_by(precision)
+        check(precision)
     check_peers(options.peers)
     found = [(name, find_model(name)) for name in models]
     return (_measured(name, path, options, steps or Steps()) for name, path in found)

@@ -51,11 +51,13 @@ AutoSchedulerLog = Annotated[list[Path], several("auto_scheduler log to apply; m
 DisablePass = Annotated[list[str], several("May be repeated.", metavar="NAME")]
 Precision = Annotated[
     str,
-    typer.Option(help='"strict" builds without algorithms that round differently.'),
+    typer.Option(
+        help='"bf16", "f32", "strict" (no algorithm that rounds differently) or "default".'
+    ),
 ]
 Precisions = Annotated[
     str,
-    typer.Option(help='Of Baton: "default", "strict", or both with a comma, measured in turn.'),
+    typer.Option(help="Of Baton: some of those of compile with commas between, measured in turn."),
 ]
 ReportPage = Annotated[
     Path | None,

@@ -12,8 +12,8 @@ _OF_KERNELS = (
     *("DropUnknownPragmas", "FoldConstantTables", "GuardLoops", "InsertPrefetches"),
     "InterleaveVectors",
     *("JoinArgumentChecks", "MarkInternalTensors", "OutlineMicrokernels", "PackStorage"),
-    *("PropagateNaN", "RoundBFloat16Casts", "SeparateCpus", "SplitScalarCalls"),
-    "StaticAllocation",
+    *("PropagateNaN", "RoundBFloat16", "SeparateCpus", "SplitScalarCalls"),
+    *("StaticAllocation", "UseBFloat16Instructions"),
 )
 
 

@@ -18,6 +18,15 @@ NUMPY_DTYPES = frozenset(
 """Dtypes that numpy has itself."""
 
 
+def numpy_type(name: str) -> np.dtype:
+    """numpy's type of a dtype; that of bfloat16 is the one of ml_dtypes."""
+    if name == "bfloat16":
+        import ml_dtypes
+
+        return np.dtype(ml_dtypes.bfloat16)
+    return np.dtype(name)
+
+
 def array_of(expr: Any) -> np.ndarray | None:
     """The value of a constant; None for any other expression.
 

@@ -11,12 +11,15 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from .constants import NUMPY_DTYPES, array_of, constant, integers, static_shape
+from .constants import NUMPY_DTYPES, array_of, constant, integers, numpy_type, static_shape
 from .rewrite import CallRule, operator_name, rewrite_calls
 
 MAX_GROWTH = 4
 SMALL_BYTES = 1 << 20
 """A result is kept symbolic if it is larger than this and `MAX_GROWTH` times its operands."""
+
+_OF_ANY_TYPE = frozenset(["astype", "expand_dims", "permute_dims", "reshape", "squeeze"])
+"""Operators that are computed for types that numpy lacks, too."""
 
 Folder = Callable[[relax.Call, list[np.ndarray]], Any]
 
@@ -113,6 +116,7 @@ def _arrays(
 ) -> list[np.ndarray] | None:
     """Arrays of the tensor arguments, tuples flattened; None if one is not a constant."""
     operands = []
+    is_moved = operator_name(call) in _OF_ANY_TYPE
     for argument in call.args:
         if not isinstance(argument.ty, (relax.TensorType, relax.TupleType)):
             continue
@@ -122,7 +126,7 @@ def _arrays(
             if not isinstance(item.ty, relax.TensorType):
                 continue
             array = array_of(item)
-            if array is None or array.dtype.kind not in "fiub":
+            if array is None or (array.dtype.kind not in "fiub" and not is_moved):
                 return None
             operands.append(array)
     return operands
@@ -137,7 +141,9 @@ def _computed(call: relax.Call, operands: list[np.ndarray]) -> relax.Expr | None
         shape = static_shape(call)
         if result is None or shape is None:
             return None
-        return constant(np.asarray(result).astype(str(call.ty.dtype), copy=False).reshape(shape))
+        return constant(
+            np.asarray(result).astype(numpy_type(str(call.ty.dtype)), copy=False).reshape(shape)
+        )
 
 
 def _has_static_result(call: relax.Call) -> bool:
@@ -151,7 +157,7 @@ def _grows(call: relax.Call, operands: list[np.ndarray]) -> bool:
         return False
     shape = static_shape(call)
     assert shape is not None
-    size = math.prod(shape) * np.dtype(str(call.ty.dtype)).itemsize
+    size = math.prod(shape) * tvm.DataType(str(call.ty.dtype)).itemsize
     return size > SMALL_BYTES and size > MAX_GROWTH * sum(array.nbytes for array in operands)
 
 
@@ -205,13 +211,13 @@ def _same_elements(call: relax.Call, operands: list[np.ndarray]) -> np.ndarray:
 
 
 def _astype(call: relax.Call, operands: list[np.ndarray]) -> Any:
-    target = str(call.ty.dtype)
-    if target not in NUMPY_DTYPES:
+    target, data = str(call.ty.dtype), operands[0]
+    is_short = {target, str(data.dtype)} <= {"bfloat16", "float32"}
+    if not is_short and (target not in NUMPY_DTYPES or str(data.dtype) not in NUMPY_DTYPES):
         return None
-    data = operands[0]
     if data.dtype.kind == "f" and target[0] in "iu" and not np.isfinite(data).all():
         return None
-    return data.astype(target)
+    return data.astype(numpy_type(target))
 
 
 def _divide(call: relax.Call, operands: list[np.ndarray]) -> Any:

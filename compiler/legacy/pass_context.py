@@ -55,7 +55,9 @@ def patch(patches: Patches) -> None:
     ) -> None:
         if trace is not None:
             logger.warning("PassContext(trace=...) has no effect: passes are no longer traced")
-        disabled_pass, config = todays_arguments(disabled_pass, config)
+        required_pass, disabled_pass, config = todays_arguments(
+            required_pass, disabled_pass, config
+        )
         own = {key: value for key, value in (config or {}).items() if key in pass_config.KEYS}
         rest = {key: value for key, value in (config or {}).items() if key not in own}
         construct(self, opt_level, required_pass, disabled_pass, instruments, todays_config(rest))

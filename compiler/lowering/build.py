@@ -152,7 +152,7 @@ def _compile(
                 int(context.opt_level),
                 notes=list(request.notes),
                 seconds=watch.laps,
-                precision=precision.of_disabled(context.disabled_pass),
+                precision=precision.of_context(context),
             )
             state = State(bound, request.target, request.source, report)
             state.checker, state.foreign = checker, foreign_modules

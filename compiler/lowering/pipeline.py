@@ -59,6 +59,12 @@ PREPARE = (
 )
 SCHEDULE = (
     Step("follow samples", steps.follow_samples),
+    Step(
+        "multiply bfloat16",
+        steps.multiply_bfloat16,
+        (switches.BFLOAT16_PRODUCTS,),
+        (switches.TO_BFLOAT16,),
+    ),
     Step("widen halves", on_cpus(widen_halves)),
     Step("unroll recurrent layers", on_gpus(unroll_recurrent)),
     Step("convert layouts", on_cpus(convert_layout), (switches.CONVERT_LAYOUT,)),

@@ -88,7 +88,7 @@ class Report:
     library_bytes : int
         Of the file that the library was exported to last, or loaded from; 0 before that.
     precision : str
-        "default", or "strict" for a build without Winograd's and Strassen's algorithms.
+        One of `compiler.precision.PRECISIONS`.
     notes : list of str
         Remarks, one line each.
     """

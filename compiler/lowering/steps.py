@@ -9,6 +9,8 @@ from typing import Any, TypeAlias
 import tvm
 from tvm.target import Target
 
+from schedules.x86.dots import has_bfloat16
+
 from .. import target as targets
 from . import switches
 from .checking.check import Checker
@@ -16,6 +18,7 @@ from .linking import devices
 from .linking.codegen import with_modules
 from .linking.lift_constants import lift_constants
 from .linking.link import Linked, link
+from .relax_passes.bfloat16_products import bfloat16_products
 from .relax_passes.check_divisors import check_divisors
 from .relax_passes.check_indices import check_indices
 from .relax_passes.combine_matmul import combine_matmul
@@ -168,6 +171,17 @@ def on_cpus(rewrite: Rewrite) -> Callable[[State], None]:
                 state.mod = rewrite(state.mod, name)
 
     return step
+
+
+def multiply_bfloat16(state: State) -> None:
+    """Have CPUs multiply bfloat16; note those without the instruction where it is asked for."""
+    for name, target in state.unrecorded():
+        if has_bfloat16(target):
+            options = (switches.TO_BFLOAT16.on, switches.WINOGRAD.on)
+            state.mod = bfloat16_products(state.mod, name, target, *options)
+        elif switches.TO_BFLOAT16.on:
+            note = f"{target} has no AVX512-BF16: its products stay in float32"
+            state.report.notes += [note] if note not in state.report.notes else []
 
 
 def on_gpus(rewrite: Rewrite) -> Callable[[State], None]:

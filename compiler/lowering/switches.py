@@ -12,7 +12,6 @@ from schedules.x86 import strassen, winograd, winograd_polyphase
 from .. import precision
 from ..graph import convert_layout
 from .linking import concat_in_place
-from .relax_passes import compute_on_integers
 
 
 class Switch(NamedTuple):
@@ -30,7 +29,12 @@ class Switch(NamedTuple):
         return self.name in context.required_pass or context.opt_level >= self.opt_level
 
 
-INTEGERS = Switch(compute_on_integers.NAME, 0)
+_NEVER = 99
+"""The level of what runs where a context requires it, and nowhere else."""
+
+INTEGERS = Switch(precision.INTEGERS, 0)
+BFLOAT16_PRODUCTS = Switch(precision.BFLOAT16_PRODUCTS, 0)
+TO_BFLOAT16 = Switch(precision.TO_BFLOAT16, _NEVER)
 SPLIT_BATCH = Switch("SplitBatch", 3)
 CONVERT_LAYOUT = Switch(convert_layout.NAME, 0)
 FOLD_GATE = Switch("FoldGate", 3)

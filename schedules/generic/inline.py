@@ -12,6 +12,9 @@ from tvm.ir import TensorLoad
 
 from .stages import Stage, body_cost, expensive_calls, stage_of, stages
 
+KEPT = "baton.kept_stage"
+"""Annotation of a block that is computed once, not again wherever its elements are read."""
+
 # A stage whose expression, once for each read of it, is longer than this many operations stays a
 # stage: a value that is used twice, twice over, doubles the expression each time.
 MAX_INLINED_COST = 400
@@ -23,11 +26,11 @@ def inline_stages(sch: s_tir.Schedule, keep: Callable[[Stage], bool] = lambda st
     A stage stays when it calls an expensive function and is read more often than it has
     elements (the exp of a softmax), when both it and a reader call expensive functions (nested,
     their polynomials grow exponentially in TVM's code generator, which replaces every `let`
-    by its value), when `keep` says so, and where TVM can't inline it.
+    by its value), when `keep` or the block says so, and where TVM can't inline it.
     """
     for rv in [stage.rv for stage in stages(sch)]:
         stage = stage_of(sch, rv)  # as it is after the inlining before
-        if stage.opaque or stage.is_reduction or keep(stage):
+        if stage.opaque or stage.is_reduction or keep(stage) or KEPT in stage.block.annotations:
             continue
         consumers = [sch.get(rv) for rv in sch.get_consumers(stage.rv)]
         if not consumers or _inlined_cost(stage, consumers) > MAX_INLINED_COST:

@@ -58,8 +58,7 @@ def pack_weight(ops: Any, weight: Any, config: ConfigEntity, ic_block: int) -> A
 def compute(w: Conv2dWorkload, config: ConfigEntity, rule: str, data: Any, weight: Any) -> Any:
     """data (N, IC/ib, H, W, ib) or (N, IC, H, W), weight as packed -> (N, OC/ob, OH, OW, ob).
 
-    Weights of a seventh axis are bytes of which so many, of neighbouring channels, are multiplied
-    at a time.
+    Weights of a seventh axis are parts of dot products over so many neighbouring channels.
     """
     ic_block, oc_block = int(weight.shape[4]), int(weight.shape[5])
     together = [int(extent) for extent in weight.shape[6:]]
@@ -73,20 +72,20 @@ def compute(w: Conv2dWorkload, config: ConfigEntity, rule: str, data: Any, weigh
     ic = te.reduce_axis((0, int(weight.shape[1]) * steps), "ic")
     kh = te.reduce_axis((0, w.kernel[0]), "kh")
     kw = te.reduce_axis((0, w.kernel[1]), "kw")
-    byte = [te.reduce_axis((0, extent), "byte") for extent in together]
+    part = [te.reduce_axis((0, extent), "part") for extent in together]
 
     def read(n: Any, oc: Any, y: Any, x: Any) -> Any:
         first = 0 if w.groups == 1 else (oc * oc_block // out_per_group) * in_per_group
         if len(padded.shape) == 4:
             return padded[n, first + ic, y, x]
-        lane = ic % steps * together[0] + byte[0] if byte else ic % steps
+        lane = ic % steps * together[0] + part[0] if part else ic % steps
         return padded[n, first // ic_block + ic // steps, y, x, lane]
 
     def element(n: Any, oc: Any, oh: Any, ow: Any, o: Any) -> Any:
         value = read(n, oc, oh * sh + kh * dh, ow * sw + kw * dw)
-        place = (oc, ic // steps, kh, kw, ic % steps, o, *byte)
+        place = (oc, ic // steps, kh, kw, ic % steps, o, *part)
         product = value.astype(w.out_dtype) * weight[place].astype(w.out_dtype)
-        return te.sum(product, axis=[ic, kh, kw, *byte])
+        return te.sum(product, axis=[ic, kh, kw, *part])
 
     shape = (w.batch, weight.shape[0], w.out_height, w.out_width, oc_block)
     return te.compute(shape, element, name="conv2d_NCHWc", attrs=anchor_attrs(rule, config))
@@ -348,6 +347,40 @@ def direct_fallback(w: Conv2dWorkload, target: Target) -> ConfigEntity:
     )
 
 
+def direct_cycles(w: Conv2dWorkload, target: Target) -> float:
+    """Products at the rate of their register tile; weights, beside those of a pointwise one.
+
+    Lanes that a block of few channels leaves empty are multiplied as well.
+    """
+    machine = Machine.from_target(target)
+    lanes = machine.lanes(w.dtype)
+    per_group = w.in_channels // w.groups
+    read = fewest_vectors(per_group, lanes)
+    steps = per_group if per_group < read else -(-per_group // read) * read
+    products = w.out_width * w.out_height * w.batch * w.kernel[0] * w.kernel[1] * steps
+    vectors = w.groups * -(-w.out_channels // w.groups // choose_oc_block(w, lanes))
+    computing = products * vectors / _rate(w, machine)
+    weights = w.item_bytes * per_group * w.out_channels * w.kernel[0] * w.kernel[1]
+    if w.is_pointwise:
+        return machine.beside_weights(computing, weights)
+    return computing + machine.weight_cycles(weights)
+
+
+def efficiency(w: Conv2dWorkload, machine: Machine) -> float:
+    """Share of the peak at which the direct convolution's register tile multiplies."""
+    return _rate(w, machine) / machine.fmas
+
+
+def _rate(w: Conv2dWorkload, machine: Machine) -> float:
+    """Vector multiply-adds in a cycle."""
+    block = choose_oc_block(w, machine.lanes(w.dtype))
+    chunks = max(-(-w.out_channels // block) // w.groups, 1)
+    flat = flat_tile(w, chunks, machine)
+    if flat is not None:
+        return macs_per_cycle(w.out_height * w.out_width // flat[0], *flat[1:], machine)
+    return macs_per_cycle(w.out_width, *register_tile(w.out_width, chunks, machine), machine)
+
+
 def crowds_caches(w: Conv2dWorkload, lanes: int, machine: Machine) -> bool:
     """Whether a tile's pixels of all channel blocks share one set of L1, and come from L3.
 
@@ -422,6 +455,8 @@ register(
         lambda w, config, data, weight: compute(w, config, DIRECT, data, weight),
         Conv2dWorkload.autotvm_args,
         pack_weight,
+        direct_cycles,
+        is_default=True,
     ),
 )
 register_anchor_rule(DIRECT, DirectConv2d())

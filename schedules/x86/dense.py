@@ -16,7 +16,8 @@ from ..config import ConfigEntity
 from ..conv2d import INTEGERS
 from ..matmul import DenseWorkload, Operand
 from ..strategy import Implementation, register
-from .matmul_rules import Extents, plan
+from .machine import Machine
+from .matmul_rules import Extents, cycles, plan
 from .matmul_tile import (
     TiledMatmul,
     panel_reader,
@@ -101,6 +102,13 @@ def fallback(w: DenseWorkload, target: Target) -> ConfigEntity:
     return plan(extents, target, w.dtype, w.weight)
 
 
+def packed_cycles(w: DenseWorkload, target: Target) -> float:
+    """Of a core."""
+    machine = Machine.from_target(target)
+    extents = Extents(1, w.m, w.n, w.k, DataType(w.dtype).itemsize)
+    return cycles(extents, machine, machine.lanes(w.dtype))
+
+
 def is_dot(m: int, rhs: Operand) -> bool:
     """Whether one row meets a transposed matrix: dot products, for which no copy pays."""
     return m == 1 and rhs.contiguous_rows
@@ -128,6 +136,8 @@ register(
         compute_packed,
         DenseWorkload.stored_args,
         pack_weight,
+        packed_cycles,
+        is_default=True,
     ),
 )
 register(

@@ -15,6 +15,8 @@ from .cores import Core, core_of
 
 # Threads that a parallel loop counts on where the target says nothing and is not this machine.
 DEFAULT_CORES = 4
+# Weights that come beside products take so many times as long as alone.
+BESIDE_PRODUCTS = 3
 # Units of a core that multiply and add vectors.
 MOST_FMAS = 2
 
@@ -87,10 +89,16 @@ class Machine:
         """float32 operations of a core's multiply-adds in a cycle at the peak."""
         return 2 * self.fmas * self.lanes("float32")
 
-    @property
-    def flops_per_memory_byte(self) -> float:
-        """float32 operations in the time in which a core reads a byte from memory."""
-        return self.flops_per_cycle / self.core.memory_bytes
+    def weight_cycles(self, size: int) -> float:
+        """Cycles in which a core reads so many bytes of weights from memory, and does nothing else.
+
+        A network's weights do not stay in cache from one inference to the next.
+        """
+        return size / self.core.memory_bytes
+
+    def beside_weights(self, computing: float, size: int) -> float:
+        """Cycles of a kernel whose weights are prefetched while it computes."""
+        return max(computing, BESIDE_PRODUCTS * self.weight_cycles(size))
 
     def step_cycles(self, rows: int, vectors: int, operations: int = 1) -> float:
         """Cycles of one step of a reduction on a register tile, without its loop.

@@ -18,7 +18,7 @@ from ..matmul import BatchMatmulWorkload, DenseWorkload
 from ..strategy import Implementation, anchor_attrs, register
 from .batch_matmul import readers
 from .dense import row_reader
-from .int8_dot import BYTES, accumulate
+from .dots import BYTES, accumulate
 from .machine import Machine
 from .matmul_tile import flatten_rows, schedule_alone, view
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 from tvm.target import Target
@@ -39,6 +40,22 @@ class Extents:
         return max(macs / (machine.fmas * lanes), operands / machine.core.memory_bytes)
 
 
+def cycles(e: Extents, machine: Machine, lanes: int) -> float:
+    """Of a core: the products of a constant right operand, which comes beside them."""
+    computing = e.batch * e.m * e.n * e.k / (efficiency(e, machine) * machine.fmas * lanes)
+    return machine.beside_weights(computing, e.item * e.n * e.k)
+
+
+def efficiency(e: Extents, machine: Machine) -> float:
+    """Share of the peak at which a register tile of float32 multiplies."""
+    lanes = machine.lanes("float32")
+    tile_m, tile_n = choose_tile(e, machine, lanes)
+    vectors = tile_n // lanes
+    step = machine.step_cycles(tile_m, vectors) + machine.core.loop_cycles
+    return tile_m * vectors / step / machine.fmas
+
+
+@functools.lru_cache(maxsize=4096)
 def choose_tile(
     e: Extents, machine: Machine, lanes: int, only_whole: bool = False
 ) -> tuple[int, int]:

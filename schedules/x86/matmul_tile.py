@@ -19,6 +19,7 @@ from ..config import ConfigEntity
 from ..epilogue import Surroundings, inline_epilogue, with_index
 from ..strategy import anchor_attrs
 from . import microkernel
+from .dots import Dot
 from .machine import Machine
 from .matmul_rules import PARALLEL_CYCLES, Extents
 from .prefetch import stream_panels
@@ -39,7 +40,7 @@ def tiled_product(
     tile: tuple[int, int],
     lhs: Callable[[Any, Any, Any], Any],
     rhs: Callable[[Any, Any, Any], Any],
-    together: int = 1,
+    dot: Dot | None = None,
 ) -> te.Tensor:
     """The anchor: ([batch,] m, n), both rounded up to whole tiles.
 
@@ -52,14 +53,15 @@ def tiled_product(
         Only called with rows below m: the rows that fill the last tile repeat the last row.
     rhs : (batch index or None, k, column) -> element
         Is called with columns up to the last tile's end.
-    together : int
-        How many bytes, neighbours along k, one step multiplies, into int32; 1 for other elements.
+    dot : Dot, optional
+        What one step multiplies, neighbours along k; single elements by default.
     """
     batch, m, n, k = extents
     tile_m, tile_n = tile
+    together = 1 if dot is None else dot.size
     axis = te.reduce_axis((0, k // together), "k")
-    byte = [te.reduce_axis((0, together), "byte")] if together > 1 else []
-    at = axis * together + byte[0] if byte else axis
+    parts = [te.reduce_axis((0, together), "part")] if together > 1 else []
+    at = axis * together + parts[0] if parts else axis
 
     # Rows whose number only running tells are whole tiles of the kernels that they are made of.
     whole = not isinstance(m, int) or m % tile_m == 0
@@ -69,9 +71,9 @@ def tiled_product(
         b = outer[0] if outer else None
         row = i if whole else te.min(i, m - 1)
         left, right = lhs(b, row, at), rhs(b, at, j)
-        if byte:
-            left, right = left.astype("int32"), right.astype("int32")
-        return te.sum(left * right, axis=[axis, *byte])
+        if dot is not None:
+            left, right = left.astype(dot.sums), right.astype(dot.sums)
+        return te.sum(left * right, axis=[axis, *parts])
 
     matrix = (m if whole else -(-m // tile_m) * tile_m, -(-n // tile_n) * tile_n)
     shape = matrix if batch is None else (batch, *matrix)

@@ -25,7 +25,7 @@ from ..conv2d import Conv2dWorkload
 from ..strategy import Implementation, anchor_attrs, register
 from .conv2d import PARALLEL_MACS
 from .machine import Machine
-from .register_tile import fewest_vectors, macs_per_cycle, register_tile
+from .register_tile import fewest_vectors
 
 NAME = "conv2d_narrow.x86"
 
@@ -37,8 +37,6 @@ MOST_VECTORS = 8
 MOST_FILLED = 0.75
 # Cycles to copy one element of the input.
 COPY_CYCLES = 3
-# It must be estimated below this share of the direct convolution's time.
-CLEARLY = 0.9
 
 
 # --- compute -----------------------------------------------------------------------------
@@ -183,31 +181,32 @@ def _best_tile(w: Conv2dWorkload, machine: Machine) -> tuple[float, int, int]:
 
 
 def supports(w: Conv2dWorkload, target: Target) -> bool:
-    """Floating point, windows that move by one pixel along a row, and clearly faster so."""
+    """Floating point, windows that move by one pixel along a row, channels that fill few blocks."""
     if not w.is_float or w.groups > 1 or w.strides[1] != 1 or w.kernel == (1, 1):
         return False
-    machine = Machine.from_target(target)
-    block = fewest_vectors(w.out_channels, machine.lanes(w.dtype))
-    chunks = -(-w.out_channels // block)
-    tile = register_tile(w.out_width, chunks, machine)
-    taps = w.kernel[0] * w.kernel[1]
-    read = fewest_vectors(w.in_channels, machine.lanes(w.dtype))
+    lanes = Machine.from_target(target).lanes(w.dtype)
+    chunks = -(-w.out_channels // fewest_vectors(w.out_channels, lanes))
+    read = fewest_vectors(w.in_channels, lanes)
     in_channels = -(-w.in_channels // read) * read if w.in_channels >= read else w.in_channels
-    filled = w.in_channels / in_channels * w.out_channels / (chunks * machine.lanes(w.dtype))
-    if filled > MOST_FILLED:
-        return False
-    steps = taps * in_channels
-    direct = steps * w.out_width * chunks / macs_per_cycle(w.out_width, *tile, machine)
-    cycles, _, vectors = _best_tile(w, machine)
+    return w.in_channels / in_channels * w.out_channels / (chunks * lanes) <= MOST_FILLED
+
+
+def cycles(w: Conv2dWorkload, target: Target) -> float:
+    """Of a core: the products of the best tile, the copy of the input, weights from memory."""
+    machine = Machine.from_target(target)
+    taps = w.kernel[0] * w.kernel[1]
+    of_step, _, vectors = _best_tile(w, machine)
     step = vectors * machine.lanes(w.dtype)
     columns = -(-w.out_width // step) * (step + (w.kernel[1] - 1) * w.dilation[1])
     copied = COPY_CYCLES * w.strides[0] * w.in_channels * columns
-    return taps * w.in_channels * cycles + copied < CLEARLY * direct
+    rows = w.batch * w.out_height
+    weights = machine.weight_cycles(w.item_bytes * taps * w.in_channels * w.out_channels)
+    return rows * (taps * w.in_channels * of_step + copied) + weights
 
 
 register(
     "nn.conv2d",
     "cpu",
-    Implementation(NAME, 25, supports, fallback, compute, None, pack_weight),
+    Implementation(NAME, 15, supports, fallback, compute, None, pack_weight, cycles),
 )
 register_anchor_rule(NAME, NarrowConv2d())

@@ -14,8 +14,9 @@ from ..conv2d import Conv2dWorkload
 from ..matmul import DenseWorkload
 from ..space import divisors
 from ..strategy import Implementation, register
+from . import conv2d
 from .machine import Machine
-from .matmul_rules import GOOD_BALANCE, balance
+from .matmul_rules import GOOD_BALANCE, Extents, balance, efficiency
 from .microkernel import registers_are_scarce
 from .strassen import (
     CONV2D,
@@ -34,13 +35,8 @@ from .strassen import (
 
 # Cost rule. Making an element of S, or storing one of P and reading it again, takes the time of so
 # many operations of a core with 32 in a cycle (measured), and up to so many of one with more, whose
-# wider caches move more bytes in a cycle,
+# wider caches move more bytes in a cycle.
 TRANSFORM_FLOPS, MOST_TRANSFORM_FLOPS = 12, 18
-# weights, which prefetch lets come beside the products, take so many times as long as alone,
-BESIDE_PRODUCTS = 3
-# and Strassen must be estimated below this share of the direct product; of direct convolutions,
-# below another one, with 16 registers or with 32, where nothing was measured.
-CLEARLY, CLEARLY_CONV2D, CLEARLY_CONV2D_32 = 0.935, 0.945, 0.915
 # Columns of a register tile: with 16 registers, a row of a panel of four vectors is more than L2
 # delivers while it is multiplied.
 MOST_VECTORS, MOST_VECTORS_OF_16 = 4, 3
@@ -105,7 +101,7 @@ def plan(extents: tuple[int, int, int], machine: Machine, is_blocked: bool = Fal
 
     def cost(size: tuple[int, int]) -> float:
         task_rows, group = size
-        return _cost(extents, Tasks(task_rows, group * tile_n, block_k), machine)
+        return _cycles_of(extents, Tasks(task_rows, group * tile_n, block_k), machine)
 
     def cycles(size: tuple[int, int]) -> float:
         tasks = -(-rows // size[0])
@@ -191,14 +187,20 @@ def _largest(sizes: Sequence[int], most: float) -> int:
     return max(size for size in sizes if size <= max(most, 1))
 
 
-def strassen_cost(
-    extents: tuple[int, int, int], machine: Machine, is_blocked: bool = False
+def cycles(
+    extents: tuple[int, int, int], machine: Machine, efficiency: float, is_blocked: bool = False
 ) -> float:
-    """Estimated floating-point operations for (m, n, k); what else takes time counts as such."""
+    """Of a core, for (m, n, k).
+
+    Parameters
+    ----------
+    efficiency : float
+        Share of the peak at which products run: that of the direct product's register tiles.
+    """
     config = plan(extents, machine, is_blocked)
     columns = config.val("group") * config.val("tile_n")
     tasks = Tasks(config.val("task_rows"), columns, config.val("block_k"))
-    return _cost(extents, tasks, machine)
+    return _cycles_of(extents, tasks, machine, efficiency)
 
 
 class Tasks(NamedTuple):
@@ -209,7 +211,9 @@ class Tasks(NamedTuple):
     block_k: int
 
 
-def _cost(extents: tuple[int, int, int], task: Tasks, machine: Machine) -> float:
+def _cycles_of(
+    extents: tuple[int, int, int], task: Tasks, machine: Machine, efficiency: float = 1.0
+) -> float:
     """The products and the elements of S and, once for each block of k, of P, while some threads
     may be idle; or all weights, once for each task of rows, if reading them takes longer.
     """
@@ -219,36 +223,13 @@ def _cost(extents: tuple[int, int, int], task: Tasks, machine: Machine) -> float
     elements = rows * (columns * (depth // task.block_k) + depth)
     busy = balance(row_tasks * (columns // task.columns), machine.num_cores)
     transform = min(TRANSFORM_FLOPS * machine.flops_per_cycle / 32, MOST_TRANSFORM_FLOPS)
-    computing = PRODUCTS * (products + transform * elements) / busy
-    return max(computing, PRODUCTS * row_tasks * _weights_cost(columns, depth, machine))
-
-
-def direct_cost(extents: tuple[int, int, int], machine: Machine) -> float:
-    """The same estimate for the direct product, with all rows in one task."""
-    m, n, k = extents
-    return max(2 * m * n * k, _weights_cost(n, k, machine))
-
-
-def _weights_cost(columns: int, depth: int, machine: Machine) -> float:
-    return BESIDE_PRODUCTS * ITEM_BYTES * columns * depth * machine.flops_per_memory_byte
-
-
-def is_profitable(
-    extents: tuple[int, int, int], machine: Machine, is_blocked: bool = False
-) -> bool:
-    """Whether columns and depth are whole vectors, and the estimate clearly below the direct."""
-    _, n, k = extents
-    lanes = machine.lanes(DTYPE)
-    if n % lanes or k % lanes:
-        return False
-    share = CLEARLY
-    if is_blocked:
-        share = CLEARLY_CONV2D if registers_are_scarce(machine) else CLEARLY_CONV2D_32
-    return strassen_cost(extents, machine, is_blocked) < share * direct_cost(extents, machine)
+    flops = PRODUCTS * (products / efficiency + transform * elements) / busy
+    weights = PRODUCTS * ITEM_BYTES * columns * depth * row_tasks
+    return machine.beside_weights(flops / machine.flops_per_cycle, weights)
 
 
 def supports_dense(w: DenseWorkload, target: Target) -> bool:
-    """float32, constant weights, where it pays.
+    """float32, constant weights, columns and depth of whole vectors.
 
     Rows of different samples may not be pairs, which a workload does not show: who selects an
     implementation must know that all rows are of one sample.
@@ -256,11 +237,11 @@ def supports_dense(w: DenseWorkload, target: Target) -> bool:
     types = {w.dtype, w.rhs_dtype or w.dtype, w.out_dtype}
     if w.weight is not None or types != {DTYPE}:
         return False
-    return is_profitable(extents_of(w), Machine.from_target(target))
+    return _is_whole(extents_of(w), Machine.from_target(target))
 
 
 def supports_conv2d(w: Conv2dWorkload, target: Target) -> bool:
-    """1x1, float32, constant weights, where it pays; of stride 1 alone with 32 registers.
+    """1x1, float32, constant weights, whole vectors; of stride 1 alone with 32 registers.
 
     Pairs of pixels are of one image: of several, each must have an even number of them.
     """
@@ -273,7 +254,26 @@ def supports_conv2d(w: Conv2dWorkload, target: Target) -> bool:
         return False  # a pair of rows would be of two images, which may be two samples
     if w.strides != (1, 1) and not registers_are_scarce(machine):
         return False
-    return is_profitable(extents_of(w), machine, is_blocked=True)
+    return _is_whole(extents_of(w), machine)
+
+
+def _is_whole(extents: tuple[int, int, int], machine: Machine) -> bool:
+    _, n, k = extents
+    lanes = machine.lanes(DTYPE)
+    return n % lanes == k % lanes == 0
+
+
+def dense_cycles(w: DenseWorkload, target: Target) -> float:
+    """Of a core; products run at the rate of those of a direct product."""
+    machine = Machine.from_target(target)
+    e = Extents(1, w.m, w.n, w.k, ITEM_BYTES)
+    return cycles(extents_of(w), machine, efficiency(e, machine))
+
+
+def conv2d_cycles(w: Conv2dWorkload, target: Target) -> float:
+    """Of a core; products run at the rate of those of a direct convolution."""
+    machine = Machine.from_target(target)
+    return cycles(extents_of(w), machine, conv2d.efficiency(w, machine), is_blocked=True)
 
 
 register(
@@ -281,12 +281,13 @@ register(
     "cpu",
     Implementation(
         DENSE,
-        20,
+        15,
         supports_dense,
         dense_fallback,
         compute_dense,
         DenseWorkload.stored_args,
         pack_weight,
+        dense_cycles,
     ),
 )
 register(
@@ -294,11 +295,12 @@ register(
     "cpu",
     Implementation(
         CONV2D,
-        20,
+        15,
         supports_conv2d,
         conv2d_fallback,
         compute_conv2d,
         Conv2dWorkload.autotvm_args,
         pack_filters,
+        conv2d_cycles,
     ),
 )

@@ -23,7 +23,8 @@ from .winograd_polyphase import (
     taps,
     whole_tile,
 )
-from .winograd_rules import CLEARLY, TRANSFORM_FLOPS, V_L2S, best_size
+from .winograd_rules import V_L2S, best_size, transform_cycles
+from .winograd_rules import cycles as winograd_cycles
 from .winograd_rules import supports as winograd_supports
 
 # More points than six, 0, 1, -1, 2, -2 and infinity, cost accuracy.
@@ -31,12 +32,10 @@ MOST_POINTS = 6
 TILES = (2, 3, 4)
 # With stride 1, fewer products must make up for the parts.
 FEWER = 0.97
-# Operations of a cycle at the peak: two multiply-adds, for each lane.
-FLOPS = 4
 # Weights from memory are prefetched while products go on, and so take this share of their time.
 WEIGHTS_SHARE = 1 / 2
-# Transforming one element of a blocked input, whose V goes through L3, takes the time of so many,
-V_FLOPS = 36
+# A blocked input's V goes through L3, by which its transforms take so many times as long,
+V_THROUGH_L3 = 3
 # and V of all images may fill so much of L3.
 V_SHARE_OF_L3 = 4
 # M of one group of channels of a row of tiles should stay in so much of L2 beside V.
@@ -92,41 +91,37 @@ def pays_to_trim(w: Conv2dWorkload, m: int, machine: Machine) -> bool:
     return product_cycles(w, m, True, machine) < FEWER * whole
 
 
-def cost(w: Conv2dWorkload, m: int, machine: Machine) -> float:
-    """Estimated operations of stride 2: products, transforms, and weights from memory."""
+def strided_cycles(w: Conv2dWorkload, m: int, machine: Machine) -> float:
+    """Of a core, with stride 2: products, transforms, and weights from memory."""
+    lanes = machine.lanes(w.dtype)
     alpha = m + taps(w.kernel[0], w.strides[0]) - 1
     span = w.strides[0] * (alpha - 1) + 1
     rows, columns = grid(w, m)
-    channels = w.in_channels * w.out_channels
-    products = FLOPS * product_cycles(w, m, pays_to_trim(w, m, machine), machine) * channels
-    v_flops = TRANSFORM_FLOPS if is_plain(w, machine) else V_FLOPS
-    of_tile = v_flops * span**2 * w.in_channels + TRANSFORM_FLOPS * alpha**2 * w.out_channels
-    transforms = w.batch * rows * columns * of_tile
-    return products + transforms + _weights_cost(w, span**2, machine)
+    trim = pays_to_trim(w, m, machine)
+    products = product_cycles(w, m, trim, machine) * w.in_channels * w.out_channels / lanes
+    through = 1 if is_plain(w, machine) else V_THROUGH_L3
+    of_tile = through * span**2 * w.in_channels + alpha**2 * w.out_channels
+    transforms = transform_cycles(w.batch * rows * columns * of_tile / lanes, machine)
+    weights = w.item_bytes * span**2 * w.in_channels * w.out_channels
+    return products + transforms + WEIGHTS_SHARE * machine.weight_cycles(weights)
 
 
-def direct_cost(w: Conv2dWorkload, machine: Machine) -> float:
-    """The same estimate for the direct convolution."""
-    chunks = w.out_channels // machine.lanes(w.dtype)
-    rate = macs_per_cycle(w.out_width, *register_tile(w.out_width, chunks, machine), machine)
-    channels = w.in_channels * w.out_channels * w.kernel[0] * w.kernel[1]
-    products = FLOPS * w.batch * w.out_height * w.out_width / rate * channels
-    return products + _weights_cost(w, w.kernel[0] * w.kernel[1], machine)
-
-
-def _weights_cost(w: Conv2dWorkload, values: int, machine: Machine) -> float:
-    size = w.item_bytes * values * w.in_channels * w.out_channels
-    return WEIGHTS_SHARE * size * machine.flops_per_memory_byte
+def cycles(w: Conv2dWorkload, target: Target) -> float:
+    """Of a core; with stride 1 those of `winograd`, with fewer products."""
+    machine = Machine.from_target(target)
+    if w.strides == (1, 1):
+        m = best_size(w, machine)
+        left_out = product_cycles(w, m, False, machine) - product_cycles(w, m, True, machine)
+        saved = left_out * w.in_channels * w.out_channels / machine.lanes(w.dtype)
+        return winograd_cycles(w, target) - saved
+    return strided_cycles(w, _best_strided(w, machine), machine)
 
 
 def fallback(w: Conv2dWorkload, target: Target) -> ConfigEntity:
     """Tile size by cost, register tile over a row's or an image's tiles, M of a group in L2."""
     machine = Machine.from_target(target)
     block = machine.lanes(w.dtype)
-    if w.strides == (1, 1):
-        m = best_size(w, machine)
-    else:
-        m = min(candidates(w), key=lambda m: cost(w, m, machine))
+    m = best_size(w, machine) if w.strides == (1, 1) else _best_strided(w, machine)
     alpha = m + taps(w.kernel[0], w.strides[0]) - 1
     rows, columns = grid(w, m)
     plain = is_plain(w, machine)
@@ -168,8 +163,8 @@ def is_ragged(w: Conv2dWorkload, target: Target) -> bool:
 
 def supports(w: Conv2dWorkload, target: Target) -> bool:
     """With 16 registers, float32, full convolutions to whole channel blocks, constant weights:
-    3x3, 5x5 or 7x7 with stride 2 where the estimate is clearly below the direct convolution's;
-    with stride 1, what `winograd` takes, where last tiles need fewer products."""
+    3x3, 5x5 or 7x7 with stride 2; with stride 1, what `winograd` takes, where last tiles need fewer
+    products."""
     machine = Machine.from_target(target)
     if not registers_are_scarce(machine):
         return False
@@ -187,13 +182,20 @@ def supports(w: Conv2dWorkload, target: Target) -> bool:
     )
     if not can_be_so:
         return False
-    m = min(candidates(w), key=lambda m: cost(w, m, machine))
-    fits = is_plain(w, machine) or V_SHARE_OF_L3 * v_bytes(w, m) <= machine.l3_bytes
-    return fits and cost(w, m, machine) < CLEARLY * direct_cost(w, machine)
+    if is_plain(w, machine):
+        return True
+    return V_SHARE_OF_L3 * v_bytes(w, _best_strided(w, machine)) <= machine.l3_bytes
+
+
+def _best_strided(w: Conv2dWorkload, machine: Machine) -> int:
+    """The tile size of the lowest cost, of stride 2."""
+    return min(candidates(w), key=lambda m: strided_cycles(w, m, machine))
 
 
 register(
     "nn.conv2d",
     "cpu",
-    Implementation(NAME, 21, supports, fallback, compute, Conv2dWorkload.autotvm_args, pack_weight),
+    Implementation(
+        NAME, 15, supports, fallback, compute, Conv2dWorkload.autotvm_args, pack_weight, cycles
+    ),
 )

@@ -10,18 +10,17 @@ from tvm.target import Target
 from ..config import ConfigEntity, option
 from ..conv2d import Conv2dWorkload
 from ..strategy import Implementation, register
+from .conv2d import direct_cycles
 from .machine import Machine
-from .register_tile import best_tile, register_tile, tile_pixels
+from .microkernel import registers_are_scarce
+from .register_tile import best_tile, macs_per_cycle, register_tile, tile_pixels
 from .winograd import NAME, compute, grid, pack_weight, points_of
 
-# Cost rule. Weights come from memory (a network's do not stay in cache from one inference to the
-# next); a byte that is read again and again takes the time of so many flops, depending on the cache
-# that has room for it,
+# A byte that groups of tiles read again and again takes the time of so many flops, depending on the
+# cache that has room for it.
 L2_FLOPS_PER_BYTE, L3_FLOPS_PER_BYTE = 1, 3
-# transforming one element of V or M takes the time of so many,
-TRANSFORM_FLOPS = 12
-# and Winograd must be estimated below this share of the direct convolution.
-CLEARLY = 0.9
+# Transforming a vector of V or M takes the time of so many operations on vectors.
+TRANSFORM_OPERATIONS = 6
 # With rows outside the transformed weights are read again for each group of rows; that is cheaper
 # than V in memory while they fill no more than so many L2 caches.
 ROWS_OUTSIDE_L2S = 3
@@ -52,7 +51,7 @@ def candidates(w: Conv2dWorkload) -> Sequence[int]:
 
 def best_size(w: Conv2dWorkload, machine: Machine) -> int:
     """The tile size of the lowest cost."""
-    return min(candidates(w), key=lambda m: winograd_cost(w, m, machine))
+    return min(candidates(w), key=lambda m: cycles_of(w, m, machine))
 
 
 def values(w: Conv2dWorkload, m: int) -> int:
@@ -69,17 +68,11 @@ def fallback(w: Conv2dWorkload, target: Target) -> ConfigEntity:
     machine = Machine.from_target(target)
     block = machine.lanes(w.dtype)
     m = best_size(w, machine)
-    if machine.vector_registers <= 16:
+    if registers_are_scarce(machine):
         return flat_fallback(w, m, machine)
     rows, columns = grid(w, m)
     chunks = w.out_channels // block
-    vectors = 2 if chunks % 2 == 0 else 1
-    pixels = tile_pixels(machine, vectors)
-    tile_columns = best_tile(columns, pixels)
-    tile_rows = 1
-    if tile_columns == columns:
-        tile_rows = max(r for r in range(1, rows + 1) if rows % r == 0 and r * columns <= pixels)
-
+    tile_rows, tile_columns, vectors = _tile(rows, columns, chunks, machine)
     is_ragged = columns % tile_columns > 0
     columns += -columns % tile_columns
     tile_bytes = w.item_bytes * values(w, m)
@@ -200,34 +193,68 @@ def balanced_group(
     return min(sizes, key=lambda size: (busiest(size), -size))
 
 
-def winograd_cost(w: Conv2dWorkload, m: int, machine: Machine) -> float:
-    """Estimated floating-point operations; what is read or transformed counts as operations.
+def cycles_of(w: Conv2dWorkload, m: int, machine: Machine) -> float:
+    """Of a core: the products of all tiles at the rate of their register tile, the transforms of V
+    and M, and the transformed weights from memory."""
+    lanes = machine.lanes(w.dtype)
+    tiles = w.batch * math.prod(grid(w, m)) * values(w, m)
+    products = tiles * w.in_channels * (w.out_channels // lanes) / _rate(w, m, machine)
+    transforms = transform_cycles(tiles * (w.in_channels + w.out_channels) // lanes, machine)
+    weights = w.item_bytes * values(w, m) * w.in_channels * w.out_channels
+    return products + transforms + machine.weight_cycles(weights)
 
-    The products of all tiles, covered completely; the transformed weights, each read once; and the
-    transforms of V and M.
+
+def transform_cycles(vectors: float, machine: Machine) -> float:
+    """Of a core that transforms so many vectors of V or M."""
+    return TRANSFORM_OPERATIONS / machine.fmas * vectors
+
+
+def _rate(w: Conv2dWorkload, m: int, machine: Machine) -> float:
+    """Vector multiply-adds of the products in a cycle."""
+    (rows, columns), chunks = grid(w, m), w.out_channels // machine.lanes(w.dtype)
+    if registers_are_scarce(machine):
+        tile = register_tile(rows * columns, chunks, machine, most_vectors=2)
+        return macs_per_cycle(rows * columns, *tile, machine)
+    tile_rows, tile_columns, vectors = _tile(rows, columns, chunks, machine)
+    whole, tiles = -(-columns // tile_columns) * tile_columns, tile_rows * tile_columns
+    return macs_per_cycle(tiles, tiles, vectors, machine) * columns / whole
+
+
+def _tile(rows: int, columns: int, chunks: int, machine: Machine) -> tuple[int, int, int]:
+    """Rows and columns of Winograd's tiles, and vectors, of a register tile of 32 registers."""
+    vectors = 2 if chunks % 2 == 0 else 1
+    pixels = tile_pixels(machine, vectors)
+    tile_columns = best_tile(columns, pixels)
+    if tile_columns < columns:
+        return 1, tile_columns, vectors
+    return (
+        max(r for r in range(1, rows + 1) if rows % r == 0 and r * columns <= pixels),
+        tile_columns,
+        vectors,
+    )
+
+
+def cycles(w: Conv2dWorkload, target: Target) -> float:
+    """Of a core, with the best tile size."""
+    machine = Machine.from_target(target)
+    return cycles_of(w, best_size(w, machine), machine)
+
+
+def beats_half_floats(w: Conv2dWorkload, target: Target) -> bool:
+    """Whether Winograd's product in float32 is estimated below a direct convolution of bfloat16.
+
+    That multiplies two numbers in the time of one, and reads half of the bytes.
     """
-    elements = w.batch * math.prod(grid(w, m)) * values(w, m)
-    channels = w.in_channels * w.out_channels
-    products = 2 * elements * channels
-    transforms = TRANSFORM_FLOPS * elements * (w.in_channels + w.out_channels)
-    weights = w.item_bytes * values(w, m) * channels
-    return products + transforms + weights * machine.flops_per_memory_byte
-
-
-def direct_cost(w: Conv2dWorkload, machine: Machine) -> float:
-    """The same estimate for the direct convolution."""
-    channels = w.in_channels * w.out_channels * w.kernel[0] * w.kernel[1]
-    macs = w.batch * w.out_height * w.out_width * channels
-    return 2 * macs + w.item_bytes * channels * machine.flops_per_memory_byte
+    if not supports(w, target):
+        return False
+    return cycles(w, target) < direct_cycles(w, target) / 2
 
 
 def supports(w: Conv2dWorkload, target: Target) -> bool:
     """Two to five taps along both axes, or several along one; stride 1, float32, full convolutions
-    on whole channel blocks, constant weights, where the estimate is clearly below the direct
-    convolution's."""
-    machine = Machine.from_target(target)
-    lanes = machine.lanes(w.dtype)
-    can_be_so = (
+    on whole channel blocks, constant weights."""
+    lanes = Machine.from_target(target).lanes(w.dtype)
+    return (
         w.constant_weight
         and w.is_float
         and w.dtype == "float32"
@@ -237,14 +264,12 @@ def supports(w: Conv2dWorkload, target: Target) -> bool:
         and w.out_channels % lanes == 0
         and len(candidates(w)) > 0
     )
-    if not can_be_so:
-        return False
-    cost = winograd_cost(w, best_size(w, machine), machine)
-    return cost < CLEARLY * direct_cost(w, machine)
 
 
 register(
     "nn.conv2d",
     "cpu",
-    Implementation(NAME, 20, supports, fallback, compute, Conv2dWorkload.autotvm_args, pack_weight),
+    Implementation(
+        NAME, 15, supports, fallback, compute, Conv2dWorkload.autotvm_args, pack_weight, cycles
+    ),
 )

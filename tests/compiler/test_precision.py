@@ -83,10 +83,15 @@ def test_strict_wins_against_a_pass_that_is_required():
     assert set(names) == {n for each in switches.IMPLEMENTATIONS.values() for n in each}
 
 
-def test_a_value_that_is_neither_is_an_error_that_names_both():
+def test_a_value_that_is_none_of_them_is_an_error_that_names_all():
     for value in ("exact", 1, None):
-        with pytest.raises(BuildError, match="'default', or 'strict'"):
+        with pytest.raises(BuildError, match="'bf16', 'default', 'f32', 'strict'"):
             PassContext(config={precision.KEY: value})
+
+
+@pytest.mark.parametrize("value", precision.PRECISIONS)
+def test_a_context_is_of_the_precision_that_it_was_made_with(value):
+    assert precision.of_context(context(value)) == value
 
 
 def test_other_keys_and_disabled_passes_stay():

@@ -34,6 +34,8 @@ from typer.testing import CliRunner
 
 from compiler import backends, relay
 from compiler.cli.app import app
+from schedules import strategy
+from schedules.anchor import ANCHOR_RULES
 
 from .not_run import BLOCKS, COMMANDS, PAGES_ELSEWHERE
 
@@ -170,16 +172,25 @@ def test_what_a_page_shows_runs(
     (tmp_path / "old_script.py").write_text("from tvm import autotvm, relay\n")
     monkeypatch.setenv("TVM_NUM_THREADS", os.environ.get("TVM_NUM_THREADS", "1"))
     monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
     document = Document.parse(str(page), *PARSERS)
     document.namespace.update(given())
     partitioners = backends.registered()
     backends.restore({name: partitioners[name] for name in BUILT_IN})
+    schedules = {key: [*known] for key, known in strategy._STRATEGIES.items()}
+    rules, modules = {*ANCHOR_RULES}, {*sys.modules}
     try:
         for example in document.examples():
             with contextlib.suppress(unittest.SkipTest):  # of a block with a reason
                 example.evaluate()
     finally:
         backends.restore(partitioners)
+        strategy._STRATEGIES.update(schedules)
+        for name in ANCHOR_RULES.keys() - rules:
+            del ANCHOR_RULES[name]
+        for name in sys.modules.keys() - modules:
+            if str(getattr(sys.modules[name], "__file__", "")).startswith(str(tmp_path)):
+                del sys.modules[name]
 
 
 def test_what_is_not_run_is_in_one_table() -> None:

@@ -30,7 +30,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from schedules.x86.int8_dot import BYTES
+from schedules.x86.dots import BYTES
 
 from ...graph.constants import array_of, constant, dtype_of, static_shape
 from ...graph.convert_layout import TO_FIRST, TO_LAST
@@ -54,8 +54,6 @@ from .quantised import (
     sum_of,
     values_of,
 )
-
-NAME = "ComputeOnIntegers"
 
 _SHIFT = 128  # from int8 to uint8
 # By how much of a unit of the sums a bias may miss one, and by which share of itself.

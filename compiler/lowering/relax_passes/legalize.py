@@ -17,6 +17,7 @@ max, min, mean,        of nothing: memory that nobody wrote, or a division by th
 variance, std
 nn.pad                 reflections by nested choices, which take TVM minutes where they are nested
 mod, floor_mod         of floats: a quotient that is rounded before it is multiplied
+image.grid_sample      the place of each neighbour in an expression of its own
 astype                 an error of the constants NaN and infinity as integers
 =====================  ==========================================================================
 """
@@ -32,7 +33,7 @@ import tvm
 import tvm_ffi
 from tvm import relax, te, tirx, topi
 
-from ... import ordering
+from ... import ordering, sampling
 from ...errors import BuildError
 from ...graph.constants import array_of, constant, scalar_of, static_shape
 from . import legalize_indexing, legalize_normalization
@@ -229,6 +230,12 @@ def _pad(builder: Any, call: relax.Call) -> relax.Expr:
     return builder.call_te(reflect_pad, call.args[0], primfunc_name_hint="reflect_pad")
 
 
+def _grid_sample(builder: Any, call: relax.Call) -> relax.Expr:
+    names = ("method", "layout", "padding_mode", "align_corners")
+    attributes = {name: getattr(call.attrs, name) for name in names}
+    return builder.call_te(sampling.grid_sample, *call.args, **attributes)
+
+
 def _reduces_nothing(call: relax.Call) -> bool:
     shape = static_shape(call.args[0])
     if shape is None:
@@ -339,6 +346,7 @@ LEGALIZE: dict[str, Legalize] = {
     "relax.argmin": _arg_reduction(ordering.argmin),
     "relax.divide": _with_zero("relax.divide", topi.divide, (0, 1)),
     "relax.floor_mod": _remainder("relax.floor_mod", floor=True),
+    "relax.image.grid_sample": _grid_sample,
     "relax.logical_not": _logical_not,
     "relax.max": _of_nothing("relax.max", _lowest),
     "relax.mean": _mean,

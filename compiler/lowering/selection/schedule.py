@@ -165,7 +165,7 @@ def _schedule(
     if kind == "llvm":  # reductions across the threads of a GPU are still to be recognized
         func = vectorise_rounding(start_at_infinity(func))
     # TVM's passes for bfloat16 refuse polynomials in loops that were unrolled.
-    if fast_math and kind == "llvm" and not _has_bfloat16(func):
+    if fast_math and kind == "llvm":
         from schedules.x86 import fast_math as polynomials
 
         func = polynomials.approximate(func, target)

@@ -10,7 +10,7 @@ from tvm import tirx
 from ...tvm_faults import loop_guard
 from . import (
     argument_checks,
-    bfloat16_casts,
+    bfloat16,
     constant_tables,
     interleave,
     microkernel,
@@ -24,7 +24,7 @@ from . import (
 
 PASSES = (
     argument_checks,
-    bfloat16_casts,
+    bfloat16,
     constant_tables,
     interleave,
     loop_guard,
@@ -54,6 +54,7 @@ def _pipeline() -> tuple[Any, Any, Any]:
                 interleave.interleave_vectors(),
                 prefetch.insert_prefetches(),
                 microkernel.outline_microkernels(),
+                bfloat16.use_bfloat16_instructions(),
                 scalar_calls.split_scalar_calls(),
                 propagate_nan.propagate_nan(),
                 pragmas.drop_unknown_pragmas(),
@@ -67,7 +68,7 @@ def _pipeline() -> tuple[Any, Any, Any]:
             [finalize_device(), propagate_nan.propagate_nan(on_device=True)]
         )
 
-    first = tvm.transform.Sequential([bfloat16_casts.round_bfloat16_casts(), lower])
+    first = tvm.transform.Sequential([bfloat16.round_bfloat16(), lower])
     folded = constant_tables.fold_constant_tables(first)
     return folded, with_our_passes, for_devices
 

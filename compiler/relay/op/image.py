@@ -7,6 +7,7 @@ from typing import Any
 
 from tvm import relax, te, tirx, topi
 
+from ... import sampling
 from ...errors import RelayTypeError
 from ...graph.rewrite import operator_name
 from . import layout_rules, quantization
@@ -283,10 +284,10 @@ def affine_grid(data: relax.Expr, target_shape: Any = None) -> relax.Expr:
     return _affine_grid(data, size=integers(target_shape))
 
 
-_grid_sample = kernel("image.grid_sample", topi.image.grid_sample)
+_grid_sample = kernel("image.grid_sample", sampling.grid_sample)
 
 
-@operator("image.grid_sample", 2, how="TOPI", pattern=INJECTIVE)
+@operator("image.grid_sample", 2, how="TE", pattern=INJECTIVE)
 def grid_sample(
     data: relax.Expr,
     grid: relax.Expr,

@@ -25,8 +25,8 @@ TARGETS = [HOST] + [
 
 def implementation(w, name, target=HOST):
     operator = "nn.dense" if isinstance(w, DenseWorkload) else "nn.batch_matmul"
-    found = {impl.name: impl for impl in strategy.implementations(operator, w, target)}
-    return found[name]
+    found = [impl for impl in strategy.registered(operator, target) if impl.name == name]
+    return next((impl for impl in found if impl.supports(w, target)), found[0])
 
 
 def relative_error(

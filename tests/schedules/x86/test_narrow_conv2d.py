@@ -5,7 +5,7 @@ import pytest
 import tvm
 from tvm import te, topi
 
-from schedules import rules
+from schedules import rules, strategy
 from schedules.conv2d import Conv2dWorkload
 from schedules.x86 import narrow_conv2d
 from tests.schedules.x86.kernels import compiled
@@ -64,7 +64,5 @@ def test_it_is_chosen_where_channels_would_leave_vectors_empty(
     channels, out_channels, kernel, better
 ):
     w = workload(channels, out_channels, (64, 64), (kernel, kernel))
-    assert (
-        narrow_conv2d.supports(w, tvm.target.Target({"kind": "llvm", "mcpu": "x86-64-v3"}))
-        == better
-    )
+    target = tvm.target.Target({"kind": "llvm", "mcpu": "x86-64-v3"})
+    assert (strategy.select("nn.conv2d", w, target)[0].name == narrow_conv2d.NAME) == better

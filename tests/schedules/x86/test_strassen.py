@@ -15,7 +15,6 @@ from schedules.conv2d import Conv2dWorkload
 from schedules.matmul import DenseWorkload, Operand
 from schedules.winograd import combine
 from schedules.x86 import dense, strassen, strassen_rules
-from schedules.x86.cores import CORES
 from schedules.x86.machine import Machine, collide
 from tests.sweep import examples
 
@@ -25,18 +24,10 @@ from .products import HOST, TARGETS
 from .test_conv2d import relative_error as conv2d_error
 
 AVX512 = tvm.target.Target({"kind": "llvm", "mcpu": "skylake-avx512", "num-cores": 2})
-MACHINES = [Machine.from_target(target) for target in (*TARGETS, AVX512)]
-
-
-@pytest.fixture(autouse=True)
-def wherever_it_computes(monkeypatch):
-    """The cost rule refuses products that are small enough for a test."""
-    for name in ("nn.dense", "nn.conv2d"):
-        known = strategy._STRATEGIES[(name, "cpu")]
-        everywhere = [
-            replace(i, supports=lambda *_: True) if "strassen" in i.name else i for i in known
-        ]
-        monkeypatch.setitem(strategy._STRATEGIES, (name, "cpu"), everywhere)
+CPUS = (*TARGETS, AVX512)
+MACHINES = [Machine.from_target(target) for target in CPUS]
+ZEN5 = tvm.target.Target({"kind": "llvm", "mcpu": "znver5", "num-cores": 2})
+ZEN3 = tvm.target.Target({"kind": "llvm", "mcpu": "znver3", "num-cores": 2})
 
 
 def planned(extents, target, is_blocked=False, **changes):
@@ -167,7 +158,7 @@ def test_the_last_panel_of_images_may_have_fewer_channels(target):
 
 def test_columns_of_a_prime_number_of_vectors_get_panels_of_several():
     """784 channels are 49 pairs of vectors of eight."""
-    config = strassen_rules.plan((196, 784, 320), ZEN3, is_blocked=True)
+    config = strassen_rules.plan((196, 784, 320), Machine.from_target(ZEN3), is_blocked=True)
     assert config.val("tile_n") > config.val("lanes")
 
 
@@ -197,12 +188,15 @@ def test_a_row_is_not_read_beyond_the_last():
     assert (result.numpy() == 32).all()
 
 
-@pytest.mark.parametrize("machine", MACHINES, ids=lambda m: f"{m.vector_bits} bits")
-def test_large_products_are_taken_and_small_ones_are_not(machine):
+@pytest.mark.parametrize("target", CPUS, ids=str)
+def test_large_products_are_taken_and_small_ones_are_not(target):
+    def chosen(m, n, k):
+        return strategy.select("nn.dense", DenseWorkload((m,), n, k), target)[0].name
+
     for extents in ((128, 768, 3072), (128, 3072, 768), (512, 1024, 1024)):
-        assert strassen_rules.is_profitable(extents, machine)
+        assert chosen(*extents) == strassen.DENSE
     for extents in ((1, 4096, 4096), (16, 1024, 1024), (3136, 64, 64), (128, 64, 768)):
-        assert not strassen_rules.is_profitable(extents, machine)
+        assert chosen(*extents) == dense.PACKED
 
 
 @pytest.mark.parametrize("machine", MACHINES, ids=lambda m: f"{m.vector_bits} bits")
@@ -229,28 +223,41 @@ def test_tasks_of_images_make_sums_of_their_own_if_they_are_enough_for_the_threa
         assert config.val("sums_by_task") == (row_tasks > 1 and row_tasks % cores == 0)
 
 
-ZEN3 = Machine(256, 16, 32 * 1024, 512 * 1024, 32 * 1024 * 1024, 2, True, CORES["znver3"])
-
-
 def test_tasks_of_images_have_rows_for_few_small_tiles():
     """49 rows, nine tiles of which one has a single row, would take 6% longer than 98."""
     for extents in ((196, 512, 512), (784, 512, 256)):
-        config = strassen_rules.plan(extents, ZEN3, is_blocked=True)
+        config = strassen_rules.plan(extents, Machine.from_target(ZEN3), is_blocked=True)
         assert (config.val("tile_m"), config.val("task_rows")) == (6, 98)
 
 
-def test_estimates_of_images_are_those_that_were_measured():
-    """With 16 registers: 14x14 and 7x7 gain 4 to 9%, 28x28 with 128 channels nothing."""
-    for extents in ((196, 1024, 256), (196, 512, 512), (784, 512, 256), (49, 2048, 512)):
-        assert strassen_rules.is_profitable(extents, ZEN3, is_blocked=True)
-    for extents in ((361, 728, 728), (64, 448, 2048)):  # odd vectors and rows; few rows
-        assert strassen_rules.is_profitable(extents, ZEN3, is_blocked=True)
-    for extents in ((784, 128, 512), (784, 512, 128), (3136, 128, 128), (25, 2048, 2048)):
-        assert not strassen_rules.is_profitable(extents, ZEN3, is_blocked=True)
+@pytest.mark.parametrize(
+    ("target", "size", "channels", "gains"),
+    [
+        (ZEN3, (14, 14), (256, 1024), True),
+        (ZEN3, (14, 14), (512, 512), True),
+        (ZEN3, (28, 28), (256, 512), True),
+        (ZEN3, (7, 7), (512, 2048), True),
+        (ZEN3, (19, 19), (728, 728), True),  # odd vectors and rows
+        (ZEN3, (8, 8), (2048, 448), True),
+        (ZEN3, (28, 28), (128, 512), False),
+        (ZEN3, (28, 28), (512, 128), False),
+        (ZEN3, (56, 56), (128, 128), False),
+        (ZEN3, (5, 5), (2048, 2048), False),
+        (ZEN5, (14, 14), (512, 512), True),
+        (ZEN5, (14, 14), (1024, 512), True),
+        (ZEN5, (28, 28), (512, 512), True),
+        (ZEN5, (14, 14), (1024, 256), False),
+    ],
+    ids=str,
+)
+def test_images_are_taken_that_were_measured_to_gain(target, size, channels, gains):
+    """With 16 registers 14x14 and 7x7 gain 4 to 9%, with 32 7 to 8%."""
+    w = pointwise(channels[0], size, channels[1])
+    name = strategy.select("nn.conv2d", w, target)[0].name
+    assert (name == strassen.CONV2D) == gains
 
 
-def test_only_constant_float32_weights_are_taken(monkeypatch):
-    monkeypatch.undo()
+def test_only_constant_float32_weights_are_taken():
     w = DenseWorkload((128,), 768, 768)
     supports = functools.partial(strassen_rules.supports_dense, target=HOST)
     assert supports(w)

@@ -7,9 +7,11 @@ import tvm
 from hypothesis import given
 from hypothesis import strategies as st
 
+from schedules import strategy
 from schedules.config import ConfigEntity, option
 from schedules.conv2d import Conv2dWorkload
 from schedules.x86 import winograd, winograd_rules
+from schedules.x86.conv2d import DIRECT
 from schedules.x86.machine import Machine
 from tests.sweep import examples
 
@@ -170,14 +172,12 @@ def test_winograd_reads_weights_once_that_are_larger_than_the_caches():
     assert not winograd_rules.fallback(few, target).val("channels_outer")
 
 
-@pytest.mark.parametrize("kernel", [(3, 3), (5, 1)])
-def test_estimates_count_the_bytes_of_the_elements_type(kernel):
-    machine = Machine.from_target(TARGETS[0])
-    single = convolution(64, (14, 14), 64, kernel)
-    double = replace(single, dtype="float64", out_dtype="float64")
-    m = winograd_rules.best_size(single, machine)
-    for cost in (lambda w: winograd_rules.winograd_cost(w, m, machine),
-                 lambda w: winograd_rules.direct_cost(w, machine)):  # fmt: skip
-        weightless = 2 * cost(single) - cost(double)  # what is not in proportion to the bytes
-        assert 0 < weightless < cost(single)
-    assert not winograd_rules.supports(double, TARGETS[0])
+@pytest.mark.parametrize("target", TARGETS, ids=str)
+def test_the_cheapest_is_chosen_and_direct_unless_it_is_clearly_dearer(target):
+    wide, thin = convolution(64, (56, 56), 64, (3, 3)), convolution(16, (7, 7), 16, (3, 3))
+    for w in (wide, thin):
+        known = {each.name: each for each in strategy.registered("nn.conv2d", target)}
+        share = known[winograd.NAME].cycles(w, target) / known[DIRECT].cycles(w, target)
+        name = strategy.select("nn.conv2d", w, target)[0].name
+        assert (name == DIRECT) == (share >= strategy.CLEARLY)
+    assert strategy.select("nn.conv2d", wide, target)[0].name == winograd.NAME

@@ -11,8 +11,8 @@ from tvm import relax, te
 
 from schedules.conv2d import Conv2dWorkload
 from schedules.x86.conv2d import oc_block_of
+from schedules.x86.dots import dot_of
 from schedules.x86.group_conv2d_template import within_groups
-from schedules.x86.int8_dot import BYTES
 from schedules.x86.register_tile import channel_block
 
 from .... import op_pattern
@@ -86,7 +86,7 @@ def lower_conv2d(
     if workload is None:
         return None
     data, weight = call.args
-    if not workload.is_float:
+    if workload.is_integer:
         workload, data = _with_padding(at, workload, data)
     if isinstance(weight, relax.Var):
         weight = at.layouts.get(weight, PLAIN)
@@ -185,8 +185,9 @@ def input_block(workload: Conv2dWorkload, config: Any, present: int, oc_block: i
         return config.size("tile_ic")[-1]
     if workload.is_depthwise:
         return oc_block
-    if workload.is_bytes:
-        return _input_block_of_bytes(workload, present, oc_block)
+    dot = dot_of(workload.dtype, workload.weight_dtype, workload.out_dtype)
+    if dot is not None:
+        return _input_block_of_dots(workload, present, oc_block, dot.size)
     if "m" in config:
         return PLAIN if workload.in_channels % oc_block else oc_block
     per_group = workload.in_channels // workload.groups
@@ -198,11 +199,13 @@ def input_block(workload: Conv2dWorkload, config: Any, present: int, oc_block: i
     return channel_block(per_group, 16) if workload.groups > 1 else oc_block
 
 
-def _input_block_of_bytes(workload: Conv2dWorkload, present: int, oc_block: int) -> int:
-    """A multiple of the bytes of a dot product, in which few channels are empty."""
+def _input_block_of_dots(
+    workload: Conv2dWorkload, present: int, oc_block: int, together: int
+) -> int:
+    """A multiple of the elements of a dot product, in which few channels are empty."""
     per_group = workload.in_channels // workload.groups
-    if present % BYTES == 0 and (workload.groups == 1 or per_group % present == 0):
+    if present % together == 0 and (workload.groups == 1 or per_group % present == 0):
         return present
     if workload.groups > 1:
-        return channel_block(per_group, 4 * BYTES)
-    return next((block for block in (BYTES, 2 * BYTES) if per_group <= block), oc_block)
+        return channel_block(per_group, 16)
+    return next((block for block in (4, 8) if per_group <= block), oc_block)

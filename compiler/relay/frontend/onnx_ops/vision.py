@@ -112,10 +112,6 @@ def grid_sample(node: Node) -> relax.Expr | None:
     dtypes = [node.dtype(index) for index in (0, 1)]
     if not all(dtype.startswith("float") for dtype in dtypes):
         raise node.unsupported("samples between integers are not supported")
-    if node.attr("padding_mode") == "reflection" and node.attr("align_corners", 0):
-        for axis in range(2, len(node.shape(0))):
-            if node.shape(0)[axis] == 1:  # nothing to reflect; TVM divides by the extent less 1
-                node.inputs[0] = node.emit(relax.op.repeat(node[0], 2, axis))
     wide = "float64" if "float64" in dtypes else "float32"
     if dtypes == [wide, wide]:
         return None

@@ -15,7 +15,7 @@ from compiler.lowering.relax_passes import split_batch
 from compiler.lowering.relax_passes.samples import ONE_SAMPLE, provenance
 from compiler.relay.op.nn.recurrent import recurrent
 from compiler.runtime import graph_executor
-from schedules.x86 import narrow_conv2d, strassen_rules, winograd_polyphase_rules, winograd_rules
+from schedules import strategy
 
 TARGET = "llvm -mcpu=x86-64-v3 -num-cores=2"
 BATCH, DIRTY = 3, 1
@@ -132,10 +132,7 @@ CASES = {
 @pytest.fixture
 def whatever_it_costs(monkeypatch):
     """The cost rules refuse convolutions and products that are small enough for a test."""
-    for rules in (strassen_rules, winograd_rules, winograd_polyphase_rules, narrow_conv2d):
-        for name in vars(rules):
-            if name.startswith("CLEARLY"):
-                monkeypatch.setattr(rules, name, 1e9)
+    monkeypatch.setattr(strategy, "CLEARLY", 1e9)
 
 
 def choose_alone(monkeypatch, name):

@@ -285,3 +285,17 @@ def test_sums_of_windows_beyond_the_image_are_of_what_is_in_it(options, p, model
     feeds = {"x": IMAGE}
     kernel = {"kernel_shape": [3, 2], "ceil_mode": 1}
     agrees(one_node(model, "LpPool", feeds, 18, p=p, **kernel, **options), feeds)
+
+
+@pytest.mark.parametrize("corners", [0, 1])
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+def test_samples_of_images_agree(mode, padding, corners, runs_as_onnxruntime, rng):
+    text = f"""<ir_version: 10, opset_import: ["": 20]>
+    test (float[2,2,5,3] x, float[2,2,4,2] g) => (float[2,2,2,4] y) {{
+        y = GridSample<align_corners = {corners}, mode = "{mode}", padding_mode = "{padding}">(x, g)
+    }}"""
+    grid = 1.7 * rng.normal(size=(2, 2, 4, 2))
+    grid.flat[:4] = 1, -1, 0, 100
+    image = rng.normal(size=(2, 2, 5, 3))
+    runs_as_onnxruntime(text, {}, {"x": image.astype("float32"), "g": grid.astype("float32")})

@@ -1,11 +1,13 @@
-"""Direct 2-D convolution of uint8 images with int8 filters on blocked layouts.
+"""Direct 2-D convolution of bytes, or of bfloat16, on blocked layouts.
 
-The loops are those of `conv2d`; a step of the reduction multiplies four input channels at a time.
+The loops are those of `conv2d`; a step of the reduction multiplies the input channels of one dot
+product (`dots`) at a time.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from tvm import te
@@ -16,42 +18,43 @@ from ..config import ConfigEntity, option
 from ..conv2d import Conv2dWorkload
 from ..strategy import Implementation, register
 from . import conv2d
-from .int8_dot import BYTES, accumulate
+from .dots import DOTS, Dot, accumulate, dot_of
 from .machine import Machine
 from .register_tile import macs_per_cycle, register_tile
 
-DIRECT = "conv2d_direct_int8.x86"
+DIRECT = {dot: f"conv2d_direct_{dot.name}.x86" for dot in DOTS}
 
 # From this share of the speed of rows that are computed up to their last tile's end on, whole tiles
 # are taken, for which nothing need be copied.
 WHOLE_IS_ENOUGH = 0.8
 
 
-def pack_weight(ops: Any, weight: Any, config: ConfigEntity, ic_block: int) -> Any:
-    """OIHW -> (O/oc_block, I/ic_block, KH, KW, ic_block/4, oc_block, 4), padded with zeros."""
+def _pack(dot: Dot, ops: Any, weight: Any, config: ConfigEntity, ic_block: int) -> Any:
+    """OIHW -> (O/ob, I/ic_block, KH, KW, ic_block/size, ob, size), padded with zeros."""
     packed = conv2d.pack_weight(ops, weight, config, ic_block)
     *outer, lanes, columns = (int(extent) for extent in packed.shape)
     rank = len(outer)
-    apart = ops.reshape(packed, (*outer, lanes // BYTES, BYTES, columns))
+    apart = ops.reshape(packed, (*outer, lanes // dot.size, dot.size, columns))
     return ops.transpose(apart, (*range(rank), rank, rank + 2, rank + 1))
 
 
-def compute(w: Conv2dWorkload, config: ConfigEntity, data: Any, weight: Any) -> Any:
+def _compute(dot: Dot, w: Conv2dWorkload, config: ConfigEntity, data: Any, weight: Any) -> Any:
     """data (N, IC/ib, H, W, ib), weight as packed -> (N, OC/ob, OH, OW, ob)."""
+    rule = DIRECT[dot]
     beyond = -w.out_width % config.val("tile_ow")
     if not beyond:
-        return conv2d.compute(w, config, DIRECT, data, weight)
+        return conv2d.compute(w, config, rule, data, weight)
     top, left, bottom, right = w.padding
     longer = replace(w, padding=(top, left, bottom, right + beyond * w.strides[1]))
-    conv = conv2d.compute(longer, config, DIRECT, data, weight)
+    conv = conv2d.compute(longer, config, rule, data, weight)
     shape = (*conv.shape[:3], w.out_width, conv.shape[4])
     return te.compute(shape, lambda *index: conv[index], name="conv2d_crop")
 
 
-class DirectInt8Conv2d(conv2d.DirectConv2d):
-    """Takes a fused function whose anchor is a direct conv2d of bytes on a blocked layout.
+class DirectDotConv2d(conv2d.DirectConv2d):
+    """Takes a fused function whose anchor is a direct conv2d of dot products on a blocked layout.
 
-    The loop nest is that of floats; a step is a dot product of four bytes in every lane.
+    The loop nest is that of floats; a step is a dot product in every lane.
     """
 
     def loops(self, sch: Any, anchor: Any) -> list[Any]:
@@ -61,10 +64,12 @@ class DirectInt8Conv2d(conv2d.DirectConv2d):
         accumulate(sch, anchor, reduced, target)
 
 
-def supports(w: Conv2dWorkload, _: Target) -> bool:
-    """uint8 by int8; groups of whole fours of channels."""
+def _supports(dot: Dot, w: Conv2dWorkload, target: Target) -> bool:
+    """The element types of the dot product; groups of whole steps of channels."""
+    if dot_of(w.dtype, w.weight_dtype, w.out_dtype) != dot or not dot.is_fast_on(target):
+        return False
     per_group = w.in_channels // w.groups
-    return w.is_bytes and not w.is_depthwise and (w.groups == 1 or per_group % BYTES == 0)
+    return not w.is_depthwise and (w.groups == 1 or per_group % dot.size == 0)
 
 
 def fallback(w: Conv2dWorkload, target: Target) -> ConfigEntity:
@@ -85,17 +90,18 @@ def fallback(w: Conv2dWorkload, target: Target) -> ConfigEntity:
     return ConfigEntity({**knobs, "tile_ow": option(tile), "oc_chunks": option(vectors)})
 
 
-register(
-    "nn.conv2d",
-    "cpu",
-    Implementation(
-        DIRECT,
-        15,
-        supports,
-        fallback,
-        compute,
-        Conv2dWorkload.autotvm_args,
-        pack_weight,
-    ),
-)
-register_anchor_rule(DIRECT, DirectInt8Conv2d())
+for _dot in DOTS:
+    register(
+        "nn.conv2d",
+        "cpu",
+        Implementation(
+            DIRECT[_dot],
+            15,
+            partial(_supports, _dot),
+            fallback,
+            partial(_compute, _dot),
+            Conv2dWorkload.autotvm_args,
+            partial(_pack, _dot),
+        ),
+    )
+    register_anchor_rule(DIRECT[_dot], DirectDotConv2d())

@@ -1,9 +1,12 @@
-"""Dot products of four bytes, uint8 by int8 into int32, in every lane of a vector.
+"""Dot products of a few neighbours in every lane of a vector.
 
-`vpdpbusd` (AVX512-VNNI, AVX-VNNI) does it in one instruction and exactly. Without it bytes are
-widened to 16 bits, those in even places and those in odd ones, for two `pmaddwd`; `pmaddubsw`
-saturates in 16 bits and is not used. TVM 0.27's own intrinsic of that name passes vectors of a type
-that LLVM 22 refuses.
+Four bytes, uint8 by int8 into int32: `vpdpbusd` (AVX512-VNNI, AVX-VNNI) does it in one instruction
+and exactly. Without it bytes are widened to 16 bits, those in even places and those in odd ones,
+for two `pmaddwd`; `pmaddubsw` saturates in 16 bits and is not used. TVM 0.27's own intrinsic of
+that name passes vectors of a type that LLVM 22 refuses.
+
+Two bfloat16 into float32: `vdpbf16ps` (AVX512-BF16), whose sums are rounded once for each product
+and have denormal numbers as zeros.
 """
 
 # mypy: disable-error-code="valid-type"
@@ -11,18 +14,61 @@ that LLVM 22 refuses.
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import Any, NamedTuple
 
 from tvm.s_tir import TensorIntrin
 from tvm.script import tirx as T
 from tvm.target import Target, codegen
 
-BYTES = 4  # of one dot product
+BYTES = 4  # of one step of a dot product, in each operand
+
+
+class Dot(NamedTuple):
+    """What a step multiplies: `size` neighbours of two operands, whose products it sums.
+
+    Attributes
+    ----------
+    name : str
+        Of the operands' type, in the names of implementations.
+    """
+
+    name: str
+    size: int
+    data: str
+    weight: str
+    sums: str
+
+    def takes(self, data: str, weight: str, sums: str) -> bool:
+        """Whether these element types are its own; a weight of "" has the data's."""
+        return (data, weight or data, sums) == (self.data, self.weight, self.sums)
+
+    def is_fast_on(self, target: Target) -> bool:
+        """Whether implementations are worth while: for bytes always."""
+        return self is OF_BYTES or has_bfloat16(target)
+
+
+OF_BYTES = Dot("int8", 4, "uint8", "int8", "int32")
+OF_BFLOAT16 = Dot("bf16", 2, "bfloat16", "bfloat16", "float32")
+DOTS = (OF_BYTES, OF_BFLOAT16)
+
+
+def dot_of(data: str, weight: str, sums: str) -> Dot | None:
+    """The dot product of operands of these element types, if there is one."""
+    return next((dot for dot in DOTS if dot.takes(data, weight, sums)), None)
+
+
+def has_bfloat16(target: Target) -> bool:
+    """Whether the target is a CPU with AVX512-BF16."""
+    return target.kind.name == "llvm" and "avx512bf16" in _features(target)
+
+
+def _features(target: Target) -> set[str]:
+    return {str(name) for name in codegen.llvm_get_cpu_features(target)}
 
 
 def vnni_lanes(target: Target) -> int:
     """int32 lanes of the widest `vpdpbusd` that the target has; 0 without one."""
-    features = {str(name) for name in codegen.llvm_get_cpu_features(target)}
+    features = _features(target)
     if "avx512vnni" in features:
         return 16
     return 8 if "avxvnni" in features else 0
@@ -30,11 +76,19 @@ def vnni_lanes(target: Target) -> int:
 
 def widened_lanes(target: Target) -> int:
     """int32 lanes of the widest `pmaddwd` that the target has; 0 where it is no x86."""
-    features = {str(name) for name in codegen.llvm_get_cpu_features(target)}
+    features = _features(target)
     for feature, lanes in (("avx512bw", 16), ("avx2", 8), ("sse2", 4)):
         if feature in features:
             return lanes
     return 0
+
+
+@functools.lru_cache(maxsize=8)
+def bfloat16_intrinsic() -> str:
+    """Name of the tensor intrinsic C[16] += A[2] . B[16, 2]; registered at the first call."""
+    name = "baton_vdpbf16ps_16"
+    TensorIntrin.register(name, *_bfloat16())
+    return name
 
 
 @functools.lru_cache(maxsize=8)
@@ -154,11 +208,51 @@ def _widened(lanes: int) -> Any:
     return implementation
 
 
+def _bfloat16() -> tuple[Any, Any]:
+    """Description and implementation; `tir_passes.bfloat16` gives the operands their LLVM type."""
+
+    @T.prim_func(s_tir=True)
+    def description(
+        A: T.Buffer((2,), "bfloat16", offset_factor=1),
+        B: T.Buffer((16, 2), "bfloat16", offset_factor=1),
+        C: T.Buffer((16,), "float32", offset_factor=1),
+    ) -> None:
+        with T.sblock("root"):
+            T.reads(C[0:16], A[0:2], B[0:16, 0:2])
+            T.writes(C[0:16])
+            for i, k in T.grid(16, 2):
+                with T.sblock("update"):
+                    vi, vk = T.axis.remap("SR", [i, k])
+                    C[vi] = C[vi] + T.cast(A[vk], "float32") * T.cast(B[vi, vk], "float32")
+
+    @T.prim_func(s_tir=True)
+    def implementation(
+        A: T.Buffer((2,), "bfloat16", offset_factor=1),
+        B: T.Buffer((16, 2), "bfloat16", offset_factor=1),
+        C: T.Buffer((16,), "float32", offset_factor=1),
+    ) -> None:
+        with T.sblock("root"):
+            T.reads(C[0:16], A[0:2], B[0:16, 0:2])
+            T.writes(C[0:16])
+            C[T.ramp(T.int32(0), 1, 16)] = T.call_llvm_pure_intrin(
+                T.llvm_lookup_intrinsic_id("llvm.x86.avx512bf16.dpbf16ps.512"),
+                C.vload([0], dtype="float32x16"),
+                T.reinterpret(
+                    T.broadcast(T.reinterpret(A.vload([0], "bfloat16x2"), dtype="int32"), 16),
+                    dtype="uint16x32",
+                ),
+                T.reinterpret(B.vload([0, 0], dtype="bfloat16x32"), dtype="uint16x32"),
+                dtype="float32x16",
+            )
+
+    return description, implementation
+
+
 def accumulate(sch: Any, block: Any, reduced: Any, target: Target) -> None:
     """Finish a block C[.., lane] += A[.., step] * B[.., lane, step] with loops (.., lane, step).
 
-    The loop over lanes is cut into vectors, each a `vpdpbusd` or two `pmaddwd` where the target has
-    them, and else vector code over the lanes.
+    The loop over lanes is cut into vectors, each a `vdpbf16ps`, a `vpdpbusd` or two `pmaddwd` where
+    the target has them, and else vector code over the lanes.
 
     Parameters
     ----------
@@ -167,17 +261,26 @@ def accumulate(sch: Any, block: Any, reduced: Any, target: Target) -> None:
     """
     lane, step = sch.get_loops(block)[-2:]
     width = int(sch.get(lane).extent)
-    lanes, is_widened = vnni_lanes(target), False
-    if not lanes:
-        lanes, is_widened = min(widened_lanes(target), width), True
+    lanes, intrinsic = _instruction(sch, block, width, target)
     if lanes and width % lanes == 0:
         vector, lane = sch.split(lane, [None, lanes])
         sch.unroll(vector)
         start = sch.decompose_reduction(block, reduced)
         sch.vectorize(sch.get_loops(start)[-1])
-        sch.tensorize(lane, dot_intrinsic(lanes, is_widened))
+        sch.tensorize(lane, intrinsic)
         return
     sch.reorder(step, lane)
     sch.unroll(step)
     sch.vectorize(lane)
     sch.decompose_reduction(block, reduced)
+
+
+def _instruction(sch: Any, block: Any, width: int, target: Target) -> tuple[int, str]:
+    """Lanes and name of the tensor intrinsic for a block; 0 where the target has none."""
+    if str(sch.get(block).writes[0].source.dtype) == OF_BFLOAT16.sums:
+        return (16, bfloat16_intrinsic()) if has_bfloat16(target) else (0, "")
+    lanes = vnni_lanes(target)
+    if lanes:
+        return lanes, dot_intrinsic(lanes)
+    lanes = min(widened_lanes(target), width)
+    return lanes, dot_intrinsic(lanes, True) if lanes else ""

@@ -1,0 +1,149 @@
+"""Networks with products of bfloat16: imported, built, and compared with float32."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import onnx
+import pytest
+import tvm
+from onnx import TensorProto, helper, numpy_helper
+from tvm import relax
+
+from compiler import PassContext, precision, relay
+from compiler.runtime import graph_executor
+from compiler.runtime.disassembly import assembly
+from compiler.target import parse
+from schedules.x86.dots import has_bfloat16
+
+WITH, WITHOUT = "llvm -mcpu=znver4", "llvm -mcpu=x86-64-v3"
+CONV, DENSE = "conv2d_direct_bf16.x86", "dense_packed_bf16.x86"
+can_run = pytest.mark.skipif(
+    not has_bfloat16(parse("llvm")), reason="this CPU has no AVX512-BF16 to run it"
+)
+
+
+def network() -> onnx.ModelProto:
+    """Convolutions with a residual sum, a grouped one and one of depth, GELU, a dense layer."""
+    rng = np.random.default_rng(3)
+    nodes: list[Any] = []
+    weights: list[Any] = []
+
+    def weight(*shape: int) -> str:
+        name = f"w{len(weights)}"
+        array = rng.standard_normal(shape) / np.sqrt(np.prod(shape[1:]))
+        weights.append(numpy_helper.from_array(array.astype("float32"), name))
+        return name
+
+    def node(kind: str, *operands: str, **attrs: Any) -> str:
+        nodes.append(helper.make_node(kind, operands, [f"v{len(nodes)}"], **attrs))
+        return f"v{len(nodes) - 1}"
+
+    def conv(x: str, *shape: int, group: int = 1, stride: int = 1) -> str:
+        pads, strides = [shape[2] // 2] * 4, [stride] * 2
+        return node("Conv", x, weight(*shape), pads=pads, group=group, strides=strides)
+
+    x = node("Relu", conv("x", 24, 3, 3, 3, stride=2))
+    y = node("Concat", node("Relu", conv(x, 20, 24, 1, 1)), conv(x, 4, 24, 3, 3), axis=1)
+    y = node("Relu", node("Add", y, x))
+    y = node("Add", conv(node("Tanh", conv(y, 24, 12, 3, 3, group=2)), 24, 1, 3, 3, group=24), y)
+    y = node("Flatten", node("GlobalAveragePool", y))
+    nodes.append(helper.make_node("MatMul", [y, weight(24, 7)], ["y"]))
+    graph = helper.make_graph(
+        nodes,
+        "network",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, 17, 19])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 7])],
+        weights,
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+
+
+def built(mod: Any, params: Any, target: str = "llvm", value: str = "bf16") -> Any:
+    with PassContext(opt_level=3, config={precision.KEY: value}):
+        return relay.build(mod, target, params=params)
+
+
+def implementations(library: Any, operator: str) -> set[str]:
+    return {each.implementation for each in library.report.kernels if operator in each.operators}
+
+
+def result(library: Any, x: np.ndarray) -> np.ndarray:
+    executor = graph_executor.GraphModule(library["default"](tvm.cpu()))
+    executor.run(x=x)
+    return executor.get_output(0).numpy()
+
+
+@can_run
+def test_an_imported_network_is_near_its_float32_form_and_not_the_same():
+    mod, params = relay.frontend.from_onnx(network())
+    x = np.random.default_rng(0).standard_normal((1, 3, 17, 19)).astype("float32")
+    library = built(mod, params)
+    expected, short = result(built(mod, params, value="f32"), x), result(library, x)
+    assert short.dtype == "float32"
+    assert 0 < np.abs(short - expected).max() < 0.02 * np.abs(expected).max()
+    assert library.report.precision == "bf16"
+    assert CONV in implementations(library, "nn.conv2d")
+    assert implementations(library, "nn.dense") == {DENSE}
+
+
+@can_run
+def test_to_mixed_precision_takes_the_same_kernels():
+    mod, params = relay.frontend.from_onnx(network())
+    mod = relay.transform.ToMixedPrecision("bfloat16")(mod)
+    x = np.random.default_rng(0).standard_normal((1, 3, 17, 19)).astype("float32")
+    library = built(mod, params, value="default")
+    wide = built(mod, params, value="f32")
+    assert DENSE in implementations(library, "nn.dense")
+    assert DENSE not in implementations(wide, "nn.dense")
+    got, expected = (result(each, x).astype("float32") for each in (library, wide))
+    assert np.abs(got - expected).max() < 0.02 * np.abs(expected).max()
+
+
+def test_the_target_decides_and_the_report_says_why_not():
+    mod, params = relay.frontend.from_onnx(network())
+    library = built(mod, params, WITH)
+    assert implementations(library, "nn.dense") == {DENSE} and not library.report.notes
+    assert "vdpbf16ps" in assembly(library.get_lib())
+    without = built(mod, params, WITHOUT)
+    assert implementations(without, "nn.dense") == {"dense_packed.x86"}
+    assert any("no AVX512-BF16" in note for note in without.report.notes)
+
+
+@can_run
+@pytest.mark.parametrize("k", [2, 7, 30])
+def test_products_are_those_of_rounded_numbers(k):
+    rng = np.random.default_rng(k)
+    x, w = (rng.standard_normal(shape).astype("float32") for shape in ((5, k), (k, 19)))
+    x[0, 0], x[1, 1], x[2] = np.nan, np.inf, 0
+    var = relax.Var("x", relax.TensorType(x.shape, "float32"))
+    builder = relax.BlockBuilder()
+    with builder.function("main", [var]):
+        with builder.dataflow():
+            out = builder.emit_output(relax.op.matmul(var, relax.const(w)))
+        builder.emit_func_output(out)
+    library = built(builder.get(), {})
+    assert implementations(library, "nn.dense") == {DENSE if k % 2 == 0 else "dense_packed.x86"}
+    if k % 2 == 0:
+        x, w = (each.astype(ml_dtypes.bfloat16).astype("float32") for each in (x, w))
+    got = result(library, x)
+    np.testing.assert_allclose(got, x @ w, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("target", ["llvm", WITHOUT])
+def test_numbers_are_stored_as_the_nearest_and_moved_as_they_are(target):
+    x = np.random.default_rng(5).standard_normal((3, 37)).astype("float32")
+    x[0, :5] = [np.nan, -np.inf, 3.4e38, -0.0, 1 + 2.0**-8]
+    x[1, 0] = np.uint32(0x7FFFFFFF).view("float32")  # a NaN of all ones
+    var = relax.Var("x", relax.TensorType(x.shape, "float32"))
+    builder = relax.BlockBuilder()
+    with builder.function("main", [var]):
+        with builder.dataflow():
+            short = builder.emit(relax.op.astype(var, "bfloat16"))
+            out = builder.emit_output(relax.op.nn.pad(short, [0, 0, 1, 0]))
+        builder.emit_func_output(out)
+    got = result(built(builder.get(), {}, target, "default"), x).astype("float32")
+    expected = np.pad(x.astype(ml_dtypes.bfloat16).astype("float32"), [(0, 0), (1, 0)])
+    np.testing.assert_array_equal(got, expected)
