@@ -1,10 +1,12 @@
-"""Baton as a backend of `torch.compile`: inference on the CPU, one library for each set of shapes.
+"""Baton as a backend of `torch.compile`: inference on the CPU.
 
     compiled = torch.compile(model, backend="baton", options={"precision": "strict"})
     with torch.no_grad():
         scores = compiled(image)
 
 PyTorch finds the backend by its entry point where Baton is installed; elsewhere import this module.
+Extents that Dynamo leaves open (`dynamic=True`, `torch._dynamo.mark_dynamic`, or a second shape)
+are symbols of the library, so that one serves them all.
 """
 
 from __future__ import annotations
@@ -39,6 +41,9 @@ class Options:
         "default" or "strict", as the PassContext's key "baton.precision".
     num_threads : int, optional
         Threads that work on one call; PyTorch's number of them by default.
+    per_shape : bool
+        A library for each set of shapes, which is faster to run, also where Dynamo leaves extents
+        open.
     """
 
     target: str = "llvm"
@@ -46,6 +51,7 @@ class Options:
     disabled_pass: Sequence[str] = ()
     precision: str = "default"
     num_threads: int | None = None
+    per_shape: bool = False
 
 
 def baton(
@@ -57,8 +63,9 @@ def baton(
 ) -> Callable[..., Any]:
     """Compile a graph that Dynamo captured.
 
-    The library is built at the first call with new shapes, from the values that the weights have
-    then. A weight that changes afterwards has it built again.
+    A library is built at the first call with shapes that none serves, from the values that the
+    weights have then. A weight that changes afterwards has it built again. Where open extents can't
+    be symbols, a warning is logged and each set of shapes has a library of its own.
 
     Parameters
     ----------
@@ -93,29 +100,39 @@ def baton(
                 f'backend="baton" has no option {name!r}; it has {", ".join(sorted(known))}'
             )
     tensors = [value for value in examples if isinstance(value, torch.Tensor)]
-    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
+    weights = [*graph.parameters(), *graph.buffers()]  # arguments as well from PyTorch 2.5 on
+    if torch.is_grad_enabled() and any(each.requires_grad for each in [*tensors, *weights]):
         raise FrontendError(
             'backend="baton" compiles inference; call the model under torch.no_grad() or '
             "torch.inference_mode(), or train with another backend"
         )
-    for tensor in tensors:
+    for tensor in [*tensors, *weights]:
         if tensor.device.type != "cpu":
             raise FrontendError(
                 f'backend="baton" takes tensors in the CPU\'s memory, not on {tensor.device}'
             )
     fixed = [index for index, value in enumerate(examples) if _is_weight(value)]
-    return _Compiled(graph, fixed, Options(**(options or {})))
+    return _Compiled(graph, examples, fixed, Options(**(options or {})))
 
 
 class _Compiled:
-    """A graph, and its libraries by the shapes of the arguments."""
+    """A graph, and its libraries."""
 
-    def __init__(self, graph: torch.fx.GraphModule, fixed: Sequence[int], options: Options):
+    def __init__(
+        self,
+        graph: torch.fx.GraphModule,
+        examples: Sequence[Any],
+        fixed: Sequence[int],
+        options: Options,
+    ):
         self._graph = graph
         self._fixed = tuple(fixed)
+        stand_ins = _stand_ins(graph, examples)
+        self._open = {} if options.per_shape else _open_axes(stand_ins, fixed)
+        self._extents = _extents(stand_ins, self._open)
         self._numbers = _numbers(graph)
         self._options = options
-        self._libraries: dict[Any, Callable[[Sequence[Any]], Any]] = {}
+        self._libraries: list[_Library] = []
         self._stamps: tuple[Any, ...] = ()
         self._lock = threading.Lock()
 
@@ -124,93 +141,215 @@ class _Compiled:
         for index in self._numbers:
             arguments[index] = arguments[index].item()
         stamps = tuple(_stamp(arguments[index]) for index in self._fixed)
-        key = tuple(
-            (tuple(value.shape), value.dtype) if isinstance(value, torch.Tensor) else value
-            for value in arguments
-        )
         with self._lock:
             if stamps != self._stamps:
                 if self._libraries:
                     logger.info("weights have changed; the graph is built again")
                 self._libraries.clear()
                 self._stamps = stamps
-            if key not in self._libraries:
-                self._libraries[key] = _build(self._graph, self._fixed, arguments, self._options)
-            run = self._libraries[key]
-        return run(arguments)
+            library = next((each for each in self._libraries if each.takes(arguments)), None)
+            if library is None:
+                library = self._build(arguments)
+                self._libraries.append(library)
+        return library.run(arguments)
+
+    def _build(self, arguments: Sequence[Any]) -> _Library:
+        frozen = _Frozen(self._graph, self._fixed, arguments, self._extents)
+        if self._open:
+            try:
+                return _build(frozen, arguments, self._open, self._options)
+            except Exception as error:  # of PyTorch's export or of the build: it says what it is
+                logger.warning(
+                    "open extents of the graph can't be symbols of a library, so that each set of "
+                    "shapes has one of its own: %s",
+                    (str(error).strip().splitlines() or [type(error).__name__])[0],
+                )
+                self._open, self._extents = {}, {}
+                frozen = _Frozen(self._graph, self._fixed, arguments, self._extents)
+        return _build(frozen, arguments, self._open, self._options)
+
+
+@dataclass(frozen=True)
+class _Library:
+    """What runs a graph.
+
+    Attributes
+    ----------
+    patterns : list
+        For each argument of the graph that a library does not know itself: a tensor's dtype and
+        shape, in which names are open extents, or a number; None where anything will do.
+    run : callable
+        From the arguments to the results.
+    """
+
+    patterns: Sequence[Any]
+    run: Callable[[Sequence[Any]], Any]
+
+    def takes(self, arguments: Sequence[Any]) -> bool:
+        """Whether this library is for such arguments."""
+        values: dict[str, int] = {}
+        for pattern, value in zip(self.patterns, arguments):
+            if isinstance(pattern, tuple):
+                dtype, shape = pattern
+                if dtype != value.dtype or len(shape) != value.dim():
+                    return False
+                for known, extent in zip(shape, value.shape):
+                    if extent != (
+                        values.setdefault(known, extent) if isinstance(known, str) else known
+                    ):
+                        return False
+            elif pattern is not None and pattern != value:
+                return False
+        return True
 
 
 class _Frozen(torch.nn.Module):
-    """A graph with its weights and numbers in it, as a module of the other tensors."""
+    """A graph with its weights and numbers in it, as a module of the other tensors.
 
-    def __init__(self, graph: torch.fx.GraphModule, fixed: Sequence[int], arguments: Sequence[Any]):
+    Attributes
+    ----------
+    free : list of int
+        Its arguments' places among the graph's.
+    numbers : dict of int to number
+        By their places among the graph's arguments.
+    """
+
+    def __init__(
+        self,
+        graph: torch.fx.GraphModule,
+        fixed: Sequence[int],
+        arguments: Sequence[Any],
+        extents: Mapping[int, tuple[int, int]],
+    ):
         super().__init__()
         self._graph = _with_numbers(graph, arguments)
-        self._constants: dict[int, Any] = {}
+        self._fixed = tuple(fixed)
+        self._extents = dict(extents)
+        self.numbers: dict[int, Any] = {}
+        self.free: list[int] = []
         for index, value in enumerate(arguments):
             if index in fixed:
                 self.register_buffer(f"weight{index}", value.detach())
-            elif not isinstance(value, torch.Tensor):
-                self._constants[index] = value
-        self._fixed = tuple(fixed)
+            elif isinstance(value, torch.Tensor):
+                self.free.append(index)
+            elif index not in extents:
+                self.numbers[index] = value
         self._count = len(arguments)
 
     def forward(self, *tensors: torch.Tensor) -> Any:
         """The graph's results."""
-        rest = iter(tensors)
-        merged = [
-            getattr(self, f"weight{index}")
-            if index in self._fixed
-            else self._constants[index]
-            if index in self._constants
-            else next(rest)
-            for index in range(self._count)
-        ]
-        return self._graph(*merged)
+        merged: dict[int, Any] = dict(zip(self.free, tensors)) | self.numbers
+        merged |= {index: getattr(self, f"weight{index}") for index in self._fixed}
+        for index, (tensor, axis) in self._extents.items():
+            merged[index] = merged[tensor].shape[axis]
+        return self._graph(*(merged[index] for index in range(self._count)))
 
 
 def _build(
-    graph: torch.fx.GraphModule, fixed: Sequence[int], arguments: Sequence[Any], options: Options
-) -> Callable[[Sequence[Any]], Any]:
-    """What runs a graph for arguments of these shapes."""
+    frozen: _Frozen,
+    arguments: Sequence[Any],
+    open_axes: Mapping[int, Sequence[int]],
+    options: Options,
+) -> _Library:
+    """What runs a graph for arguments of these shapes, of which some axes are open."""
     from compiler import PassContext, relay
 
-    free = [
-        index
-        for index, value in enumerate(arguments)
-        if isinstance(value, torch.Tensor) and index not in fixed
-    ]
+    free = frozen.free
+    axes = tuple({axis: _any_extent() for axis in open_axes.get(index, ())} for index in free)
     with torch.inference_mode(False), torch.no_grad():
         program = torch.export.export(
-            _Frozen(graph, fixed, arguments),
+            frozen,
             tuple(arguments[index].detach() for index in free),
+            dynamic_shapes=(axes,) if open_axes else None,
             strict=False,
         )
     _refuse_writes(program)
     results, structure = _pytree.tree_flatten(program.graph_module.graph.output_node().args[0])
+    places = dict(zip(program.graph_signature.user_inputs, free, strict=True))
+    patterns = _patterns(program, places, frozen.numbers, len(arguments))
+    if not any(isinstance(value, torch.fx.Node) for value in results):
+        return _Library(patterns, lambda _: _pytree.tree_unflatten(results, structure))
     mod, params = relay.frontend.from_pytorch(program)
     config = {"baton.precision": options.precision}
     with PassContext(options.opt_level, disabled_pass=list(options.disabled_pass), config=config):
         library = relay.build(mod, target=options.target, params=params)
     session = library.session(num_threads=options.num_threads or torch.get_num_threads())
-    inputs = [info.name for info in session.inputs]
+    inputs = {info.name: places[info.name] for info in session.inputs}
     outputs = [info.name for info in session.outputs]
-    dtypes = [
-        value.meta["val"].dtype if isinstance(value, torch.fx.Node) else None for value in results
+    examples = [
+        value.meta["val"] if isinstance(value, torch.fx.Node) else None for value in results
     ]
 
     def run(given: Sequence[Any]) -> Any:
-        values = session.run(
-            {name: _array(given[index]) for name, index in zip(inputs, free, strict=True)}
-        )
+        values = session.run({name: _array(given[index]) for name, index in inputs.items()})
         arrays = iter(values[name] for name in outputs)
         leaves = [
-            constant if dtype is None else _tensor(next(arrays), dtype)
-            for constant, dtype in zip(results, dtypes)
+            constant if example is None else _result(next(arrays), example)
+            for constant, example in zip(results, examples)
         ]
         return _pytree.tree_unflatten(leaves, structure)
 
-    return run
+    return _Library(patterns, run)
+
+
+def _patterns(
+    program: torch.export.ExportedProgram,
+    places: Mapping[str, int],
+    numbers: Mapping[int, Any],
+    count: int,
+) -> list[Any]:
+    """What a library of the program takes, see `_Library`."""
+    patterns: list[Any] = [numbers.get(index) for index in range(count)]
+    for node in program.graph.nodes:
+        if node.op == "placeholder" and node.name in places:
+            value = node.meta["val"]
+            shape = tuple(
+                int(extent) if str(extent).isdigit() else str(extent) for extent in value.shape
+            )
+            patterns[places[node.name]] = value.dtype, shape
+    return patterns
+
+
+def _any_extent() -> Any:
+    """Says that an extent is open, unless the program does not allow for others."""
+    try:
+        return torch.export.Dim.AUTO
+    except AttributeError as error:
+        raise FrontendError("open extents need PyTorch 2.6 or newer") from error
+
+
+def _stand_ins(graph: torch.fx.GraphModule, examples: Sequence[Any]) -> list[Any]:
+    """The graph's arguments as Dynamo traced them, in which open extents are symbols."""
+    placeholders = [node for node in graph.graph.nodes if node.op == "placeholder"]
+    return [
+        node.meta.get("example_value", example) for node, example in zip(placeholders, examples)
+    ]
+
+
+def _open_axes(examples: Sequence[Any], fixed: Sequence[int]) -> dict[int, list[int]]:
+    """Axes of tensors whose extents Dynamo leaves open, by the tensors' places."""
+    found = {
+        index: [axis for axis, extent in enumerate(value.shape) if not isinstance(extent, int)]
+        for index, value in enumerate(examples)
+        if isinstance(value, torch.Tensor) and index not in fixed
+    }
+    return {index: axes for index, axes in found.items() if axes}
+
+
+def _extents(
+    examples: Sequence[Any], open_axes: Mapping[int, Sequence[int]]
+) -> dict[int, tuple[int, int]]:
+    """Numbers that are open extents: by their places, a tensor's place and its axis."""
+    known = {
+        examples[index].shape[axis].node.expr: (index, axis)
+        for index, axes in open_axes.items()
+        for axis in axes
+    }
+    return {
+        index: known[value.node.expr]
+        for index, value in enumerate(examples)
+        if isinstance(value, torch.SymInt) and value.node.expr in known
+    }
 
 
 def _refuse_writes(program: torch.export.ExportedProgram) -> None:
@@ -274,7 +413,10 @@ def _array(tensor: torch.Tensor) -> np.ndarray:
     return plain.resolve_conj().resolve_neg().numpy()
 
 
-def _tensor(array: np.ndarray, dtype: torch.dtype) -> torch.Tensor:
-    if dtype is torch.bfloat16:
+def _result(array: np.ndarray, example: Any) -> Any:
+    """A result as the graph returns it."""
+    if not isinstance(example, torch.Tensor):
+        return array.item()
+    if example.dtype is torch.bfloat16:
         return torch.from_numpy(array.view("int16")).view(torch.bfloat16)
-    return torch.from_numpy(array).to(dtype)
+    return torch.from_numpy(array).to(example.dtype)

@@ -5,6 +5,7 @@ on a request with one thread. Every result must be what the same input gave alon
 Prints a JSON object: requests, how many were wrong, and how many a second were answered.
 """
 
+import importlib
 import json
 import sys
 import threading
@@ -17,11 +18,7 @@ THREADS, REQUESTS = 4, 10_000
 engine, path = sys.argv[1:3]
 threads = int(sys.argv[4]) if len(sys.argv) > 4 else THREADS
 requests = int(sys.argv[5]) if len(sys.argv) > 5 else REQUESTS
-if engine == "baton":
-    from compiler import ort
-else:
-    import onnxruntime as ort
-
+ort = importlib.import_module({"baton": "compiler.ort"}.get(engine, engine))
 options = ort.SessionOptions()
 options.intra_op_num_threads = 1
 session = ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: the extra 'torch'")
+from compiler import dynamo  # noqa: E402
 from compiler.dynamo import baton  # noqa: E402
 from compiler.errors import FrontendError, InputError, UnsupportedOperatorError  # noqa: E402
 
@@ -71,6 +72,59 @@ def test_results_keep_their_structure(dynamic):
             ours, theirs = compiled(data, mask), model(data, mask)
             assert ours["length"] == theirs["length"] == length
             torch.testing.assert_close(ours["mixed"], theirs["mixed"], rtol=1e-5, atol=1e-5)
+
+
+@pytest.fixture
+def built(monkeypatch):
+    """The libraries that are built, in order."""
+    made: list[Any] = []
+    build = dynamo._build
+    monkeypatch.setattr(dynamo, "_build", lambda *given: made.append(build(*given)) or made[-1])
+    return made
+
+
+def test_one_library_serves_open_extents(built):
+    model = Attention().eval()
+    compiled = torch.compile(model, backend=baton, dynamic=True)
+    with torch.inference_mode():
+        for batch, length in ((2, 3), (3, 5), (4, 9)):
+            data = torch.randn(batch, length, 16)
+            ours, theirs = compiled(data), model(data)
+            assert ours["length"] == length
+            torch.testing.assert_close(ours["mixed"], theirs["mixed"], rtol=1e-5, atol=1e-5)
+    assert len(built) == 1
+
+
+def test_a_batch_that_is_marked_dynamic_is_a_symbol(built):
+    model = convolutions()
+    compiled = torch.compile(model, backend=baton, options={"opt_level": 1})
+    with torch.no_grad():
+        for batch in (2, 5):
+            data = torch.randn(batch, 3, 8, 8)
+            torch._dynamo.mark_dynamic(data, 0)
+            torch.testing.assert_close(compiled(data), model(data))
+    assert len(built) == 1
+
+
+def test_extents_that_cannot_be_symbols_have_libraries_of_their_own(built, caplog):
+    compiled = torch.compile(nn.AdaptiveAvgPool2d(3), backend=baton, dynamic=True)
+    with torch.no_grad():
+        for height in (7, 8, 7):
+            data = torch.randn(2, 3, height, 8)
+            torch.testing.assert_close(compiled(data), nn.functional.adaptive_avg_pool2d(data, 3))
+    assert len(built) == 2
+    warnings = [each for each in caplog.records if each.name == "compiler.dynamo"]
+    assert len(warnings) == 1 and "open extents" in warnings[0].getMessage()
+
+
+def test_a_library_for_each_shape_where_it_is_asked_for(built):
+    compiled = torch.compile(
+        lambda data: data * 2, backend=baton, dynamic=True, options={"per_shape": True}
+    )
+    with torch.no_grad():
+        for length in (3, 4, 3):
+            assert compiled(torch.ones(length)).tolist() == [2] * length
+    assert len(built) == 2
 
 
 def test_a_graph_break_leaves_two_graphs():

@@ -37,6 +37,6 @@ BLOCKS = {
     ("docs/how_to/gpu.md", "needs a GPU"),
     ("docs/how_to/gpu.md", "needs nvcc"),
     ("docs/how_to/pytorch.md", "PyTorch is not installed"),
-    ("docs/importers.md", "PyTorch is not installed"),
+    ("docs/pytorch.md", "PyTorch is not installed"),
 }
 """Pages with Python blocks that may be skipped, and the reason in front of the block."""

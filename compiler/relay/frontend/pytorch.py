@@ -10,17 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import tvm
 
-from compiler.errors import (
-    BatonError,
-    FrontendError,
-    UnknownShapeError,
-    UnsupportedOperatorError,
-)
+from compiler.errors import BatonError, FrontendError, UnsupportedOperatorError
 from compiler.temporary import TemporaryFolder
 
 if TYPE_CHECKING:
     import onnx
     import torch
+
+    from .pytorch_extents import Input
 
 _DTYPES = {
     "byte": "uint8",
@@ -57,7 +54,8 @@ def from_pytorch(
     input_infos : list of (str, shape) or (str, (shape, dtype))
         Names, shapes and dtypes of the inputs, in order. For an argument that is a tuple or a
         list of tensors, a tuple or a list of shapes; its tensors are inputs `name_0`, `name_1`...
-        An exported program knows its own, so that it needs none.
+        An exported program knows its own, so that it needs none. Extents that it leaves open
+        (`dynamic_shapes`) are symbols of the module: a string names one, a number closes it.
     custom_convert_map : dict of str to callable, optional
         Operator name ("aten::relu", "my::operator") to a function of the operands, expressions
         and Python values, and their dtypes, which returns an expression of Relay or Relax.
@@ -76,7 +74,7 @@ def from_pytorch(
     -------
     mod : tvm.IRModule
         One function, `main`: the inputs in their order, then the weights. Nested results are
-        one flat tuple.
+        one flat tuple. Largest extents that the program gives are bounds, as `relay.with_bounds`.
     params : dict of str to tvm.runtime.Tensor
         The weights, by their names in the module's `state_dict`.
 
@@ -92,6 +90,8 @@ def from_pytorch(
         import torch
     except ImportError as error:
         raise FrontendError("from_pytorch needs PyTorch: pip install 'baton-tvm[torch]'") from error
+    from compiler.graph.symbols import with_bounds
+
     from ..raising import from_relax
     from .onnx import import_model
     from .pytorch_call import Caller
@@ -99,28 +99,26 @@ def from_pytorch(
     call = Caller(custom_convert_map or {})
     with torch.inference_mode(False):  # where a second write to a tensor can be told
         if isinstance(script_module, (torch.jit.ScriptModule, torch.jit.ScriptFunction)):
-            replay, names, examples = _of_script(script_module, input_infos, call, default_dtype)
+            replay, leaves = _of_script(script_module, input_infos, call, default_dtype)
             if export_renamed_c_graph_path is not None:
                 Path(export_renamed_c_graph_path).write_text(str(replay.run.graph))
         elif isinstance(script_module, torch.export.ExportedProgram):
-            replay, names, examples = _of_program(script_module, input_infos, call)
+            replay, leaves = _of_program(script_module, input_infos, call)
         else:
             raise FrontendError(
                 f"from_pytorch takes a traced or scripted module or an exported program, not "
                 f"{type(script_module).__name__}; make one with torch.jit.trace(module, examples)"
             )
-        with TemporaryFolder("pytorch") as folder:
-            path = Path(folder) / "model.onnx"
-            _export(replay, examples, names, path)
-            model = _with_own_names(path, "_" if use_parser_friendly_name else ".")
+        model = _exported(replay, leaves, call, "_" if use_parser_friendly_name else ".")
     mod, params = import_model(model, {}, {}, None, False, call.converters())
-    return from_relax(mod), params
+    bounds = {name: most for each in _inputs(leaves) for name, most in each.bounds.items()}
+    return with_bounds(from_relax(mod), bounds), params
 
 
 def _of_script(
     script: Any, infos: Sequence[tuple[str, Any]] | None, call: Any, default_dtype: str
-) -> tuple[Any, list[str], list[torch.Tensor]]:
-    """A replay of TorchScript, and names and examples of its tensors."""
+) -> tuple[Any, list[Any]]:
+    """A replay of TorchScript, and its inputs."""
     import torch
     from torch.utils import _pytree
 
@@ -136,24 +134,24 @@ def _of_script(
             f"the TorchScript program has {len(run.arguments)} inputs, but input_infos names "
             f"{len(given)}; pass a list of (name, shape), one for each"
         )
-    names: list[str] = []
     arguments: list[Any] = []
     for info, argument in zip(given, run.arguments):
         name, shape, dtype = _read_info(info)
-        arguments.append(_example(name, shape, dtype, argument.type(), default_dtype, names))
+        arguments.append(_argument(name, shape, dtype, argument.type(), default_dtype))
     arguments += [argument.default_value for argument in left_out]
     leaves, structure = _pytree.tree_flatten(tuple(arguments))
     holder = script if isinstance(script, torch.nn.Module) else torch.nn.Module()
-    return Replay(holder, run, structure), names, leaves
+    return Replay(holder, run, structure), leaves
 
 
 def _of_program(
     program: torch.export.ExportedProgram, infos: Sequence[tuple[str, Any]] | None, call: Any
-) -> tuple[Any, list[str], list[torch.Tensor]]:
-    """A replay of an exported program, and names and examples of its tensors."""
+) -> tuple[Any, list[Any]]:
+    """A replay of an exported program, and its inputs."""
     import torch
     from torch.utils import _pytree
 
+    from .pytorch_extents import open_inputs
     from .pytorch_replay import ProgramInterpreter, Replay
 
     known = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
@@ -172,12 +170,11 @@ def _of_program(
             f"the exported program has {len(tensors)} inputs ({', '.join(n for n, _ in tensors)}), "
             f"but input_infos has {len(infos)}"
         )
-    names, examples = [], []
-    for index, (own_name, value) in enumerate(tensors):
-        name, shape, _ = _read_info(infos[index]) if infos else (own_name, None, None)
-        names.append(name)
-        examples.append(torch.zeros(_extents(name, value, shape), dtype=value.dtype))
-    module = program.module()
+    given = [_read_info(info) for info in infos or [(name, None) for name, _ in tensors]]
+    named = {name: value for (name, *_), (_, value) in zip(given, tensors)}
+    inputs = open_inputs(program, named, [shape for _, shape, *_ in given])
+    checks = {"check_guards": False} if "check_guards" in _parameters(program.module) else {}
+    module = program.module(**checks)
     interpreter = ProgramInterpreter(module, call)
     is_tensor = [node is not None and node.name in dict(tensors) for _, node in slots]
     constants = [getattr(argument, "value", None) for argument, _ in slots]
@@ -188,29 +185,7 @@ def _of_program(
             *(next(rest) if tensor else value for tensor, value in zip(is_tensor, constants))
         )
 
-    return Replay(module, run, _pytree.tree_flatten(tuple(examples))[1]), names, examples
-
-
-def _extents(name: str, value: torch.Tensor, given: Any) -> tuple[int, ...]:
-    """Extents of an input of an exported program, some of which only `given` may know."""
-    declared = [extent if isinstance(extent, int) else None for extent in value.shape]
-    if given is None:
-        if None in declared:
-            raise UnknownShapeError(
-                f"input {name!r} of shape {tuple(value.shape)} has dimensions that the exported "
-                "program leaves open; pass input_infos=[(name, shape), ...]"
-            )
-        return tuple(int(extent) for extent in value.shape)
-    shape = tuple(int(extent) for extent in given)
-    fits = len(shape) == len(declared) and all(
-        known in (None, extent) for known, extent in zip(declared, shape)
-    )
-    if not fits:
-        raise FrontendError(
-            f"input_infos gives input {name!r} the shape {shape}; it was exported for "
-            f"{tuple(value.shape)}"
-        )
-    return shape
+    return Replay(module, run, _pytree.tree_flatten(tuple(inputs))[1]), inputs
 
 
 def _read_info(info: Any) -> tuple[str, Any, str | None]:
@@ -220,17 +195,16 @@ def _read_info(info: Any) -> tuple[str, Any, str | None]:
             f"input_infos has {info!r}; each is (name, shape) or (name, (shape, dtype))"
         )
     name, shape = info
-    last = shape[-1] if isinstance(shape, (tuple, list)) and len(shape) == 2 else None
-    if last is not None and (isinstance(last, str) or type(last).__name__ == "dtype"):
-        return name, shape[0], str(last)
+    if isinstance(shape, (tuple, list)) and len(shape) == 2:
+        extents, last = shape
+        if isinstance(extents, (tuple, list)) and not isinstance(last, (tuple, list)):
+            return name, extents, str(last)
     return name, shape, None
 
 
-def _example(
-    name: str, shape: Any, dtype: str | None, declared: Any, default: str, names: list[str]
-) -> Any:
-    """Zeros for one argument, a tensor or a tuple or list of them; adds to `names`."""
-    import torch
+def _argument(name: str, shape: Any, dtype: str | None, declared: Any, default: str) -> Any:
+    """One argument, an input or a tuple or list of them."""
+    from .pytorch_extents import Input
 
     if declared.kind() == "OptionalType":
         declared = declared.getElementType()
@@ -239,13 +213,12 @@ def _example(
         if not isinstance(shape, (tuple, list)) or (types and len(types) != len(shape)):
             raise FrontendError(f"input {name!r} is {declared}; pass one shape for each tensor")
         fields = [
-            _example(
+            _argument(
                 f"{name}_{index}",
                 field,
                 dtype,
                 types[index] if types else declared.getElementType(),
                 default,
-                names,
             )
             for index, field in enumerate(shape)
         ]
@@ -266,9 +239,8 @@ def _example(
             f"input_infos gives input {name!r} the shape {extents}; it was traced for "
             f"{tuple(sizes) if sizes is not None else f'{declared.dim()} dimensions'}"
         )
-    names.append(name)
     wanted = declared.scalarType() or dtype or default
-    return torch.zeros(extents, dtype=_torch_dtype(name, wanted))
+    return Input.closed(name, extents, _torch_dtype(name, wanted))
 
 
 def _torch_dtype(name: str, dtype: str) -> torch.dtype:
@@ -281,23 +253,55 @@ def _torch_dtype(name: str, dtype: str) -> torch.dtype:
     return found
 
 
-def _export(replay: Any, examples: list[torch.Tensor], names: list[str], path: Path) -> None:
+def _exported(replay: Any, leaves: Sequence[Any], call: Any, separator: str) -> onnx.ModelProto:
+    """What the exporter records, weights named as in the program.
+
+    A program with open extents is recorded for two examples of them. Wherever the records differ,
+    a number of the example would have become a constant.
+    """
+    models = []
+    for which in (0, 1) if any(each.axes for each in _inputs(leaves)) else (0,):
+        call.begin()
+        with TemporaryFolder("pytorch") as folder:
+            path = Path(folder) / "model.onnx"
+            _export(replay, leaves, which, path)
+            models.append(_with_own_names(path, separator))
+    for one, other in zip(models[0].graph.node, models[-1].graph.node):
+        if one.SerializeToString() != other.SerializeToString():
+            raise UnsupportedOperatorError(
+                f"an operator ({one.op_type}) works on a number that the program computes from "
+                f"open extents ({_shown(leaves, 0)}), and the export would keep the example's; "
+                "give the extents numbers: input_infos=[(name, shape), ...]"
+            )
+    return models[0]
+
+
+def _inputs(leaves: Sequence[Any]) -> list[Input]:
+    from .pytorch_extents import Input
+
+    return [leaf for leaf in leaves if isinstance(leaf, Input)]
+
+
+def _export(replay: Any, leaves: Sequence[Any], which: int, path: Path) -> None:
     import torch
 
     from .pytorch_call import OPSET
+    from .pytorch_extents import Input
 
+    examples = [leaf.example(which) if isinstance(leaf, Input) else leaf for leaf in leaves]
+    inputs = _inputs(leaves)
     # PyTorch 2.9 made another exporter the default, which takes no TorchScript.
-    parameters = inspect.signature(torch.onnx.export).parameters
-    exporter: dict[str, Any] = {"dynamo": False} if "dynamo" in parameters else {}
+    exporter = {"dynamo": False} if "dynamo" in _parameters(torch.onnx.export) else {}
     try:
         with warnings.catch_warnings():
-            # Extents become constants, which is what a module of static shapes wants.
+            # Numbers that are not open extents become constants, as they should.
             warnings.simplefilter("ignore")
             torch.onnx.export(
                 replay,
                 tuple(examples),
                 str(path),
-                input_names=names,
+                input_names=[each.name for each in inputs],
+                dynamic_axes={each.name: each.axes for each in inputs if each.axes},
                 opset_version=OPSET,
                 # Weights stay as they are, and batch norms operators.
                 do_constant_folding=False,
@@ -314,17 +318,21 @@ def _export(replay: Any, examples: list[torch.Tensor], names: list[str], path: P
     except Exception as error:
         # Running a program for inputs that it was not made for fails in any of PyTorch's ways.
         raise FrontendError(
-            f"the PyTorch program can't be replayed for {_shown(names, examples)}: "
+            f"the PyTorch program can't be replayed for {_shown(leaves, which)}: "
             f"{type(error).__name__}: {_first_line(error)}"
         ) from error
+
+
+def _parameters(function: Callable[..., Any]) -> Any:
+    return inspect.signature(function).parameters
 
 
 def _first_line(error: Exception) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
-def _shown(names: Sequence[str], examples: Sequence[torch.Tensor]) -> str:
-    return ", ".join(f"{name}: {tuple(value.shape)}" for name, value in zip(names, examples))
+def _shown(leaves: Sequence[Any], which: int) -> str:
+    return ", ".join(f"{each.name}: {each.examples[which]}" for each in _inputs(leaves))
 
 
 def _with_own_names(path: Path, separator: str) -> onnx.ModelProto:

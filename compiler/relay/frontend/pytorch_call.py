@@ -14,6 +14,8 @@ from compiler.errors import FrontendError, UnsupportedOperatorError
 
 from .onnx_node import Node
 from .pytorch_aliases import Aliases
+from .pytorch_extents import call_with_open_extents, reads_open_extents
+from .pytorch_versions import is_exported, warn_unless_tested
 
 OPSET = 17
 """The operator set of the export: the first with LayerNormalization."""
@@ -42,7 +44,12 @@ class Caller:
     def __init__(self, custom: Mapping[str, Callable[..., Any]]) -> None:
         self._custom = dict(custom)
         self._calls: list[_CustomCall] = []
-        self._known = _known_to_exporter()
+        warn_unless_tested()
+        self.begin()
+
+    def begin(self) -> None:
+        """Forget the calls of an earlier export."""
+        self._calls.clear()
         self.aliases = Aliases()
 
     def __call__(self, op: torch._ops.OpOverload, args: Sequence[Any], kwargs: Any) -> Any:
@@ -60,12 +67,14 @@ class Caller:
             return _RecordCustom.apply(call, len(self._calls) - 1, *call.tensors)
         if name in _REWRITTEN:
             return _REWRITTEN[name](op, args, kwargs)
-        if not self._known(name):
+        if not is_exported(name):
             decomposed = op.decompose(*args, **kwargs)
             if decomposed is not NotImplemented:
                 return decomposed
             if op in decomposition_table:
                 return decomposition_table[op](*args, **kwargs)
+        if reads_open_extents(op, args, kwargs):
+            return call_with_open_extents(op, args, kwargs)
         return op(*args, **kwargs)
 
     def converters(self) -> dict[tuple[str, str], Callable[[Node], Any]]:
@@ -73,21 +82,6 @@ class Caller:
         if not self._calls:
             return {}
         return {(DOMAIN, CUSTOM): lambda node: self._calls[node.attr("index")].convert(node)}
-
-
-def _known_to_exporter() -> Callable[[str], bool]:
-    try:
-        from torch.onnx._internal.torchscript_exporter import registration
-    except ImportError:  # before PyTorch 2.9
-        from torch.onnx._internal import registration
-    return lambda name: (
-        "::" in name
-        and (
-            not name.startswith("aten::")
-            or registration.registry.is_registered_op(name.removesuffix("_"), OPSET)
-            or registration.registry.is_registered_op(name, OPSET)
-        )
-    )
 
 
 class _CustomCall:
@@ -373,6 +367,10 @@ def _index_put(op: Any, args: Sequence[Any], kwargs: Any) -> Any:
     return _written(op, data, added.reshape(shape))
 
 
+def _nothing(_op: Any, _args: Sequence[Any], _kwargs: Any) -> None:
+    """Checks of extents are made when the program is exported, and by a library when called."""
+
+
 def _bound(op: Any, args: Sequence[Any], kwargs: Any) -> list[Any]:
     """The values of all declared arguments, defaults included."""
     declared = op._schema.arguments
@@ -394,7 +392,11 @@ def _written(op: Any, data: torch.Tensor, result: torch.Tensor) -> torch.Tensor:
 
 _REWRITTEN: dict[str, Callable[[Any, Sequence[Any], Any], Any]] = {
     "aten::_native_batch_norm_legit_no_training": _batch_norm,
+    **dict.fromkeys(("aten::_assert_scalar", "aten::_assert_tensor_metadata"), _nothing),
+    **{f"aten::sym_constrain_range{kind}": _nothing for kind in ("", "_for_size")},
     "aten::_to_copy": _copy_to,
+    "aten::sym_numel": lambda _, args, __: args[0].numel(),
+    "aten::sym_size": lambda _, args, __: args[0].size(args[1]),
     **{f"aten::adaptive_avg_pool{rank}d": _adaptive_average for rank in (1, 2, 3)},
     **{f"aten::_adaptive_avg_pool{rank}d": _adaptive_average for rank in (2, 3)},
     **{f"aten::avg_pool{rank}d": _average for rank in (2, 3)},

@@ -18,6 +18,7 @@ from compiler.errors import UnsupportedOperatorError
 
 from . import pytorch_values
 from .pytorch_call import Caller
+from .pytorch_extents import arithmetic
 
 Environment = dict[str, Any]
 
@@ -81,6 +82,8 @@ class ProgramInterpreter(torch.fx.Interpreter):
             pytorch_values.require_known(kind, _pytree.tree_leaves(args), place.strip())
         if isinstance(target, torch._ops.OpOverload):
             return self._call(target, args, kwargs)
+        if target is not operator.getitem and any(isinstance(arg, torch.Tensor) for arg in args):
+            return arithmetic(target, args)
         return super().call_function(target, args, kwargs)
 
 
