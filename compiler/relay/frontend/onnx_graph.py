@@ -16,7 +16,7 @@ from onnx import AttributeProto
 from tvm import relax
 from tvm.relax.frontend.onnx.onnx_frontend import _get_convert_map, onnx_input
 
-from compiler.errors import BatonError, FrontendError, UnsupportedOperatorError
+from compiler.errors import FrontendError, UnsupportedOperatorError
 from compiler.graph.constants import constant, static_shape, to_tensor
 from compiler.graph.symbols import as_extent, simplified, with_bounds
 from compiler.runtime.metadata import OUTPUT_NAMES
@@ -35,6 +35,9 @@ from .onnx_node import Node, Scope, constant_value, describe
 from .onnx_old_opsets import OLDEST_FORM, in_form_of_opset_7
 from .onnx_ops import CONVERTERS, PREFER_FUNCTION
 from .onnx_ops.microsoft import REFUSED
+from .plain_words import reason_of
+
+_ASK_ONNX = "onnx.checker.check_model(model, full_check=True) says whether the model is right"
 
 logger = logging.getLogger(__name__)
 
@@ -268,12 +271,11 @@ class GraphImporter:
             if domain == "" and opset < OLDEST_FORM:
                 node = in_form_of_opset_7(node)
             outputs = self._convert(node, domain)
-        except BatonError:
+        except FrontendError:
             raise
         except Exception as error:
             # TVM reports what it can't infer or convert by errors of many classes.
-            reason = str(error).strip().splitlines() or [type(error).__name__]
-            raise node.unsupported(reason[-1]) from error
+            raise node.unsupported(f"{reason_of(error)}; {_ASK_ONNX}") from error
         if len(outputs) < len(proto.output):
             raise node.unsupported(f"only {len(outputs)} of {len(proto.output)} outputs can be had")
         for name, value in zip(proto.output, outputs):

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """How long `baton compile` takes, from the start of the process to its end: cold, then warm.
 
-    scripts/measure_builds.py models/*.onnx --rounds 3
+    scripts/dev/measure_builds.py models/*.onnx --rounds 3
 
 Cold is with empty caches; warm is the same command again, in a new process, with what the cold one
 left. Prints the median of each and of `baton compile --help`, which only imports.
@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 
-ROOT = pathlib.Path(__file__).resolve().parents[1]
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def seconds(arguments: list[str], caches: pathlib.Path) -> float:
