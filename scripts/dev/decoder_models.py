@@ -47,7 +47,7 @@ def decoder(
     width: int = 64,
     heads: int = 4,
     vocabulary: int = 256,
-    positions: int = 1024,
+    positions: int = 2048,
     seed: int = 0,
 ) -> onnx.ModelProto:
     """A decoder like GPT-2 (layer norms, learned positions, GELU) or LLaMA (RMS norms, rotary
