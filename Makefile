@@ -22,7 +22,7 @@ SECONDS = 600
 JOBS = 1
 export MODEL TARGET
 
-.PHONY: help demo test sweep fuzz lint format docs bench wheel clean c-compiler
+.PHONY: help demo test sweep fuzz lint format docs bench wheel journey journeys clean c-compiler
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' Makefile
@@ -60,9 +60,15 @@ bench: c-compiler $(VENV)/installed-bench ## measure against the peers: MODEL="a
 
 wheel: $(VENV)/installed-release ## dist/: sdist, wheel, wheel of the runtime alone; checked as PyPI does
 	rm -rf dist
-	$(BIN)/python -m build --outdir dist .
+	$(BIN)/python -m build --quiet --outdir dist .
 	$(BIN)/baton --quiet runtime wheel --output dist
 	$(BIN)/twine check --strict dist/*
+
+journey: c-compiler wheel ## what a user does with the wheels in a fresh environment, with a small model
+	$(BIN)/python scripts/journey.py --short dist
+
+journeys: c-compiler wheel ## the same with real models, peers and measurements
+	$(BIN)/python scripts/journey.py dist
 
 clean: ## remove the environment and everything generated
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import zipfile
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from compiler.whole_files import write_file
 _SOURCES = Path(__file__).parent / "native"
 _HEADERS = ("runtime.h", "runtime.hpp")
 _NAME = "libbaton_runtime.so"
+_TVM_LIBRARIES = {"libtvm_ffi.so", "libtvm_runtime.so", "libtvm_runtime_extra.so"}
 
 _PKG_CONFIG = """\
 prefix=${{pcfiledir}}/../..
@@ -38,7 +40,11 @@ unset(_baton_prefix)
 """
 
 
-def build(prefix: str | os.PathLike[str], flags: Iterable[str] = ("-O2",)) -> Path:
+def build(
+    prefix: str | os.PathLike[str],
+    flags: Iterable[str] = ("-O2",),
+    wheels: Iterable[str | os.PathLike[str]] = (),
+) -> Path:
     """Compile the runtime library and lay out an installation that needs no Python.
 
     Parameters
@@ -48,6 +54,9 @@ def build(prefix: str | os.PathLike[str], flags: Iterable[str] = ("-O2",)) -> Pa
         for pkg-config and CMake. It may be moved and copied as a whole.
     flags : str
         More of the compiler's flags.
+    wheels : path
+        Of apache-tvm and apache-tvm-ffi for another kind of processor, whose libraries are taken
+        instead of those installed here; the compiler must be one for that processor.
 
     Returns
     -------
@@ -57,22 +66,22 @@ def build(prefix: str | os.PathLike[str], flags: Iterable[str] = ("-O2",)) -> Pa
     Raises
     ------
     ExportError
-        There is no C++ compiler ($CXX names one), it fails, or the folder can't be written.
+        There is no C++ compiler ($CXX names one), it fails, a wheel can't be read or its libraries
+        are missing, or the folder can't be written.
     """
     import tvm_ffi.libinfo
 
     from compiler import __version__
 
     root = Path(prefix)
-    ffi = Path(tvm_ffi.libinfo.find_libtvm_ffi())
     folders = (
         include_dir(),
         tvm_ffi.libinfo.find_include_path(),
         tvm_ffi.libinfo.find_dlpack_include_path(),
     )
-    tvm_libraries = [ffi, *_tvm_runtime()]
     try:
         with TemporaryFolder("runtime") as work:
+            tvm_libraries = _from_wheels(wheels, Path(work)) or _installed()
             (Path(work) / "cpu_flags.inc").write_text(_cpu_flags())
             made = Path(work) / _NAME
             command = [
@@ -113,13 +122,38 @@ def _copy(source: Path, target: Path) -> None:
     write_file(target, source.read_bytes())
 
 
-def _tvm_runtime() -> list[Path]:
+def _installed() -> list[Path]:
     """TVM's libraries that kernels and its virtual machine need."""
     import tvm.libinfo
+    import tvm_ffi.libinfo
 
     main = Path(tvm.libinfo.find_libtvm_runtime())
     extra = main.with_name(main.name.replace("runtime", "runtime_extra"))
-    return [main, *([extra] if extra.is_file() else [])]
+    ffi = Path(tvm_ffi.libinfo.find_libtvm_ffi())
+    return [ffi, main, *([extra] if extra.is_file() else [])]
+
+
+def _from_wheels(wheels: Iterable[str | os.PathLike[str]], folder: Path) -> list[Path]:
+    """The same libraries out of wheels, unpacked into a folder; none where there are no wheels."""
+    given = list(wheels)
+    found = {}
+    for wheel in given:
+        try:
+            with zipfile.ZipFile(wheel) as archive:
+                for entry in archive.namelist():
+                    name = entry.rpartition("/")[2]
+                    if name in _TVM_LIBRARIES:
+                        found[name] = folder / name
+                        found[name].write_bytes(archive.read(entry))
+        except (OSError, ValueError, zipfile.BadZipFile) as error:
+            raise ExportError(f"{wheel} can't be read as a wheel: {error}") from error
+    missing = _TVM_LIBRARIES - set(found) if given else ()
+    if missing:
+        raise ExportError(
+            f"the wheels have no {', '.join(sorted(missing))}; give those of apache-tvm and of "
+            "apache-tvm-ffi"
+        )
+    return list(found.values())
 
 
 def _cpu_flags() -> str:

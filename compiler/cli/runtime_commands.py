@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from .console import Steps, failures
-from .options import CompilerFlag, Debug
+from .options import CompilerFlag, Debug, several
 
 commands = typer.Typer()
 runtime = typer.Typer(
@@ -29,6 +29,15 @@ def build_command(
         Path, typer.Option("--output", "-o", help="Folder that gets include/ and lib/.")
     ],
     flag: CompilerFlag,
+    wheel: Annotated[
+        list[Path],
+        several(
+            "apache-tvm's or apache-tvm-ffi's for another kind of processor, which $CXX compiles "
+            "for; both are needed.",
+            "--wheel",
+            metavar="WHEEL",
+        ),
+    ],
     debug: Debug = False,
 ) -> None:
     """Compile libbaton_runtime and install it with all that it needs, for pkg-config and CMake."""
@@ -36,7 +45,7 @@ def build_command(
 
     steps = Steps()
     with failures(debug), steps.step("compile", str(output)):
-        native_runtime.build(output, flag or ["-O2"])
+        native_runtime.build(output, flag or ["-O2"], wheel)
 
 
 @runtime.command("wheel")

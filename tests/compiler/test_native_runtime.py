@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import socket
 import subprocess
+import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -281,3 +282,23 @@ def test_a_compiler_that_fails_is_an_error(monkeypatch, tmp_path):
     with pytest.raises(ExportError, match="false does not compile"):
         native_runtime.build(tmp_path)
     assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"no archive", r"tvm\.whl can't be read as a wheel"),
+        (["tvm/lib/libtvm_runtime.so"], r"no libtvm_ffi\.so, libtvm_runtime_extra\.so; give those"),
+    ],
+)
+def test_wheels_that_lack_libraries(tmp_path, content, said):
+    wheel = tmp_path / "tvm.whl"
+    if isinstance(content, bytes):
+        wheel.write_bytes(content)
+    else:
+        with zipfile.ZipFile(wheel, "w") as archive:
+            for name in content:
+                archive.writestr(name, b"")
+    with pytest.raises(ExportError, match=said):
+        native_runtime.build(tmp_path / "deploy", wheels=[wheel])
+    assert not (tmp_path / "deploy").exists()

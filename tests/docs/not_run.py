@@ -7,6 +7,10 @@ PAGES_ELSEWHERE = {"add_an_operator.md": "test_add_an_operator.py"}
 
 COMMANDS = {
     "baton bench": ("measures for half a minute", "compiler/cli/test_bench.py"),
+    "baton compile model.onnx -o model-arm.so": (
+        "needs a cross compiler",
+        "compiler/runtime/test_export.py",
+    ),
     "baton compile models-q/": ("reads a large model", "compiler/cli/test_compile.py"),
     "baton convert-log --metaschedule": (
         "reads a database of MetaSchedule's",
