@@ -63,7 +63,7 @@ class Environment:
     def __init__(self, folder: pathlib.Path, *requirements: str, cache: pathlib.Path) -> None:
         self.folder = folder
         self._cache = cache
-        run([sys.executable, "-m", "venv", str(folder)], folder.parent, 120)
+        run([sys.executable, "-m", "venv", str(folder)], folder.parent, 600)
         pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
         self.python(*pip, *requirements)
 

@@ -24,6 +24,7 @@ COMMANDS = {
     "baton partitioner build": ("compiles C++", "compiler/test_library.py"),
     "baton profile models/": ("reads a large model", "compiler/cli/test_profile.py"),
     "baton profile models-q/": ("reads a large model", "compiler/cli/test_profile.py"),
+    "baton quantize": ("reads samples", "compiler/cli/test_quantize.py"),
     "baton replay": ("reads a log of the model", "compiler/cli/test_replay.py"),
     "baton runtime build": ("compiles C++", "compiler/test_native_runtime.py"),
     "baton tune": ("searches for minutes", "compiler/cli/test_tune.py"),

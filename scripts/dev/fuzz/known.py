@@ -281,6 +281,35 @@ def _attends_not_finite(node: onnx.NodeProto, operands: Operands) -> bool:
     return _not_finite(node, operands if made_here else values)
 
 
+def _cancels(node: onnx.NodeProto, operands: Operands) -> bool:
+    """Sums of products that are less than a sixteenth of what is added up, not quantized again."""
+    if len(node.input) > 8 and node.input[8]:
+        return False
+    given = dict(zip((i for i, name in enumerate(node.input) if name), operands))
+    factors = []
+    for place, name in ((0, "transA"), (3, "transB")):
+        matrix = given[place].astype("float64")
+        matrix = matrix.T if _attribute(node, name, 0) else matrix
+        factors.append(matrix - given[place + 2].astype("float64"))
+    total = factors[0] @ factors[1] + given.get(6, np.zeros(()))
+    return bool((16 * np.abs(total) < np.abs(factors[0]) @ np.abs(factors[1])).any())
+
+
+def _same_and_sparse(node: onnx.NodeProto, operands: Operands) -> bool:
+    """A kernel that does not reach the next element, in what onnxruntime does not have."""
+    data, weights = operands[:2]
+    kernel = weights.shape[2:]
+    strides, dilations = (
+        _attribute(node, name, [1] * len(kernel)) for name in ("strides", "dilations")
+    )
+    sparse = any(
+        (size - 1) * far + 1 < step
+        for size, far, step in zip(kernel, dilations, strides)  # type: ignore[call-overload]
+    )
+    same = _text(node, "auto_pad", "NOTSET").startswith("SAME")
+    return same and sparse and str(data.dtype) != "float32"
+
+
 def _close_points(node: onnx.NodeProto, operands: Operands) -> bool:
     a, b = (each.astype("float64") for each in operands)
     with np.errstate(all="ignore"):
@@ -360,6 +389,7 @@ UNDEFINED = (
     Rule(names("QuantizeLinear"), _quantises_not_finite, "values to quantise that are not finite"),
     Rule(names("Pow"), _integer_power, "an integer power that overflows"),
     Rule(names("Hardmax"), _has_nan, "the largest element beside NaN"),
+    Rule(names("QGemm"), _cancels, "sums that cancel, of integers or of floats"),
     Rule(names("QGemm QLinearConv"), _a_large_integer, "sums of integers that overflow"),
     Rule(
         names("Einsum ReduceL2 ReduceLogSum ReduceMean ReduceSumSquare"),
@@ -398,6 +428,11 @@ FAULTS = (
         names("LSTM"),
         _infinite_cell,
         "a gate of -18 or less is 0, by which it is NaN; the reference multiplies peepholes by it",
+    ),
+    Rule(
+        names("ConvTranspose"),
+        _same_and_sparse,
+        "the reference evaluator, which stands in, goes on with zeros, unlike ONNX's own shapes",
     ),
     Rule(names("CDist"), _not_finite, "squares that are not finite are subtracted"),
     Rule(names("CDist"), _close_points, "squares are subtracted that cancel each other"),

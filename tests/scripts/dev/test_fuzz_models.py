@@ -166,6 +166,11 @@ def test_nan_of_doubles_is_as_onnxruntime_has_it_in_float32():
             | {name: np.ones((1, 4, 1), "float32") for name in "wr"},
             "wrong",
         ),
+        (
+            NODE("ConvTranspose", ["x", "w"], ["y"], auto_pad="SAME_UPPER", strides=[2, 2]),
+            {name: np.ones((1, 1, 1, 1)) for name in "xw"},
+            "onnxruntime",
+        ),
         (NODE("LRN", ["x"], ["y"], size=1), {"x": np.ones((1, 2, 1, 1))}, "onnxruntime"),
         (NODE("LRN", ["x"], ["y"], size=1), {"x": np.ones((2, 2, 1, 1))}, "wrong"),
         (
@@ -187,6 +192,16 @@ def test_distances_of_close_points_cancel_in_onnxruntime(point, kind):
     feeds = {"a": np.ones((1, 1), "float32"), "b": np.full((1, 1), point, "float32")}
     node = NODE("CDist", ["a", "b"], ["y"], domain="com.microsoft", metric="euclidean")
     assert verdict([node], feeds, "y", np.full((1, 1), 77, "float32")) == kind
+
+
+@pytest.mark.parametrize(("last", "kind"), [(-1, "undefined"), (1, "wrong")])
+def test_integers_and_floats_cancel_differently(last, kind):
+    feeds = {"a": np.array([[99, 99, 1]], "uint8"), "b": np.array([[99], [99 * last], [1]], "int8")}
+    feeds |= {name: np.float32(0.1) for name in ("sa", "sb")}
+    feeds |= {"za": np.uint8(0), "zb": np.int8(0)}
+    feeds = {name: np.asarray(value) for name, value in feeds.items()}
+    node = NODE("QGemm", ["a", "sa", "za", "b", "sb", "zb"], ["y"], domain="com.microsoft")
+    assert verdict([node], feeds, "y", np.full((1, 1), 7e7, "float32")) == kind
 
 
 @pytest.mark.parametrize(("extent", "kind"), [(0, "undefined"), (1, "accepted")])
