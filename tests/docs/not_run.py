@@ -16,11 +16,13 @@ COMMANDS = {
         "reads a database of MetaSchedule's",
         "compiler/auto_scheduler/test_metaschedule.py",
     ),
+    "baton kernels resnet18_v1": ("reads large models", "compiler/cli/test_kernel_bench.py"),
     "baton partition model.onnx --backend mypart --plugin ./libmypart.so": (
         "reads what a C++ compiler made",
         "compiler/test_library.py",
     ),
     "baton partitioner build": ("compiles C++", "compiler/test_library.py"),
+    "baton profile models/": ("reads a large model", "compiler/cli/test_profile.py"),
     "baton profile models-q/": ("reads a large model", "compiler/cli/test_profile.py"),
     "baton quantize": ("reads samples", "compiler/cli/test_quantize.py"),
     "baton replay": ("reads a log of the model", "compiler/cli/test_replay.py"),
