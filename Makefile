@@ -28,7 +28,7 @@ help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' Makefile
 
 demo: c-compiler $(INSTALLED) ## import, partition, build, run, export: MODEL=path.onnx TARGET="llvm -mcpu=..."
-	@$(BIN)/python scripts/demo.py $${MODEL:+"$$MODEL"} $${TARGET:+--target "$$TARGET"}
+	@$(BIN)/baton demo $${MODEL:+"$$MODEL"} $${TARGET:+--target "$$TARGET"}
 
 test: c-compiler $(INSTALLED) ## run the tests
 	$(BIN)/python -m pytest -q -n auto --dist worksteal
@@ -37,9 +37,9 @@ sweep: ## run the tests with ten times as many random examples
 	BATON_SWEEP=10 $(MAKE) test
 
 fuzz: c-compiler $(INSTALLED) ## damaged files, random programs and models: SECONDS=600 JOBS=1
-	@$(BIN)/python scripts/fuzz_files.py --seconds $(SECONDS) --seed $$(date +%s)
-	@$(BIN)/python scripts/fuzz_relay.py --seconds $(SECONDS) --seed $$(date +%s)
-	@$(BIN)/python scripts/fuzz_models.py --seconds $(SECONDS) --jobs $(JOBS) --seed $$(date +%s)
+	@$(BIN)/python scripts/dev/fuzz_files.py --seconds $(SECONDS) --seed $$(date +%s)
+	@$(BIN)/python scripts/dev/fuzz_relay.py --seconds $(SECONDS) --seed $$(date +%s)
+	@$(BIN)/python scripts/dev/fuzz_models.py --seconds $(SECONDS) --jobs $(JOBS) --seed $$(date +%s)
 
 lint: $(INSTALLED) ## check style, format, types and imports
 	$(BIN)/ruff check .
@@ -56,7 +56,7 @@ docs: $(VENV)/installed-docs ## build the documentation site into build/docs; a 
 
 bench: c-compiler $(VENV)/installed-bench ## measure against the peers: MODEL="a.onnx b.onnx" THREADS=1
 	@test -n "$$MODEL" || { echo 'make bench: say which models: make bench MODEL="a.onnx b.onnx"' >&2; exit 2; }
-	$(BIN)/python scripts/benchmark.py $(MODEL) --threads $(THREADS)
+	$(BIN)/baton bench $(MODEL) --threads $(THREADS)
 
 wheel: $(VENV)/installed-release ## dist/: sdist, wheel, wheel of the runtime alone; checked as PyPI does
 	rm -rf dist
@@ -65,10 +65,10 @@ wheel: $(VENV)/installed-release ## dist/: sdist, wheel, wheel of the runtime al
 	$(BIN)/twine check --strict dist/*
 
 journey: c-compiler wheel ## what a user does with the wheels in a fresh environment, with a small model
-	$(BIN)/python scripts/journey.py --short dist
+	$(BIN)/python scripts/dev/journey.py --short dist
 
 journeys: c-compiler wheel ## the same with real models, peers and measurements
-	$(BIN)/python scripts/journey.py dist
+	$(BIN)/python scripts/dev/journey.py dist
 
 clean: ## remove the environment and everything generated
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -55,10 +55,3 @@ def _era(words: list[str]) -> tuple[str | None, list[str]]:
     if words and words[0].startswith("--era="):
         return words[0].partition("=")[2], words[1:]
     return None, words
-
-
-def run_command(command: str) -> None:
-    """Run one subcommand with this process's arguments and exit: what `scripts/` call."""
-    from .app import app
-
-    app(args=[command, *sys.argv[1:]], prog_name="baton")

@@ -348,6 +348,37 @@ def kernels_command(
         show_found(results, as_json, show_kernel_results)
 
 
+@app.command("quantize")
+def quantize_command(
+    *,
+    model: Annotated[Path, typer.Argument(help="An ONNX file.", show_default=False)],
+    data: Annotated[
+        Path,
+        typer.Option(
+            help="A folder of samples: .npz files with the inputs by name, or .npy files of one."
+        ),
+    ],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="MODEL_int8.onnx if left out.")
+    ] = None,
+    calibration: Annotated[
+        str, typer.Option(help='Of ranges: "minmax", "percentile" or "kl".')
+    ] = "minmax",
+    skip: Annotated[list[str], several("A layer that stays in float32.", metavar="NODE")],
+    shape: Shape,
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> None:
+    """Quantise an ONNX model's layers with samples, and show the error that each adds."""
+    from .quantize import quantize_model, show_quantised
+
+    target = output or model.with_name(f"{model.stem}_int8.onnx")
+    shapes = arguments.shapes(shape)
+    with failures(debug):
+        result = quantize_model(model, data, target, calibration, skip, shapes, Steps())
+        show_found(result, as_json, show_quantised)
+
+
 @app.command("cache")
 def cache_command(
     *,

@@ -12,6 +12,7 @@ from typing import Any
 import typer
 from rich.console import Console
 from rich.markup import escape
+from rich.progress import track
 from rich.table import Table
 
 from compiler.errors import BatonError
@@ -69,6 +70,13 @@ class Steps:
         """Show one line on a terminal that the body updates."""
         with self._console.status(escape(name)) as status:
             yield Status(lambda text: status.update(escape(f"{name}: {text}")))
+
+    def progress(self, name: str, items: Sequence[Any]) -> Iterator[Any]:
+        """Hand out the items, and show on a terminal how many are done."""
+        start = time.perf_counter()
+        yield from track(items, escape(name), console=self._console, transient=True)
+        self.seconds[name] = time.perf_counter() - start
+        self.note(f"{name} {len(items)} {self.seconds[name]:.2f} s")
 
     def note(self, text: str) -> None:
         """Print one line."""

@@ -15,6 +15,7 @@ import os
 import pathlib
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import unittest
@@ -24,6 +25,7 @@ import numpy as np
 import onnx
 import onnx.helper
 import pytest
+import tvm
 import typer.main
 from sybil import Document, Example
 from sybil.evaluators.python import PythonEvaluator
@@ -91,6 +93,9 @@ def given() -> dict[str, Any]:
     mod, params = relay.frontend.from_onnx("model.onnx", freeze_params=False)
     return {
         "__name__": "__main__",
+        "has_cross_compiler": shutil.which("aarch64-linux-gnu-g++") is not None,
+        "has_gpu": tvm.cuda().exist,
+        "has_nvcc": shutil.which("nvcc") is not None,
         "has_torch": importlib.util.find_spec("torch") is not None,
         "image": np.zeros((1, 3, 224, 224), "float32"),
         "mod": mod,

@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 import onnx
 import tvm
+import tvm_ffi
 from onnx import AttributeProto
 from tvm import relax
 from tvm.relax.frontend.onnx.onnx_frontend import _get_convert_map, onnx_input
 
-from compiler.errors import BatonError, FrontendError, UnsupportedOperatorError
+from compiler.errors import FrontendError, UnsupportedOperatorError
 from compiler.graph.constants import constant, static_shape, to_tensor
 from compiler.graph.symbols import as_extent, simplified, with_bounds
 from compiler.runtime.metadata import OUTPUT_NAMES
@@ -34,6 +35,9 @@ from .onnx_node import Node, Scope, constant_value, describe
 from .onnx_old_opsets import OLDEST_FORM, in_form_of_opset_7
 from .onnx_ops import CONVERTERS, PREFER_FUNCTION
 from .onnx_ops.microsoft import REFUSED
+from .plain_words import reason_of
+
+_ASK_ONNX = "onnx.checker.check_model(model, full_check=True) says whether the model is right"
 
 logger = logging.getLogger(__name__)
 
@@ -267,12 +271,11 @@ class GraphImporter:
             if domain == "" and opset < OLDEST_FORM:
                 node = in_form_of_opset_7(node)
             outputs = self._convert(node, domain)
-        except BatonError:
+        except FrontendError:
             raise
         except Exception as error:
             # TVM reports what it can't infer or convert by errors of many classes.
-            reason = str(error).strip().splitlines() or [type(error).__name__]
-            raise node.unsupported(reason[-1]) from error
+            raise node.unsupported(f"{reason_of(error)}; {_ASK_ONNX}") from error
         if len(outputs) < len(proto.output):
             raise node.unsupported(f"only {len(outputs)} of {len(proto.output)} outputs can be had")
         for name, value in zip(proto.output, outputs):
@@ -399,6 +402,8 @@ class GraphImporter:
         return [value]
 
     def _bind_one(self, node: Node, value: Any, index: int) -> Any:
+        if isinstance(value, relax.SeqExpr):
+            value = self._bind_sequence(value)
         leaves = (relax.Var, tvm.ir.GenericConst, relax.ShapeExpr, relax.Tuple)
         if not isinstance(value, relax.Expr) or isinstance(value, leaves):
             return self.builder.normalize(value) if isinstance(value, relax.Tuple) else value
@@ -413,6 +418,21 @@ class GraphImporter:
         # What follows needs names for extents that the operator computes.
         extents = [tvm.tirx.Var(f"extent_{axis}", "int64") for axis in range(ty.ndim)]
         return self.builder.match_cast(bound, relax.TensorType(extents, ty.dtype))
+
+    def _bind_sequence(self, sequence: relax.SeqExpr) -> Any:
+        """Bind what is bound inside of an expression; in a dataflow block it may not stay there."""
+        renamed: dict[relax.Var, relax.Expr] = {}
+
+        def with_names(expr: relax.Expr) -> relax.Expr:
+            return tvm_ffi.structural_map(expr, (relax.Var, lambda var: renamed.get(var, var)))
+
+        for binding in [each for block in sequence.blocks for each in block.bindings]:
+            value = with_names(binding.value)
+            if isinstance(binding, relax.MatchCast):
+                renamed[binding.var] = self.builder.match_cast(value, binding.ty)
+            else:
+                renamed[binding.var] = self.builder.emit(value)
+        return with_names(sequence.body)
 
 
 def _variables(inputs: Sequence[InputType]) -> dict[str, relax.Var]:

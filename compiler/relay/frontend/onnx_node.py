@@ -15,6 +15,7 @@ from compiler.graph.constants import array_of, integers, static_shape
 from compiler.graph.symbols import simplified
 
 from .onnx_symbolic import shape_of
+from .plain_words import plain
 
 if TYPE_CHECKING:
     from .onnx_graph import GraphImporter
@@ -143,7 +144,7 @@ class Node:
 
     def unsupported(self, why: str) -> UnsupportedOperatorError:
         """The error that says that this form of the operator can't be converted."""
-        types = ", ".join("-" if value is None else str(value.ty) for value in self.inputs)
+        types = ", ".join("-" if value is None else plain(str(value.ty)) for value in self.inputs)
         return UnsupportedOperatorError(f"{describe(self.proto, self.opset)}: {why} [{types}]")
 
 

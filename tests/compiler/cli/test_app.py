@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -70,22 +68,6 @@ def test_a_malformed_command_line_is_exit_code_2(cli, arguments):
     result = cli.invoke(app, arguments)
     assert result.exit_code == 2
     assert result.stdout == ""
-
-
-def test_a_script_does_what_the_command_does_from_any_folder(model, plugin, tmp_path):
-    """Also one whose modules have the names of the project's own."""
-    (tmp_path / "compiler.py").write_text("raise RuntimeError('the wrong module')")
-    script = str(ROOT / "scripts" / "partition_model.py")
-    arguments = ["--backend", "mine", "--plugin", str(plugin), "--option", "ops=nn.dense", "--json"]
-    done = subprocess.run(
-        [sys.executable, script, str(model), *arguments],
-        cwd=tmp_path,
-        env={**os.environ, "TVM_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert [found["operators"] for found in json.loads(done.stdout)["subgraphs"]] == [["nn.dense"]]
 
 
 def test_the_version_is_told(cli):

@@ -21,6 +21,7 @@ from compiler.runtime import foreign
 from compiler.runtime.metadata import Metadata
 
 from ..browser import BROWSER, probe
+from .test_replay import DENSE, NOPACK, record
 
 EVIL = "</title></script><script>document.title='run'</script><img src=x onerror=alert(1)>\"'"
 
@@ -261,14 +262,15 @@ def test_profile_shows_the_roofline_and_the_config_of_each_schedule(cli, model, 
             assert kernel["name"] in page.text
 
 
-def test_a_record_that_a_schedule_comes_from_is_shown(tmp_path, model):
-    from compiler.cli.report_page import _records
-
-    log = tmp_path / "tuned.log"
-    log.write_text("first\nsecond <b>\nthird\n")
-    assert _records({"topi:tuned.log:2", "topi:fallback"}, [str(log)]) == {
-        "topi:tuned.log:2": "second <b>\n"
-    }
+def test_the_line_of_the_log_that_a_schedule_comes_from_is_shown(cli, model, tmp_path):
+    log, path = tmp_path / "tuned.log", tmp_path / "report.html"
+    log.write_text("\n" + record("dense_nopack.x86", DENSE, NOPACK, cost=1.25e-7) + "\n")
+    words = ["compile", str(model), "--log", str(log), "--html", str(path)]
+    result = cli.invoke(app, words)
+    assert result.exit_code == 0, result.stderr
+    text = Reader(path.read_text(encoding="utf-8")).text
+    assert "topi:tuned.log:2" in text
+    assert '["tile_y", "sp", [-1, 1]]' in text and "1.25e-07" in text
 
 
 def test_names_of_a_model_are_text(tmp_path):

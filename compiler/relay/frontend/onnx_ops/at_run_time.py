@@ -124,7 +124,11 @@ def _reduce(data: te.Tensor, shape: list[Any], *shift: te.Tensor, kind: str) -> 
     if kind == "mean":
         total = _reduce(data, shape, kind="sum")
         count = functools.reduce(operator.mul, counts, one)
-        return te.compute(shape, lambda *at: total(*at) / tirx.Cast(data.dtype, count), name="mean")
+        number = tirx.Cast(data.dtype, count)
+        if "int" in str(data.dtype):  # cut off; the mean of nothing is 0
+            number = tirx.max(number, tirx.const(1, data.dtype))
+            return te.compute(shape, lambda *at: tirx.truncdiv(total(*at), number), name="mean")
+        return te.compute(shape, lambda *at: total(*at) / number, name="mean")
     along = [te.reduce_axis((0, count), f"r{axis}") for axis, count in enumerate(counts)]
 
     def value(*at: Any) -> Any:

@@ -97,6 +97,8 @@ def _along_computed_axes(node: Node) -> relax.Expr:
     wide = {"bool": "uint8", "float16": "float32"}.get(dtype, dtype)
     if name in ("ReduceLogSumExp", "ReduceL2", "ReduceLogSum") and _of_integers(node):
         wide = "float64"
+    if name == "ReduceMean" and _of_integers(node):
+        wide = "uint64" if dtype.startswith("uint") else "int64"
     if wide != dtype:
         data = node.emit(relax.op.astype(data, wide))
     if name == "ReduceLogSumExp":

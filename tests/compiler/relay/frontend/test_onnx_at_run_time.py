@@ -144,3 +144,36 @@ def test_parts_beyond_the_end_are_cut():
         executor.run(x=data, n=integers(*sizes))
         for index, expected in enumerate(wanted):
             np.testing.assert_array_equal(executor.get_output(index).numpy(), expected)
+
+
+@pytest.mark.parametrize(("operator", "wanted"), [("Reshape", (4, -1)), ("Tile", (2, 1))])
+def test_results_take_shapes_of_run_time(operator, wanted):
+    nodes = [
+        NODE("Relu", ["x"], ["r"]),
+        NODE(operator, ["r", "n"], ["t"]),
+        NODE("Neg", ["t"], ["y"]),
+    ]
+    proto = make_model(nodes, {"x": (2, 6), "n": (2,)}, ["y"], dtypes={"n": TensorProto.INT64})
+    mod, params = relay.frontend.from_onnx(proto)
+    executor = graph_executor.GraphModule(
+        relay.build(mod, "llvm", params=params)["default"](tvm.cpu())
+    )
+    feeds = {"x": DATA.reshape(-1)[:12].reshape(2, 6), "n": integers(*wanted)}
+    executor.run(**feeds)
+    (expected,) = onnxruntime.InferenceSession(proto.SerializeToString()).run(None, feeds)
+    np.testing.assert_array_equal(executor.get_output(0).numpy(), expected)
+
+
+@pytest.mark.parametrize(("dtype", "rows"), [("int8", 2), ("uint64", 3), ("int32", 0)])
+def test_means_of_integers_along_axes_of_run_time_are_cut_off(dtype, rows):
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    node = NODE("ReduceMean", ["x", "n"], ["y"], keepdims=0)
+    types = {"x": kind, "y": kind, "n": TensorProto.INT64}
+    proto = make_model([node], {"x": (rows, 2), "n": (1,)}, ["y"], opset=18, dtypes=types)
+    mod, params = relay.frontend.from_onnx(proto)
+    library = relay.build(mod, "llvm", params=params)
+    executor = graph_executor.GraphModule(library["default"](tvm.cpu()))
+    data = np.array([[100, 0], [101, 3], [7, 7]], dtype)[:rows]
+    executor.run(x=data, n=integers(0))
+    expected = data.sum(0, dtype="int64") // max(rows, 1)
+    np.testing.assert_array_equal(executor.get_output(0).numpy(), expected.astype(dtype))

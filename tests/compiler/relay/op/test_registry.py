@@ -112,7 +112,7 @@ def test_builders_are_attributes_of_relay_itself():
 
 def test_the_table_of_operators_is_up_to_date():
     done = subprocess.run(
-        [sys.executable, str(ROOT / "scripts" / "relay_operators.py"), "--check"],
+        [sys.executable, str(ROOT / "scripts" / "dev" / "relay_operators.py"), "--check"],
         capture_output=True,
         text=True,
         check=False,

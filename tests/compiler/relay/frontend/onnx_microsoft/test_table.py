@@ -13,7 +13,7 @@ from onnxruntime.capi import onnxruntime_pybind11_state
 from compiler.relay.frontend.onnx_ops.microsoft import CONVERTERS, REFUSED
 from tests.compiler.relay.frontend.onnx_microsoft.nodes import own
 
-SCRIPT = Path(__file__).parents[5] / "scripts" / "onnxruntime_operators.py"
+SCRIPT = Path(__file__).parents[5] / "scripts" / "dev" / "onnxruntime_operators.py"
 
 
 # Others may have operators that nobody looked at yet; these are refused without a reason.

@@ -1,0 +1,230 @@
+"""`baton quantize`: an ONNX model of floats as one of bytes, calibrated with samples."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from compiler.errors import FrontendError, InputError
+
+from .console import Steps, show, table
+from .files import write_whole
+
+if TYPE_CHECKING:
+    from compiler.relay.quantize.ranges import Histogram
+
+CALIBRATIONS = ("minmax", "percentile", "kl")
+
+
+@dataclass(frozen=True)
+class LayerError:
+    """What quantising does to one layer, over all samples.
+
+    Attributes
+    ----------
+    of_data, of_result : float
+        Of the tensor that it reads and of its result: root of the mean squared difference from the
+        model of floats, relative to that of the float tensor itself.
+    added : float
+        The root of the difference of their squares; 0 where the layer's result is nearer.
+    """
+
+    layer: str
+    operator: str
+    of_data: float
+    of_result: float
+    added: float
+
+
+@dataclass(frozen=True)
+class Quantised:
+    """A model that was quantised.
+
+    Attributes
+    ----------
+    path : str
+    samples : int
+    layers : list of LayerError
+        In the model's order.
+    bytes_before, bytes_after : int
+        Of the files.
+    """
+
+    path: str
+    samples: int
+    layers: list[LayerError]
+    bytes_before: int
+    bytes_after: int
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain dicts, lists and numbers."""
+        return asdict(self)
+
+
+def quantize_model(
+    model: Path,
+    data: Path,
+    output: Path,
+    calibration: str,
+    skipped: Sequence[str],
+    shapes: Mapping[str, tuple[Any, ...]],
+    steps: Steps,
+) -> Quantised:
+    """Quantise a model's layers by the ranges that their data have over the samples.
+
+    Parameters
+    ----------
+    data : Path
+        A folder of `.npz` files, each with the inputs by name, or of `.npy` files for a single one.
+    calibration : str
+        One of `CALIBRATIONS`.
+    skipped : sequence of str
+        Layers that stay in float32, by their nodes' names.
+
+    Raises
+    ------
+    BatonError
+        The model or a sample can't be read, has no such layers or is not finite.
+    """
+    import onnx
+
+    from compiler.relay.quantize.ranges import Histogram
+
+    from . import quantize_onnx
+
+    if calibration not in CALIBRATIONS:
+        raise InputError(
+            f"there is no calibration {calibration!r}; known: {', '.join(CALIBRATIONS)}"
+        )
+    files = sample_files(data)
+    try:
+        before = quantize_onnx.folded(onnx.load(model))
+    except Exception as error:  # protobuf has several of its own
+        raise FrontendError(f"can't read {str(model)!r} as ONNX: {error}") from error
+    layers = quantize_onnx.find_layers(before, skipped)
+    shown = list(dict.fromkeys(name for each in layers for name in (each.data, each.result)))
+    inputs = [each.name for each in before.graph.input]
+    inside = [name for name in shown if name not in inputs]
+    with steps.step("build", "the model of floats"):
+        floats = _Network(quantize_onnx.with_outputs(before, inside), inside, shapes)
+    histograms = {each.data: Histogram(f"{each.data!r} of {model.name}") for each in layers}
+    for sample in steps.progress("calibrate", files):
+        values = floats.run(sample)
+        for name, histogram in histograms.items():
+            histogram.add(values[name])
+    ranges = {name: _range(each, calibration) for name, each in histograms.items()}
+    after = quantize_onnx.quantised(before, layers, ranges)
+    with steps.step("build", "the model of bytes"):
+        integers = _Network(quantize_onnx.with_outputs(after, inside), inside, shapes)
+    errors = dict.fromkeys(shown, 0.0)
+    sizes = dict.fromkeys(shown, 0.0)
+    for sample in steps.progress("compare", files):
+        expected, got = floats.run(sample), integers.run(sample)
+        for name in shown:
+            wide = expected[name].astype("float64")
+            errors[name] += float(np.square(got[name] - wide).sum())
+            sizes[name] += float(np.square(wide).sum())
+    write_whole(output, lambda file: file.write(after.SerializeToString()))
+    relative = {name: math.sqrt(errors[name] / (sizes[name] or 1.0)) for name in shown}
+    found = [
+        LayerError(
+            each.name,
+            each.operator,
+            relative[each.data],
+            relative[each.result],
+            math.sqrt(max(relative[each.result] ** 2 - relative[each.data] ** 2, 0.0)),
+        )
+        for each in layers
+    ]
+    sizes_of_files = (model.stat().st_size, output.stat().st_size)
+    return Quantised(str(output), len(files), found, *sizes_of_files)
+
+
+def sample_files(folder: Path) -> list[Path]:
+    """The samples in a folder, by name.
+
+    Raises
+    ------
+    InputError
+        It is not a folder, or has none.
+    """
+    files = sorted(each for each in folder.glob("*.np[yz]")) if folder.is_dir() else []
+    if not files:
+        raise InputError(
+            f"{str(folder)!r} is not a folder with samples: .npz files with an array for each "
+            "input, or .npy files for a model with one input"
+        )
+    return files
+
+
+def _range(histogram: Histogram, calibration: str) -> tuple[float, float]:
+    most = {
+        "minmax": lambda: histogram.largest,
+        "percentile": histogram.percentile,
+        "kl": histogram.least_divergence,
+    }[calibration]()
+    return max(histogram.least, -most), min(histogram.most, most)
+
+
+class _Network:
+    """A model that is built, and run for samples."""
+
+    def __init__(self, model: Any, results: Sequence[str], shapes: Mapping[str, Any]) -> None:
+        import tvm
+
+        from compiler import relay
+        from compiler.runtime import graph_executor
+
+        mod, params = relay.frontend.from_onnx(model, shape=dict(shapes))
+        with tvm.transform.PassContext(opt_level=3):
+            library = relay.build(mod, "llvm", params=params)
+        self._executor = graph_executor.GraphModule(library["default"](tvm.cpu()))
+        self._inputs = {each.name: each for each in library.metadata.inputs}
+        self._results = results
+
+    def run(self, path: Path) -> dict[str, np.ndarray]:
+        """The results and the inputs by name, for the sample in a file."""
+        sample = self._read(path)
+        self._executor.run(**sample)
+        got = {
+            name: self._executor.get_output(place).numpy()
+            for place, name in enumerate(self._results)
+        }
+        return {**sample, **got}
+
+    def _read(self, path: Path) -> dict[str, np.ndarray]:
+        try:
+            read = np.load(path, allow_pickle=False)
+            arrays = {name: read[name] for name in read.files} if path.suffix == ".npz" else read
+        except (OSError, ValueError, EOFError) as error:
+            raise InputError(f"can't read the sample {str(path)!r}: {error}") from error
+        if not isinstance(arrays, dict):
+            arrays = dict.fromkeys(self._inputs, arrays) if len(self._inputs) == 1 else {}
+        if arrays.keys() != self._inputs.keys():
+            raise InputError(
+                f"the sample {str(path)!r} has {', '.join(sorted(arrays)) or 'no names'}; the "
+                f"model reads {', '.join(self._inputs)}"
+            )
+        return {name: np.asarray(array, self._inputs[name].dtype) for name, array in arrays.items()}
+
+
+def show_quantised(result: Quantised) -> None:
+    """Print a line per layer, and the sizes of the files."""
+    rows: Iterator[Any] = (
+        (each.layer, each.operator, *map(_percent, (each.of_data, each.added, each.of_result)))
+        for each in result.layers
+    )
+    header = ("layer", "operator", "error of its data", "added", "error of its result")
+    title = f"{len(result.layers)} layers on integers, {result.samples} samples"
+    show(table(header, list(rows), title=title, numbers=3))
+    before, after = (f"{size / 1e6:.2f} MB" for size in (result.bytes_before, result.bytes_after))
+    show(f"{result.path}: {after}, the model of floats has {before}")
+
+
+def _percent(share: float) -> str:
+    return f"{share:.2%}"

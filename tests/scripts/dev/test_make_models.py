@@ -1,0 +1,45 @@
+"""The synthetic networks, built by Baton and compared with onnxruntime."""
+
+import importlib.util
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+import tvm
+
+from compiler import relay
+from compiler.runtime import graph_executor
+
+SCRIPT = Path(__file__).resolve().parents[3] / "scripts" / "dev" / "make_models.py"
+TARGET = f"llvm -mcpu={tvm.target.codegen.llvm_get_system_cpu()}"
+
+spec = importlib.util.spec_from_file_location("make_models", SCRIPT)
+make_models = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(make_models)
+
+
+@pytest.mark.parametrize("name,batch", [("shufflenet", 2), ("yolo", 1)])
+def test_a_network_is_built_and_agrees_with_onnxruntime(name, batch):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    model = make_models.MODELS[name](batch)
+    mod, params = relay.frontend.from_onnx(model, freeze_params=False)
+    with tvm.transform.PassContext(opt_level=3):
+        library = relay.build(mod, TARGET, params=params)
+    module = graph_executor.GraphModule(library["default"](tvm.cpu()))
+    shape = [dim.dim_value for dim in model.graph.input[0].type.tensor_type.shape.dim]
+    data = np.random.default_rng(0).standard_normal(shape).astype("float32")
+    module.run(input=data)
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    for index, expected in enumerate(session.run(None, {"input": data})):
+        assert expected.shape[0] == batch
+        error = np.abs(module.get_output(index).numpy() - expected).max()
+        assert error < 1e-4 * np.abs(expected).max()
+
+
+def test_files_are_named_for_the_network_and_its_batch(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["make_models.py", str(tmp_path), "mlp", "--batch", "8"])
+    make_models.main()
+    path = tmp_path / "mlp_b8.onnx"
+    assert capsys.readouterr().out.split() == [str(path)]
+    assert onnx.load(path).graph.input[0].type.tensor_type.shape.dim[0].dim_value == 8

@@ -1,0 +1,86 @@
+"""The sweep over strangers' scripts tells what runs from what fails, and why."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+SCRIPT = pathlib.Path(__file__).resolve().parents[3] / "scripts" / "dev" / "sweep_scripts.py"
+
+SCRIPTS = {
+    "runs.py": "import tvm, beside\nfrom tvm import relay\nassert beside.VALUE == 3",
+    "cut.py": "n_trial = 1000\nassert n_trial == 2, n_trial",
+    "package.py": "import a_package_that_nobody_has",
+    "later.py": "def f():\n    import a_package_that_nobody_has\nf()",
+    "download.py": "import urllib.request as u\nu.urlopen('http://example.com/x')",
+    "fails.py": "raise ValueError('on purpose')",
+    "hangs.py": "import time\ntime.sleep(100)",
+    "broken.py": "print 1",
+    "beside.py": "VALUE = 3",
+}
+
+
+@pytest.fixture(scope="module")
+def sweep():
+    spec = importlib.util.spec_from_file_location("sweep_scripts", SCRIPT)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_every_outcome_is_told_and_kept(tmp_path, sweep):
+    folder, results = tmp_path / "scripts", tmp_path / "out"
+    folder.mkdir()
+    for name, text in SCRIPTS.items():
+        (folder / name).write_text(text)
+    command = [sys.executable, str(SCRIPT), str(folder), "--results", str(results), "--seconds=15"]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=200, check=True)
+    lines = (results / "scripts.jsonl").read_text().splitlines()
+    found = {pathlib.Path(row["script"]).name: row for row in map(json.loads, lines)}
+    assert {name: row["outcome"] for name, row in found.items()} == {
+        "runs.py": sweep.RAN,
+        "beside.py": sweep.RAN,
+        "cut.py": sweep.CUT,
+        "package.py": sweep.PACKAGE,
+        "later.py": sweep.PACKAGE,
+        "download.py": sweep.FILE,
+        "fails.py": sweep.FAILED,
+        "hangs.py": sweep.TIMED_OUT,
+        "broken.py": sweep.FAILED,
+    }
+    assert found["fails.py"]["why"] == "ValueError: on purpose"
+    assert "3 of 6 that need nothing missing run to the end (50%)" in ran.stdout
+    again = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert again.stdout == ran.stdout and again.stderr == ""
+
+
+def test_numbers_are_cut_where_names_say_what_they_are(sweep):
+    source = (
+        "é, N = 1, 512; f(n_trial=3, number=10, x=10)  # n\nd = {'trials': 9, 'y': 9}\nM = L = 64"
+    )
+    text, places = sweep.cut(source)
+    assert places == 4
+    assert text == source.replace("512", "256").replace("=3", "=2").replace(
+        "number=10", "number=2"
+    ).replace("'trials': 9", "'trials': 2")
+
+
+@pytest.mark.parametrize(
+    ("error", "outcome"),
+    [
+        ("InternalError: Device API cuda is not enabled.", "DEVICE"),
+        ("urllib.error.URLError: <urlopen error [Errno 111] Connection refused>", "FILE"),
+        ("FileNotFoundError: [Errno 2] No such file or directory: 'resnet18.onnx'", "FILE"),
+        ("BatonError: no RPC tracker answers at 127.0.0.1:9190: Connection refused", "DEVICE"),
+        ("RuntimeError: cannot find clang, candidates are: []", "PACKAGE"),
+        ("compiler.errors.LegacyImportError: tvm.micro is gone", "REFUSED"),
+        ("ImportError: No module named 'tvm.nothing'", "FAILED"),
+    ],
+)
+def test_errors_say_what_is_missing(sweep, error, outcome):
+    assert sweep.judge(1, f"noise\n{error}\n") == (getattr(sweep, outcome), error)
