@@ -289,7 +289,7 @@ def table_row(model: Any, row: Row) -> str:
     name = f"{model.name} ({model.note})" if model.note else model.name
     shape = "x".join(map(str, model.shape))
     if "error" not in row:
-        return f"| {name} | {shape} | {row['failed'].replace('|', '')} | | | | |"
+        return f"| {name} | {shape} | {row['failed'].partition(';')[0].replace('|', '')} | | | | |"
     ms = row.get("ms")
     times = [f"{ms[engine]:.2f}" for engine in ENGINES] if ms else ["", "", ""]
     ratio = f"{ms['inductor'] / ms['baton']:.2f}" if ms else ""
