@@ -151,16 +151,20 @@ def _run(model: Any, case: Any, build: str, constants: tuple[str, ...]) -> Outco
         if build in OF_MODELS:
             call = OF_MODELS[build](model)
         else:
-            mod, params = from_onnx(model)
+            mod, params = from_onnx(model, shape=_shapes(case))
             stage = "build"
             call = BUILDS[build](mod, params)
         names = [value.name for value in case.model.graph.input]
         for inputs, expected in case.data_sets:
             stage = "run"
             feeds = dict(zip(names, map(_array, inputs)))
-            outputs = call({name: v for name, v in feeds.items() if name not in constants})
-            if len(expected) == 1:
-                outputs = [outputs]
+            feeds = {name: value for name, value in feeds.items() if name not in constants}
+            if build in OF_MODELS:
+                outputs = call(feeds)
+                outputs = [outputs] if len(expected) == 1 else outputs
+            else:
+                found = call(_tensors_of(feeds))
+                outputs = _like(iter(found if isinstance(found, list) else [found]), expected)
             stage = "compare"
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
@@ -172,10 +176,44 @@ def _run(model: Any, case: Any, build: str, constants: tuple[str, ...]) -> Outco
     return PASS, ""
 
 
+def _shapes(case: Any) -> dict[str, Any]:
+    """Shapes of the inputs that are sequences or optional values: their lengths must be known."""
+    return {
+        value.name: [np.shape(each) for each in data] if isinstance(data, list) else _shape(data)
+        for value, data in zip(case.model.graph.input, map(_array, case.data_sets[0][0]))
+        if value.type.WhichOneof("value") in ("sequence_type", "optional_type")
+    }
+
+
+def _shape(data: Any) -> tuple[int, ...] | None:
+    return None if data is None else np.shape(data)
+
+
+def _tensors_of(feeds: dict[str, Any]) -> dict[str, np.ndarray]:
+    """Inputs by name, those of a sequence by its name and their numbers."""
+    found = {}
+    for name, value in feeds.items():
+        if isinstance(value, list):
+            found.update({f"{name}_{index}": each for index, each in enumerate(value)})
+        elif value is not None:
+            found[name] = value
+    return found
+
+
+def _like(tensors: Iterator[np.ndarray], expected: Any) -> list[Any]:
+    """Tensors, in lists as those are that are expected."""
+    return [
+        _like(tensors, each) if isinstance(each, (list, tuple)) else next(tensors)
+        for each in expected
+    ]
+
+
 def _array(value: Any) -> Any:
-    """A test datum as numpy arrays: some cases give tensor messages."""
+    """A test datum as numpy arrays: some cases give tensor messages; None of no value."""
     import onnx
 
+    if value is None:
+        return None
     if isinstance(value, (list, tuple)):
         return [_array(item) for item in value]
     if isinstance(value, onnx.TensorProto):

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from compiler.runtime import TensorInfo
 
-PEERS = tuple(MODULE_OF)
+PEERS = ("onnxruntime", "openvino", "relax")
 OWN = "baton"
 """The engine that the others are compared with; Baton's others have longer names."""
 
@@ -55,7 +55,7 @@ class BenchOptions:
     Attributes
     ----------
     peers : tuple of str
-        Some of `PEERS`.
+        Of `engines.MODULE_OF`; `PEERS` by default.
     threads : int
         For every engine.
     rounds : int

@@ -131,9 +131,6 @@ ABSENT = {
     ),
     "tvm.relay.qnn.op.canonicalizations": "relay.qnn.transform.CanonicalizeOps does that work",
     "tvm.relay.qnn.op.legalizations": "relay.qnn.transform.CanonicalizeOps does that work",
-    "tvm.relay.quantize": (
-        "quantise before import, for example with onnxruntime, and build the quantised model"
-    ),
     "tvm.relay.transform.infer_layout_utils": (
         "relay.transform.ConvertLayout knows which operators take which layouts"
     ),

@@ -18,6 +18,7 @@ from .linking import devices
 from .linking.codegen import with_modules
 from .linking.lift_constants import lift_constants
 from .linking.link import Linked, link
+from .linking.loops import hoist_constants
 from .relax_passes.bfloat16_products import bfloat16_products
 from .relax_passes.check_divisors import check_divisors
 from .relax_passes.check_indices import check_indices
@@ -246,7 +247,7 @@ def inline(state: State) -> None:
 
 
 def lift_weights(state: State) -> None:
-    state.mod, state.weights = lift_constants(state.mod)
+    state.mod, state.weights = lift_constants(hoist_constants(state.mod))
 
 
 def place(state: State) -> None:

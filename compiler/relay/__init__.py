@@ -27,6 +27,7 @@ _PACKAGES = [
     "function",
     "op",
     "qnn",
+    "quantize",
     "testing",
     "ty",
     "vm",

@@ -281,6 +281,14 @@ def _attends_not_finite(node: onnx.NodeProto, operands: Operands) -> bool:
     return _not_finite(node, operands if made_here else values)
 
 
+def _close_points(node: onnx.NodeProto, operands: Operands) -> bool:
+    a, b = (each.astype("float64") for each in operands)
+    with np.errstate(all="ignore"):
+        apart = np.linalg.norm(a[:, None] - b[None], axis=-1)
+        lengths = np.linalg.norm(a, axis=-1)[:, None] + np.linalg.norm(b, axis=-1)[None]
+        return bool((16 * apart < lengths).any())
+
+
 def _infinite_cell(node: onnx.NodeProto, operands: Operands) -> bool:
     given = dict(zip((i for i, name in enumerate(node.input) if name), operands))
     return 6 in given and bool(np.isinf(given[6]).any())
@@ -392,6 +400,7 @@ FAULTS = (
         "a gate of -18 or less is 0, by which it is NaN; the reference multiplies peepholes by it",
     ),
     Rule(names("CDist"), _not_finite, "squares that are not finite are subtracted"),
+    Rule(names("CDist"), _close_points, "squares are subtracted that cancel each other"),
     Rule(names("Conv"), _dilated_with_zeros, "the reference puts zeros into dilated kernels"),
     Rule(names("Erf"), _wider_than_float32, "the error function is of float32's precision"),
     Rule(

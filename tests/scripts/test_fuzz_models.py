@@ -182,6 +182,13 @@ def test_rules_say_what_is_not_compared(node, feeds, kind):
     assert judge.judge(model, feeds, expected, [got]).kind == kind
 
 
+@pytest.mark.parametrize(("point", "kind"), [(1.001, "onnxruntime"), (2.0, "wrong")])
+def test_distances_of_close_points_cancel_in_onnxruntime(point, kind):
+    feeds = {"a": np.ones((1, 1), "float32"), "b": np.full((1, 1), point, "float32")}
+    node = NODE("CDist", ["a", "b"], ["y"], domain="com.microsoft", metric="euclidean")
+    assert verdict([node], feeds, "y", np.full((1, 1), 77, "float32")) == kind
+
+
 @pytest.mark.parametrize(("extent", "kind"), [(0, "undefined"), (1, "accepted")])
 def test_indices_that_only_an_empty_tensor_depends_on_are_not_read(extent, kind):
     from compiler.relay.frontend import from_onnx

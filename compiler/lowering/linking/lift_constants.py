@@ -96,7 +96,7 @@ def _require_no_large_constant_elsewhere(mod: tvm.IRModule, min_elements: int) -
             where = f"function {gvar.name_hint!r}"
         for body in bodies:
             for constant in _find(body, GenericConst):
-                if _is_large(constant, min_elements):
+                if is_large(constant, min_elements):
                     raise BuildError(
                         f"{where} of the module holds a constant of shape "
                         f"{tuple(constant.value.shape)} and dtype {constant.value.dtype}; only "
@@ -114,7 +114,8 @@ def _find(expr: Any, kind: type) -> list[Any]:
     return found
 
 
-def _is_large(constant: GenericConst, min_elements: int) -> bool:
+def is_large(constant: GenericConst, min_elements: int) -> bool:
+    """Whether a constant has no place in the executable's pool."""
     value = constant.value
     if not isinstance(value, tvm.runtime.Tensor):
         return False
@@ -135,7 +136,7 @@ class _Lifter(relax.expr_functor.PyExprMutator):
         self._by_fingerprint: dict[tuple[Any, ...], list[tuple[Any, np.ndarray]]] = {}
 
     def visit_generic_const_(self, constant: GenericConst) -> Any:
-        if not _is_large(constant, self._min_elements):
+        if not is_large(constant, self._min_elements):
             return constant
         data = bytes_of(constant.value)
         candidates = self._by_fingerprint.setdefault(_fingerprint(constant, data), [])

@@ -18,6 +18,7 @@ from ..tir_passes.pipeline import PIPELINE
 from . import codegen, devices, segments, static_allocation
 from .concat_in_place import ConcatInPlace
 from .internal_tensors import MarkInternalTensors
+from .loops import ExpandLoops
 from .pack_storage import PackStorage, storage_bytes
 
 
@@ -82,6 +83,7 @@ def link(mod: tvm.IRModule, target: Target) -> Linked:
             *([static_allocation.StaticAllocation()] if static_allocation.wanted() else []),
             *([relax.transform.RewriteCUDAGraph()] if plan and _wants_cuda_graph(target) else []),
             *([MarkInternalTensors()] if for_cpu else []),
+            ExpandLoops(),
             relax.transform.LowerAllocTensor(),
             relax.transform.KillAfterLastUse(),
             relax.transform.LowerRuntimeBuiltin(),

@@ -13,6 +13,7 @@ from .bounded_epilogues import bound_epilogues
 from .legalize import legalize_ops
 from .separate_concat import separate_concatenations
 from .spread_results import separate_spread_results
+from .symbols_first import symbols_first
 
 OPERATORS = "baton.operators"
 """Attribute of a kernel whose name does not say which operators it computes: these, between
@@ -44,6 +45,7 @@ def fuse(
         mod = relax.transform.FuseOps(fuse_opt_level=2)(alias_tuples(mod))
         operators = _operators(mod)
         mod = relax.transform.CanonicalizeBindings()(relax.transform.FuseTIR()(mod))
+        mod = symbols_first(mod)
     return mod, operators
 
 

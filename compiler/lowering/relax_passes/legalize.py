@@ -15,7 +15,8 @@ group_norm, ...        of float64: an error (`legalize_normalization`)
 mean                   of integers: one of 64 bits
 max, min, mean,        of nothing: memory that nobody wrote, or a division by the integer 0
 variance, std
-nn.pad                 reflections by nested choices, which take TVM minutes where they are nested
+nn.pad                 reflections by nested choices, which take TVM minutes where they are nested;
+                       memory beside a tensor whose extents only running tells
 mod, floor_mod         of floats: a quotient that is rounded before it is multiplied
 image.grid_sample      the place of each neighbour in an expression of its own
 astype                 an error of the constants NaN and infinity as integers
@@ -36,6 +37,7 @@ from tvm import relax, te, tirx, topi
 from ... import ordering, sampling
 from ...errors import BuildError
 from ...graph.constants import array_of, constant, scalar_of, static_shape
+from ...padding import repeating_pad
 from . import legalize_indexing, legalize_normalization
 
 Legalize = Callable[[Any, relax.Call], relax.Expr]
@@ -207,27 +209,12 @@ def _mean(builder: Any, call: relax.Call) -> relax.Expr:
 
 
 def _pad(builder: Any, call: relax.Call) -> relax.Expr:
-    """Reflections at both ends by the larger and the smaller of two places."""
-    extents = static_shape(call.args[0])
-    if str(call.attrs.pad_mode) != "reflect" or extents is None:
+    extents, mode = static_shape(call.args[0]), str(call.attrs.pad_mode)
+    if mode == "constant" or (extents is not None and mode != "reflect"):
         return _stock("relax.nn.pad")(builder, call)
-    befores = [int(width) for width in call.attrs.pad_width[::2]]
-
-    def place(at: Any, before: int, extent: int) -> Any:
-        from_first = tirx.Max(at - before, before - at)
-        return tirx.Min(from_first, 2 * (extent - 1) - from_first)
-
-    def reflect_pad(x: te.Tensor) -> te.Tensor:
-        shape = [int(extent) for extent in call.ty.shape.values]
-        is_padded = [new != old for new, old in zip(shape, extents)]
-
-        def of(*indices: Any) -> Any:
-            places = zip(indices, befores, extents, is_padded)
-            return x(*(place(*each) if padded else each[0] for *each, padded in places))
-
-        return te.compute(shape, of, name="reflect_pad", tag=topi.tag.INJECTIVE)
-
-    return builder.call_te(reflect_pad, call.args[0], primfunc_name_hint="reflect_pad")
+    before = [int(width) for width in call.attrs.pad_width[::2]]
+    shape = list(call.ty.shape.values)
+    return builder.call_te(repeating_pad, call.args[0], before, shape, mode)
 
 
 def _grid_sample(builder: Any, call: relax.Call) -> relax.Expr:

@@ -44,6 +44,7 @@ Converter = Callable[[Node], Any]
 
 SEQUENCE_VALUED = frozenset(
     [
+        "Identity",
         "Optional",
         "OptionalGetElement",
         "SequenceConstruct",
@@ -55,6 +56,10 @@ SEQUENCE_VALUED = frozenset(
     ]
 )
 """Operators whose tuple is the value of their one output."""
+
+
+_WITH_BODIES = frozenset(["If", "Loop", "Scan", "SequenceMap"])
+"""Operators with graphs in their attributes."""
 
 
 class _Attributes(dict[str, Any]):
@@ -123,12 +128,13 @@ class GraphImporter:
         self._check_operators(graph)
         scope: Scope = _variables(inputs)
         variables = list(scope.values())
+        scope.update(_containers(graph, inputs, scope))
         self._add_initializers(graph, scope, self.model.array, not self.freeze_params)
         variables += [variable for variable, _ in self.parameters.values()]
         try:
             with self.builder.function("main", params=variables):
-                # Only outside of a dataflow block may an If stand.
-                branches = any(node.op_type == "If" for node in self._nodes(graph))
+                # Only outside of a dataflow block may an If stand, and the body of a loop begin.
+                branches = any(node.op_type in _WITH_BODIES for node in self._nodes(graph))
                 with nullcontext() if branches else self.builder.dataflow():
                     outputs = self.convert_graph(graph, scope)
                     result = outputs[0] if len(outputs) == 1 else relax.Tuple(outputs)
@@ -402,7 +408,13 @@ class GraphImporter:
             array = constant_value(value)
             return value if array is None else constant(array)
         names = node.proto.output
-        return self.builder.emit(value, names[index] if index < len(names) else "")
+        bound = self.builder.emit(value, names[index] if index < len(names) else "")
+        ty = bound.ty
+        if not isinstance(ty, relax.TensorType) or ty.shape is not None or ty.ndim < 1:
+            return bound
+        # What follows needs names for extents that the operator computes.
+        extents = [tvm.tirx.Var(f"extent_{axis}", "int64") for axis in range(ty.ndim)]
+        return self.builder.match_cast(bound, relax.TensorType(extents, ty.dtype))
 
 
 def _variables(inputs: Sequence[InputType]) -> dict[str, relax.Var]:
@@ -418,6 +430,19 @@ def _variables(inputs: Sequence[InputType]) -> dict[str, relax.Var]:
         )
         for entry in inputs
     }
+
+
+def _containers(graph: onnx.GraphProto, inputs: Sequence[InputType], variables: Scope) -> Scope:
+    """What inputs that are sequences or optional values are; None for an optional one without."""
+    found: Scope = {}
+    for value in graph.input:
+        parts = [variables[entry.name] for entry in inputs if entry.sequence == value.name]
+        kind = value.type.WhichOneof("value")
+        if parts or kind == "sequence_type":
+            found[value.name] = relax.Tuple(parts)
+        elif kind == "optional_type" and value.name not in variables:
+            found[value.name] = None
+    return found
 
 
 def _refuse_unread(node: Node) -> None:

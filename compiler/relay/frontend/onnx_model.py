@@ -36,6 +36,8 @@ class InputType:
     name: str
     shape: tuple[int | str, ...]
     dtype: str
+    sequence: str = ""
+    """The sequence that it is a tensor of, if it is of one."""
 
 
 @dataclass(frozen=True)
@@ -256,7 +258,8 @@ def resolve_inputs(
     UnknownShapeError
         The rank of an input is known to neither the model nor `shapes`.
     UnsupportedOperatorError
-        An input is a sequence, an optional, a map or a string tensor.
+        An input is a map or a string tensor, or a sequence or an optional value of which `shapes`
+        does not say what there is of it.
     """
     weights = {tensor.name for tensor in graph.initializer}
     weights.update(tensor.values.name for tensor in graph.sparse_initializer)
@@ -270,10 +273,14 @@ def resolve_inputs(
                     f"{option}= names {name!r}, which is not an input of the model; "
                     f"its inputs are {', '.join(map(repr, names))}"
                 )
-    declared = {value.name: _declared(value) for value in values}
-    named = _numbers_of_names(declared, shapes)
+    tensors = [value for value in values if value.type.WhichOneof("value") == "tensor_type"]
+    declared = {value.name: _declared(value) for value in tensors}
+    named = _numbers_of_names(declared, {k: v for k, v in shapes.items() if k in declared})
     types = []
     for value in values:
+        if value.name not in declared:
+            types += _of_container(value, shapes)
+            continue
         dtype = _dtype(value)
         if value.name in shapes:
             shape = _given(value.name, declared[value.name], shapes[value.name])
@@ -281,6 +288,35 @@ def resolve_inputs(
             shape = _open(value.name, declared[value.name], named)
         types.append(InputType(value.name, shape, overrides.get(value.name) or dtype))
     return types
+
+
+def _of_container(
+    value: onnx.ValueInfoProto, shapes: Mapping[str, Sequence[Extent]]
+) -> list[InputType]:
+    """The tensors of a sequence, or of an optional value, of known number and ranks."""
+    name, kind, inner = value.name, value.type.WhichOneof("value"), value.type
+    if kind == "optional_type":
+        inner = inner.optional_type.elem_type
+    is_sequence = inner.WhichOneof("value") == "sequence_type"
+    if is_sequence:
+        inner = inner.sequence_type.elem_type
+    what = f"input {name!r} is a {str(kind).removesuffix('_type')}"
+    if inner.WhichOneof("value") != "tensor_type":
+        raise UnsupportedOperatorError(f"{what}; only tensors and sequences of them can be inputs")
+    given = shapes.get(name)
+    if name not in shapes or (given is None and kind != "optional_type"):
+        raise UnsupportedOperatorError(
+            f"{what}, and what there is of it must be known: give its shape, "
+            f"{{{name!r}: [(2, 3), (4,)]}} of a sequence of two tensors, None of no value"
+        )
+    if given is None:
+        return []
+    dtype = tensor_dtype(inner.tensor_type.elem_type, f"input {name!r}")
+    refuse_narrow(dtype, f"input {name!r}")
+    if not is_sequence:
+        return [InputType(name, _given(name, None, given), dtype)]
+    members = ((f"{name}_{index}", each) for index, each in enumerate(given))
+    return [InputType(own, _given(own, None, each), dtype, name) for own, each in members]
 
 
 def _dtype(value: onnx.ValueInfoProto) -> str:

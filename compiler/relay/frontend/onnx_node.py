@@ -74,6 +74,13 @@ class Node:
         """Bind `expr` to a variable and return it."""
         return self.builder.emit(expr)
 
+    def emit_sequence(self, sequence: relax.SeqExpr) -> relax.Expr:
+        """Bind what a sequence of bindings binds, and return its value."""
+        for block in sequence.blocks:
+            for binding in block.bindings:
+                self.builder.emit_normalized(binding)
+        return sequence.body
+
     def attr(self, name: str, default: Any = None) -> Any:
         """Attribute `name`; bytes come as text."""
         value = self.attrs.get(name, default)

@@ -35,7 +35,7 @@ unavailable("debug", "it stopped Relay's interpreter, which is gone, in a debugg
 unavailable("torch_op", "it ran PyTorch inside a compiled module")
 unavailable(
     "relay.op.annotation.simulated_quantize",
-    "automatic quantisation of Relay, which trained it, is not part of Baton",
+    "relay.quantize writes quantize and dequantize with scales instead",
 )
 unavailable(
     "meta_schedule_layout_transform", "MetaSchedule's layout rewriting of Relay made such calls"

@@ -12,6 +12,7 @@ from typing import Any
 
 from tvm import relax, te, tirx
 
+from compiler.padding import repeating_pad
 from compiler.relay.op.kernel import kernel
 
 from ..onnx_node import Node
@@ -191,25 +192,17 @@ def _pad(
     data: te.Tensor, before: te.Tensor, fill: te.Tensor, shape: list[Any], mode: str
 ) -> te.Tensor:
     """The data in a frame of a value, of the edges, of reflections or of itself once more."""
+    widths = [before(axis) for axis in range(len(shape))]
+    if mode != "constant":
+        return repeating_pad(data, widths, shape, mode)
 
     def value(*at: Any) -> Any:
-        places, inside = [], []
-        for axis, (index, size) in enumerate(zip(at, data.shape)):
-            place = index - before(axis)
-            last = tirx.Cast(INT, size) - 1
-            if mode == "constant":
-                inside += [place >= 0, place <= last]
-            elif mode == "edge":
-                place = tirx.min(tirx.max(place, tirx.const(0, INT)), last)
-            elif mode == "wrap":
-                place = tirx.floormod(place, last + 1)
-            else:
-                period = tirx.max(last * 2, tirx.const(1, INT))
-                turned = tirx.floormod(place, period)
-                place = tirx.min(turned, last * 2 - turned)
-            places.append(place)
-        if mode != "constant":
-            return data(*places)
+        places = [index - width for index, width in zip(at, widths)]
+        inside = [
+            condition
+            for place, size in zip(places, data.shape)
+            for condition in (place >= 0, place < tirx.Cast(INT, size))
+        ]
         return tirx.if_then_else(tirx.all(*inside), data(*places), fill())
 
     return te.compute(shape, value, name="pad")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import onnx
 import tvm_ffi
@@ -11,6 +13,7 @@ from compiler.graph.constants import constant
 
 from ..onnx_node import Node, constant_value
 from ..onnx_symbolic import shape_of
+from .rounds import Round, run_rounds
 
 MAX_ITERATIONS = 1024
 """Longest loop that is unrolled."""
@@ -36,68 +39,112 @@ def branch(node: Node) -> list[relax.Expr]:
 
 
 def loop(node: Node) -> list[relax.Expr]:
-    """A loop whose number of rounds is known, unrolled."""
+    """A loop, unrolled where the number of its rounds is known."""
+    unrolled = _unrolled_loop(node)
+    if unrolled is not None:
+        return unrolled
     body: onnx.GraphProto = node.attrs["body"]
-    rounds = None if node.get(0) is None else int(node.value(0, "the trip count").reshape(-1)[0])
+    states = len(node.inputs) - 2
+    given = node.get(1)
+
+    def convert(number: relax.Var, carried: list[relax.Var]) -> Round:
+        arguments = [number, constant(np.array(True)), *carried]
+        condition, *results = node.importer.convert_subgraph(body, arguments, node.scope)
+        return Round(condition, results[:states], results[states:])
+
+    last, stacked = run_rounds(node, node.get(0), given, node.inputs[2:], convert)
+    return [*last, *stacked]
+
+
+def _unrolled_loop(node: Node) -> list[relax.Expr] | None:
+    """The rounds one behind the other; None where their number is not known, or large."""
+    body: onnx.GraphProto = node.attrs["body"]
+    count = constant_value(node.get(0))
     condition = node.get(1)
+    if node.get(0) is not None and (count is None or count.reshape(-1)[0] > MAX_ITERATIONS):
+        return None
     carried = list(node.inputs[2:])
     states = len(carried)
     stacked: list[list[relax.Expr]] = [[] for _ in body.output[1 + states :]]
     step = 0
-    while rounds is None or step < rounds:
-        go_on = constant_value(condition) if condition is not None else np.array(True)
-        if go_on is None:
-            raise node.unsupported("the loop's condition is known only at run time")
+    while count is None or step < int(count.reshape(-1)[0]):
+        go_on = np.array(True) if condition is None else constant_value(condition)
+        if go_on is None or step == MAX_ITERATIONS:
+            return None
         if not bool(go_on.reshape(-1)[0]):
             break
-        if step == MAX_ITERATIONS:
-            raise node.unsupported(f"the loop has more than {MAX_ITERATIONS} rounds")
-        given = np.array(True) if condition is None else go_on
-        arguments = [constant(np.array(step, "int64")), constant(given), *carried]
-        results = node.importer.convert_subgraph(body, arguments, node.scope)
-        condition = None if condition is None and node.get(1) is None else results[0]
-        if node.get(1) is None and constant_value(results[0]) is None:
-            raise node.unsupported("the loop's condition is known only at run time")
-        condition = results[0]
-        carried = results[1 : 1 + states]
-        for column, value in zip(stacked, results[1 + states :]):
+        arguments = [constant(np.array(step, "int64")), constant(go_on), *carried]
+        condition, *results = node.importer.convert_subgraph(body, arguments, node.scope)
+        carried = results[:states]
+        for column, value in zip(stacked, results[states:]):
             column.append(value)
         step += 1
     if step == 0 and stacked:
-        raise node.unsupported("a loop without rounds has no scan outputs")
+        return None
     return [*carried, *(_stack(node, column, 0) for column in stacked)]
 
 
-def scan(node: Node) -> list[relax.Expr] | None:
-    """A scan, unrolled over its sequence axis."""
+def scan(node: Node) -> list[relax.Expr]:
+    """A scan over a sequence axis, unrolled where its length is known."""
     if node.opset < 9:
         raise node.unsupported("Scan of opset 8 is not supported; export with opset 9 or newer")
     body: onnx.GraphProto = node.attrs["body"]
     count = node.attr("num_scan_inputs")
     states = len(node.inputs) - count
-    carried = list(node.inputs[:states])
     axes = node.attr("scan_input_axes", (0,) * count)
     backward = node.attr("scan_input_directions", (0,) * count)
     outputs = len(body.output) - states
     output_axes = node.attr("scan_output_axes", (0,) * outputs)
     output_backward = node.attr("scan_output_directions", (0,) * outputs)
-    length = node.shape(states)[axes[0] % len(node.shape(states))]
-    if not 0 < length <= MAX_ITERATIONS:
-        raise node.unsupported(f"the sequence has {length} steps, not 1 to {MAX_ITERATIONS}")
-    stacked: list[list[relax.Expr]] = [[] for _ in range(outputs)]
-    for step in range(length):
-        slices = []
-        for i in range(count):
-            at = length - 1 - step if backward[i] else step
-            slices.append(step_of(node, node[states + i], axes[i], at))
+    extents = node.extents(states)
+    length = extents[axes[0] % len(extents)]
+    if isinstance(length, int) and 0 < length <= MAX_ITERATIONS:
+        carried = list(node.inputs[:states])
+        columns: list[list[relax.Expr]] = [[] for _ in range(outputs)]
+        for step in range(length):
+            slices = []
+            for i in range(count):
+                at = length - 1 - step if backward[i] else step
+                slices.append(step_of(node, node[states + i], axes[i], at))
+            results = node.importer.convert_subgraph(body, [*carried, *slices], node.scope)
+            carried = results[:states]
+            for column, value in zip(columns, results[states:]):
+                column.append(value)
+        sequences = []
+        for column, axis, reverse in zip(columns, output_axes, output_backward):
+            sequences.append(_stack(node, column[::-1] if reverse else column, axis))
+        return [*carried, *sequences]
+
+    sources = [
+        node.emit(relax.op.flip(node[states + i], axes[i])) if backward[i] else node[states + i]
+        for i in range(count)
+    ]
+
+    def convert(number: relax.Var, carried: list[relax.Var]) -> Round:
+        slices = [
+            node.emit(relax.op.take(source, number, axis % source.ty.ndim))
+            for source, axis in zip(sources, axes)
+        ]
         results = node.importer.convert_subgraph(body, [*carried, *slices], node.scope)
-        carried = results[:states]
-        for column, value in zip(stacked, results[states:]):
-            column.append(value)
+        return Round(None, results[:states], results[states:])
+
+    rounds = extent_tensor(node, length)
+    last, stacked = run_rounds(node, rounds, None, node.inputs[:states], convert)
     sequences = []
-    for column, axis, reverse in zip(stacked, output_axes, output_backward):
-        sequences.append(_stack(node, column[::-1] if reverse else column, axis))
-    return [*carried, *sequences]
+    for value, axis, reverse in zip(stacked, output_axes, output_backward):
+        value = node.emit(relax.op.flip(value, 0)) if reverse else value
+        order = list(range(1, value.ty.ndim))
+        order.insert(axis % value.ty.ndim, 0)
+        sequences.append(node.emit(relax.op.permute_dims(value, order)))
+    return [*last, *sequences]
+
+
+def extent_tensor(node: Node, extent: Any) -> relax.Expr:
+    """An extent, a number or an expression, as a tensor () of int64."""
+    if isinstance(extent, int):
+        return constant(np.array(extent, "int64"))
+    shape = node.emit(relax.op.shape_to_tensor(relax.ShapeExpr([extent])))
+    return node.emit(relax.op.reshape(shape, ()))
 
 
 def step_of(node: Node, data: relax.Expr, axis: int, index: int) -> relax.Expr:

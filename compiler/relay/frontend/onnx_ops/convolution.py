@@ -102,7 +102,7 @@ def pad(node: Node) -> relax.Expr:
     if node.opset >= 11 and any(
         value is not None and constant_value(value) is None for value in (node.get(1), node.get(3))
     ):
-        return _pad_at_run_time(node)
+        return _pad_at_run_time(node, mode)
     before, after = _pad_widths(node, len(shape))
     data = node[0]
     cut = [axis for axis in range(len(shape)) if before[axis] < 0 or after[axis] < 0]
@@ -129,7 +129,7 @@ def pad(node: Node) -> relax.Expr:
     return relax.op.astype(padded, "bool") if dtype == "bool" else padded
 
 
-def _pad_at_run_time(node: Node) -> relax.Expr:
+def _pad_at_run_time(node: Node, mode: str) -> relax.Expr:
     """Padding whose widths, or axes, are computed while the model runs."""
     dtype = node.dtype(0)
     axes = node.get(3) if node.opset >= 18 else None
@@ -140,7 +140,7 @@ def _pad_at_run_time(node: Node) -> relax.Expr:
         fill = constant(np.zeros((), dtype))
     else:
         fill = node.emit(relax.op.reshape(node[2], []))
-    return at_run_time.pad(node, node[1], axes, fill, node.attr("mode", "constant"))
+    return at_run_time.pad(node, node[1], axes, fill, mode)
 
 
 def _pad_widths(node: Node, rank: int) -> tuple[list[int], list[int]]:

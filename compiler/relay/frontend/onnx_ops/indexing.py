@@ -411,7 +411,8 @@ def numbers(node: Node) -> relax.Expr | None:
     tensors = all(isinstance(value.ty, relax.TensorType) for value in operands)
     if not tensors or all(constant_value(value) is not None for value in operands):
         return None
-    return registry.call("arange", operands, {"dtype": node.dtype(0)})
+    result = registry.call("arange", operands, {"dtype": node.dtype(0)})
+    return node.emit_sequence(result) if isinstance(result, relax.SeqExpr) else result
 
 
 def cumulative_sum(node: Node) -> relax.Expr | None:

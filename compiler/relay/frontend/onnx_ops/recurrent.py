@@ -16,8 +16,9 @@ from tvm import relax
 
 from compiler.graph.constants import constant
 from compiler.relay.op.nn.recurrent import recurrent as all_steps
+from compiler.relay.op.transform import reverse_sequence_kernel
 
-from ..onnx_node import Node
+from ..onnx_node import Node, constant_value
 from ..onnx_symbolic import shape_of
 from .control_flow import MAX_ITERATIONS, step_of
 from .elementwise import number
@@ -132,6 +133,7 @@ def recurrent(node: Node) -> list[relax.Expr]:
     length, batch = (shape_of(data) or node.extents(0))[:2]
     directions, width = node.shape(1)[:2]
     hidden = width // gates
+    lengths = _lengths(node, length)
     reverse = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}
     sequences, finals = [], []
     for index, backward in enumerate(reverse[node.attr("direction", "forward")]):
@@ -139,13 +141,15 @@ def recurrent(node: Node) -> list[relax.Expr]:
         inputs = node.emit(relax.op.reshape(inputs, (length, batch, gates * hidden)))
         state = tuple(_initial(node, 5 + i, index, batch, hidden) for i in range(states))
         cell = _cell(layer, index)
-        if cell:
-            sequence, state = _whole(layer, cell, inputs, state, length, backward)
+        if cell and lengths is None:
+            sequence, state = _whole(layer, cell, inputs, state, backward)
         else:
-            inputs = _reversed(node, inputs) if backward else inputs
-            outputs, state = _unroll(layer, inputs, state, length, step)
-            sequence = _stacked(node, outputs)
-            sequence = _reversed(node, sequence) if backward else sequence
+            inputs = _reversed(node, inputs, lengths) if backward else inputs
+            if cell:
+                sequence, state = _whole_of_lengths(layer, cell, inputs, state, lengths)
+            else:
+                sequence, state = _unroll(layer, inputs, state, length, step, lengths)
+            sequence = _reversed(node, sequence, lengths) if backward else sequence
         sequences.append(node.emit(relax.op.expand_dims(sequence, 1)))
         finals.append(state)
     result = sequences[0] if directions == 1 else relax.op.concat(sequences, 1)
@@ -206,11 +210,10 @@ def _cell(layer: Direction, index: int) -> str:
 
 
 def _whole(
-    layer: Direction, cell: str, inputs: relax.Expr, state: State, length: Any, backward: bool
+    layer: Direction, cell: str, inputs: relax.Expr, state: State, backward: bool
 ) -> tuple[relax.Expr, State]:
     """All steps as one operator: the states of every step and the last state."""
     node = layer.node
-    _require_whole(node, length)
     biases = () if cell != "gru" else (layer.bias,)
     operands = (inputs, layer.recurrent, *state, *biases)
     result = node.emit(all_steps(*operands, cell=cell, backward=backward))
@@ -221,30 +224,80 @@ def _whole(
     return result, (step_of(node, result, 0, 0 if backward else -1), *cells)
 
 
-def _require_whole(node: Node, length: Any) -> None:
-    if node.get(4) is None:
-        return
-    if not isinstance(length, int):
-        raise node.unsupported("lengths of sequences of a symbolic extent are not supported")
-    if not (node.value(4, "sequence_lens") == length).all():
-        raise node.unsupported("sequences of different lengths are not supported")
+_CLOSED = 1e4
+"""What a gate is closed by, or opened by: its sigmoid is 0, or 1."""
+
+
+def _whole_of_lengths(
+    layer: Direction, cell: str, inputs: relax.Expr, state: State, lengths: relax.Expr
+) -> tuple[relax.Expr, State]:
+    """The same of sequences that end earlier: zeros behind their ends, and the states there.
+
+    Behind the end of its sequence a cell of an LSTM forgets nothing and takes nothing in.
+    """
+    node = layer.node
+    runs = _runs(node, inputs, lengths)
+    if cell == "lstm":
+        gates = np.repeat(np.array([-_CLOSED, 0, _CLOSED, 0], node.dtype(0)), layer.hidden)
+        inputs = node.emit(relax.op.where(runs, inputs, constant(gates)))
+    result, (_, *cells) = _whole(layer, cell, inputs, state, backward=False)
+    batch, hidden = state[0].ty.shape.values
+    last = relax.op.maximum(relax.op.subtract(lengths, relax.const(1, "int64")), _zero("int64"))
+    places = relax.op.broadcast_to(relax.op.reshape(last, (1, batch, 1)), (1, batch, hidden))
+    final = relax.op.squeeze(relax.op.gather_elements(result, node.emit(places), 0), [0])
+    some = relax.op.greater(relax.op.reshape(lengths, (batch, 1)), _zero("int64"))
+    final = node.emit(relax.op.where(some, final, state[0]))
+    return node.emit(relax.op.where(runs, result, _zero(node.dtype(0)))), (final, *cells)
+
+
+def _zero(dtype: str) -> relax.Expr:
+    return relax.const(0, dtype)
+
+
+def _lengths(node: Node, length: Any) -> relax.Expr | None:
+    """The length of each sequence, (batch,) of int64; None where all are whole."""
+    known = constant_value(node.get(4))
+    if node.get(4) is None or (
+        known is not None and isinstance(length, int) and (known == length).all()
+    ):
+        return None
+    return node.emit(relax.op.astype(node[4], "int64"))
+
+
+def _runs(node: Node, data: relax.Expr, lengths: relax.Expr) -> relax.Expr:
+    """Which steps (length, batch, 1) are within their sequences."""
+    length, batch = data.ty.shape.values[:2]
+    steps = relax.op.reshape(relax.op.arange(0, length, 1, "int64"), (length, 1, 1))
+    return node.emit(relax.op.less(node.emit(steps), relax.op.reshape(lengths, (1, batch, 1))))
 
 
 def _unroll(
-    layer: Direction, inputs: relax.Expr, state: State, length: Any, step: Step
-) -> tuple[list[relax.Expr], State]:
+    layer: Direction,
+    inputs: relax.Expr,
+    state: State,
+    length: Any,
+    step: Step,
+    lengths: relax.Expr | None,
+) -> tuple[relax.Expr, State]:
     """Outputs of every step and the last state; entries shorter than the sequence stand still."""
     node = layer.node
-    _require_whole(node, length)
     if not isinstance(length, int):
         raise node.unsupported("a cell of this form over a sequence of a symbolic extent")
     if length > MAX_ITERATIONS:
         raise node.unsupported(f"the sequence has {length} steps, more than {MAX_ITERATIONS}")
     outputs = []
+    runs = None if lengths is None else _runs(node, inputs, lengths)
     for index in range(length):
-        state = step(layer, step_of(node, inputs, 0, index), state)
-        outputs.append(state[0])
-    return outputs, state
+        after = step(layer, step_of(node, inputs, 0, index), state)
+        if runs is None:
+            state = after
+            outputs.append(state[0])
+            continue
+        going = step_of(node, runs, 0, index)
+        pairs = zip(after, state, strict=True)
+        state = tuple(node.emit(relax.op.where(going, new, old)) for new, old in pairs)
+        outputs.append(node.emit(relax.op.where(going, state[0], _zero(node.dtype(0)))))
+    return _stacked(node, outputs), state
 
 
 def _initial(node: Node, position: int, index: int, batch: Any, hidden: int) -> relax.Expr:
@@ -264,8 +317,11 @@ def _stacked(node: Node, steps: list[relax.Expr]) -> relax.Expr:
     return wide[0] if len(wide) == 1 else node.emit(relax.op.concat(wide, 0))
 
 
-def _reversed(node: Node, data: relax.Expr) -> relax.Expr:
-    return node.emit(relax.op.flip(data, 0))
+def _reversed(node: Node, data: relax.Expr, lengths: relax.Expr | None) -> relax.Expr:
+    """Steps from the last to the first one; those of each sequence, if they have lengths."""
+    if lengths is None:
+        return node.emit(relax.op.flip(data, 0))
+    return node.emit(reverse_sequence_kernel(data, lengths, seq_axis=0, batch_axis=1))
 
 
 def _activations(node: Node, direction: int) -> list[Activation]:

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import numpy as np
 from tvm import relax
 
 from compiler.graph.constants import constant
 
-from ..onnx_node import Node
+from ..onnx_node import Node, constant_value
+from . import at_run_time
 
 
 def _tensors(node: Node) -> list[relax.Expr]:
     """The tensors of the sequence that is the first operand."""
     if not isinstance(node[0].ty, relax.TupleType):
         raise node.unsupported("the first operand is not a sequence")
-    if isinstance(node[0], relax.Tuple):
-        return [*node[0].fields]
-    return [node.emit(relax.TupleGetItem(node[0], i)) for i in range(len(node[0].ty.fields))]
+    return _fields(node, node[0])
+
+
+def _fields(node: Node, sequence: relax.Expr) -> list[relax.Expr]:
+    if isinstance(sequence, relax.Tuple):
+        return [*sequence.fields]
+    return [node.emit(relax.TupleGetItem(sequence, i)) for i in range(len(sequence.ty.fields))]
 
 
 def _position(node: Node, index: int, count: int, end: int) -> int:
@@ -59,8 +65,10 @@ def split_to_sequence(node: Node) -> relax.Expr:
     shape = node.shape(0)
     axis = node.attr("axis", 0) % len(shape)
     extent = shape[axis]
-    sizes = [1] * extent
-    if node.get(1) is not None:
+    sizes: list[Any] = [1] * extent
+    if node.get(1) is not None and constant_value(node[1]) is None and node[1].ty.ndim == 1:
+        sizes = at_run_time.parts_of(node, node[1], axis, int(node.shape(1)[0]))
+    elif node.get(1) is not None:
         given = node.value(1, "the split")
         sizes = [int(size) for size in given.reshape(-1)]
         if given.ndim == 0 and sizes[0] > 0:
@@ -77,13 +85,32 @@ def split_to_sequence(node: Node) -> relax.Expr:
 
 def optional_has_element(node: Node) -> relax.Expr | None:
     """False without an operand; of any other, TVM's converter."""
-    return constant(np.array(False)) if not any(node.proto.input) else None
+    return constant(np.array(False)) if node.get(0) is None else None
+
+
+def sequence_map(node: Node) -> list[relax.Expr]:
+    """A graph for the tensors at each position of sequences; other operands are the same."""
+    body = node.attrs["body"]
+    count = len(_tensors(node))
+    columns = [
+        _fields(node, value) if isinstance(value.ty, relax.TupleType) else [value] * count
+        for value in node.inputs
+        if value is not None
+    ]
+    rounds = [
+        node.importer.convert_subgraph(body, arguments, node.scope)
+        for arguments in zip(*columns, strict=True)
+    ]
+    outputs = range(len(node.proto.output))
+    return [relax.Tuple([results[index] for results in rounds]) for index in outputs]
 
 
 CONVERTERS = {
     "OptionalHasElement": optional_has_element,
     "SequenceAt": sequence_at,
+    "SequenceEmpty": lambda _: relax.Tuple([]),
     "SequenceErase": sequence_erase,
     "SequenceInsert": sequence_insert,
+    "SequenceMap": sequence_map,
     "SplitToSequence": split_to_sequence,
 }

@@ -8,6 +8,7 @@ from typing import Any
 from tvm import relax, te, tirx, topi
 
 from ....errors import RelayTypeError
+from ....padding import repeating_pad
 from ...infer import infer_type
 from .. import layout_rules, quantization
 from ..kernel import kernel
@@ -49,22 +50,7 @@ def _pad_constant(
 def _pad_border(data: te.Tensor, before: list[Any], after: list[Any], mode: str) -> te.Tensor:
     """`data` with its border repeated, or its inside mirrored."""
     shape = [low + size + high for low, size, high in zip(before, data.shape, after)]
-
-    def place(index: Any, low: Any, size: Any) -> Any:
-        at = index - low
-        last = size - 1
-        if mode == "edge":
-            return tirx.max(tirx.min(at, last), tirx.const(0, "int64"))
-        twice = 0 if mode == "reflect" else 1  # whether the border is in the mirror too
-        at = tirx.max(at, -at - twice)
-        return tirx.min(at, 2 * last + twice - at)
-
-    return te.compute(
-        shape,
-        lambda *at: data(*(place(i, low, size) for i, low, size in zip(at, before, data.shape))),
-        name="pad",
-        tag=topi.tag.INJECTIVE,
-    )
+    return repeating_pad(data, before, shape, _MODES.get(mode, mode))
 
 
 _pad_constant_kernel = kernel("nn.pad", _pad_constant)

@@ -31,3 +31,18 @@ def test_reflections_of_several_axes_have_no_nested_choices(mode):
     rows = data.transpose(0, 2, 1, 3).reshape(2, 4, 6)
     expected = np.exp(np.pad(rows, WIDTHS, mode=mode.lower()))
     np.testing.assert_allclose(module.get_output(0).numpy(), expected, 1e-5)
+
+
+@pytest.mark.parametrize("mode", ["edge", "reflect"])
+def test_padding_repeats_what_is_there_of_any_extent(mode):
+    """More than there is, too: what lay in front of the tensor and behind it was read."""
+    x = relay.var("x", shape=("rows", 3))
+    widths = ((2, 1), (0, 1))
+    library = relay.build(relay.Function([x], relay.nn.pad(x, widths, pad_mode=mode)), "llvm")
+    module = graph_executor.GraphModule(library["default"](tvm.cpu()))
+    for rows in (1, 2, 5):
+        data = np.arange(3 * rows, dtype="float32").reshape(rows, 3)
+        module.run(x=data)
+        np.testing.assert_array_equal(module.get_output(0).numpy(), np.pad(data, widths, mode))
+    module.run(x=data[:0])
+    assert module.get_output(0).shape == (3, 4)

@@ -1,0 +1,229 @@
+"""Loops as functions of the virtual machine, which has branches and calls, and no jump backwards.
+
+    rounds_1(states):  body(states), up to FAN_OUT times, while there is more to do
+    rounds_2(states):  rounds_1(states), up to FAN_OUT times, while there is more to do
+    ...
+
+That is more rounds than a machine lives to see, and none is deeper than LEVELS calls: neither the
+stack nor what it keeps alive grows with the number of rounds. Stacked results are joined on each
+level, so that a slice is copied a few times on each, not once for each later round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import tvm
+from tvm import relax
+from tvm.relax.expr import _update_type
+from tvm.relax.expr_functor import PyExprMutator, mutator
+
+from ...graph.loops import Loop, erased, loop_of
+from ..subgraphs import new_global_var
+from .lift_constants import MIN_ELEMENTS, is_large
+
+FAN_OUT = 8
+LEVELS = 13
+
+
+def hoist_constants(mod: tvm.IRModule) -> tvm.IRModule:
+    """Hand the large constants of loops' bodies over to them, as further captured values.
+
+    From `main` they become weights of the library.
+    """
+    functions = dict(mod.functions_items())
+    _Hoister(mod, functions).function(mod.get_global_var("main"))
+    return tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos)
+
+
+@mutator
+class _Hoister(PyExprMutator):
+    """Rewrites a function, and first the bodies of its loops."""
+
+    def __init__(self, mod: tvm.IRModule, functions: dict[Any, Any]) -> None:
+        super().__init__()
+        self.mod = mod
+        self.functions = functions
+        self.is_body = False
+        self.parameters: dict[relax.Var, relax.Expr] = {}
+
+    def function(self, gvar: tvm.ir.GlobalVar) -> None:
+        """Put the rewritten function into `functions`; a new type needs a new variable."""
+        old = self.mod[gvar]
+        body = self.visit_expr(old.body)
+        parameters = [*old.params, *self.parameters]
+        made = relax.Function(parameters, body, old.ret_ty, old.is_pure, old.attrs)
+        if self.parameters:
+            del self.functions[gvar]
+            gvar = new_global_var(gvar.name_hint, made.ty)
+        self.functions[gvar] = made
+
+    def visit_call_(self, op: relax.Call) -> relax.Expr:
+        loop = loop_of(op)
+        if loop is None:
+            return super().visit_call_(op)
+        inner = _Hoister(self.mod, self.functions)
+        inner.is_body = True
+        inner.function(loop.body)
+        if not inner.parameters:
+            return super().visit_call_(op)
+        body = next(gvar for gvar in self.functions if gvar.name_hint == loop.body.name_hint)
+        handed = map(self.visit_expr, inner.parameters.values())
+        captured = relax.Tuple([*loop.captured.fields, *handed])
+        join = body if loop.join.same_as(loop.body) else loop.join
+        made = loop._replace(body=body, join=join, captured=captured).call(op.ty)
+        return self.builder_.normalize(super().visit_call_(made))
+
+    def visit_generic_const_(self, op: tvm.ir.GenericConst) -> relax.Expr:
+        if not self.is_body or not is_large(op, MIN_ELEMENTS):
+            return op
+        var = relax.Var(f"weight_{len(self.parameters)}", op.ty)
+        self.parameters[var] = op
+        return var
+
+
+@tvm.transform.module_pass(opt_level=0, name="ExpandLoops")
+class ExpandLoops:
+    """Puts a call of functions that do the rounds in place of each loop."""
+
+    def transform_module(self, mod: tvm.IRModule, _ctx: tvm.transform.PassContext) -> tvm.IRModule:
+        functions = dict(mod.functions_items())
+        for gvar, function in mod.functions_items():
+            if isinstance(function, relax.Function):
+                functions[gvar] = _Expander(functions).visit_expr(function)
+        return tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos)
+
+
+@mutator
+class _Expander(PyExprMutator):
+    def __init__(self, functions: dict[Any, Any]) -> None:
+        super().__init__()
+        self.functions = functions
+
+    def visit_call_(self, op: relax.Call) -> relax.Expr:
+        loop = loop_of(op)
+        if loop is None:
+            return super().visit_call_(op)
+        groups = (loop.states, loop.empty, loop.captured)
+        arguments = [field for group in groups for field in group.fields]
+        enter = _Rounds(loop, op.ty, self.functions).enter()
+        return self.visit_expr(_call(enter, [loop.more, *arguments]))
+
+
+class _Rounds:
+    """The functions of one loop."""
+
+    def __init__(self, loop: Loop, result: relax.TupleType, functions: dict[Any, Any]) -> None:
+        self.loop = loop
+        self.functions = functions
+        self.result = erased(result)
+        self.after_round = relax.TupleType([loop.more.ty, *self.result.fields])
+        self.states = len(loop.states.fields)
+
+    def enter(self) -> tvm.ir.GlobalVar:
+        """What the loop becomes a call of: all rounds, or none."""
+        more = relax.Var("more", self.loop.more.ty)
+        states, empty, captured = (
+            [relax.Var(name, erased(field.ty)) for field in group.fields]
+            for name, group in zip(("state", "empty", "captured"), self.loop[3:])
+        )
+        whole = _call(self._rounds(LEVELS), [*states, *captured])
+        scope = _Scope()
+        fields = scope.fields_of(scope.bind(whole))[1:]
+        done = scope.ended_by(scope.bind(_tuple(fields)))
+        nothing = _Scope()
+        none = nothing.ended_by(nothing.bind(_tuple([*states, *empty])))
+        body = _Scope().chosen(more, done, none)
+        return self._function("enter", [more, *states, *empty, *captured], body)
+
+    def _rounds(self, level: int) -> tvm.ir.GlobalVar:
+        """Up to FAN_OUT ** level rounds."""
+        if level == 0:
+            return self.loop.body
+        callee = self._rounds(level - 1)
+        states = [relax.Var("state", ty) for ty in self.result.fields[: self.states]]
+        captured = [relax.Var("captured", erased(each.ty)) for each in self.loop.captured.fields]
+        body = self._attempts(callee, states, captured, FAN_OUT)
+        return self._function(f"rounds_{level}", [*states, *captured], body)
+
+    def _attempts(
+        self,
+        callee: tvm.ir.GlobalVar,
+        states: Sequence[relax.Var],
+        captured: Sequence[relax.Var],
+        count: int,
+    ) -> relax.SeqExpr:
+        """Call, and while there is more, call again, `count` times at most."""
+        scope = _Scope()
+        call = relax.Call(callee, [*states, *captured])
+        whole = scope.bind(_typed(call, self.after_round))
+        if count == 1:
+            return scope.ended_by(whole)
+        more, *fields = scope.fields_of(whole)
+        again = self._attempts(callee, fields[: self.states], captured, count - 1)
+        stacked = fields[self.states :]
+        if stacked:
+            again = self._joined(stacked, again)
+        return scope.chosen(more, again, _Scope().ended_by(whole))
+
+    def _joined(self, stacked: Sequence[relax.Var], later: relax.SeqExpr) -> relax.SeqExpr:
+        """What later rounds return, with the earlier stacked results in front of theirs."""
+        scope = _Scope(later)
+        more, *fields = scope.fields_of(later.body)
+        call = relax.Call(self.loop.join, [*stacked, *fields[self.states :]])
+        parts = relax.TupleType(self.result.fields[self.states :])
+        joined = scope.fields_of(scope.bind(_typed(call, parts)))
+        return scope.ended_by(scope.bind(_tuple([more, *fields[: self.states], *joined])))
+
+    def _function(
+        self, name: str, parameters: Sequence[relax.Var], body: relax.SeqExpr
+    ) -> tvm.ir.GlobalVar:
+        whole = f"{self.loop.body.name_hint}_{name}"
+        function = relax.Function(parameters, body, body.ty, is_pure=False)
+        gvar = new_global_var(whole, function.ty)
+        self.functions[gvar] = function.with_attr("global_symbol", whole)
+        return gvar
+
+
+class _Scope:
+    """Bindings of one scope, in their order."""
+
+    def __init__(self, start: relax.SeqExpr | None = None) -> None:
+        blocks = start.blocks if start is not None else []
+        self.bindings = [binding for block in blocks for binding in block.bindings]
+
+    def bind(self, value: relax.Expr) -> relax.Var:
+        var = relax.Var("lv", value.ty)
+        self.bindings.append(relax.VarBinding(var, value))
+        return var
+
+    def fields_of(self, whole: relax.Var) -> list[relax.Var]:
+        """The fields of a tuple."""
+        return [
+            self.bind(_typed(relax.TupleGetItem(whole, index), ty))
+            for index, ty in enumerate(whole.ty.fields)
+        ]
+
+    def chosen(self, condition: relax.Var, yes: relax.SeqExpr, no: relax.SeqExpr) -> relax.SeqExpr:
+        """The scope, whose value is that of the branch that is taken."""
+        return self.ended_by(self.bind(_typed(relax.If(condition, yes, no), yes.ty)))
+
+    def ended_by(self, result: relax.Var) -> relax.SeqExpr:
+        """The scope, whose value is `result`."""
+        blocks = [relax.BindingBlock(self.bindings)] if self.bindings else []
+        return _typed(relax.SeqExpr(blocks, result), result.ty)
+
+
+def _typed(expr: Any, ty: Any) -> Any:
+    if expr.ty.is_missing():
+        _update_type(expr, ty)
+    return expr
+
+
+def _call(callee: tvm.ir.GlobalVar, arguments: Sequence[relax.Expr]) -> relax.Call:
+    return _typed(relax.Call(callee, list(arguments)), callee.ty.ret)
+
+
+def _tuple(fields: Sequence[relax.Expr]) -> relax.Tuple:
+    return _typed(relax.Tuple(list(fields)), relax.TupleType([field.ty for field in fields]))

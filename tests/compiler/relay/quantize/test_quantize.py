@@ -1,0 +1,163 @@
+"""`relay.quantize` on an imported network, against the network of floats."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tvm
+from onnx import TensorProto, helper, numpy_helper
+
+from compiler import PassContext, legacy, relay
+from compiler.errors import RelayError
+from compiler.graph.constants import array_of
+from compiler.graph.rewrite import operator_name
+from compiler.relay.nest import nested, post_order
+from compiler.relay.quantize.ranges import Histogram
+from compiler.runtime import graph_executor
+
+SHAPE = (1, 4, 9, 9)
+
+
+def network() -> tuple[tvm.IRModule, dict[str, Any]]:
+    """Three convolutions, a residual sum between them, and a dense layer."""
+    rng = np.random.default_rng(1)
+    shapes = {"w0": (8, 4, 3, 3), "w1": (8, 8, 3, 3), "w2": (8, 8, 1, 1), "w3": (8, 5), "b": (8,)}
+    weights = [
+        numpy_helper.from_array((rng.standard_normal(shape) * 0.2).astype("float32"), name)
+        for name, shape in shapes.items()
+    ]
+    nodes = [
+        helper.make_node("Conv", ["x", "w0", "b"], ["c0"], pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["c0"], ["r0"]),
+        helper.make_node("Conv", ["r0", "w1"], ["c1"], pads=[1, 1, 1, 1]),
+        helper.make_node("Add", ["c1", "r0"], ["s"]),
+        helper.make_node("Relu", ["s"], ["r1"]),
+        helper.make_node("Conv", ["r1", "w2"], ["c2"]),
+        helper.make_node("GlobalAveragePool", ["c2"], ["p"]),
+        helper.make_node("Flatten", ["p"], ["f"]),
+        helper.make_node("MatMul", ["f", "w3"], ["y"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "network",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, SHAPE)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 5])],
+        weights,
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    return relay.frontend.from_onnx(model)
+
+
+def samples(count: int = 3) -> list[dict[str, np.ndarray]]:
+    rng = np.random.default_rng(2)
+    return [{"x": rng.standard_normal(SHAPE).astype("float32")} for _ in range(count)]
+
+
+def run(mod: tvm.IRModule, params: Any = None) -> tuple[np.ndarray, list[str]]:
+    """The result for the first sample, and the implementations of the layers."""
+    with PassContext(opt_level=3):
+        library = relay.build(mod, "llvm", params=params)
+    executor = graph_executor.GraphModule(library["default"](tvm.cpu()))
+    executor.run(**samples(1)[0])
+    layers = [
+        kernel.implementation
+        for kernel in library.report.kernels
+        if {"nn.conv2d", "nn.dense"} & set(kernel.operators)
+    ]
+    return executor.get_output(0).numpy(), sorted(layers)
+
+
+def dtypes(mod: tvm.IRModule) -> list[str]:
+    """Of the weights, in the order of computation."""
+    constants = [array_of(each) for each in post_order(nested(mod["main"]))]
+    return [str(each.dtype) for each in constants if each is not None and each.size > 8]
+
+
+@pytest.mark.parametrize("mode", ["global_scale", "kl_divergence", "percentile"])
+def test_each_mode_computes_on_integers_what_the_floats_are(mode):
+    mod, params = network()
+    expected, _ = run(mod, params)
+    with relay.quantize.qconfig(
+        calibrate_mode=mode, weight_scale="max", skip_dense_layer=False, skip_conv_layers=[]
+    ):
+        quantised = relay.quantize.quantize(mod, params, samples())
+    got, layers = run(quantised)
+    assert layers == ["conv2d_direct_int8.x86"] * 3 + ["dense_packed_int8.x86"]
+    assert 0 < np.abs(got - expected).max() < 0.1 * np.abs(expected).max()
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({}, ["float32", "int8", "int8", "float32"]),
+        ({"skip_conv_layers": [1, 2]}, ["int8", "float32", "float32", "float32"]),
+        ({"skip_conv_layers": None, "skip_dense_layer": False}, ["int8"] * 4),
+        ({"do_simulation": True}, ["float32"] * 4),
+    ],
+)
+def test_layers_are_skipped_as_the_configuration_says(settings, expected):
+    mod, params = network()
+    with relay.quantize.qconfig(**settings):
+        assert dtypes(relay.quantize.quantize(mod, params)) == expected
+
+
+def test_the_steps_by_themselves_are_the_whole():
+    mod, params = network()
+    with relay.quantize.qconfig(weight_scale="max"):
+        whole = relay.quantize.quantize(mod, params)
+        mod = relay.quantize.prerequisite_optimize(mod, params)
+        sequence = [
+            relay.quantize.annotate(),
+            relay.quantize.calibrate(),
+            relay.quantize.realize(),
+        ]
+        steps = tvm.transform.Sequential(sequence)(mod)
+    np.testing.assert_array_equal(run(whole)[0], run(steps)[0])
+    names = [operator_name(each) for each in post_order(nested(steps["main"]))]
+    assert names.count("quantize") == 2  # r0 and r1, whoever reads them
+
+
+def test_settings_hold_inside_of_the_context_alone():
+    with relay.quantize.qconfig(global_scale=4.0):
+        assert relay.quantize.current_qconfig().global_scale == 4.0
+        with relay.quantize.qconfig():
+            assert relay.quantize.current_qconfig().global_scale == 8.0
+    assert relay.quantize.current_qconfig() == relay.quantize.QConfig()
+
+
+def test_what_is_wrong_is_said():
+    mod, params = network()
+    with relay.quantize.qconfig(calibrate_mode="percentile"):
+        with pytest.raises(RelayError, match="needs samples"):
+            relay.quantize.quantize(mod, params)
+        with pytest.raises(RelayError, match="not finite"):
+            relay.quantize.quantize(mod, params, [{"x": np.full(SHAPE, np.nan)}])
+    for name, value in (
+        *(("nbit_input", 4), ("calibrate_mode", "best"), ("global_scale", 0.0)),
+        ("partition_conversions", "enabled"),
+    ):
+        with pytest.raises(RelayError, match=name), relay.quantize.qconfig(**{name: value}):
+            pass
+
+
+def test_the_old_name_is_this_package():
+    with legacy.installed():
+        from tvm.relay import quantize
+
+        assert quantize.qconfig is relay.quantize.qconfig
+
+
+def test_ranges_follow_the_elements():
+    rng = np.random.default_rng(0)
+    histogram = Histogram("x")
+    histogram.add(np.zeros(10))
+    assert histogram.percentile() == histogram.least_divergence() == histogram.largest == 1.0
+    values = np.concatenate([rng.standard_normal(100_000), [50.0]])
+    for part in np.array_split(values, 7):
+        histogram.add(np.maximum(part, 0))
+    assert histogram.least == 0.0 and histogram.largest == 50.0
+    assert histogram.counts.sum() == np.count_nonzero(values > 0)
+    assert 4.0 < histogram.percentile() < 5.5
+    assert 2.0 < histogram.least_divergence() < 12.0
