@@ -14,6 +14,7 @@ from tvm import relax, te, tirx
 
 from compiler.padding import repeating_pad
 from compiler.relay.op.kernel import kernel
+from schedules.generic.inline import KEPT
 
 from ..onnx_node import Node
 
@@ -101,39 +102,41 @@ def _by_place(values: Sequence[Any]) -> te.Tensor:
     return te.compute((len(values),), value, name="extents")
 
 
-def _is_named(axes: te.Tensor, axis: int, rank: int) -> Any:
-    """Whether an axis is among the axes that a tensor names, from the front or from the back."""
-    named = [
-        tirx.Or(axes(place) == axis, axes(place) == axis - rank)
-        for place in range(int(axes.shape[0]))
-    ]
-    return functools.reduce(tirx.Or, named)
+def _kept(axes: te.Tensor, rank: int) -> te.Tensor:
+    """For each axis 0 where it is among those that a tensor names, from either end, else 1."""
+
+    def value(axis: Any) -> Any:
+        named = [
+            tirx.Or(axes(place) == axis, axes(place) == axis - rank)
+            for place in range(int(axes.shape[0]))
+        ]
+        zero, one = (tirx.const(each, INT) for each in (0, 1))
+        return tirx.Select(functools.reduce(tirx.Or, named), zero, one)
+
+    return te.compute((rank,), value, name="kept", attrs={KEPT: 1})
 
 
 def _reduced_extents(data: te.Tensor, axes: te.Tensor) -> te.Tensor:
-    rank = len(data.shape)
-    one = tirx.const(1, INT)
-    sizes = [tirx.Cast(INT, size) for size in data.shape]
+    kept, one = _kept(axes, len(data.shape)), tirx.const(1, INT)
     return _by_place(
-        [tirx.Select(_is_named(axes, axis, rank), one, sizes[axis]) for axis in range(rank)]
+        [
+            tirx.Select(kept(axis) == one, tirx.Cast(INT, size), one)
+            for axis, size in enumerate(data.shape)
+        ]
     )
 
 
 def _kept_extents(data: te.Tensor, axes: te.Tensor, count: int) -> te.Tensor:
     """Extents of the axes that are not named, in their order."""
-    rank = len(data.shape)
-    places: list[Any] = []
-    before: Any = tirx.const(0, INT)
-    for axis in range(rank):
-        kept = tirx.Not(_is_named(axes, axis, rank))
-        places.append((kept, before))
-        before = before + tirx.Select(kept, tirx.const(1, INT), tirx.const(0, INT))
+    kept = _kept(axes, len(data.shape))
 
     def value(at: Any) -> Any:
         result: Any = tirx.const(1, INT)
-        for axis, (kept, place) in enumerate(places):
-            here = tirx.And(kept, place == at.astype(INT))
-            result = tirx.Select(here, tirx.Cast(INT, data.shape[axis]), result)
+        before: Any = tirx.const(0, INT)
+        for axis, size in enumerate(data.shape):
+            here = tirx.And(kept(axis) == 1, before == at.astype(INT))
+            result = tirx.Select(here, tirx.Cast(INT, size), result)
+            before = before + kept(axis)
         return result
 
     return te.compute((count,), value, name="kept_extents")
