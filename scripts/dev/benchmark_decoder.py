@@ -4,8 +4,8 @@
     python scripts/dev/benchmark_decoder.py gpt2.onnx --prompt 8 --tokens 1024
 
 The model is one of `decoder_models.py`. Both engines hand the caches that a run returns to the
-next one without a copy of their own. Prints tokens a second of processor time over each quarter, and how far the
-engines' logits are from each other at the last common token.
+next one without a copy of their own. Prints tokens a second of processor time, over each quarter
+too, and how far the logits are from each other while the engines' tokens are the same.
 """
 
 from __future__ import annotations
