@@ -64,6 +64,9 @@ _FORBIDDEN = {
     "relay.top_k_count_that_fits": _Forbidden(
         1, (1,), "topk: k, which running tells, is negative or more than the axis has", "InputError"
     ),
+    "relay.unpooled_shape_that_fits": _Forbidden(
+        1, (1,), "unpooling: the shape that running tells has no room for the result", "InputError"
+    ),
     "relay.axes_that_fit": _Forbidden(
         1, (1,), "axes: one that running tells is not an axis of the operand", "InputError"
     ),

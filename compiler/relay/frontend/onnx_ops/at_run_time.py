@@ -57,6 +57,15 @@ def _axis_misfits(axes: te.Tensor, rank: int) -> te.Tensor:
     return te.compute(axes.shape, value, name="axis_misfits")
 
 
+def _room_misfits(data: te.Tensor, shape: te.Tensor) -> te.Tensor:
+    """1 for each extent of a shape that the data's extent does not fit into."""
+    small = [shape(axis) < tirx.Cast(INT, size) for axis, size in enumerate(data.shape)]
+    one, zero = tirx.const(1, INT), tirx.const(0, INT)
+    return _by_place([tirx.Select(each, one, zero) for each in small])
+
+
+_room_misfits_kernel = kernel("room_misfits", _room_misfits)
+_shape_kernel = kernel("unpooled_shape_that_fits", _that_fit)
 _size_misfits_kernel = kernel("size_misfits", _size_misfits)
 _axis_misfits_kernel = kernel("axis_misfits", _axis_misfits)
 _sizes_kernel = kernel("split_sizes_that_fit", _that_fit)
@@ -76,6 +85,13 @@ def part_of(node: Node, size: relax.Expr, axis: int) -> tirx.Var:
     size = as_int64(node, size)
     misfits = node.emit(_size_misfits_kernel(node[0], size, axis=axis, whole=False))
     return extents_of(node, _count_kernel(size, misfits), 1)[0]
+
+
+def shape_around(node: Node, data: relax.Expr, shape: relax.Expr) -> list[tirx.Var]:
+    """The extents of a shape that must have room for the data, as new symbolic dimensions."""
+    shape = as_int64(node, shape)
+    misfits = node.emit(_room_misfits_kernel(data, shape))
+    return extents_of(node, _shape_kernel(shape, misfits), data.ty.ndim)
 
 
 def axes_of(node: Node, axes: relax.Expr, rank: int) -> relax.Expr:

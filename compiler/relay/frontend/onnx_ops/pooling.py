@@ -105,8 +105,9 @@ def max_unpooling(node: Node) -> relax.Expr:
     if node.get(2) is None:
         return result
     if constant_value(node[2]) is None:
-        extents = at_run_time.extents_of(node, at_run_time.as_int64(node, node[2]), len(own))
-        return _in_corner_kernel(node.emit(result), relax.ShapeExpr(extents))
+        result = node.emit(result)
+        extents = at_run_time.shape_around(node, result, node[2])
+        return _in_corner_kernel(result, relax.ShapeExpr(extents))
     wanted = np.array(node.value(2, "the output shape").ravel())
     behind = wanted - own if wanted.size == len(own) else np.array([-1])
     if behind.min() < 0:
