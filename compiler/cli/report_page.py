@@ -411,6 +411,7 @@ class Page:
             "target": kernel.target,
             "implementation": kernel.implementation,
             "algorithm": kernel.algorithm,
+            "multiplies": kernel.multiplies,
             "schedule from": kernel.source,
             "config": kernel.config,
             "record": self.records.get(kernel.source, ""),
