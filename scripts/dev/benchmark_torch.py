@@ -58,25 +58,31 @@ def main() -> int:
     parser.add_argument("--limit", type=float, default=300.0, help="seconds for one model")
     args = parser.parse_args()
 
-    rows: dict[str, Row] = json.loads(args.rows.read_text()) if args.rows.exists() else {}
     if args.table:
-        write_table(args.table, rows)
+        write_table(args.table, read(args.rows))
         return 0
     os.environ.update(TVM_NUM_THREADS="1", OMP_NUM_THREADS="1", TORCHINDUCTOR_COMPILE_THREADS="1")
     task = "export" if args.export else "check" if args.check else "warm" if args.warm else "time"
     processes = multiprocessing.get_context("forkserver")
     processes.set_forkserver_preload(["benchmark_torch_imports"])
+    failed = []
     for name in chosen(args.models, args.family):
-        known = rows.setdefault(name, {})
-        done = known.get(task)
-        if done and not (args.again and "failed" in done):
-            continue
-        known[task] = in_process(processes, task, name, args)
-        args.rows.write_text(json.dumps(rows, indent=1))
-        print(f"{name:36} {shown(known[task])}", flush=True)
-    failed = [name for name in chosen(args.models, args.family) if "failed" in rows[name][task]]
+        row = read(args.rows).get(name, {}).get(task)
+        if row is None or (args.again and "failed" in row):
+            row = in_process(processes, task, name, args)
+            rows = read(args.rows)  # another run may have added to it
+            rows.setdefault(name, {})[task] = row
+            args.rows.write_text(json.dumps(rows, indent=1))
+            print(f"{name:36} {shown(row)}", flush=True)
+        failed += [name] if "failed" in row else []
     print(f"{len(failed)} failed: {', '.join(failed)}" if failed else "none failed")
     return 1 if failed else 0
+
+
+def read(path: pathlib.Path) -> dict[str, Row]:
+    """The rows of a file, which need not be there: by model and task."""
+    found: dict[str, Row] = json.loads(path.read_text()) if path.exists() else {}
+    return found
 
 
 def chosen(names: str, family: str) -> list[str]:
@@ -198,10 +204,8 @@ def exported(model: Any) -> Row:
     module = model.build()
     args, kwargs = model.arguments(2)
     batch = torch.export.Dim("batch", max=16)
-    shapes = _pytree.tree_map(lambda _: {0: batch}, (args, kwargs))
-    program = torch.export.export(
-        module, args, kwargs, dynamic_shapes=[*shapes[0], *shapes[1].values()], strict=False
-    )
+    shapes = _pytree.tree_map(lambda _: {0: batch}, kwargs or args)
+    program = torch.export.export(module, args, kwargs, dynamic_shapes=shapes, strict=False)
     mod, params = relay.frontend.from_pytorch(program)
     with PassContext(3):
         library = relay.build(mod, target="llvm", params=params)
@@ -285,7 +289,7 @@ def table_row(model: Any, row: Row) -> str:
     name = f"{model.name} ({model.note})" if model.note else model.name
     shape = "x".join(map(str, model.shape))
     if "error" not in row:
-        return f"| {name} | {shape} | {row['failed'].replace('|', '')} | | | | |"
+        return f"| {name} | {shape} | {row['failed'].partition(';')[0].replace('|', '')} | | | | |"
     ms = row.get("ms")
     times = [f"{ms[engine]:.2f}" for engine in ENGINES] if ms else ["", "", ""]
     ratio = f"{ms['inductor'] / ms['baton']:.2f}" if ms else ""

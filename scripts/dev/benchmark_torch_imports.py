@@ -1,7 +1,13 @@
 """What each process of benchmark_torch.py needs, loaded where they are all forked from."""
 
 import timm  # noqa: F401
+import torch._inductor.compile_fx  # noqa: F401
 import torchvision  # noqa: F401
 import transformers  # noqa: F401
 
-import compiler.dynamo  # noqa: F401
+import compiler.dynamo
+import compiler.relay.frontend.onnx_graph
+import compiler.relay.frontend.pytorch_replay  # noqa: F401
+from compiler import relay
+
+relay.build  # noqa: B018 - importing the package alone loads none of it
