@@ -27,6 +27,7 @@ from .anchor import (
 )
 from .strategy import DIRECT
 from .x86 import anchorless
+from .x86.instructions import instruction_of
 
 __all__ = ["ANCHOR_RULES", "Scheduled", "block_names", "register_anchor_rule", "schedule"]
 
@@ -57,6 +58,10 @@ class Scheduled:
         Of the anchor, such as "strassen"; "direct" where the definition is followed.
     config : str
         Values of the anchor's knobs as AutoTVM's logs write them, JSON; empty without an anchor.
+    operands : str
+        Element types that the anchor multiplies, such as "uint8 x int8"; empty without an anchor.
+    instruction : str
+        That multiplies them, such as "vpdpbusd"; empty where that is not known.
     """
 
     func: tirx.PrimFunc
@@ -64,6 +69,8 @@ class Scheduled:
     source: str
     algorithm: str = DIRECT
     config: str = ""
+    operands: str = ""
+    instruction: str = ""
 
 
 def schedule(func: tirx.PrimFunc, target: Target) -> Scheduled | None:
@@ -87,7 +94,9 @@ def schedule(func: tirx.PrimFunc, target: Target) -> Scheduled | None:
             scheduled = sch.mod["main"].with_attr("tirx.is_scheduled", True)
             plain = without_anchor(scheduled)
             config = _annotation(func, "schedule_config") or ""
-            return Scheduled(plain, name, source, algorithm(func), config)
+            operands = _operands(func)
+            made = instruction_of(plain, operands, target) if operands else ""
+            return Scheduled(plain, name, source, algorithm(func), config, operands, made)
     _LOG.warning("no schedule rule takes the function with blocks %s", block_names(func))
     return None
 
@@ -95,6 +104,14 @@ def schedule(func: tirx.PrimFunc, target: Target) -> Scheduled | None:
 def algorithm(func: tirx.PrimFunc) -> str:
     """How the anchor of an unscheduled function computes its result."""
     return _annotation(func, "schedule_algorithm") or DIRECT
+
+
+def _operands(func: tirx.PrimFunc) -> str:
+    """Element types that the anchor of an unscheduled function reads."""
+    anchor = next((block for block in blocks(func) if "schedule_rule" in block.annotations), None)
+    if anchor is None or str(anchor.annotations["schedule_rule"]) not in ANCHOR_RULES:
+        return ""
+    return " x ".join(dict.fromkeys(str(read.source.dtype) for read in anchor.reads))
 
 
 def _annotation(func: tirx.PrimFunc, key: str) -> str | None:

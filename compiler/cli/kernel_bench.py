@@ -10,11 +10,13 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from schedules.x86.instructions import FMA
+
 from .compile import BuildOptions
 from .console import Steps, show, table
 from .kernel_times import KernelTime, gflops_of
 from .models import find_model
-from .peak import memory_gbytes, peak_gflops
+from .peak import memory_gbytes, peak_gflops, peak_of
 from .profile import profile_model
 
 ANCHORS = ("conv", "dense", "matmul")
@@ -32,7 +34,8 @@ class Workload:
     kernel : KernelTime
         Times and rates; its `milliseconds` are of all calls of one inference.
     of_peak : float or None
-        Share of the peak multiply-add rate, 0 to 1; None where the operations are unknown.
+        Share of the peak rate of the instruction that the kernel multiplies with, 0 to 1, of
+        float32's multiply-adds where that is not known; None where the operations are unknown.
     of_memory : float
         Share of the rate at which memory can be read; above 1 where caches serve the kernel.
     bound : str
@@ -88,17 +91,21 @@ def benchmark_kernels(
     with steps.step("peak", f"{threads} threads"):
         peak, memory = peak_gflops(target, threads), memory_gbytes(target, threads)
     found: dict[tuple[Any, ...], Workload] = {}
+    peaks = {"": peak, FMA: peak}
     for name in models:
         profile = profile_model(find_model(name), repeats, seed, options, steps)
         for kernel in profile.kernels:
             if not _is_workload(kernel):
                 continue
+            if kernel.instruction not in peaks:
+                with steps.step("peak", f"{kernel.instruction}, {threads} threads"):
+                    peaks[kernel.instruction] = peak_of(kernel.instruction, target, threads) or peak
             key = (*kernel.operators, *kernel.shapes, kernel.implementation, kernel.source)
             if key in found:
                 if profile.model not in found[key].models:
                     found[key].models.append(profile.model)
             else:
-                found[key] = judge(kernel, profile.model, peak, memory)
+                found[key] = judge(kernel, profile.model, peaks[kernel.instruction], memory)
     ordered = sorted(found.values(), key=_to_win, reverse=True)
     return KernelResults(threads, peak, memory, ordered)
 
@@ -116,7 +123,8 @@ def judge(kernel: KernelTime, model: str, peak: float, memory: float) -> Workloa
 def show_kernel_results(results: KernelResults) -> None:
     """Print the machine's rates and a line per workload."""
     header = (
-        *("workload", "operands", "implementation", "schedule from", "bound", "calls", "ms"),
+        *("workload", "operands", "implementation", "multiplies", "schedule from", "bound"),
+        *("calls", "ms"),
         *("GFLOP/s", "of peak", "GB/s"),
     )
     rows = []
@@ -127,6 +135,7 @@ def show_kernel_results(results: KernelResults) -> None:
                 f"{workload.models[0]} {kernel.name}",
                 " ".join(kernel.shapes),
                 kernel.implementation,
+                f"{kernel.operands} {kernel.instruction}".strip(),
                 kernel.source,
                 workload.bound,
                 kernel.calls,

@@ -33,6 +33,8 @@ class KernelTime:
         10^9 floating-point operations per second; None where they are unknown.
     gbytes : float
         10^9 bytes of operands and results per second; 0 where the report has no count.
+    operands, instruction : str
+        What it multiplies, and with which instruction, as in the build's report.
     """
 
     name: str
@@ -45,6 +47,8 @@ class KernelTime:
     share: float
     gflops: float | None
     gbytes: float
+    operands: str = ""
+    instruction: str = ""
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import statistics
+import re
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,13 +13,11 @@ import numpy as np
 _CHAINS = 12
 _STEPS = 200_000
 _READ_BYTES = 1 << 28
-_REPEATS = 7
+_REPEATS, _REPEATS_OF_READING = 50, 7
 
 
 def peak_gflops(target: Any, threads: int, chains: int = _CHAINS) -> float:
     """10^9 floating-point operations per second, float32, of `threads` threads.
-
-    Each thread runs `chains` vector multiply-adds per step, on registers alone.
 
     Parameters
     ----------
@@ -27,35 +26,88 @@ def peak_gflops(target: Any, threads: int, chains: int = _CHAINS) -> float:
     threads : int
         As TVM_NUM_THREADS was when TVM started its threads.
     chains : int
-        Multiply-adds that do not wait for each other; with one, the latency decides.
+        Multiply-adds of a thread that do not wait for each other.
+    """
+    lanes = _lanes(target)
+    return 2.0 * _rate(target, threads, "float32", lanes, lambda x, a, b: x * a + b, chains)
+
+
+def peak_of(instruction: str, target: Any, threads: int) -> float | None:
+    """10^9 operations per second of an instruction, two for each product that is added.
+
+    None for one that is not of `schedules.x86.instructions`, or that the target does not have.
+    """
+    from tvm.script import tirx as T
+
+    from schedules.x86.dots import has_bfloat16, vnni_lanes, widened_lanes
+    from schedules.x86.instructions import BF16, FMA, INTRINSICS, MADD, PRODUCTS, VNNI
+
+    if instruction == FMA:
+        return peak_gflops(target, threads)
+    lanes = {
+        VNNI: vnni_lanes(target),
+        MADD: widened_lanes(target),
+        BF16: 16 if has_bfloat16(target) else 0,
+    }.get(instruction, 0)
+    if not lanes:
+        return None
+    width = {16: r"\.512", 8: r"\.256|avx2\.", 4: r"sse2\."}[lanes]
+    names = [each for each, known in INTRINSICS.items() if known == instruction]
+    (name,) = (each for each in names if re.search(width, each))
+    numbers = "float32" if instruction == BF16 else "int32"
+    parts = {VNNI: f"int8x{4 * lanes}", MADD: f"int16x{2 * lanes}", BF16: f"uint16x{2 * lanes}"}
+
+    def step(sums: Any, a: Any, b: Any) -> Any:
+        pairs = [T.reinterpret(each, dtype=parts[instruction]) for each in (a, b)]
+        if instruction == MADD:  # adds nothing: its result is an operand of the next
+            operands = [T.reinterpret(sums, dtype=parts[instruction]), pairs[1]]
+        else:
+            operands = [sums, *pairs]
+        number = T.llvm_lookup_intrinsic_id(name)
+        return T.call_llvm_pure_intrin(number, *operands, dtype=f"{numbers}x{lanes}")
+
+    return 2.0 * PRODUCTS[instruction] * _rate(target, threads, numbers, lanes, step)
+
+
+def _rate(
+    target: Any,
+    threads: int,
+    dtype: str,
+    lanes: int,
+    step: Callable[[Any, Any, Any], Any],
+    chains: int = _CHAINS,
+) -> float:
+    """10^9 lanes per second that go through `step(sums, a, b)`.
+
+    Each thread runs `chains` of them, independent of each other, on registers alone.
     """
     import tvm
     from tvm.script import tirx as T
 
-    lanes = _lanes(target)
-
     @T.prim_func(s_tir=True)
-    def multiply_add(first: T.handle, second: T.handle) -> None:
-        T.func_attr({"global_symbol": "multiply_add"})
-        factors = T.match_buffer(first, (2, lanes), "float32")
-        out = T.match_buffer(second, (threads, chains, lanes), "float32")
+    def run(first: T.handle, second: T.handle) -> None:
+        T.func_attr({"global_symbol": "run"})
+        factors = T.match_buffer(first, (2, lanes), dtype)
+        out = T.match_buffer(second, (threads, chains, lanes), dtype)
         for thread in T.parallel(threads):
-            sums = T.alloc_buffer((chains, lanes), "float32")
+            sums = T.alloc_buffer((chains, lanes), dtype)
             for chain in T.unroll(chains):
                 for lane in T.vectorized(lanes):
                     sums[chain, lane] = factors[0, lane]
             for _ in T.serial(_STEPS):
                 for chain in T.unroll(chains):
-                    for lane in T.vectorized(lanes):
-                        sums[chain, lane] = sums[chain, lane] * factors[0, lane] + factors[1, lane]
+                    sums[chain, T.ramp(0, 1, lanes)] = step(
+                        sums[chain, T.ramp(0, 1, lanes)],
+                        factors[0, T.ramp(0, 1, lanes)],
+                        factors[1, T.ramp(0, 1, lanes)],
+                    )
             for chain in T.unroll(chains):
                 for lane in T.vectorized(lanes):
                     out[thread, chain, lane] = sums[chain, lane]
 
-    factors = tvm.runtime.tensor(np.full((2, lanes), 0.5, "float32"))
-    out = tvm.runtime.tensor(np.zeros((threads, chains, lanes), "float32"))
-    seconds = _seconds(multiply_add, target, factors, out)
-    return 2.0 * threads * _STEPS * chains * lanes / seconds / 1e9
+    factors = tvm.runtime.tensor(np.full((2, lanes), 0.5).astype(dtype))
+    out = tvm.runtime.tensor(np.zeros((threads, chains, lanes), dtype))
+    return threads * _STEPS * chains * lanes / _seconds(run, target, factors, out) / 1e9
 
 
 def gigahertz(target: Any) -> float:
@@ -97,7 +149,8 @@ def memory_gbytes(target: Any, threads: int) -> float:
 
     data = tvm.runtime.tensor(np.ones((threads, rows, _CHAINS, lanes), "float32"))
     out = tvm.runtime.tensor(np.zeros((threads, _CHAINS, lanes), "float32"))
-    return 4.0 * threads * rows * _CHAINS * lanes / _seconds(read, target, data, out) / 1e9
+    seconds = _seconds(read, target, data, out, repeats=_REPEATS_OF_READING)
+    return 4.0 * threads * rows * _CHAINS * lanes / seconds / 1e9
 
 
 def _lanes(target: Any) -> int:
@@ -106,12 +159,15 @@ def _lanes(target: Any) -> int:
     return Machine.from_target(target).vector_bits // 32
 
 
-def _seconds(func: Any, target: Any, *operands: Any) -> float:
-    """The fastest tenth of a kernel's times is what the machine can do; others share it."""
+def _seconds(func: Any, target: Any, *operands: Any, repeats: int = _REPEATS) -> float:
+    """The least of a kernel's times is what the machine can do; others share it."""
     import tvm
 
-    library = tvm.tirx.build(tvm.IRModule({func.attrs["global_symbol"]: func}), target=target)
+    from compiler.lowering.tir_passes.pipeline import PIPELINE
+
+    mod = tvm.IRModule({func.attrs["global_symbol"]: func.with_attr("target", target)})
+    library = tvm.tirx.build(mod, target=target, pipeline=PIPELINE)
     kernel = library[str(func.attrs["global_symbol"])]
-    timed = library.time_evaluator(str(func.attrs["global_symbol"]), tvm.cpu(), repeat=_REPEATS)
+    timed = library.time_evaluator(str(func.attrs["global_symbol"]), tvm.cpu(), repeat=repeats)
     kernel(*operands)
-    return statistics.quantiles(timed(*operands).results, n=10)[0]
+    return float(min(timed(*operands).results))

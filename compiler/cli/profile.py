@@ -257,6 +257,8 @@ def _kernel_times(
                 spent / whole,
                 _rate(kernel.flops, rate) if kernel else 0.0,
                 kernel.bytes * rate if kernel else 0.0,
+                kernel.operands if kernel else "",
+                kernel.instruction if kernel else "",
             )
         )
     return times

@@ -20,7 +20,7 @@ from compiler.runtime import FactoryModule, foreign
 
 from .charts import Point, live, memory_map, roofline
 from .files import write_text
-from .kernel_times import Profile, gflops_of, report_of
+from .kernel_times import RUNTIME, Profile, gflops_of, report_of
 from .program import Program, read_program
 
 if TYPE_CHECKING:
@@ -274,10 +274,12 @@ class Page:
             f"{len(report.kernels)} kernels, {len(self.program.calls)} calls for {report.target}, "
             f"opt_level {report.opt_level}, precision {report.precision}"
         ]
+        outside = self._times.get(RUNTIME)
         if self.profile:
             lines.append(
                 f"one inference takes {self.profile.milliseconds:.3f} ms; medians of "
                 f"{self.profile.repeats} inferences"
+                + (f"; {outside.share:.1%} of it outside of kernels" if outside else "")
             )
         return "".join(f"<p>{escape(line)}</p>" for line in lines)
 
@@ -409,6 +411,7 @@ class Page:
             "target": kernel.target,
             "implementation": kernel.implementation,
             "algorithm": kernel.algorithm,
+            "multiplies": kernel.multiplies,
             "schedule from": kernel.source,
             "config": kernel.config,
             "record": self.records.get(kernel.source, ""),

@@ -34,6 +34,10 @@ class Kernel:
         "direct", "strassen", or Winograd's with its tile, such as "winograd F(4x4,3x3)".
     config : str
         Values of the knobs of a TOPI schedule, as AutoTVM's logs write them: JSON.
+    operands : str
+        Element types that a convolution or product multiplies: "float32", "uint8 x int8".
+    instruction : str
+        With which it does: "vfmadd", "vdpbf16ps", "vpdpbusd"; empty where that is not known.
     remark : str
         Times of a kernel whose record won although the build without it is faster here.
     """
@@ -50,6 +54,13 @@ class Kernel:
     algorithm: str = "direct"
     remark: str = ""
     config: str = ""
+    operands: str = ""
+    instruction: str = ""
+
+    @property
+    def multiplies(self) -> str:
+        """Element types and instruction, for tables."""
+        return f"{self.operands} {self.instruction}".strip()
 
     @property
     def megaflops(self) -> str:
@@ -144,6 +155,7 @@ class Report:
             "operators",
             "implementation",
             "algorithm",
+            "multiplies",
             "source",
             "calls",
             "MFLOP",
@@ -157,6 +169,7 @@ class Report:
                     " ".join(kernel.operators),
                     kernel.implementation,
                     kernel.algorithm,
+                    kernel.multiplies,
                     _origin(kernel),
                     str(kernel.calls),
                     kernel.megaflops,
@@ -166,7 +179,7 @@ class Report:
         widths = [max(len(row[i]) for row in rows) for i in range(len(header))]
         lines = [
             "  ".join(
-                cell.ljust(width) if i < 5 else cell.rjust(width)
+                cell.ljust(width) if i < 6 else cell.rjust(width)
                 for i, (cell, width) in enumerate(zip(row, widths, strict=True))
             ).rstrip()
             for row in rows

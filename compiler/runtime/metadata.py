@@ -230,6 +230,9 @@ class _Reader:
         self._require_disjoint_params(metadata)
         if not metadata.devices:
             raise _bad("devices", "is empty")
+        for tensor in (*metadata.inputs, *metadata.outputs, *metadata.params):
+            if tensor.device not in ("", "cpu", *metadata.devices):
+                raise _bad("devices", f"lacks {tensor.device!r}, where {tensor.name!r} is")
         return metadata
 
     def _field(self, name: str, kind: type) -> Any:

@@ -133,7 +133,7 @@ class Journey:
         found = self.home.baton_json("partition", str(self.model), *plugin)
         taken = [subgraph["operators"] for subgraph in found["subgraphs"]]
         _require(bool(taken), "the plugin took nothing")
-        return "; ".join(" ".join(operators) for operators in taken)
+        return f"{len(taken)} subgraphs of {sum(map(len, taken))} operators"
 
     def tune(self) -> str:
         """`baton tune`, five trials of one operator's templates."""

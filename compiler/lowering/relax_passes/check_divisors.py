@@ -55,6 +55,18 @@ _FORBIDDEN = {
     "relay.broadcast_that_fits": _Forbidden(
         1, (1,), "broadcast: extents that running tells are neither equal nor 1", "InputError"
     ),
+    "relay.split_sizes_that_fit": _Forbidden(
+        1,
+        (1,),
+        "split: sizes that running tells are negative, or are together not what the axis has",
+        "InputError",
+    ),
+    "relay.top_k_count_that_fits": _Forbidden(
+        1, (1,), "topk: k, which running tells, is negative or more than the axis has", "InputError"
+    ),
+    "relay.axes_that_fit": _Forbidden(
+        1, (1,), "axes: one that running tells is not an axis of the operand", "InputError"
+    ),
     "relay.reshape_codes": _Forbidden(
         1,
         (-2, -4),

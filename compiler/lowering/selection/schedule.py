@@ -161,20 +161,15 @@ def _schedule(
         else:
             func, entry.config = scheduled.func, scheduled.config
             entry.implementation, entry.source = scheduled.rule, scheduled.source
+            entry.operands, entry.instruction = scheduled.operands, scheduled.instruction
         entry.algorithm = rules.algorithm(func) if scheduled is None else scheduled.algorithm
     if kind == "llvm":  # reductions across the threads of a GPU are still to be recognized
         func = vectorise_rounding(start_at_infinity(func))
-    # TVM's passes for bfloat16 refuse polynomials in loops that were unrolled.
     if fast_math and kind == "llvm":
         from schedules.x86 import fast_math as polynomials
 
         func = polynomials.approximate(func, target)
     return guard_indices(func).with_attr("target", target), entry
-
-
-def _has_bfloat16(func: tvm.tirx.PrimFunc) -> bool:
-    buffers = [param for param in func.params if isinstance(param.ty, tvm.tirx.BufferType)]
-    return any(str(buffer.dtype) == "bfloat16" for buffer in buffers)
 
 
 def count_bytes(func: tvm.tirx.PrimFunc) -> int:

@@ -411,13 +411,17 @@ class GraphImporter:
             array = constant_value(value)
             return value if array is None else constant(array)
         names = node.proto.output
-        bound = self.builder.emit(value, names[index] if index < len(names) else "")
-        ty = bound.ty
+        return self.with_extents(
+            self.builder.emit(value, names[index] if index < len(names) else "")
+        )
+
+    def with_extents(self, value: relax.Var) -> relax.Var:
+        """A value with names for extents that its operator computes: what follows needs them."""
+        ty = value.ty
         if not isinstance(ty, relax.TensorType) or ty.shape is not None or ty.ndim < 1:
-            return bound
-        # What follows needs names for extents that the operator computes.
+            return value
         extents = [tvm.tirx.Var(f"extent_{axis}", "int64") for axis in range(ty.ndim)]
-        return self.builder.match_cast(bound, relax.TensorType(extents, ty.dtype))
+        return self.builder.match_cast(value, relax.TensorType(extents, ty.dtype))
 
     def _bind_sequence(self, sequence: relax.SeqExpr) -> Any:
         """Bind what is bound inside of an expression; in a dataflow block it may not stay there."""

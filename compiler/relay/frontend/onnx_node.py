@@ -86,6 +86,13 @@ class Node:
         value = self.attrs.get(name, default)
         return value.decode("utf-8") if isinstance(value, bytes) else value
 
+    def required(self, name: str) -> Any:
+        """Attribute `name`, which the operator requires; no checker knows those of onnxruntime."""
+        value = self.attr(name)
+        if value is None:
+            raise self.unsupported(f"the attribute {name} is missing")
+        return value
+
     def shape(self, index: int) -> tuple[int, ...]:
         """Static shape of input `index`."""
         extents = static_shape(self[index])

@@ -70,7 +70,10 @@ def integers(values: Any, count: int | None = None) -> list[int]:
     """One integer, or a sequence of them, as a list; one is repeated `count` times."""
     if isinstance(values, (int, np.integer, tirx.IntImm)):
         return [int(values)] * (count or 1)
-    return [int(value) for value in values]
+    try:
+        return [int(value) for value in values]
+    except OverflowError as error:
+        raise RelayTypeError(f"{values} are not integers") from error
 
 
 def number(value: float, name: str) -> relax.Expr:

@@ -43,7 +43,10 @@ def load_json(json_str: str, source_name: str = "json") -> tvm.IRModule | Any:
     from ..text.to_relax import to_relax
     from .module import read_module
 
-    return to_relax(read_module(json_str, source_name))
+    try:
+        return to_relax(read_module(json_str, source_name))
+    except UnicodeEncodeError as error:  # JSON has names for halves of characters
+        raise SavedModuleError(f"{source_name}: {error.object!r} is not text") from error
 
 
 def _of_this_tvm(text: str, source: str) -> Any:

@@ -2,7 +2,10 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
+import onnx
 import pytest
+from onnx import helper, numpy_helper
 
 from compiler import target as targets
 from compiler.cli import kernel_bench, peak
@@ -71,3 +74,50 @@ def test_wider_vectors_have_no_lower_peak(monkeypatch):
 def test_memory_is_read_at_a_finite_rate(monkeypatch):
     monkeypatch.setattr(peak, "_READ_BYTES", 1 << 24)
     assert 0.1 < peak.memory_gbytes(targets.parse("llvm"), 1) < 10_000
+
+
+def test_a_kernel_is_held_against_its_own_instruction(cli, tmp_path, machine, monkeypatch):
+    asked = []
+
+    def peak_of(instruction, target, threads):
+        asked.append(instruction)
+        return 400.0
+
+    monkeypatch.setattr(kernel_bench, "peak_of", peak_of)
+    x = numpy_helper.from_array(np.full((8, 16), 3, "int8"), "w")
+    scales = [numpy_helper.from_array(np.float32(0.1), "s")]
+    scales += [
+        numpy_helper.from_array(np.zeros((), kind), f"z_{kind}") for kind in ("uint8", "int8")
+    ]
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "s", "z_uint8"], ["q"]),
+        helper.make_node("DequantizeLinear", ["q", "s", "z_uint8"], ["d"]),
+        helper.make_node("DequantizeLinear", ["w", "s", "z_int8"], ["v"]),
+        helper.make_node("MatMul", ["d", "v"], ["y"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "dense",
+        [helper.make_tensor_value_info("x", 1, [4, 8])],
+        [helper.make_tensor_value_info("y", 1, [4, 16])],
+        [x, *scales],
+    )
+    path = tmp_path / "dense.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), path)
+    target = "llvm -mcpu=x86-64-v3"
+    arguments = ["kernels", str(path), "--repeat", "1", "--json", "--target", target]
+    result = cli.invoke(app, arguments)
+    assert result.exit_code == 0, result.stderr
+    (workload,) = json.loads(result.stdout)["workloads"]
+    assert asked == ["vpmaddwd"]
+    assert workload["kernel"]["operands"] == "uint8 x int8"
+    assert workload["of_peak"] == pytest.approx(workload["kernel"]["gflops"] / 400)
+
+
+@pytest.mark.parametrize("instruction", ["vfmadd", "vdpbf16ps", "vpdpbusd", "vpmaddwd"])
+def test_instructions_of_this_cpu_have_peaks(monkeypatch, instruction):
+    monkeypatch.setattr(peak, "_STEPS", 2_000)
+    found = peak.peak_of(instruction, targets.parse("llvm"), 1)
+    assert found is None or found > 0.1
+    assert peak.peak_of("vpdpbusd", targets.parse("llvm -mcpu=x86-64-v3"), 1) is None
+    assert (peak.peak_of("vpmaddwd", targets.parse("llvm -mcpu=x86-64-v3"), 1) or 0) > 0.1

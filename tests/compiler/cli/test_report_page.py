@@ -255,6 +255,7 @@ def test_profile_shows_the_roofline_and_the_config_of_each_schedule(cli, model, 
     page = Reader(text)
     assert page.tags.count("circle") >= 2
     assert text.count('class="roof"') == 2
+    assert "of it outside of kernels" in page.text
     assert "oc_block" in page.text and "tile_m" in page.text  # knobs of both anchors
     json_text = cli.invoke(app, ["profile", str(model), "--repeat", "1", "--json"]).stdout
     for kernel in json.loads(json_text)["kernels"]:

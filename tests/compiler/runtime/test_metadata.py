@@ -50,6 +50,7 @@ def test_weights_are_laid_out_one_after_the_other_at_multiples_of_64_bytes():
         ({"inputs": {}}, "inputs"),
         ({"inputs": [{"name": "x", "shape": [-1], "dtype": "float32", "device": ""}]}, "shape"),
         ({"inputs": [{"name": "x", "shape": [1], "dtype": "float", "device": ""}]}, "dtype"),
+        ({"inputs": [{"name": "x", "shape": [1], "dtype": "int8", "device": "?"}]}, "'x' is"),
         ({"outputs": ["y"]}, "outputs"),
         ({"params": [{"name": "x", "shape": [1], "dtype": "int8", "device": ""}]}, "offset"),
         ({"devices": []}, "devices"),

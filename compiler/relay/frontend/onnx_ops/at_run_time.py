@@ -14,6 +14,7 @@ from tvm import relax, te, tirx
 
 from compiler.padding import repeating_pad
 from compiler.relay.op.kernel import kernel
+from schedules.generic.inline import KEPT
 
 from ..onnx_node import Node
 
@@ -28,24 +29,60 @@ def extents_of(node: Node, values: relax.Expr, count: int) -> list[tirx.Var]:
     return extents
 
 
-def _within(data: te.Tensor, sizes: te.Tensor, axis: int) -> te.Tensor:
-    """Sizes of parts of an axis, one behind the other, cut to what the axis has."""
-    left: Any = tirx.Cast(INT, data.shape[axis])
-    parts: list[Any] = []
-    for place in range(int(sizes.shape[0])):
-        part = tirx.min(tirx.max(sizes(place), tirx.const(0, INT)), left)
-        parts.append(part)
-        left = left - part
-    return _by_place(parts)
+def _that_fit(values: te.Tensor, misfits: te.Tensor) -> te.Tensor:
+    """The values, behind the check that all of `misfits` are 0 (`relax_passes.check_divisors`)."""
+    none = misfits[tirx.const(0, INT)] == 0
+    return te.compute(
+        values.shape, lambda *at: tirx.if_then_else(none, values(*at), tirx.const(0, INT))
+    )
 
 
-_within_kernel = kernel("sizes_within", _within)
+def _size_misfits(data: te.Tensor, sizes: te.Tensor, axis: int, whole: bool) -> te.Tensor:
+    """1 where sizes of parts are negative, or are together more than the axis has, or less."""
+    extent = tirx.Cast(INT, data.shape[axis])
+    each = [sizes(place) for place in range(int(sizes.shape[0]))]
+    total = functools.reduce(operator.add, each)
+    wrong = functools.reduce(tirx.Or, [size < 0 for size in each])
+    wrong = tirx.Or(wrong, total != extent if whole else total > extent)
+    return _by_place([tirx.Select(wrong, tirx.const(1, INT), tirx.const(0, INT))])
+
+
+def _axis_misfits(axes: te.Tensor, rank: int) -> te.Tensor:
+    """1 for each axis that a tensor of this rank does not have."""
+
+    def value(at: Any) -> Any:
+        wrong = tirx.Or(axes(at) < -rank, axes(at) >= rank)
+        return tirx.Select(wrong, tirx.const(1, INT), tirx.const(0, INT))
+
+    return te.compute(axes.shape, value, name="axis_misfits")
+
+
+_size_misfits_kernel = kernel("size_misfits", _size_misfits)
+_axis_misfits_kernel = kernel("axis_misfits", _axis_misfits)
+_sizes_kernel = kernel("split_sizes_that_fit", _that_fit)
+_count_kernel = kernel("top_k_count_that_fits", _that_fit)
+_axes_kernel = kernel("axes_that_fit", _that_fit)
 
 
 def parts_of(node: Node, sizes: relax.Expr, axis: int, count: int) -> list[tirx.Var]:
-    """The sizes (count,) of parts of an axis of input 0 as new symbolic dimensions."""
-    within = _within_kernel(node[0], as_int64(node, sizes), axis=axis)
-    return extents_of(node, within, count)
+    """The sizes (count,) of all parts of an axis of input 0 as new symbolic dimensions."""
+    sizes = as_int64(node, sizes)
+    misfits = node.emit(_size_misfits_kernel(node[0], sizes, axis=axis, whole=True))
+    return extents_of(node, _sizes_kernel(sizes, misfits), count)
+
+
+def part_of(node: Node, size: relax.Expr, axis: int) -> tirx.Var:
+    """The size (1,) of a part of an axis of input 0 as a new symbolic dimension."""
+    size = as_int64(node, size)
+    misfits = node.emit(_size_misfits_kernel(node[0], size, axis=axis, whole=False))
+    return extents_of(node, _count_kernel(size, misfits), 1)[0]
+
+
+def axes_of(node: Node, axes: relax.Expr, rank: int) -> relax.Expr:
+    """Axes of a tensor of this rank as a tensor of int64; others are an error at run time."""
+    axes = as_int64(node, axes)
+    misfits = node.emit(_axis_misfits_kernel(axes, rank=rank))
+    return node.emit(_axes_kernel(axes, misfits))
 
 
 def as_int64(node: Node, value: relax.Expr) -> relax.Expr:
@@ -65,39 +102,41 @@ def _by_place(values: Sequence[Any]) -> te.Tensor:
     return te.compute((len(values),), value, name="extents")
 
 
-def _is_named(axes: te.Tensor, axis: int, rank: int) -> Any:
-    """Whether an axis is among the axes that a tensor names, from the front or from the back."""
-    named = [
-        tirx.Or(axes(place) == axis, axes(place) == axis - rank)
-        for place in range(int(axes.shape[0]))
-    ]
-    return functools.reduce(tirx.Or, named)
+def _kept(axes: te.Tensor, rank: int) -> te.Tensor:
+    """For each axis 0 where it is among those that a tensor names, from either end, else 1."""
+
+    def value(axis: Any) -> Any:
+        named = [
+            tirx.Or(axes(place) == axis, axes(place) == axis - rank)
+            for place in range(int(axes.shape[0]))
+        ]
+        zero, one = (tirx.const(each, INT) for each in (0, 1))
+        return tirx.Select(functools.reduce(tirx.Or, named), zero, one)
+
+    return te.compute((rank,), value, name="kept", attrs={KEPT: 1})
 
 
 def _reduced_extents(data: te.Tensor, axes: te.Tensor) -> te.Tensor:
-    rank = len(data.shape)
-    one = tirx.const(1, INT)
-    sizes = [tirx.Cast(INT, size) for size in data.shape]
+    kept, one = _kept(axes, len(data.shape)), tirx.const(1, INT)
     return _by_place(
-        [tirx.Select(_is_named(axes, axis, rank), one, sizes[axis]) for axis in range(rank)]
+        [
+            tirx.Select(kept(axis) == one, tirx.Cast(INT, size), one)
+            for axis, size in enumerate(data.shape)
+        ]
     )
 
 
 def _kept_extents(data: te.Tensor, axes: te.Tensor, count: int) -> te.Tensor:
     """Extents of the axes that are not named, in their order."""
-    rank = len(data.shape)
-    places: list[Any] = []
-    before: Any = tirx.const(0, INT)
-    for axis in range(rank):
-        kept = tirx.Not(_is_named(axes, axis, rank))
-        places.append((kept, before))
-        before = before + tirx.Select(kept, tirx.const(1, INT), tirx.const(0, INT))
+    kept = _kept(axes, len(data.shape))
 
     def value(at: Any) -> Any:
         result: Any = tirx.const(1, INT)
-        for axis, (kept, place) in enumerate(places):
-            here = tirx.And(kept, place == at.astype(INT))
-            result = tirx.Select(here, tirx.Cast(INT, data.shape[axis]), result)
+        before: Any = tirx.const(0, INT)
+        for axis, size in enumerate(data.shape):
+            here = tirx.And(kept(axis) == 1, before == at.astype(INT))
+            result = tirx.Select(here, tirx.Cast(INT, size), result)
+            before = before + kept(axis)
         return result
 
     return te.compute((count,), value, name="kept_extents")
@@ -242,7 +281,7 @@ def pad(
     data, rank = node[0], node[0].ty.ndim
     pads = as_int64(node, pads)
     if axes is not None:
-        pads = node.emit(_pads_of_axes_kernel(pads, as_int64(node, axes), rank=rank))
+        pads = node.emit(_pads_of_axes_kernel(pads, axes_of(node, axes, rank), rank=rank))
     before, after = (
         node.emit(relax.op.strided_slice(pads, [0], [i * rank], [(i + 1) * rank])) for i in (0, 1)
     )

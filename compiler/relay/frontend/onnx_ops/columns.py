@@ -4,27 +4,40 @@ from __future__ import annotations
 
 import functools
 import math
+import operator
 from typing import Any
 
 from tvm import relax, te, tirx
 
 from compiler.relay.op.kernel import kernel
 
-from ..onnx_node import Node
+from ..onnx_node import Node, constant_value
+from . import at_run_time
 
 
 def _image_of_columns(
     data: te.Tensor,
-    image: list[int],
-    taps: list[int],
+    image: list[Any],
+    taps: list[Any],
     strides: list[int],
     pads: list[int],
     dilations: list[int],
-    places: list[int],
 ) -> te.Tensor:
-    """The sum of all that columns (n, c, *taps, *places) have for each element of an image."""
+    """The sum of all that columns (n, c * taps, places) have for each element of an image."""
     rank = len(image)
     reduced = [te.reduce_axis((0, extent)) for extent in taps]
+    places = [
+        tirx.floordiv(
+            image[i] + (pads[i] + pads[i + rank] - 1) - (taps[i] - 1) * dilations[i], strides[i]
+        )
+        + 1
+        for i in range(rank)
+    ]
+
+    def flat(index: list[Any], extents: list[Any], start: Any) -> Any:
+        for own, extent in zip(index, extents):
+            start = start * extent + own
+        return start
 
     def element(n: Any, c: Any, *at: Any) -> Any:
         shifted = [at[i] + pads[i] - reduced[i] * dilations[i] for i in range(rank)]
@@ -35,11 +48,12 @@ def _image_of_columns(
             )
             for i in range(rank)
         ]
-        value = data(n, c, *reduced, *index)
+        value = data(n, flat(reduced, taps, c), flat(index, places, tirx.const(0, "int64")))
         zero = tirx.const(0, data.dtype)
         return te.sum(tirx.if_then_else(tirx.all(*inside), value, zero), reduced)
 
-    return te.compute((data.shape[0], data.shape[1], *image), element, "image")
+    channels = tirx.floordiv(data.shape[1], functools.reduce(operator.mul, taps))
+    return te.compute((data.shape[0], channels, *image), element, "image")
 
 
 _image_kernel = kernel("image_of_columns", _image_of_columns)
@@ -47,29 +61,37 @@ _image_kernel = kernel("image_of_columns", _image_of_columns)
 
 def col2im(node: Node) -> relax.Expr:
     """Columns summed into the image whose windows they are."""
-    image = [int(extent) for extent in node.value(1, "the shape of the image")]
-    taps = [int(extent) for extent in node.value(2, "the shape of the windows")]
+    image, taps = (_extents(node, index) for index in (1, 2))
     rank = len(image)
     strides = list(node.attr("strides", [1] * rank))
     pads = list(node.attr("pads", [0] * 2 * rank))
     dilations = list(node.attr("dilations", [1] * rank))
-    batch, rows, columns = node.shape(0)
-    places = [
-        (image[i] + pads[i] + pads[i + rank] - dilations[i] * (taps[i] - 1) - 1) // strides[i] + 1
-        for i in range(rank)
-    ]
-    if math.prod(places) != columns or rows % math.prod(taps):
-        raise node.unsupported(f"{rows} rows and {columns} columns of windows {taps} at {places}")
-    data = relax.op.reshape(node[0], (batch, rows // math.prod(taps), *taps, *places))
+    _, rows, columns = node.extents(0)
+    if all(isinstance(extent, int) for extent in (*image, *taps, rows, columns)):
+        places = [
+            (image[i] + pads[i] + pads[i + rank] - dilations[i] * (taps[i] - 1) - 1) // strides[i]
+            + 1
+            for i in range(rank)
+        ]
+        if math.prod(places) != columns or rows % math.prod(taps):
+            raise node.unsupported(
+                f"{rows} rows and {columns} columns of windows {taps} at {places}"
+            )
     return _image_kernel(
-        node.emit(data),
-        image=image,
-        taps=taps,
+        *(node[0], relax.ShapeExpr(image), relax.ShapeExpr(taps)),
         strides=strides,
         pads=pads,
         dilations=dilations,
-        places=places,
     )
+
+
+def _extents(node: Node, index: int) -> list[Any]:
+    """The extents that an operand says, known or at run time."""
+    known = constant_value(node[index])
+    if known is not None:
+        return [int(extent) for extent in known]
+    count = int(node.shape(index)[0])
+    return list(at_run_time.extents_of(node, at_run_time.as_int64(node, node[index]), count))
 
 
 def _moved_columns(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import tvm_ffi
 from tvm import relax
 
 from compiler.graph.constants import constant
+from compiler.graph.loops import erased
 
 from ..onnx_node import Node, constant_value
 from ..onnx_symbolic import shape_of
@@ -28,14 +30,15 @@ def branch(node: Node) -> list[relax.Expr]:
         return node.importer.convert_subgraph(taken, [], node.scope)
     branches = [node.importer.convert_branch(graph, node.scope) for graph in graphs]
     types = [branch.body.ty for branch in branches]
-    if not tvm_ffi.structural_equal(*types):
+    if not tvm_ffi.structural_equal(*map(erased, types)):
         raise node.unsupported(
-            f"the branches return different types, {types[0]} and {types[1]}, and the condition is "
-            "known only at run time"
+            f"the branches return tensors of different ranks or dtypes, {types[0]} and "
+            f"{types[1]}, and the condition is known only at run time"
         )
     chosen = relax.If(node.emit(relax.op.reshape(node[0], [])), *branches)
     result = node.emit(chosen)
-    return [node.emit(relax.TupleGetItem(result, i)) for i in range(len(types[0].fields))]
+    fields = [node.emit(relax.TupleGetItem(result, i)) for i in range(len(types[0].fields))]
+    return [node.importer.with_extents(field) for field in fields]
 
 
 def loop(node: Node) -> list[relax.Expr]:
@@ -87,7 +90,7 @@ def _unrolled_loop(node: Node) -> list[relax.Expr] | None:
 def scan(node: Node) -> list[relax.Expr]:
     """A scan over a sequence axis, unrolled where its length is known."""
     if node.opset < 9:
-        raise node.unsupported("Scan of opset 8 is not supported; export with opset 9 or newer")
+        return _batched_scan(node)
     body: onnx.GraphProto = node.attrs["body"]
     count = node.attr("num_scan_inputs")
     states = len(node.inputs) - count
@@ -137,6 +140,25 @@ def scan(node: Node) -> list[relax.Expr]:
         order.insert(axis % value.ty.ndim, 0)
         sequences.append(node.emit(relax.op.permute_dims(value, order)))
     return [*last, *sequences]
+
+
+def _batched_scan(node: Node) -> list[relax.Expr]:
+    """The scan of opset 8: one for each entry of a batch, which is the first axis of all."""
+    if node.get(0) is not None:
+        raise node.unsupported("lengths of sequences; export with opset 9 or newer")
+    entries = node.shape(1)[0]
+    count = node.attr("num_scan_inputs")
+    inputs = [node[index] for index in range(1, len(node.inputs))]
+    directions = node.attr("directions")
+    columns = []
+    for entry in range(entries):
+        parts = [step_of(node, each, 0, entry) for each in inputs]
+        attrs = {"body": node.attrs["body"], "num_scan_inputs": count}
+        if directions is not None:
+            attrs["scan_input_directions"] = directions
+        results = scan(replace(node, opset=9, inputs=parts, attrs=attrs))
+        columns.append([node.emit(each) for each in results])
+    return [_stack(node, list(column), 0) for column in zip(*columns, strict=True)]
 
 
 def extent_tensor(node: Node, extent: Any) -> relax.Expr:

@@ -237,7 +237,7 @@ def _top_k_at_run_time(node: Node) -> list[relax.Expr]:
     )
     whole = node.emit(whole)
     wanted = node.emit(relax.op.reshape(node[1], [1]))
-    (count,) = at_run_time.parts_of(node, wanted, axis, 1)
+    count = at_run_time.part_of(node, wanted, axis)
     box = [*shape[:axis], count, *shape[axis + 1 :]]
     return [leading_box(node.emit(relax.TupleGetItem(whole, i)), box) for i in (0, 1)]
 

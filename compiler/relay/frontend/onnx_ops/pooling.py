@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
-from tvm import relax
+from tvm import relax, te, tirx
 
 from compiler.graph.constants import static_shape
+from compiler.relay.op.kernel import kernel as as_operator
 from compiler.relay.op.nn.pooling import max_pool_places
 
-from ..onnx_node import Node
+from ..onnx_node import Node, constant_value
+from . import at_run_time
 from .convolution import automatic_pads, with_pads
 
 
@@ -65,6 +68,19 @@ def max_pooling(node: Node) -> relax.Expr | list[relax.Expr] | None:
     return [largest, places]
 
 
+def _in_corner(data: te.Tensor, shape: list[Any]) -> te.Tensor:
+    """The data in the first corner of a tensor of zeros."""
+
+    def value(*at: Any) -> Any:
+        inside = [index < extent for index, extent in zip(at, data.shape)]
+        return tirx.if_then_else(tirx.all(*inside), data(*at), tirx.const(0, data.dtype))
+
+    return te.compute(shape, value, name="in_corner")
+
+
+_in_corner_kernel = as_operator("in_corner", _in_corner)
+
+
 def max_unpooling(node: Node) -> relax.Expr:
     """Elements put back at their places, zeros elsewhere.
 
@@ -88,6 +104,9 @@ def max_unpooling(node: Node) -> relax.Expr:
     result = relax.op.reshape(node.emit(flat), own)
     if node.get(2) is None:
         return result
+    if constant_value(node[2]) is None:
+        extents = at_run_time.extents_of(node, at_run_time.as_int64(node, node[2]), len(own))
+        return _in_corner_kernel(node.emit(result), relax.ShapeExpr(extents))
     wanted = np.array(node.value(2, "the output shape").ravel())
     behind = wanted - own if wanted.size == len(own) else np.array([-1])
     if behind.min() < 0:

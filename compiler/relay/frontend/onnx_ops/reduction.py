@@ -93,7 +93,7 @@ def _are_computed(node: Node) -> bool:
 def _along_computed_axes(node: Node) -> relax.Expr:
     """A reduction whose axes are computed while the model runs."""
     name, dtype = node.proto.op_type, node.dtype(0)
-    axes, data = at_run_time.as_int64(node, node[1]), node[0]
+    axes, data = at_run_time.axes_of(node, node[1], node[0].ty.ndim), node[0]
     wide = {"bool": "uint8", "float16": "float32"}.get(dtype, dtype)
     if name in ("ReduceLogSumExp", "ReduceL2", "ReduceLogSum") and _of_integers(node):
         wide = "float64"

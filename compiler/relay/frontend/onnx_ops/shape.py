@@ -82,7 +82,7 @@ def squeeze(node: Node) -> relax.Expr | None:
         return None
     if not node.shape(1) or node.shape(1)[0] == 0:
         node.value(1, "the axes")
-    return at_run_time.without_axes(node, node[0], at_run_time.as_int64(node, axes))
+    return at_run_time.without_axes(node, node[0], at_run_time.axes_of(node, axes, node[0].ty.ndim))
 
 
 def unsqueeze(node: Node) -> relax.Expr | None:

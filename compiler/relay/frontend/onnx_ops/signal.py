@@ -7,7 +7,7 @@ from tvm import relax
 
 from compiler.graph.constants import constant
 
-from ..onnx_node import Node
+from ..onnx_node import Node, constant_value
 
 
 def dft(node: Node) -> relax.Expr:
@@ -16,6 +16,8 @@ def dft(node: Node) -> relax.Expr:
     axis = node.attr("axis", 1)
     if node.opset >= 20:
         axis = -2
+        if node.get(2) is not None and constant_value(node[2]) is None:
+            return _along_some_axis(node, rank)
         if node.get(2) is not None:
             axis = int(node.value(2, "the axis").reshape(-1)[0])
     axis %= rank
@@ -24,6 +26,24 @@ def dft(node: Node) -> relax.Expr:
         length = int(node.value(1, "the length").reshape(-1)[0])
     inverse, onesided = bool(node.attr("inverse", 0)), bool(node.attr("onesided", 0))
     return transform(node, node[0], axis, length, inverse, onesided)
+
+
+def _along_some_axis(node: Node, rank: int) -> relax.Expr:
+    """The transform along every axis, of which one that only running tells is chosen."""
+    if node.get(1) is not None or node.attr("onesided", 0):
+        raise node.unsupported("an axis known only at run time, and a result of other extents")
+    axis = node.emit(relax.op.reshape(node[2], ()))
+    result = None
+    for each in range(rank - 1):
+        made = transform(node, node[0], each, None, bool(node.attr("inverse", 0)), onesided=False)
+        if result is None:
+            result = made
+            continue
+        named = [relax.op.equal(axis, relax.const(place, "int64")) for place in (each, each - rank)]
+        result = node.emit(relax.op.where(relax.op.logical_or(*named), made, result))
+    if result is None:
+        raise node.unsupported("there is no axis to transform along")
+    return result
 
 
 def transform(

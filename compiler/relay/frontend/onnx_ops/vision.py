@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
-from tvm import relax, tirx
+from tvm import relax, te, tirx
 
 from compiler.graph.constants import constant
 from compiler.relay.op import registry
+from compiler.relay.op.kernel import kernel
 from compiler.relay.op.vision.regions import roi_align_max
 
 from ..onnx_node import Node, constant_value, dtype_of
+from . import at_run_time
 
 
 def non_max_suppression(node: Node) -> relax.Expr:
@@ -129,11 +132,42 @@ def grid_sample(node: Node) -> relax.Expr | None:
     )
 
 
-def affine_grid(node: Node) -> None:
-    """TVM's converter, which divides by an extent less 1 where corners are aligned."""
-    extents = node.value(1, "the size")[2:]
-    if node.attr("align_corners", 0) and extents.size and extents.min() < 2:
-        raise node.unsupported(f"aligned corners of a grid of {extents.tolist()} places")
+def _affine_grid(theta: te.Tensor, extents: list[Any], aligned: bool) -> te.Tensor:
+    """Where theta (n, rank, rank + 1) moves each place of a grid that reaches from -1 to 1."""
+    rank, dtype = len(extents), theta.dtype
+
+    def place(index: Any, extent: Any) -> Any:
+        index, size = tirx.Cast(dtype, index), tirx.Cast(dtype, extent)
+        if aligned:
+            return index * tirx.const(2, dtype) / (size - tirx.const(1, dtype)) - 1
+        return (index * tirx.const(2, dtype) + tirx.const(1, dtype)) / size - 1
+
+    def moved(n: Any, *rest: Any) -> Any:
+        *at, row = rest
+        result = theta(n, row, rank)
+        for axis in range(rank):
+            result = result + theta(n, row, rank - 1 - axis) * place(at[axis], extents[axis])
+        return result
+
+    return te.compute((theta.shape[0], *extents, rank), moved, name="affine_grid")
+
+
+_affine_grid_kernel = kernel("affine_grid", _affine_grid)
+
+
+def affine_grid(node: Node) -> relax.Expr:
+    """The grid of a size that may be known only at run time."""
+    aligned = bool(node.attr("align_corners", 0))
+    known = constant_value(node[1])
+    count = int(node.shape(1)[0])
+    if known is None:
+        sizes = relax.op.strided_slice(at_run_time.as_int64(node, node[1]), [0], [2], [count])
+        extents = at_run_time.extents_of(node, sizes, count - 2)
+    else:
+        extents = [int(extent) for extent in known[2:]]
+        if aligned and min(extents, default=2) < 2:
+            raise node.unsupported(f"aligned corners of a grid of {extents} places")
+    return _affine_grid_kernel(node[0], relax.ShapeExpr(extents), aligned=aligned)
 
 
 CONVERTERS = {

@@ -11,6 +11,7 @@ import tvm
 from onnx import TensorProto, helper
 
 from compiler import relay
+from compiler.errors import InputError
 from compiler.runtime import graph_executor
 
 from .conftest import make_model
@@ -132,18 +133,31 @@ def test_operands_are_inputs(name):
             np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)
 
 
-def test_parts_beyond_the_end_are_cut():
-    node = NODE("Split", ["x", "n"], ["y", "z"])
-    types = {"n": TensorProto.INT64}
-    proto = make_model([node], {"x": (4,), "n": (2,)}, ["y", "z"], opset=18, dtypes=types)
+@pytest.mark.parametrize(
+    ("kind", "outputs", "attributes", "right", "wrong"),
+    [
+        ("Split", ["y", "z"], {}, [1, 3], [[1, 2], [3, 2], [-1, 5]]),
+        ("TopK", ["y", "i"], {}, [3], [[5], [-1]]),
+        ("ReduceSum", ["y"], {}, [-1], [[1], [-2]]),
+    ],
+)
+def test_operands_that_do_not_fit_are_errors(kind, outputs, attributes, right, wrong):
+    node = NODE(kind, ["x", "n"], outputs, **attributes)
+    types = {name: TensorProto.INT64 for name in ("n", "i")}
+    shapes = {"x": (4,), "n": (len(right),)}
+    proto = make_model([node], shapes, outputs, opset=18, dtypes=types)
     mod, params = relay.frontend.from_onnx(proto)
     library = relay.build(mod, "llvm", params=params)
     executor = graph_executor.GraphModule(library["default"](tvm.cpu()))
-    data = numbers(1, 2, 3, 4)
-    for sizes, wanted in (((3, 9), ([1, 2, 3], [4])), ((-1, 9), ([], [1, 2, 3, 4]))):
-        executor.run(x=data, n=integers(*sizes))
-        for index, expected in enumerate(wanted):
+    session = onnxruntime.InferenceSession(proto.SerializeToString())
+    given = {"x": np.array([3, 1, 2, 5], "float32"), "n": integers(*right)}
+    for _ in range(2):
+        executor.run(**given)
+        for index, expected in enumerate(session.run(None, given)):
             np.testing.assert_array_equal(executor.get_output(index).numpy(), expected)
+        for each in wrong:
+            with pytest.raises(InputError, match=r"(that|which) running tells"):
+                executor.run(x=given["x"], n=integers(*each))
 
 
 @pytest.mark.parametrize(("operator", "wanted"), [("Reshape", (4, -1)), ("Tile", (2, 1))])

@@ -135,6 +135,17 @@ def test_a_loop_in_a_loop_with_a_branch() -> None:
     _compare(model, [{"n": [n], "x": _floats(b, 2)} for n, b in ((1, 2), (3, 1), (10, 3))])
 
 
+def test_branches_of_different_extents() -> None:
+    branches = {
+        "then_branch": _body([NODE("Concat", ["x", "x"], ["yes"], axis=0)], [], ["yes"]),
+        "else_branch": _body([NODE("Neg", ["x"], ["no"])], [], ["no"]),
+    }
+    nodes = [NODE("If", ["c0"], ["a"], **branches), NODE("Mul", ["a", "a"], ["y"])]
+    inputs = [VALUE("c0", BOOL, []), VALUE("x", FLOAT, ["b", 2])]
+    model = _model(nodes, inputs, {"y": 2}, {})
+    _compare(model, [{"c0": taken, "x": _floats(3, 2)} for taken in (True, False)])
+
+
 @pytest.mark.parametrize("backward", [0, 1])
 def test_a_scan_over_a_sequence_of_any_length(backward: int) -> None:
     body = _body(

@@ -130,3 +130,10 @@ def test_a_graph_with_a_circle_is_an_error():
     arguments["data"] = [calls[0]] * len(arguments["data"])
     with pytest.raises(SavedModuleError, match="circle"):
         relay.load_json(json.dumps(document))
+
+
+def test_names_that_are_halves_of_characters_are_refused():
+    name = '"main"'
+    text = next(case["json"] for case in SAVED if name in case["json"])
+    with pytest.raises(SavedModuleError, match="is not text"):
+        relay.load_json(text.replace(name, r'"\ud800"'))

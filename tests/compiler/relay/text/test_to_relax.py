@@ -107,3 +107,10 @@ def test_constants_can_be_given_beside_the_text():
     table = {"relay.Constant": [np.array([1, 2], "float32")]}
     mod = relay.parse(text, init_meta_table=table)
     np.testing.assert_array_equal(run(mod, [np.zeros(2, "float32")])[0], [1, 2])
+
+
+def test_attributes_that_are_not_integers_are_refused_with_their_place():
+    text = '#[version = "0.0.5"]\ndef @main(%x: Tensor[(1, 3, 6, 6), float32]) {\n'
+    text += "  nn.max_pool2d(%x, pool_size=[2, 2], padding=[1e999f, 0, 0, 0])\n}\n"
+    with pytest.raises(RelayTypeError, match=r"3:3.*\[inf, 0, 0, 0\] are not integers"):
+        relay.fromtext(text)

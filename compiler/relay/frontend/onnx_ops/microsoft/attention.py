@@ -168,7 +168,7 @@ def attend(
     """
     _refuse(node, "do_rotary", "past_present_share_buffer")
     node.attr("rotary_embedding_dim")
-    heads = node.attr("num_heads")
+    heads = node.required("num_heads")
     q, k, v = (split_heads(node, part, heads) for part in parts)
     length = 0
     if past is not None:
@@ -235,7 +235,7 @@ def multi_head_attention(node: Node) -> list[relax.Expr | None]:
 
 def _heads_of_operands(node: Node) -> list[relax.Expr]:
     """q, k and v (B, N, S, C) of any form in which MultiHeadAttention takes them."""
-    heads = node.attr("num_heads")
+    heads = node.required("num_heads")
     if len(node.shape(0)) == 5:
         parts = _unpacked(node, 0, 3)
     elif node.get(1) is None:

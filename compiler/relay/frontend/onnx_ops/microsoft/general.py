@@ -104,7 +104,7 @@ def distances(node: Node) -> relax.Expr:
 def block_repeated_ngrams(node: Node) -> relax.Expr:
     """Scores (B, V), -inf for each token that would repeat `ngram_size` tokens of ids (B, S)."""
     (batch, length), vocabulary = node.shape(0), node.shape(1)[1]
-    size = node.attr("ngram_size")
+    size = node.required("ngram_size")
     if size < 1:
         raise node.unsupported(f"ngram_size={size} is not positive")
     begins = length - size + 1
@@ -126,7 +126,7 @@ def block_repeated_ngrams(node: Node) -> relax.Expr:
 
 def unfold(node: Node) -> relax.Expr:
     """Windows along one axis, which become a last axis."""
-    shape, size = node.shape(0), node.attr("size")
+    shape, size = node.shape(0), node.required("size")
     axis, step = node.attr("dim", -1) % len(shape), node.attr("step", 1)
     if not 0 < size <= shape[axis] or step < 1:
         raise node.unsupported(f"no windows of {size} elements, {step} apart, along {shape[axis]}")

@@ -143,7 +143,7 @@ def _refuse_forms(node: Node) -> None:
 
 def _heads(node: Node) -> list[relax.Expr]:
     """q (B, N, S, C), k and v (B, G, S, C)."""
-    count, groups = node.attr("num_heads"), node.attr("kv_num_heads")
+    count, groups = node.required("num_heads"), node.required("kv_num_heads")
     if node.get(1) is not None:
         parts = [node[0], node[1], node[2]]
     else:

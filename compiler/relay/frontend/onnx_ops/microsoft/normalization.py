@@ -153,7 +153,7 @@ def _group_norm(node: Node, data: relax.Expr) -> relax.Expr:
             data,
             node.emit(gamma),
             node.emit(beta),
-            node.attr("groups"),
+            node.required("groups"),
             1,
             list(range(2, len(shape))),
             node.attr("epsilon", 1e-5),

@@ -74,7 +74,7 @@ def where(node: Node) -> relax.Expr:
 def concat(node: Node) -> relax.Expr:
     """Tensors, each with its scale, one behind the other."""
     parts = [_real(node, at) for at in range(2, len(node.inputs), 3)]
-    return _quantized(node, relax.op.concat(parts, node.attr("axis")), 0)
+    return _quantized(node, relax.op.concat(parts, node.required("axis")), 0)
 
 
 def average_pool(node: Node) -> relax.Expr:
@@ -103,14 +103,14 @@ def convolution(node: Node) -> relax.Expr:
 
 def reduce_mean(node: Node) -> relax.Expr:
     """The mean over axes."""
-    axes, keep = list(node.attr("axes")), bool(node.attr("keepdims"))
+    axes, keep = list(node.required("axes")), bool(node.attr("keepdims"))
     return _quantized(node, relax.op.mean(_real(node, 0), axes or None, keepdims=keep), 3)
 
 
 def reduce_sum(node: Node) -> relax.Expr:
     """The sum over axes, in int32."""
     data = node.emit(relax.op.astype(node[0], "int32"))
-    axes, keep = list(node.attr("axes")), bool(node.attr("keepdims"))
+    axes, keep = list(node.required("axes")), bool(node.attr("keepdims"))
     return relax.op.sum(data, axes or None, keepdims=keep)
 
 
@@ -203,7 +203,7 @@ def matmul_of_bits(node: Node) -> relax.Expr:
     node.attr("accuracy_level")
     if node.attr("weight_prepacked", 0):
         raise node.unsupported("weights that are packed for a GPU are not supported")
-    k, n, size = node.attr("K"), node.attr("N"), node.attr("block_size")
+    k, n, size = node.required("K"), node.required("N"), node.required("block_size")
     bits, dtype = node.attr("bits", 4), node.dtype(0)
     blocks = -(-k // size)
     if 0 in node.shape(1):
@@ -260,7 +260,7 @@ FLOATS_4 = (0.0, 0.005208333, 0.6666667, 1.0, 0.33333333, 0.5, 0.16666667, 0.25)
 def matmul_of_codes(node: Node) -> relax.Expr:
     """The product with weights (N, K) of 4 bits that are places in a table, high bits first."""
     node.attr("training_mode")
-    k, n, size = node.attr("K"), node.attr("N"), node.attr("block_size")
+    k, n, size = node.required("K"), node.required("N"), node.required("block_size")
     table = NORMAL_FLOATS if node.attr("quant_type") else FLOATS_4 + tuple(-x for x in FLOATS_4)
     dtype = node.dtype(0)
     pairs = node.emit(relax.op.expand_dims(node[1], -1))

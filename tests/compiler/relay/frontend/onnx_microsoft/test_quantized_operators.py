@@ -179,3 +179,9 @@ def test_weights_packed_for_a_gpu_are_refused(refusal, codes, floats):
     node = own("MatMulNBits", "x w s", "y", N=4, K=16, block_size=16, weight_prepacked=1)
     weights = {"w": codes("uint8", 4, 1, 8), "s": floats(4, 1)}
     assert "packed for a GPU" in refusal(node, {"x": floats(2, 16)}, weights)
+
+
+def test_attributes_that_are_required_are_named(refusal, codes, floats):
+    node = own("MatMulNBits", "x w s", "y", K=16, block_size=16)
+    weights = {"w": codes("uint8", 4, 1, 8), "s": floats(4, 1)}
+    assert "the attribute N is missing" in refusal(node, {"x": floats(2, 16)}, weights)

@@ -1,0 +1,55 @@
+"""Which instruction multiplies in a scheduled kernel, and how much one of it does."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import tvm_ffi
+from tvm import tirx
+from tvm.ir import Call, Op
+from tvm.target import Target, codegen
+
+from .machine import Machine
+
+FMA, VNNI, MADD, BF16 = "vfmadd", "vpdpbusd", "vpmaddwd", "vdpbf16ps"
+INTRINSICS = {
+    "llvm.x86.avx512bf16.dpbf16ps.512": BF16,
+    **{f"llvm.x86.avx512.vpdpbusd.{bits}": VNNI for bits in (512, 256)},
+    "llvm.x86.avx512.pmaddw.d.512": MADD,
+    "llvm.x86.avx2.pmadd.wd": MADD,
+    "llvm.x86.sse2.pmadd.wd": MADD,
+}
+"""LLVM's names of those that schedules ask for."""
+
+PRODUCTS = {FMA: 1, MADD: 1, BF16: 2, VNNI: 4}
+"""Products that one instruction adds to a lane of 32 bits; `vpmaddwd` makes two, half of bytes'."""
+
+
+def instruction_of(func: tirx.PrimFunc, operands: str, target: Target) -> str:
+    """The instruction of a kernel with an anchor; "" where it is not known to have one.
+
+    Parameters
+    ----------
+    operands : str
+        Element types of the anchor's operands.
+    """
+    used: set[str] = set()
+
+    def note(call: Call) -> None:
+        if isinstance(call.op, Op) and call.op.name == "tirx.call_llvm_pure_intrin":
+            used.update(_numbers().get(int(number), "") for number in call.args[:1])
+
+    tvm_ffi.structural_walk(func.body, (Call, note))
+    found = sorted(used - {""})
+    if found:
+        return found[0]
+    is_float = operands == "float32" and target.kind.name == "llvm"
+    return FMA if is_float and Machine.from_target(target).has_fma else ""
+
+
+@functools.cache
+def _numbers() -> dict[int, str]:
+    """Instructions by LLVM's numbers of their intrinsics."""
+    look_up: Any = codegen.llvm_lookup_intrinsic_id
+    return {int(look_up(name)): instruction for name, instruction in INTRINSICS.items()}

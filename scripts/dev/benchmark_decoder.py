@@ -1,0 +1,136 @@
+#!/usr/bin/env python3
+"""Decoding with a cache of keys and values, one library for the prompt and for each step.
+
+    python scripts/dev/benchmark_decoder.py gpt2.onnx --prompt 8 --tokens 1024
+
+The model is one of `decoder_models.py`. Both engines hand the caches that a run returns to the
+next one without a copy of their own. Prints tokens a second of processor time, over each quarter
+too, and how far the logits are from each other while the engines' tokens are the same.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import onnx
+
+Step = Callable[[np.ndarray], np.ndarray]
+"""From the tokens (1, n) that are new to the logits (1, n, vocabulary)."""
+
+
+def caches(proto: onnx.ModelProto) -> dict[str, tuple[int, ...]]:
+    """Inputs that are caches, in the order of the results behind the logits: shapes when empty."""
+    return {
+        value.name: tuple(dim.dim_value for dim in value.type.tensor_type.shape.dim)
+        for value in proto.graph.input
+        if value.name.startswith("past_")
+    }
+
+
+def with_baton(path: str, bounds: dict[str, int]) -> Callable[[], Step]:
+    """What begins a text on Baton, whose memory is planned for the longest one."""
+    import tvm
+
+    from compiler import relay
+    from compiler.runtime.graph_executor import GraphModule
+
+    mod, params = relay.frontend.from_onnx(path)
+    library = relay.build(relay.with_bounds(mod, bounds), target="llvm", params=params)
+    empty = caches(onnx.load(path))
+    module = GraphModule(library["default"](tvm.cpu()))
+
+    def begin() -> Step:
+        state = {name: tvm.runtime.empty(shape, "float32") for name, shape in empty.items()}
+
+        def step(ids: np.ndarray) -> np.ndarray:
+            for name, value in state.items():
+                module.set_input_zero_copy(name, value)
+            module.run(ids=ids)
+            state.update({name: module.get_output(i + 1) for i, name in enumerate(state)})
+            logits: np.ndarray = module.get_output(0).numpy()
+            return logits
+
+        return step
+
+    return begin
+
+
+def with_onnxruntime(path: str, _: dict[str, int]) -> Callable[[], Step]:
+    """What begins a text on onnxruntime, with bound inputs and results."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    names = [value.name for value in session.get_outputs()]
+    empty = caches(onnx.load(path))
+
+    def begin() -> Step:
+        of_numpy = onnxruntime.OrtValue.ortvalue_from_numpy
+        state = {name: of_numpy(np.zeros(shape, "float32")) for name, shape in empty.items()}
+
+        def step(ids: np.ndarray) -> np.ndarray:
+            binding = session.io_binding()
+            binding.bind_cpu_input("ids", ids)
+            for name, value in state.items():
+                binding.bind_ortvalue_input(name, value)
+            for name in names:
+                binding.bind_output(name)
+            session.run_with_iobinding(binding)
+            results = binding.get_outputs()
+            state.update(dict(zip(state, results[1:], strict=True)))
+            logits: np.ndarray = results[0].numpy()
+            return logits
+
+        return step
+
+    return begin
+
+
+def generate(step: Step, prompt: np.ndarray, count: int) -> Iterator[np.ndarray]:
+    """The logits (vocabulary,) of each of `count` tokens, the likeliest one after the other."""
+    ids = prompt
+    for _ in range(count):
+        logits = step(ids)[0, -1]
+        yield logits
+        ids = np.array([[logits.argmax()]], "int64")
+
+
+def main() -> int:
+    """Command line; returns the exit status."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("path", help="an ONNX file of decoder_models.py")
+    parser.add_argument("--prompt", type=int, default=8, help="tokens of the prompt")
+    parser.add_argument("--tokens", type=int, default=1024, help="tokens to generate")
+    args = parser.parse_args()
+    vocabulary = onnx.load(args.path).graph.output[0].type.tensor_type.shape.dim[-1].dim_value
+    prompt = np.random.default_rng(0).integers(0, vocabulary, (1, args.prompt))
+    bounds = {"seq": args.prompt, "past": args.prompt + args.tokens}
+    texts: dict[str, Any] = {}
+    for engine, prepare in (("baton", with_baton), ("onnxruntime", with_onnxruntime)):
+        begin = prepare(args.path, bounds)
+        list(generate(begin(), prompt, 2))
+        times, logits = [time.process_time()], []
+        for each in generate(begin(), prompt, args.tokens):
+            logits.append(each)
+            times.append(time.process_time())
+        texts[engine] = np.array(logits)
+        marks = [args.tokens * i // 4 for i in range(5)]
+        rates = [(b - a) / (times[b] - times[a]) for a, b in itertools.pairwise(marks) if b > a]
+        whole = args.tokens / (times[-1] - times[0])
+        print(f"{engine:12} {whole:8.1f} tokens/s; by quarter", *(f"{rate:.1f}" for rate in rates))
+    chosen = [text.argmax(-1) for text in texts.values()]
+    same = int((np.cumsum(chosen[0] != chosen[1]) == 0).sum())
+    near = [text[: max(same, 1)] for text in texts.values()]
+    difference = np.abs(near[0] - near[1]).max() / np.abs(near[1]).max()
+    print(f"{same} of {args.tokens} tokens are the same; logits differ by {difference:.1e} there")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
