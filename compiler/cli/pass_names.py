@@ -9,8 +9,8 @@ from ..errors import InputError
 from ..graph import simplify_passes
 
 _OF_KERNELS = (
-    *("DropUnknownPragmas", "FoldConstantTables", "GuardLoops", "InsertPrefetches"),
-    "InterleaveVectors",
+    *("DividePlainly", "DropUnknownPragmas", "ExpandLoops", "FoldConstantTables", "GuardLoops"),
+    *("InsertPrefetches", "InterleaveVectors"),
     *("JoinArgumentChecks", "MarkInternalTensors", "OutlineMicrokernels", "PackStorage"),
     *("PropagateNaN", "RoundBFloat16", "SeparateCpus", "SplitScalarCalls"),
     *("StaticAllocation", "UseBFloat16Instructions"),

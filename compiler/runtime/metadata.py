@@ -22,7 +22,7 @@ OUTPUT_NAMES = "output_names"
 UNKNOWN = -1
 """Extent, in an output's shape, that depends on the inputs' values (`nonzero`, `unique`)."""
 
-_DTYPE_BITS = re.compile(r"(?:uint|int|float|bfloat)(\d+)(?:_\w+)?")
+_DTYPE_BITS = re.compile(r"(?:uint|int|float|bfloat)([1468]|16|32|64)(?:_\w+)?")
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ import sys
 import foreign_tests
 
 _PASSES = (
-    *("alter_op_layout", "annotate_target", "canonicalize_cast"),
+    *("alter_op_layout", "annotate_target", "auto_quantize", "canonicalize_cast"),
     *("combine_parallel_batch_matmul", "combine_parallel_conv2d", "combine_parallel_dense"),
     *("convert_op_layout", "dead_code_elimination", "defuse_ops", "dynamic_to_static"),
     *("eliminate_common_subexpr", "fast_math", "flatten_atrous_conv", "fold_constant"),

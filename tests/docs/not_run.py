@@ -24,11 +24,16 @@ COMMANDS = {
     "baton partitioner build": ("compiles C++", "compiler/test_library.py"),
     "baton profile models/": ("reads a large model", "compiler/cli/test_profile.py"),
     "baton profile models-q/": ("reads a large model", "compiler/cli/test_profile.py"),
-    "baton quantize": ("reads samples", "compiler/cli/test_quantize.py"),
-    "baton replay": ("reads a log of the model", "compiler/cli/test_replay.py"),
+    "baton replay --all-records conv2d.json": (
+        "reads a log of Ansor's",
+        "compiler/cli/test_replay.py",
+    ),
+    "baton replay --all-records resnet-50": (
+        "reads a log of Ansor's",
+        "compiler/cli/test_replay.py",
+    ),
     "baton runtime build": ("compiles C++", "compiler/test_native_runtime.py"),
     "baton tune": ("searches for minutes", "compiler/cli/test_tune.py"),
-    "baton tvmc": ("changes what the process imports", "compiler/cli/test_tvmc.py"),
 }
 """Starts of command lines that are only parsed: why, and the test that runs such a command."""
 

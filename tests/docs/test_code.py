@@ -45,8 +45,13 @@ BUILT_IN = ("cuda", "default", "llvm", "onnxruntime")
 """Partitioners that a reader has, whatever other tests registered."""
 LANGUAGES = ("python", "sh", "cmake", "cpp", "text", "")
 """Of blocks: the first two are run, the others are not Baton's to run."""
-LOGS = ("old.log", "old1.log", "old2.log", "tuned.json", "tuned.log", "tuned.log.best")
-"""Logs of other models: they hold no record of any kernel."""
+LOGS = ("old.log", "old1.log", "old2.log", "tuned.log", "tuned.log.best")
+RECORD = """{"input": ["llvm -keys=cpu", "dense_nopack.x86", [["TENSOR", [1, 8], "float32"], \
+["TENSOR", [10, 8], "float32"], null, "float32"], {}], "config": {"index": 0, "code_hash": null, \
+"entity": [["tile_y", "sp", [-1, 1]], ["tile_x", "sp", [-1, 5]], ["tile_k", "sp", [-1, 8]]]}, \
+"result": [[1e-6], 0, 1.0, 1.0], "version": 0.2, "tvm_version": "0.18.0"}
+"""
+"""Of the network's dense layer."""
 BACKEND = """
 import json
 from compiler.partition import Strategy, register
@@ -135,7 +140,8 @@ def run_commands(example: Example) -> None:
 
 def run_baton(words: list[str], only_parse: bool) -> None:
     """Raise if the command fails; if it is only parsed, if one of its words does not exist."""
-    if words[0] == "run" and words[1].endswith(".py"):  # changes what a process imports
+    changes_imports = words[0] == "tvmc" or (words[0] == "run" and words[1].endswith(".py"))
+    if changes_imports and not only_parse:
         here = {**os.environ, "PYTHONPATH": str(ROOT)}
         subprocess.run([sys.executable, "-m", "compiler", *words], env=here, check=True)
         return
@@ -167,7 +173,11 @@ def test_what_a_page_shows_runs(
     for name in ("model.onnx", "resnet18.onnx"):
         onnx.save(network(), tmp_path / name)
     for name in LOGS:
-        (tmp_path / name).touch()
+        (tmp_path / name).write_text(RECORD)
+    (tmp_path / "tuned.json").touch()  # no record of any kernel
+    (tmp_path / "samples").mkdir()
+    image = np.random.default_rng(0).standard_normal((1, 3, 224, 224)).astype("float32")
+    np.savez(tmp_path / "samples" / "0.npz", data=image)
     (tmp_path / "my_backend.py").write_text(BACKEND)
     (tmp_path / "old_script.py").write_text("from tvm import autotvm, relay\n")
     monkeypatch.setenv("TVM_NUM_THREADS", os.environ.get("TVM_NUM_THREADS", "1"))

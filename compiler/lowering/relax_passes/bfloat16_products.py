@@ -144,35 +144,41 @@ class _Rounder(PyExprMutator):
         if self._moves_short(binding):
             operands = [self._rounded(each) for each in self._moved(value)]
             data = relax.Tuple(operands) if operator_name(value) == "concat" else operands[0]
-            self._short[binding.var] = self.builder_.emit(
-                RELAX.again(value, [data, *value.args[1:]])
-            )
+            moved = RELAX.again(value, [data, *value.args[1:]])
+            self._short[binding.var] = self.builder_.emit(moved)
             return
         if binding.var in self._products:
-            value = self._product(value)
+            value = self._product(binding)
         elif binding.var in self._read_short:
             value = self.visit_expr(value)
         else:
             super().visit_var_binding_(binding)
             return
-        made = self.builder_.emit(value) if binding.var in self._read_short else value
         if binding.var in self._read_short:
-            self._short[binding.var] = self.builder_.emit(relax.op.astype(made, _SHORT))
+            short = relax.op.astype(self._emitted(value), _SHORT)
+            self._short[binding.var] = self.builder_.emit(short)
+        elif isinstance(binding.var, relax.DataflowVar):
+            self.set_var_remap(binding.var, self._emitted(value))
         else:
-            is_inner = isinstance(binding.var, relax.DataflowVar)
             in_block = self.builder_.current_block_is_dataflow()
-            emit = self.builder_.emit_output if in_block and not is_inner else self.builder_.emit
+            emit = self.builder_.emit_output if in_block else self.builder_.emit
             self.set_var_remap(binding.var, emit(value))
 
-    def _product(self, call: relax.Call) -> relax.Expr:
+    def _emitted(self, value: relax.Expr) -> relax.Var:
+        return value if isinstance(value, relax.Var) else self.builder_.emit(value)
+
+    def _product(self, binding: relax.VarBinding) -> relax.Expr:
         """Sums in float32, rounded where the product was one of bfloat16."""
+        call = binding.value
         weight = array_of(call.args[1])
         assert weight is not None
         operands = [self._rounded(call.args[0]), constant(weight.astype(numpy_type(_SHORT)))]
-        product = RELAX.again(call, operands, out_dtype=_WIDE)
-        if dtype_of(call) == _WIDE:
-            return product
-        return relax.op.astype(self.builder_.emit(product), _SHORT)
+        product = self.builder_.normalize(RELAX.again(call, operands, out_dtype=_WIDE))
+        if self.builder_.current_block_is_dataflow():
+            var = relax.DataflowVar(binding.var.name, product.ty)  # records are looked up by it
+            self.builder_.emit_normalized(relax.VarBinding(var, product))
+            product = var
+        return product if dtype_of(call) == _WIDE else relax.op.astype(product, _SHORT)
 
     def _rounded(self, old: relax.Expr) -> relax.Expr:
         if dtype_of(old) == _SHORT:

@@ -229,8 +229,15 @@ def _histograms(
         library = build(mod, "llvm")
     executor = graph_executor.GraphModule(library["default"](tvm.cpu()))
     histograms = [Histogram(f"tensor {index} of the network") for index in range(len(pairs))]
+    read = {each.name: each.dtype for each in library.metadata.inputs}
+    names = {str(param.name) for param in function.params}
     for sample in samples:
-        executor.run(**{name: np.asarray(value, "float32") for name, value in sample.items()})
+        if not read.keys() <= sample.keys() <= names:
+            raise RelayError(
+                f"a sample has {', '.join(map(repr, sample)) or 'nothing'}; the network reads "
+                f"{', '.join(map(repr, read))}"
+            )
+        executor.run(**{name: np.asarray(sample[name], dtype) for name, dtype in read.items()})
         for index, histogram in enumerate(histograms):
             histogram.add(executor.get_output(index).numpy())
     return histograms

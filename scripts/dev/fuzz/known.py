@@ -286,13 +286,18 @@ def _cancels(node: onnx.NodeProto, operands: Operands) -> bool:
     if len(node.input) > 8 and node.input[8]:
         return False
     given = dict(zip((i for i, name in enumerate(node.input) if name), operands))
+    is_gemm = node.op_type == "QGemm"
     factors = []
-    for place, name in ((0, "transA"), (3, "transB")):
+    for place, zero, name in ((0, 2, "transA"), (3, 5, "transB")) if is_gemm else _MATMUL:
         matrix = given[place].astype("float64")
         matrix = matrix.T if _attribute(node, name, 0) else matrix
-        factors.append(matrix - given[place + 2].astype("float64"))
-    total = factors[0] @ factors[1] + given.get(6, np.zeros(()))
+        factors.append(matrix - given.get(zero, np.zeros(())).astype("float64"))
+    total = factors[0] @ factors[1] + (given.get(6, 0) if is_gemm else 0)
     return bool((16 * np.abs(total) < np.abs(factors[0]) @ np.abs(factors[1])).any())
+
+
+_MATMUL = (0, 4, ""), (1, 5, "")
+"""The operands of MatMulIntegerToFloat, their zero points, and what transposes them."""
 
 
 def _same_and_sparse(node: onnx.NodeProto, operands: Operands) -> bool:
@@ -389,7 +394,9 @@ UNDEFINED = (
     Rule(names("QuantizeLinear"), _quantises_not_finite, "values to quantise that are not finite"),
     Rule(names("Pow"), _integer_power, "an integer power that overflows"),
     Rule(names("Hardmax"), _has_nan, "the largest element beside NaN"),
-    Rule(names("QGemm"), _cancels, "sums that cancel, of integers or of floats"),
+    Rule(
+        names("MatMulIntegerToFloat QGemm"), _cancels, "sums that cancel, of integers or of floats"
+    ),
     Rule(names("QGemm QLinearConv"), _a_large_integer, "sums of integers that overflow"),
     Rule(
         names("Einsum ReduceL2 ReduceLogSum ReduceMean ReduceSumSquare"),

@@ -51,6 +51,7 @@ def test_weights_are_laid_out_one_after_the_other_at_multiples_of_64_bytes():
         ({"inputs": [{"name": "x", "shape": [-1], "dtype": "float32", "device": ""}]}, "shape"),
         ({"inputs": [{"name": "x", "shape": [1], "dtype": "float", "device": ""}]}, "dtype"),
         ({"inputs": [{"name": "x", "shape": [1], "dtype": "int8", "device": "?"}]}, "'x' is"),
+        ({"inputs": [{"name": "x", "shape": [1], "dtype": "float328", "device": ""}]}, "float328"),
         ({"outputs": ["y"]}, "outputs"),
         ({"params": [{"name": "x", "shape": [1], "dtype": "int8", "device": ""}]}, "offset"),
         ({"devices": []}, "devices"),

@@ -118,6 +118,28 @@ def _by_place(values: Sequence[Any]) -> te.Tensor:
     return te.compute((len(values),), value, name="extents")
 
 
+def _joint_extents(data: te.Tensor, wanted: te.Tensor, rank: int) -> te.Tensor:
+    own = [1] * (rank - len(data.shape)) + list(data.shape)
+    before = rank - int(wanted.shape[0])
+    joint = []
+    for axis, extent in enumerate(own):
+        extent = tirx.Cast(INT, extent)
+        if axis >= before:
+            other = wanted(axis - before)
+            extent = tirx.Select(other == 1, extent, other)
+        joint.append(extent)
+    return _by_place(joint)
+
+
+_joint_extents_kernel = kernel("joint_extents", _joint_extents)
+
+
+def joint_extents(node: Node, data: relax.Expr, wanted: relax.Expr, rank: int) -> list[tirx.Var]:
+    """What the extents of `data` and those that a tensor holds broadcast to."""
+    wanted = as_int64(node, wanted)
+    return extents_of(node, _joint_extents_kernel(data, wanted, rank=rank), rank)
+
+
 def _kept(axes: te.Tensor, rank: int) -> te.Tensor:
     """For each axis 0 where it is among those that a tensor names, from either end, else 1."""
 

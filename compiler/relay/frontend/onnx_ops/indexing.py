@@ -268,12 +268,12 @@ def expand(node: Node) -> relax.Expr | None:
     given, extents = node.extents_in(1), shape_of(node[0])
     if given is not None and extents is not None and (shape is None or is_symbolic(given)):
         return broadcast_extents(node[0], _joint(node, extents, given.tolist()))
-    if shape is None:
-        if wanted is not None and not isinstance(node[1], relax.ShapeExpr):
-            node.shape(0)  # raises: TVM's converter takes constants for known shapes alone
-        return None
+    if shape is None and wanted is not None and not isinstance(node[1], relax.ShapeExpr):
+        node.shape(0)  # raises: TVM's converter takes constants for known shapes alone
     if wanted is None:
-        return _expand_at_run_time(node, shape)
+        return _expand_at_run_time(node)
+    if shape is None:
+        return None
     target = np.broadcast_shapes(shape, tuple(int(extent) for extent in wanted))
     return relax.op.broadcast_to(node[0], target)
 
@@ -292,15 +292,19 @@ def _joint(node: Node, shape: list[Any], wanted: list[Any]) -> list[Any]:
     return joint
 
 
-def _expand_at_run_time(node: Node, shape: tuple[int, ...]) -> relax.Expr | None:
-    """The same where only running tells the extents that are wanted; they must fit."""
-    rank = static_shape(node[1])
-    if rank is None or rank[0] < len(shape):
-        return None
-    wanted = _shape_at_run_time(node, 1).values
-    padded = (*[1] * (rank[0] - len(shape)), *shape)
-    target = [extent if own == 1 else own for own, extent in zip(padded, wanted)]
-    return relax.op.broadcast_to(node[0], relax.ShapeExpr(target))
+def _expand_at_run_time(node: Node) -> relax.Expr:
+    """The same where only running tells the extents that are wanted."""
+    own = node.extents(0)
+    rank = max(len(own), node.shape(1)[0])
+    joint = at_run_time.joint_extents(node, node[0], node[1], rank)
+    padded = [1] * (rank - len(own)) + own
+    return broadcast_extents(
+        node[0],
+        [
+            extent if isinstance(extent, int) and extent != 1 else symbol
+            for extent, symbol in zip(padded, joint)
+        ],
+    )
 
 
 def _shape_at_run_time(node: Node, index: int) -> relax.ShapeExpr:

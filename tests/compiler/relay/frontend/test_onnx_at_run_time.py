@@ -191,3 +191,18 @@ def test_means_of_integers_along_axes_of_run_time_are_cut_off(dtype, rows):
     executor.run(x=data, n=integers(0))
     expected = data.sum(0, dtype="int64") // max(rows, 1)
     np.testing.assert_array_equal(executor.get_output(0).numpy(), expected.astype(dtype))
+
+
+def test_what_has_extents_of_run_time_is_expanded_to_others():
+    nodes = [NODE("Tile", ["x", "n"], ["t"]), NODE("Expand", ["t", "m"], ["y"])]
+    types = dict.fromkeys("nm", TensorProto.INT64)
+    proto = make_model(nodes, {"x": (1, 3), "n": (2,), "m": (3,)}, ["y"], dtypes=types)
+    mod, params = relay.frontend.from_onnx(proto)
+    library = relay.build(mod, "llvm", params=params)
+    executor = graph_executor.GraphModule(library["default"](tvm.cpu()))
+    for counts, wanted in (((4, 2), (2, 1, 6)), ((1, 1), (1, 5, 1)), ((1, 1), (2, 0, 3))):
+        data = DATA[0, :1, :3]
+        executor.run(x=data, n=integers(*counts), m=integers(*wanted))
+        tiled = np.tile(data, counts)
+        expected = np.broadcast_to(tiled, np.broadcast_shapes(tiled.shape, wanted))
+        np.testing.assert_array_equal(executor.get_output(0).numpy(), expected)

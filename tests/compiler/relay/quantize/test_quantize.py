@@ -132,6 +132,8 @@ def test_what_is_wrong_is_said():
     with relay.quantize.qconfig(calibrate_mode="percentile"):
         with pytest.raises(RelayError, match="needs samples"):
             relay.quantize.quantize(mod, params)
+        with pytest.raises(RelayError, match="has 'data'; the network reads 'x'"):
+            relay.quantize.quantize(mod, params, [{"data": np.zeros(SHAPE)}])
         with pytest.raises(RelayError, match="not finite"):
             relay.quantize.quantize(mod, params, [{"x": np.full(SHAPE, np.nan)}])
     for name, value in (
