@@ -300,6 +300,12 @@ _MATMUL = (0, 4, ""), (1, 5, "")
 """The operands of MatMulIntegerToFloat, their zero points, and what transposes them."""
 
 
+def _stated_output_of_others(node: onnx.NodeProto, operands: Operands) -> bool:
+    """An `output_shape` of what onnxruntime does not have: all but float32."""
+    stated = _attribute(node, "output_shape", None) is not None
+    return stated and str(operands[0].dtype) != "float32"
+
+
 def _same_and_sparse(node: onnx.NodeProto, operands: Operands) -> bool:
     """A kernel that does not reach the next element, in what onnxruntime does not have."""
     data, weights = operands[:2]
@@ -440,6 +446,11 @@ FAULTS = (
         names("ConvTranspose"),
         _same_and_sparse,
         "the reference evaluator, which stands in, goes on with zeros, unlike ONNX's own shapes",
+    ),
+    Rule(
+        names("ConvTranspose"),
+        _stated_output_of_others,
+        "the reference evaluator, which stands in, crops elsewhere than ONNX's formula says",
     ),
     Rule(names("CDist"), _not_finite, "squares that are not finite are subtracted"),
     Rule(names("CDist"), _close_points, "squares are subtracted that cancel each other"),
