@@ -267,8 +267,8 @@ def test_a_step_of_an_optimiser(operator, kept, attributes, updates, model, rng)
 
 
 def test_what_must_be_constant_is_named(model):
-    node = NODE("Col2Im", ["x", "i", "t"], ["y"])
-    types = dict.fromkeys("it", TensorProto.INT64)
-    proto = model([node], {"x": (1, 4, 4), "i": (2,), "t": (2,)}, ["y"], opset=18, dtypes=types)
-    with pytest.raises(errors.UnsupportedOperatorError, match="the shape of the image"):
+    node = NODE("Resize", ["x", "", "", "s"], ["y"], antialias=1, mode="linear")
+    inputs = {"x": (1, 1, 4, 4), "s": (4,)}
+    proto = model([node], inputs, ["y"], opset=18, dtypes={"s": TensorProto.INT64})
+    with pytest.raises(errors.UnsupportedOperatorError, match="antialiasing with scales or sizes"):
         from_onnx(proto)
