@@ -1,5 +1,7 @@
 #include "baton/runtime.h"
 
+#include <sched.h>
+#include <tvm/ffi/container/array.h>
 #include <tvm/ffi/container/tensor.h>
 #include <tvm/ffi/extra/json.h>
 #include <tvm/ffi/extra/module.h>
@@ -31,7 +33,9 @@ constexpr std::size_t kAlignment = 64;      // bytes at which kernels expect ten
 constexpr std::int64_t kFormat = 1;         // of the metadata
 constexpr std::int64_t kUnknownExtent = -1;
 constexpr int kPooledAllocator = 2;         // TVM's number of it
-constexpr std::int64_t kAffinityBig = 1;    // TVM's mode for the CPUs of its workers
+// TVM's mode in which a thread may run on any of the given CPUs; its other modes bind the first
+// thread of each pool to the first CPU, which the pools of all threads would share.
+constexpr std::int64_t kShareCpus = -3;
 
 // LLVM's name of each CPU feature that Linux lists, and Linux's; from compiler/runtime/cpu.py.
 constexpr const char* kCpuFlags[][2] = {
@@ -214,6 +218,18 @@ int guarded(Work work) {
   return 1;
 }
 
+/// The CPUs on which the calling thread may run, as TVM wants them.
+ffi::Array<ffi::String> own_cpus() {
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  ffi::Array<ffi::String> cpus;
+  if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0) return cpus;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (CPU_ISSET(cpu, &allowed)) cpus.push_back(std::to_string(cpu));
+  }
+  return cpus;
+}
+
 }  // namespace
 }  // namespace baton
 
@@ -394,7 +410,7 @@ struct baton_session {
     // Workers belong to the thread that calls, which may be another one each time.
     thread_local std::int64_t configured = 0;
     if (num_threads > 0 && configured != num_threads) {
-      configure_threads(baton::kAffinityBig, num_threads);
+      configure_threads(baton::kShareCpus, num_threads, baton::own_cpus());
       configured = num_threads;
     }
     std::vector<ffi::AnyView> views;

@@ -14,14 +14,12 @@ import threading
 import weakref
 from typing import Any
 
-import tvm_ffi
-
 from compiler.errors import BatonError
+
+from . import thread_pool
 
 _WAIT_S = 30.0
 """How long a fork waits for the run of an executor in another thread."""
-
-_AFFINITY_BIG = 1  # TVM's mode for the CPUs of its workers, the default one
 
 _with_a_pool: set[int] = set()
 """Threads that may have a pool of workers."""
@@ -81,7 +79,7 @@ def _after_in_child() -> None:
         if lock not in _acquired:
             lock.lose()
     if threading.get_ident() in _with_a_pool:
-        tvm_ffi.get_global_func("runtime.config_threadpool")(_AFFINITY_BIG, 1)
+        thread_pool.configure(1)
     _with_a_pool.clear()
     _after()
 

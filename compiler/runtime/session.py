@@ -19,9 +19,9 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import tvm_ffi
 
 from compiler.errors import InputError
+from compiler.runtime import thread_pool
 from compiler.runtime.executor import GraphExecutor
 from compiler.runtime.metadata import ALIGNMENT, TensorInfo
 from compiler.runtime.tensors import numpy_dtype
@@ -29,8 +29,6 @@ from compiler.tvm_faults.type_lookup import tvm
 
 if TYPE_CHECKING:
     from compiler.runtime.factory import FactoryModule
-
-_AFFINITY_BIG = 1  # TVM's mode for the CPUs of its workers, the default one
 
 Results = dict[str, np.ndarray]
 
@@ -276,13 +274,9 @@ def _lanes(num_threads: int, parallel: int) -> ThreadPoolExecutor:
         pool = _pools.get((num_threads, parallel))
         if pool is None:
             pool = _pools[num_threads, parallel] = ThreadPoolExecutor(
-                parallel, "baton-lane", _begin_lane, (num_threads,)
+                parallel, "baton-lane", thread_pool.configure, (num_threads,)
             )
         return pool
-
-
-def _begin_lane(num_threads: int) -> None:
-    tvm_ffi.get_global_func("runtime.config_threadpool")(_AFFINITY_BIG, num_threads)
 
 
 def _after_fork() -> None:

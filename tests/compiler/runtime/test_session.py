@@ -87,6 +87,17 @@ def test_callers_share_one_lane(library):
         assert threading.active_count() <= before + 3
 
 
+def test_lanes_are_bound_to_no_cpu(library):
+    """TVM binds the first thread of each pool to the first CPU, which all lanes would share."""
+    session = library.session(num_threads=1, parallel=2)
+    for pending in [session.run_async(request(1, 1)) for _ in range(8)]:
+        pending.result()
+    lanes = [each for each in threading.enumerate() if each.name.startswith("baton-lane")]
+    assert lanes
+    for lane in lanes:
+        assert os.sched_getaffinity(lane.native_id) == os.sched_getaffinity(0)
+
+
 def test_asynchronous_requests_are_answered_in_order(library):
     session = library.session(num_threads=1)
     futures = [session.run_async(request(value, 1)) for value in range(50)]
