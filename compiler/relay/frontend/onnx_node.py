@@ -93,6 +93,13 @@ class Node:
             raise self.unsupported(f"the attribute {name} is missing")
         return value
 
+    def axis(self, default: int, rank: int) -> int:
+        """Attribute `axis`, counted from the front of so many dimensions."""
+        axis = self.attr("axis", default)
+        if not isinstance(axis, int) or not -rank <= axis < rank:
+            raise self.unsupported(f"the axis {axis} is not one of {rank} dimensions")
+        return axis % rank
+
     def shape(self, index: int) -> tuple[int, ...]:
         """Static shape of input `index`."""
         extents = static_shape(self[index])

@@ -45,7 +45,7 @@ def gather(node: Node) -> relax.Expr | None:
     shape = shape_of(node[0])
     if shape is None:
         return None
-    axis = node.attr("axis", 0) % len(shape)
+    axis = node.axis(0, len(shape))
     return relax.op.take(node[0], in_range(node[1], shape[axis]), axis, mode="fast")
 
 
@@ -56,7 +56,7 @@ def gather_elements(node: Node) -> relax.Expr | None:
         return None
     if wanted is not None and 0 in wanted:
         return constant(np.zeros(wanted, node.dtype(0)))
-    axis = node.attr("axis", 0) % len(shape)
+    axis = node.axis(0, len(shape))
     return relax.op.gather_elements(node[0], in_range(node[1], shape[axis]), axis)
 
 
@@ -65,7 +65,7 @@ def scatter_elements(node: Node) -> relax.Expr | None:
     shape = shape_of(node[0])
     if shape is None:
         return None
-    axis = node.attr("axis", 0) % len(shape)
+    axis = node.axis(0, len(shape))
     reduction = node.attr("reduction", "none").replace("none", "update")
     data, updates = node[0], node[2]
     bits = node.dtype(0) == "bool" and reduction != "update"
@@ -80,7 +80,7 @@ def scatter_elements(node: Node) -> relax.Expr | None:
 def tensor_scatter(node: Node) -> relax.Expr:
     """A part along one axis written into each sample, from a position of its own on."""
     shape, part = node.shape(0), node.shape(1)
-    axis = node.attr("axis", -2) % len(shape)
+    axis = node.axis(-2, len(shape))
     along = [1] * len(shape)
     along[axis] = part[axis]
     places = constant(np.arange(part[axis], dtype="int64").reshape(along))
@@ -183,7 +183,7 @@ def one_hot(node: Node) -> relax.Expr:
         (depth,) = at_run_time.extents_of(node, count, 1)
     else:
         depth = int(known.reshape(-1)[0])
-    axis = node.attr("axis", -1) % (len(shape) + 1)
+    axis = node.axis(-1, len(shape) + 1)
     indices = relax.op.expand_dims(
         in_range(node.emit(relax.op.astype(node[0], "int64")), depth), axis
     )
@@ -205,7 +205,8 @@ def top_k(node: Node) -> relax.Expr | list[relax.Expr]:
         return _top_k_at_run_time(node)
     k = node.attr("k") if node.opset < 10 else int(node.value(1, "k").reshape(-1)[0])
     shape = node.extents(0)
-    shape[node.attr("axis", -1)] = int(k)
+    axis = node.axis(-1, len(shape))
+    shape[axis] = int(k)
     if any(same_extent(extent, 0) for extent in shape):
         if integers(shape) is None:
             raise node.unsupported("k is 0, and the shape is known only at run time")
@@ -213,7 +214,7 @@ def top_k(node: Node) -> relax.Expr | list[relax.Expr]:
     return relax.op.topk(
         node[0],
         k=int(k),
-        axis=node.attr("axis", -1),
+        axis=axis,
         ret_type="both",
         largest=bool(node.attr("largest", 1)),
         dtype="int64",
@@ -223,7 +224,7 @@ def top_k(node: Node) -> relax.Expr | list[relax.Expr]:
 def _top_k_at_run_time(node: Node) -> list[relax.Expr]:
     """All of them in order, cut to the number that is computed while the model runs."""
     shape = node.extents(0)
-    axis = node.attr("axis", -1) % len(shape)
+    axis = node.axis(-1, len(shape))
     size = shape[axis]
     if not isinstance(size, int):
         raise node.unsupported("k and the extent that it is of are known only at run time")
@@ -340,7 +341,7 @@ def split(node: Node) -> list[relax.Expr] | None:
     shape = shape_of(node[0])
     if shape is None or not node.proto.output:
         return None
-    axis = node.attr("axis", 0) % len(shape)
+    axis = node.axis(0, len(shape))
     extents = node.attr("split") if node.opset < 13 else None
     if node.opset >= 13 and node.get(1) is not None:
         if constant_value(node[1]) is None and node.extents_in(1) is None:
@@ -421,7 +422,12 @@ def numbers(node: Node) -> relax.Expr | None:
 
 def cumulative_sum(node: Node) -> relax.Expr | None:
     """TVM's converter, where the axis is known."""
-    return _along_each_axis(node, "CumSum") if constant_value(node[1]) is None else None
+    if constant_value(node[1]) is None:
+        return _along_each_axis(node, "CumSum")
+    axis, rank = int(node.value(1, "axis").reshape(-1)[0]), len(node.extents(0))
+    if not -rank <= axis < rank:
+        raise node.unsupported(f"the axis {axis} is not one of {rank} dimensions")
+    return None
 
 
 def _along_each_axis(node: Node, kind: str) -> relax.Expr:

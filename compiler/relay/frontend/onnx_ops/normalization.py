@@ -16,7 +16,7 @@ from .elementwise import in_float32
 def layer_normalization(node: Node) -> list[relax.Expr]:
     """`nn.layer_norm`; the mean and the inverse deviation where the model asks for them."""
     data, shape, dtype = node[0], node.extents(0), node.dtype(0)
-    first = node.attr("axis", -1) % len(shape)
+    first = node.axis(-1, len(shape))
     axes = list(range(first - len(shape), 0))
     normal = integers(shape[first:])
     if normal is None:
@@ -59,7 +59,7 @@ def _spread(node: Node, index: int, normal: tuple[int, ...]) -> relax.Expr:
 def rms_normalization(node: Node) -> relax.Expr:
     """x / sqrt(mean(x * x) + epsilon) * scale."""
     data, shape = node[0], node.extents(0)
-    first = node.attr("axis", -1) % len(shape)
+    first = node.axis(-1, len(shape))
     axes = list(range(first, len(shape)))
     wide = "float32" if node.attr("stash_type", 1) == 1 else node.dtype(0)
     value = data if node.dtype(0) == wide else node.emit(relax.op.astype(data, wide))

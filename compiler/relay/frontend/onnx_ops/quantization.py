@@ -196,7 +196,7 @@ def dequantize_linear(node: Node) -> relax.Expr | None:
 def _of_blocks(node: Node, index: int) -> relax.Expr:
     """Operand `index` with each element as often as its block has elements of the data."""
     shape = node.shape(0)
-    axis, size = node.attr("axis", 1) % len(shape), node.attr("block_size")
+    axis, size = node.axis(1, len(shape)), node.attr("block_size")
     if -(-shape[axis] // size) != node.shape(index)[axis]:
         raise node.unsupported(f"blocks of {size} along axis {axis}")
     repeated = relax.op.repeat(node[index], size, axis)

@@ -63,7 +63,7 @@ def sequence_erase(node: Node) -> relax.Expr:
 def split_to_sequence(node: Node) -> relax.Expr:
     """Slices along an axis: of one element, of as many as a scalar says, or of those of a list."""
     shape = node.shape(0)
-    axis = node.attr("axis", 0) % len(shape)
+    axis = node.axis(0, len(shape))
     extent = shape[axis]
     sizes: list[Any] = [1] * extent
     if node.get(1) is not None and constant_value(node[1]) is None and node[1].ty.ndim == 1:

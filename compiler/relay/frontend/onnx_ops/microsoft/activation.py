@@ -123,7 +123,7 @@ def bias_softmax(node: Node) -> relax.Expr:
     """Softmax over all axes from `axis` on, of a sum."""
     node.attr("is_inner_broadcast")  # which axes the bias lacks, as its shape says
     shape = node.shape(0)
-    axis = node.attr("axis", 1) % len(shape)
+    axis = node.axis(1, len(shape))
     total = node.emit(relax.op.add(node[0], node[1]))
     if axis == len(shape) - 1:
         return relax.op.nn.softmax(total, -1)
