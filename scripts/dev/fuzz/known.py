@@ -300,6 +300,11 @@ _MATMUL = (0, 4, ""), (1, 5, "")
 """The operands of MatMulIntegerToFloat, their zero points, and what transposes them."""
 
 
+def _nan_of_others(node: onnx.NodeProto, operands: Operands) -> bool:
+    """NaN in what onnxruntime does not have: all but float32."""
+    return str(operands[0].dtype) != "float32" and _has_nan(node, operands)
+
+
 def _stated_output_of_others(node: onnx.NodeProto, operands: Operands) -> bool:
     """An `output_shape` of what onnxruntime does not have: all but float32."""
     stated = _attribute(node, "output_shape", None) is not None
@@ -451,6 +456,11 @@ FAULTS = (
         names("ConvTranspose"),
         _stated_output_of_others,
         "the reference evaluator, which stands in, crops elsewhere than ONNX's formula says",
+    ),
+    Rule(
+        names("LpPool"),
+        _nan_of_others,
+        "the reference evaluator, which stands in, passes over NaN, unlike onnxruntime's own",
     ),
     Rule(names("CDist"), _not_finite, "squares that are not finite are subtracted"),
     Rule(names("CDist"), _close_points, "squares are subtracted that cancel each other"),
