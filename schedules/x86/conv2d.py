@@ -25,7 +25,13 @@ from ..conv2d import Conv2dWorkload, pad_data
 from ..strategy import Implementation, anchor_attrs, register
 from .machine import SET_BYTES, SET_WAYS, Machine
 from .prefetch import stream_panels
-from .register_tile import channel_block, fewest_vectors, macs_per_cycle, register_tile
+from .register_tile import (
+    channel_block,
+    fewest_vectors,
+    macs_per_cycle,
+    register_tile,
+    with_empty_lanes,
+)
 
 DIRECT = "conv2d_direct.x86"
 SPREAD = "data_spread"
@@ -322,9 +328,7 @@ def direct_fallback(w: Conv2dWorkload, target: Target) -> ConfigEntity:
     machine = Machine.from_target(target)
     lanes = machine.lanes(w.out_dtype)
     oc_block = choose_oc_block(w, lanes)
-    chunks = -(-w.out_channels // oc_block)
-    if w.groups > 1:
-        chunks = max(w.out_channels // w.groups // oc_block, 1)
+    chunks = _chunks(w, oc_block)
     weights = w.out_channels * (w.in_channels // w.groups) * w.kernel[0] * w.kernel[1]
     weight_bytes = w.item_bytes * weights
     outer = weight_bytes > machine.l2_bytes // 2 or w.groups > 1
@@ -355,15 +359,19 @@ def direct_cycles(w: Conv2dWorkload, target: Target) -> float:
     machine = Machine.from_target(target)
     lanes = machine.lanes(w.dtype)
     per_group = w.in_channels // w.groups
-    read = fewest_vectors(per_group, lanes)
-    steps = per_group if per_group < read else -(-per_group // read) * read
+    steps = with_empty_lanes(per_group, lanes)
     products = w.out_width * w.out_height * w.batch * w.kernel[0] * w.kernel[1] * steps
-    vectors = w.groups * -(-w.out_channels // w.groups // choose_oc_block(w, lanes))
+    vectors = w.groups * _chunks(w, choose_oc_block(w, lanes))
     computing = products * vectors / _rate(w, machine)
     weights = w.item_bytes * per_group * w.out_channels * w.kernel[0] * w.kernel[1]
     if w.is_pointwise:
         return machine.beside_weights(computing, weights)
     return computing + machine.weight_cycles(weights)
+
+
+def _chunks(w: Conv2dWorkload, oc_block: int) -> int:
+    """Blocks of a group's output channels."""
+    return max(-(-(w.out_channels // w.groups) // oc_block), 1)
 
 
 def efficiency(w: Conv2dWorkload, machine: Machine) -> float:
@@ -373,8 +381,7 @@ def efficiency(w: Conv2dWorkload, machine: Machine) -> float:
 
 def _rate(w: Conv2dWorkload, machine: Machine) -> float:
     """Vector multiply-adds in a cycle."""
-    block = choose_oc_block(w, machine.lanes(w.dtype))
-    chunks = max(-(-w.out_channels // block) // w.groups, 1)
+    chunks = _chunks(w, choose_oc_block(w, machine.lanes(w.dtype)))
     flat = flat_tile(w, chunks, machine)
     if flat is not None:
         return macs_per_cycle(w.out_height * w.out_width // flat[0], *flat[1:], machine)

@@ -25,7 +25,7 @@ from ..conv2d import Conv2dWorkload
 from ..strategy import Implementation, anchor_attrs, register
 from .conv2d import PARALLEL_MACS
 from .machine import Machine
-from .register_tile import fewest_vectors
+from .register_tile import fewest_vectors, with_empty_lanes
 
 NAME = "conv2d_narrow.x86"
 
@@ -186,8 +186,7 @@ def supports(w: Conv2dWorkload, target: Target) -> bool:
         return False
     lanes = Machine.from_target(target).lanes(w.dtype)
     chunks = -(-w.out_channels // fewest_vectors(w.out_channels, lanes))
-    read = fewest_vectors(w.in_channels, lanes)
-    in_channels = -(-w.in_channels // read) * read if w.in_channels >= read else w.in_channels
+    in_channels = with_empty_lanes(w.in_channels, lanes)
     return w.in_channels / in_channels * w.out_channels / (chunks * lanes) <= MOST_FILLED
 
 

@@ -111,6 +111,12 @@ def fewest_vectors(channels: int, lanes: int) -> int:
     return min(blocks or [lanes], key=lambda block: (-(-channels // block), block))
 
 
+def with_empty_lanes(channels: int, lanes: int) -> int:
+    """Channels as a kernel reads them: as they are where they fill no block, else whole blocks."""
+    block = fewest_vectors(channels, lanes)
+    return channels if channels < block else -(-channels // block) * block
+
+
 def channel_block(channels: int, lanes: int) -> int:
     """Largest power of two up to `lanes` that divides the channels."""
     block = lanes

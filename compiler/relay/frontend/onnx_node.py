@@ -95,7 +95,10 @@ class Node:
 
     def axis(self, default: int, rank: int) -> int:
         """Attribute `axis`, counted from the front of so many dimensions."""
-        axis = self.attr("axis", default)
+        return self.axis_of(self.attr("axis", default), rank)
+
+    def axis_of(self, axis: Any, rank: int) -> int:
+        """An axis counted from the front of so many dimensions, of which it must be one."""
         if not isinstance(axis, int) or not -rank <= axis < rank:
             raise self.unsupported(f"the axis {axis} is not one of {rank} dimensions")
         return axis % rank

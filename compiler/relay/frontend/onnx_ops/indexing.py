@@ -424,9 +424,7 @@ def cumulative_sum(node: Node) -> relax.Expr | None:
     """TVM's converter, where the axis is known."""
     if constant_value(node[1]) is None:
         return _along_each_axis(node, "CumSum")
-    axis, rank = int(node.value(1, "axis").reshape(-1)[0]), len(node.extents(0))
-    if not -rank <= axis < rank:
-        raise node.unsupported(f"the axis {axis} is not one of {rank} dimensions")
+    node.axis_of(int(node.value(1, "axis").reshape(-1)[0]), len(node.extents(0)))
     return None
 
 
