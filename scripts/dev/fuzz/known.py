@@ -52,10 +52,12 @@ PLACES = frozenset(names("AffineGrid GridSample Resize RoiAlign Upsample"))
 VALUES_UNREAD = frozenset(
     names(
         "If EyeLike OptionalHasElement SequenceErase SequenceLength Shape Size Slice Split "
-        "Dropout SequenceAt CenterCropPad Pad Gather GatherElements GatherND Compress"
+        "Dropout SequenceAt CenterCropPad Pad Gather GatherElements GatherND Compress "
+        "RotaryEmbedding"
     )
 )
-"""Operators that may leave values unread, so that nobody need compute them."""
+"""Operators that may leave values unread, so that nobody need compute them, and one whose own
+definition takes positions from the end, which onnxruntime refuses."""
 
 
 def rounding(op: str) -> tuple[float, float, float]:
@@ -305,6 +307,12 @@ def _nan_of_others(node: onnx.NodeProto, operands: Operands) -> bool:
     return str(operands[0].dtype) != "float32" and _has_nan(node, operands)
 
 
+def _columns_out_of_order(node: onnx.NodeProto, operands: Operands) -> bool:
+    """Parts along an axis, in the order they come in, of what onnxruntime does not have."""
+    unordered = not _attribute(node, "sorted", 1) and _attribute(node, "axis", None) is not None
+    return unordered and str(operands[0].dtype) not in ("float32", "float64", "int64", "int8")
+
+
 def _stated_output_of_others(node: onnx.NodeProto, operands: Operands) -> bool:
     """An `output_shape` of what onnxruntime does not have: all but float32."""
     stated = _attribute(node, "output_shape", None) is not None
@@ -461,6 +469,11 @@ FAULTS = (
         names("LpPool"),
         _nan_of_others,
         "the reference evaluator, which stands in, passes over NaN, unlike onnxruntime's own",
+    ),
+    Rule(
+        names("Unique"),
+        _columns_out_of_order,
+        "the reference evaluator, which stands in, puts parts that are not sorted along axis 0",
     ),
     Rule(names("CDist"), _not_finite, "squares that are not finite are subtracted"),
     Rule(names("CDist"), _close_points, "squares are subtracted that cancel each other"),

@@ -174,6 +174,12 @@ def test_nan_of_doubles_is_as_onnxruntime_has_it_in_float32():
         (NODE("LRN", ["x"], ["y"], size=1), {"x": np.ones((1, 2, 1, 1))}, "onnxruntime"),
         (NODE("LRN", ["x"], ["y"], size=1), {"x": np.ones((2, 2, 1, 1))}, "wrong"),
         (
+            NODE("Unique", ["x"], ["y"], axis=1, sorted=0),
+            {"x": np.zeros((2, 2), "uint8")},
+            "onnxruntime",
+        ),
+        (NODE("Unique", ["x"], ["y"], axis=1), {"x": np.zeros((2, 2), "uint8")}, "wrong"),
+        (
             NODE("GlobalMaxPool", ["x"], ["y"]),
             {"x": np.array([[[[np.nan, 1]]]], "float32")},
             "onnxruntime",
