@@ -377,7 +377,7 @@ def split(node: Node) -> list[relax.Expr] | None:
             pieces.append(relax.op.strided_slice(node[0], [axis], [begin], [begin + extent]))
         else:
             empty = (*shape[:axis], 0, *shape[axis + 1 :])
-            pieces.append(constant(np.zeros(empty, node.dtype(0))))
+            pieces.append(relax.op.zeros(empty, node.dtype(0)))
         begin += extent
     return pieces
 
