@@ -54,6 +54,7 @@ PREPARE = (
     Step("compute on integers", steps.use_integers, (switches.INTEGERS,)),
     Step("set aside recorded kernels", steps.set_aside_recorded, asks=_ROUNDING),
     Step("split the batch", steps.split_the_batch, (switches.SPLIT_BATCH,)),
+    Step("check extents", steps.check_all_extents),
     Step("check divisors", steps.check_all_divisors),
     Step("check indices", steps.check_all_indices),
 )
