@@ -170,6 +170,12 @@ def _same_and_dilated(node: onnx.NodeProto, operands: Operands) -> bool:
     return _text(node, "auto_pad", "NOTSET").startswith("SAME") and _dilated(node)
 
 
+def _same_of_others(node: onnx.NodeProto, operands: Operands) -> bool:
+    """Automatic pads of what onnxruntime does not have: all but float32."""
+    automatic = _text(node, "auto_pad", "NOTSET").startswith("SAME")
+    return automatic and str(operands[0].dtype) != "float32"
+
+
 def _meets_zeros(node: onnx.NodeProto, operands: Operands) -> bool:
     """Weights meet the zeros between pixels; pixels those between weights, and those behind the
     kernel where it is not a multiple of the stride."""
@@ -273,7 +279,7 @@ def _batch_first(node: onnx.NodeProto, operands: Operands) -> bool:
 
 def _limits_not_finite(node: onnx.NodeProto, operands: Operands) -> bool:
     limits = _attribute(node, "clip") is not None or _attribute(node, "activations") is not None
-    return limits and _not_finite(node, operands)
+    return (limits or node.op_type == "LSTM") and _not_finite(node, operands)
 
 
 def _attends_not_finite(node: onnx.NodeProto, operands: Operands) -> bool:
@@ -508,6 +514,16 @@ FAULTS = (
         names("AveragePool LpPool MaxPool"),
         _same_and_dilated,
         "automatic pads are those of a kernel without dilations, unlike its own shape inference's",
+    ),
+    Rule(
+        names("AveragePool LpPool MaxPool"),
+        _same_of_others,
+        "the reference evaluator, which stands in, rounds what automatic pads leave down",
+    ),
+    Rule(
+        names("MeanVarianceNormalization"),
+        lambda node, operands: str(operands[0].dtype) == "float16",
+        "1e-9 is 0 in float16, by which a variance of 0 is divided",
     ),
     Rule(names("Resize"), _nearest_not_finite, "the reference multiplies the farther one by 0"),
     Rule(names("Resize Upsample"), _nearest_large, "the reference takes integers through floats"),

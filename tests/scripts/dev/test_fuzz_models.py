@@ -171,6 +171,16 @@ def test_nan_of_doubles_is_as_onnxruntime_has_it_in_float32():
             {name: np.ones((1, 1, 1, 1)) for name in "xw"},
             "onnxruntime",
         ),
+        (
+            NODE("AveragePool", ["x"], ["y"], kernel_shape=[2, 2], auto_pad="SAME_LOWER"),
+            {"x": np.zeros((1, 1, 2, 2))},
+            "onnxruntime",
+        ),
+        (
+            NODE("MeanVarianceNormalization", ["x"], ["y"]),
+            {"x": np.zeros((1, 1, 1, 1), "float16")},
+            "onnxruntime",
+        ),
         (NODE("LRN", ["x"], ["y"], size=1), {"x": np.ones((1, 2, 1, 1))}, "onnxruntime"),
         (NODE("LRN", ["x"], ["y"], size=1), {"x": np.ones((2, 2, 1, 1))}, "wrong"),
         (
