@@ -71,7 +71,11 @@ SCHEDULE = (
     Step("convert layouts", on_cpus(convert_layout), (switches.CONVERT_LAYOUT,)),
     Step("fold gates", on_cpus(fold_gates), (switches.FOLD_GATE,)),
     Step("combine matrix products", steps.combine, (switches.COMBINE_MATMUL, *_ATTENTION)),
-    Step("select", steps.select, asks=(switches.BLOCK_LAYOUTS, *_ATTENTION, *_ROUNDING)),
+    Step(
+        "select",
+        steps.select,
+        asks=(switches.BLOCK_LAYOUTS, *_ATTENTION, *_ROUNDING, switches.TO_FLOAT16),
+    ),
     Step("dispatch sorts", steps.dispatch_all_sorts),
     Step("legalise and fuse", steps.fuse_operators, asks=(switches.CONCAT_IN_PLACE,)),
     Step("schedule kernels", steps.schedule, asks=(switches.FAST_MATH,)),

@@ -219,6 +219,7 @@ def select(state: State) -> None:
             disabled=switches.disabled_implementations(),
             own_queries=state.found.templates.get(name),
             known=state.samples,
+            may_round=switches.TO_FLOAT16.on,
         )
 
 
