@@ -368,6 +368,15 @@ def _large_integers(node: onnx.NodeProto, operands: Operands) -> bool:
     return x.dtype.kind in "iu" and bool((np.abs(x.astype("float64")) > 2**10).any())
 
 
+def _vanishes_beside_infinity(node: onnx.NodeProto, operands: Operands) -> bool:
+    """Products of some elements may be 0, and others are infinite."""
+    x = operands[0]
+    if x.dtype.kind != "f" or not np.isinf(x).any():
+        return False
+    small = np.abs(x[(np.abs(x) < 1) & (x != 0)].astype("float64"))
+    return bool(np.log2(small).sum() < np.log2(np.finfo(x.dtype).tiny))
+
+
 def overflows(node: onnx.NodeProto, operands: Operands) -> bool:
     """Whether sums and squares inside of an operator may be larger than the dtype's numbers."""
     if rounding(node.op_type)[0] == 0 and node.op_type not in PLACES:
@@ -427,6 +436,11 @@ UNDEFINED = (
         names("Einsum ReduceL2 ReduceLogSum ReduceMean ReduceSumSquare"),
         _large_integers,
         "sums of integers that overflow",
+    ),
+    Rule(
+        names("ReduceProd"),
+        _vanishes_beside_infinity,
+        "products that are 0 or not, depending on their order, times infinity",
     ),
     Rule(names("ReduceLogSumExp"), _integers, "sums of integers that overflow"),
     Rule(names("GridSample"), _not_finite, "places that are not finite"),

@@ -176,6 +176,16 @@ def test_nan_of_doubles_is_as_onnxruntime_has_it_in_float32():
             {"x": np.zeros((1, 1, 2, 2))},
             "onnxruntime",
         ),
+        (
+            NODE("ReduceProd", ["x"], ["y"]),
+            {"x": np.array([1e-45, 0.5, np.inf], "float32")},
+            "undefined",
+        ),
+        (
+            NODE("ReduceProd", ["x"], ["y"]),
+            {"x": np.array([1e-35, 0.5, np.inf], "float32")},
+            "wrong",
+        ),
         (NODE("LRN", ["x"], ["y"], size=1), {"x": np.ones((1, 2, 1, 1))}, "onnxruntime"),
         (NODE("LRN", ["x"], ["y"], size=1), {"x": np.ones((2, 2, 1, 1))}, "wrong"),
         (
