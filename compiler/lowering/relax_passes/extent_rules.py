@@ -67,13 +67,22 @@ def _is_one(extent: Any) -> bool:
     return isinstance(extent, tirx.IntImm) and int(extent) == 1
 
 
+def _equal(first: tuple[int, int], second: tuple[int, int], shapes: list[list[Any]]) -> Need:
+    """The second operand's extent is the first one's; one that is known decides."""
+    (i, axis), (j, other) = first, second
+    given, wanted = shapes[j][other], shapes[i][axis]
+    if isinstance(given, tirx.IntImm):
+        return Need(i, axis % len(shapes[i]), given)
+    return Need(j, other % len(shapes[j]), wanted)
+
+
 def _same(operand: int, axis: int, of: int, of_axis: int) -> Rule:
-    """One extent that two operands share."""
+    """One extent that two operands share; `of` is 0, and `operand` 1."""
 
     def rule(call: relax.Call) -> Iterator[Need]:
-        shapes = _shapes(call, operand, of)
+        shapes = _shapes(call, of, operand)
         if shapes is not None:
-            yield Need(operand, axis % len(shapes[0]), shapes[1][of_axis])
+            yield _equal((of, of_axis), (operand, axis), shapes)
 
     return rule
 
@@ -83,23 +92,38 @@ def _matmul(call: relax.Call) -> Iterator[Need]:
     if shapes is None:
         return
     a, b = shapes
-    yield Need(1, max(len(b) - 2, 0), a[-1])
+    yield _equal((0, -1), (1, max(len(b) - 2, 0)), shapes)
     for i in range(3, min(len(a), len(b)) + 1):
         if not _is_one(a[-i]) and not _is_one(b[-i]):
-            yield Need(1, len(b) - i, a[-i])
+            yield _equal((0, -i), (1, -i), shapes)
+
+
+def _fields(call: relax.Call) -> list[list[Any]] | None:
+    """The extents of the tensors of a tuple; None if one is not of known rank."""
+    ty = call.args[0].ty
+    shapes = [each.shape for each in ty.fields] if isinstance(ty, relax.TupleType) else []
+    if not shapes or not all(isinstance(shape, relax.ShapeExpr) for shape in shapes):
+        return None
+    return [list(shape.values) for shape in shapes]
+
+
+def _alike(places: list[tuple[int, int]], shapes: list[list[Any]]) -> Iterator[Need]:
+    """An extent that fields of a tuple share, each with its axis; a known one decides."""
+    extents = [shapes[field][axis] for field, axis in places]
+    wanted = next((each for each in extents if isinstance(each, tirx.IntImm)), extents[0])
+    for (field, axis), extent in zip(places, extents):
+        if not extent.same_as(wanted):
+            yield Need(0, axis, wanted, field=field)
 
 
 def _concat(call: relax.Call) -> Iterator[Need]:
-    types = call.args[0].ty.fields if isinstance(call.args[0].ty, relax.TupleType) else []
-    shapes = [each.shape for each in types]
-    if not shapes or not all(isinstance(shape, relax.ShapeExpr) for shape in shapes):
+    shapes = _fields(call)
+    if shapes is None:
         return
-    first = list(shapes[0].values)
-    axis = int(call.attrs.axis or 0) % len(first)
-    for field in range(1, len(shapes)):
-        for i, extent in enumerate(first):
-            if i != axis:
-                yield Need(0, i, extent, field=field)
+    along = int(call.attrs.axis or 0) % len(shapes[0])
+    for axis in range(len(shapes[0])):
+        if axis != along:
+            yield from _alike([(field, axis) for field in range(len(shapes))], shapes)
 
 
 def _along_axis(call: relax.Call) -> Iterator[Need]:
@@ -166,56 +190,47 @@ def _convolution(transposed: bool) -> Rule:
         if not layout.isalpha() or not kernel.isalpha():
             return  # blocks, of extents that are known
         groups = 1 if transposed else int(call.attrs.groups)
-        channels = shapes[1][kernel.index("I")] * groups
-        yield Need(0, layout.index("C"), channels)
+        yield Need(0, layout.index("C"), shapes[1][kernel.index("I")] * groups)
 
     return rule
 
 
-def _norm(count: int, axis: Callable[[relax.Call], list[int]]) -> Rule:
+def _norm(count: int, axes_of: Callable[[relax.Call], list[int]]) -> Rule:
     """Parameters along the axes that are normalised."""
 
     def rule(call: relax.Call) -> Iterator[Need]:
-        data = extents_of(call.args[0])
-        if data is None:
-            return
-        for operand in range(1, 1 + count):
-            for i, each in enumerate(axis(call)):
-                shape = extents_of(call.args[operand])
-                if shape is not None and len(shape) == len(axis(call)):
-                    yield Need(operand, i, data[each])
+        shapes, axes = _shapes(call, *range(1 + count)), axes_of(call)
+        for operand in range(1, 1 + count) if shapes is not None else ():
+            if shapes is not None and len(shapes[operand]) == len(axes):
+                for i, axis in enumerate(axes):
+                    yield _equal((0, axis), (operand, i), shapes)
 
     return rule
 
 
 def _einsum(call: relax.Call) -> Iterator[Need]:
-    equation = str(call.attrs.subscripts).replace(" ", "")
-    operands = call.args[0].ty.fields if isinstance(call.args[0].ty, relax.TupleType) else []
+    equation, shapes = str(call.attrs.subscripts).replace(" ", ""), _fields(call)
     terms = equation.split("->")[0].split(",")
-    if "." in equation or len(terms) != len(operands):
+    if shapes is None or "." in equation or list(map(len, terms)) != list(map(len, shapes)):
         return
-    first: dict[str, Any] = {}
-    for field, (term, ty) in enumerate(zip(terms, operands)):
-        if not isinstance(ty.shape, relax.ShapeExpr) or len(term) != len(ty.shape.values):
-            return
-        for axis, (label, extent) in enumerate(zip(term, ty.shape.values)):
-            if _is_one(extent):
-                continue
-            if label in first:
-                yield Need(0, axis, first[label], field=field)
-            first.setdefault(label, extent)
+    places: dict[str, list[tuple[int, int]]] = {}
+    for field, term in enumerate(terms):
+        for axis, label in enumerate(term):
+            if not _is_one(shapes[field][axis]):
+                places.setdefault(label, []).append((field, axis))
+    for each in places.values():
+        yield from _alike(each, shapes)
 
 
 def _attention(call: relax.Call) -> Iterator[Need]:
     shapes = _shapes(call, 0, 1, 2)
     if shapes is None:
         return
-    query, key, _ = shapes
     for operand in (1, 2):
-        yield Need(operand, 0, query[0])
-        yield Need(operand, 2, query[2])
-    yield Need(1, 3, query[3])
-    yield Need(2, 1, key[1])
+        yield _equal((0, 0), (operand, 0), shapes)
+        yield _equal((0, 2), (operand, 2), shapes)
+    yield _equal((0, 3), (1, 3), shapes)
+    yield _equal((1, 1), (2, 1), shapes)
 
 
 def _axes(call: relax.Call) -> list[int]:
