@@ -78,6 +78,18 @@ def unscaled(emit, logits, mask):
     return emit(op.add(logits, mask))
 
 
+def chosen(emit, logits, mask):
+    hidden = emit(op.less(mask, number(-0.5)))
+    scaled = emit(op.multiply(logits, number(SCALE)))
+    return emit(op.where(hidden, number(-1e9), scaled))
+
+
+def chosen_then_added(emit, logits, causal, mask):
+    allowed = emit(op.less(causal, number(1.0)))
+    scaled = emit(op.divide(logits, number(1 / SCALE)))
+    return emit(op.add(emit(op.where(allowed, scaled, number(-3.4e38))), mask))
+
+
 def both_scaled(emit, q, k):
     return emit(op.multiply(q, number(SCALE))), emit(op.multiply(k, number(2 * SCALE)))
 
@@ -119,6 +131,11 @@ SPELLINGS = {
     "stacked at the end": (stacked([0, 3, 1, 4, 2], 4), [(B, S, 3 * H * D)]),
     "queries and keys scaled": (transformer(operands=both_scaled), QKV),
     "zeros for NaN": (transformer(multiplied, weights_of=without_nan), [*QKV, (B, 1, S, S)]),
+    "some hidden": (transformer(chosen), [*QKV, (S, S)]),
+    "some hidden, then masked": (
+        transformer(chosen_then_added),
+        [*QKV, (1, 1, S, S), (B, 1, 1, S)],
+    ),
     "axis counted from the front": (transformer(axis=3), QKV),
 }
 
