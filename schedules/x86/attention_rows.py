@@ -310,8 +310,8 @@ class _Loops:
             for first in range(0, w.d, lanes):
                 *at_query, i = w.q.index(self.at, row, first)
                 *at_key, j = w.k.index(self.at, first, key)
-                query, part = T.ramp(i, 1, lanes), T.ramp(j, 1, lanes)
-                product = self.q[(*at_query, query)] * self.k[(*at_key, part)]
+                query, part = (*at_query, T.ramp(i, 1, lanes)), (*at_key, T.ramp(j, 1, lanes))
+                product = self.q[query] * self.k[part]
                 sums[place, whole] = sums[place, whole] + product if first else product
         for left, right, *masks in joins(lanes):
             pair = [sums[left, whole], sums[right, whole]]
