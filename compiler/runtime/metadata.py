@@ -304,19 +304,18 @@ class _Reader:
             return None
         item = item if isinstance(item, dict) else {}
         symbol, rows, grows_by = (item.get(key) for key in ("symbol", "rows", "grows_by"))
-        tensors = item.get("tensors")
-        fits = isinstance(tensors, list) and all(
-            isinstance(pair, list)
-            and len(pair) == 2
-            and isinstance(pair[0], str)
-            and _is_natural(pair[1])
-            for pair in tensors
-        )
+        pairs = item.get("tensors")
+        tensors = tuple(map(_named_axis, pairs)) if isinstance(pairs, list) else ()
         texts = isinstance(symbol, str) and isinstance(rows, str)
-        if not fits or not texts or not (isinstance(grows_by, str) or _is_natural(grows_by)):
+        grows = isinstance(grows_by, str) or _is_natural(grows_by)
+        if not tensors or None in tensors or not texts or not grows:
             raise _bad("kv_cache", f"is {item!r:.120}")
-        caches = tuple((name, axis) for name, axis in tensors)
-        return KVCacheInfo(str(symbol), str(rows), grows_by, caches)
+        return KVCacheInfo(
+            str(symbol),
+            str(rows),
+            grows_by,  # type: ignore[arg-type]
+            tuple(each for each in tensors if each is not None),
+        )
 
     def _require_buffers(self, metadata: Metadata) -> None:
         """Raise where the cache's tensors are not inputs of the shapes that executors make."""
@@ -356,6 +355,14 @@ class _Reader:
             if param.offset < end:
                 raise _bad("params", f"lets {param.name!r} overlap the weight before it")
             end = param.offset + param.nbytes
+
+
+def _named_axis(pair: Any) -> tuple[str, int] | None:
+    """["past_key_0", 2] as it should be; None for anything else."""
+    fits = isinstance(pair, list) and len(pair) == 2
+    if not fits or not isinstance(pair[0], str) or not _is_natural(pair[1]):
+        return None
+    return pair[0], pair[1]
 
 
 def _is_extent(field: str, value: Any) -> bool:
