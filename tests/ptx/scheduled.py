@@ -67,15 +67,20 @@ class Scheduled:
         """What nvcc makes of the source."""
         return nvcc.compile_to_ptx(self.source, self.arch)
 
-    def interpret(self, inputs: list[np.ndarray], ptx: str | None = None) -> interpreter.Outcome:
+    def interpret(
+        self,
+        inputs: list[np.ndarray],
+        ptx: str | None = None,
+        launches: list[Launch] | None = None,
+    ) -> interpreter.Outcome:
         """Run all launches in the interpreter.
 
         Parameters
         ----------
         inputs
             Values of the first parameters. The others are outputs.
-        ptx
-            What runs instead of `ptx`, a mutant of it.
+        ptx, launches
+            What runs instead of `ptx` and `launches`: a mutant's.
 
         Returns
         -------
@@ -86,7 +91,7 @@ class Scheduled:
         known: dict[str, interpreter.Argument] = dict(zip(names, inputs, strict=False))
         written: dict[str, np.ndarray] = {}
         problems: list[interpreter.Problem] = []
-        for launch in self.launches:
+        for launch in self.launches if launches is None else launches:
             arguments = [self._argument(name, known, written) for name in launch.buffers]
             outcome = interpreter.run(
                 self.ptx if ptx is None else ptx,
