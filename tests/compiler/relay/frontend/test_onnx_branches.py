@@ -109,11 +109,11 @@ def test_an_if_of_a_relay_function_runs_one_branch_too() -> None:
 
 def test_a_branch_reads_extents_that_running_tells_with_known_ones(runs_as_onnxruntime):
     text = """<ir_version: 10, opset_import: ["": 17]>
-    test (float[2,1,2,2] x, int64[2] s, bool c) => (float[2,1,2,2] y) {
+    test (float[2,1,2,2] x, int64[2] s, bool c) => (float[a,b,d,e,f] y) {
         w = Expand(x, s)
-        y = If(c) <then_branch = g() => (float[2,1,2,2] a) { a = Sub(w, k) },
-                   else_branch = h() => (float[2,1,2,2] b) { b = Sub(k, k) }>
+        y = If(c) <then_branch = g() => (float[a,b,d,e,f] p) { p = Sub(w, k) },
+                   else_branch = h() => (float[a,b,d,e,f] q) { q = Sub(k, k) }>
     }"""
     feeds = {"x": np.ones((2, 1, 2, 2), "float32"), "s": np.array([1, 1]), "c": np.array(True)}
-    k = np.arange(8, dtype="float32").reshape(2, 1, 2, 2)
+    k = np.arange(32, dtype="float32").reshape(2, 2, 2, 2, 2)
     runs_as_onnxruntime(text, {"k": k}, feeds, opt_level=0)
