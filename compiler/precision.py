@@ -16,7 +16,7 @@ KEY = "baton.precision"
 DEFAULT, STRICT = "default", "strict"
 WINOGRAD, STRASSEN = "Winograd", "Strassen"
 INTEGERS, BFLOAT16_PRODUCTS = "ComputeOnIntegers", "BFloat16Products"
-TO_BFLOAT16 = "ToBFloat16"
+TO_BFLOAT16, TO_FLOAT16 = "ToBFloat16", "ToFloat16"
 
 
 class _Passes(NamedTuple):
@@ -30,11 +30,16 @@ PRECISIONS = {
     STRICT: _Passes(disabled=(WINOGRAD, STRASSEN)),
     "f32": _Passes(disabled=(INTEGERS, BFLOAT16_PRODUCTS)),
     "bf16": _Passes(required=(TO_BFLOAT16,)),
+    "f16": _Passes(required=(TO_FLOAT16,)),
     DEFAULT: _Passes(),
 }
 """By name: "strict" without algorithms that round differently; "f32" with products of float32 also
 in networks of bytes and of bfloat16; "bf16" with products rounded to bfloat16 and summed in float32
-where the CPU has instructions for it."""
+where the CPU has instructions for it; "f16" with the weights of products that wait for memory
+rounded to float16."""
+
+INT8 = "int8"
+"""What a model is calibrated for with samples, before it is built."""
 
 
 def check(precision: object) -> None:
@@ -45,6 +50,12 @@ def check(precision: object) -> None:
     BuildError
         With the names of those there are.
     """
+    if precision == INT8:
+        raise BuildError(
+            f"{KEY} can't be 'int8': a model of floats needs samples to be quantised; see "
+            "`baton compile --precision int8 --data FOLDER`, `baton quantize` and relay.quantize. "
+            "One that is quantised already is computed on integers by default"
+        )
     if precision not in PRECISIONS:
         known = ", ".join(map(repr, sorted(PRECISIONS)))
         raise BuildError(f"{KEY} is {precision!r}; it can be {known}")

@@ -15,11 +15,13 @@ from . import arguments
 from .console import Steps, failures, set_verbosity, show, show_found, show_json
 from .models import find_model
 from .options import (
+    SAMPLES,
     AsJson,
     AutoSchedulerLog,
     Backend,
     BackendOption,
     Bound,
+    Calibration,
     Debug,
     DisablePass,
     Extents,
@@ -109,6 +111,8 @@ def compile_command(
     auto_scheduler_log: AutoSchedulerLog,
     disable_pass: DisablePass,
     precision: Precision = "default",
+    data: Annotated[Path | None, typer.Option(help=f"For int8. {SAMPLES}")] = None,
+    calibration: Calibration = "minmax",
     backend: Backend,
     plugin: Plugin,
     option: BackendOption,
@@ -131,6 +135,8 @@ def compile_command(
         plugins=texts(plugin),
         backend_options=arguments.options(option),
         precision=precision,
+        samples=data,
+        calibration=calibration,
     )
     with failures(debug):
         compiled = compile_model(find_model(str(model)), options, output, Steps(), html=html)
@@ -352,18 +358,11 @@ def kernels_command(
 def quantize_command(
     *,
     model: Annotated[Path, typer.Argument(help="An ONNX file.", show_default=False)],
-    data: Annotated[
-        Path,
-        typer.Option(
-            help="A folder of samples: .npz files with the inputs by name, or .npy files of one."
-        ),
-    ],
+    data: Annotated[Path, typer.Option(help=SAMPLES)],
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="MODEL_int8.onnx if left out.")
     ] = None,
-    calibration: Annotated[
-        str, typer.Option(help='Of ranges: "minmax", "percentile" or "kl".')
-    ] = "minmax",
+    calibration: Calibration = "minmax",
     skip: Annotated[list[str], several("A layer that stays in float32.", metavar="NODE")],
     shape: Shape,
     as_json: AsJson = False,

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from compiler.errors import PartitionError
-from compiler.precision import DEFAULT, KEY
+from compiler.errors import InputError, PartitionError
+from compiler.precision import DEFAULT, INT8, KEY
 
 from .console import Steps, show, table
 from .plugins import load_plugins
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
     from compiler.lowering.report import Report
     from compiler.runtime import FactoryModule
+
+    from .quantize import Quantised
 
 
 @dataclass(frozen=True)
@@ -32,7 +35,11 @@ class BuildOptions:
     opt_level : int
     disabled_passes : tuple of str
     precision : str
-        "default", or "strict" for a build without Winograd's and Strassen's algorithms.
+        One of `compiler.precision.PRECISIONS`, or "int8" for an ONNX model that is quantised first.
+    samples : Path, optional
+        For "int8": a folder as `quantize_model` takes it.
+    calibration : str
+        Of the samples' ranges: "minmax", "percentile" or "kl".
     shapes : dict of str to tuple
         Shapes of inputs that the model leaves open; an extent is a number, a name, or None.
     bounds : dict of str to int
@@ -59,6 +66,8 @@ class BuildOptions:
     plugins: tuple[str, ...] = ()
     backend_options: Mapping[str, str] = field(default_factory=dict)
     precision: str = DEFAULT
+    samples: Path | None = None
+    calibration: str = "minmax"
 
 
 @dataclass(frozen=True)
@@ -72,11 +81,14 @@ class Compiled:
         Wall time of each step; `report.seconds` has the parts of the build.
     path : Path or None
         The exported file.
+    quantised : Quantised, optional
+        What quantising it first did to the model's layers.
     """
 
     library: FactoryModule
     seconds: dict[str, float]
     path: Path | None
+    quantised: Quantised | None = None
 
     @property
     def report(self) -> Report:
@@ -99,6 +111,7 @@ class Compiled:
             "outputs": [str(info) for info in self.library.metadata.outputs],
             "partition": self.library.metadata.partition,
             "report": self.report.to_json(),
+            "quantised": self.quantised.to_json() if self.quantised else None,
         }
 
 
@@ -135,7 +148,9 @@ def compile_model(
         require_folder(html)
     if output is not None and require_destination(output).suffix == ".so":
         require_linker(options.target_host or options.target)
-    mod, params = import_model(model, options, steps)
+    with ExitStack() as stack:
+        read, options, quantised = _calibrated(model, options, steps, stack)
+        mod, params = import_model(read, options, steps)
     mod = partition_module(mod, params, options, steps)
     library = build_module(mod, params, options, steps)
     if output is not None:
@@ -147,7 +162,27 @@ def compile_model(
         with steps.step("draw", str(html)):
             logs = (*options.logs, *options.auto_scheduler_logs)
             write_page(html, library, model.name, logs=logs)
-    return Compiled(library, dict(steps.seconds), output)
+    return Compiled(library, dict(steps.seconds), output, quantised)
+
+
+def _calibrated(
+    model: Path, options: BuildOptions, steps: Steps, stack: ExitStack
+) -> tuple[Path, BuildOptions, Quantised | None]:
+    """The file to import, which of "int8" is a quantised one until the stack is closed."""
+    if (options.samples is not None) != (options.precision == INT8):
+        raise InputError(
+            "samples (--data) are what --precision int8 calibrates a model of floats with; give "
+            "both or neither. A model that is quantised already needs neither"
+        )
+    if options.samples is None:
+        return model, options, None
+    from .quantize import quantize_model
+
+    written = Path(stack.enter_context(tempfile.TemporaryDirectory())) / model.name
+    made = quantize_model(
+        *(model, options.samples, written, options.calibration, (), options.shapes, steps)
+    )
+    return written, replace(options, precision=DEFAULT, samples=None), replace(made, path="")
 
 
 def import_model(
@@ -211,6 +246,10 @@ def build_module(
 def show_compiled(compiled: Compiled) -> None:
     """Print the kernels, the seconds of each step and the library's size."""
     report = compiled.report
+    if compiled.quantised is not None:
+        from .quantize import show_layers
+
+        show_layers(compiled.quantised)
     show(kernel_table(report), *report.notes)
     parts = {f"build: {name}": seconds for name, seconds in report.seconds.items()}
     laps = {**compiled.seconds, **parts}

@@ -52,9 +52,12 @@ DisablePass = Annotated[list[str], several("May be repeated.", metavar="NAME")]
 Precision = Annotated[
     str,
     typer.Option(
-        help='"bf16", "f32", "strict" (no algorithm that rounds differently) or "default".'
+        help='"int8" (with --data), "bf16", "f16", "f32", "strict" (no algorithm that rounds '
+        'differently) or "default".'
     ),
 ]
+SAMPLES = "A folder of samples: .npz files with the inputs by name, or .npy files of one."
+Calibration = Annotated[str, typer.Option(help='Of ranges: "minmax", "percentile" or "kl".')]
 Precisions = Annotated[
     str,
     typer.Option(help="Of Baton: some of those of compile with commas between, measured in turn."),

@@ -48,6 +48,7 @@ class Quantised:
     Attributes
     ----------
     path : str
+        "" where the model was not kept.
     samples : int
     layers : list of LayerError
         In the model's order.
@@ -215,6 +216,13 @@ class _Network:
 
 def show_quantised(result: Quantised) -> None:
     """Print a line per layer, and the sizes of the files."""
+    show_layers(result)
+    before, after = (f"{size / 1e6:.2f} MB" for size in (result.bytes_before, result.bytes_after))
+    show(f"{result.path}: {after}, the model of floats has {before}")
+
+
+def show_layers(result: Quantised) -> None:
+    """Print the errors of each layer."""
     rows: Iterator[Any] = (
         (each.layer, each.operator, *map(_percent, (each.of_data, each.added, each.of_result)))
         for each in result.layers
@@ -222,8 +230,6 @@ def show_quantised(result: Quantised) -> None:
     header = ("layer", "operator", "error of its data", "added", "error of its result")
     title = f"{len(result.layers)} layers on integers, {result.samples} samples"
     show(table(header, list(rows), title=title, numbers=3))
-    before, after = (f"{size / 1e6:.2f} MB" for size in (result.bytes_before, result.bytes_after))
-    show(f"{result.path}: {after}, the model of floats has {before}")
 
 
 def _percent(share: float) -> str:

@@ -54,6 +54,7 @@ PREPARE = (
     Step("compute on integers", steps.use_integers, (switches.INTEGERS,)),
     Step("set aside recorded kernels", steps.set_aside_recorded, asks=_ROUNDING),
     Step("split the batch", steps.split_the_batch, (switches.SPLIT_BATCH,)),
+    Step("check extents", steps.check_all_extents),
     Step("check divisors", steps.check_all_divisors),
     Step("check indices", steps.check_all_indices),
 )
@@ -70,7 +71,11 @@ SCHEDULE = (
     Step("convert layouts", on_cpus(convert_layout), (switches.CONVERT_LAYOUT,)),
     Step("fold gates", on_cpus(fold_gates), (switches.FOLD_GATE,)),
     Step("combine matrix products", steps.combine, (switches.COMBINE_MATMUL, *_ATTENTION)),
-    Step("select", steps.select, asks=(switches.BLOCK_LAYOUTS, *_ATTENTION, *_ROUNDING)),
+    Step(
+        "select",
+        steps.select,
+        asks=(switches.BLOCK_LAYOUTS, *_ATTENTION, *_ROUNDING, switches.TO_FLOAT16),
+    ),
     Step("dispatch sorts", steps.dispatch_all_sorts),
     Step("legalise and fuse", steps.fuse_operators, asks=(switches.CONCAT_IN_PLACE,)),
     Step("schedule kernels", steps.schedule, asks=(switches.FAST_MATH,)),

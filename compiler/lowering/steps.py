@@ -19,6 +19,7 @@ from .linking.codegen import with_modules
 from .linking.lift_constants import lift_constants
 from .linking.link import Linked, link
 from .linking.loops import hoist_constants
+from .relax_passes.agreeing_extents import agreeing_extents
 from .relax_passes.bfloat16_products import bfloat16_products
 from .relax_passes.check_divisors import check_divisors
 from .relax_passes.check_indices import check_indices
@@ -145,6 +146,10 @@ def split_the_batch(state: State) -> None:
     state.targets = function_targets(state.mod, state.target)
 
 
+def check_all_extents(state: State) -> None:
+    state.mod = agreeing_extents(state.mod, state.targets, state.found.records)
+
+
 def check_all_divisors(state: State) -> None:
     state.mod = check_divisors(state.mod, state.targets, state.found.records)
 
@@ -214,6 +219,7 @@ def select(state: State) -> None:
             disabled=switches.disabled_implementations(),
             own_queries=state.found.templates.get(name),
             known=state.samples,
+            may_round=switches.TO_FLOAT16.on,
         )
 
 

@@ -35,6 +35,7 @@ _NEVER = 99
 INTEGERS = Switch(precision.INTEGERS, 0)
 BFLOAT16_PRODUCTS = Switch(precision.BFLOAT16_PRODUCTS, 0)
 TO_BFLOAT16 = Switch(precision.TO_BFLOAT16, _NEVER)
+TO_FLOAT16 = Switch(precision.TO_FLOAT16, _NEVER)
 SPLIT_BATCH = Switch("SplitBatch", 3)
 CONVERT_LAYOUT = Switch(convert_layout.NAME, 0)
 FOLD_GATE = Switch("FoldGate", 3)

@@ -18,7 +18,7 @@ from .matmul_rules import PARALLEL_CYCLES
 from .matmul_tile import flatten_rows, unravel, view
 
 NAME = "matmul_of_bits.x86"
-PARTIAL, ROW_SUMS = "block_products", "row_sums"
+PARTIAL = "block_products"
 
 # Accumulators of a task: enough to hide the latency of a multiply-add, and half of 32 registers.
 MOST_VECTORS, MOST_ROWS = 4, 16
@@ -41,8 +41,8 @@ def compute(
 ) -> te.Tensor:  # fmt: skip
     """x (*lead, k), the others as packed -> (*lead, n).
 
-    A block's sum of products with whole numbers, less the zero point times the sum of its row,
-    meets the scale once.
+    A block's sum of products meets the scale once. The zero point is subtracted from each weight:
+    less its product with the row's sum, what is infinite or overflows would be NaN.
     """
     panels, blocks, octets, lanes = (int(extent) for extent in packed.shape)
     together = 8 // w.bits
@@ -57,25 +57,17 @@ def compute(
     def partial(i: Any, panel: Any, block: Any, lane: Any) -> Any:
         whole = packed[panel, block, octet, lane].astype("int32")
         whole = (whole >> (place * w.bits)) & ((1 << w.bits) - 1)
+        weight = whole.astype(w.dtype) - zeros[panel, block, lane]
         return te.sum(
-            row(i, block * w.block + octet * together + place) * whole.astype(w.dtype),
-            axis=[octet, place],
+            row(i, block * w.block + octet * together + place) * weight, axis=[octet, place]
         )
 
     products = te.compute((w.m, panels, blocks, lanes), partial, name=PARTIAL)
-    k = te.reduce_axis((0, w.block), "k")
-    sums = te.compute(
-        (w.m, blocks),
-        lambda i, block: te.sum(row(i, block * w.block + k), axis=[k]),
-        name=ROW_SUMS,
-    )
     block = te.reduce_axis((0, blocks), "block")
     product = te.compute(
         (w.m, panels, lanes),
         lambda i, panel, lane: te.sum(
-            scales[panel, block, lane]
-            * (products[i, panel, block, lane] - zeros[panel, block, lane] * sums[i, block]),
-            axis=[block],
+            scales[panel, block, lane] * products[i, panel, block, lane], axis=[block]
         ),
         name="matmul",
         attrs=anchor_attrs(NAME, config),
@@ -92,19 +84,18 @@ def compute(
 class BitsProduct(AnchorRule):
     """Takes a fused function whose anchor is `matmul_of_bits.x86`.
 
-    sums of the rows' blocks
     parallel panels of `vectors` vectors of columns
       block
         registers[rows, vectors, lanes] = 0
         octet of the block
-          unrolled places in it, vectors, rows; vector lanes: widen, multiply and add
+          unrolled places in it, vectors, rows; vector lanes: widen, subtract, multiply and add
         scale and add to the result
       epilogue
     """
 
     def schedule(self, sch: Any, anchor: Any, config: ConfigEntity, target: Target) -> Any:
         lanes, vectors = config.val("lanes"), config.val("vectors")
-        parts = inline_epilogue(sch, anchor, keep=(PARTIAL, ROW_SUMS))
+        parts = inline_epilogue(sch, anchor, keep=(PARTIAL,))
         flatten_rows(sch, parts)
         i, j = sch.get_loops(parts.output)
         panel, vector, lane = sch.split(j, [None, vectors, lanes])

@@ -40,7 +40,8 @@ def with_baton(path: str, bounds: dict[str, int]) -> Callable[[], Step]:
     from compiler.runtime.graph_executor import GraphModule
 
     mod, params = relay.frontend.from_onnx(path)
-    library = relay.build(relay.with_bounds(mod, bounds), target="llvm", params=params)
+    with tvm.transform.PassContext(opt_level=3):
+        library = relay.build(relay.with_bounds(mod, bounds), target="llvm", params=params)
     empty = caches(onnx.load(path))
     module = GraphModule(library["default"](tvm.cpu()))
 

@@ -64,8 +64,10 @@ class _Selector(PyExprMutator):
         disabled: Collection[str],
         own_queries: Mapping[str, strategy.Query],
         may_pair_rows: Callable[[relax.Var], bool],
+        may_round: bool,
     ) -> None:
         super().__init__(mod)
+        self.may_round = may_round
         self.may_pair_rows = may_pair_rows
         self.target = target
         self.query = query
@@ -122,7 +124,10 @@ class _Selector(PyExprMutator):
         return None if kernel is None else (PLAIN, self.builder_.emit(kernel))
 
     def _site(self, query: strategy.Query | None, disabled: Collection[str]) -> Site:
-        return Site(self.builder_, self.layouts, self.target, query, disabled, self.definitions)
+        return Site(
+            *(self.builder_, self.layouts, self.target, query, disabled, self.definitions),
+            self.may_round,
+        )
 
     def _lower(self, call: relax.Call, at: Site) -> tuple[int, relax.Expr] | None:
         """Channel block and new expression of a call; None to leave it to legalisation."""
@@ -180,6 +185,7 @@ def select_implementations(
     disabled: Collection[str] = (),
     own_queries: Mapping[str, strategy.Query] | None = None,
     known: Provenance | None = None,
+    may_round: bool = False,
 ) -> tvm.IRModule:
     """Rewrite function `name` of the module.
 
@@ -197,11 +203,14 @@ def select_implementations(
         By the variable that an operator's result is bound to, what is asked instead of `query`.
     known
         Whose samples the module's tensors hold, if its functions were changed since that was clear.
+    may_round
+        Weights may be rounded to float16 where that takes less time.
     """
     selector = _Selector(
         *(mod, mod[name], target, query, keep_layouts, fuse_attention, disabled),
         own_queries or {},
         (known or provenance(mod)).may_pair_rows(mod[name], name),
+        may_round,
     )
     gvar = mod.get_global_var(name)
     function = selector.visit_expr(mod[name])

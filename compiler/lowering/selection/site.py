@@ -32,6 +32,8 @@ class Site:
         Names of implementations that must not be chosen.
     definitions : mapping of Var to Expr
         What the function's old variables are bound to.
+    may_round : bool
+        Whether weights may be rounded to float16.
     """
 
     builder: relax.BlockBuilder
@@ -40,6 +42,7 @@ class Site:
     query: strategy.Query | None
     disabled: Collection[str] = ()
     definitions: Mapping[relax.Var, relax.Expr] = field(default_factory=dict)
+    may_round: bool = False
 
     def choose(
         self, operator: str, workload: Any

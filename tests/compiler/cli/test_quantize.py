@@ -115,3 +115,21 @@ def test_what_is_wrong_is_said(files):
     assert "operator set 12" in fails()
     (files / "model.onnx").write_bytes(b"no model")
     assert "can't read 'model.onnx' as ONNX" in fails()
+
+
+def test_compile_quantises_first_when_it_is_asked_for_int8(files):
+    options = ["compile", "model.onnx", "-o", "int8.so", "--precision", "int8"]
+    result = CliRunner().invoke(app, [*options, "--data", "data", "--json"])
+    assert result.exit_code == 0, result.stderr
+    said = json.loads(result.stdout)
+    multiplied = [each["operands"] for each in said["report"]["kernels"] if each["operands"]]
+    assert multiplied == ["uint8 x int8"] * len(LAYERS)
+    assert [each["layer"] for each in said["quantised"]["layers"]] == list(LAYERS)
+    assert sorted(each.name for each in files.iterdir()) == ["data", "int8.so", "model.onnx"]
+
+    for wrong in (options, ["compile", "model.onnx", "--data", "data"]):
+        result = CliRunner().invoke(app, wrong)
+        assert result.exit_code == 1
+        assert "samples (--data) are what --precision int8" in " ".join(result.stderr.split())
+    result = CliRunner().invoke(app, ["bench", "model.onnx", "--precision", "int8"])
+    assert result.exit_code == 1 and "needs samples" in " ".join(result.stderr.split())

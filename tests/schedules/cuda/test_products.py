@@ -13,6 +13,7 @@ from tvm.target import Target
 
 from schedules.cuda import limits
 from schedules.cuda import rules as cuda_rules
+from tests.ptx.scheduled import Scheduled
 from tests.schedules.cuda.emulation import COMPILER, Emulated
 
 SIZE = 128
@@ -70,3 +71,14 @@ def test_an_int8_product_by_its_pipeline_is_exact(tmp_path):
     a, b = (rng.integers(-128, 128, (SIZE, SIZE)).astype("int8") for _ in range(2))
     (found,) = Emulated(func, target("sm_80"), tmp_path)([a, b])
     np.testing.assert_array_equal(found, a.astype("int32") @ b.astype("int32"))
+
+
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
+def test_a_half_product_does_nothing_wrong_on_tensor_cores():
+    _, func = scheduled("float16", "float32", "sm_90a")
+    rng = np.random.default_rng(0)
+    a, b = (rng.uniform(-1, 1, (SIZE, SIZE)).astype("float16") for _ in range(2))
+    outcome = Scheduled(func, target("sm_90a")).interpret([a, b])
+    assert [str(problem) for problem in outcome.problems] == []
+    expected = a.astype("float64") @ b.astype("float64")
+    np.testing.assert_allclose(outcome.outputs[0], expected, rtol=1e-5, atol=1e-5)

@@ -22,8 +22,10 @@ def dequantize(
     node: Node, data: relax.Expr, scale: relax.Expr, zero: relax.Expr | None, axis: int
 ) -> relax.Expr:
     """(data - zero) * scale in float32; scale and zero are scalars or vectors along `axis`."""
+    check_numbers(node, dtype_of(data), scale, zero)
     rank = len(shape_of(data) or node.extents(0))
-    known = _known(node, scale, zero, dtype_of(data))
+    zeros = relax.const(0, dtype_of(data)) if zero is None else zero
+    known = _known(node, scale, zeros)
     if known is not None:
         return node.emit(relax.op.dequantize(data, *known, axis, "float32"))
     value = relax.op.astype(data, "float32")
@@ -41,7 +43,8 @@ def quantize(
     dtype = dtype_of(zero)
     if dtype not in _LIMITS:
         raise node.unsupported(f"quantization to {dtype} is not supported")
-    known = _known(node, scale, zero, dtype)
+    check_numbers(node, dtype, scale, zero)
+    known = _known(node, scale, zero)
     if known is not None and dtype_of(value) == "float32":
         return node.emit(relax.op.quantize(value, *known, axis, dtype))
     factor = scale if dtype_of(scale) == "float32" else relax.op.astype(scale, "float32")
@@ -51,35 +54,50 @@ def quantize(
     return relax.op.astype(relax.op.clip(relax.op.add(scaled, offset), low, high), dtype)
 
 
-def _known(
-    node: Node, scale: relax.Expr, zero: relax.Expr | None, dtype: str
-) -> tuple[relax.Expr, relax.Expr] | None:
-    """Scale and zero point as constants for Relax's operators; None where they are computed.
-
-    Raises
-    ------
-    UnsupportedOperatorError
-        A scale is 0, infinite or NaN, or the dtypes of tensor and zero point differ.
-    """
-    factors = constant_value(scale)
-    zeros = np.zeros((), dtype) if zero is None else constant_value(zero)
+def _known(node: Node, scale: relax.Expr, zero: relax.Expr) -> tuple[relax.Expr, relax.Expr] | None:
+    """Scale and zero point as constants for Relax's operators; None where they are computed."""
+    factors, zeros = constant_value(scale), constant_value(zero)
     if factors is None or zeros is None or max(factors.ndim, zeros.ndim) > 1:
         return None
-    check_scale(node, factors)
-    if str(zeros.dtype) != dtype:
-        raise node.unsupported(f"a tensor of {dtype} has a zero point of {zeros.dtype}")
     factors, zeros = (each.reshape(()) if each.size == 1 else each for each in (factors, zeros))
     if factors.ndim != zeros.ndim:
         factors, zeros = np.broadcast_arrays(factors, zeros)
     return constant(factors.astype("float32")), constant(zeros)
 
 
-def check_scale(node: Node, scale: np.ndarray) -> None:
-    """Refuse scales by which nothing can be divided."""
-    if not scale.all():
+def check_numbers(node: Node, dtype: str, scale: relax.Expr, zero: relax.Expr | None) -> None:
+    """Refuse what quantises no tensor of integers of type `dtype`.
+
+    Raises
+    ------
+    UnsupportedOperatorError
+        A scale that is known is 0, infinite or NaN, or the zero points are of another type than
+        the tensor, or there are several, but not as many as scales.
+    """
+    known = constant_value(scale)
+    if known is not None and not known.all():
         raise node.unsupported("a scale is 0")
-    if not np.isfinite(scale).all():
+    if known is not None and not np.isfinite(known).all():
         raise node.unsupported("a scale is infinite or NaN")
+    if zero is None:
+        return
+    check_zero(node, dtype, zero)
+    counts = [int(np.prod(static_shape(each) or ())) for each in (scale, zero)]
+    if 1 not in counts and counts[0] != counts[1]:
+        raise node.unsupported(f"the number of scales is {counts[0]}, of zero points {counts[1]}")
+
+
+def check_zero(node: Node, dtype: str, zero: relax.Expr) -> None:
+    """Refuse a zero point of another type than the tensor has."""
+    if dtype_of(zero) != dtype:
+        raise node.unsupported(f"a tensor of {dtype} has a zero point of {dtype_of(zero)}")
+
+
+def check_whole(node: Node, index: int) -> None:
+    """Refuse an operand, a scale or zero point of a whole tensor, that is more than one number."""
+    extents = static_shape(node[index])
+    if extents is not None and np.prod(extents) != 1:
+        raise node.unsupported(f"operand {index} has shape {list(extents)}, must be one number")
 
 
 def _along(value: relax.Expr, given: relax.Expr, rank: int, axis: int) -> relax.Expr:
@@ -105,10 +123,14 @@ def qlinear_matmul(node: Node) -> relax.Expr:
 
 def qlinear_conv(node: Node) -> relax.Expr:
     """Conv of quantized tensors; scales of the weights may go along the output channels."""
+    for index in (1, 6):
+        check_whole(node, index)
     data = dequantize(node, node[0], node[1], node[2], 1)
     weights = dequantize(node, node[3], node[4], node[5], 0)
     bias = None
     if node.get(8) is not None:
+        if node.dtype(8) != "int32":
+            raise node.unsupported(f"a bias of {node.dtype(8)}, which must be int32")
         scale = relax.op.multiply(relax.op.reshape(node[1], []), node[4])
         bias = dequantize(node, node[8], node.emit(scale), None, 0)
     result = convolution(node, data, weights, bias)
@@ -122,6 +144,7 @@ def conv_integer(node: Node) -> relax.Expr:
         value = node.emit(relax.op.astype(node[index], "int32"))
         zero = node.get(zero_index)
         if zero is not None:
+            check_zero(node, node.dtype(index), zero)
             offset = relax.op.astype(zero, "int32")
             offset = _along(offset, zero, len(node.extents(index)), axis)
             value = node.emit(relax.op.subtract(value, offset))
@@ -135,6 +158,14 @@ def convolution(
     """The Conv node with the attributes of `node` on these operands."""
     names = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
     return node.call("Conv", data, weights, bias, **{name: node.attr(name) for name in names})
+
+
+def matmul_integer(node: Node) -> None:
+    """TVM's converter."""
+    for index in (0, 1):
+        zero = node.get(2 + index)
+        if zero is not None:
+            check_zero(node, node.dtype(index), zero)
 
 
 def dynamic_quantize_linear(node: Node) -> list[relax.Expr]:
@@ -162,9 +193,8 @@ def quantize_linear(node: Node) -> relax.Expr | None:
     """
     from ..onnx_model import tensor_dtype
 
-    known = constant_value(node[1])
-    if known is not None:
-        check_scale(node, known)
+    zero = node.get(2)
+    _check_linear(node, "" if zero is None else dtype_of(zero), zero)
     if not node.dtype(1).startswith(("float", "bfloat")):
         node.inputs[1] = node.emit(relax.op.astype(node[1], "float32"))
     if not node.dtype(0).startswith(("float", "bfloat")):
@@ -172,7 +202,6 @@ def quantize_linear(node: Node) -> relax.Expr | None:
     if not node.attr("block_size", 0):
         return None
     scale = _of_blocks(node, 1)
-    zero = node.get(2)
     if zero is not None:
         return quantize(node, node[0], scale, _of_blocks(node, 2), 0)
     to = node.attr("output_dtype", 0)
@@ -183,14 +212,20 @@ def quantize_linear(node: Node) -> relax.Expr | None:
 
 def dequantize_linear(node: Node) -> relax.Expr | None:
     """TVM's converter; where a scale is of a block of elements along an axis, it is repeated."""
-    known = constant_value(node[1])
-    if known is not None:
-        check_scale(node, known)
+    _check_linear(node, node.dtype(0), node.get(2))
     if not node.attr("block_size", 0):
         return None
     zero = None if node.get(2) is None else _of_blocks(node, 2)
     value = dequantize(node, node[0], _of_blocks(node, 1), zero, 0)
     return value if node.dtype(1) == "float32" else relax.op.astype(value, node.dtype(1))
+
+
+def _check_linear(node: Node, dtype: str, zero: relax.Expr | None) -> None:
+    """Refuse numbers that can't be those of a tensor, or of blocks of it."""
+    check_numbers(node, dtype, node[1], zero)
+    extents = static_shape(node[1]) or ()
+    if len(extents) > 1 and not node.attr("block_size", 0):
+        raise node.unsupported(f"scales of shape {list(extents)} without the attribute block_size")
 
 
 def _of_blocks(node: Node, index: int) -> relax.Expr:
@@ -208,6 +243,7 @@ CONVERTERS = {
     "DynamicQuantizeLinear": dynamic_quantize_linear,
     "QuantizeLinear": quantize_linear,
     "ConvInteger": conv_integer,
+    "MatMulInteger": matmul_integer,
     "QLinearConv": qlinear_conv,
     "QLinearMatMul": qlinear_matmul,
 }

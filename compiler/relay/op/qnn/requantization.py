@@ -93,6 +93,24 @@ def along(value: relax.Expr, data: relax.Expr, axis: int) -> relax.Expr:
     return spread(value, axis_of(axis, rank(data)), rank(data))
 
 
+def check_numbers(name: str, scale: relax.Expr, zero_point: relax.Expr) -> None:
+    """Refuse a known scale or zero point that quantises nothing to integers of type `name`.
+
+    Raises
+    ------
+    RelayTypeError
+        A scale is 0, negative, infinite or NaN, or a zero point is not one of the integers.
+    """
+    scales, zeros = array_of(scale), array_of(zero_point)
+    if scales is not None and not np.all(np.isfinite(scales) & (scales > 0)):
+        raise RelayTypeError("a scale must be a finite number above 0")
+    if zeros is None or is_float(name):
+        return
+    low, high = limits(name)
+    if np.any((zeros < low) | (zeros > high)):
+        raise RelayTypeError(f"a zero point of {name} must be from {low} to {high}")
+
+
 def is_zero(value: relax.Expr) -> bool:
     """Whether a zero point is known to be 0."""
     array = array_of(value)
@@ -116,6 +134,7 @@ def quantize(
     out_dtype: str = "int8",
 ) -> relax.Expr:
     """round(data / scale) + zero_point, limited to the range of `out_dtype`."""
+    check_numbers(out_dtype, output_scale, output_zero_point)
     scale = along(cast_to(output_scale, dtype(data)), data, axis)
     value = round(broadcasting(op.divide, data, scale))
     if not is_zero(output_zero_point):
@@ -153,6 +172,7 @@ def dequantize(
     out_dtype: str = "float32",
 ) -> relax.Expr:
     """(data - zero_point) * scale."""
+    check_numbers(dtype(data), input_scale, input_zero_point)
     name = out_dtype or "float32"
     wide = dtype(data) if is_float(dtype(data)) else "int32"
     value = cast_to(centred(data, input_zero_point, axis, wide), name)
@@ -179,6 +199,8 @@ def requantize(
         raise RelayTypeError(f"rounding {how!r} or compute_dtype {kind!r} is unknown")
     scales = array_of(input_scale), array_of(output_scale)
     name = out_dtype or "int8"
+    check_numbers(dtype(data), input_scale, input_zero_point)
+    check_numbers(name, output_scale, output_zero_point)
     if kind != "int64" or any(scale is None for scale in scales):
         wide = kind if is_float(kind) else "float32"
         return _rescaled_floats(

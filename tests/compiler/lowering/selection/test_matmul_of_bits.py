@@ -106,3 +106,22 @@ def test_halves_are_computed_in_float32():
     assert "matmul_of_bits.x86" in {kernel.implementation for kernel in library.report.kernels}
     expected = np.maximum(data.astype("float64") @ weights.T, 0)
     np.testing.assert_allclose(result, expected, rtol=2e-2, atol=2e-2 * np.abs(expected).max())
+
+
+def test_what_is_infinite_or_huge_is_not_nan():
+    model, weights = product((2,), 32, 32, 4, True)
+    model.graph.node.pop()
+    model.graph.output[0].name = "y"
+    mod, params = relay.frontend.from_onnx(model)
+    library = relay.build(mod, "llvm", params=params)
+    data = np.zeros((2, 32), "float32")
+    data[0, 3], data[1, ::2] = -np.inf, 2e36
+    module = graph_executor.GraphModule(library["default"](tvm.cpu()))
+    module.run(x=data)
+    with np.errstate(all="ignore"):
+        expected = np.float32(data.astype("float64") @ weights.T)
+    expected[0, weights[:, 3] == 0] = np.nan
+    result = module.get_output(0).numpy()
+    assert np.isinf(expected[0]).any()
+    np.testing.assert_array_equal(result[0], expected[0])
+    np.testing.assert_allclose(result[1], expected[1], rtol=1e-4)
