@@ -27,6 +27,7 @@ MOVED = {
     "tvm.contrib.tedd": "compiler.te.pictures",
     **dict.fromkeys(("tvm.contrib.util", "tvm.contrib.utils"), "tvm.support.utils"),
     "tvm.contrib.xcode": "tvm.support.xcode",
+    "tvm.dlight": "tvm.s_tir.dlight",
     "tvm.driver.tvmc": "compiler.cli.tvmc",
     "tvm._ffi": "compiler.legacy.ffi",
     "tvm._ffi.base": "compiler.legacy.ffi",
@@ -48,6 +49,10 @@ MOVED = {
     "tvm.relay.backend.runtime": "compiler.relay.backend.options",
     "tvm.relay.backend.vm": "compiler.relay.vm",
     "tvm.relay.frontend.common": "compiler.relay.frontend.inference",
+    **{
+        f"tvm.relax.backend.contrib.{name}": f"tvm.relax.backend.cuda.{name}"
+        for name in ("cublas", "cudnn", "cutlass")
+    },
     "tvm.relay.parser": "compiler.relay.text",
     "tvm.relay.qnn.op": "compiler.relay.op.qnn",
     "tvm.relay.qnn.transform": "compiler.relay.transform.qnn",

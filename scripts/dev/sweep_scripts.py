@@ -64,7 +64,8 @@ _PROGRAM = re.compile(r"cannot find clang|No such file or directory: '(nvcc|clan
 _DEVICE = re.compile(
     r"(cuda|opencl|rocm|vulkan|metal|hexagon|ext_dev)\S* is not enabled|no CUDA|CUDA driver"
     r"|Cannot find (tracker|device)|Connection refused|Cannot connect to (the )?tracker"
-    r"|can't compile for sm_|Cannot request|device .* does not exist|no (usable )?GPU",
+    r"|can't compile for sm_|Cannot (request|detect device)|device .* does not exist"
+    r"|no (usable )?GPU",
     re.IGNORECASE,
 )
 

@@ -122,9 +122,11 @@ def test_what_tensor_expressions_lost_is_refused_by_name_when_it_is_used():
 
 def test_types_have_the_names_of_relax_and_the_compilers_cache_that_of_0_7(module):
     with legacy.installed():
-        from tvm import relax
+        from tvm import dlight, relax
+        from tvm.relax.backend.contrib.cublas import partition_for_cublas
         from tvm.relay.backend import compile_engine
 
+        assert dlight.ApplyDefaultSchedule and partition_for_cublas
         compile_engine.get().clear()
         result = module["main"].body
         assert isinstance(result.struct_info, relax.TensorStructInfo)
