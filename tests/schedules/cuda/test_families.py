@@ -3,15 +3,14 @@
 All families, and every mutant of them: `make gpu-proof`.
 """
 
-import shutil
-
 import pytest
 
+from tests.ptx import ptxas
 from tests.ptx.mutants import mutants
 from tests.ptx.scheduled import Scheduled
 from tests.schedules.cuda.families import FAMILIES
 
-pytestmark = pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
+pytestmark = pytest.mark.skipif(ptxas.NVCC is None, reason="needs nvcc")
 BY_NAME = {family.name: family for family in FAMILIES}
 
 
