@@ -20,6 +20,12 @@ from .limits import MAX_GRID_YZ
 _logger = logging.getLogger("baton.schedules")
 
 
+def multiplies(target: Target, dtype: str) -> bool:
+    """Whether this module's rule computes products of the type on tensor cores of the target."""
+    is_late_enough = devices.of(target).limits.arch >= FIRST_ARCH
+    return target.kind.name == "cuda" and is_late_enough and dtype in INSTRUCTIONS
+
+
 class TensorCores(ScheduleRule):
     """Functions with one product of half, bfloat16 or bytes, and element-wise work around it.
 
@@ -28,9 +34,8 @@ class TensorCores(ScheduleRule):
 
     def apply(self, func: tirx.PrimFunc, target: Target, _: bool) -> s_tir.Schedule | None:
         """Schedule `func`; None when it is not a product that tensor cores have."""
-        types = multiplied(func)
         device = devices.of(target)
-        if not types & set(INSTRUCTIONS) or device.limits.arch < FIRST_ARCH:
+        if not any(multiplies(target, dtype) for dtype in multiplied(func)):
             return None
         contraction = take_apart(func)
         if contraction is None:

@@ -21,11 +21,14 @@ import argparse
 import json
 import math
 import pathlib
-import shutil
 import sys
 import tempfile
 from collections.abc import Sequence
 from typing import Any
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 
@@ -87,17 +90,31 @@ print(json.dumps(said))
 
 
 def shrink(name: str, model: Any) -> None:
-    """Give a network few pixels or tokens."""
+    """Give a network few pixels, or few tokens, of which its constants know as well."""
     weights = {initializer.name for initializer in model.graph.initializer}
     del model.graph.value_info[:]
     for value in model.graph.input:
-        if value.name not in weights:
-            dims = value.type.tensor_type.shape.dim
-            pixels = IMAGE.get(name, 32)
-            for dim, size in (
-                zip(dims[-2:], (pixels,) * 2) if len(dims) == 4 else [(dims[1], TOKENS)]
-            ):
-                dim.dim_value = size
+        if value.name in weights:
+            continue
+        dims = value.type.tensor_type.shape.dim
+        if len(dims) == 4:
+            dims[2].dim_value = dims[3].dim_value = IMAGE.get(name, 32)
+        else:
+            tokens, dims[1].dim_value = dims[1].dim_value, TOKENS
+            _shrink_constants(model, tokens)
+
+
+def _shrink_constants(model: Any, tokens: int) -> None:
+    """Shapes with as many tokens as there were, and tables with an entry for each."""
+    for initializer in model.graph.initializer:
+        if tokens not in initializer.dims and initializer.data_type != onnx.TensorProto.INT64:
+            continue
+        values = numpy_helper.to_array(initializer)
+        if values.ndim == 1 and values.dtype == np.int64:
+            values = np.where(values == tokens, TOKENS, values)
+        parts = tuple(slice(TOKENS if size == tokens else size) for size in values.shape)
+        replacement = numpy_helper.from_array(np.ascontiguousarray(values[parts]), initializer.name)
+        initializer.CopyFrom(replacement)
 
 
 def main() -> int:
@@ -118,7 +135,7 @@ def main() -> int:
     print_row(columns)
     failures = 0
     with tempfile.TemporaryDirectory() as folder:
-        home = cuda_mock.make_home(pathlib.Path(folder, "home"), shutil.which("nvcc"))
+        home = cuda_mock.make_home(pathlib.Path(folder, "home"), ptxas.NVCC)
         for name in options.models or hydrate.names():
             size = "small" if options.run else "real"
             printed = cuda_mock.run(CHILD, home, name, options.arch, size, limit=3600)

@@ -163,10 +163,16 @@ def test_a_refused_product_is_logged_with_its_reason(caplog):
     assert len(caplog.records) == 1
 
 
-def test_a_network_of_halves_lands_on_tensor_cores():
-    x, w = relay.var("x", shape=(1, 8, 12, 12), dtype="float16"), np.ones((16, 8, 3, 3), "float16")
-    y = relay.nn.relu(relay.nn.conv2d(x, relay.const(w), padding=(1, 1)))
-    y = relay.nn.batch_flatten(relay.nn.conv2d(y, relay.const(np.ones((32, 16, 3, 3), "float16"))))
+def test_a_network_of_halves_lands_on_tensor_cores_with_its_channels_last():
+    def weight(*shape):
+        return relay.const(np.ones(shape, "float16"))
+
+    x = relay.var("x", shape=(1, 8, 12, 12), dtype="float16")
+    y = relay.nn.relu(relay.nn.conv2d(x, weight(16, 8, 3, 3), padding=(1, 1)))
+    y = relay.nn.conv2d(relay.nn.max_pool2d(y, (3, 3)), weight(32, 16, 3, 3))
+    y = relay.nn.batch_flatten(relay.nn.global_avg_pool2d(y))
     lib = relay.build(tvm.IRModule.from_expr(relay.Function([x], y)), "cuda -arch=sm_90")
-    rules = [each.implementation for each in lib.report.kernels if "conv2d" in each.name]
+    kernels = {each.name: each.implementation for each in lib.report.kernels}
+    rules = [rule for name, rule in kernels.items() if "conv2d" in name]
     assert rules == ["cuda.tensor_cores"] * 2
+    assert [name for name in kernels if "transpose" in name] == ["transpose"]  # of x
