@@ -106,8 +106,14 @@ class GraphExecutor:
         self._buffers: list[Any] = [None] * arity  # what set_input copies into
         self._views: list[Any] = [None] * arity  # the buffers as numpy arrays, where possible
         self._bound: list[Any] = [params.get(info.name) for info in self._infos]
+        self._pointers = [0 if tensor is None else tensor.data_ptr() for tensor in self._bound]
+        self._symbolic = [
+            (index, axis, extent)
+            for index, info in enumerate(metadata.inputs)
+            for axis, extent in enumerate(info.shape)
+            if isinstance(extent, str)
+        ]
         self._run: Callable[[], Any] | None = None
-        self._bound_pointers: frozenset[int] = frozenset()
         self._outputs: list[Any] | None = None
         self._kv_cache: KVCache | None = None
         self._reserved: frozenset[str] = frozenset()  # inputs that the cache is bound to
@@ -414,7 +420,7 @@ class GraphExecutor:
 
     def _own(self, result: Any) -> Any:
         """A result that no later change of the inputs changes: a copy if it is one of them."""
-        is_bound = result.data_ptr() in self._bound_pointers
+        is_bound = result.data_ptr() in self._pointers
         return result.copyto(result.device) if is_bound else result
 
     def _place_rows(self, cache: KVCache) -> int:
@@ -422,9 +428,7 @@ class GraphExecutor:
         rows = cache.info.grows_by
         if isinstance(rows, str):
             position, axis = next(
-                (index, info.shape.index(rows))
-                for index, info in enumerate(self.metadata.inputs)
-                if rows in info.shape
+                (index, axis) for index, axis, symbol in self._symbolic if symbol == rows
             )
             tensor = self._bound[position]
             rows = 0 if tensor is None else int(tensor.shape[axis])
@@ -447,14 +451,14 @@ class GraphExecutor:
         """Bind the tensors to `main`, as the VM's function "run"."""
         self._require_all_set()
         self._require_equal_symbols()
-        self._vm.save_function("main", "run", *self._bound)
+        self._vm.module["save_function"]("main", "run", 1, *self._bound)
         self._run = self._vm.module["run"]
-        self._bound_pointers = frozenset(tensor.data_ptr() for tensor in self._bound)
         return self._run
 
     def _bind(self, index: int, tensor: Any) -> None:
         if self._bound[index] is not tensor:
             self._bound[index] = tensor
+            self._pointers[index] = tensor.data_ptr()
             self._run = None
 
     def _copy_in(self, index: int, value: Any) -> None:
@@ -535,17 +539,16 @@ class GraphExecutor:
 
     def _require_equal_symbols(self) -> None:
         """Raise where two inputs disagree on the extent of a symbol."""
-        first: dict[str, tuple[int, TensorInfo, int]] = {}
-        for info, tensor in zip(self.metadata.inputs, self._bound):
-            for axis, (own, extent) in enumerate(zip(info.shape, tensor.shape)):
-                if not isinstance(own, str):
-                    continue
-                expected, other, place = first.setdefault(own, (int(extent), info, axis))
-                if expected != extent:
-                    raise InputError(
-                        f"input {info.name!r} has the extent {extent} along axis {axis}, expected "
-                        f"{expected}: it is {own!r}, as axis {place} of input {other.name!r} is"
-                    )
+        first: dict[str, tuple[int, int, int]] = {}
+        for index, axis, symbol in self._symbolic:
+            extent = int(self._bound[index].shape[axis])
+            expected, other, place = first.setdefault(symbol, (extent, index, axis))
+            if expected != extent:
+                raise InputError(
+                    f"input {self._infos[index].name!r} has the extent {extent} along axis {axis}, "
+                    f"expected {expected}: it is {symbol!r}, as axis {place} of input "
+                    f"{self._infos[other].name!r} is"
+                )
 
     def _describe_inputs(self) -> str:
         listed = ", ".join(str(info) for info in self.metadata.inputs)
