@@ -16,6 +16,7 @@ import tvm_ffi
 
 from compiler.errors import BuildError, DivisionByZeroError, IndexRangeError, InputError
 from compiler.runtime import cuda_code, forks
+from compiler.runtime.extents import require_equal_symbols, require_shape
 from compiler.runtime.host import kind_of
 from compiler.runtime.kv_cache import KVCache
 from compiler.runtime.metadata import ALIGNMENT, Metadata, TensorInfo
@@ -107,6 +108,7 @@ class GraphExecutor:
         self._views: list[Any] = [None] * arity  # the buffers as numpy arrays, where possible
         self._bound: list[Any] = [params.get(info.name) for info in self._infos]
         self._pointers = [0 if tensor is None else tensor.data_ptr() for tensor in self._bound]
+        self._what = [f"input {info.name!r}" for info in self._infos]
         self._symbolic = [
             (index, axis, extent)
             for index, info in enumerate(metadata.inputs)
@@ -193,7 +195,7 @@ class GraphExecutor:
                         f"can't use {type(value).__name__} as input {info.name!r} without a copy "
                         f"({error}); it must be contiguous and aligned to {ALIGNMENT} bytes"
                     ) from error
-            self._require_shape(info, tuple(value.shape))
+            self._require_shape(index, tuple(value.shape))
             device = self._device(info)
             if str(value.dtype) != info.dtype or value.device != device:
                 raise InputError(
@@ -450,7 +452,10 @@ class GraphExecutor:
     def _prepare(self) -> Callable[[], Any]:
         """Bind the tensors to `main`, as the VM's function "run"."""
         self._require_all_set()
-        self._require_equal_symbols()
+        require_equal_symbols(
+            (self._what[index], axis, symbol, int(self._bound[index].shape[axis]))
+            for index, axis, symbol in self._symbolic
+        )
         self._vm.module["save_function"]("main", "run", 1, *self._bound)
         self._run = self._vm.module["run"]
         return self._run
@@ -487,7 +492,7 @@ class GraphExecutor:
     def _buffer(self, index: int, shape: tuple[int, ...]) -> Any:
         """The executor's own tensor for an input whose value has that shape."""
         info = self._infos[index]
-        self._require_shape(info, shape)
+        self._require_shape(index, shape)
         buffer = self._buffers[index]
         if buffer is None or not (info.is_static or tuple(buffer.shape) == shape):
             device = self._device(info)
@@ -517,38 +522,10 @@ class GraphExecutor:
             raise InputError(f"input {name!r} belongs to the cache that use_kv_cache() was given")
         return index
 
-    def _require_shape(self, info: TensorInfo, shape: tuple[int, ...]) -> None:
-        if shape == info.shape:
-            return
-        fits = len(shape) == len(info.shape) and all(
-            extent == own or isinstance(own, str) for extent, own in zip(shape, info.shape)
-        )
-        if not fits:
-            wanted = f"({', '.join(map(str, info.shape))})"
-            raise InputError(
-                f"input {info.name!r} has the shape {wanted}, but the value has {shape}; "
-                f"the inputs are {self._describe_inputs()}"
-            )
-        for axis, (extent, own) in enumerate(zip(shape, info.shape)):
-            bound = self.metadata.bounds.get(own) if isinstance(own, str) else None
-            if bound is not None and extent > bound:
-                raise InputError(
-                    f"input {info.name!r} has the extent {extent} along axis {axis}, but {own!r} "
-                    f"is at most {bound} in this library"
-                )
-
-    def _require_equal_symbols(self) -> None:
-        """Raise where two inputs disagree on the extent of a symbol."""
-        first: dict[str, tuple[int, int, int]] = {}
-        for index, axis, symbol in self._symbolic:
-            extent = int(self._bound[index].shape[axis])
-            expected, other, place = first.setdefault(symbol, (extent, index, axis))
-            if expected != extent:
-                raise InputError(
-                    f"input {self._infos[index].name!r} has the extent {extent} along axis {axis}, "
-                    f"expected {expected}: it is {symbol!r}, as axis {place} of input "
-                    f"{self._infos[other].name!r} is"
-                )
+    def _require_shape(self, index: int, shape: tuple[int, ...]) -> None:
+        declared = self._infos[index].shape
+        if shape != declared:
+            require_shape(self._what[index], shape, declared, self.metadata.bounds)
 
     def _describe_inputs(self) -> str:
         listed = ", ".join(str(info) for info in self.metadata.inputs)
