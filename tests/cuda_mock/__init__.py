@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import stat
 import subprocess
@@ -22,8 +23,31 @@ for stem, name in (("cuda", "libcuda.so.1"), ("cudart", "libcudart.so.13")):
 """
 
 
-def make_home(folder: Path) -> Path:
-    """A folder for CUDA_PATH: the two libraries, and an nvcc that makes empty device code."""
+_EMPTY_CODE = """#!/bin/sh
+if [ "$1" = --list-gpu-arch ]; then echo compute_90; exit; fi
+while [ "$1" != -o ]; do shift; done; printf 'MOCK code' > "$2"
+"""
+# One PTX in place of a fatbin with machine code.
+_PTX = """#!/bin/sh
+if [ "$1" = --list-gpu-arch ]; then exec NVCC "$@"; fi
+for word do
+  shift
+  case "$word" in
+    -fatbin) set -- "$@" -ptx -w ;;
+    -gencode) ;;
+    arch=compute_*) arch=${word%%,*} ;;
+    *) set -- "$@" "$word" ;;
+  esac
+done
+exec NVCC "-$arch" "$@"
+"""
+
+
+def make_home(folder: Path, nvcc: str | None = None) -> Path:
+    """A folder for CUDA_PATH: the two libraries, and an nvcc.
+
+    That makes PTX with the `nvcc` that is given, for `device.Device` to run, or empty device code.
+    """
     assert COMPILER is not None
     (folder / "lib").mkdir(parents=True)
     (folder / "bin").mkdir()
@@ -35,13 +59,9 @@ def make_home(folder: Path) -> Path:
     ):
         command = [COMPILER, "-shared", "-fPIC", "-w", f"-Wl,-soname,{name}", *options]
         subprocess.run([*command, "-o", str(folder / "lib" / name), str(_SOURCE)], check=True)
-    nvcc = folder / "bin" / "nvcc"
-    nvcc.write_text(
-        "#!/bin/sh\n"
-        'if [ "$1" = --list-gpu-arch ]; then echo compute_90; exit; fi\n'
-        'while [ "$1" != -o ]; do shift; done; printf \'MOCK code\' > "$2"\n'
-    )
-    nvcc.chmod(nvcc.stat().st_mode | stat.S_IXUSR)
+    program = folder / "bin" / "nvcc"
+    program.write_text(_EMPTY_CODE if nvcc is None else _PTX.replace("NVCC", shlex.quote(nvcc)))
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
     return folder
 
 

@@ -19,7 +19,16 @@ from tests.ptx.memory import Memory
 from tests.ptx.program import BYTES, Array, Kernel, PtxError
 from tests.ptx.program import kernels as parse
 
-__all__ = ["Outcome", "Output", "Problem", "PtxError", "Updated", "kernels", "run"]
+__all__ = [
+    "Outcome",
+    "Output",
+    "Place",
+    "Problem",
+    "PtxError",
+    "Updated",
+    "kernels",
+    "run",
+]
 
 THREADS_AT_A_TIME = 8192
 
@@ -39,7 +48,15 @@ class Updated:
     values: np.ndarray
 
 
-Argument = np.ndarray | Output | Updated | int | float
+@dataclass(frozen=True)
+class Place:
+    """A pointer into memory, `offset` bytes behind its start, that other arguments may share."""
+
+    memory: Updated
+    offset: int
+
+
+Argument = np.ndarray | Output | Updated | Place | int | float
 
 
 @dataclass(frozen=True)
@@ -49,7 +66,8 @@ class Outcome:
     Attributes
     ----------
     outputs : list of numpy.ndarray
-        Of the arguments that are `Output` or `Updated`, in their order.
+        Of the arguments that are `Output` or `Updated`, or places in these, in the order in which
+        they appear first.
     problems : list of Problem
         Empty for a kernel that does nothing wrong.
     """
@@ -71,6 +89,7 @@ def run(
     block: Sequence[int],
     arguments: Sequence[Argument],
     dynamic_shared: int = 0,
+    races: bool = True,
 ) -> Outcome:
     """Launch a kernel.
 
@@ -83,10 +102,12 @@ def run(
     grid, block : sequence of int
         One to three extents: x, y, z.
     arguments : sequence
-        For each parameter an array (which the kernel may only read), an `Output`, an `Updated`, or
-        a number.
+        For each parameter an array (which the kernel may only read), an `Output`, an `Updated`, a
+        `Place`, or a number.
     dynamic_shared : int
         Bytes of dynamic shared memory of a block.
+    races : bool
+        Whether to look for them.
 
     Raises
     ------
@@ -98,8 +119,8 @@ def run(
         raise PtxError(f"no kernel {kernel}; there are {', '.join(kernels(ptx))}")
     if len(arguments) != len(found.params):
         raise PtxError(f"{kernel} takes {len(found.params)} arguments, not {len(arguments)}")
-    launch = _Launch(found, _three(grid), _three(block), dynamic_shared)
-    return launch.run(arguments)
+    launch = _Launch(found, _three(grid), _three(block), dynamic_shared, races)
+    return launch.run(_Arguments(found, arguments))
 
 
 def _three(extents: Sequence[int]) -> tuple[int, int, int]:
@@ -114,13 +135,15 @@ class _Launch:
         grid: tuple[int, int, int],
         block: tuple[int, int, int],
         dynamic_shared: int,
+        races: bool,
     ) -> None:
+        self._races = races
         self._kernel, self._grid, self._block = kernel, grid, block
         self._dynamic_shared = dynamic_shared
         self._problems: list[Problem] = []
         self._machine: Machine | None = None
 
-    def run(self, arguments: Sequence[Argument]) -> Outcome:
+    def run(self, arguments: _Arguments) -> Outcome:
         """Run all blocks."""
         blocks = math.prod(self._grid)
         threads = math.prod(self._block)
@@ -163,49 +186,36 @@ class _Launch:
             (array.name, self._dynamic_shared if array.size is None else array.size)
             for array in self._arrays(space)
         ]
-        return Memory(sizes, self._granule(space), copies, self._report, gap)
+        return Memory(sizes, self._granule(space), copies, self._report, self._races, gap)
 
-    def _global(self, arguments: Sequence[Argument]) -> Memory:
-        sizes = [(array.name, array.size or 0) for array in self._arrays("global", "const")]
-        values: dict[str, np.ndarray] = {}
-        writable = set()
-        for (name, _), argument in zip(self._kernel.params, arguments, strict=True):
-            if isinstance(argument, Output):
-                size = math.prod(argument.shape) * np.dtype(argument.dtype).itemsize
-                sizes.append((name, size))
-                writable.add(name)
-            elif isinstance(argument, (np.ndarray, Updated)):
-                values[name] = argument.values if isinstance(argument, Updated) else argument
-                sizes.append((name, values[name].nbytes))
-                if isinstance(argument, Updated):
-                    writable.add(name)
-        memory = Memory(sizes, self._granule("global"), 1, self._report)
+    def _global(self, arguments: _Arguments) -> Memory:
+        arrays = self._arrays("global", "const")
+        sizes = [(array.name, array.size or 0) for array in arrays]
+        sizes += [(name, arguments.bytes_of(name)) for name in arguments.memory]
+        memory = Memory(sizes, self._granule("global"), 1, self._report, self._races)
+        writable = {name for name, a in arguments.memory.items() if not isinstance(a, np.ndarray)}
         memory.read_only = {name for name, _ in sizes} - writable
-        for name, array in values.items():
-            memory.fill(name, array)
-        for array in self._arrays("global", "const"):
+        for name, argument in arguments.memory.items():
+            if not isinstance(argument, Output):
+                memory.fill(name, argument if isinstance(argument, np.ndarray) else argument.values)
+        for array in arrays:
             content = np.frombuffer(array.values.ljust(array.size or 0, b"\0"), np.uint8)
             memory.fill(array.name, content)
         return memory
 
-    def _constants(
-        self, memories: dict[str, Memory], arguments: Sequence[Argument]
-    ) -> dict[str, int]:
+    def _constants(self, memories: dict[str, Memory], arguments: _Arguments) -> dict[str, int]:
         """Values of the parameters and addresses of the arrays."""
         found = {}
         for space, memory in memories.items():
             base = GLOBAL_BASE if space == "global" else 0
             found.update({region.name: base + region.start for region in memory.regions})
-        for (name, kind), argument in zip(self._kernel.params, arguments, strict=True):
-            if isinstance(argument, (int, float)):
-                number = np.array([argument], {"f32": "f4", "f64": "f8"}.get(kind, "i8"))
-                found[name] = int(number.view(f"u{number.itemsize}")[0])
-        return found
+        places = {name: found[region] + at for name, (region, at) in arguments.places.items()}
+        return {**found, **places, **arguments.numbers}
 
-    def _outputs(self, memory: Memory, arguments: Sequence[Argument]) -> list[np.ndarray]:
+    def _outputs(self, memory: Memory, arguments: _Arguments) -> list[np.ndarray]:
         found = []
-        for (name, _), argument in zip(self._kernel.params, arguments, strict=True):
-            if not isinstance(argument, (Output, Updated)):
+        for name, argument in arguments.memory.items():
+            if isinstance(argument, np.ndarray):
                 continue
             region = memory.region(name)
             content = memory.data[region.start : region.start + region.size].copy()
@@ -219,3 +229,30 @@ class _Launch:
                 text = f"{int(missing.sum()) * memory.granule} bytes of {name} are never written"
                 self._problems.append(Problem("unwritten", self._kernel.name, text, 0, 0))
         return found
+
+
+class _Arguments:
+    """The arguments of a launch, apart: memory by name, places in it, and numbers' bits."""
+
+    def __init__(self, kernel: Kernel, arguments: Sequence[Argument]) -> None:
+        self.memory: dict[str, np.ndarray | Output | Updated] = {}
+        self.places: dict[str, tuple[str, int]] = {}
+        self.numbers: dict[str, int] = {}
+        shared: dict[int, str] = {}
+        for (name, kind), argument in zip(kernel.params, arguments, strict=True):
+            if isinstance(argument, Place):
+                region = shared.setdefault(id(argument.memory), f"memory of {name}")
+                self.memory[region] = argument.memory
+                self.places[name] = region, argument.offset
+            elif isinstance(argument, (int, float)):
+                number = np.array([argument], {"f32": "f4", "f64": "f8"}.get(kind, "i8"))
+                self.numbers[name] = int(number.view(f"u{number.itemsize}")[0])
+            else:
+                self.memory[name] = argument
+
+    def bytes_of(self, name: str) -> int:
+        """Size of a piece of memory."""
+        argument = self.memory[name]
+        if isinstance(argument, Output):
+            return math.prod(argument.shape) * np.dtype(argument.dtype).itemsize
+        return (argument.values if isinstance(argument, Updated) else argument).nbytes

@@ -348,11 +348,13 @@ class Copies:
         size = copy.values.shape[1]
         granules = memory.granules_of(places, size)
         memory.pending[granules] = False
+        for i in range(size):
+            memory.store(places, 1, i, copy.values[done, i])
+        if not memory.races:
+            return
         writers = self._machine.agents(memory, copy.lanes[done])[:, None]
         memory.accessors.writer[granules] = writers
         memory.groups.writer[granules] = writers // WARP
-        for i in range(size):
-            memory.store(places, 1, i, copy.values[done, i])
 
 
 def _copy(instruction: Instruction, machine: Machine) -> Step:

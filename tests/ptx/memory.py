@@ -79,6 +79,8 @@ class Memory:
         So many instances, one after another: shared memory has one for each block.
     report : callable
         Gets what is wrong.
+    races : bool
+        Whether to keep account of who accesses what.
     gap : int
         Bytes at least between two regions, so that an access beyond one is not of the next.
 
@@ -96,6 +98,7 @@ class Memory:
         granule: int,
         copies: int,
         report: Report,
+        races: bool,
         gap: int = 4096,
     ) -> None:
         self.granule, self.copies, self._report = granule, copies, report
@@ -114,10 +117,12 @@ class Memory:
         self.read_only: set[str] = set()
         self.valid = np.zeros(granules * copies, bool)
         self.pending = np.zeros(granules * copies, bool)
-        self.accessors = Accessors(granules * copies)
+        self.races = races
+        accounts = granules * copies if races else 0
+        self.accessors = Accessors(accounts)
         # The same by groups of threads, for barriers of one group alone: by warps in shared
         # memory, by blocks in global memory.
-        self.groups = Accessors(granules * copies)
+        self.groups = Accessors(accounts)
         self.poison()
 
     def poison(self) -> None:
@@ -171,9 +176,9 @@ class Memory:
 
     def tracked(self, places: np.ndarray) -> bool:
         """Whether accesses there must be followed: not so where all is read-only."""
-        if not self.read_only:
-            return True
-        numbers = np.unique(self._region[places % self.stride // self.granule])
+        if not self.races or not self.read_only:
+            return self.races
+        numbers = np.unique(self._region[places // self.granule])
         return any(self.regions[number].name not in self.read_only for number in numbers)
 
     def check_read(self, granules: np.ndarray, threads: np.ndarray) -> None:
@@ -188,8 +193,8 @@ class Memory:
     def check_write(self, places: np.ndarray, granules: np.ndarray, threads: np.ndarray) -> None:
         """Whether this may be written; it counts as written from here on."""
         if self.read_only:
-            names = [self.regions[n].name for n in self._region[places // self.granule]]
-            wrong = np.array([name in self.read_only for name in names])
+            protected = np.array([region.name in self.read_only for region in self.regions])
+            wrong = protected[self._region[places // self.granule]]
             if wrong.any():
                 self._report("input", "an input is written", threads[wrong])
         flying = self.pending[granules].any(1)

@@ -1,4 +1,4 @@
-"""Every executor tells which input, axis and symbol a wrong extent is of, and takes extents of 0."""
+"""Every executor tells which input, axis and symbol has a wrong extent, and takes extents of 0."""
 
 from __future__ import annotations
 
