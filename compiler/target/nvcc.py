@@ -121,15 +121,24 @@ def compile_source(source: str, arch: str) -> bytes:
     BuildError
         nvcc rejects the source; the message holds its output.
     """
-    require(arch)
-    nvcc = find_nvcc()
     number = arch.removeprefix("sm_")
-    command = [nvcc, "-O3", "-fatbin", "--expt-relaxed-constexpr", *_HALF_FLAGS]
-    command += ["-gencode", f"arch=compute_{number},code=sm_{number}"]
+    options = ["-fatbin", "-gencode", f"arch=compute_{number},code=sm_{number}"]
     if number.isdigit():  # sm_90a and the like have no later architecture
-        command += ["-gencode", f"arch=compute_{number},code=compute_{number}"]
+        options += ["-gencode", f"arch=compute_{number},code=compute_{number}"]
+    return _compile(source, arch, options)
+
+
+def compile_to_ptx(source: str, arch: str) -> str:
+    """The PTX that `compile_source` makes machine code of; the same errors."""
+    options = ["-ptx", "-w", f"-arch=compute_{arch.removeprefix('sm_')}"]
+    return _compile(source, arch, options).decode("ascii")
+
+
+def _compile(source: str, arch: str, options: list[str]) -> bytes:
+    require(arch)
+    command = [find_nvcc(), "-O3", "--expt-relaxed-constexpr", *_HALF_FLAGS, *options]
     with TemporaryFolder("nvcc") as folder:
-        input_path, output_path = Path(folder) / "kernels.cu", Path(folder) / "kernels.fatbin"
+        input_path, output_path = Path(folder) / "kernels.cu", Path(folder) / "kernels.out"
         input_path.write_text(source)
         done = subprocess.run(
             [*command, "-o", str(output_path), str(input_path)],

@@ -22,10 +22,12 @@ def rules() -> list[Checked]:
     from .opaque import Opaque
     from .products import Products
     from .stages import Stages, Windows
+    from .tensor_cores import TensorCores
     from .transpose import Transpose
     from .wide_reduction import WideReduction
 
     return [
+        Checked("cuda.tensor_cores", TensorCores()),
         Checked("cuda.convolution", Convolution()),
         Checked("dlight.matmul", Products(), TVM_REFUSALS),
         Checked("cuda.windows", Windows()),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import stat
 import subprocess
@@ -22,8 +23,31 @@ for stem, name in (("cuda", "libcuda.so.1"), ("cudart", "libcudart.so.13")):
 """
 
 
-def make_home(folder: Path) -> Path:
-    """A folder for CUDA_PATH: the two libraries, and an nvcc that makes empty device code."""
+_EMPTY_CODE = """#!/bin/sh
+if [ "$1" = --list-gpu-arch ]; then echo compute_90; exit; fi
+while [ "$1" != -o ]; do shift; done; printf 'MOCK code' > "$2"
+"""
+# One PTX in place of a fatbin with machine code.
+_PTX = """#!/bin/sh
+if [ "$1" = --list-gpu-arch ]; then exec NVCC "$@"; fi
+for word do
+  shift
+  case "$word" in
+    -fatbin) set -- "$@" -ptx -w ;;
+    -gencode) ;;
+    arch=compute_*) arch=${word%%,*} ;;
+    *) set -- "$@" "$word" ;;
+  esac
+done
+exec NVCC "-$arch" "$@"
+"""
+
+
+def make_home(folder: Path, nvcc: str | None = None) -> Path:
+    """A folder for CUDA_PATH: the two libraries, and an nvcc.
+
+    That makes PTX with the `nvcc` that is given, for `device.Device` to run, or empty device code.
+    """
     assert COMPILER is not None
     (folder / "lib").mkdir(parents=True)
     (folder / "bin").mkdir()
@@ -35,18 +59,16 @@ def make_home(folder: Path) -> Path:
     ):
         command = [COMPILER, "-shared", "-fPIC", "-w", f"-Wl,-soname,{name}", *options]
         subprocess.run([*command, "-o", str(folder / "lib" / name), str(_SOURCE)], check=True)
-    nvcc = folder / "bin" / "nvcc"
-    nvcc.write_text(
-        "#!/bin/sh\n"
-        'if [ "$1" = --list-gpu-arch ]; then echo compute_90; exit; fi\n'
-        'while [ "$1" != -o ]; do shift; done; printf \'MOCK code\' > "$2"\n'
-    )
-    nvcc.chmod(nvcc.stat().st_mode | stat.S_IXUSR)
+    program = folder / "bin" / "nvcc"
+    program.write_text(_EMPTY_CODE if nvcc is None else _PTX.replace("NVCC", shlex.quote(nvcc)))
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
     return folder
 
 
-def run(script: str, home: Path, *arguments: str, **environment: str) -> list[str]:
-    """Run a Python script on the mocked CUDA; the lines it printed.
+def run(
+    script: str, home: Path, *arguments: str, limit: float = 600, **environment: str
+) -> list[str]:
+    """Run a Python script on the mocked CUDA, `limit` seconds at most; the lines it printed.
 
     CUDA's libraries are found under CUDA_PATH only, as in an installation that the dynamic loader
     knows nothing of. Other compilers of CUDA are not on PATH.
@@ -61,6 +83,6 @@ def run(script: str, home: Path, *arguments: str, **environment: str) -> list[st
         **environment,
     }
     command = [sys.executable, "-c", _MOCK_INSTEAD_OF_REAL + script, *arguments]
-    done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=600)
+    done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=limit)
     assert done.returncode == 0, done.stderr[-4000:]
     return done.stdout.splitlines()

@@ -1,5 +1,6 @@
 // Poses as libcuda.so.1 (-DDRIVER) and libcudart.so.13: what TVM's CUDA runtime asks of a GPU, with
-// memory of the host. Kernels do not run. Launches and attributes are written to $MOCK_CUDA_LOG.
+// memory of the host. Launches go to whom `mock_on_launch` names (see device.py), else nowhere.
+// Launches and attributes are written to $MOCK_CUDA_LOG.
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,6 +18,13 @@ static void note(const char* format, ...) {
   va_end(arguments);
   fclose(file);
 }
+
+struct Function {
+  const char* image;
+  char* name;
+};
+static void (*on_launch)(const char* image, const char* name, const unsigned* config, void** arguments);
+void mock_on_launch(void* callback) { on_launch = callback; }
 
 int cuInit(unsigned flags) { return 0; }
 int cuDriverGetVersion(int* version) { return *version = 13000, 0; }
@@ -44,24 +52,29 @@ int cuGetErrorString(int error, const char** text) { return *text = "mock", 0; }
 int cuModuleLoadData(void** module, const void* image) {
   note("module %02x%02x%02x%02x\n", ((unsigned char*)image)[0], ((unsigned char*)image)[1],
        ((unsigned char*)image)[2], ((unsigned char*)image)[3]);
-  return *module = malloc(1), 0;
+  return *module = (void*)image, 0;  // TVM keeps what it gave
 }
 int cuModuleUnload(void* module) { return 0; }
 int cuModuleGetFunction(void** function, void* module, const char* name) {
-  return *function = strdup(name), 0;
+  struct Function* found = malloc(sizeof *found);
+  found->image = module;
+  found->name = strdup(name);
+  return *function = found, 0;
 }
-int cuFuncSetAttribute(void* function, int attribute, int value) {
-  note("attribute %s %d %d\n", (char*)function, attribute, value);
+int cuFuncSetAttribute(struct Function* function, int attribute, int value) {
+  note("attribute %s %d %d\n", function->name, attribute, value);
   return 0;
 }
-int cuLaunchKernelEx(const unsigned* config, void* function, void** arguments, void** extra) {
-  note("launch %s shared %u\n", (char*)function, config[6]);
+int cuLaunchKernelEx(const unsigned* config, struct Function* function, void** arguments, void** extra) {
+  note("launch %s shared %u\n", function->name, config[6]);
+  if (on_launch) on_launch(function->image, function->name, config, arguments);
   return 0;
 }
 int cuTensorMapEncodeTiled(void) { return 801; }
 
 #else
 
+static int capturing;  // a graph
 int cudaGetDeviceCount(int* count) { return *count = 1, 0; }
 int cudaGetDevice(int* device) { return *device = 0, 0; }
 int cudaSetDevice(int device) { return 0; }
@@ -79,14 +92,40 @@ int cudaDeviceGetAttribute(int* value, int attribute, int device) {
 int cudaGetDeviceProperties(void* properties, int device) {
   return memset(properties, 0, 512), strcpy(properties, "mock H100"), 0;
 }
-int cudaMalloc(void** memory, size_t size) {
-  return (*memory = aligned_alloc(256, (size + 255) / 256 * 256)) ? 0 : 2;
+// What is allocated, so that a kernel's pointers can be told from one another.
+static struct Block {
+  char* start;
+  size_t size;
+  struct Block* next;
+}* blocks;
+int mock_block(const char* inside, char** start, size_t* size) {
+  for (struct Block* block = blocks; block; block = block->next)
+    if (block->start <= inside && inside < block->start + block->size)
+      return *start = block->start, *size = block->size, 1;
+  return 0;
 }
-int cudaFree(void* memory) { return free(memory), 0; }
+int cudaMalloc(void** memory, size_t size) {
+  struct Block* block = malloc(sizeof *block);
+  *memory = aligned_alloc(256, (size + 255) / 256 * 256);
+  if (!*memory) return 2;
+  memset(*memory, 0xff, size);  // NaN
+  *block = (struct Block){*memory, size, blocks};
+  blocks = block;
+  return 0;
+}
+int cudaFree(void* memory) {
+  for (struct Block** at = &blocks; *at; at = &(*at)->next)
+    if ((*at)->start == memory) {
+      *at = (*at)->next;
+      break;
+    }
+  return free(memory), 0;
+}
 int cudaMallocHost(void** memory, size_t size) { return (*memory = malloc(size)) ? 0 : 2; }
 int cudaFreeHost(void* memory) { return free(memory), 0; }
 int cudaMemGetInfo(size_t* left, size_t* total) { return *left = *total = 1ul << 33, 0; }
 int cudaMemcpyAsync(void* to, const void* from, size_t size, int kind, void* stream) {
+  if (capturing) return 900;  // graphs of copies are not known here
   return memcpy(to, from, size), 0;
 }
 int cudaMemcpyPeerAsync(void* to, int a, const void* from, int b, size_t size, void* stream) {
@@ -108,10 +147,30 @@ NOTHING(cudaEventRecord)
 NOTHING(cudaEventSynchronize)
 NOTHING(cudaGetLastError)
 NOTHING(cudaPeekAtLastError)
-NOTHING(cudaStreamBeginCapture)
-NOTHING(cudaStreamEndCapture)
-NOTHING(cudaGraphInstantiate)
-NOTHING(cudaGraphLaunch)
+// A graph is a number that `on_end` gives; its callbacks keep what was launched.
+static void (*on_begin)(void), (*on_graph)(size_t);
+static size_t (*on_end)(void);
+void mock_on_graphs(void* begin, void* end, void* launch) {
+  on_begin = begin;
+  on_end = end;
+  on_graph = launch;
+}
+int cudaStreamBeginCapture(void* stream, int mode) {
+  capturing = 1;
+  if (on_begin) on_begin();
+  return 0;
+}
+int cudaStreamEndCapture(void* stream, void** graph) {
+  capturing = 0;
+  return *graph = (void*)(on_end ? on_end() : 1), 0;
+}
+int cudaGraphInstantiate(void** executable, void* graph, unsigned long long flags) {
+  return *executable = graph, 0;
+}
+int cudaGraphLaunch(void* executable, void* stream) {
+  if (on_graph) on_graph((size_t)executable);
+  return 0;
+}
 NOTHING(cudaGraphDestroy)
 NOTHING(cudaGraphExecDestroy)
 

@@ -21,16 +21,13 @@ from typing import Any
 
 import numpy as np
 import tvm
-from tvm import relax, te, tirx
+from tvm import relax, te
 from tvm.relax.expr_functor import PyExprMutator, mutator
-from tvm.script.ir_builder import IRBuilder
-from tvm.script.ir_builder import tirx as T
 from tvm.target import Target
 
 from ...graph.constants import array_of, constant, dtype_of
 from ...graph.rewrite import operator_name
-from .raise_error import give_up, local, set_error
-from .run_time_checks import checked_by, emit_check
+from .run_time_checks import checked_by, emit_check, refusing
 
 KIND = "DivisionByZeroError"
 """Name of the error that kernels raise, as `compiler.runtime.executor` registers it."""
@@ -163,41 +160,7 @@ class _Checker(PyExprMutator):
         self, divisor: relax.Expr, operator: str, rule: _Forbidden, is_signed: bool
     ) -> relax.Expr:
         def kernel(given: te.Tensor) -> te.Tensor:
-            return _checked(given, rule, is_signed)
+            return refusing(given, rule.values, rule.message, rule.kind, is_signed)
 
         hint = f"{operator.removeprefix('relay.').replace('.', '_')}_divisor"
         return emit_check(self.builder_, kernel, divisor, hint=hint)
-
-
-def _checked(divisors: te.Tensor, rule: _Forbidden, is_signed: bool) -> te.Tensor:
-    """A copy, with 1 for -1 in signed divisors; an error for a value that is forbidden."""
-    dtype = str(divisors.dtype)
-
-    def build(ins: Any, outs: Any) -> Any:
-        with IRBuilder() as builder:
-            given, kept = T.buffer_proxy(ins[0]), T.buffer_proxy(outs[0])
-            with T.seq_scope():
-                wrong = local("int32")
-                wrong[0] = T.int32(0)
-
-                def copy(axis: int, at: tuple[Any, ...]) -> None:
-                    if axis < len(divisors.shape):
-                        with T.serial(0, divisors.shape[axis]) as here:
-                            copy(axis + 1, (*at, here))
-                        return
-                    value = given[at or (0,)]
-                    for each in rule.values:
-                        found = tirx.Cast("int32", value == tirx.const(each, dtype))
-                        wrong[0] = wrong[0] | found
-                    if is_signed:
-                        is_minus_one = value == tirx.const(-1, dtype)
-                        value = tirx.Select(is_minus_one, tirx.const(1, dtype), value)
-                    kept[at or (0,)] = value
-
-                copy(0, ())
-                with T.If(wrong[0] != 0), T.Then():
-                    set_error(rule.kind, [rule.message])
-                    give_up()
-            return builder.get()
-
-    return te.extern([divisors.shape], [divisors], build, dtype=dtype, name="checked_divisors")

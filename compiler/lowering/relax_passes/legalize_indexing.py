@@ -10,10 +10,12 @@ dynamic_strided_slice  a negative extent where the end lies in front of the begi
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import tvm
+import tvm_ffi
 from tvm import relax, te, tirx
 
 from ...graph.constants import constant, static_shape
@@ -27,17 +29,18 @@ def _stock(name: str) -> Any:
 def _scatter_elements(builder: Any, call: relax.Call) -> relax.Expr:
     """As `scatter_nd`, with the place of every index spelled out, where extents differ."""
     data, indices, updates = call.args
-    shape, wanted = static_shape(data), static_shape(indices)
-    axis = int(call.attrs.axis)
-    if shape is None or wanted is None or not _narrower(wanted, shape, axis % len(shape)):
+    if not all(isinstance(each.ty.shape, relax.ShapeExpr) for each in (data, indices)):
         return _stock("relax.scatter_elements")(builder, call)
-    axis %= len(shape)
+    shape, wanted = data.ty.shape.values, indices.ty.shape.values
+    axis = int(call.attrs.axis) % len(shape)
+    if not _narrower(wanted, shape, axis):
+        return _stock("relax.scatter_elements")(builder, call)
 
-    def places(index: te.Tensor) -> te.Tensor:
+    def places(index: te.Tensor, scattered: te.Tensor) -> te.Tensor:
         def of(*at: Any) -> Any:
             *element, part = at
             place = index(*element).astype("int64")
-            place = tirx.Select(place < 0, place + shape[axis], place)
+            place = tirx.Select(place < 0, place + scattered.shape[axis], place)
             for i, value in enumerate(element):
                 if i != axis:
                     place = tirx.Select(part == i, value.astype("int64"), place)
@@ -45,13 +48,14 @@ def _scatter_elements(builder: Any, call: relax.Call) -> relax.Expr:
 
         return te.compute((*index.shape, len(shape)), of, name="places")
 
-    whole = builder.emit(builder.call_te(places, indices, primfunc_name_hint="places"))
+    whole = builder.emit(builder.call_te(places, indices, data, primfunc_name_hint="places"))
     scattered = relax.op.scatter_nd(data, whole, updates, str(call.attrs.reduction))
     return _stock("relax.scatter_nd")(builder, scattered)
 
 
-def _narrower(wanted: tuple[int, ...], shape: tuple[int, ...], axis: int) -> bool:
-    return any(m != n for i, (m, n) in enumerate(zip(wanted, shape)) if i != axis)
+def _narrower(wanted: Sequence[Any], shape: Sequence[Any], axis: int) -> bool:
+    others = [i for i in range(len(shape)) if i != axis]
+    return not all(tvm_ffi.structural_equal(wanted[i], shape[i]) for i in others)
 
 
 def _dynamic_strided_slice(builder: Any, call: relax.Call) -> relax.Expr:

@@ -188,11 +188,18 @@ class NodeRunner:
         results = by_onnxruntime(session(make_model([node], single, names, self.opset)), single)
         return [x.astype(others[0]) if x.dtype.kind == "f" else x for x in results]
 
-    def run_all(self, model: onnx.ModelProto, feeds: Mapping[str, Value]) -> dict[str, Value]:
-        """Every value of a model. Raises EvaluationError."""
+    def run_all(
+        self, model: onnx.ModelProto, feeds: Mapping[str, Value], wanted: str | None = None
+    ) -> dict[str, Value]:
+        """Every value of a model, or those that one needs. Raises EvaluationError."""
         known: dict[str, Value] = {**constants_of(model), **feeds}
+        needed, nodes = {wanted}, []
+        for node in reversed(model.graph.node):
+            if wanted is None or needed.intersection(node.output):
+                nodes.append(node)
+                needed.update(free_names(node))
         with quiet():
-            for node in model.graph.node:
+            for node in reversed(nodes):
                 known.update(self.run(node, known))
         return known
 

@@ -52,10 +52,12 @@ PLACES = frozenset(names("AffineGrid GridSample Resize RoiAlign Upsample"))
 VALUES_UNREAD = frozenset(
     names(
         "If EyeLike OptionalHasElement SequenceErase SequenceLength Shape Size Slice Split "
-        "Dropout SequenceAt CenterCropPad Pad Gather GatherElements GatherND Compress"
+        "Dropout SequenceAt CenterCropPad Pad Gather GatherElements GatherND Compress "
+        "RotaryEmbedding"
     )
 )
-"""Operators that may leave values unread, so that nobody need compute them."""
+"""Operators that may leave values unread, so that nobody need compute them, and one whose own
+definition takes positions from the end, which onnxruntime refuses."""
 
 
 def rounding(op: str) -> tuple[float, float, float]:
@@ -168,6 +170,12 @@ def _same_and_dilated(node: onnx.NodeProto, operands: Operands) -> bool:
     return _text(node, "auto_pad", "NOTSET").startswith("SAME") and _dilated(node)
 
 
+def _same_of_others(node: onnx.NodeProto, operands: Operands) -> bool:
+    """Automatic pads of what onnxruntime does not have: all but float32."""
+    automatic = _text(node, "auto_pad", "NOTSET").startswith("SAME")
+    return automatic and str(operands[0].dtype) != "float32"
+
+
 def _meets_zeros(node: onnx.NodeProto, operands: Operands) -> bool:
     """Weights meet the zeros between pixels; pixels those between weights, and those behind the
     kernel where it is not a multiple of the stride."""
@@ -180,6 +188,12 @@ def _meets_zeros(node: onnx.NodeProto, operands: Operands) -> bool:
 
 def _integers(node: onnx.NodeProto, operands: Operands) -> bool:
     return operands[0].dtype.kind in "iu"
+
+
+def _integers_not_positive(node: onnx.NodeProto, operands: Operands) -> bool:
+    """Integers whose sum may be 0 or less; without any it is 0."""
+    x = operands[0]
+    return _integers(node, operands) and not (x.size and x.min() > 0)
 
 
 def _shrinks_out(node: onnx.NodeProto, operands: Operands) -> bool:
@@ -219,11 +233,6 @@ def _a_large_integer(node: onnx.NodeProto, operands: Operands) -> bool:
 
 def _doubles_with_nan(node: onnx.NodeProto, operands: Operands) -> bool:
     return _wider_than_float32(node, operands) and _has_nan(node, operands)
-
-
-def _in_float32(node: onnx.NodeProto, operands: Operands) -> bool:
-    exact = _text(node, "approximate", "none") == "none"
-    return exact and _wider_than_float32(node, operands)
 
 
 def _rounds_one_hot(node: onnx.NodeProto, operands: Operands) -> bool:
@@ -271,7 +280,7 @@ def _batch_first(node: onnx.NodeProto, operands: Operands) -> bool:
 
 def _limits_not_finite(node: onnx.NodeProto, operands: Operands) -> bool:
     limits = _attribute(node, "clip") is not None or _attribute(node, "activations") is not None
-    return limits and _not_finite(node, operands)
+    return (limits or node.op_type == "LSTM") and _not_finite(node, operands)
 
 
 def _attends_not_finite(node: onnx.NodeProto, operands: Operands) -> bool:
@@ -303,6 +312,12 @@ _MATMUL = (0, 4, ""), (1, 5, "")
 def _nan_of_others(node: onnx.NodeProto, operands: Operands) -> bool:
     """NaN in what onnxruntime does not have: all but float32."""
     return str(operands[0].dtype) != "float32" and _has_nan(node, operands)
+
+
+def _columns_out_of_order(node: onnx.NodeProto, operands: Operands) -> bool:
+    """Parts along an axis, in the order they come in, of what onnxruntime does not have."""
+    unordered = not _attribute(node, "sorted", 1) and _attribute(node, "axis", None) is not None
+    return unordered and str(operands[0].dtype) not in ("float32", "float64", "int64", "int8")
 
 
 def _stated_output_of_others(node: onnx.NodeProto, operands: Operands) -> bool:
@@ -352,6 +367,15 @@ def _large_softplus(node: onnx.NodeProto, operands: Operands) -> bool:
 def _large_integers(node: onnx.NodeProto, operands: Operands) -> bool:
     x = operands[0]
     return x.dtype.kind in "iu" and bool((np.abs(x.astype("float64")) > 2**10).any())
+
+
+def _vanishes_beside_infinity(node: onnx.NodeProto, operands: Operands) -> bool:
+    """Products of some elements may be 0, and others are infinite."""
+    x = operands[0]
+    if x.dtype.kind != "f" or not np.isinf(x).any():
+        return False
+    small = np.abs(x[(np.abs(x) < 1) & (x != 0)].astype("float64"))
+    return bool(np.log2(small).sum() < np.log2(np.finfo(x.dtype).tiny))
 
 
 def overflows(node: onnx.NodeProto, operands: Operands) -> bool:
@@ -414,6 +438,16 @@ UNDEFINED = (
         _large_integers,
         "sums of integers that overflow",
     ),
+    Rule(
+        names("ReduceProd"),
+        _vanishes_beside_infinity,
+        "products that are 0 or not, depending on their order, times infinity",
+    ),
+    Rule(
+        names("ReduceLogSum"),
+        _integers_not_positive,
+        "the logarithm of 0 or less as an integer",
+    ),
     Rule(names("ReduceLogSumExp"), _integers, "sums of integers that overflow"),
     Rule(names("GridSample"), _not_finite, "places that are not finite"),
     Rule(names("RoiAlign"), _not_finite, "whether neighbours with a weight of 0 count"),
@@ -433,7 +467,7 @@ UNDEFINED = (
 """When a result is not defined, and why. What depends on it is not compared."""
 
 FAULTS = (
-    Rule(names("Gelu"), _in_float32, "the error function is of float32's precision"),
+    Rule(names("Gelu"), _wider_than_float32, "its constants are of float32's precision"),
     Rule(names("Gemm"), _a_large_integer, "integers go through floats"),
     Rule(
         names("GRU LSTM RNN"),
@@ -461,6 +495,11 @@ FAULTS = (
         names("LpPool"),
         _nan_of_others,
         "the reference evaluator, which stands in, passes over NaN, unlike onnxruntime's own",
+    ),
+    Rule(
+        names("Unique"),
+        _columns_out_of_order,
+        "the reference evaluator, which stands in, puts parts that are not sorted along axis 0",
     ),
     Rule(names("CDist"), _not_finite, "squares that are not finite are subtracted"),
     Rule(names("CDist"), _close_points, "squares are subtracted that cancel each other"),
@@ -495,6 +534,16 @@ FAULTS = (
         names("AveragePool LpPool MaxPool"),
         _same_and_dilated,
         "automatic pads are those of a kernel without dilations, unlike its own shape inference's",
+    ),
+    Rule(
+        names("AveragePool LpPool MaxPool"),
+        _same_of_others,
+        "the reference evaluator, which stands in, rounds what automatic pads leave down",
+    ),
+    Rule(
+        names("MeanVarianceNormalization"),
+        lambda node, operands: str(operands[0].dtype) == "float16",
+        "1e-9 is 0 in float16, by which a variance of 0 is divided",
     ),
     Rule(names("Resize"), _nearest_not_finite, "the reference multiplies the farther one by 0"),
     Rule(names("Resize Upsample"), _nearest_large, "the reference takes integers through floats"),

@@ -48,11 +48,18 @@ def check_func(func: tirx.PrimFunc, folder: Path, *candidates: Checked) -> str:
     rng = np.random.default_rng(0)
     inputs = [_values(rng, param) for param in func.params[:-1]]
     (found,) = Emulated(scheduled, TARGET, folder)(inputs)
-    expected = tvm.runtime.tensor(np.zeros_like(found))
+    np.testing.assert_allclose(found, reference(func, inputs), rtol=1e-5, atol=1e-5)
+    return name
+
+
+def reference(func: tirx.PrimFunc, inputs: list[np.ndarray]) -> np.ndarray:
+    """The last parameter of a TIR function without a schedule, computed on the CPU."""
+    last = func.params[-1]
+    shape = tuple(int(extent) for extent in last.shape)
+    expected = tvm.runtime.tensor(np.zeros(shape, str(last.dtype)))
     library = tvm.compile(func.with_attr("global_symbol", "reference"), CPU)
     library["reference"](*[tvm.runtime.tensor(value) for value in inputs], expected)
-    np.testing.assert_allclose(found, expected.numpy(), rtol=1e-5, atol=1e-5)
-    return name
+    return expected.numpy()
 
 
 def _values(rng: np.random.Generator, param: tvm.ir.Var) -> np.ndarray:

@@ -15,40 +15,51 @@ from pathlib import Path
 
 import numpy as np
 import tvm
-import tvm_ffi
 from tvm import tirx
-from tvm.s_tir import SBlock, SBlockRealize
 from tvm.target import Target
-from tvm.tirx.build import codegen_build, split_host_device_mods
+
+from tests.ptx.scheduled import Launch, Scheduled
 
 HEADER = Path(__file__).with_name("emulation.h")
 COMPILER = shutil.which("g++") or shutil.which("c++")
 GUARD, POISON = 64 * 1024, 0x5A
 _DYNAMIC_SHARED = re.compile(r"extern __shared__ __align__\(64\) uchar (\w+)\[\];")
-TAGS = ("blockIdx.x", "blockIdx.y", "blockIdx.z", "threadIdx.x", "threadIdx.y", "threadIdx.z")
 
 
 class Emulated:
-    """One scheduled function, callable on numpy arrays: `emulated(inputs) -> outputs`."""
+    """One scheduled function, callable on numpy arrays: `emulated(inputs) -> outputs`.
 
-    def __init__(self, func: tirx.PrimFunc, target: Target, folder: Path):
-        func, self._buffers, self._num_params = _expose_workspaces(func)
+    It runs with the threads in their order and in reverse; the results must be the same. `without`
+    is text to leave out of the source where it stands for the `nth` time, for tests of tests.
+    """
+
+    def __init__(
+        self, func: tirx.PrimFunc, target: Target, folder: Path, without: str = "", nth: int = 0
+    ):
+        scheduled = Scheduled(func, target)
+        self._buffers, self._num_params = scheduled.buffers, scheduled.num_params
         self._names = [str(buffer.name) for buffer in self._buffers]
-        pipeline, _, finalize_device = tvm.tirx.get_tir_pipeline("default")
-        module = tirx.transform.BindTarget(target)(tvm.IRModule({"kernel": func}))
-        host, devices = split_host_device_mods(pipeline(module))
-        ((device_target, device),) = devices.items()
-        device = finalize_device()(device)
-        self.source = codegen_build(device, device_target).inspect_source()
-        self._library = _compile(self.source, _launchers(host, device, self._names), folder)
+        self.source = scheduled.source
+        if without:
+            parts = self.source.split(without)
+            before, after = parts[: nth + 1], parts[nth + 1 :]
+            self.source = without.join(before) + without.join(after)
+        self._library = _compile(self.source, _launchers(scheduled.launches, self._names), folder)
 
     def __call__(self, inputs: list[np.ndarray]) -> list[np.ndarray]:
+        forward, backward = (self._run(inputs, order) for order in (0, 1))
+        for name, one, other in zip(self._names[len(inputs) :], forward, backward, strict=False):
+            message = f"{name} depends on the order of threads"
+            np.testing.assert_allclose(other, one, rtol=1e-4, atol=1e-4, err_msg=message)
+        return backward
+
+    def _run(self, inputs: list[np.ndarray], order: int) -> list[np.ndarray]:
         guarded = [_guarded(buffer) for buffer in self._buffers]
         arrays = [view for _, view in guarded]
         for array, value in zip(arrays, inputs, strict=False):
             array[...] = value
         pointers = (ctypes.c_void_p * len(arrays))(*[array.ctypes.data for array in arrays])
-        self._library.run(pointers)
+        self._library.run(pointers, order)
         for name, (memory, _) in zip(self._names, guarded, strict=True):
             guards = np.concatenate([memory[:GUARD], memory[-GUARD:]])
             assert (guards == POISON).all(), f"a kernel wrote out of the bounds of {name}"
@@ -64,49 +75,18 @@ def _guarded(buffer: tvm.ir.Var) -> tuple[np.ndarray, np.ndarray]:
     return memory, memory[GUARD : GUARD + count].view(dtype).reshape(shape)
 
 
-def _expose_workspaces(func: tirx.PrimFunc) -> tuple[tirx.PrimFunc, list, int]:
-    """Make the global workspaces parameters, so that each kernel's arguments are parameters."""
-    root = func.body.block
-    workspaces = [buffer for buffer in root.alloc_buffers if buffer.scope() == "global"]
-    kept = [buffer for buffer in root.alloc_buffers if buffer.scope() != "global"]
-    block = SBlock([], root.reads, root.writes, root.name_hint, root.body, None, kept)
-    params = [*func.params, *workspaces]
-    names = [param.name for param in params]
-    assert len(set(names)) == len(names), f"parameter names are not unique: {names}"
-    exposed = tirx.PrimFunc(params, SBlockRealize([], True, block), func.ret_type, func.attrs)
-    return exposed.with_attr("global_symbol", "kernel"), params, len(func.params)
-
-
-def _launches(host: tvm.IRModule) -> list[tuple[str, dict[str, int]]]:
-    """Kernel names in the order of their launches, each with its extents by thread tag."""
-    found: list[tuple[str, dict[str, int]]] = []
-
-    def visit(call: tvm.ir.Call) -> None:
-        if getattr(call.op, "name", "") != "tirx.call_ffi_kernel":
-            return
-        tags = [str(tag) for tag in call.attrs["launch_params"]]
-        extents = [int(extent) for extent in call.args[-len(tags) :]]
-        found.append((str(call.args[0].value), dict(zip(tags, extents, strict=True))))
-
-    for func in host.functions.values():
-        tvm_ffi.structural_walk(func.body, (tvm.ir.Call, visit), order="pre")
-    return found
-
-
-def _launchers(host: tvm.IRModule, device: tvm.IRModule, names: list[str]) -> str:
+def _launchers(launches: list[Launch], names: list[str]) -> str:
     """C++ of `run(pointers)`, which launches every kernel in order."""
-    params = {gvar.name_hint: func.params for gvar, func in device.functions.items()}
-    bodies, launches = [], []
-    for kernel, extents in _launches(host):
-        positions = [names.index(param.name.removesuffix("_ptr")) for param in params[kernel]]
+    bodies, calls = [], []
+    for launch in launches:
+        positions = [names.index(buffer) for buffer in launch.buffers]
         arguments = ", ".join(f"emulation::Pointer{{p[{position}]}}" for position in positions)
-        bodies.append(f"static void body_{kernel}(void** p) {{ {kernel}({arguments}); }}")
-        grid, block = (
-            ", ".join(str(extents.get(tag, 1)) for tag in tags) for tags in (TAGS[:3], TAGS[3:])
-        )
-        launches.append(f"  emulation::launch(body_{kernel}, p, {{{grid}}}, {{{block}}});")
-    body = "\n".join(launches)
-    return "\n".join(bodies) + f'\nextern "C" void run(void** p) {{\n{body}\n}}\n'
+        body = f"body_{launch.kernel}"
+        bodies.append(f"static void {body}(void** p) {{ {launch.kernel}({arguments}); }}")
+        grid, block = (", ".join(map(str, extents)) for extents in (launch.grid, launch.block))
+        calls.append(f"  emulation::launch({body}, p, {{{grid}}}, {{{block}}});")
+    body = "\n".join(["  emulation::reversed = order == 1;", *calls])
+    return "\n".join(bodies) + f'\nextern "C" void run(void** p, int order) {{\n{body}\n}}\n'
 
 
 def _compile(source: str, launchers: str, folder: Path) -> ctypes.CDLL:

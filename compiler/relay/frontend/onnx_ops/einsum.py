@@ -28,8 +28,11 @@ def einsum(node: Node) -> relax.Expr | None:
     extents: dict[str, Any] = {}
     for index, side in enumerate(labels):
         for label, extent in zip(side, node.extents(index)):
-            if not same_extent(extents.setdefault(label, extent), extent):
-                return None
+            met = extents.get(label, extent)
+            known = {each for each in (extent, met) if isinstance(each, int)}
+            if len(known) > 1 or (known == {1} and not same_extent(extent, met)):
+                return None  # broadcast, or wrong
+            extents[label] = known.pop() if known else met
     left, right = labels
     batch = [c for c in result if c in left and c in right]
     contracted = [c for c in left if c in right and c not in result]

@@ -61,20 +61,34 @@ def gather_elements(node: Node) -> relax.Expr | None:
 
 
 def scatter_elements(node: Node) -> relax.Expr | None:
-    """Indices that count from the end made positive; sums and products of bits are or and and."""
+    """Indices that count from the end made positive."""
     shape = shape_of(node[0])
     if shape is None:
         return None
     axis = node.axis(0, len(shape))
+    if _reduces_bits(node):
+        return _scatter_bits(node, "ScatterElements", axis=axis)
     reduction = node.attr("reduction", "none").replace("none", "update")
-    data, updates = node[0], node[2]
-    bits = node.dtype(0) == "bool" and reduction != "update"
-    if bits:
-        data, updates = (node.emit(relax.op.astype(each, "uint8")) for each in (data, updates))
-        reduction = {"add": "max", "mul": "min"}.get(reduction, reduction)
     indices = in_range(node[1], shape[axis])
-    result = relax.op.scatter_elements(data, indices, updates, axis=axis, reduction=reduction)
-    return relax.op.astype(node.emit(result), "bool") if bits else result
+    return relax.op.scatter_elements(node[0], indices, node[2], axis=axis, reduction=reduction)
+
+
+def scatter_nd(node: Node) -> relax.Expr | None:
+    """Those that reduce bits. TVM's converter does the rest."""
+    return _scatter_bits(node, "ScatterND") if _reduces_bits(node) else None
+
+
+def _reduces_bits(node: Node) -> bool:
+    return node.dtype(0) == "bool" and node.attr("reduction", "none") != "none"
+
+
+def _scatter_bits(node: Node, operator: str, **attributes: int) -> relax.Expr:
+    """Sums and products of bits are or and and."""
+    reduction = node.attr("reduction")
+    reduction = {"add": "max", "mul": "min"}.get(reduction, reduction)
+    data, updates = (node.emit(relax.op.astype(node[i], "uint8")) for i in (0, 2))
+    made = node.call(operator, data, node[1], updates, reduction=reduction, **attributes)
+    return relax.op.astype(node.emit(made), "bool")
 
 
 def tensor_scatter(node: Node) -> relax.Expr:
@@ -94,31 +108,30 @@ def tensor_scatter(node: Node) -> relax.Expr:
 
 
 def slices(node: Node) -> relax.Expr | None:
-    """Known steps backwards; before opset 10 bounds from attributes. TVM's converter does the rest.
+    """Known bounds, before opset 10 from attributes. TVM's converter does the rest.
 
-    TVM's slices take a start in front of the axis for its first place, and one that ends in front
-    of its start for one of the whole axis.
+    TVM's slices take a start in front of the axis for its first place, one that ends in front of
+    its start for one of the whole axis, and one that starts behind the axis has fewer than none.
     """
     if node.opset < 10:
         bounds = [node.attrs.pop(name, None) for name in ("starts", "ends", "axes")]
         node.inputs[1:] = [
             None if bound is None else constant(np.array(bound, "int64")) for bound in bounds
         ]
-    bounds = [constant_value(value) for value in node.inputs[1:]]
     extents = shape_of(node[0])
     shape = None if extents is None else integers(extents)
     if extents is not None and (shape is None or any(map(_has_symbols(node), range(1, 5)))):
         return _slice_of_symbols(node, extents)
-    if shape is None or len(bounds) < 4 or bounds[3] is None or (bounds[3] >= 0).all():
+    given = [node.get(index) for index in range(1, 5)]
+    known = [None if each is None else constant_value(each) for each in given]
+    if shape is None or any(a is not None and b is None for a, b in zip(given, known)):
         return None
-    if bounds[2] is None and node.get(3) is None:
-        bounds[2] = np.arange(len(bounds[3]))
-    if any(bound is None for bound in bounds):
-        return None
-    starts, ends, axes, steps = (bound.ravel().tolist() for bound in bounds if bound is not None)
+    starts, ends, axes, steps = ([] if each is None else each.ravel().tolist() for each in known)
+    axes = axes if given[2] else list(range(len(starts)))
+    steps = steps if given[3] else [1] * len(starts)
     wanted = list(shape)
     for i, (axis, step) in enumerate(zip(axes, steps)):
-        extent = shape[axis]
+        extent = shape[node.axis_of(axis, len(shape))]
         backwards = int(step < 0)
         first, last = (value + extent * (value < 0) for value in (starts[i], ends[i]))
         first = min(max(first, 0), extent - backwards)
@@ -247,10 +260,10 @@ def eye_like(node: Node) -> relax.Expr:
     """Ones on a diagonal of a matrix of the operand's shape."""
     from ..onnx_model import tensor_dtype
 
-    rows, columns = node.shape(0)
+    rows, columns = node.extents(0)
     target = node.attr("dtype")
     dtype = node.dtype(0) if target is None else tensor_dtype(target, "the result of EyeLike")
-    return constant(np.eye(rows, columns, node.attr("k", 0), dtype=dtype))
+    return relax.op.eye(rows, columns, node.attr("k", 0), dtype)
 
 
 def reverse_sequence(node: Node) -> relax.Expr:
@@ -364,7 +377,7 @@ def split(node: Node) -> list[relax.Expr] | None:
             pieces.append(relax.op.strided_slice(node[0], [axis], [begin], [begin + extent]))
         else:
             empty = (*shape[:axis], 0, *shape[axis + 1 :])
-            pieces.append(constant(np.zeros(empty, node.dtype(0))))
+            pieces.append(relax.op.zeros(empty, node.dtype(0)))
         begin += extent
     return pieces
 
@@ -479,6 +492,7 @@ CONVERTERS = {
     "ReverseSequence": reverse_sequence,
     "Scatter": scatter_elements,  # its name before opset 11
     "ScatterElements": scatter_elements,
+    "ScatterND": scatter_nd,
     "Slice": slices,
     "Split": split,
     "TopK": top_k,

@@ -96,10 +96,11 @@ def test_the_order_of_integers_without_sign_has_their_64_bits(operator, expected
     assert int(result[()]) == expected
 
 
+@pytest.mark.parametrize(("operator", "apart"), [("ScatterElements", 3), ("ScatterND", (3, 1))])
 @pytest.mark.parametrize(("reduction", "expected"), [("add", [1, 0, 1]), ("mul", [1, 0, 0])])
-def test_bits_are_scattered_by_or_and_and(reduction, expected, model):
-    node = NODE("ScatterElements", ["x", "i", "u"], ["y"], reduction=reduction)
-    weights = {"i": np.array([2, 2, 0]), "u": np.array([True, False, True])}
+def test_bits_are_scattered_by_or_and_and(reduction, expected, operator, apart, model):
+    node = NODE(operator, ["x", "i", "u"], ["y"], reduction=reduction)
+    weights = {"i": np.array([2, 2, 0]).reshape(apart), "u": np.array([True, False, True])}
     dtypes = dict.fromkeys("xy", TensorProto.BOOL)
     proto = model([node], {"x": (3,)}, ["y"], weights, opset=16, dtypes=dtypes)
     x = np.array([True, False, True])
@@ -132,6 +133,14 @@ def test_slices_backwards_agree(start, end, step, runs_as_onnxruntime):
     text = """<ir_version: 10, opset_import: ["": 17]> test (float[2,5] x) => (float[m,n] y)
     <int64[1] s, int64[1] e, int64[1] a, int64[1] t> { y = Slice(x, s, e, a, t) }"""
     runs_as_onnxruntime(text, weights, {"x": np.arange(10, dtype="float32").reshape(2, 5)})
+
+
+def test_a_slice_from_behind_the_axis_is_empty(runs_as_onnxruntime):
+    text = """<ir_version: 10, opset_import: ["": 17]> test (float[2,5] x) => (float[m,n] y)
+    <int64[1] s, int64[1] e, int64[1] a>
+    { z = Slice(x, s, e, a) y = CumSum <reverse: int = 1>(z, a) }"""
+    weights = {"s": np.array([6]), "e": np.array([-6]), "a": np.array([1])}
+    runs_as_onnxruntime(text, weights, {"x": np.ones((2, 5), "float32")})
 
 
 def test_integers_are_quantized_by_a_whole_scale_that_is_not_0(model):

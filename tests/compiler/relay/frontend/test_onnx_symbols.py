@@ -413,3 +413,17 @@ def test_symbols_that_do_not_broadcast_are_an_error_when_the_model_runs(op):
     for left, right in (((2, 4), (3,)), ((2, 3), (4,)), ((2, 90000), (3,))):
         with pytest.raises(InputError, match="neither equal nor 1"):
             session.run({"x": np.zeros(left, "float32"), "y": np.zeros(right, "float32")})
+
+
+def test_few_updates_are_scattered_into_an_axis_of_unknown_extent(runs_as_onnxruntime):
+    text = """<ir_version: 10, opset_import: ["": 17]> test (float[1,2,2,n] x, float[1,2,1,1] u)
+    => (float[1,2,2,n] y) <int64[1,2,1,1] i> { y = ScatterElements <axis: int = 3> (x, i, u) }"""
+    feeds = {"x": floats(1, 2, 2, 3), "u": floats(1, 2, 1, 1)}
+    runs_as_onnxruntime(text, {"i": np.array([[[[1]], [[-1]]]])}, feeds)
+
+
+def test_a_part_of_a_split_with_symbols_is_empty(runs_as_onnxruntime):
+    text = """<ir_version: 10, opset_import: ["": 20]> test (float[n,3] x)
+    => (float[n,1] a, float[n,1] b, float[n,1] c, float[n,0] d)
+    { a, b, c, d = Split <axis: int = 1, num_outputs: int = 4> (x) }"""
+    runs_as_onnxruntime(text, {}, {"x": floats(2, 3)})

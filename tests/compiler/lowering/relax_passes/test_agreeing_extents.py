@@ -1,0 +1,122 @@
+"""Operators over extents that only running tells, from ONNX models, with ones that do not agree."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import tvm
+
+from compiler import relay
+from compiler.errors import InputError
+from compiler.runtime import graph_executor
+
+HEAD = '<ir_version: 10, opset_import: ["": 17]> test '
+
+CASES = {
+    "concat": (
+        "(float[n,3] x, float[m,3] y) => (float[a,6] z) { z = Concat<axis: int = 1>(x, y) }",
+        {"x": (2, 3), "y": (3, 3)},
+        {"x": (2, 3), "y": (2, 3)},
+    ),
+    "matmul": (
+        "(float[2,n] x, float[m,3] y) => (float[2,3] z) { z = MatMul(x, y) }",
+        {"x": (2, 5), "y": (4, 3)},
+        {"x": (2, 5), "y": (5, 3)},
+    ),
+    "matmul of a batch": (
+        "(float[p,2,n] x, float[q,n,3] y) => (float[a,2,3] z) { z = MatMul(x, y) }",
+        {"x": (2, 2, 5), "y": (3, 5, 3)},
+        {"x": (2, 2, 5), "y": (2, 5, 3)},
+    ),
+    "reshape of an einsum": (
+        """(float[i,n] x, float[m,k] y) => (float[i,k] z)
+        { z = Einsum<equation: string = "ij,jk->ik">(x, y) }""",
+        {"x": (2, 5), "y": (4, 3)},
+        {"x": (2, 5), "y": (5, 3)},
+    ),
+    "gather": (
+        """(float[2,n] x, int64[m,2] i) => (float[a,b] z)
+        { z = GatherElements<axis: int = 1>(x, i) }""",
+        {"x": (2, 5), "i": (4, 2)},
+        {"x": (2, 5), "i": (1, 2)},
+    ),
+    "gather_nd": (
+        """(float[n,4,3] x, int64[m,2,1] i) => (float[a,b,3] z)
+        { z = GatherND<batch_dims: int = 1>(x, i) }""",
+        {"x": (2, 4, 3), "i": (3, 2, 1)},
+        {"x": (2, 4, 3), "i": (2, 2, 1)},
+    ),
+    "scatter_elements": (
+        """(float[n,3] x, int64[m,3] i, float[k,3] u) => (float[n,3] z)
+        { z = ScatterElements(x, i, u) }""",
+        {"x": (4, 3), "i": (3, 3), "u": (2, 3)},
+        {"x": (4, 3), "i": (1, 3), "u": (1, 3)},
+    ),
+    "reverse_sequence": (
+        "(float[n,b,3] x, int64[m] i) => (float[n,b,3] z) { z = ReverseSequence(x, i) }",
+        {"x": (3, 4, 3), "i": (2,)},
+        {"x": (3, 2, 3), "i": (2,)},
+    ),
+    "nn.conv2d": (
+        "(float[1,c,6,6] x, float[o,d,3,3] w) => (float[1,o,4,4] z) { z = Conv(x, w) }",
+        {"x": (1, 5, 6, 6), "w": (2, 3, 3, 3)},
+        {"x": (1, 3, 6, 6), "w": (2, 3, 3, 3)},
+    ),
+    "image.grid_sample": (
+        "(float[n,1,4,4] x, float[m,2,2,2] g) => (float[n,1,2,2] z) { z = GridSample(x, g) }",
+        {"x": (1, 1, 4, 4), "g": (3, 2, 2, 2)},
+        {"x": (2, 1, 4, 4), "g": (2, 2, 2, 2)},
+    ),
+    "reshape": (
+        "(float[n,3] x) => (float[a,2] z) <int64[2] s = {-1,2}> { z = Reshape(x, s) }",
+        {"x": (1, 3)},
+        {"x": (2, 3)},
+    ),
+    "reshape to the shape of another": (
+        """(float[n,3] x, float[m,2] y) => (float[a,2] z)
+        { s = Shape(y) w = Reshape(x, s) z = Exp(w) }""",
+        {"x": (1, 3), "y": (3, 2)},
+        {"x": (2, 3), "y": (3, 2)},
+    ),
+    "reshape to a computed shape": (
+        "(float[n,3] x, int64[2] i) => (float[a,b] z) { w = Reshape(x, i) z = Exp(w) }",
+        {"x": (4, 3), "i": np.array([3, 2])},
+        {"x": (2, 3), "i": np.array([3, -1])},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_extents_that_do_not_agree_are_an_error(case):
+    text, wrong, right = CASES[case]
+    model = onnx.parser.parse_model(HEAD + text)
+    with tvm.transform.PassContext(opt_level=3):
+        library = relay.build(relay.frontend.from_onnx(model)[0], "llvm")
+    module = graph_executor.GraphModule(library["default"](tvm.cpu()))
+    operator = case.split()[0]
+    with pytest.raises(InputError, match=f"{operator}.*: extents that running tells do not agree"):
+        module.run(**feeds(wrong))
+    given = feeds(right)
+    module.run(**given)
+    session = onnxruntime.InferenceSession(
+        model.SerializeToString(), providers=["CPUExecutionProvider"]
+    )
+    (expected,) = session.run(None, given)
+    np.testing.assert_allclose(module.get_output(0).numpy(), expected, rtol=1e-5, atol=1e-5)
+
+
+def feeds(shapes: dict[str, Any]) -> dict[str, np.ndarray]:
+    """Operands of these shapes; of `i` all are 0, or they are given."""
+    rng = np.random.default_rng(0)
+    return {
+        name: shape
+        if isinstance(shape, np.ndarray)
+        else np.zeros(shape, "int64")
+        if name == "i"
+        else rng.random(shape).astype("float32")
+        for name, shape in shapes.items()
+    }

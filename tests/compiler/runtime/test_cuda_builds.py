@@ -1,0 +1,135 @@
+"""Whole CUDA builds on a mocked GPU: TVM's CUDA runtime and VM, nvcc's PTX in the interpreter."""
+
+import json
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from tests import cuda_mock
+from tests.ptx import ptxas
+
+pytestmark = pytest.mark.skipif(
+    cuda_mock.COMPILER is None or ptxas.NVCC is None,
+    reason="needs a C compiler and nvcc",
+)
+
+# Every case prints what it computed, and what was launched for it.
+CASES = """
+import json, sys
+import numpy as np
+import onnx
+import tvm
+from compiler import relay
+from compiler.partition import Strategy, partition, register
+from compiler.runtime import graph_executor, load_module
+from tests.cuda_mock.device import Device
+
+device = Device(races=True)
+model = onnx.load(sys.argv[1])
+x = np.load(sys.argv[2])
+
+def claim(graph_json, ids, options):
+    for index, node in enumerate(json.loads(graph_json)["nodes"]):
+        if node["op"] in ("nn.softmax", "sqrt"):
+            ids[index] = -1
+
+def accept(subgraph_json, subgraph_id, options, attrs, args, aux):
+    attrs["target"] = "llvm"
+    return True
+
+def build(split=False, **config):
+    mod, params = relay.frontend.from_onnx(model)
+    if split:
+        mod = partition(mod, "on_the_cpu", params)
+    with tvm.transform.PassContext(opt_level=3, config=config):
+        return relay.build(mod, target="cuda -arch=sm_90", params=params)
+
+def run(name, library, rounds=1):
+    device.launches.clear()
+    module = graph_executor.GraphModule(library["default"](tvm.cuda(0)))
+    for _ in range(rounds):
+        module.run(x=x)
+    said = {
+        "case": name,
+        "result": module.get_output(0).numpy().tolist(),
+        "launches": len(device.launches),
+        "graphs": device.graphs,
+        "problems": [str(problem) for problem in device.problems],
+        "errors": [repr(error) for error in device.errors],
+    }
+    print(json.dumps(said))
+
+plain = build()
+run("plain", plain)
+plain.export_library(sys.argv[3])
+run("exported", load_module(sys.argv[3]))
+run("graphs", build(**{"relax.backend.use_cuda_graph": True}), rounds=3)
+register("on_the_cpu", Strategy("softmax", claim, accept))
+run("heterogeneous", build(split=True))
+"""
+
+
+def network():
+    rng = np.random.default_rng(0)
+    weights = {"w": (6, 3, 3, 3), "b": (6,), "v": (6 * 25, 7)}
+    nodes = [
+        helper.make_node("Conv", ["x", "w", "b"], ["c"], pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["c"], ["r"]),
+        helper.make_node("MaxPool", ["r"], ["p"], kernel_shape=[2, 2], strides=[2, 2]),
+        helper.make_node("Flatten", ["p"], ["f"]),
+        helper.make_node("MatMul", ["f", "v"], ["m"]),
+        helper.make_node("Softmax", ["m"], ["s"]),
+        helper.make_node("Sqrt", ["s"], ["y"]),
+    ]
+    values = [
+        numpy_helper.from_array(rng.uniform(-1, 1, shape).astype("float32"), name)
+        for name, shape in weights.items()
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "network",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, (2, 3, 10, 10))],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, (2, 7))],
+        values,
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory):
+    """What each case printed, and what the network should compute."""
+    folder = tmp_path_factory.mktemp("cuda")
+    home = cuda_mock.make_home(folder / "home", ptxas.NVCC)
+    x = np.random.default_rng(1).uniform(-1, 1, (2, 3, 10, 10)).astype("float32")
+    onnx.save(network(), folder / "m.onnx")
+    np.save(folder / "x.npy", x)
+    files = [str(folder / name) for name in ("m.onnx", "x.npy", "m.so")]
+    lines = [json.loads(line) for line in cuda_mock.run(CASES, home, *files)]
+    (expected,) = onnxruntime.InferenceSession(str(folder / "m.onnx")).run(None, {"x": x})
+    return {line["case"]: line for line in lines}, expected
+
+
+@pytest.mark.parametrize("case", ["plain", "exported", "graphs", "heterogeneous"])
+def test_a_build_computes_what_it_should_and_its_kernels_do_nothing_wrong(ran, case):
+    said, expected = ran[0][case], ran[1]
+    assert said["problems"] == said["errors"] == []
+    np.testing.assert_allclose(said["result"], expected, rtol=1e-5, atol=1e-6)
+
+
+def test_an_exported_library_launches_the_same_kernels(ran):
+    cases = ran[0]
+    assert cases["plain"]["launches"] == cases["exported"]["launches"] > 3
+    assert cases["exported"]["graphs"] == 0
+
+
+def test_graphs_are_captured_once_and_replayed(ran):
+    said = ran[0]["graphs"]
+    assert said["graphs"] >= 2
+
+
+def test_what_runs_on_the_cpu_is_not_launched(ran):
+    cases = ran[0]
+    assert 0 < cases["heterogeneous"]["launches"] < cases["plain"]["launches"]
