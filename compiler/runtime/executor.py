@@ -8,6 +8,7 @@ names up nor hands over hundreds of weights; it is bound anew only when a tensor
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ import tvm_ffi
 from compiler.errors import BuildError, DivisionByZeroError, IndexRangeError, InputError
 from compiler.runtime import cuda_code, forks
 from compiler.runtime.host import kind_of
+from compiler.runtime.kv_cache import KVCache
 from compiler.runtime.metadata import ALIGNMENT, Metadata, TensorInfo
 from compiler.runtime.tensors import (
     as_array,
@@ -107,6 +109,8 @@ class GraphExecutor:
         self._run: Callable[[], Any] | None = None
         self._bound_pointers: frozenset[int] = frozenset()
         self._outputs: list[Any] | None = None
+        self._kv_cache: KVCache | None = None
+        self._reserved: frozenset[str] = frozenset()  # inputs that the cache is bound to
 
     def __getitem__(self, name: str) -> Callable[..., Any]:
         """The function of that name, as the executor module of old had them."""
@@ -139,10 +143,10 @@ class GraphExecutor:
             if isinstance(key, Mapping):
                 inputs = {**key, **inputs}
             elif key is not None:
-                self._copy_in(self._position(key), value)
+                self._copy_in(self._settable(key), value)
             for name, item in inputs.items():
                 if name in self._index or name not in self.metadata.bound_params:
-                    self._copy_in(self._position(name), item)
+                    self._copy_in(self._settable(name), item)
 
     def set_instrument(self, instrument: Callable[..., int]) -> None:
         """Have a function called around each call that the virtual machine makes, for good.
@@ -173,7 +177,7 @@ class GraphExecutor:
             One of these does not hold.
         """
         with self._lock:
-            index = self._position(key)
+            index = self._settable(key)
             info = self._infos[index]
             if not isinstance(value, tvm.runtime.Tensor):
                 try:
@@ -198,8 +202,35 @@ class GraphExecutor:
             self._use.note_set(index)
             self._bind(index, value)
 
+    def make_kv_cache(self) -> KVCache:
+        """An empty cache of keys and values for this library.
+
+        Raises
+        ------
+        InputError
+            The library keeps none.
+        """
+        return KVCache(self.metadata, self.devices[0])
+
+    def use_kv_cache(self, cache: KVCache) -> None:
+        """Have runs add rows to a cache, and go on behind those that are there.
+
+        Raises
+        ------
+        InputError
+            The cache is of another library.
+        """
+        with self._lock:
+            if cache is self._kv_cache:
+                return
+            cache.require_fits(self.metadata)
+            for name, tensor in cache.tensors.items():
+                self._bind(self._index[name], tensor)
+            self._kv_cache = cache
+            self._reserved = frozenset((cache.info.rows, *cache.tensors))
+
     def run(self, **inputs: Any) -> None:
-        """Set the given inputs, then compute the outputs.
+        """Set the given inputs, then compute the outputs; add rows to the cache that is used.
 
         Raises
         ------
@@ -211,16 +242,21 @@ class GraphExecutor:
             if inputs:
                 self.set_input(**inputs)
             self._use.note_run(self._infos)
-            function = self._run or self._prepare()
-            forks.note_kernels()
-            self._outputs = None  # gives the memory back before the next outputs take it
-            outputs = [self._own(tensor) for tensor in _flatten(function())]
-            if len(outputs) != len(self.metadata.outputs):
-                raise InputError(
-                    f"the library has {len(outputs)} outputs, and its graph describes "
-                    f"{len(self.metadata.outputs)}; take both from one build"
-                )
-            self._outputs = outputs
+            cache = self._kv_cache
+            with nullcontext() if cache is None else cache.lock:
+                rows = 0 if cache is None else self._place_rows(cache)
+                function = self._run or self._prepare()
+                forks.note_kernels()
+                self._outputs = None  # gives the memory back before the next outputs take it
+                outputs = [self._own(tensor) for tensor in _flatten(function())]
+                if len(outputs) != len(self.metadata.outputs):
+                    raise InputError(
+                        f"the library has {len(outputs)} outputs, and its graph describes "
+                        f"{len(self.metadata.outputs)}; take both from one build"
+                    )
+                self._outputs = outputs
+                if cache is not None:
+                    cache.note_run(rows)
 
     def get_output(self, index: int, out: Any = None) -> Any:
         """The result of the last run.
@@ -381,6 +417,22 @@ class GraphExecutor:
         is_bound = result.data_ptr() in self._bound_pointers
         return result.copyto(result.device) if is_bound else result
 
+    def _place_rows(self, cache: KVCache) -> int:
+        """Say which rows are there; returns how many will come."""
+        rows = cache.info.grows_by
+        if isinstance(rows, str):
+            position, axis = next(
+                (index, info.shape.index(rows))
+                for index, info in enumerate(self.metadata.inputs)
+                if rows in info.shape
+            )
+            tensor = self._bound[position]
+            rows = 0 if tensor is None else int(tensor.shape[axis])
+        cache.require_room(rows)
+        device, index = self.devices[0], self._index[cache.info.rows]
+        self._bind(index, tvm.runtime.empty((cache.length,), "int8", device))
+        return rows
+
     def _require_all_set(self) -> None:
         missing = [
             info for info, value in zip(self._infos, self._bound, strict=True) if value is None
@@ -453,6 +505,13 @@ class GraphExecutor:
         if not 0 <= key < len(self._infos):
             raise InputError(f"no input {key}; there are {self._describe_inputs()}")
         return int(key)
+
+    def _settable(self, key: Any) -> int:
+        index = self._position(key)
+        name = self._infos[index].name
+        if name in self._reserved:
+            raise InputError(f"input {name!r} belongs to the cache that use_kv_cache() was given")
+        return index
 
     def _require_shape(self, info: TensorInfo, shape: tuple[int, ...]) -> None:
         if shape == info.shape:

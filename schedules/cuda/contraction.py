@@ -90,10 +90,15 @@ class Operand:
         """The value at these iterators."""
         return _at(self.value, values)
 
+    @property
+    def is_read(self) -> bool:
+        """Whether the value is an element of memory, or 0 under some condition."""
+        return isinstance(_read(self.value)[0], TensorLoad)
+
     def read(self, values: Mapping[Any, Expr]) -> tuple[Expr, Expr | None]:
         """What memory is read at these iterators, and the condition without which it is 0.
 
-        Only of operands that are read and no more: those of several lanes are.
+        Only where `is_read`.
         """
         load, condition = _read(self.value)
         return _at(load, values), None if condition is None else _at(condition, values)
@@ -346,7 +351,7 @@ def _contiguous(operand: Operand, axis: Axis) -> int:
 
 def _as_ordered(operand: Operand, axes: Mapping[str, Axis]) -> Operand:
     """The operand, with the lanes that the axes' order leaves it."""
-    if _last_iterator(operand.value) is None:
+    if not operand.is_read:
         return operand
     return replace(operand, lanes=_contiguous(operand, axes[operand.along]))
 

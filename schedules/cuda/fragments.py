@@ -15,11 +15,16 @@ from tvm.backend.cuda.op import cuda_func_call
 MMA_I, MMA_J, MMA_K_BYTES = 16, 8, 32
 CHUNK_BYTES = 16
 """What `ldmatrix` takes of a row, and the most that one asynchronous copy takes."""
+FEWEST_BYTES = 4
+"""Of an asynchronous copy."""
 TRANSPOSED_BITS = 16
 """Of the elements that `ldmatrix` can transpose."""
 WARP = 32
 FIRST_ARCH = 80
 """From here on there are `cp.async`, and `mma.sync` of these shapes."""
+
+QUAD = 4
+"""float32s of a vector."""
 
 _HEAD = "__forceinline__ __device__ void"
 
@@ -73,6 +78,16 @@ INSTRUCTIONS = {
 }
 
 
+def pointer(buffer: Any, place: Any) -> Any:
+    """Where an element of shared memory or of a thread's array is.
+
+    TVM 0.27 takes memory whose elements only have their addresses taken for unused; `access_ptr`
+    counts as a use of all of it. It says that memory is read, copies included: barriers are
+    placed by hand.
+    """
+    return buffer.access_ptr("r", offset=place)
+
+
 def mma(instruction: Instruction, sums: Any, a: Any, b: Any) -> Any:
     """sums += a * b; pointers to 4 sums, 4 registers and 2 registers."""
     return cuda_func_call(instruction.name, sums, a, b, source_code=instruction.source)
@@ -91,6 +106,32 @@ def ldmatrix(registers: Any, shared: Any, transposed: bool) -> Any:
         "}\n"
     )
     return cuda_func_call(name, registers, shared, source_code=source)
+
+
+def load_vector(registers: Any, shared: Any) -> Any:
+    """Four float32s to registers."""
+    source = (
+        f"{_HEAD} baton_load_vector(float* to, const void* from) {{\n"
+        "  float4 vector = *(const float4*)from;\n"
+        "  to[0] = vector.x; to[1] = vector.y; to[2] = vector.z; to[3] = vector.w;\n"
+        "}\n"
+    )
+    return cuda_func_call("baton_load_vector", registers, shared, source_code=source)
+
+
+def outer_product(rows: int, columns: int, sums: Any, a: Any, b: Any) -> Any:
+    """sums[n, m] += a[n] * b[m], in float32."""
+    name = f"baton_outer_product_{rows}_{columns}"
+    source = (
+        f"{_HEAD} {name}(float* sums, const float* a, const float* b) {{\n"
+        "#pragma unroll\n"
+        f"  for (int n = 0; n < {rows}; ++n)\n"
+        "#pragma unroll\n"
+        f"    for (int m = 0; m < {columns}; ++m)\n"
+        f"      sums[n * {columns} + m] = fmaf(a[n], b[m], sums[n * {columns} + m]);\n"
+        "}\n"
+    )
+    return cuda_func_call(name, sums, a, b, source_code=source)
 
 
 def copy(size: int, shared: Any, memory: Any, is_there: Any) -> Any:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from .device import Device
-from .fragments import MMA_I, MMA_J, WARP
+from .fragments import MMA_I, MMA_J, QUAD, WARP
+
+FMA_LANES_I, FMA_LANES_J = 4, 8
+"""Threads of a warp along i and j where no tensor core multiplies."""
 
 
 @dataclass(frozen=True)
@@ -21,6 +25,8 @@ class Tile:
         Warps that share them.
     k_bytes : int
         Of each row of the operands.
+    on_tensor_cores : bool
+        Otherwise each thread multiplies float32 in squares of 4 by 4.
     """
 
     i: int
@@ -28,6 +34,11 @@ class Tile:
     warps_i: int
     warps_j: int
     k_bytes: int = 64
+    on_tensor_cores: bool = True
+
+    def rows(self, letter: str) -> int:
+        """Of the tile of the operand that has this axis."""
+        return self.i if letter == "i" else self.j
 
     @property
     def threads(self) -> int:
@@ -43,16 +54,28 @@ class Tile:
         return self.j // self.warps_j // MMA_J
 
     @property
+    def quads_i(self) -> int:
+        """Squares of a thread along i."""
+        return self.i // self.warps_i // (FMA_LANES_I * QUAD)
+
+    @property
+    def quads_j(self) -> int:
+        return self.j // self.warps_j // (FMA_LANES_J * QUAD)
+
+    @property
     def registers(self) -> int:
         """Of a thread, estimated: sums, fragments, and addresses."""
+        if not self.on_tensor_cores:
+            sums = QUAD * QUAD * self.quads_i * self.quads_j
+            return sums + 2 * QUAD * (self.quads_i + self.quads_j) + 40
         return 4 * self.mma_i * self.mma_j + 4 * self.mma_i + 2 * self.mma_j + 40
 
     def shared(self, stages: int) -> int:
         """Bytes of shared memory."""
-        return max(stages * (self.i + self.j) * self.k_bytes, 4 * self.i * (self.j + 8))
+        return max(stages * (self.i + self.j + 8) * self.k_bytes, 4 * self.i * (self.j + 8))
 
 
-TILES = (
+MMA_TILES = (
     Tile(128, 128, 2, 4),
     Tile(128, 64, 2, 2),
     Tile(64, 128, 2, 2),
@@ -62,6 +85,20 @@ TILES = (
     Tile(32, 32, 1, 2),
     Tile(16, 128, 1, 4),
     Tile(16, 64, 1, 4),
+)
+FMA_TILES = tuple(
+    Tile(*sizes, on_tensor_cores=False)
+    for sizes in (
+        (128, 128, 4, 2),
+        (128, 64, 4, 1),
+        (64, 128, 2, 2),
+        (64, 64, 2, 1),
+        (64, 64, 2, 2),
+        (32, 64, 2, 1),
+        (32, 32, 2, 1),
+        (16, 64, 1, 2),
+        (16, 32, 1, 1),
+    )
 )
 STAGES = (4, 3)
 PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
@@ -93,7 +130,8 @@ class Plan:
             return float("inf")
         together = min(resident, -(-self.blocks // limits.sms))
         waves = -(-self.blocks // (limits.sms * together))
-        products = together * tile.i * tile.j * tile.k_bytes / device.tensor_bytes
+        rate = device.tensor_bytes if tile.on_tensor_cores else 4 * device.fmas
+        products = together * tile.i * tile.j * tile.k_bytes / rate
         copies = together * (tile.i + tile.j) * tile.k_bytes / device.l2_bytes_per_cycle
         waiting = device.latency_cycles / (self.stages - 1)
         step = max(products, copies, waiting)
@@ -106,18 +144,22 @@ class Plan:
         return seconds
 
 
-def plan(extents: dict[str, int], itemsize: int, device: Device) -> Plan | None:
+def plan(
+    tiles: Sequence[Tile], extents: Mapping[str, int], itemsize: int, device: Device
+) -> Plan | None:
     """The cheapest plan for a contraction; None where no tile fits the device.
 
     Parameters
     ----------
+    tiles
+        The table to choose from.
     extents
         By "s", "i", "j", "k", in elements.
     itemsize : int
         Bytes of an operand's element.
     """
     found: list[tuple[float, int, Plan]] = []
-    for order, tile in enumerate(TILES):
+    for order, tile in enumerate(tiles):
         steps = -(-extents["k"] * itemsize // tile.k_bytes)
         tiles_i, tiles_j = -(-extents["i"] // tile.i), -(-extents["j"] // tile.j)
         for parts in PARTS:

@@ -1,10 +1,9 @@
-"""Writes the kernel of a contraction on tensor cores: one design for products and convolutions.
+"""Writes the kernel of a contraction: one design for products and convolutions.
 
     blockIdx = (tile of j, tile of i, s and part of k)
       for each step of k:              `stages` steps are under way at a time
         A, B tiles -> shared           cp.async of up to 16 bytes; zeros outside of the image
-        ldmatrix -> registers          chunks of 16 bytes are swizzled: no bank conflicts
-        mma.sync                       sums stay in registers
+        products -> sums in registers  `MmaCore`: tensor cores; `FmaCore`: float32
       sums -> shared -> epilogue       rows of whole vectors, as the output lies in memory
 
 The tiles of a convolution are gathered from the image: there is no im2col buffer. Where k is
@@ -16,27 +15,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from math import gcd
 from typing import Any
 
-import tvm
 from tvm import s_tir, tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
 from . import fragments
-from .contraction import RESULT_LANES, Contraction, Operand
-from .fragments import (
-    CHUNK_BYTES,
-    INSTRUCTIONS,
-    MMA_I,
-    MMA_J,
-    MMA_K_BYTES,
-    TRANSPOSED_BITS,
-    WARP,
-)
+from .contraction import RESULT_LANES, Contraction
+from .fma_core import FmaCore
+from .fragments import INSTRUCTIONS, pointer
 from .gemm_tiles import Plan
+from .mma_core import MmaCore
 
 Expr = Any
 _ADDING_THREADS = 128
@@ -45,7 +36,13 @@ _UNROLLED = 8
 
 def kernel(contraction: Contraction, plan: Plan) -> tirx.PrimFunc:
     """The contraction's function as one kernel, or two where the plan divides k."""
-    return _Kernel(contraction, plan).build()
+    operands = contraction.a, contraction.b
+    core: MmaCore | FmaCore
+    if plan.tile.on_tensor_cores:
+        core = MmaCore(plan.tile, INSTRUCTIONS[contraction.a.dtype], *operands)
+    else:
+        core = FmaCore(plan.tile, *operands)
+    return _Kernel(contraction, plan, core).build()
 
 
 def _const(value: int) -> Expr:
@@ -63,39 +60,16 @@ def _allocate(shape: tuple[int, ...], dtype: str, scope: str) -> Any:
     return T.buffer_proxy(T.alloc_buffer(shape, dtype, scope=scope))
 
 
-def _stored(operand: Operand) -> Operand:
-    """The operand as it is stored in shared memory: only 16 bits can be transposed from there."""
-    if operand.along != "k" and tvm.DataType(operand.dtype).bits != TRANSPOSED_BITS:
-        return replace(operand, along="k", lanes=1)
-    return operand
-
-
 def _rounds(count: int) -> Any:
     """A loop, written out where it is short."""
     return T.unroll(0, count) if count <= _UNROLLED else T.serial(0, count)
 
 
-def _pointer(buffer: Any, place: Expr) -> Expr:
-    """Where an element of shared memory or of a thread's array is.
-
-    TVM 0.27 takes memory whose elements only have their addresses taken for unused; `access_ptr`
-    counts as a use of all of it. It says that memory is read, copies included: barriers are
-    placed by hand.
-    """
-    return buffer.access_ptr("r", offset=place)
-
-
 class _Kernel:
     """Writes the statements; `plan` has the numbers, `c` the expressions."""
 
-    def __init__(self, contraction: Contraction, plan: Plan) -> None:
-        self.c, self.plan = contraction, plan
-        self.operands = {"i": _stored(contraction.a), "j": _stored(contraction.b)}
-        self.instruction = INSTRUCTIONS[contraction.a.dtype]
-        self.itemsize = tvm.DataType(contraction.a.dtype).itemsize
-        self.chunk = CHUNK_BYTES // self.itemsize
-        self.tile = plan.tile
-        self.step = self.tile.k_bytes // self.itemsize
+    def __init__(self, contraction: Contraction, plan: Plan, core: MmaCore | FmaCore) -> None:
+        self.c, self.plan, self.core, self.tile = contraction, plan, core, plan.tile
 
     def build(self) -> tirx.PrimFunc:
         c, plan = self.c, self.plan
@@ -103,7 +77,7 @@ class _Kernel:
         kernels = []
         if plan.parts > 1:
             shape = (plan.parts, c.extent("s"), *self._result_shape())
-            self.workspace = tirx.decl_buffer(shape, self.instruction.sum_dtype, "partial_sums")
+            self.workspace = tirx.decl_buffer(shape, self.core.sum_dtype, "partial_sums")
             workspaces.append(self.workspace)
         with IRBuilder() as builder:
             with self._grid():
@@ -133,141 +107,75 @@ class _Kernel:
         ):
             self.first = {"i": block_i * self.tile.i, "j": block_j * self.tile.j}
             self.s, self.part = block_z // plan.parts, block_z % plan.parts
-            self.thread, self.lane, self.warp = thread, thread % WARP, thread // WARP
+            self.thread = thread
             yield
 
     # --- the product -------------------------------------------------------------------------
 
     def _multiply(self) -> None:
-        c, tile, plan = self.c, self.tile, self.plan
+        c, plan, core = self.c, self.plan, self.core
         self.shared = {
-            letter: T.alloc_buffer((plan.stages * size * self.step,), c.a.dtype, scope="shared.dyn")
-            for letter, size in (("i", tile.i), ("j", tile.j))
+            letter: T.alloc_buffer(
+                (plan.stages * core.length(letter),), c.a.dtype, scope="shared.dyn"
+            )
+            for letter in "ij"
         }
-        sum_dtype = self.instruction.sum_dtype
-        self.sums = T.alloc_buffer((tile.mma_i * tile.mma_j * 4,), sum_dtype, scope="local")
-        self.a = T.alloc_buffer((tile.mma_i * 4,), "uint32", scope="local")
-        self.b = T.alloc_buffer((tile.mma_j * 2,), "uint32", scope="local")
-        with T.unroll(0, tile.mma_i * tile.mma_j * 4) as at:
-            T.buffer_store(self.sums, tirx.const(0, sum_dtype), [at])
-        steps = plan.steps
+        core.begin(self.thread)
         for stage in range(plan.stages - 1):
-            if stage < steps:
+            if stage < plan.steps:
                 self._load(_const(stage), _const(stage))
             T.evaluate(fragments.commit())
-        with T.serial(0, steps) as step:
+        with T.serial(0, plan.steps) as step:
             T.evaluate(fragments.wait(plan.stages - 2))
             T.evaluate(T.tvm_storage_sync("shared.dyn"))
             ahead = step + (plan.stages - 1)
-            with T.If(ahead < steps), T.Then():
+            with T.If(ahead < plan.steps), T.Then():
                 self._load(ahead, ahead % plan.stages)
             T.evaluate(fragments.commit())
-            for at in range(tile.k_bytes // MMA_K_BYTES):
-                self._multiply_step(step % plan.stages, at)
+            stage = step % plan.stages
+            firsts = (stage * core.length(letter) for letter in "ij")
+            core.multiply(self.shared["i"], self.shared["j"], *firsts)
         T.evaluate(fragments.wait(0))
         T.evaluate(T.tvm_storage_sync("shared.dyn"))
         self._store()
 
     def _load(self, step: Expr, stage: Expr) -> None:
         """Have all threads copy the tiles of a step to a stage's part of shared memory."""
-        for letter, operand in self.operands.items():
-            rows = self.tile.i if letter == "i" else self.tile.j
-            across, along = (rows, self.step) if operand.along == "k" else (self.step, rows)
+        for letter, operand in self.core.operands.items():
+            rows, length = self.tile.rows(letter), self.core.step
+            by_row = operand.along == "k"
+            across, along = (rows, length) if by_row else (length, rows)
             each = along // operand.lanes
             count = across * each
-            rounds = -(-count // self.tile.threads)
-            with _rounds(rounds) as at:
+            with _rounds(-(-count // self.tile.threads)) as at:
                 place = at * self.tile.threads + self.thread
-                if count % self.tile.threads == 0:
-                    self._copy(letter, operand, step, stage, place // each, place % each)
-                else:
-                    with T.If(place < count), T.Then():
-                        self._copy(letter, operand, step, stage, place // each, place % each)
+                line, first = place // each, place % each * operand.lanes
+                row, k = (line, first) if by_row else (first, line)
+                with self._where([place < count] if count % self.tile.threads else []):
+                    self._copy(letter, step, stage, row, k)
 
-    def _copy(
-        self, letter: str, operand: Operand, step: Expr, stage: Expr, across: Expr, vector: Expr
-    ) -> None:
-        """One vector of a tile: row `across`, elements from `vector * lanes` on."""
-        rows = self.tile.i if letter == "i" else self.tile.j
-        first = vector * operand.lanes
-        row, k = (across, first) if operand.along == "k" else (first, across)
+    def _copy(self, letter: str, step: Expr, stage: Expr, row: Expr, k: Expr) -> None:
+        """One vector of a tile, which begins at this row and place of k."""
+        c, core, operand = self.c, self.core, self.core.operands[letter]
         at_row = self.first[letter] + row
-        at_k = (self.part * self.plan.steps + step) * self.step + k
-        values = {
-            **self.c.axes["s"].at(self.s),
-            **self.c.axes[letter].at(at_row),
-            **self.c.axes["k"].at(at_k),
-        }
+        at_k = (self.part * self.plan.steps + step) * core.step + k
+        axes = c.axes
+        values = {**axes["s"].at(self.s), **axes[letter].at(at_row), **axes["k"].at(at_k)}
         inside = []
-        if self.c.extent(letter) % rows:
-            inside.append(at_row < self.c.extent(letter))
-        if self.c.extent("k") != self.plan.parts * self.plan.steps * self.step:
-            inside.append(at_k < self.c.extent("k"))
-        shared = self.shared[letter]
-        to = stage * (rows * self.step) + self._place(operand, rows, across, first)
-        size = operand.lanes * self.itemsize
-        if size >= 4:
+        if c.extent(letter) % self.tile.rows(letter):
+            inside.append(at_row < c.extent(letter))
+        if c.extent("k") != self.plan.parts * self.plan.steps * core.step:
+            inside.append(at_k < c.extent("k"))
+        to = stage * core.length(letter) + core.place(letter, row, k)
+        to, size = pointer(self.shared[letter], to), operand.lanes * core.itemsize
+        if operand.is_read and size >= fragments.FEWEST_BYTES:
             source, condition = operand.read(values)
             inside += [] if condition is None else [condition]
-            T.evaluate(
-                fragments.copy(size, _pointer(shared, to), T.address_of(source), _all(inside))
-            )
+            T.evaluate(fragments.copy(size, to, T.address_of(source), _all(inside)))
             return
-        zero = tirx.const(0, operand.dtype)
-        value = operand.at(values)
+        value, zero = operand.at(values), tirx.const(0, operand.dtype)
         value = tirx.if_then_else(_all(inside), value, zero) if inside else value
-        T.evaluate(fragments.store(_pointer(shared, to), value))
-
-    def _place(self, operand: Operand, rows: int, across: Expr, along: Expr) -> Expr:
-        """Where an element lies in its tile: chunks of a row change places from row to row."""
-        length = self.step if operand.along == "k" else rows
-        chunks = length // self.chunk
-        # Rows of fewer than 8 chunks share the 128 bytes of all banks.
-        turn = across // max(8 // chunks, 1) % min(chunks, 8)
-        chunk = tirx.bitwise_xor(along // self.chunk, turn)
-        return across * length + chunk * self.chunk + along % self.chunk
-
-    def _multiply_step(self, stage: Expr, at: int) -> None:
-        """The products of 32 bytes of k."""
-        tile = self.tile
-        row_i = self.warp // tile.warps_j * (tile.mma_i * MMA_I)
-        row_j = self.warp % tile.warps_j * (tile.mma_j * MMA_J)
-        for n in range(tile.mma_i):
-            self._fragment("i", self.a, n, row_i + n * MMA_I, stage, at)
-        for n in range(tile.mma_j // 2):
-            self._fragment("j", self.b, n, row_j + n * 2 * MMA_J, stage, at)
-        for n in range(tile.mma_i):
-            for m in range(tile.mma_j):
-                sums, a, b = (
-                    _pointer(buffer, place)
-                    for buffer, place in (
-                        (self.sums, (n * tile.mma_j + m) * 4),
-                        (self.a, n * 4),
-                        (self.b, m * 2),
-                    )
-                )
-                T.evaluate(fragments.mma(self.instruction, sums, a, b))
-
-    def _fragment(self, letter: str, to: Any, n: int, row: Expr, stage: Expr, at: int) -> None:
-        """16 rows and 32 bytes of k, as four registers.
-
-        Registers of A hold rows 0-7 and 8-15 of the first 16 bytes, then of the others; those of B
-        first all bytes of rows 0-7.
-        """
-        rows = self.tile.i if letter == "i" else self.tile.j
-        block, in_block = self.lane // 8, self.lane % 8
-        operand, rows_first = self.operands[letter], letter == "i"
-        half_row, half_k = (block % 2, block // 2) if rows_first else (block // 2, block % 2)
-        k = at * (MMA_K_BYTES // self.itemsize)
-        if operand.along == "k":
-            across = row + half_row * 8 + in_block
-            along = k + half_k * self.chunk
-        else:
-            across = k + half_k * 8 + in_block
-            along = row + half_row * 8
-        place = stage * (rows * self.step) + self._place(operand, rows, across, along)
-        source = _pointer(self.shared[letter], place)
-        T.evaluate(fragments.ldmatrix(_pointer(to, n * 4), source, operand.along != "k"))
+        T.evaluate(fragments.store(to, value))
 
     # --- the results -------------------------------------------------------------------------
 
@@ -277,16 +185,10 @@ class _Kernel:
         is_rows = c.along == "j"
         length, others = (tile.j, tile.i) if is_rows else (tile.i, tile.j)
         pitch = length + (8 if is_rows else 4)  # no bank conflicts where fragments are stored
-        staged = _allocate((others * pitch,), self.instruction.sum_dtype, "shared.dyn")
-        row_i = self.warp // tile.warps_j * (tile.mma_i * MMA_I) + self.lane // 4
-        row_j = self.warp % tile.warps_j * (tile.mma_j * MMA_J) + self.lane % 4 * 2
-        for n in range(tile.mma_i):
-            for m in range(tile.mma_j):
-                for at in range(4):
-                    i, j = row_i + (n * MMA_I + at // 2 * 8), row_j + (m * MMA_J + at % 2)
-                    place = i * pitch + j if is_rows else j * pitch + i
-                    sums = T.buffer_proxy(self.sums)
-                    staged[place] = sums[(n * tile.mma_j + m) * 4 + at]
+        staged = _allocate((others * pitch,), self.core.sum_dtype, "shared.dyn")
+        sums = T.buffer_proxy(self.core.sums)
+        for at, i, j in self.core.places():
+            staged[i * pitch + j if is_rows else j * pitch + i] = sums[at]
         T.evaluate(T.tvm_storage_sync("shared.dyn"))
         lanes = self._lanes()
         each = length // lanes
@@ -353,12 +255,12 @@ class _Kernel:
             T.thread_binding(0, _ADDING_THREADS, thread="threadIdx.x") as thread,
         ):
             place = block * _ADDING_THREADS + thread
-            total = _allocate((lanes,), self.instruction.sum_dtype, "local")
+            total = _allocate((lanes,), self.core.sum_dtype, "local")
             along = place % each * lanes
             across, s = place // each % others, place // each // others
             with self._where([place < count] if count % _ADDING_THREADS else []):
                 with self._each(lanes) as lane:
-                    total[lane] = tirx.const(0, self.instruction.sum_dtype)
+                    total[lane] = tirx.const(0, self.core.sum_dtype)
                 with T.serial(0, plan.parts) as part, self._each(lanes) as lane:
                     more = self.workspace_proxy()[part, s, across, along + lane]
                     total[lane] = total[lane] + more

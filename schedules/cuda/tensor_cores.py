@@ -13,7 +13,7 @@ from . import device as devices
 from .contraction import Contraction, multiplied, take_apart
 from .device import Device
 from .fragments import FIRST_ARCH, INSTRUCTIONS
-from .gemm_tiles import Plan, plan
+from .gemm_tiles import MMA_TILES, Plan, plan
 from .implicit_gemm import kernel
 from .limits import MAX_GRID_YZ
 
@@ -57,7 +57,7 @@ def _plan(contraction: Contraction, device: Device) -> Plan | str:
     if sums not in (a, INSTRUCTIONS[a].sum_dtype):
         return f"it sums {a} in {sums}"
     extents = {letter: contraction.extent(letter) for letter in "sijk"}
-    chosen = plan(extents, DataType(a).itemsize, device)
+    chosen = plan(MMA_TILES, extents, DataType(a).itemsize, device)
     if chosen is None:
         return f"no tile fits {device.limits.device}"
     if max(chosen.tiles_i, chosen.batch * chosen.parts) > MAX_GRID_YZ:

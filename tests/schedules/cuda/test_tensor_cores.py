@@ -16,7 +16,7 @@ from tvm.target import Target
 from compiler import relay
 from schedules.cuda import limits
 from schedules.cuda.contraction import take_apart
-from schedules.cuda.gemm_tiles import TILES, Plan, Tile
+from schedules.cuda.gemm_tiles import MMA_TILES, Plan, Tile
 from schedules.cuda.implicit_gemm import kernel
 from schedules.cuda.tensor_cores import TensorCores
 from tests.ptx.scheduled import Scheduled
@@ -139,7 +139,7 @@ def test_convolutions_gather_their_tiles_from_the_image(arguments, tile, parts):
 
 
 @needs_nvcc
-@pytest.mark.parametrize("tile", TILES[:2], ids=str)
+@pytest.mark.parametrize("tile", MMA_TILES[:2], ids=str)
 def test_large_tiles_take_the_registers_and_shared_memory_that_they_are_priced_with(tile, tmp_path):
     func = planned(convolution(1, 64, (28, 28), 256, 3, pad=1, nhwc=True), tile)
     module = tvm.IRModule({"k": func.with_attr("global_symbol", "k")})
