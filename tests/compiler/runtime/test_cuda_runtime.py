@@ -81,7 +81,7 @@ def test_a_build_where_there_is_a_gpu_uses_batons_compiler_and_the_gpus_architec
 
 @needs_compiler
 def test_half_precision_products_run_on_tensor_cores_also_for_sm_90a(exported):
-    assert exported[1][2] == "{'dlight.matmul'}"
+    assert exported[1][2] == "{'cuda.tensor_cores'}"
 
 
 @needs_compiler
