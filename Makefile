@@ -33,10 +33,10 @@ demo: c-compiler $(INSTALLED) ## import, partition, build, run, export: MODEL=pa
 test: c-compiler $(INSTALLED) ## run the tests
 	$(BIN)/python -m pytest -q -n auto --dist worksteal
 
-gpu-test: c-compiler $(INSTALLED) ## every family of CUDA kernels and the six models, on a machine with a GPU
+gpu-test: c-compiler $(VENV)/installed-cuda ## every family of CUDA kernels and the six models, on a machine with a GPU
 	$(BIN)/python -m pytest -q -rs tests/gpu
 
-gpu-proof: c-compiler $(INSTALLED) ## what can be proven of CUDA without a GPU; needs nvcc, takes an hour
+gpu-proof: c-compiler $(VENV)/installed-cuda ## what can be proven of CUDA without a GPU, in half an hour
 	$(BIN)/python scripts/dev/prove_kernels.py
 	$(BIN)/python scripts/dev/cuda_models.py
 	$(BIN)/python scripts/dev/cuda_models.py --run

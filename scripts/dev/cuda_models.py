@@ -21,7 +21,6 @@ import argparse
 import json
 import math
 import pathlib
-import shutil
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -136,7 +135,7 @@ def main() -> int:
     print_row(columns)
     failures = 0
     with tempfile.TemporaryDirectory() as folder:
-        home = cuda_mock.make_home(pathlib.Path(folder, "home"), shutil.which("nvcc"))
+        home = cuda_mock.make_home(pathlib.Path(folder, "home"), ptxas.NVCC)
         for name in options.models or hydrate.names():
             size = "small" if options.run else "real"
             printed = cuda_mock.run(CHILD, home, name, options.arch, size, limit=3600)

@@ -9,9 +9,15 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from compiler.runtime import cuda_files
 from schedules.cuda import limits
 
-PTXAS = shutil.which("ptxas")
+
+def _program(name: str) -> str | None:
+    return shutil.which(name) or cuda_files.program(name)
+
+
+NVCC, PTXAS = _program("nvcc"), _program("ptxas")
 _KERNEL = re.compile(r"Compiling entry function '([\w$]+)'")
 _SPILLS = re.compile(r"(\d+) bytes spill stores, (\d+) bytes spill loads")
 _USED = re.compile(r"Used (\d+) registers")

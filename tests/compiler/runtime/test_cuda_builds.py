@@ -1,7 +1,6 @@
 """Whole CUDA builds on a mocked GPU: TVM's CUDA runtime and VM, nvcc's PTX in the interpreter."""
 
 import json
-import shutil
 
 import numpy as np
 import onnx
@@ -10,9 +9,10 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from tests import cuda_mock
+from tests.ptx import ptxas
 
 pytestmark = pytest.mark.skipif(
-    cuda_mock.COMPILER is None or shutil.which("nvcc") is None,
+    cuda_mock.COMPILER is None or ptxas.NVCC is None,
     reason="needs a C compiler and nvcc",
 )
 
@@ -102,7 +102,7 @@ def network():
 def ran(tmp_path_factory):
     """What each case printed, and what the network should compute."""
     folder = tmp_path_factory.mktemp("cuda")
-    home = cuda_mock.make_home(folder / "home", shutil.which("nvcc"))
+    home = cuda_mock.make_home(folder / "home", ptxas.NVCC)
     x = np.random.default_rng(1).uniform(-1, 1, (2, 3, 10, 10)).astype("float32")
     onnx.save(network(), folder / "m.onnx")
     np.save(folder / "x.npy", x)
