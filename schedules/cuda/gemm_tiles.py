@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+import tvm
+
+from .contraction import Contraction
 from .device import Device
 from .fragments import MMA_I, MMA_J, QUAD, WARP
+from .limits import MAX_GRID_YZ
 
 FMA_LANES_I, FMA_LANES_J = 4, 8
 """Threads of a warp along i and j where no tensor core multiplies."""
@@ -144,20 +149,10 @@ class Plan:
         return seconds
 
 
-def plan(
-    tiles: Sequence[Tile], extents: Mapping[str, int], itemsize: int, device: Device
-) -> Plan | None:
-    """The cheapest plan for a contraction; None where no tile fits the device.
-
-    Parameters
-    ----------
-    tiles
-        The table to choose from.
-    extents
-        By "s", "i", "j", "k", in elements.
-    itemsize : int
-        Bytes of an operand's element.
-    """
+def cheapest(tiles: Sequence[Tile], contraction: Contraction, device: Device) -> Plan | str:
+    """The cheapest plan for a contraction with one of these tiles, or why there is none."""
+    extents = {letter: contraction.extent(letter) for letter in "sijk"}
+    itemsize = tvm.DataType(contraction.a.dtype).itemsize
     found: list[tuple[float, int, Plan]] = []
     for order, tile in enumerate(tiles):
         steps = -(-extents["k"] * itemsize // tile.k_bytes)
@@ -168,8 +163,11 @@ def plan(
             each = -(-steps // parts)
             used = -(-steps // each)
             for stages in STAGES:
-                option = Plan(tile, stages, used, each, tiles_i, tiles_j, extents["s"])
-                seconds = option.seconds(device, itemsize)
-                found.append((seconds, order, option))
-    seconds, _, best = min(found, key=lambda each: each[:2])
-    return best if seconds < float("inf") else None
+                plan = Plan(tile, stages, used, each, tiles_i, tiles_j, extents["s"])
+                found.append((plan.seconds(device, itemsize), order, plan))
+    seconds, _, plan = min(found, key=lambda each: each[:2])
+    if math.isinf(seconds):
+        return f"no tile fits {device.limits.device}"
+    if max(plan.tiles_i, plan.batch * plan.parts) > MAX_GRID_YZ:
+        return "it has more tiles than a grid has blocks"
+    return plan

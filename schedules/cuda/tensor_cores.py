@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from tvm import DataType, s_tir, tirx
+from tvm import s_tir, tirx
 from tvm.s_tir.dlight import ScheduleRule
 from tvm.target import Target
 
@@ -13,9 +13,8 @@ from . import device as devices
 from .contraction import Contraction, multiplied, take_apart
 from .device import Device
 from .fragments import FIRST_ARCH, INSTRUCTIONS
-from .gemm_tiles import MMA_TILES, Plan, plan
+from .gemm_tiles import MMA_TILES, Plan, cheapest
 from .implicit_gemm import kernel
-from .limits import MAX_GRID_YZ
 
 _logger = logging.getLogger("baton.schedules")
 
@@ -56,10 +55,4 @@ def _plan(contraction: Contraction, device: Device) -> Plan | str:
         return f"it multiplies {a} by {b}"
     if sums not in (a, INSTRUCTIONS[a].sum_dtype):
         return f"it sums {a} in {sums}"
-    extents = {letter: contraction.extent(letter) for letter in "sijk"}
-    chosen = plan(MMA_TILES, extents, DataType(a).itemsize, device)
-    if chosen is None:
-        return f"no tile fits {device.limits.device}"
-    if max(chosen.tiles_i, chosen.batch * chosen.parts) > MAX_GRID_YZ:
-        return "it has more tiles than a grid has blocks"
-    return chosen
+    return cheapest(MMA_TILES, contraction, device)

@@ -67,7 +67,7 @@ def test_every_kernel_of_a_network_gets_threads_within_the_limits(kernels):
         names.add(name)
         assert has_thread_bindings(scheduled)
         assert violation(scheduled, TARGET) is None
-    assert {"cuda.convolution", "cuda.windows", "dlight.matmul", "cuda.stages"} <= names
+    assert {"cuda.float32_products", "cuda.windows", "cuda.stages"} <= names
 
 
 @pytest.mark.skipif(COMPILER is None, reason="the emulation needs a C++ compiler")
