@@ -35,6 +35,10 @@ class UnsupportedOperatorError(FrontendError, NotImplementedError):
     """An operator, or a form of it, that the importer or the build can't handle."""
 
 
+class UnknownInputError(FrontendError, AssertionError):
+    """A shape or dtype for what is not an input of the model; Relay's importer asserted that."""
+
+
 class LibraryOperatorError(FrontendError):
     """What an operator of a library refuses or raises, imported or run; names both."""
 

@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tvm import tirx
+
 from .matmul import Operand, broadcast
 
 
@@ -69,13 +71,45 @@ class Heads:
 
 
 @dataclass(frozen=True)
-class AttentionWorkload:
-    """softmax(q (*batch, s, d) times k (*batch, d, t) * scale + mask) times v (*batch, t, c).
+class Mask:
+    """What a tensor does to the scores (*batch, s, t).
 
     Attributes
     ----------
-    mask : tuple of int, optional
-        Shape of what is added to the scores; broadcasts to (*batch, s, t).
+    shape : tuple of int
+        Of the tensor; broadcasts to that of the scores.
+    fill : float, optional
+        The tensor has type bool and chooses between the score and this number; None for a tensor of
+        the scores' dtype that is added to them.
+    hides : bool
+        Where the tensor is true stands `fill`, not the score.
+    """
+
+    shape: tuple[int, ...]
+    fill: float | None = None
+    hides: bool = False
+
+    def dtype(self, scores: str) -> str:
+        """Of the tensor, for scores of a dtype."""
+        return scores if self.fill is None else "bool"
+
+    def index(self, batch: Sequence[Any], row: Any, column: Any) -> tuple[Any, ...]:
+        """Index into the tensor for the score at (*batch, row, column)."""
+        full = (*batch, row, column)[len(batch) + 2 - len(self.shape) :]
+        return tuple(
+            0 if isinstance(extent, int) and extent == 1 else i
+            for extent, i in zip(self.shape, full)
+        )
+
+
+@dataclass(frozen=True)
+class AttentionWorkload:
+    """softmax(masked(q (*batch, s, d) times k (*batch, d, t) * scale)) times v (*batch, t, c).
+
+    Attributes
+    ----------
+    masks : tuple of Mask
+        What is done with the scores, one after the other.
     heads_last : bool
         The result is (b, s, h * c) instead of (b, h, s, c), for batch = (b, h).
     nan_is_zero : bool
@@ -86,7 +120,7 @@ class AttentionWorkload:
     q: Heads
     k: Heads
     v: Heads
-    mask: tuple[int, ...] | None = None
+    masks: tuple[Mask, ...] = ()
     scale: float = 1.0
     heads_last: bool = False
     nan_is_zero: bool = False
@@ -123,11 +157,15 @@ class AttentionWorkload:
             return (self.batch[0], self.s, self.batch[1] * self.c)
         return (*self.batch, self.s, self.c)
 
-    def mask_index(self, batch: Sequence[Any], row: Any, column: Any) -> tuple[Any, ...]:
-        """Index into the mask of the score at (*batch, row, column)."""
-        assert self.mask is not None
-        full = (*batch, row, column)[-len(self.mask) :]
-        return tuple(
-            0 if isinstance(extent, int) and extent == 1 else i
-            for extent, i in zip(self.mask, full)
-        )
+    def masked(
+        self, score: Any, tensors: Sequence[Any], batch: Sequence[Any], row: Any, column: Any
+    ) -> Any:
+        """The score at (*batch, row, column) behind all masks, which `tensors` are."""
+        for mask, tensor in zip(self.masks, tensors, strict=True):
+            element = tensor[mask.index(batch, row, column)]
+            if mask.fill is None:
+                score = score + element
+            else:
+                fill = tirx.const(mask.fill, self.dtype)
+                score = tirx.Select(element, *((fill, score) if mask.hides else (score, fill)))
+        return score

@@ -81,17 +81,26 @@ def _rounded(body: relax.Expr) -> relax.Expr:
 
 def structural_equal(lhs: Any, rhs: Any, map_free_vars: bool = False) -> bool:
     """Whether two objects are the same but for the names of their variables."""
-    return bool(tvm_ffi.structural_equal(comparable(lhs), comparable(rhs), map_free_vars))
+    mapped = map_free_vars or _is_closed(lhs)
+    return bool(tvm_ffi.structural_equal(comparable(lhs), comparable(rhs), mapped))
 
 
 def assert_structural_equal(lhs: Any, rhs: Any, map_free_vars: bool = False) -> None:
     """Raises ValueError, which shows the first difference, unless `structural_equal`."""
-    _assert_equal(comparable(lhs), comparable(rhs), map_free_vars)
+    _assert_equal(comparable(lhs), comparable(rhs), map_free_vars or _is_closed(lhs))
 
 
 def structural_hash(node: Any, map_free_vars: bool = False) -> int:
     """A hash that is the same for objects that are `structural_equal`."""
-    return int(tvm_ffi.structural_hash(comparable(node), map_free_vars))
+    return int(tvm_ffi.structural_hash(comparable(node), map_free_vars or _is_closed(node)))
+
+
+def _is_closed(node: Any) -> bool:
+    """Whether the only free variables are extents that are known only at run time.
+
+    Relay had one `Any()` for all of them, which was equal to itself.
+    """
+    return isinstance(node, (tvm.IRModule, relax.Function))
 
 
 def types_equal(lhs: Any, rhs: Any) -> bool:

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 import tvm
 
+from ..accepted import install_request_hook
 from .patches import Patches
 
 DEFAULT_TARGETS = (
@@ -286,6 +287,7 @@ def patch(patches: Patches) -> None:
     for owner in (module, module.utils):
         patches.set(owner, "enabled_targets", enabled_targets)
         patches.set(owner, "device_enabled", device_enabled)
+    patches.set(module.utils, "install_request_hook", install_request_hook)
     for feature in FEATURES.values():
         patches.add(module, f"requires_{feature.name}", feature)
     for name in ("gpu", "multi_gpu"):

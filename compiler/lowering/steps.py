@@ -27,6 +27,7 @@ from .relax_passes.check_indices import check_indices
 from .relax_passes.combine_matmul import combine_matmul
 from .relax_passes.compute_on_integers import compute_on_integers
 from .relax_passes.fuse import fuse
+from .relax_passes.kv_cache import keep_kv_cache
 from .relax_passes.over_samples import Samples, any_samples, over_samples
 from .relax_passes.samples import Provenance, provenance
 from .relax_passes.split_batch import split_batch
@@ -116,6 +117,13 @@ def simplify_module(state: State) -> None:
         state.described = state.any_samples.mod
     for each in {str(target): target for target in state.targets.values()}.values():
         targets.check_buildable(each)
+
+
+def keep_cache(state: State) -> None:
+    """Have `main` add rows to buffers where the module asks for it."""
+    mod = keep_kv_cache(state.mod)
+    if mod is not state.mod:
+        state.take(mod)
 
 
 def use_integers(state: State) -> None:

@@ -10,7 +10,7 @@ import contextvars
 import functools
 import threading
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -305,6 +305,7 @@ def _reachable(mod: tvm.IRModule, name: str) -> list[str] | None:
 def _as_main(mod: tvm.IRModule, name: str) -> tvm.IRModule:
     """The module with a function, over tensors, as `main`, and without those it does not need."""
     needed = set(_reachable(mod, name) or ())
+    values = _handed_over(mod, needed)
     functions: dict[Any, Any] = {}
     for gvar, function in mod.functions_items():
         own = str(gvar.name_hint)
@@ -316,9 +317,24 @@ def _as_main(mod: tvm.IRModule, name: str) -> tvm.IRModule:
         elif own in needed:
             is_public = "global_symbol" in (function.attrs or {})
             is_external = "Compiler" in (function.attrs or {})
-            private = is_public and not is_external
+            private = is_public and not is_external and own not in values
             functions[gvar] = function.without_attr("global_symbol") if private else function
     return tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos)
+
+
+def _handed_over(mod: tvm.IRModule, names: Iterable[str]) -> set[str]:
+    """Names of the functions that are operands of calls, as the body of a loop is."""
+    found: set[str] = set()
+
+    def note(expr: Any) -> None:
+        if isinstance(expr, relax.Call):
+            found.update(
+                str(arg.name_hint) for arg in expr.args if isinstance(arg, tvm.ir.GlobalVar)
+            )
+
+    for name in names:
+        relax.analysis.post_order_visit(mod[name], note)
+    return found
 
 
 def _has_function_values(mod: tvm.IRModule) -> bool:

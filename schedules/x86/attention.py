@@ -45,9 +45,9 @@ def compute(
     q: te.Tensor,
     k: te.Tensor,
     v: te.Tensor,
-    mask: te.Tensor | None = None,
+    *masks: te.Tensor,
 ) -> Any:
-    """q, k, v stored as the workload says, mask of shape `w.mask` -> w.out_shape."""
+    """q, k, v stored as the workload says, masks of the shapes there -> w.out_shape."""
     rows, lanes = config.val("tile_s"), config.val("lanes")
     tile_t, tile_c = config.val("tile_t"), config.val("tile_c")
     batch, row_tiles = math.prod(w.batch), -(-w.s // rows)
@@ -83,10 +83,9 @@ def compute(
         value = scores[b, tile, i, j]
         if w.scale != 1.0:
             value = value * tirx.const(w.scale, w.dtype)
-        if mask is not None:
-            row = te.min(tile * rows + i, w.s - 1) if w.s % rows else tile * rows + i
-            column = te.min(j, w.t - 1) if w.t % tile_t else j
-            value = value + mask[w.mask_index(unravel(b, w.batch), row, column)]
+        row = te.min(tile * rows + i, w.s - 1) if w.s % rows else tile * rows + i
+        column = te.min(j, w.t - 1) if w.t % tile_t else j
+        value = w.masked(value, masks, unravel(b, w.batch), row, column)
         if w.t % tile_t:
             value = tirx.Select(j < w.t, value, tirx.const(-math.inf, w.dtype))
         return value

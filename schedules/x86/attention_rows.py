@@ -9,6 +9,9 @@ primitive tiles an unknown number of keys:
         scores = q k * scale + mask       register tiles of rows x TILE; -inf behind the last key
         row maxima, exp, row sums
         out = exp(...) v / row sums       register tiles of rows x TILE
+
+A few rows, as the next token of a decoder is one, read keys and values where they are, once: a
+vector of scores is made of as many sums of products as it has lanes.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ from tvm.target import Target
 from ..attention import AttentionWorkload
 from ..config import ConfigEntity, option
 from ..strategy import Implementation, register
+from .lane_sums import joins, places
 from .machine import Machine
 from .matmul_tile import unravel
 
@@ -33,6 +37,11 @@ NAME = "attention_rows.x86"
 OPERATOR = "attention_rows"
 ROW_TILES = (6, 4, 2, 1)
 """Rows of the register tiles; the last one serves any number of queries."""
+
+FEW_ROWS = 2
+"""So many queries do not pay for copies of the keys and values."""
+CHAINS = 4
+"""Sums of values that are independent of each other, since one waits for its last addition."""
 
 
 def supports(w: AttentionWorkload, target: Target) -> bool:
@@ -55,13 +64,12 @@ def compute(
     q: te.Tensor,
     k: te.Tensor,
     v: te.Tensor,
-    mask: te.Tensor | None = None,
+    *masks: te.Tensor,
 ) -> te.Tensor:
-    """q, k, v stored as the workload says, mask of shape `w.mask` -> w.out_shape."""
-    operands = [q, k, v, *([] if mask is None else [mask])]
+    """q, k, v stored as the workload says, masks of the shapes there -> w.out_shape."""
     return te.extern(
         [w.out_shape],
-        operands,
+        [q, k, v, *masks],
         lambda ins, outs: _Loops(w, config, ins, outs).build(),
         name="attention",
         dtype=[w.dtype],
@@ -87,8 +95,7 @@ class _Loops:
 
     def _heads(self) -> None:
         w = self.w
-        self.q, self.k, self.v, *masks = map(T.buffer_proxy, self.ins)
-        self.mask = masks[0] if masks else None
+        self.q, self.k, self.v, *self.masks = map(T.buffer_proxy, self.ins)
         (self.out,) = map(T.buffer_proxy, self.outs)
         heads: Any = 1
         for extent in w.batch:
@@ -96,22 +103,41 @@ class _Loops:
         key_tiles = tirx.floordiv(w.t + (self.tile - 1), self.tile)
         with T.parallel(0, heads) as head:
             self.at = unravel(head, w.batch)
-            self.keys = self._allocate((key_tiles, w.d, self.tile))
-            self.values = self._allocate((-(-w.c // self.tile), w.t, self.tile))
-            self._copy_keys(key_tiles)
-            self._copy_values()
-            needed = tirx.floordiv(w.s + (ROW_TILES[0] - 1), ROW_TILES[0])
-            each = tirx.floordiv(w.s + (needed - 1), tirx.max(needed, 1))
-            bounds = zip(ROW_TILES, (*ROW_TILES[1:], 0))
-            for rows, fewer in bounds:
-                larger = [size for size in ROW_TILES if size > rows]
-                # Taken if it is the smallest tile that is enough, or the largest that fits.
-                fits = tirx.And(w.s >= rows, each > fewer) if rows > 1 else w.s >= 1
-                for size in larger:
-                    above = ROW_TILES[ROW_TILES.index(size) + 1]
-                    fits = tirx.And(fits, tirx.Not(tirx.And(w.s >= size, each > above)))
-                with T.If(fits), T.Then():
-                    self._row_tiles(rows, key_tiles)
+            if not self._reads_vectors():
+                self._on_panels(key_tiles)
+                return
+            with T.If(w.s <= FEW_ROWS):
+                with T.Then():
+                    self._in_place(key_tiles)
+                with T.Else():
+                    self._on_panels(key_tiles)
+
+    def _reads_vectors(self) -> bool:
+        """Whether keys and values are rows of whole vectors in memory."""
+        w = self.w
+        return (
+            w.k.operand.contiguous_rows and w.v.operand.contiguous_columns and w.d % self.lanes == 0
+        )
+
+    def _on_panels(self, key_tiles: Any) -> None:
+        """Copies of the keys and values, and then tiles of rows."""
+        w = self.w
+        self.keys = self._allocate((key_tiles, w.d, self.tile))
+        self.values = self._allocate((-(-w.c // self.tile), w.t, self.tile))
+        self._copy_keys(key_tiles)
+        self._copy_values()
+        needed = tirx.floordiv(w.s + (ROW_TILES[0] - 1), ROW_TILES[0])
+        each = tirx.floordiv(w.s + (needed - 1), tirx.max(needed, 1))
+        bounds = zip(ROW_TILES, (*ROW_TILES[1:], 0))
+        for rows, fewer in bounds:
+            larger = [size for size in ROW_TILES if size > rows]
+            # Taken if it is the smallest tile that is enough, or the largest that fits.
+            fits = tirx.And(w.s >= rows, each > fewer) if rows > 1 else w.s >= 1
+            for size in larger:
+                above = ROW_TILES[ROW_TILES.index(size) + 1]
+                fits = tirx.And(fits, tirx.Not(tirx.And(w.s >= size, each > above)))
+            with T.If(fits), T.Then():
+                self._row_tiles(rows, key_tiles)
 
     def _allocate(self, shape: tuple[Any, ...], scope: str = "global") -> Any:
         return T.buffer_proxy(T.alloc_buffer(shape, self.w.dtype, scope=scope))
@@ -156,20 +182,25 @@ class _Loops:
             self._fill(highest, rows, -math.inf)
             with T.serial(0, key_tiles) as tile:
                 self._scores(scores, highest, rows, first, tile)
-            self._over_lanes(highest, rows, tirx.max)
-            self._fill(total, rows, 0.0)
-            with T.serial(0, key_tiles) as tile, T.serial(0, self.vectors) as vector:
-                for r in range(rows):
-                    with T.vectorized(0, lanes) as lane:
-                        place = vector * lanes + lane
-                        value = scores[r, tile, place] - highest[r, 0]
-                        scores[r, tile, place] = tirx.exp(value)
-                    with T.vectorized(0, lanes) as lane:
-                        exp = scores[r, tile, vector * lanes + lane]
-                        total[r, lane] = total[r, lane] + exp
-            self._over_lanes(total, rows, lambda a, b: a + b)
+            self._exp(scores, highest, total, rows, key_tiles)
             for tile, width in self._value_tiles():
                 self._product(scores, total, rows, first, tile, width)
+
+    def _exp(self, scores: Any, highest: Any, total: Any, rows: int, key_tiles: Any) -> None:
+        """exp of what the scores are below the highest one, and its sum, of each row."""
+        lanes = self.lanes
+        self._over_lanes(highest, rows, tirx.max)
+        self._fill(total, rows, 0.0)
+        with T.serial(0, key_tiles) as tile, T.serial(0, self.vectors) as vector:
+            for r in range(rows):
+                with T.vectorized(0, lanes) as lane:
+                    place = vector * lanes + lane
+                    value = scores[r, tile, place] - highest[r, 0]
+                    scores[r, tile, place] = tirx.exp(value)
+                with T.vectorized(0, lanes) as lane:
+                    exp = scores[r, tile, vector * lanes + lane]
+                    total[r, lane] = total[r, lane] + exp
+        self._over_lanes(total, rows, lambda a, b: a + b)
 
     def _fill(self, buffer: Any, rows: int, value: float) -> None:
         for r in range(rows):
@@ -201,17 +232,20 @@ class _Loops:
         for r, v in parts:
             with T.vectorized(0, lanes) as lane:
                 column = tile * self.tile + (v * lanes + lane)
-                value = sums[r, v, lane]
-                if w.scale != 1.0:
-                    value = value * tirx.const(w.scale, w.dtype)
-                if self.mask is not None:
-                    inside = tirx.min(column, w.t - 1)
-                    value = value + self.mask[w.mask_index(self.at, first + r, inside)]
-                hidden = tirx.const(-math.inf, w.dtype)
-                scores[r, tile, v * lanes + lane] = tirx.Select(column < w.t, value, hidden)
+                value = self._logit(sums[r, v, lane], first + r, column)
+                scores[r, tile, v * lanes + lane] = value
             with T.vectorized(0, lanes) as lane:
                 value = scores[r, tile, v * lanes + lane]
                 highest[r, lane] = tirx.max(highest[r, lane], value)
+
+    def _logit(self, score: Any, row: Any, column: Any) -> Any:
+        """The score of a row and a column, scaled and masked; -inf behind the last key."""
+        w = self.w
+        if w.scale != 1.0:
+            score = score * tirx.const(w.scale, w.dtype)
+        inside = tirx.min(column, w.t - 1)
+        score = w.masked(score, self.masks, self.at, row, inside)
+        return tirx.Select(column < w.t, score, tirx.const(-math.inf, w.dtype))
 
     def _product(
         self, scores: Any, total: Any, rows: int, first: Any, tile: int, width: int
@@ -230,13 +264,92 @@ class _Loops:
                     sums[r, v, lane] = sums[r, v, lane] + weight * value
         for r, v in parts:
             with T.vectorized(0, lanes) as lane:
-                value = sums[r, v, lane] / total[r, 0]
-                if w.nan_is_zero:
-                    # The highest score counts as 1 in the sum, unless there is none or it is NaN.
-                    is_number = total[r, 0] >= tirx.const(0.5, w.dtype)
-                    value = tirx.Select(is_number, value, tirx.const(0, w.dtype))
                 column = tile * self.tile + (v * lanes + lane)
+                value = self._normal(sums[r, v, lane], total[r, 0])
                 self.out[self._place(first + r, column)] = value
+
+    def _normal(self, value: Any, total: Any) -> Any:
+        """A sum of values, divided by the sum of their weights."""
+        quotient = value / total
+        if not self.w.nan_is_zero:
+            return quotient
+        # The highest score counts as 1 in the sum, unless there is none or it is NaN.
+        is_number = total >= tirx.const(0.5, self.w.dtype)
+        return tirx.Select(is_number, quotient, tirx.const(0, self.w.dtype))
+
+    def _in_place(self, key_tiles: Any) -> None:
+        """One row after the other, on keys and values where they lie."""
+        w, lanes = self.w, self.lanes
+        scores = self._allocate((1, key_tiles, self.tile))
+        with T.serial(0, w.s) as row:
+            highest = self._allocate((1, lanes), "local")
+            total = self._allocate((1, lanes), "local")
+            self._fill(highest, 1, -math.inf)
+            with T.serial(0, key_tiles) as tile, T.serial(0, self.vectors) as vector:
+                products = self._allocate((lanes,), "local")
+                start = tile * self.tile + vector * lanes
+                products[T.ramp(0, 1, lanes)] = self._products(row, start)
+                with T.vectorized(0, lanes) as lane:
+                    value = self._logit(products[lane], row, start + lane)
+                    scores[0, tile, vector * lanes + lane] = value
+                with T.vectorized(0, lanes) as lane:
+                    value = scores[0, tile, vector * lanes + lane]
+                    highest[0, lane] = tirx.max(highest[0, lane], value)
+            self._exp(scores, highest, total, 1, key_tiles)
+            for column in range(0, w.c, self.tile):
+                width = min(self.vectors, (w.c - column) // lanes)
+                self._weighted_values(scores, total, row, column, width)
+
+    def _products(self, row: Any, start: Any) -> Any:
+        """A vector of the products of a query with the keys from `start` on."""
+        w, lanes = self.w, self.lanes
+        whole = T.ramp(0, 1, lanes)
+        sums = self._allocate((lanes, lanes), "local")
+        for lane, place in enumerate(places(lanes)):
+            key = tirx.min(start + lane, w.t - 1)
+            for first in range(0, w.d, lanes):
+                query = self.q[self._vector(w.q.index(self.at, row, first))]
+                product = query * self.k[self._vector(w.k.index(self.at, first, key))]
+                sums[place, whole] = sums[place, whole] + product if first else product
+        for left, right, *masks in joins(lanes):
+            pair = [sums[left, whole], sums[right, whole]]
+            low, high = (tirx.Shuffle(pair, mask) for mask in masks)
+            sums[left, whole] = low + high
+        return sums[0, whole]
+
+    def _vector(self, index: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The index of a vector that starts at an element."""
+        return (*index[:-1], T.ramp(index[-1], 1, self.lanes))
+
+    def _weighted_values(self, scores: Any, total: Any, row: Any, column: int, width: int) -> None:
+        """Columns of the result: values times the weights of their keys."""
+        w, lanes = self.w, self.lanes
+        sums = self._allocate((CHAINS, width, lanes), "local")
+        parts = list(itertools.product(range(CHAINS), range(width)))
+        for chain, v in parts:
+            with T.vectorized(0, lanes) as lane:
+                sums[chain, v, lane] = tirx.const(0.0, w.dtype)
+
+        def add(key: Any, chain: int) -> None:
+            for v in range(width):
+                with T.vectorized(0, lanes) as lane:
+                    weight = scores[0, tirx.floordiv(key, self.tile), tirx.floormod(key, self.tile)]
+                    value = self.v[w.v.index(self.at, key, column + (v * lanes + lane))]
+                    sums[chain, v, lane] = sums[chain, v, lane] + weight * value
+
+        whole = tirx.floordiv(w.t, CHAINS)
+        with T.serial(0, whole) as step:
+            for chain in range(CHAINS):
+                add(step * CHAINS + chain, chain)
+        with T.serial(0, w.t - whole * CHAINS) as rest:
+            add(whole * CHAINS + rest, 0)
+        for v in range(width):
+            with T.vectorized(0, lanes) as lane:
+                value = sums[0, v, lane]
+                for chain in range(1, CHAINS):
+                    value = value + sums[chain, v, lane]
+                place = self._place(row, column + (v * lanes + lane))
+                self.out[place] = self._normal(value, total[0, 0])
 
     def _place(self, row: Any, column: Any) -> tuple[Any, ...]:
         if not self.w.heads_last:

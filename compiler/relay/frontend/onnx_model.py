@@ -17,7 +17,12 @@ import onnx.numpy_helper
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx.external_data_helper import load_external_data_for_tensor
 
-from compiler.errors import FrontendError, UnknownShapeError, UnsupportedOperatorError
+from compiler.errors import (
+    FrontendError,
+    UnknownInputError,
+    UnknownShapeError,
+    UnsupportedOperatorError,
+)
 from compiler.graph.constants import NUMPY_DTYPES
 
 from ..ty import is_any
@@ -253,8 +258,10 @@ def resolve_inputs(
 
     Raises
     ------
+    UnknownInputError
+        `shapes` or `dtypes` names what is not an input.
     FrontendError
-        `shapes` or `dtypes` names what is not an input, or has a shape of the wrong rank.
+        `shapes` has a shape of the wrong rank.
     UnknownShapeError
         The rank of an input is known to neither the model nor `shapes`.
     UnsupportedOperatorError
@@ -269,7 +276,7 @@ def resolve_inputs(
     for option, given in (("shape", shapes), ("dtype", overrides)):
         for name in given:
             if name not in names and name not in weights:
-                raise FrontendError(
+                raise UnknownInputError(
                     f"{option}= names {name!r}, which is not an input of the model; "
                     f"its inputs are {', '.join(map(repr, names))}"
                 )
@@ -388,8 +395,11 @@ def _numbers_of_names(
 def _given(
     name: str, declared: list[int | str] | None, given: Sequence[Extent]
 ) -> tuple[int | str, ...]:
-    """The shape that a caller gives an input."""
-    if declared is not None and len(declared) != len(given):
+    """The shape that a caller gives an input; a declared scalar may get axes.
+
+    Relay's users gave scalars the shape (1,).
+    """
+    if declared and len(declared) != len(given):
         raise FrontendError(
             f"shape= gives input {name!r} {len(given)} dimensions {tuple(given)}; "
             f"the model declares {len(declared)}"
@@ -399,7 +409,7 @@ def _given(
         if isinstance(extent, str) and extent:
             extents.append(extent)
         elif extent is None or is_any(extent):
-            own = declared[axis] if declared is not None else ""
+            own = declared[axis] if declared else ""
             extents.append(own if isinstance(own, str) and own else f"{name}_{axis}")
         elif isinstance(extent, bool) or not hasattr(extent, "__index__") or int(extent) < 0:
             raise UnknownShapeError(

@@ -190,6 +190,12 @@ def _integers(node: onnx.NodeProto, operands: Operands) -> bool:
     return operands[0].dtype.kind in "iu"
 
 
+def _integers_not_positive(node: onnx.NodeProto, operands: Operands) -> bool:
+    """Integers whose sum may be 0 or less; without any it is 0."""
+    x = operands[0]
+    return _integers(node, operands) and not (x.size and x.min() > 0)
+
+
 def _shrinks_out(node: onnx.NodeProto, operands: Operands) -> bool:
     x = operands[0]
     if x.dtype.kind not in "iu":
@@ -436,6 +442,11 @@ UNDEFINED = (
         names("ReduceProd"),
         _vanishes_beside_infinity,
         "products that are 0 or not, depending on their order, times infinity",
+    ),
+    Rule(
+        names("ReduceLogSum"),
+        _integers_not_positive,
+        "the logarithm of 0 or less as an integer",
     ),
     Rule(names("ReduceLogSumExp"), _integers, "sums of integers that overflow"),
     Rule(names("GridSample"), _not_finite, "places that are not finite"),

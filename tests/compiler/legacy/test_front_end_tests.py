@@ -48,3 +48,35 @@ def test_a_model_is_saved_with_names_for_all_nodes(model, tmp_path):
     assert names == ["Transpose_0", "product", "Transpose_1"]
     with pytest.raises(FrontendError, match="needs the model as a ModelProto"):
         relay.frontend.from_onnx(str(path), export_node_renamed_model_path=tmp_path)
+
+
+def test_extents_that_running_tells_are_equal_in_two_imports():
+    make, kinds = onnx.helper, onnx.TensorProto
+
+    def made(operator):
+        graph = make.make_graph(
+            [make.make_node("Tile", ["x", "n"], ["t"]), make.make_node(operator, ["t"], ["y"])],
+            "net",
+            [
+                make.make_tensor_value_info("x", kinds.FLOAT, [2, 3]),
+                make.make_tensor_value_info("n", kinds.INT64, [2]),
+            ],
+            [make.make_tensor_value_info("y", kinds.FLOAT, ["rows", "columns"])],
+        )
+        return make.make_model(graph, opset_imports=[make.make_opsetid("", 13)], ir_version=8)
+
+    with legacy.installed():
+        one, two, other = (relay.frontend.from_onnx(made(op))[0] for op in ("Abs", "Abs", "Neg"))
+        tvm.ir.assert_structural_equal(one, two)
+        assert tvm.ir.structural_hash(one) == tvm.ir.structural_hash(two)
+        assert not tvm.ir.structural_equal(one, other)
+
+
+def test_an_unknown_input_is_an_assertion_that_fails(model):
+    with pytest.raises(AssertionError, match="'z', which is not an input"):
+        relay.frontend.from_onnx(model, {"z": [2, 3]})
+
+
+def test_documents_of_tvm_install_a_hook_for_downloads():
+    with legacy.installed():
+        tvm.testing.utils.install_request_hook(depth=3)

@@ -9,7 +9,7 @@ import tvm
 from tvm import te
 
 from schedules import rules
-from schedules.attention import AttentionWorkload, Heads
+from schedules.attention import AttentionWorkload, Heads, Mask
 from schedules.matmul import Operand
 from schedules.x86 import attention, fast_math
 
@@ -19,13 +19,17 @@ from .products import HOST, TARGETS
 RNG = np.random.default_rng(0)
 
 
+def masks(shape):
+    return () if shape is None else (Mask(shape),)
+
+
 def joined(b, s, t, h, d, c, mask=None, scale=0.3):
     """Heads split off the last axis of (B, S, H * D), as transformers have them."""
     return AttentionWorkload(
         Heads(Operand((b, s, h, d), (0, 2, 1, 3)), joined=2),
         Heads(Operand((b, t, h, d), (0, 2, 3, 1)), joined=2),
         Heads(Operand((b, t, h, c), (0, 2, 1, 3)), joined=2),
-        mask,
+        masks(mask),
         scale,
         heads_last=True,
     )
@@ -34,14 +38,16 @@ def joined(b, s, t, h, d, c, mask=None, scale=0.3):
 def plain(batch, s, t, d, c, mask=None, scale=1.0):
     """Operands that lie in memory as the products read them."""
     shapes = ((*batch, s, d), (*batch, d, t), (*batch, t, c))
-    return AttentionWorkload(*(Heads(Operand.plain(x)) for x in shapes), mask, scale)
+    return AttentionWorkload(*(Heads(Operand.plain(x)) for x in shapes), masks(mask), scale)
 
 
 def inputs(w):
     arrays = [RNG.standard_normal(heads.tensor_shape) for heads in (w.q, w.k, w.v)]
-    if w.mask is not None:
-        arrays.append(np.where(RNG.random(w.mask) < 0.3, np.finfo("float32").min, 0.5))
-    return [array.astype("float32") for array in arrays]
+    for mask in w.masks:
+        hidden = RNG.random(mask.shape) < 0.3
+        added = np.where(hidden, np.finfo("float32").min, 0.5)
+        arrays.append(added if mask.fill is None else hidden)
+    return [array.astype("bool" if array.dtype == "bool" else "float32") for array in arrays]
 
 
 def reference(w, arrays):
@@ -50,15 +56,18 @@ def reference(w, arrays):
         for array, heads in zip(arrays, (w.q, w.k, w.v))
     )
     scores = q @ k * w.scale
-    if w.mask is not None:
-        scores = scores + arrays[3]
+    for mask, array in zip(w.masks, arrays[3:], strict=True):
+        if mask.fill is None:
+            scores = scores + array
+        else:
+            scores = np.where(array != mask.hides, scores, mask.fill)
     weights = np.exp(scores - scores.max(-1, keepdims=True))
     result = weights / weights.sum(-1, keepdims=True) @ v
     return (result.swapaxes(1, 2) if w.heads_last else result).reshape(w.out_shape)
 
 
 def result(w, arrays, target=HOST, polynomials=True):
-    placeholders = [te.placeholder(array.shape, "float32") for array in arrays]
+    placeholders = [te.placeholder(array.shape, str(array.dtype)) for array in arrays]
     out = attention.compute(w, attention.fallback(w, target), *placeholders)
     scheduled = rules.schedule(te.create_prim_func([*placeholders, out]), target)
     assert scheduled is not None and scheduled.rule == attention.NAME
@@ -82,6 +91,10 @@ WORKLOADS = [
     plain((2, 3), 35, 21, 5, 16, (35, 21)),
     plain((4,), 32, 1, 8, 3, (1, 32, 1), -0.5),
     plain((1,), 165, 24, 16, 16),
+    replace(
+        joined(2, 37, 41, 3, 7, 9, (2, 1, 1, 41)),
+        masks=(Mask((37, 41), -1e9, hides=True), Mask((2, 1, 1, 41)), Mask((3, 37, 1), -3.0)),
+    ),
 ]
 
 

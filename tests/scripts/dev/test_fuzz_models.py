@@ -186,6 +186,8 @@ def test_nan_of_doubles_is_as_onnxruntime_has_it_in_float32():
             {"x": np.array([1e-35, 0.5, np.inf], "float32")},
             "wrong",
         ),
+        (NODE("ReduceLogSum", ["x"], ["y"]), {"x": np.array([0], "int32")}, "undefined"),
+        (NODE("ReduceLogSum", ["x"], ["y"]), {"x": np.array([3], "int32")}, "wrong"),
         (NODE("LRN", ["x"], ["y"], size=1), {"x": np.ones((1, 2, 1, 1))}, "onnxruntime"),
         (NODE("LRN", ["x"], ["y"], size=1), {"x": np.ones((2, 2, 1, 1))}, "wrong"),
         (

@@ -2,7 +2,12 @@
 
     permute_dims(matmul(softmax(matmul(q, k) * scale + mask), v)) -> reshape
 
-The scale (also as a division, or a factor of q and one of k) and the mask are optional; with the
+The scale (also as a division, or a factor of q and one of k) is optional. There may be several
+masks or none; what chooses between the scores and a number is one too:
+
+    where(allowed, scores, -inf)
+
+With the
 permutation and reshape that join the heads again, where they follow, the kernel writes its result
 in that order. Exporters may replace what is not a number behind the softmax by zeros, since rows
 in which the mask leaves no key have nothing else:
@@ -14,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,16 +28,16 @@ from tvm.ir import Call, Op
 from tvm.target import Target
 
 from schedules import strategy
-from schedules.attention import AttentionWorkload, Entry, Heads
+from schedules.attention import AttentionWorkload, Entry, Heads, Mask
 from schedules.config import ConfigEntity
 from schedules.matmul import BatchMatmulWorkload, Operand, broadcast
 from schedules.x86 import attention_rows
 
 from .... import op_pattern
 from ....graph import symbols
-from ....graph.constants import scalar_of, static_shape
+from ....graph.constants import integers, scalar_of, static_shape
 from ..layout import PLAIN, LayoutMap
-from .attention_of_symbols import attention_of_symbols, is_static
+from .attention_of_symbols import attention_of_symbols, renamed, symbols_in
 
 HEADS_BEHIND_ROWS = (0, 2, 1, 3)
 
@@ -50,7 +55,7 @@ class Attention:
     q: relax.Expr
     k: relax.Expr
     v: relax.Expr
-    mask: relax.Expr | None
+    masks: tuple[relax.Expr, ...]
     workload: AttentionWorkload
     products: tuple[relax.Var, relax.Var]
 
@@ -96,7 +101,7 @@ def choose_kernel(
         By the variable that an operator's result is bound to, what is asked instead of `query`.
     """
     w = attention.workload
-    if not is_static(w):
+    if symbols_in(w):
         return strategy.select(attention_rows.OPERATOR, w, target, None, disabled)
     scores = BatchMatmulWorkload(w.q.operand, w.k.operand)
     product = BatchMatmulWorkload(Operand.plain((*w.batch, w.s, w.t)), w.v.operand)
@@ -125,11 +130,16 @@ def lower_attention(
     if chosen is None:
         return None
     implementation, config = chosen
-    operands = [attention.q, attention.k, attention.v]
-    if attention.mask is not None:
-        operands.append(attention.mask)
+    operands = [attention.q, attention.k, attention.v, *attention.masks]
+    symbols = symbols_in(workload)
+
+    def compute(own_symbols: Any, *tensors: Any) -> Any:
+        own = renamed(workload, list(zip(symbols, own_symbols)))
+        return implementation.compute(own, config, *tensors)
+
     return builder.call_te(
-        lambda *tensors: implementation.compute(workload, config, *tensors),
+        compute,
+        symbols,
         *(layouts.get(operand, PLAIN) for operand in operands),
         primfunc_name_hint="attention",
         primfunc_attrs={op_pattern.ATTRIBUTE: op_pattern.OPAQUE},
@@ -189,13 +199,12 @@ def _match(bodies: Bindings, var: relax.Var, product: Any) -> Attention | None:
     shape = static_shape(product.args[0])
     if softmax is None or shape is None or int(softmax.attrs.axis) not in (-1, len(shape) - 1):
         return None
-    scores, mask = _unmasked(bodies, softmax.args[0])
-    scores, scale = _unscaled(bodies, scores)
-    first = bodies.call(scores, "matmul")
-    if first is None:
+    found = _unmasked(bodies, softmax.args[0])
+    if found is None:
         return None
+    scores, scale, masks = found
     (left, left_scale), (right, right_scale) = (
-        _unscaled(bodies, operand) for operand in first.args
+        _unscaled(bodies, operand) for operand in bodies.values[scores].args
     )
     scale *= left_scale * right_scale
     tensors = (left, right, product.args[1])
@@ -204,19 +213,18 @@ def _match(bodies: Bindings, var: relax.Var, product: Any) -> Attention | None:
         return None
     if any(s is None or len(s) < 3 or 0 in s for s in shapes) or static_shape(scores) != shape:
         return None
-    typed = [*tensors, product] if mask is None else [*tensors, product, mask]
-    if any(str(expr.ty.dtype) != "float32" for expr in typed):
+    if any(str(expr.ty.dtype) != "float32" for expr in (*tensors, product)):
         return None
     (q, q_heads), (k, k_heads), (v, v_heads) = (_heads(bodies, tensor) for tensor in tensors)
-    mask_shape = None if mask is None else static_shape(mask)
-    if mask is not None and (mask_shape is None or not _fits(mask_shape, shape)):
+    if not all(_fits(tensor, mask, shape) for tensor, mask in masks):
         return None
     workload = AttentionWorkload(
-        q_heads, k_heads, v_heads, mask_shape, scale, nan_is_zero=nan_is_zero
+        *(q_heads, k_heads, v_heads, tuple(mask for _, mask in masks), scale),
+        nan_is_zero=nan_is_zero,
     )
     if workload.batch != shape[:-2]:
         return None
-    return Attention(q, k, v, mask, workload, (scores, var))
+    return Attention(q, k, v, tuple(tensor for tensor, _ in masks), workload, (scores, var))
 
 
 def _softmax(bodies: Bindings, weights: Any) -> tuple[Call | None, bool]:
@@ -232,15 +240,34 @@ def _softmax(bodies: Bindings, weights: Any) -> tuple[Call | None, bool]:
     return bodies.call(value, "nn.softmax", only_reader=False), True
 
 
-def _unmasked(bodies: Bindings, scores: Any) -> tuple[Any, Any]:
-    """(scores without mask, mask or None)"""
+def _unmasked(
+    bodies: Bindings, scores: Any
+) -> tuple[Any, float, tuple[tuple[Any, Mask], ...]] | None:
+    """(the product that scores are made of, its scale, masks with their tensors in order)"""
+    product, scale = _unscaled(bodies, scores)
+    if bodies.call(product, "matmul") is not None:
+        return product, scale, ()
+    for inner, tensor, mask in _masked(bodies, scores):
+        found = _unmasked(bodies, inner)
+        if found is not None:
+            return (*found[:2], (*found[2], (tensor, mask)))
+    return None
+
+
+def _masked(bodies: Bindings, scores: Any) -> Iterator[tuple[Any, Any, Mask]]:
+    """(what may be the scores, the tensor, the mask) of each way to read what defines scores."""
     total = bodies.call(scores, "add")
-    if total is None:
-        return scores, None
-    for inner, mask in (tuple(total.args), tuple(total.args)[::-1]):
-        if bodies.call(_unscaled(bodies, inner)[0], "matmul") is not None:
-            return inner, mask
-    return scores, None
+    if total is not None:
+        for inner, tensor in (tuple(total.args), tuple(total.args)[::-1]):
+            yield inner, tensor, Mask(static_shape(tensor) or ())
+    chosen = bodies.call(scores, "where")
+    if chosen is not None:
+        tensor, *values = chosen.args
+        for inner, other, hides in ((*values, False), (*values[::-1], True)):
+            fill = scalar_of(other)
+            is_number = fill is not None and not math.isnan(fill)
+            if is_number and static_shape(inner) == static_shape(scores):
+                yield inner, tensor, Mask(static_shape(tensor) or (), fill, hides)
 
 
 def _unscaled(bodies: Bindings, scores: Any) -> tuple[Any, float]:
@@ -259,8 +286,11 @@ def _unscaled(bodies: Bindings, scores: Any) -> tuple[Any, float]:
     return scores, 1.0
 
 
-def _fits(mask: tuple[int, ...], shape: tuple[int, ...]) -> bool:
-    return len(mask) <= len(shape) and broadcast(mask, shape) == shape
+def _fits(tensor: Any, mask: Mask, scores: tuple[int, ...]) -> bool:
+    """Whether the tensor of a mask has the right type and fits the scores."""
+    if static_shape(tensor) is None or str(tensor.ty.dtype) != mask.dtype("float32"):
+        return False
+    return len(mask.shape) <= len(scores) and broadcast(mask.shape, scores) == scores
 
 
 def _heads(bodies: Bindings, tensor: Any) -> tuple[Any, Heads]:
@@ -269,6 +299,9 @@ def _heads(bodies: Bindings, tensor: Any) -> tuple[Any, Heads]:
     shape = static_shape(tensor)
     assert shape is not None
     axes, tensor = _unpermuted(bodies, tensor, tuple(range(len(shape))))
+    buffer = _first_of(bodies, tensor)
+    if buffer is not None:
+        return buffer, Heads(Operand(static_shape(tensor) or (), axes))
     stacked = _of_stack(bodies, tensor, axes)
     if stacked is not None:
         tensor, heads = stacked
@@ -283,6 +316,17 @@ def _heads(bodies: Bindings, tensor: Any) -> tuple[Any, Heads]:
             if reshaped.tensor_shape == static_shape(split.args[0]):
                 return split.args[0], reshaped
     return tensor, heads
+
+
+def _first_of(bodies: Bindings, tensor: Any) -> Any | None:
+    """The buffer that a tensor is the beginning of, along every axis."""
+    cut = bodies.call(tensor, "strided_slice", only_reader=False)
+    if cut is None:
+        return None
+    _, _, begin, _, *strides = cut.args
+    if any(set(integers(part.fields) or ()) != {1} for part in strides):
+        return None
+    return cut.args[0] if set(integers(begin.fields) or ()) == {0} else None
 
 
 def _of_stack(bodies: Bindings, tensor: Any, axes: tuple[int, ...]) -> tuple[Any, Heads] | None:

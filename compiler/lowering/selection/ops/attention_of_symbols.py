@@ -6,13 +6,14 @@ the function with symbols too, and a number that differs is the extent that has 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 import tvm
 from tvm import relax
 
+from schedules.generic.stages import substitute
 from schedules.symbolic import with_extents
 
 from ....graph import symbols
@@ -21,9 +22,22 @@ from ....graph import symbols
 _NUMBERS = ((1009, 2003, 3001, 4001, 5003, 6007), (1013, 2011, 3011, 4003, 5009, 6011))
 
 
-def is_static(workload: Any) -> bool:
-    """Whether all extents of a workload are numbers."""
-    return not any(isinstance(leaf, tvm.ir.Expr) for leaf in _leaves(workload))
+def symbols_in(workload: Any) -> list[tvm.tirx.Var]:
+    """The symbols in the extents of a workload; none if all of these are numbers."""
+    extents = [leaf for leaf in _leaves(workload) if isinstance(leaf, tvm.ir.Expr)]
+    found = (var for extent in extents for var in tvm.tirx.analysis.undefined_vars(extent))
+    return list(dict.fromkeys(found))
+
+
+def renamed(part: Any, symbols: Sequence[tuple[tvm.tirx.Var, Any]]) -> Any:
+    """A workload with other symbols."""
+    if is_dataclass(part) and not isinstance(part, type):
+        return replace(
+            part, **{each.name: renamed(getattr(part, each.name), symbols) for each in fields(part)}
+        )
+    if isinstance(part, tuple):
+        return tuple(renamed(each, symbols) for each in part)
+    return substitute(part, symbols) if isinstance(part, tvm.ir.Expr) else part
 
 
 def attention_of_symbols(
@@ -49,12 +63,12 @@ def attention_of_symbols(
     for (var, first, own), (_, second, _) in zip(*found):
         workload = _merged(first.workload, second.workload, values)
         operands = [own.get(each, each) for each in (first.q, first.k, first.v)]
-        mask = None if first.mask is None else own.get(first.mask, first.mask)
+        masks = tuple(own.get(each, each) for each in first.masks)
         if var is not None and workload is not None:
             q, k, v = operands
             products = tuple(own[each] for each in first.products)
             result[var] = replace(
-                first, q=q, k=k, v=v, mask=mask, workload=workload, products=products
+                first, q=q, k=k, v=v, masks=masks, workload=workload, products=products
             )
     return result
 

@@ -82,6 +82,26 @@ def binarizer(node: Node) -> relax.Expr:
     return relax.op.astype(above, dtype)
 
 
+def linear_regressor(node: Node) -> relax.Expr:
+    """One weighted sum of a row's features for each target."""
+    transform = node.attr("post_transform", "NONE")
+    if transform != "NONE":
+        raise node.unsupported(f"the attribute post_transform={transform!r} is not supported")
+    targets, features = node.attr("targets", 1), node.shape(0)[-1]
+    weights = np.array(node.required("coefficients"), "float32")
+    if weights.size < targets * features:
+        raise node.unsupported(f"{targets} targets of {features} features have more coefficients")
+    weights = weights[: targets * features].reshape(targets, features)
+    data = node.emit(relax.op.astype(node[0], "float32"))
+    sums = node.emit(relax.op.matmul(data, constant(np.ascontiguousarray(weights.T))))
+    offsets = node.attr("intercepts")
+    return relax.op.add(sums, constant(np.array(offsets, "float32"))) if offsets else sums
+
+
 CONVERTERS = {"TfIdfVectorizer": tf_idf_vectorizer}
 
-ML_CONVERTERS = {"ArrayFeatureExtractor": array_feature_extractor, "Binarizer": binarizer}
+ML_CONVERTERS = {
+    "ArrayFeatureExtractor": array_feature_extractor,
+    "Binarizer": binarizer,
+    "LinearRegressor": linear_regressor,
+}

@@ -260,10 +260,10 @@ def eye_like(node: Node) -> relax.Expr:
     """Ones on a diagonal of a matrix of the operand's shape."""
     from ..onnx_model import tensor_dtype
 
-    rows, columns = node.shape(0)
+    rows, columns = node.extents(0)
     target = node.attr("dtype")
     dtype = node.dtype(0) if target is None else tensor_dtype(target, "the result of EyeLike")
-    return constant(np.eye(rows, columns, node.attr("k", 0), dtype=dtype))
+    return relax.op.eye(rows, columns, node.attr("k", 0), dtype)
 
 
 def reverse_sequence(node: Node) -> relax.Expr:

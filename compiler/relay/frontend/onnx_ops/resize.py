@@ -86,8 +86,7 @@ def _without_symbols(
             probe = _plan(node, axes[i], 8, math.floor(8 * factor), factor, (0.0, 1.0))
             repeats = math.floor(factor)
             repeated = np.arange(8).repeat(repeats)[None]
-            default = "asymmetric" if node.opset < 11 else "half_pixel"
-            is_local = node.attr("coordinate_transformation_mode", default) != "align_corners"
+            is_local = resize_at_run_time.coordinate_mode(node) != "align_corners"
             if not is_local or not np.array_equal(probe.indices, repeated):
                 raise node.unsupported(
                     f"axis {axes[i]}, whose extent is known only at run time, is resized by "
@@ -145,8 +144,7 @@ def _extents(
 def _plan(
     node: Node, axis: int, old: int, new: int, factor: float, region: tuple[float, float]
 ) -> Axis:
-    default = "asymmetric" if node.opset < 11 else "half_pixel"
-    mode = node.attr("coordinate_transformation_mode", default)
+    mode = resize_at_run_time.coordinate_mode(node)
     at = _coordinates(node, mode, old, new, factor, region)
     outside = np.zeros(new, bool)
     if mode == "tf_crop_and_resize":

@@ -181,6 +181,17 @@ def is_computed(node: Node, operands: range) -> bool:
     )
 
 
+def has_old_defaults(node: Node) -> bool:
+    """Whether a node is Upsample, or Resize as opset 10 had it, without options of its own."""
+    return node.opset < 11 or node.proto.op_type == "Upsample"
+
+
+def coordinate_mode(node: Node) -> str:
+    """How places of the result are places of the operand, `coordinate_transformation_mode`."""
+    default = "asymmetric" if has_old_defaults(node) else "half_pixel"
+    return str(node.attr("coordinate_transformation_mode", default))
+
+
 def resize(node: Node) -> relax.Expr:
     """Resize with what is computed while the model runs; without antialiasing."""
     if node.attr("antialias", 0):
@@ -206,11 +217,9 @@ def resize(node: Node) -> relax.Expr:
     data, dtype, mode = node[0], node.dtype(0), node.attr("mode", "nearest")
     if mode != "nearest" and not dtype.startswith("float"):
         data = node.emit(relax.op.astype(data, "float32"))
-    old_opset = node.opset < 11
+    rounding = "of_opset_10" if has_old_defaults(node) else "round_prefer_floor"
     for place, (axis, extent) in enumerate(zip(axes, extents)):
         shape = [*shape[:axis], extent, *shape[axis + 1 :]]
-        default = "asymmetric" if old_opset else "half_pixel"
-        rounding = "of_opset_10" if old_opset else "round_prefer_floor"
         call = _resize_kernel(
             data,
             factors,
@@ -219,7 +228,7 @@ def resize(node: Node) -> relax.Expr:
             place=place,
             axis=axis,
             mode=mode,
-            coordinates=node.attr("coordinate_transformation_mode", default),
+            coordinates=coordinate_mode(node),
             rounding=node.attr("nearest_mode", rounding),
             cubic_a=float(node.attr("cubic_coeff_a", -0.75)),
             exclude_outside=bool(node.attr("exclude_outside", 0)),

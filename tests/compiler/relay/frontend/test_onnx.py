@@ -264,6 +264,33 @@ def test_an_input_without_a_rank_is_named(model):
         from_onnx(proto)
 
 
+def test_a_condition_that_is_declared_as_a_scalar_may_have_one_element(model, run):
+    then, other = (
+        helper.make_graph(
+            [helper.make_node(operator, ["x"], ["z"])],
+            operator,
+            [],
+            [helper.make_tensor_value_info("z", TensorProto.FLOAT, [2])],
+        )
+        for operator in ("Neg", "Abs")
+    )
+    node = NODE("If", ["c"], ["y"], then_branch=then, else_branch=other)
+    proto = model([node], {"c": (), "x": (2,)}, ["y"], dtypes={"c": TensorProto.BOOL})
+    mod, params = from_onnx(proto, shape={"c": (1,)})
+    x = np.array([1, -2], "float32")
+    for taken, expected in ((True, -x), (False, abs(x))):
+        (got,) = run(mod, params, {"c": np.array([taken]), "x": x})
+        np.testing.assert_array_equal(got, expected)
+
+
+def test_upsampling_is_asymmetric_in_models_that_say_a_later_operator_set(model, run):
+    node = NODE("Upsample", ["x", "s"], ["y"], mode="linear")
+    scales = {"s": np.array([1, 2], "float32")}
+    mod, params = from_onnx(model([node], {"x": (1, 3)}, ["y"], scales, opset=17))
+    (got,) = run(mod, params, {"x": np.array([[0, 2, 6]], "float32")})
+    np.testing.assert_array_equal(got, [[0, 1, 2, 4, 6, 6]])
+
+
 def test_a_shape_of_the_wrong_rank_is_refused(model):
     proto = model([NODE("Relu", ["x"], ["y"])], {"x": ("n", 3)}, ["y"])
     with pytest.raises(errors.FrontendError, match=r"'x' 3 dimensions"):

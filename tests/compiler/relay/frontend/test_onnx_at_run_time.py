@@ -178,6 +178,18 @@ def test_results_take_shapes_of_run_time(operator, wanted):
     np.testing.assert_array_equal(executor.get_output(0).numpy(), expected)
 
 
+def test_a_diagonal_is_as_large_as_running_tells():
+    nodes = [NODE("Reshape", ["x", "n"], ["t"]), NODE("EyeLike", ["t"], ["y"], k=1)]
+    types = {"n": TensorProto.INT64}
+    mod, params = relay.frontend.from_onnx(
+        make_model(nodes, {"x": (3, 4), "n": (2,)}, ["y"], dtypes=types)
+    )
+    executor = relay.create_executor("vm", mod, tvm.cpu(), "llvm", params).evaluate()
+    for shape in ((2, 6), (4, 3)):
+        got = executor(DATA[0], integers(*shape)).numpy()
+        np.testing.assert_array_equal(got, np.eye(*shape, 1, "float32"))
+
+
 @pytest.mark.parametrize(("dtype", "rows"), [("int8", 2), ("uint64", 3), ("int32", 0)])
 def test_means_of_integers_along_axes_of_run_time_are_cut_off(dtype, rows):
     kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))

@@ -11,6 +11,7 @@ from compiler.relay.frontend import from_onnx
 from compiler.runtime import graph_executor
 
 NODE = helper.make_node
+ML = "ai.onnx.ml"
 
 
 def built(proto, **feeds):
@@ -193,6 +194,20 @@ def test_columns_and_thresholds_of_classical_models(model, agrees, rng):
         proto = model([node], inputs, ["y"], domains=domains, dtypes=types)
         feeds = {"x": rng.standard_normal((3, 4)).astype("float32"), "i": np.array([[3, 1]])}
         agrees(proto, {name: feeds[name] for name in inputs})
+
+
+@pytest.mark.parametrize("targets", [1, 4])
+def test_a_regressor_sums_weighted_features(targets, model, agrees, rng):
+    attributes = {
+        "coefficients": rng.standard_normal(3 * targets).astype("float32").tolist(),
+        "intercepts": rng.standard_normal(targets).astype("float32").tolist(),
+    }
+    node = NODE("LinearRegressor", ["x"], ["y"], "", None, ML, targets=targets, **attributes)
+    proto = model([node], {"x": (5, 3)}, ["y"], domains={ML: 1})
+    agrees(proto, {"x": rng.standard_normal((5, 3)).astype("float32")})
+    node.attribute.append(helper.make_attribute("post_transform", "PROBIT"))
+    with pytest.raises(errors.UnsupportedOperatorError, match="post_transform='PROBIT'"):
+        from_onnx(model([node], {"x": (5, 3)}, ["y"], domains={ML: 1}))
 
 
 def test_determinants_take_the_largest_pivots(model, agrees, rng):

@@ -178,3 +178,18 @@ def test_a_state_that_changes_its_rank_is_refused() -> None:
     model = _model(nodes, inputs, {"y": 1}, {"zero": [0]})
     with pytest.raises(UnsupportedOperatorError, match="a round makes"):
         relay.frontend.from_onnx(model)
+
+
+def test_an_executor_runs_a_loop() -> None:
+    body = _body(
+        [NODE("Add", ["s", "s"], ["t"]), NODE("Identity", ["c"], ["go"])],
+        [*ROUND, VALUE("s", FLOAT, [2])],
+        ["go", "t"],
+    )
+    nodes = [NODE("Loop", ["n", "", "x"], ["y"], body=body)]
+    model = _model(nodes, [VALUE("n", INT, []), VALUE("x", FLOAT, [2])], {"y": 1}, {})
+    mod, params = relay.frontend.from_onnx(model)
+    run = relay.create_executor("vm", mod, tvm.cpu(), "llvm", params).evaluate()
+    x = _floats(2)
+    for n in (0, 3):
+        np.testing.assert_allclose(run(np.array(n), x).numpy(), x * 2**n)
