@@ -16,6 +16,7 @@ import tvm_ffi
 
 from compiler.errors import BuildError, DivisionByZeroError, IndexRangeError, InputError
 from compiler.runtime import cuda_code, forks
+from compiler.runtime.extents import require_equal_symbols, require_shape
 from compiler.runtime.host import kind_of
 from compiler.runtime.kv_cache import KVCache
 from compiler.runtime.metadata import ALIGNMENT, Metadata, TensorInfo
@@ -106,8 +107,15 @@ class GraphExecutor:
         self._buffers: list[Any] = [None] * arity  # what set_input copies into
         self._views: list[Any] = [None] * arity  # the buffers as numpy arrays, where possible
         self._bound: list[Any] = [params.get(info.name) for info in self._infos]
+        self._pointers = [0 if tensor is None else tensor.data_ptr() for tensor in self._bound]
+        self._what = [f"input {info.name!r}" for info in self._infos]
+        self._symbolic = [
+            (index, axis, extent)
+            for index, info in enumerate(metadata.inputs)
+            for axis, extent in enumerate(info.shape)
+            if isinstance(extent, str)
+        ]
         self._run: Callable[[], Any] | None = None
-        self._bound_pointers: frozenset[int] = frozenset()
         self._outputs: list[Any] | None = None
         self._kv_cache: KVCache | None = None
         self._reserved: frozenset[str] = frozenset()  # inputs that the cache is bound to
@@ -187,7 +195,7 @@ class GraphExecutor:
                         f"can't use {type(value).__name__} as input {info.name!r} without a copy "
                         f"({error}); it must be contiguous and aligned to {ALIGNMENT} bytes"
                     ) from error
-            self._require_shape(info, tuple(value.shape))
+            self._require_shape(index, tuple(value.shape))
             device = self._device(info)
             if str(value.dtype) != info.dtype or value.device != device:
                 raise InputError(
@@ -414,7 +422,7 @@ class GraphExecutor:
 
     def _own(self, result: Any) -> Any:
         """A result that no later change of the inputs changes: a copy if it is one of them."""
-        is_bound = result.data_ptr() in self._bound_pointers
+        is_bound = result.data_ptr() in self._pointers
         return result.copyto(result.device) if is_bound else result
 
     def _place_rows(self, cache: KVCache) -> int:
@@ -422,9 +430,7 @@ class GraphExecutor:
         rows = cache.info.grows_by
         if isinstance(rows, str):
             position, axis = next(
-                (index, info.shape.index(rows))
-                for index, info in enumerate(self.metadata.inputs)
-                if rows in info.shape
+                (index, axis) for index, axis, symbol in self._symbolic if symbol == rows
             )
             tensor = self._bound[position]
             rows = 0 if tensor is None else int(tensor.shape[axis])
@@ -446,15 +452,18 @@ class GraphExecutor:
     def _prepare(self) -> Callable[[], Any]:
         """Bind the tensors to `main`, as the VM's function "run"."""
         self._require_all_set()
-        self._require_equal_symbols()
-        self._vm.save_function("main", "run", *self._bound)
+        require_equal_symbols(
+            (self._what[index], axis, symbol, int(self._bound[index].shape[axis]))
+            for index, axis, symbol in self._symbolic
+        )
+        self._vm.module["save_function"]("main", "run", 1, *self._bound)
         self._run = self._vm.module["run"]
-        self._bound_pointers = frozenset(tensor.data_ptr() for tensor in self._bound)
         return self._run
 
     def _bind(self, index: int, tensor: Any) -> None:
         if self._bound[index] is not tensor:
             self._bound[index] = tensor
+            self._pointers[index] = tensor.data_ptr()
             self._run = None
 
     def _copy_in(self, index: int, value: Any) -> None:
@@ -483,7 +492,7 @@ class GraphExecutor:
     def _buffer(self, index: int, shape: tuple[int, ...]) -> Any:
         """The executor's own tensor for an input whose value has that shape."""
         info = self._infos[index]
-        self._require_shape(info, shape)
+        self._require_shape(index, shape)
         buffer = self._buffers[index]
         if buffer is None or not (info.is_static or tuple(buffer.shape) == shape):
             device = self._device(info)
@@ -513,39 +522,10 @@ class GraphExecutor:
             raise InputError(f"input {name!r} belongs to the cache that use_kv_cache() was given")
         return index
 
-    def _require_shape(self, info: TensorInfo, shape: tuple[int, ...]) -> None:
-        if shape == info.shape:
-            return
-        fits = len(shape) == len(info.shape) and all(
-            extent == own or isinstance(own, str) for extent, own in zip(shape, info.shape)
-        )
-        if not fits:
-            wanted = f"({', '.join(map(str, info.shape))})"
-            raise InputError(
-                f"input {info.name!r} has the shape {wanted}, but the value has {shape}; "
-                f"the inputs are {self._describe_inputs()}"
-            )
-        for axis, (extent, own) in enumerate(zip(shape, info.shape)):
-            bound = self.metadata.bounds.get(own) if isinstance(own, str) else None
-            if bound is not None and extent > bound:
-                raise InputError(
-                    f"input {info.name!r} has the extent {extent} along axis {axis}, but {own!r} "
-                    f"is at most {bound} in this library"
-                )
-
-    def _require_equal_symbols(self) -> None:
-        """Raise where two inputs disagree on the extent of a symbol."""
-        first: dict[str, tuple[int, TensorInfo, int]] = {}
-        for info, tensor in zip(self.metadata.inputs, self._bound):
-            for axis, (own, extent) in enumerate(zip(info.shape, tensor.shape)):
-                if not isinstance(own, str):
-                    continue
-                expected, other, place = first.setdefault(own, (int(extent), info, axis))
-                if expected != extent:
-                    raise InputError(
-                        f"input {info.name!r} has the extent {extent} along axis {axis}, expected "
-                        f"{expected}: it is {own!r}, as axis {place} of input {other.name!r} is"
-                    )
+    def _require_shape(self, index: int, shape: tuple[int, ...]) -> None:
+        declared = self._infos[index].shape
+        if shape != declared:
+            require_shape(self._what[index], shape, declared, self.metadata.bounds)
 
     def _describe_inputs(self) -> str:
         listed = ", ".join(str(info) for info in self.metadata.inputs)
