@@ -39,7 +39,7 @@ ROW_TILES = (6, 4, 2, 1)
 """Rows of the register tiles; the last one serves any number of queries."""
 
 FEW_ROWS = 2
-FEW_VECTORS = 2
+FEW_VECTORS = 1
 """So many queries, and so many vectors of keys, do not pay for copies of the keys and values."""
 CHAINS = 4
 """Sums of values that are independent of each other, since one waits for its last addition."""
@@ -212,13 +212,15 @@ class _Loops:
                 buffer[r, lane] = tirx.const(value, self.w.dtype)
 
     def _over_lanes(self, buffer: Any, rows: int, combine: Callable[[Any, Any], Any]) -> None:
-        """The lanes of each row combined in its first one, as a tree."""
+        """The lanes of each row combined, as a tree, in each of them."""
+        whole = T.ramp(0, 1, self.lanes)
         for r in range(rows):
-            level = [buffer[r, lane] for lane in range(self.lanes)]
-            while len(level) > 1:
-                half = len(level) // 2
-                level = [combine(level[n], level[n + half]) for n in range(half)]
-            buffer[r, 0] = level[0]
+            distance = self.lanes // 2
+            while distance:
+                others = [(lane + distance) % self.lanes for lane in range(self.lanes)]
+                moved = tirx.Shuffle([buffer[r, whole]], others)
+                buffer[r, whole] = combine(buffer[r, whole], moved)
+                distance //= 2
 
     def _scores(self, scores: Any, highest: Any, rows: int, first: Any, tile: Any) -> None:
         w, lanes = self.w, self.lanes

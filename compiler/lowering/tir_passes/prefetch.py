@@ -177,12 +177,15 @@ def _with_prefetches(loop: tirx.For, inner: _Steps, nest: _Nest) -> tirx.For:
     next_panel = base - step * (stride_bytes // item) + panel_bytes // item
 
     # Each row tile asks for its share, evenly: an address that grows by the same in every step
-    # costs one addition. What is rounded up goes a little beyond the panel. Where there are more
-    # row tiles than the lines of a step are counted for, these overlap, and are there already.
-    growth = _quotient(panel_bytes // item, rows * steps)
-    first = next_panel + (row * steps + step) * growth
+    # costs one addition. What is rounded up goes a little beyond the panel. Where only running
+    # tells how many tiles there are, the lines of a step are those of one; with more of them they
+    # overlap, and are there already.
+    whole = panel_bytes // item
+    share = _quotient(whole, rows)
+    growth = _quotient(share, steps)
+    first = next_panel + row * share + step * growth
     line = _LINE_BYTES // item
-    most = _quotient(panel_bytes // item, _least(nest.rows) * math.prod(e for _, e in nest.steps))
+    most = _quotient(_quotient(whole, _least(nest.rows)), steps)
     wanted = [first + i * line for i in range(-(-most // line))]
     fetches = []
     for index in wanted:
@@ -214,11 +217,11 @@ def _first_vector(body: tirx.Stmt) -> TensorLoad:
     return next(v for v in vectors if not any(v.source.same_as(buffer) for buffer in written))
 
 
-def _quotient(whole: int, parts: Any) -> Any:
+def _quotient(whole: Any, parts: Any) -> Any:
     """The size of equal parts, rounded up."""
-    if isinstance(parts, int):
+    if isinstance(whole, int) and isinstance(parts, int):
         return -(-whole // parts)
-    return tirx.floordiv(parts + (whole - 1), parts)
+    return tirx.floordiv(whole + parts - 1, parts)
 
 
 def _least(rows: tuple[tuple[Any, Any], ...]) -> int:
