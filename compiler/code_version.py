@@ -22,8 +22,8 @@ def code_version() -> str:
     return digest.hexdigest()
 
 
-MODULE = "baton.module"
-"""Attribute of an operator of TVM that Python defines: the module with its compute."""
+MODULES: dict[str, str] = {}
+"""By name of an operator of TVM that Python defines, the module with its compute."""
 
 
 def module_of(function: Any) -> str:

@@ -7,8 +7,8 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
+from ..accepted import set_cuda_target_arch
 from ..errors import BatonError
-from ..legacy.accepted import set_cuda_target_arch
 from ..measure.builder import LocalBuilder
 from ..measure.candidate import BuildResult, Candidate, MeasureErrorNo, MeasureResult
 from ..measure.rpc import RPCRunner, check_remote, request_remote

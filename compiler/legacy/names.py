@@ -27,6 +27,7 @@ MOVED = {
     "tvm.contrib.tedd": "compiler.te.pictures",
     **dict.fromkeys(("tvm.contrib.util", "tvm.contrib.utils"), "tvm.support.utils"),
     "tvm.contrib.xcode": "tvm.support.xcode",
+    "tvm.dlight": "tvm.s_tir.dlight",
     "tvm.driver.tvmc": "compiler.cli.tvmc",
     "tvm._ffi": "compiler.legacy.ffi",
     "tvm._ffi.base": "compiler.legacy.ffi",
@@ -43,10 +44,15 @@ MOVED = {
     "tvm.nd": "compiler.legacy.nd",
     "tvm.parser": "compiler.legacy.parser",
     "tvm.relay": "compiler.relay",
+    "tvm.relay.backend.compile_engine": "compiler.relay.backend.te_compiler",
     "tvm.relay.backend.executor": "compiler.relay.backend.options",
     "tvm.relay.backend.runtime": "compiler.relay.backend.options",
     "tvm.relay.backend.vm": "compiler.relay.vm",
     "tvm.relay.frontend.common": "compiler.relay.frontend.inference",
+    **{
+        f"tvm.relax.backend.contrib.{name}": f"tvm.relax.backend.cuda.{name}"
+        for name in ("cublas", "cudnn", "cutlass")
+    },
     "tvm.relay.parser": "compiler.relay.text",
     "tvm.relay.qnn.op": "compiler.relay.op.qnn",
     "tvm.relay.qnn.transform": "compiler.relay.transform.qnn",
@@ -134,6 +140,10 @@ ABSENT = {
     "tvm.relay.transform.infer_layout_utils": (
         "relay.transform.ConvertLayout knows which operators take which layouts"
     ),
+    "tvm.relay.op.strategy": "relay.op.OpStrategy says how operators of one's own are computed",
+    "tvm.runtime.profiler_vm": "tvm.contrib.debugger.debug_executor times the kernels",
+    "tvm.te.gradient": "PyTorch differentiates; the gradient's model is imported",
+    "tvm.te.hybrid": "te.compute and te.extern say the same; or write a function of TVMScript",
     "tvm.target.datatype": "TVM has no custom datatypes any more; compute in one of its own",
     "tvm.topi.sparse": "relay.nn.sparse_dense and its kin compute with sparse weights",
     # With a dot at the end: what is below a module that is there.

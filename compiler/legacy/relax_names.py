@@ -25,6 +25,11 @@ def patch(patches: Patches) -> None:
     """Add `checked_type`, `name_hint`, `data`, `astext` and their kin."""
     patches.add(tvm.ir.Expr, "checked_type", property(lambda self: _known_type(self)))
     patches.add(tvm.ir.Expr, "_checked_type_", property(lambda self: self.ty))
+    for name in ("struct_info", "struct_info_"):  # Relax's own, up to TVM 0.20
+        patches.add(tvm.ir.Expr, name, property(lambda self: self.ty))
+    for kind in ("Tensor", "Tuple", "Shape", "Func"):
+        patches.add(relax, f"{kind}StructInfo", getattr(relax, f"{kind}Type"))
+    patches.add(relax, "ObjectStructInfo", relax.AnyType)
     patches.add(relax.Var, "name_hint", property(lambda self: str(self.name)))
     patches.add(relax.Var, "type_annotation", property(lambda self: self.ty))
     patches.add(tvm.ir.GenericConst, "data", property(lambda self: self.value))

@@ -10,6 +10,8 @@ import tvm
 import tvm.driver.build_module
 from tvm import te
 
+from .absent import Absent
+from .names import ABSENT
 from .patches import Patches
 from .relax_names import DType
 
@@ -58,6 +60,8 @@ def change(patches: Patches) -> None:
 
 
 def _of_te(name: str) -> Any:
+    if f"tvm.te.{name}" in ABSENT:
+        return Absent(f"tvm.te.{name}", ABSENT[f"tvm.te.{name}"])
     if name not in _TE:
         raise AttributeError(f"module 'tvm.te' has no attribute {name!r}")
     return getattr(importlib.import_module(_TE[name]), name)

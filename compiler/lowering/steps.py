@@ -12,6 +12,7 @@ from tvm.target import Target
 from schedules.x86.dots import has_bfloat16
 
 from .. import target as targets
+from ..graph.convert_layout import CHANNELS_LAST, convert_layout
 from . import switches
 from .checking.check import Checker
 from .linking import devices
@@ -32,6 +33,7 @@ from .relax_passes.samples import Provenance, provenance
 from .relax_passes.split_batch import split_batch
 from .report import Report
 from .selection import recorded
+from .selection.ops import gpu
 from .selection.schedule import schedule_kernels
 from .selection.schedule_source import ScheduleSource
 from .selection.select import select_implementations
@@ -185,6 +187,16 @@ def on_cpus(rewrite: Rewrite) -> Callable[[State], None]:
                 state.mod = rewrite(state.mod, name)
 
     return step
+
+
+def convert_layouts(state: State) -> None:
+    """Put channels first for CPUs, and last for what tensor cores multiply."""
+    for name, target in state.unrecorded():
+        if target.kind.name == "llvm":
+            state.mod = convert_layout(state.mod, name)
+        elif gpu.is_gpu(target) and not state.source.extracting:
+            wanted = gpu.channels_last(target, state.source.autotvm_known)
+            state.mod = convert_layout(state.mod, name, CHANNELS_LAST, wanted)
 
 
 def multiply_bfloat16(state: State) -> None:

@@ -6,12 +6,13 @@
     python scripts/dev/sweep_scripts.py FOLDER --results out --failed   # runs again what failed
     python scripts/dev/sweep_scripts.py FOLDER --match 'tune_*' --era 0.6
 
-Each script runs in a process and a folder of its own, where it finds links to its neighbours (and
-to the logs in `ci_logs`, which TVM's documents are made with), with a limit of --seconds; of
-scripts with the same text, as eras have them, only the first. Nothing of the folders is changed.
-Before it runs, whole numbers in it are cut (`LARGEST`): trials of tuners and repetitions of
-measurements, and sizes of matrices. A script whose packages are not installed is not started. Files
-that a script would read or download are taken from --files, by their names; there is no network.
+Each script runs in a process and a folder of its own, with links to its neighbours (and to the logs
+in `ci_logs`, which TVM's documents are made with), below a folder with links to its folder's
+neighbours, with a limit of --seconds; of scripts with the same text, as eras have them, only the
+first. Nothing of the folders is changed. Before it runs, whole numbers in it are cut (`LARGEST`):
+trials of tuners and repetitions of measurements, and sizes of matrices. A script whose packages are
+not installed is not started. Files that a script would read or download are taken from --files, by
+their names; there is no network.
 """
 
 from __future__ import annotations
@@ -63,7 +64,8 @@ _PROGRAM = re.compile(r"cannot find clang|No such file or directory: '(nvcc|clan
 _DEVICE = re.compile(
     r"(cuda|opencl|rocm|vulkan|metal|hexagon|ext_dev)\S* is not enabled|no CUDA|CUDA driver"
     r"|Cannot find (tracker|device)|Connection refused|Cannot connect to (the )?tracker"
-    r"|can't compile for sm_|Cannot request|device .* does not exist|no (usable )?GPU",
+    r"|can't compile for sm_|Cannot (request|detect device)|device .* does not exist"
+    r"|no (usable )?GPU",
     re.IGNORECASE,
 )
 
@@ -144,16 +146,19 @@ def run_script(script: pathlib.Path, options: argparse.Namespace) -> dict[str, A
         tree = ast.parse(source)
     except (SyntaxError, ValueError) as error:
         return {"outcome": FAILED, "why": f"not a script of Python 3: {error}"}
-    beside = {path.stem for path in script.parent.iterdir()}
+    own = script.resolve().parent
+    beside = {path.stem for folder in (own, own.parent) for path in folder.iterdir()}
     missing = [name for name in missing_packages(tree) if name not in beside]
     if missing:
         return {"outcome": PACKAGE, "why": f"ModuleNotFoundError: {', '.join(missing)}"}
     with tempfile.TemporaryDirectory(prefix="sweep_") as folder:
-        here = pathlib.Path(folder)
+        here = pathlib.Path(folder) / "parent" / "script"
+        here.mkdir(parents=True)
         given = options.files.resolve().iterdir() if options.files else ()
-        for path in (*script.parent.iterdir(), *script.parent.glob("ci_logs/*"), *given):
-            if path.name != script.name and not (here / path.name).exists():
-                (here / path.name).symlink_to(path.resolve())
+        for path in (*own.iterdir(), *own.glob("ci_logs/*"), *given, *own.parent.iterdir()):
+            into = here.parent if path.parent == own.parent else here
+            if path.name != script.name and not (into / path.name).exists():
+                (into / path.name).symlink_to(path.resolve())
         (here / script.name).write_text(text)
         started = time.monotonic()
         status, output = _run(here / script.name, options)

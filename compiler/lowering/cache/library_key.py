@@ -24,7 +24,7 @@ from schedules import rules, strategy
 from schedules.x86.machine import Machine
 
 from ...backends import COMPILE_OPTIONS
-from ...code_version import MODULE, code_version, module_of
+from ...code_version import MODULES, code_version, module_of
 from ..linking.codegen import compiler_state
 from ..linking.devices import device_kind
 from ..linking.lift_constants import bytes_of
@@ -140,9 +140,7 @@ def _registered() -> list[str]:
     ]
     made = [type(rule) for rule in rules.ANCHOR_RULES.values()]
     modules = [module_of(each) for each in (*functions, *made) if each]
-    names = [name for name in tvm.ir.Op.list_op_names() if name.startswith("relay.")]
-    operators = map(tvm.ir.Op.get, names)
-    return modules + [str(op.get_attr(MODULE)) for op in operators if op.has_attr(MODULE)]
+    return modules + list(MODULES.values())
 
 
 def _is_own(module: str) -> bool:

@@ -9,6 +9,7 @@ __getattr__ = lazy_attributes(
     {
         "Executor": ".options",
         "Runtime": ".options",
+        "compile_engine": ".te_compiler",
         "executor_factory": ".executor_factory",
         "interpreter": ".interpreter",
         "te_compiler": ".te_compiler",

@@ -367,6 +367,16 @@ def _index_put(op: Any, args: Sequence[Any], kwargs: Any) -> Any:
     return _written(op, data, added.reshape(shape))
 
 
+def _squeeze(op: Any, args: Sequence[Any], kwargs: Any) -> Any:
+    """The exporter takes one axis at a time."""
+    data, *dims = args
+    if not dims or isinstance(dims[0], int):
+        return op(*args, **kwargs)
+    for dim in sorted((each % data.dim() for each in dims[0]), reverse=True):
+        data = torch.squeeze(data, dim)
+    return data
+
+
 def _nothing(_op: Any, _args: Sequence[Any], _kwargs: Any) -> None:
     """Checks of extents are made when the program is exported, and by a library when called."""
 
@@ -424,6 +434,7 @@ _REWRITTEN: dict[str, Callable[[Any, Sequence[Any], Any], Any]] = {
     "aten::select_scatter": _select_scatter,
     "aten::slice_scatter": _slice_scatter,
     "aten::softplus": _softplus,
+    "aten::squeeze": _squeeze,
     **{f"aten::{name}": _deviation for name in ("std", "std_mean", "var", "var_mean")},
     **{
         f"aten::upsample_{mode}": _upsample

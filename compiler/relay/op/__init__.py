@@ -13,7 +13,9 @@ FAMILIES = ("nn", "image", "vision", "random", "annotation")
 """Families that scripts call by name: `relay.nn.conv2d`."""
 
 _REGISTRATION = (
-    *("OpPattern", "register", "register_alter_op_layout", "register_convert_op_layout"),
+    *("OpPattern", "OpStrategy", "register", "register_alter_op_layout", "register_compute"),
+    *("register_convert_op_layout", "register_injective_schedule", "register_schedule"),
+    *("register_shape_func", "register_strategy"),
     *("register_external_compiler", "register_fake_quantization_to_integer", "register_gradient"),
     *("register_infer_correct_layout", "register_legalize", "register_mixed_precision_conversion"),
     *("register_optional_fake_quantization_to_integer", "register_pattern", "register_stateful"),

@@ -14,7 +14,7 @@ import tvm
 from tvm import relax, te
 from tvm.ir import _ffi_api
 
-from ...code_version import MODULE, module_of
+from ...code_version import MODULES, module_of
 from ...graph.constants import static_key
 from ..ty import fresh
 
@@ -37,17 +37,23 @@ def kernel(name: str, compute: Compute) -> Callable[..., relax.Call]:
     """
     full_name = f"relay.{name}"
     _ffi_api.RegisterOp(full_name, compute.__doc__ or name)
-    attributes = _attributes_of(full_name, compute)
-    op = _ffi_api.GetOp(full_name)
-    op.set_attr("FInferType", attributes.infer)
-    op.set_attr("FLegalize", attributes.legalize)
-    op.set_attr("FPurity", True)
-    op.set_attr(MODULE, module_of(compute))
+    op = computed_by(full_name, compute)
 
     def make(*operands: Any, **attrs: Any) -> relax.Call:
         return relax.Call(op, list(operands), tvm.ir.make_node("ir.DictAttrs", **attrs))
 
     return make
+
+
+def computed_by(name: str, compute: Compute) -> tvm.ir.Op:
+    """Give an operator that TVM knows by name its type, its legalisation and the TE function."""
+    op = _ffi_api.GetOp(name)
+    attributes = _attributes_of(name, compute)
+    op.set_attr("FInferType", attributes.infer)
+    op.set_attr("FLegalize", attributes.legalize)
+    op.set_attr("FPurity", True)
+    MODULES[name] = module_of(compute)
+    return op
 
 
 class _attributes_of:
@@ -71,7 +77,7 @@ class _attributes_of:
     def legalize(self, builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
         """The call of a TIR function that computes it."""
         operands = [_fields(builder, argument) for argument in call.args]
-        attrs = _plain(call.attrs)
+        attrs = _plain(call.attrs) or {}
         hint = self.name.removeprefix("relay.").replace(".", "_")
         return builder.call_te(
             lambda *tensors: self.compute(*tensors, **attrs), *operands, primfunc_name_hint=hint
@@ -81,7 +87,7 @@ class _attributes_of:
         return _type(self._run([_from_key(key) for key in keys], attrs), ranks_only=False)
 
     def _run(self, operands: list[Any], attrs: Any) -> Any:
-        return self.compute(*operands, **_plain(attrs))
+        return self.compute(*operands, **(_plain(attrs) or {}))
 
 
 def _from_key(key: Any) -> Any:

@@ -6,31 +6,40 @@ name reads.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
 import tvm
 from tvm.ir import _ffi_api
 
+from ...accepted import register_injective_schedule, register_schedule, register_shape_func
 from ...errors import RelayError
 from . import record
+from .kernel import computed_by
 from .registry import get, names
 
 __all__ = [
     "OpPattern",
+    "OpStrategy",
     "get",
     "register",
     "register_alter_op_layout",
+    "register_compute",
     "register_convert_op_layout",
     "register_external_compiler",
     "register_fake_quantization_to_integer",
     "register_gradient",
     "register_infer_correct_layout",
+    "register_injective_schedule",
     "register_legalize",
     "register_mixed_precision_conversion",
     "register_optional_fake_quantization_to_integer",
     "register_pattern",
+    "register_schedule",
+    "register_shape_func",
     "register_stateful",
+    "register_strategy",
 ]
 
 
@@ -100,3 +109,87 @@ def register_pattern(op_name: str, pattern: int, level: int = 10) -> Any:
 def register_stateful(op_name: str, stateful: bool, level: int = 10) -> Any:
     """Say whether an operator has a state, so that calls of it are not put together."""
     return _set(op_name, "TOpIsStateful", stateful, level)
+
+
+def register_compute(
+    op_name: str, compute: Callable[..., Any] | None = None, level: int = 10
+) -> Any:
+    """Say what an operator of one's own computes; a decorator without `compute`.
+
+    Parameters
+    ----------
+    op_name : str
+        An operator made by `register`.
+    compute : callable
+        From the attributes, the operands (TE tensors) and the result's type, which is None, since
+        it is that of what is computed, to a TE tensor or a list of them.
+    level : int
+        Without meaning: the last one counts.
+
+    Raises
+    ------
+    RelayError
+        The operator is Relay's own.
+    """
+    del level
+    if compute is None:
+        return lambda function: register_compute(op_name, function)
+    given = compute
+
+    @functools.wraps(given)  # whose module it is decides what is kept on disk
+    def computed(*operands: Any, **attrs: Any) -> Any:
+        result = given(tvm.ir.make_node("ir.DictAttrs", **attrs), list(operands), None)
+        alone = isinstance(result, (list, tuple, tvm.ir.Array)) and len(result) == 1
+        return result[0] if alone else result
+
+    _require_own(op_name, "compute")
+    computed_by(op_name, computed)
+    return compute
+
+
+class OpStrategy:
+    """Implementations of an operator of one's own, of which the one of the highest level counts."""
+
+    def __init__(self) -> None:
+        self.implementations: list[tuple[int, Callable[..., Any]]] = []
+
+    def add_implementation(
+        self, compute: Callable[..., Any], schedule: Any, name: str = "default", plevel: int = 10
+    ) -> None:
+        """Add a compute; kernels are scheduled by the build's own rules, whatever `schedule` is."""
+        del schedule, name
+        self.implementations.append((plevel, compute))
+
+
+def register_strategy(
+    op_name: str, strategy: Callable[..., Any] | None = None, level: int = 10
+) -> Any:
+    """Say which implementations an operator of one's own has; a decorator without `strategy`.
+
+    Parameters
+    ----------
+    strategy : callable
+        From the attributes, the operands, the result's type (None) and the target that is active
+        to an `OpStrategy`.
+    """
+    if strategy is None:
+        return lambda function: register_strategy(op_name, function, level)
+    given = strategy
+
+    @functools.wraps(given)
+    def compute(attrs: Any, inputs: Any, out_type: Any) -> Any:
+        made = given(attrs, inputs, out_type, tvm.target.Target.current(allow_none=True))
+        if not made.implementations:
+            raise RelayError(f"the strategy of {op_name} has no implementation")
+        return max(made.implementations, key=lambda each: each[0])[1](attrs, inputs, out_type)
+
+    register_compute(op_name, compute, level)
+    return strategy
+
+
+def _require_own(op_name: str, what: str) -> None:
+    if op_name in names():
+        raise RelayError(
+            f"{op_name} is an operator of Relay's, whose {what} is that of the build; "
+            "relay.op.register makes one of another name"
+        )

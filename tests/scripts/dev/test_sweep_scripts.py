@@ -13,7 +13,8 @@ import pytest
 SCRIPT = pathlib.Path(__file__).resolve().parents[3] / "scripts" / "dev" / "sweep_scripts.py"
 
 SCRIPTS = {
-    "runs.py": "import tvm, beside\nfrom tvm import relay\nassert beside.VALUE == 3",
+    "runs.py": "import sys\nsys.path.append('..')\nimport tvm, beside, above\n"
+    "from tvm import relay\nassert beside.VALUE == 3 == above.VALUE",
     "cut.py": "n_trial = 1000\nassert n_trial == 2, n_trial",
     "package.py": "import a_package_that_nobody_has",
     "later.py": "def f():\n    import a_package_that_nobody_has\nf()",
@@ -38,6 +39,7 @@ def test_every_outcome_is_told_and_kept(tmp_path, sweep):
     folder.mkdir()
     for name, text in SCRIPTS.items():
         (folder / name).write_text(text)
+    (tmp_path / "above.py").write_text("VALUE = 3")
     command = [sys.executable, str(SCRIPT), str(folder), "--results", str(results), "--seconds=15"]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=200, check=True)
     lines = (results / "scripts.jsonl").read_text().splitlines()

@@ -165,6 +165,10 @@ MODELS: dict[str, Callable[[], tuple[Any, tuple[Any, ...]]]] = {
         ),
         (randn(3, 4), torch.tensor([2, 2, 0])),
     ),
+    "several axes squeezed": lambda: (
+        Apply(lambda x: (x.squeeze((-1, 0, 1)), x.squeeze(0), x.squeeze())),
+        (randn(1, 2, 3, 1),),
+    ),
     "thresholds, tails and kept dimensions": lambda: (
         Apply(
             lambda x: (
