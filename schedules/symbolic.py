@@ -329,11 +329,14 @@ class Tiling:
         How many tiles pass a panel before the next one comes.
     parallel_from : int
         Threads share the work from this many tiles on; 0: as the kernel's own loops have it.
+    marks : tuple of (str, int)
+        Annotations of the loop over the tiles that pass a panel.
     """
 
     inside: bool = False
     resident: int = 1
     parallel_from: int = 0
+    marks: tuple[tuple[str, int], ...] = ()
 
 
 def assemble(
@@ -460,6 +463,7 @@ def _panels_and_tiles(
         in_group,
         tirx.ForKind.SERIAL,
         tirx.stmt_seq(first, _on_rows(rows, kernel, tile, size, count, loop.body)),
+        annotations=dict(tiling.marks),
     )
     groups = (
         tirx.const(1, wide) if not resident else tirx.floordiv(tiles + (resident - 1), resident)

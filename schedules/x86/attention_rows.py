@@ -10,8 +10,8 @@ primitive tiles an unknown number of keys:
         row maxima, exp, row sums
         out = exp(...) v / row sums       register tiles of rows x TILE
 
-A few rows, as the next token of a decoder is one, read keys and values where they are, once: a
-vector of scores is made of as many sums of products as it has lanes.
+A few rows, as the next token of a decoder is one, read keys and values where they are, as those of
+short texts do: a vector of scores is made of as many sums of products as it has lanes.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ ROW_TILES = (6, 4, 2, 1)
 """Rows of the register tiles; the last one serves any number of queries."""
 
 FEW_ROWS = 2
-"""So many queries do not pay for copies of the keys and values."""
+FEW_VECTORS = 1
+"""So many queries, and so many vectors of keys, do not pay for copies of the keys and values."""
 CHAINS = 4
 """Sums of values that are independent of each other, since one waits for its last addition."""
 
@@ -106,9 +107,10 @@ class _Loops:
             if not self._reads_vectors():
                 self._on_panels(key_tiles)
                 return
-            with T.If(w.s <= FEW_ROWS):
+            is_small = tirx.Or(w.s <= FEW_ROWS, w.t <= FEW_VECTORS * self.lanes)
+            with T.If(is_small):
                 with T.Then():
-                    self._in_place(key_tiles)
+                    self._in_place()
                 with T.Else():
                     self._on_panels(key_tiles)
 
@@ -182,16 +184,18 @@ class _Loops:
             self._fill(highest, rows, -math.inf)
             with T.serial(0, key_tiles) as tile:
                 self._scores(scores, highest, rows, first, tile)
-            self._exp(scores, highest, total, rows, key_tiles)
+            self._exp(scores, highest, total, rows, key_tiles, self.vectors)
             for tile, width in self._value_tiles():
                 self._product(scores, total, rows, first, tile, width)
 
-    def _exp(self, scores: Any, highest: Any, total: Any, rows: int, key_tiles: Any) -> None:
+    def _exp(
+        self, scores: Any, highest: Any, total: Any, rows: int, tiles: Any, vectors: int = 1
+    ) -> None:
         """exp of what the scores are below the highest one, and its sum, of each row."""
         lanes = self.lanes
         self._over_lanes(highest, rows, tirx.max)
         self._fill(total, rows, 0.0)
-        with T.serial(0, key_tiles) as tile, T.serial(0, self.vectors) as vector:
+        with T.serial(0, tiles) as tile, T.serial(0, vectors) as vector:
             for r in range(rows):
                 with T.vectorized(0, lanes) as lane:
                     place = vector * lanes + lane
@@ -208,13 +212,15 @@ class _Loops:
                 buffer[r, lane] = tirx.const(value, self.w.dtype)
 
     def _over_lanes(self, buffer: Any, rows: int, combine: Callable[[Any, Any], Any]) -> None:
-        """The lanes of each row combined in its first one, as a tree."""
+        """The lanes of each row combined, as a tree, in each of them."""
+        whole = T.ramp(0, 1, self.lanes)
         for r in range(rows):
-            level = [buffer[r, lane] for lane in range(self.lanes)]
-            while len(level) > 1:
-                half = len(level) // 2
-                level = [combine(level[n], level[n + half]) for n in range(half)]
-            buffer[r, 0] = level[0]
+            distance = self.lanes // 2
+            while distance:
+                others = [(lane + distance) % self.lanes for lane in range(self.lanes)]
+                moved = tirx.Shuffle([buffer[r, whole]], others)
+                buffer[r, whole] = combine(buffer[r, whole], moved)
+                distance //= 2
 
     def _scores(self, scores: Any, highest: Any, rows: int, first: Any, tile: Any) -> None:
         w, lanes = self.w, self.lanes
@@ -277,25 +283,26 @@ class _Loops:
         is_number = total >= tirx.const(0.5, self.w.dtype)
         return tirx.Select(is_number, quotient, tirx.const(0, self.w.dtype))
 
-    def _in_place(self, key_tiles: Any) -> None:
+    def _in_place(self) -> None:
         """One row after the other, on keys and values where they lie."""
         w, lanes = self.w, self.lanes
-        scores = self._allocate((1, key_tiles, self.tile))
+        vectors = tirx.floordiv(w.t + (lanes - 1), lanes)
+        scores = self._allocate((1, vectors, lanes))
         with T.serial(0, w.s) as row:
             highest = self._allocate((1, lanes), "local")
             total = self._allocate((1, lanes), "local")
             self._fill(highest, 1, -math.inf)
-            with T.serial(0, key_tiles) as tile, T.serial(0, self.vectors) as vector:
+            with T.serial(0, vectors) as vector:
                 products = self._allocate((lanes,), "local")
-                start = tile * self.tile + vector * lanes
+                start = vector * lanes
                 products[T.ramp(0, 1, lanes)] = self._products(row, start)
                 with T.vectorized(0, lanes) as lane:
                     value = self._logit(products[lane], row, start + lane)
-                    scores[0, tile, vector * lanes + lane] = value
+                    scores[0, vector, lane] = value
                 with T.vectorized(0, lanes) as lane:
-                    value = scores[0, tile, vector * lanes + lane]
+                    value = scores[0, vector, lane]
                     highest[0, lane] = tirx.max(highest[0, lane], value)
-            self._exp(scores, highest, total, 1, key_tiles)
+            self._exp(scores, highest, total, 1, vectors)
             for column in range(0, w.c, self.tile):
                 width = min(self.vectors, (w.c - column) // lanes)
                 self._weighted_values(scores, total, row, column, width)
@@ -333,7 +340,7 @@ class _Loops:
         def add(key: Any, chain: int) -> None:
             for v in range(width):
                 with T.vectorized(0, lanes) as lane:
-                    weight = scores[0, tirx.floordiv(key, self.tile), tirx.floormod(key, self.tile)]
+                    weight = scores[0, tirx.floordiv(key, lanes), tirx.floormod(key, lanes)]
                     value = self.v[w.v.index(self.at, key, column + (v * lanes + lane))]
                     sums[chain, v, lane] = sums[chain, v, lane] + weight * value
 

@@ -18,6 +18,8 @@ from collections.abc import Sequence
 from typing import Any
 
 ROWS = "pragma_prefetch_rows"
+WHOLE = 0
+"""As the value of `ROWS`: all iterations of the loop, however many, are row tiles."""
 STEPS = "pragma_prefetch_steps"
 STRIDE = "pragma_prefetch_stride"
 PANEL = "pragma_prefetch_panel"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 from tvm import DataType, s_tir, tirx
@@ -12,6 +13,7 @@ from ..anchor import blocks, with_annotations
 from ..config import ConfigEntity, option
 from ..generic.stages import stages, work
 from ..symbolic import Rows, Tiling
+from . import prefetch
 from .dense import PACKED
 from .injective import PARALLEL_WORK
 from .machine import Machine
@@ -59,8 +61,8 @@ def _product(
     item = DataType(str(anchor.writes[0].source.dtype)).itemsize
     resident = max(machine.l2_bytes // 2 // (most * depth * item), 1)
     kernels = {size: _with_tile(rows.static(size), config, size, depth) for size in _sizes(most)}
-    tilings = {size: Tiling(inside=True, resident=resident) for size in kernels}
-    tilings[most] = Tiling(inside=True, resident=resident, parallel_from=1)
+    own = Tiling(inside=True, resident=resident, marks=((prefetch.ROWS, prefetch.WHOLE),))
+    tilings = {**dict.fromkeys(kernels, own), most: replace(own, parallel_from=1)}
     return kernels, tilings
 
 

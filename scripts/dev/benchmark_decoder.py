@@ -5,13 +5,16 @@
 
 The model is one of `decoder_models.py`. Baton adds keys and values to a cache in place; onnxruntime
 gets the caches that a run returned without a copy. Prints tokens a second of processor time, over
-each quarter too, and how far the logits are from each other while the engines' tokens are the same.
+each quarter too, how much memory a text takes, and how far the logits are from each other while the
+engines' tokens are the same.
 """
 
 from __future__ import annotations
 
 import argparse
 import itertools
+import os
+import pathlib
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -90,6 +93,12 @@ def with_onnxruntime(path: str, *_: int) -> Callable[[], Step]:
     return begin
 
 
+def resident() -> float:
+    """MB of memory that the process has."""
+    pages = int(pathlib.Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGESIZE") / 1e6
+
+
 def generate(step: Step, prompt: np.ndarray, count: int) -> Iterator[np.ndarray]:
     """The logits (vocabulary,) of each of `count` tokens, the likeliest one after the other."""
     ids = prompt
@@ -113,15 +122,19 @@ def main() -> int:
     for engine, prepare in (("baton", with_baton), ("onnxruntime", with_onnxruntime)):
         begin = prepare(args.path, args.prompt, room)
         list(generate(begin(), prompt, 2))
-        times, logits = [time.process_time()], []
-        for each in generate(begin(), prompt, args.tokens):
-            logits.append(each)
+        logits = np.zeros((args.tokens, vocabulary), "float32")
+        logits.fill(0)  # has its memory before it is measured
+        before, times = resident(), [time.process_time()]
+        for number, each in enumerate(generate(begin(), prompt, args.tokens)):
+            logits[number] = each
             times.append(time.process_time())
-        texts[engine] = np.array(logits)
+        grown = resident() - before
+        texts[engine] = logits
         marks = [args.tokens * i // 4 for i in range(5)]
         rates = [(b - a) / (times[b] - times[a]) for a, b in itertools.pairwise(marks) if b > a]
         whole = args.tokens / (times[-1] - times[0])
         print(f"{engine:12} {whole:8.1f} tokens/s; by quarter", *(f"{rate:.1f}" for rate in rates))
+        print(f"{'':12} {grown:8.1f} MB more at its end")
     chosen = [text.argmax(-1) for text in texts.values()]
     same = int((np.cumsum(chosen[0] != chosen[1]) == 0).sum())
     near = [text[: max(same, 1)] for text in texts.values()]

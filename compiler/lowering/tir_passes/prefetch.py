@@ -72,7 +72,7 @@ def _is_x86(func: tirx.PrimFunc) -> bool:
 class _Nest:
     """Marked loops around a statement, outer ones first, as (position, extent)."""
 
-    rows: tuple[tuple[Any, int], ...] = ()
+    rows: tuple[tuple[Any, Any], ...] = ()
     steps: tuple[tuple[Any, int], ...] = ()
     stride_bytes: int = 0
 
@@ -93,8 +93,8 @@ class _Nest:
 
     def is_enough_for(self, panel_bytes: int) -> bool:
         """Whether a line for each iteration asks for the whole panel: fewer instructions."""
-        iterations = math.prod(extent for _, extent in (*self.rows, *self.steps))
-        return iterations * _LINE_BYTES >= panel_bytes
+        known = [e for _, e in (*self.rows, *self.steps) if isinstance(e, int)]
+        return math.prod(known) * _LINE_BYTES >= panel_bytes
 
 
 @dataclass(frozen=True)
@@ -177,12 +177,16 @@ def _with_prefetches(loop: tirx.For, inner: _Steps, nest: _Nest) -> tirx.For:
     next_panel = base - step * (stride_bytes // item) + panel_bytes // item
 
     # Each row tile asks for its share, evenly: an address that grows by the same in every step
-    # costs one addition. What is rounded up goes a little beyond the panel.
-    share = -(-panel_bytes // item // rows)
-    growth = -(-share // steps)
+    # costs one addition. What is rounded up goes a little beyond the panel. Where only running
+    # tells how many tiles there are, the lines of a step are those of one; with more of them they
+    # overlap, and are there already.
+    whole = panel_bytes // item
+    share = _quotient(whole, rows)
+    growth = _quotient(share, steps)
     first = next_panel + row * share + step * growth
     line = _LINE_BYTES // item
-    wanted = [first + i * line for i in range(-(-growth // line))]
+    most = _quotient(_quotient(whole, _least(nest.rows)), steps)
+    wanted = [first + i * line for i in range(-(-most // line))]
     fetches = []
     for index in wanted:
         address = tirx.BufferLoad(weights.source, [index])
@@ -213,16 +217,30 @@ def _first_vector(body: tirx.Stmt) -> TensorLoad:
     return next(v for v in vectors if not any(v.source.same_as(buffer) for buffer in written))
 
 
-def _part(loop: tirx.For, extent: int) -> tuple[Any, int]:
+def _quotient(whole: Any, parts: Any) -> Any:
+    """The size of equal parts, rounded up."""
+    if isinstance(whole, int) and isinstance(parts, int):
+        return -(-whole // parts)
+    return tirx.floordiv(whole + parts - 1, parts)
+
+
+def _least(rows: tuple[tuple[Any, Any], ...]) -> int:
+    """How many row tiles there are at least."""
+    return math.prod(extent for _, extent in rows if isinstance(extent, int))
+
+
+def _part(loop: tirx.For, extent: int) -> tuple[Any, Any]:
     """The loop's variable, or of a loop that was fused with outer ones its part, and extent."""
     var = loop.loop_var
+    if extent == marks.WHOLE:
+        return var, loop.extent
     return (var if int(loop.extent) == extent else tirx.floormod(var, extent)), extent
 
 
-def _position(loops: tuple[tuple[Any, int], ...]) -> tuple[Any, int]:
+def _position(loops: tuple[tuple[Any, Any], ...]) -> tuple[Any, Any]:
     """Number of an iteration of nested loops, and how many there are."""
     position: Any = tirx.const(0, "int32")
-    count = 1
+    count: Any = 1
     for value, extent in loops:
         position = position * extent + value
         count *= extent

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm
+from onnx import TensorProto, helper
 
 from compiler import relay
 from compiler.runtime import graph_executor
@@ -126,3 +127,37 @@ def test_rows_in_another_order_are_not_taken_apart(axis):
     library = build(relay.reverse(x, axis=axis), x)
     x = floats(3, 5, 8)
     np.testing.assert_array_equal(run(library, x=x), np.flip(x, axis))
+
+
+def attention() -> Any:
+    """Softmax over products of queries (1, 2, n, 16) and keys (1, 2, t, 16), times values."""
+    nodes = [
+        helper.make_node("Transpose", ["k"], ["turned"], perm=[0, 1, 3, 2]),
+        helper.make_node("MatMul", ["q", "turned"], ["scores"]),
+        helper.make_node("Softmax", ["scores"], ["weights"], axis=-1),
+        helper.make_node("MatMul", ["weights", "v"], ["y"]),
+    ]
+    infos = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 2, extent, 16])
+        for name, extent in (("q", "n"), ("k", "t"), ("v", "t"), ("y", "n"))
+    ]
+    graph = helper.make_graph(nodes, "attention", infos[:3], infos[3:])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+
+
+@pytest.mark.parametrize("target", ["llvm", "llvm -mcpu=x86-64-v3"])
+def test_attention_of_few_and_of_many_rows_and_keys(target):
+    """Each way that its kernel goes, with NaN as in numpy too."""
+    mod, params = relay.frontend.from_onnx(attention())
+    with tvm.transform.PassContext(opt_level=3):
+        library = relay.build(mod, target, params=params)
+    assert [kernel.name for kernel in library.report.kernels] == ["attention"]
+    for n, t in ((1, 1), (1, 40), (2, 129), (3, 8), (5, 16), (3, 17), (7, 70), (33, 31)):
+        q, k, v = (floats(1, 2, extent, 16) for extent in (n, t, t))
+        for with_nan in (False, True):
+            if with_nan:
+                k[0, 1, t // 2, 3] = np.nan
+            scores = q @ k.swapaxes(2, 3)
+            weights = np.exp(scores - scores.max(-1, keepdims=True))
+            expected = weights / weights.sum(-1, keepdims=True) @ v
+            np.testing.assert_allclose(run(library, q=q, k=k, v=v), expected, rtol=1e-4, atol=1e-5)

@@ -13,13 +13,13 @@ from tvm.target import Target
 from tvm.tirx.build import codegen_build
 
 from compiler.lowering.tir_passes import pipeline as tir_pipeline
-from schedules.x86.prefetch import stream_panels
+from schedules.x86.prefetch import WHOLE, stream_panels
 
 PANELS, STEPS, LANES = 3, 64, 16
 PANEL_BYTES = STEPS * LANES * 4
 
 
-def product(rows: int, target: Target, fused: bool = False) -> tirx.PrimFunc:
+def product(rows: int, target: Target, fused: bool = False, counted: bool = True) -> tirx.PrimFunc:
     """(rows, PANELS * LANES): a product with packed weights, marked for prefetching."""
     data = te.placeholder((rows, STEPS), name="data")
     weight = te.placeholder((PANELS, STEPS, LANES), name="weight")
@@ -36,7 +36,7 @@ def product(rows: int, target: Target, fused: bool = False) -> tirx.PrimFunc:
     sch.reorder(panel, i, k, lane)
     row = sch.fuse(panel, i) if fused else i
     sch.vectorize(lane)
-    stream_panels(sch, [(row, rows)], [k], PANEL_BYTES, LANES * 4)
+    stream_panels(sch, [(row, rows if counted else WHOLE)], [k], PANEL_BYTES, LANES * 4)
     sch.decompose_reduction(block, k)
     return sch.mod["main"].with_attrs({"global_symbol": "product", "target": target})
 
@@ -72,6 +72,12 @@ def test_the_rows_of_a_panel_ask_for_the_whole_next_panel(rows: int, fused: bool
     assert lines >= set(range(first, 2 * first))
     # What each row's share is rounded up by may go a little beyond.
     assert first <= min(lines) and max(lines) < 2 * first + first // 8
+
+
+@pytest.mark.parametrize("rows", [1, 3, 6])
+def test_so_do_rows_whose_number_only_running_tells(rows: int) -> None:
+    asked = prefetched(product(rows, AVX512, counted=False), rows, fused=False)
+    assert asked == prefetched(product(rows, AVX512), rows, fused=False)
 
 
 def prefetched(func: tirx.PrimFunc, rows: int, fused: bool) -> list[int]:
