@@ -22,16 +22,24 @@ SECONDS = 600
 JOBS = 1
 export MODEL TARGET
 
-.PHONY: help demo test sweep fuzz lint format docs bench wheel journey journeys clean c-compiler
+.PHONY: help demo test gpu-test gpu-proof sweep fuzz lint format docs bench wheel journey journeys clean c-compiler
 
 help: ## list these commands
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' Makefile
 
 demo: c-compiler $(INSTALLED) ## import, partition, build, run, export: MODEL=path.onnx TARGET="llvm -mcpu=..."
 	@$(BIN)/baton demo $${MODEL:+"$$MODEL"} $${TARGET:+--target "$$TARGET"}
 
 test: c-compiler $(INSTALLED) ## run the tests
 	$(BIN)/python -m pytest -q -n auto --dist worksteal
+
+gpu-test: c-compiler $(VENV)/installed-cuda ## every family of CUDA kernels and the six models, on a machine with a GPU
+	$(BIN)/python -m pytest -q -rs tests/gpu
+
+gpu-proof: c-compiler $(VENV)/installed-cuda ## what can be proven of CUDA without a GPU, in half an hour
+	$(BIN)/python scripts/dev/prove_kernels.py
+	$(BIN)/python scripts/dev/cuda_models.py
+	$(BIN)/python scripts/dev/cuda_models.py --run
 
 sweep: ## run the tests with ten times as many random examples
 	BATON_SWEEP=10 $(MAKE) test

@@ -44,6 +44,8 @@ class BuildOptions:
         Shapes of inputs that the model leaves open; an extent is a number, a name, or None.
     bounds : dict of str to int
         The largest extents of symbols.
+    kv_cache : dict of str to int
+        The symbol that counts the rows of a cache, and how many there is room for.
     logs, auto_scheduler_logs : tuple of str
         Tuning logs to apply.
     backends : tuple of str
@@ -60,6 +62,7 @@ class BuildOptions:
     disabled_passes: tuple[str, ...] = ()
     shapes: Mapping[str, tuple[int | str | None, ...]] = field(default_factory=dict)
     bounds: Mapping[str, int] = field(default_factory=dict)
+    kv_cache: Mapping[str, int] = field(default_factory=dict)
     logs: tuple[str, ...] = ()
     auto_scheduler_logs: tuple[str, ...] = ()
     backends: tuple[str, ...] = ()
@@ -190,6 +193,7 @@ def import_model(
 ) -> tuple[tvm.IRModule, dict[str, Any]]:
     """Load the plugins; then the Relax module of a model file, and its weights by name."""
     from compiler.cli.pass_names import require_known
+    from compiler.graph.kv_cache import with_kv_cache
     from compiler.graph.symbols import with_bounds
 
     from .model_files import read_model
@@ -198,7 +202,10 @@ def import_model(
     load_plugins((Path(plugin) for plugin in options.plugins), steps)
     with steps.step("import", str(model)):
         mod, params = read_model(model, options.shapes)
-        return with_bounds(mod, options.bounds), params
+        mod = with_bounds(mod, options.bounds)
+        for symbol, room in options.kv_cache.items():
+            mod = with_kv_cache(mod, symbol, room)
+        return mod, params
 
 
 def partition_module(

@@ -43,6 +43,12 @@ Shape = Annotated[
     ),
 ]
 Bound = Annotated[list[str], several("Largest extent of a symbol.", metavar="SYMBOL=N")]
+KVCache = Annotated[
+    str | None,
+    typer.Option(
+        help="Keep inputs that grow along SYMBOL in buffers with room for N.", metavar="SYMBOL=N"
+    ),
+]
 Extents = Annotated[
     list[str], several("Of a symbol, for random inputs.", "--extent", metavar="SYMBOL=N")
 ]

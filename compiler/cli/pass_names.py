@@ -10,7 +10,7 @@ from ..graph import simplify_passes
 
 _OF_KERNELS = (
     *("DividePlainly", "DropUnknownPragmas", "ExpandLoops", "FoldConstantTables", "GuardLoops"),
-    *("InsertPrefetches", "InterleaveVectors"),
+    *("ImportTiles", "InsertPrefetches", "InterleaveVectors"),
     *("JoinArgumentChecks", "MarkInternalTensors", "OutlineMicrokernels", "PackStorage"),
     *("PropagateNaN", "RoundBFloat16", "SeparateCpus", "SplitScalarCalls"),
     *("StaticAllocation", "UseBFloat16Instructions"),

@@ -1,4 +1,4 @@
-"""Convolutions over NHWC tensors as convolutions over NCHW tensors.
+"""Convolutions over NHWC tensors as convolutions over NCHW tensors, or the other way round.
 
     before   y = relu(conv2d(x, w, "NHWC", "HWIO") + b)                  (N, H, W, C)
 
@@ -9,11 +9,15 @@
 What lies between convolutions follows: operators that work element by element, pooling, padding,
 concatenation, reductions over the image, and permutations, which vanish. TVM's ConvertLayout
 changes back at every operand of a lower rank, so at every bias.
+
+CPUs compute with the channels first, which their schedules are written for, tensor cores with the
+channels last, where what they multiply lies side by side.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 import tvm
@@ -28,52 +32,97 @@ from .vocabulary import RELAX
 NAME = "ConvertLayout"
 
 TO_FIRST, TO_LAST = (0, 3, 1, 2), (0, 2, 3, 1)
-_KERNELS = {"nn.conv2d": "OIHW", "nn.conv2d_transpose": "IOHW"}
 _POOLS = ("nn.max_pool2d", "nn.avg_pool2d", "nn.adaptive_avg_pool2d")
 _REDUCTIONS = "mean max min sum"
 
 
-def convert_layout(mod: tvm.IRModule, name: str) -> tvm.IRModule:
-    """Have function `name` of a module compute convolutions over NCHW tensors alone.
+@dataclass(frozen=True)
+class Layouts:
+    """A change of layouts.
+
+    Attributes
+    ----------
+    old, new : str
+        Of images.
+    axes, back : tuple of int
+        Permutation from the old layout to the new one, and from the new one to the old one.
+    kernels : dict of str to str
+        Layout of the weights, by the operators that change.
+    """
+
+    old: str
+    new: str
+    axes: tuple[int, ...]
+    back: tuple[int, ...]
+    kernels: Mapping[str, str]
+
+    @property
+    def image(self) -> tuple[int, int]:
+        """The axes of height and width in the old layout."""
+        return self.old.index("H"), self.old.index("W")
+
+
+CHANNELS_FIRST = Layouts(
+    "NHWC", "NCHW", TO_FIRST, TO_LAST, {"nn.conv2d": "OIHW", "nn.conv2d_transpose": "IOHW"}
+)
+CHANNELS_LAST = Layouts("NCHW", "NHWC", TO_LAST, TO_FIRST, {"nn.conv2d": "OHWI"})
+
+Predicate = Callable[[relax.Call], bool]
+
+
+def convert_layout(
+    mod: tvm.IRModule,
+    name: str,
+    layouts: Layouts = CHANNELS_FIRST,
+    wanted: Predicate = lambda _: True,
+) -> tvm.IRModule:
+    """Have the convolutions of function `name` of a module compute in the new layouts alone.
 
     Parameters
     ----------
     mod : tvm.IRModule
         At operator level. It is not changed. Functions that branch stay as they are.
+    layouts : Layouts
+    wanted
+        Whether a convolution in other layouts is to change.
     """
     function = mod[name]
     values = [binding.value for block in function.body.blocks for binding in block.bindings]
-    if not _is_profitable(values) or any(isinstance(each, relax.If) for each in values):
+    converter = _Converter(mod, layouts, wanted)
+    if not converter.is_profitable(values) or any(isinstance(each, relax.If) for each in values):
         return mod
     updated = mod.clone()
-    updated.update_func(mod.get_global_var(name), _Converter(mod).visit_expr(function))
+    updated.update_func(mod.get_global_var(name), converter.visit_expr(function))
     return relax.transform.DeadCodeElimination([name])(updated)
-
-
-def _is_profitable(values: list[relax.Expr]) -> bool:
-    """Whether there are convolutions in other layouts, or permutations between convolutions."""
-    if any(map(_is_foreign, values)):
-        return True
-    orders = {_axes(value) for value in values if operator_name(value) == "permute_dims"}
-    return {TO_FIRST, TO_LAST} <= orders and any(operator_name(each) in _KERNELS for each in values)
-
-
-def _is_foreign(value: relax.Expr) -> bool:
-    """Whether a value is a convolution in other layouts than the plain ones."""
-    name = operator_name(value)
-    layouts = (value.attrs.data_layout, value.attrs.kernel_layout) if name in _KERNELS else None
-    return layouts is not None and layouts != ("NCHW", _KERNELS[name])
 
 
 @mutator
 class _Converter(PyExprMutator):
-    """Keeps NHWC values as NCHW ones as long as their readers take those."""
+    """Keeps values of the old layout in the new one as long as their readers take those."""
 
-    def __init__(self, mod: tvm.IRModule) -> None:
+    def __init__(self, mod: tvm.IRModule, layouts: Layouts, wanted: Predicate) -> None:
         super().__init__(mod)
+        self.layouts, self._wanted = layouts, wanted
         self.first: dict[relax.Var, relax.Expr] = {}
-        """By variable of the old function, the new value with its channels first."""
+        """By variable of the old function, the value in the new layout."""
         self._lazy: set[relax.Var] = set()
+
+    def is_profitable(self, values: list[relax.Expr]) -> bool:
+        """Whether there are convolutions to change, or permutations between convolutions."""
+        if any(map(self.is_foreign, values)):
+            return True
+        orders = {_axes(value) for value in values if operator_name(value) == "permute_dims"}
+        kernels = self.layouts.kernels
+        are_ours = any(operator_name(each) in kernels and self._wanted(each) for each in values)
+        return {TO_FIRST, TO_LAST} <= orders and are_ours
+
+    def is_foreign(self, value: relax.Expr) -> bool:
+        """Whether a value is a convolution in other layouts than the new ones."""
+        name = operator_name(value)
+        if name not in self.layouts.kernels:
+            return False
+        layouts = (value.attrs.data_layout, value.attrs.kernel_layout)
+        return layouts != (self.layouts.new, self.layouts.kernels[name]) and self._wanted(value)
 
     def visit_dataflow_block_(self, block: relax.DataflowBlock) -> relax.BindingBlock:
         result = super().visit_dataflow_block_(block)
@@ -87,20 +136,20 @@ class _Converter(PyExprMutator):
     def _last(self, old: relax.Var) -> relax.Expr:
         """A value as it was, emitted now if nobody has asked before."""
         self._lazy.discard(old)
-        plain = self.builder_.emit(relax.op.permute_dims(self.first[old], list(TO_LAST)))
+        plain = self.builder_.emit(relax.op.permute_dims(self.first[old], self.layouts.back))
         self.set_var_remap(old, plain)
         return plain
 
-    def channels_first(self, old: relax.Expr) -> relax.Expr:
-        """An operand of rank 4 with its channels first."""
+    def in_new_layout(self, old: relax.Expr) -> relax.Expr:
+        """An operand of rank 4."""
         known = array_of(old)
         if known is not None:
-            return constant(np.ascontiguousarray(known.transpose(TO_FIRST)))
+            return constant(np.ascontiguousarray(known.transpose(self.layouts.axes)))
         if not isinstance(old, relax.Var):
-            call = relax.op.permute_dims(self.visit_expr(old), list(TO_FIRST))
+            call = relax.op.permute_dims(self.visit_expr(old), self.layouts.axes)
             return self.builder_.emit(call)
         if old not in self.first:
-            call = relax.op.permute_dims(self.visit_expr(old), list(TO_FIRST))
+            call = relax.op.permute_dims(self.visit_expr(old), self.layouts.axes)
             self.first[old] = self.builder_.emit(call)
         return self.first[old]
 
@@ -115,7 +164,7 @@ class _Converter(PyExprMutator):
         value = self.builder_.normalize(value)
         if not isinstance(binding.var, relax.DataflowVar):
             if is_first:
-                value = relax.op.permute_dims(self.builder_.emit(value), list(TO_LAST))
+                value = relax.op.permute_dims(self.builder_.emit(value), self.layouts.back)
             in_dataflow = self.builder_.current_block_is_dataflow()
             emit = self.builder_.emit_output if in_dataflow else self.builder_.emit
             self.set_var_remap(binding.var, emit(value))
@@ -132,24 +181,26 @@ class _Converter(PyExprMutator):
             self.set_var_remap(binding.var, var)
 
 
-# A rule gives the new value, not yet emitted, and whether it has its channels first where the old
-# one has them last; None to leave the call as it is.
+# A rule gives the new value, not yet emitted, and whether it is in the new layout where the old
+# one is in the old one; None to leave the call as it is.
 Converted = tuple[relax.Expr, bool] | None
 
 
 def _convolution(converter: _Converter, call: relax.Call) -> Converted:
-    attrs, kernel = call.attrs, _KERNELS[operator_name(call)]
-    layout = str(attrs.data_layout)
-    if layout not in ("NCHW", "NHWC") or str(attrs.out_layout or layout) != layout:
+    attrs, layouts = call.attrs, converter.layouts
+    kernel, layout = layouts.kernels.get(operator_name(call)), str(attrs.data_layout)
+    if kernel is None or not converter.is_foreign(call):
         return None
-    if sorted(str(attrs.kernel_layout)) != sorted(kernel) or not _is_foreign(call):
+    if layout not in (layouts.old, layouts.new) or str(attrs.out_layout or layout) != layout:
         return None
-    last = layout == "NHWC"
-    data = converter.channels_first(call.args[0]) if last else converter.visit_expr(call.args[0])
+    if sorted(str(attrs.kernel_layout)) != sorted(kernel):
+        return None
+    moves, data = layout == layouts.old, call.args[0]
+    data = converter.in_new_layout(data) if moves else converter.visit_expr(data)
     order = [str(attrs.kernel_layout).index(axis) for axis in kernel]
     weight = _permuted(converter, call.args[1], order)
-    layouts = {"data_layout": "NCHW", "kernel_layout": kernel, "out_layout": "NCHW"}
-    return RELAX.again(call, [data, weight], **layouts), last
+    new = {"data_layout": layouts.new, "kernel_layout": kernel, "out_layout": layouts.new}
+    return RELAX.again(call, [data, weight], **new), moves
 
 
 def _permuted(converter: _Converter, weight: relax.Expr, order: list[int]) -> relax.Expr:
@@ -177,28 +228,28 @@ def _binary(converter: _Converter, call: relax.Call) -> Converted:
 
 
 def _operand(converter: _Converter, arg: relax.Expr, rank: int) -> relax.Expr:
-    """An operand that broadcasts against NHWC, as one that broadcasts against NCHW."""
+    """An operand that broadcasts against the old layout, as one that does against the new one."""
     if rank == 4:
-        return converter.channels_first(arg)
+        return converter.in_new_layout(arg)
     if rank == 0:
         return converter.visit_expr(arg)
     known = array_of(arg)
     if known is not None:
         whole = known.reshape((1,) * (4 - rank) + known.shape)
-        return constant(np.ascontiguousarray(whole.transpose(TO_FIRST)))
+        return constant(np.ascontiguousarray(whole.transpose(converter.layouts.axes)))
     shape = (1,) * (4 - rank) + (static_shape(arg) or ())
     reshaped = converter.builder_.emit(relax.op.reshape(converter.visit_expr(arg), shape))
-    return converter.builder_.emit(relax.op.permute_dims(reshaped, list(TO_FIRST)))
+    return converter.builder_.emit(relax.op.permute_dims(reshaped, converter.layouts.axes))
 
 
 def _pool(converter: _Converter, call: relax.Call) -> Converted:
-    attrs = call.attrs
-    if call.args[0] not in converter.first or attrs.layout != "NHWC":
+    attrs, layouts = call.attrs, converter.layouts
+    if call.args[0] not in converter.first or attrs.layout != layouts.old:
         return None
-    if attrs.out_layout not in ("", "NHWC"):
+    if attrs.out_layout not in ("", layouts.old):
         return None
     data = converter.first[call.args[0]]
-    return RELAX.again(call, [data], layout="NCHW", out_layout="NCHW"), True
+    return RELAX.again(call, [data], layout=layouts.new, out_layout=layouts.new), True
 
 
 def _pad(converter: _Converter, call: relax.Call) -> Converted:
@@ -207,7 +258,8 @@ def _pad(converter: _Converter, call: relax.Call) -> Converted:
     widths = [int(width) for width in call.attrs.pad_width]
     if len(widths) != 8:
         return None
-    moved = [side for axis in TO_FIRST for side in widths[2 * axis : 2 * axis + 2]]
+    axes = converter.layouts.axes
+    moved = [side for axis in axes for side in widths[2 * axis : 2 * axis + 2]]
     return RELAX.again(call, [converter.first[call.args[0]]], pad_width=moved), True
 
 
@@ -217,33 +269,37 @@ def _concat(converter: _Converter, call: relax.Call) -> Converted:
     fields = list(call.args[0].fields)
     if not any(field in converter.first for field in fields):
         return None
-    parts = [converter.channels_first(field) for field in fields]
-    return relax.op.concat(parts, axis=TO_FIRST.index(int(call.attrs.axis) % 4)), True
+    parts = [converter.in_new_layout(field) for field in fields]
+    return relax.op.concat(parts, axis=converter.layouts.axes.index(int(call.attrs.axis) % 4)), True
 
 
 def _reduce(converter: _Converter, call: relax.Call) -> Converted:
-    """Over the image: (N, H, W, C) -> (N, C) or (N, 1, 1, C)."""
-    axes = call.attrs.axis
+    """Over the image, leaving (N, C), or an image of one element."""
+    axes, layouts = call.attrs.axis, converter.layouts
     if call.args[0] not in converter.first or axes is None:
         return None
-    if sorted(int(axis) % 4 for axis in axes) != [1, 2]:
+    if sorted(int(axis) % 4 for axis in axes) != sorted(layouts.image):
         return None
-    made = RELAX.again(call, [converter.first[call.args[0]]], axis=[2, 3])
+    image = [layouts.axes.index(axis) for axis in layouts.image]
+    made = RELAX.again(call, [converter.first[call.args[0]]], axis=image)
     return made, bool(call.attrs.keepdims)
 
 
 def _reshape(converter: _Converter, call: relax.Call) -> Converted:
-    """(N, 1, 1, C) to anything: the order in memory is that of (N, C, 1, 1)."""
+    """An image of one element to anything: the order in memory is that of (N, C)."""
     shape = static_shape(call.args[0])
-    if call.args[0] not in converter.first or shape is None or shape[1:3] != (1, 1):
+    if call.args[0] not in converter.first or shape is None:
+        return None
+    if any(shape[axis] != 1 for axis in converter.layouts.image):
         return None
     return relax.op.reshape(converter.first[call.args[0]], static_shape(call)), False
 
 
 def _permute(converter: _Converter, call: relax.Call) -> Converted:
-    if _axes(call) == TO_FIRST and call.args[0] in converter.first:
+    layouts = converter.layouts
+    if _axes(call) == layouts.axes and call.args[0] in converter.first:
         return converter.first[call.args[0]], False
-    if _axes(call) == TO_LAST and isinstance(call.args[0], relax.Var):
+    if _axes(call) == layouts.back and isinstance(call.args[0], relax.Var):
         return converter.visit_expr(call.args[0]), True
     return None
 
@@ -254,7 +310,7 @@ def _axes(call: relax.Call) -> tuple[int, ...] | None:
 
 
 _RULES: dict[str, Callable[[_Converter, relax.Call], Converted]] = {
-    **dict.fromkeys(_KERNELS, _convolution),
+    **dict.fromkeys(("nn.conv2d", "nn.conv2d_transpose"), _convolution),
     **dict.fromkeys(UNARY, _unary),
     **dict.fromkeys(BINARY, _binary),
     **dict.fromkeys(_POOLS, _pool),

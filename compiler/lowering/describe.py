@@ -12,6 +12,7 @@ from tvm.target import Target
 from .. import target as targets
 from ..errors import BuildError
 from ..graph import symbols
+from ..graph.kv_cache import kept
 from ..runtime.metadata import OUTPUT_NAMES, UNKNOWN, Metadata, ParamInfo, TensorInfo
 from .linking import devices
 from .steps import State
@@ -39,6 +40,7 @@ def describe(state: State, mod_name: str, bound_params: Sequence[str]) -> Metada
         bound_params=tuple(bound_params),
         tvm_version=tvm.__version__,
         bounds=symbols.bounds(state.described["main"]),
+        kv_cache=kept(state.described["main"]),
     )
 
 

@@ -13,7 +13,6 @@ from tvm.target import Target
 
 from schedules.strategy import Query
 
-from ..graph.convert_layout import convert_layout
 from ..graph.unroll_recurrent import unroll_recurrent
 from . import steps, switches
 from .relax_passes.fold_gate import fold_gates
@@ -51,6 +50,7 @@ _ATTENTION = (switches.FUSE_ATTENTION,)
 
 PREPARE = (
     Step("simplify", steps.simplify_module),
+    Step("keep the cache", steps.keep_cache),
     Step("compute on integers", steps.use_integers, (switches.INTEGERS,)),
     Step("set aside recorded kernels", steps.set_aside_recorded, asks=_ROUNDING),
     Step("split the batch", steps.split_the_batch, (switches.SPLIT_BATCH,)),
@@ -68,7 +68,7 @@ SCHEDULE = (
     ),
     Step("widen halves", on_cpus(widen_halves)),
     Step("unroll recurrent layers", on_gpus(unroll_recurrent)),
-    Step("convert layouts", on_cpus(convert_layout), (switches.CONVERT_LAYOUT,)),
+    Step("convert layouts", steps.convert_layouts, (switches.CONVERT_LAYOUT,)),
     Step("fold gates", on_cpus(fold_gates), (switches.FOLD_GATE,)),
     Step("combine matrix products", steps.combine, (switches.COMBINE_MATMUL, *_ATTENTION)),
     Step(

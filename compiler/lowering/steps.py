@@ -12,6 +12,7 @@ from tvm.target import Target
 from schedules.x86.dots import has_bfloat16
 
 from .. import target as targets
+from ..graph.convert_layout import CHANNELS_LAST, convert_layout
 from . import switches
 from .checking.check import Checker
 from .linking import devices
@@ -26,11 +27,13 @@ from .relax_passes.check_indices import check_indices
 from .relax_passes.combine_matmul import combine_matmul
 from .relax_passes.compute_on_integers import compute_on_integers
 from .relax_passes.fuse import fuse
+from .relax_passes.kv_cache import keep_kv_cache
 from .relax_passes.over_samples import Samples, any_samples, over_samples
 from .relax_passes.samples import Provenance, provenance
 from .relax_passes.split_batch import split_batch
 from .report import Report
 from .selection import recorded
+from .selection.ops import gpu
 from .selection.schedule import schedule_kernels
 from .selection.schedule_source import ScheduleSource
 from .selection.select import select_implementations
@@ -116,6 +119,13 @@ def simplify_module(state: State) -> None:
         targets.check_buildable(each)
 
 
+def keep_cache(state: State) -> None:
+    """Have `main` add rows to buffers where the module asks for it."""
+    mod = keep_kv_cache(state.mod)
+    if mod is not state.mod:
+        state.take(mod)
+
+
 def use_integers(state: State) -> None:
     """Have CPUs compute quantised networks on integers, and note what stays as it is."""
     mod = state.mod
@@ -177,6 +187,16 @@ def on_cpus(rewrite: Rewrite) -> Callable[[State], None]:
                 state.mod = rewrite(state.mod, name)
 
     return step
+
+
+def convert_layouts(state: State) -> None:
+    """Put channels first for CPUs, and last for what tensor cores multiply."""
+    for name, target in state.unrecorded():
+        if target.kind.name == "llvm":
+            state.mod = convert_layout(state.mod, name)
+        elif gpu.is_gpu(target) and not state.source.extracting:
+            wanted = gpu.channels_last(target, state.source.autotvm_known)
+            state.mod = convert_layout(state.mod, name, CHANNELS_LAST, wanted)
 
 
 def multiply_bfloat16(state: State) -> None:

@@ -260,15 +260,15 @@ def _conditions(environment: dict[str, str]) -> tuple[Any, ...]:
 
 
 def _pickled(function: Callable[..., Any], arguments: tuple[Any, ...]) -> bytes:
+    by_value = importlib.util.find_spec("cloudpickle") is not None
     try:
-        if importlib.util.find_spec("cloudpickle") is None:
-            return pickle.dumps((function, arguments))
-        return _with_code((function, arguments))
+        return (_with_code if by_value else pickle.dumps)((function, arguments))
     except (pickle.PicklingError, AttributeError, TypeError) as error:
+        advice = "define templates at the top of a module or script"
+        if not by_value:
+            advice = "that takes cloudpickle, which is not installed: pip install 'baton-tvm[tune]'"
         raise BatonError(
-            f"{function!r} and its arguments can't be sent to a worker process: {error}; define "
-            "templates at the top of a module or script, and install cloudpickle "
-            "(pip install 'baton-tvm[tune]')"
+            f"{function!r} and its arguments can't be sent to a worker process: {error}; {advice}"
         ) from error
 
 

@@ -348,12 +348,19 @@ struct baton_session {
     for (std::size_t axis = 0; axis < shape.size(); ++axis) {
       const std::string& symbol = info.symbols[axis];
       const auto bound = code->bounds.find(symbol);
-      if (shape[axis] < 0 || (symbol.empty() && shape[axis] != info.shape[axis]) ||
-          (!symbol.empty() && bound != code->bounds.end() && shape[axis] > bound->second) ||
-          __builtin_mul_overflow(size, static_cast<std::uint64_t>(shape[axis]), &size)) {
-        throw std::runtime_error("input " + info.name + " can't have the extent " +
+      std::string expected;
+      if (symbol.empty() && shape[axis] != info.shape[axis]) {
+        expected = std::to_string(info.shape[axis]);
+      } else if (!symbol.empty() && bound != code->bounds.end() && shape[axis] > bound->second) {
+        expected = "at most " + std::to_string(bound->second) + ": it is " + symbol;
+      } else if (shape[axis] < 0 ||
+                 __builtin_mul_overflow(size, static_cast<std::uint64_t>(shape[axis]), &size)) {
+        expected = "one that memory can hold";
+      }
+      if (!expected.empty()) {
+        throw std::runtime_error("input " + info.name + " has the extent " +
                                  std::to_string(shape[axis]) + " along axis " +
-                                 std::to_string(axis));
+                                 std::to_string(axis) + ", expected " + expected);
       }
     }
     if (!memory[index] || size > nbytes[index]) memory[index] = baton::aligned_zeros(size);
@@ -399,8 +406,8 @@ struct baton_session {
         if (!is_new && found->second != shapes[index][axis]) {
           throw std::runtime_error("input " + code->inputs[index].name + " has the extent " +
                                    std::to_string(shapes[index][axis]) + " along axis " +
-                                   std::to_string(axis) + ", but " + symbol + " is " +
-                                   std::to_string(found->second));
+                                   std::to_string(axis) + ", expected " +
+                                   std::to_string(found->second) + ": it is " + symbol);
         }
       }
     }

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import tvm
 from tvm import relax
 
 from ..errors import InputError
+from ..graph import symbols
 from ..graph.constants import shape_of_type
+from ..runtime.extents import require_equal_symbols, require_shape
 from .flatten import Flattener
 from .infer import set_type, type_of
 
@@ -35,6 +37,7 @@ def specialize(mod: tvm.IRModule, values: Sequence[Any], name: str = "main") -> 
     if len(values) != len(function.params):
         raise InputError(f"{name} takes {len(function.params)} arguments, got {len(values)}")
     wanted = [_type_of_value(var, value) for var, value in zip(function.params, values)]
+    _require_extents(function, values)
     if all(new is None for new in wanted):
         return mod
     flattener = Flattener()
@@ -74,6 +77,7 @@ def _is_static(ty: Any) -> bool:
 
 
 def _fits(declared: Any, given: Any) -> bool:
+    """Whether a value is a tensor of that type, or a tuple of them; extents are another matter."""
     if isinstance(declared, relax.TupleType):
         return (
             isinstance(given, relax.TupleType)
@@ -84,9 +88,36 @@ def _fits(declared: Any, given: Any) -> bool:
         return False
     if str(declared.dtype) != str(given.dtype):
         return False
-    if declared.shape is None:
-        return declared.ndim in (-1, given.ndim)
-    return len(declared.shape.values) == given.ndim and all(
-        not isinstance(want, tvm.tirx.IntImm) or int(want) == int(have)
-        for want, have in zip(declared.shape.values, given.shape.values)
+    return declared.shape is not None or declared.ndim in (-1, given.ndim)
+
+
+def _require_extents(function: relax.Function, values: Sequence[Any]) -> None:
+    """Raise InputError where a value's extents are not those of its parameter, or of a symbol."""
+    tensors = [
+        each
+        for var, value in zip(function.params, values)
+        for each in _tensors(f"parameter {var.name!r}", var.ty, value)
+    ]
+    names = symbols.names(function)
+    bounds = symbols.bounds(function)
+
+    def name(extent: Any) -> int | str:
+        return int(extent) if isinstance(extent, tvm.tirx.IntImm) else names.get(extent, "?")
+
+    for what, declared, shape in tensors:
+        require_shape(what, shape, list(map(name, declared)), bounds)
+    require_equal_symbols(
+        (what, axis, names[symbol], extent)
+        for what, declared, shape in tensors
+        for axis, (symbol, extent) in enumerate(zip(declared, shape))
+        if symbol in names
     )
+
+
+def _tensors(what: str, ty: Any, value: Any) -> Iterator[tuple[str, list[Any], tuple[int, ...]]]:
+    """(what it is called, declared extents, the value's) of each tensor of known rank."""
+    if isinstance(ty, relax.TupleType):
+        for index, (field, item) in enumerate(zip(ty.fields, value)):
+            yield from _tensors(f"{what}[{index}]", field, item)
+    elif isinstance(ty.shape, relax.ShapeExpr):
+        yield what, list(ty.shape.values), tuple(map(int, value.shape))

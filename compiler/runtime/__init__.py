@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from compiler.runtime.executor import GraphExecutor
     from compiler.runtime.export import export_library
     from compiler.runtime.factory import FactoryModule
+    from compiler.runtime.kv_cache import KVCache
     from compiler.runtime.load import load_module
     from compiler.runtime.metadata import Metadata, ParamInfo, TensorInfo
     from compiler.runtime.partitioner_library import load_engines
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = [
     "FactoryModule",
     "GraphExecutor",
+    "KVCache",
     "Metadata",
     "ParamInfo",
     "TensorInfo",
@@ -37,6 +39,7 @@ __getattr__ = lazy_attributes(
     {
         "FactoryModule": ".factory",
         "GraphExecutor": ".executor",
+        "KVCache": ".kv_cache",
         "Metadata": ".metadata",
         "ParamInfo": ".metadata",
         "TensorInfo": ".metadata",

@@ -8,6 +8,7 @@ names up nor hands over hundreds of weights; it is bound anew only when a tensor
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,9 @@ import tvm_ffi
 
 from compiler.errors import BuildError, DivisionByZeroError, IndexRangeError, InputError
 from compiler.runtime import cuda_code, forks
+from compiler.runtime.extents import require_equal_symbols, require_shape
 from compiler.runtime.host import kind_of
+from compiler.runtime.kv_cache import KVCache
 from compiler.runtime.metadata import ALIGNMENT, Metadata, TensorInfo
 from compiler.runtime.tensors import (
     as_array,
@@ -104,9 +107,18 @@ class GraphExecutor:
         self._buffers: list[Any] = [None] * arity  # what set_input copies into
         self._views: list[Any] = [None] * arity  # the buffers as numpy arrays, where possible
         self._bound: list[Any] = [params.get(info.name) for info in self._infos]
+        self._pointers = [0 if tensor is None else tensor.data_ptr() for tensor in self._bound]
+        self._what = [f"input {info.name!r}" for info in self._infos]
+        self._symbolic = [
+            (index, axis, extent)
+            for index, info in enumerate(metadata.inputs)
+            for axis, extent in enumerate(info.shape)
+            if isinstance(extent, str)
+        ]
         self._run: Callable[[], Any] | None = None
-        self._bound_pointers: frozenset[int] = frozenset()
         self._outputs: list[Any] | None = None
+        self._kv_cache: KVCache | None = None
+        self._reserved: frozenset[str] = frozenset()  # inputs that the cache is bound to
 
     def __getitem__(self, name: str) -> Callable[..., Any]:
         """The function of that name, as the executor module of old had them."""
@@ -139,10 +151,10 @@ class GraphExecutor:
             if isinstance(key, Mapping):
                 inputs = {**key, **inputs}
             elif key is not None:
-                self._copy_in(self._position(key), value)
+                self._copy_in(self._settable(key), value)
             for name, item in inputs.items():
                 if name in self._index or name not in self.metadata.bound_params:
-                    self._copy_in(self._position(name), item)
+                    self._copy_in(self._settable(name), item)
 
     def set_instrument(self, instrument: Callable[..., int]) -> None:
         """Have a function called around each call that the virtual machine makes, for good.
@@ -173,7 +185,7 @@ class GraphExecutor:
             One of these does not hold.
         """
         with self._lock:
-            index = self._position(key)
+            index = self._settable(key)
             info = self._infos[index]
             if not isinstance(value, tvm.runtime.Tensor):
                 try:
@@ -183,7 +195,7 @@ class GraphExecutor:
                         f"can't use {type(value).__name__} as input {info.name!r} without a copy "
                         f"({error}); it must be contiguous and aligned to {ALIGNMENT} bytes"
                     ) from error
-            self._require_shape(info, tuple(value.shape))
+            self._require_shape(index, tuple(value.shape))
             device = self._device(info)
             if str(value.dtype) != info.dtype or value.device != device:
                 raise InputError(
@@ -198,8 +210,35 @@ class GraphExecutor:
             self._use.note_set(index)
             self._bind(index, value)
 
+    def make_kv_cache(self) -> KVCache:
+        """An empty cache of keys and values for this library.
+
+        Raises
+        ------
+        InputError
+            The library keeps none.
+        """
+        return KVCache(self.metadata, self.devices[0])
+
+    def use_kv_cache(self, cache: KVCache) -> None:
+        """Have runs add rows to a cache, and go on behind those that are there.
+
+        Raises
+        ------
+        InputError
+            The cache is of another library.
+        """
+        with self._lock:
+            if cache is self._kv_cache:
+                return
+            cache.require_fits(self.metadata)
+            for name, tensor in cache.tensors.items():
+                self._bind(self._index[name], tensor)
+            self._kv_cache = cache
+            self._reserved = frozenset((cache.info.rows, *cache.tensors))
+
     def run(self, **inputs: Any) -> None:
-        """Set the given inputs, then compute the outputs.
+        """Set the given inputs, then compute the outputs; add rows to the cache that is used.
 
         Raises
         ------
@@ -211,16 +250,21 @@ class GraphExecutor:
             if inputs:
                 self.set_input(**inputs)
             self._use.note_run(self._infos)
-            function = self._run or self._prepare()
-            forks.note_kernels()
-            self._outputs = None  # gives the memory back before the next outputs take it
-            outputs = [self._own(tensor) for tensor in _flatten(function())]
-            if len(outputs) != len(self.metadata.outputs):
-                raise InputError(
-                    f"the library has {len(outputs)} outputs, and its graph describes "
-                    f"{len(self.metadata.outputs)}; take both from one build"
-                )
-            self._outputs = outputs
+            cache = self._kv_cache
+            with nullcontext() if cache is None else cache.lock:
+                rows = 0 if cache is None else self._place_rows(cache)
+                function = self._run or self._prepare()
+                forks.note_kernels()
+                self._outputs = None  # gives the memory back before the next outputs take it
+                outputs = [self._own(tensor) for tensor in _flatten(function())]
+                if len(outputs) != len(self.metadata.outputs):
+                    raise InputError(
+                        f"the library has {len(outputs)} outputs, and its graph describes "
+                        f"{len(self.metadata.outputs)}; take both from one build"
+                    )
+                self._outputs = outputs
+                if cache is not None:
+                    cache.note_run(rows)
 
     def get_output(self, index: int, out: Any = None) -> Any:
         """The result of the last run.
@@ -378,8 +422,22 @@ class GraphExecutor:
 
     def _own(self, result: Any) -> Any:
         """A result that no later change of the inputs changes: a copy if it is one of them."""
-        is_bound = result.data_ptr() in self._bound_pointers
+        is_bound = result.data_ptr() in self._pointers
         return result.copyto(result.device) if is_bound else result
+
+    def _place_rows(self, cache: KVCache) -> int:
+        """Say which rows are there; returns how many will come."""
+        rows = cache.info.grows_by
+        if isinstance(rows, str):
+            position, axis = next(
+                (index, axis) for index, axis, symbol in self._symbolic if symbol == rows
+            )
+            tensor = self._bound[position]
+            rows = 0 if tensor is None else int(tensor.shape[axis])
+        cache.require_room(rows)
+        device, index = self.devices[0], self._index[cache.info.rows]
+        self._bind(index, tvm.runtime.empty((cache.length,), "int8", device))
+        return rows
 
     def _require_all_set(self) -> None:
         missing = [
@@ -394,15 +452,18 @@ class GraphExecutor:
     def _prepare(self) -> Callable[[], Any]:
         """Bind the tensors to `main`, as the VM's function "run"."""
         self._require_all_set()
-        self._require_equal_symbols()
-        self._vm.save_function("main", "run", *self._bound)
+        require_equal_symbols(
+            (self._what[index], axis, symbol, int(self._bound[index].shape[axis]))
+            for index, axis, symbol in self._symbolic
+        )
+        self._vm.module["save_function"]("main", "run", 1, *self._bound)
         self._run = self._vm.module["run"]
-        self._bound_pointers = frozenset(tensor.data_ptr() for tensor in self._bound)
         return self._run
 
     def _bind(self, index: int, tensor: Any) -> None:
         if self._bound[index] is not tensor:
             self._bound[index] = tensor
+            self._pointers[index] = tensor.data_ptr()
             self._run = None
 
     def _copy_in(self, index: int, value: Any) -> None:
@@ -431,7 +492,7 @@ class GraphExecutor:
     def _buffer(self, index: int, shape: tuple[int, ...]) -> Any:
         """The executor's own tensor for an input whose value has that shape."""
         info = self._infos[index]
-        self._require_shape(info, shape)
+        self._require_shape(index, shape)
         buffer = self._buffers[index]
         if buffer is None or not (info.is_static or tuple(buffer.shape) == shape):
             device = self._device(info)
@@ -454,39 +515,17 @@ class GraphExecutor:
             raise InputError(f"no input {key}; there are {self._describe_inputs()}")
         return int(key)
 
-    def _require_shape(self, info: TensorInfo, shape: tuple[int, ...]) -> None:
-        if shape == info.shape:
-            return
-        fits = len(shape) == len(info.shape) and all(
-            extent == own or isinstance(own, str) for extent, own in zip(shape, info.shape)
-        )
-        if not fits:
-            wanted = f"({', '.join(map(str, info.shape))})"
-            raise InputError(
-                f"input {info.name!r} has the shape {wanted}, but the value has {shape}; "
-                f"the inputs are {self._describe_inputs()}"
-            )
-        for axis, (extent, own) in enumerate(zip(shape, info.shape)):
-            bound = self.metadata.bounds.get(own) if isinstance(own, str) else None
-            if bound is not None and extent > bound:
-                raise InputError(
-                    f"input {info.name!r} has the extent {extent} along axis {axis}, but {own!r} "
-                    f"is at most {bound} in this library"
-                )
+    def _settable(self, key: Any) -> int:
+        index = self._position(key)
+        name = self._infos[index].name
+        if name in self._reserved:
+            raise InputError(f"input {name!r} belongs to the cache that use_kv_cache() was given")
+        return index
 
-    def _require_equal_symbols(self) -> None:
-        """Raise where two inputs disagree on the extent of a symbol."""
-        first: dict[str, tuple[int, TensorInfo, int]] = {}
-        for info, tensor in zip(self.metadata.inputs, self._bound):
-            for axis, (own, extent) in enumerate(zip(info.shape, tensor.shape)):
-                if not isinstance(own, str):
-                    continue
-                expected, other, place = first.setdefault(own, (int(extent), info, axis))
-                if expected != extent:
-                    raise InputError(
-                        f"input {info.name!r} has the extent {extent} along axis {axis}, expected "
-                        f"{expected}: it is {own!r}, as axis {place} of input {other.name!r} is"
-                    )
+    def _require_shape(self, index: int, shape: tuple[int, ...]) -> None:
+        declared = self._infos[index].shape
+        if shape != declared:
+            require_shape(self._what[index], shape, declared, self.metadata.bounds)
 
     def _describe_inputs(self) -> str:
         listed = ", ".join(str(info) for info in self.metadata.inputs)

@@ -12,6 +12,7 @@ from compiler.errors import InputError
 from compiler.runtime.executor import GraphExecutor
 from compiler.runtime.factory import FactoryModule
 from compiler.runtime.graph_json import metadata_of
+from compiler.runtime.kv_cache import KVCache
 from compiler.runtime.remote import RemoteLibrary, is_remote
 from compiler.runtime.tensors import copy_into
 from compiler.tvm_faults.type_lookup import tvm
@@ -90,6 +91,14 @@ class GraphModule:
     def set_input_zero_copy(self, key: str | int, value: Any) -> None:
         """Use the caller's tensor itself as an input; see `GraphExecutor.set_input_zero_copy`."""
         self.module.set_input_zero_copy(key, value)
+
+    def make_kv_cache(self) -> KVCache:
+        """An empty cache for a text; see `GraphExecutor.make_kv_cache`."""
+        return self.module.make_kv_cache()
+
+    def use_kv_cache(self, cache: KVCache) -> None:
+        """Have runs add rows to a cache; see `GraphExecutor.use_kv_cache`."""
+        self.module.use_kv_cache(cache)
 
     def run(self, **input_dict: Any) -> None:
         """Set the given inputs, then compute the outputs."""

@@ -84,6 +84,29 @@ class ParamInfo(TensorInfo):
 
 
 @dataclass(frozen=True)
+class KVCacheInfo:
+    """Inputs that are buffers for the keys and values of a text, to which a run adds rows in place.
+
+    Attributes
+    ----------
+    symbol : str
+        Counts the rows that are there before a run.
+    rows : str
+        The input of type int8 whose extent that is; nobody reads its elements.
+    grows_by : str or int
+        The rows that a run adds: a symbol of the inputs, or a number.
+    tensors : tuple of (str, int)
+        Name of each buffer, and along which axis rows lie. It has room for as many as the input's
+        extent there is.
+    """
+
+    symbol: str
+    rows: str
+    grows_by: str | int
+    tensors: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True)
 class Metadata:
     """Description of a built library.
 
@@ -114,6 +137,7 @@ class Metadata:
         What built the library.
     bounds : dict of str to int
         The largest extent that a symbol of the inputs may have, of those that have a bound.
+    kv_cache : KVCacheInfo, optional
     """
 
     mod_name: str
@@ -129,6 +153,7 @@ class Metadata:
     tvm_version: str = ""
     baton_version: str = ""
     bounds: dict[str, int] = field(default_factory=dict)
+    kv_cache: KVCacheInfo | None = None
 
     def with_params(self, tensors: Iterable[tuple[str, Any]]) -> Metadata:
         """These metadata for the given weights, laid out one after the other and aligned.
@@ -225,7 +250,9 @@ class _Reader:
             tvm_version=self._field("tvm_version", str),
             baton_version=self._field("baton_version", str),
             bounds=self._bounds(),
+            kv_cache=self._kv_cache(),
         )
+        self._require_buffers(metadata)
         self._require_distinct_names(metadata)
         self._require_disjoint_params(metadata)
         if not metadata.devices:
@@ -270,6 +297,46 @@ class _Reader:
             raise _bad(name, f"holds a tensor {info.name!r}: {error}") from error
         return info
 
+    def _kv_cache(self) -> KVCacheInfo | None:
+        """Libraries without one lack the field, or have null."""
+        item = self._document.get("kv_cache")
+        if item is None:
+            return None
+        item = item if isinstance(item, dict) else {}
+        symbol, rows, grows_by = (item.get(key) for key in ("symbol", "rows", "grows_by"))
+        pairs = item.get("tensors")
+        tensors = tuple(map(_named_axis, pairs)) if isinstance(pairs, list) else ()
+        texts = isinstance(symbol, str) and isinstance(rows, str)
+        grows = isinstance(grows_by, str) or _is_natural(grows_by)
+        if not tensors or None in tensors or not texts or not grows:
+            raise _bad("kv_cache", f"is {item!r:.120}")
+        return KVCacheInfo(
+            str(symbol),
+            str(rows),
+            grows_by,  # type: ignore[arg-type]
+            tuple(each for each in tensors if each is not None),
+        )
+
+    def _require_buffers(self, metadata: Metadata) -> None:
+        """Raise where the cache's tensors are not inputs of the shapes that executors make."""
+        cache = metadata.kv_cache
+        if cache is None:
+            return
+        inputs = {info.name: info.shape for info in metadata.inputs}
+        if inputs.get(cache.rows) != (cache.symbol,):
+            raise _bad("kv_cache", f"counts rows by the input {cache.rows!r}")
+        symbols = {extent for shape in inputs.values() for extent in shape}
+        if isinstance(cache.grows_by, str) and cache.grows_by not in symbols:
+            raise _bad("kv_cache", f"grows by {cache.grows_by!r}, which no input has")
+        rooms = set()
+        for name, axis in cache.tensors:
+            shape = inputs.get(name, ())
+            if axis >= len(shape) or not all(isinstance(extent, int) for extent in shape):
+                raise _bad("kv_cache", f"has the input {name!r}, which is not a buffer")
+            rooms.add(shape[axis])
+        if len(rooms) != 1:
+            raise _bad("kv_cache", "has buffers of different room")
+
     def _param(self, item: Any) -> ParamInfo:
         info = self._tensor("params", item)
         offset = item.get("offset")
@@ -288,6 +355,14 @@ class _Reader:
             if param.offset < end:
                 raise _bad("params", f"lets {param.name!r} overlap the weight before it")
             end = param.offset + param.nbytes
+
+
+def _named_axis(pair: Any) -> tuple[str, int] | None:
+    """["past_key_0", 2] as it should be; None for anything else."""
+    fits = isinstance(pair, list) and len(pair) == 2
+    if not fits or not isinstance(pair[0], str) or not _is_natural(pair[1]):
+        return None
+    return pair[0], pair[1]
 
 
 def _is_extent(field: str, value: Any) -> bool:

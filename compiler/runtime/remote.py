@@ -20,6 +20,7 @@ from compiler.errors import ExportError, InputError, LoadError
 from compiler.runtime.executor import GraphExecutor
 from compiler.runtime.factory import FactoryModule
 from compiler.runtime.host import arrange_devices
+from compiler.runtime.kv_cache import KVCache
 from compiler.runtime.load import check_file
 from compiler.runtime.metadata import Metadata
 from compiler.temporary import TemporaryFolder
@@ -116,6 +117,14 @@ class RemoteExecutor(GraphExecutor):
         raise InputError(
             f"input {key!r} can't be set without a copy on an RPC server; use set_input"
         )
+
+    def make_kv_cache(self) -> KVCache:
+        """Raises InputError: what a run writes to inputs stays on the server."""
+        raise InputError("a library on an RPC server can't add rows to a cache of this process")
+
+    def use_kv_cache(self, cache: KVCache) -> None:
+        """Raises InputError, as `make_kv_cache`."""
+        self.make_kv_cache()
 
     def _bind(self, index: int, tensor: Any) -> None:
         self._bound[index] = tensor

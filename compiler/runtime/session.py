@@ -23,6 +23,7 @@ import numpy as np
 from compiler.errors import InputError
 from compiler.runtime import thread_pool
 from compiler.runtime.executor import GraphExecutor
+from compiler.runtime.kv_cache import KVCache
 from compiler.runtime.metadata import ALIGNMENT, TensorInfo
 from compiler.runtime.tensors import numpy_dtype
 from compiler.tvm_faults.type_lookup import tvm
@@ -55,7 +56,7 @@ class Session:
     Attributes
     ----------
     inputs, outputs : tuple of TensorInfo
-        Names, shapes and dtypes, as in the model.
+        Names, shapes and dtypes, as in the model, without what a `KVCache` holds.
     """
 
     def __init__(
@@ -68,7 +69,11 @@ class Session:
         for name, value in (("num_threads", num_threads), ("parallel", parallel)):
             if value is not None and (not isinstance(value, int) or value < 1):
                 raise InputError(f"{name} must be an integer of at least 1, not {value!r:.60}")
-        self.inputs: tuple[TensorInfo, ...] = library.metadata.inputs
+        kept = library.metadata.kv_cache
+        reserved = {kept.rows, *(name for name, _ in kept.tensors)} if kept else set()
+        self.inputs: tuple[TensorInfo, ...] = tuple(
+            info for info in library.metadata.inputs if info.name not in reserved
+        )
         self.outputs: tuple[TensorInfo, ...] = library.metadata.outputs
         self.num_threads = num_threads or default_threads()
         self.parallel = parallel
@@ -80,7 +85,16 @@ class Session:
         for _ in range(parallel):
             self._idle.put(self._make_executor())
 
-    def run(self, inputs: Mapping[str, Any], outputs: Iterable[str] | None = None) -> Results:
+    def make_kv_cache(self) -> KVCache:
+        """An empty cache for one text; raises InputError where the library keeps none."""
+        return KVCache(self._library.metadata, self._devices[0])
+
+    def run(
+        self,
+        inputs: Mapping[str, Any],
+        outputs: Iterable[str] | None = None,
+        kv_cache: KVCache | None = None,
+    ) -> Results:
         """Compute the outputs of one request.
 
         Parameters
@@ -89,6 +103,9 @@ class Session:
             A value for every input, of its shape, as for `GraphExecutor.set_input`.
         outputs : iterable of str, optional
             Names of the outputs to return; all by default.
+        kv_cache : KVCache, optional
+            Gets the request's rows behind those of the requests before; for a library that keeps
+            one, and needed there.
 
         Returns
         -------
@@ -98,12 +115,16 @@ class Session:
         Raises
         ------
         InputError
-            An input is missing, unknown or does not fit, or there is no such output.
+            An input is missing, unknown or does not fit, there is no such output, or the cache is
+            missing, full or of another library.
         """
-        return self.run_async(inputs, outputs).result()
+        return self.run_async(inputs, outputs, kv_cache).result()
 
     def run_async(
-        self, inputs: Mapping[str, Any], outputs: Iterable[str] | None = None
+        self,
+        inputs: Mapping[str, Any],
+        outputs: Iterable[str] | None = None,
+        kv_cache: KVCache | None = None,
     ) -> Future[Results]:
         """Queue a request; as `run`, whose results and errors the future has.
 
@@ -116,7 +137,13 @@ class Session:
                 f"missing: {sorted(names - set(inputs))}, unknown: {sorted(set(inputs) - names)}"
             )
         wanted = self._positions(outputs)
-        return self._submit(self._request, dict(inputs), wanted)
+        if (kv_cache is None) != (self._library.metadata.kv_cache is None):
+            raise InputError(
+                "the library keeps no cache: leave kv_cache out"
+                if kv_cache is not None
+                else "the library adds rows to a cache: give kv_cache, which make_kv_cache() makes"
+            )
+        return self._submit(self._request, dict(inputs), wanted, kv_cache)
 
     def bind(
         self,
@@ -151,9 +178,13 @@ class Session:
     def _submit(self, work: Any, *arguments: Any) -> Future[Any]:
         return _lanes(self.num_threads, self.parallel).submit(work, *arguments)
 
-    def _request(self, inputs: dict[str, Any], wanted: list[int]) -> Results:
+    def _request(
+        self, inputs: dict[str, Any], wanted: list[int], kv_cache: KVCache | None
+    ) -> Results:
         executor = self._idle.get()
         try:
+            if kv_cache is not None:
+                executor.use_kv_cache(kv_cache)
             executor.set_input(inputs)
             executor.run()
             return {

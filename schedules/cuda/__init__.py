@@ -19,13 +19,17 @@ def rules() -> list[Checked]:
     from tvm.s_tir.dlight import gpu
 
     from .convolution import Convolution
+    from .float32_products import Float32Products
     from .opaque import Opaque
     from .products import Products
     from .stages import Stages, Windows
+    from .tensor_cores import TensorCores
     from .transpose import Transpose
     from .wide_reduction import WideReduction
 
     return [
+        Checked("cuda.tensor_cores", TensorCores()),
+        Checked("cuda.float32_products", Float32Products()),
         Checked("cuda.convolution", Convolution()),
         Checked("dlight.matmul", Products(), TVM_REFUSALS),
         Checked("cuda.windows", Windows()),

@@ -70,10 +70,10 @@ class Convolution(ScheduleRule):
     def apply(self, func: tirx.PrimFunc, target: Target, _: bool) -> s_tir.Schedule | None:
         """Schedule `func`; None when its only reduction is not a convolution."""
         schedule = s_tir.Schedule(func)
-        anchor = _anchor(schedule)
+        anchor = find_anchor(schedule)
         if anchor is None or not _gathers(schedule, anchor.block):
             return None
-        _split_groups(schedule, anchor.block)
+        split_groups(schedule, anchor.block)
         block = anchor.block
         reads = [schedule.reindex(block, ("read", index)) for index in (0, 1)]
         store = schedule.reindex(block, ("write", 0))
@@ -88,7 +88,7 @@ class Convolution(ScheduleRule):
         return schedule
 
 
-def _anchor(schedule: s_tir.Schedule) -> Stage | None:
+def find_anchor(schedule: s_tir.Schedule) -> Stage | None:
     found = stages(schedule)
     if any(stage.is_opaque or -1 in stage.extents for stage in found):
         return None
@@ -121,7 +121,7 @@ def _gathers(schedule: s_tir.Schedule, block: SBlockRV) -> bool:
     )
 
 
-def _split_groups(schedule: s_tir.Schedule, block: SBlockRV) -> None:
+def split_groups(schedule: s_tir.Schedule, block: SBlockRV) -> None:
     """Turn an output channel that is divided by the group's size into (group, channel)."""
     iterators = list(schedule.get(block).iter_vars)
     positions = {iterator.var: index for index, iterator in enumerate(iterators)}

@@ -57,6 +57,20 @@ def _loop_around_threads(stmt: Any, in_loop: bool) -> bool:
     return any(_loop_around_threads(child, in_loop) for child in children if child is not None)
 
 
+def launches(func: tirx.PrimFunc) -> int:
+    """How many kernels a scheduled function launches; those in a loop of the host count once."""
+    return _launches(func.body)
+
+
+def _launches(stmt: Any) -> int:
+    is_kernel = isinstance(stmt, tirx.For) and stmt.kind == tirx.ForKind.THREAD_BINDING
+    if is_kernel or (isinstance(stmt, tirx.AttrStmt) and stmt.attr_key == "thread_extent"):
+        return 1
+    children = [getattr(stmt, name, None) for name in _CHILDREN]
+    children += list(stmt.seq) if isinstance(stmt, tirx.SeqStmt) else []
+    return sum(_launches(child) for child in children if child is not None)
+
+
 class LoweringError(Exception):
     """TVM's passes fail on a scheduled function."""
 

@@ -255,9 +255,9 @@ class _FlatViews:
             self._bounded.bind(it.var, range_of(it.var, it.extent))
         for buffer in buffers:
             if self._view_of(buffer) is None:
-                size = 1
+                size: Any = 1
                 for extent in buffer.shape:
-                    size *= int(extent)
+                    size = size * (int(extent) if isinstance(extent, tirx.IntImm) else extent)
                 name = f"{buffer.name}_flat"
                 view = tirx.decl_buffer((size,), buffer.dtype, name, data=buffer.data)
                 self._views.append((buffer, view))

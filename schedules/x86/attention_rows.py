@@ -308,16 +308,18 @@ class _Loops:
         for lane, place in enumerate(places(lanes)):
             key = tirx.min(start + lane, w.t - 1)
             for first in range(0, w.d, lanes):
-                *at_query, i = w.q.index(self.at, row, first)
-                *at_key, j = w.k.index(self.at, first, key)
-                query, part = (*at_query, T.ramp(i, 1, lanes)), (*at_key, T.ramp(j, 1, lanes))
-                product = self.q[query] * self.k[part]
+                query = self.q[self._vector(w.q.index(self.at, row, first))]
+                product = query * self.k[self._vector(w.k.index(self.at, first, key))]
                 sums[place, whole] = sums[place, whole] + product if first else product
         for left, right, *masks in joins(lanes):
             pair = [sums[left, whole], sums[right, whole]]
             low, high = (tirx.Shuffle(pair, mask) for mask in masks)
             sums[left, whole] = low + high
         return sums[0, whole]
+
+    def _vector(self, index: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The index of a vector that starts at an element."""
+        return (*index[:-1], T.ramp(index[-1], 1, self.lanes))
 
     def _weighted_values(self, scores: Any, total: Any, row: Any, column: int, width: int) -> None:
         """Columns of the result: values times the weights of their keys."""

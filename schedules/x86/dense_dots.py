@@ -23,7 +23,7 @@ from .matmul_tile import TiledMatmul, register_tile, tiled_product, view
 PACKED = {dot: f"dense_packed_{dot.name}.x86" for dot in DOTS}
 
 
-def _pack(dot: Dot, ops: Any, weight: Any, config: ConfigEntity) -> Any:
+def pack(dot: Dot, ops: Any, weight: Any, config: ConfigEntity) -> Any:
     """(k, n) -> (n / tile_n, k / size, tile_n, size), n padded with zeros to whole tiles."""
     panels = dense.pack_weight(ops, weight, config)
     tiles, k, columns = (int(extent) for extent in panels.shape)
@@ -31,10 +31,10 @@ def _pack(dot: Dot, ops: Any, weight: Any, config: ConfigEntity) -> Any:
     return ops.transpose(apart, (0, 1, 3, 2))
 
 
-def _compute(
-    dot: Dot, w: DenseWorkload, config: ConfigEntity, x: te.Tensor, panel: te.Tensor
+def compute(
+    dot: Dot, rule: str, w: DenseWorkload, config: ConfigEntity, x: te.Tensor, panel: te.Tensor
 ) -> Any:
-    """x (*lead, k), weight as packed -> (*lead, n)."""
+    """x (*lead, k), weight as packed -> (*lead, n), for the rule of that name."""
     extents, tile = (None, w.m, w.n, w.k), register_tile(config)
     columns = int(panel.shape[2])
 
@@ -42,7 +42,7 @@ def _compute(
         return panel[column // columns, k // dot.size, column % columns, k % dot.size]
 
     rows = dense.row_reader(w, x)
-    product = tiled_product(PACKED[dot], config, extents, tile, rows, element, dot)
+    product = tiled_product(rule, config, extents, tile, rows, element, dot)
     return view(product, (*w.lead, w.n), len(w.lead))
 
 
@@ -59,7 +59,7 @@ class TiledDotMatmul(TiledMatmul):
         accumulate(sch, anchor, reduced, target)
 
 
-def _fallback(dot: Dot, w: DenseWorkload, target: Target) -> ConfigEntity:
+def fallback(dot: Dot, w: DenseWorkload, target: Target) -> ConfigEntity:
     """By the cost rules of products of elements as large as a step."""
     return plan(Extents(1, w.m, w.n, w.k // dot.size, BYTES), target, w.out_dtype, w.weight)
 
@@ -78,10 +78,10 @@ for _dot in DOTS:
             PACKED[_dot],
             16,
             partial(_supports, _dot),
-            partial(_fallback, _dot),
-            partial(_compute, _dot),
+            partial(fallback, _dot),
+            partial(compute, _dot, PACKED[_dot]),
             DenseWorkload.stored_args,
-            partial(_pack, _dot),
+            partial(pack, _dot),
         ),
     )
     register_anchor_rule(PACKED[_dot], TiledDotMatmul())

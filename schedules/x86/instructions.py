@@ -10,6 +10,7 @@ from tvm import tirx
 from tvm.ir import Call, Op
 from tvm.target import Target, codegen
 
+from . import amx
 from .machine import Machine
 
 FMA, VNNI, MADD, BF16 = "vfmadd", "vpdpbusd", "vpmaddwd", "vdpbf16ps"
@@ -37,8 +38,11 @@ def instruction_of(func: tirx.PrimFunc, operands: str, target: Target) -> str:
     used: set[str] = set()
 
     def note(call: Call) -> None:
-        if isinstance(call.op, Op) and call.op.name == "tirx.call_llvm_pure_intrin":
-            used.update(_numbers().get(int(number), "") for number in call.args[:1])
+        name = call.op.name if isinstance(call.op, Op) else ""
+        if name == "tirx.call_llvm_pure_intrin":
+            used.add(_numbers().get(int(call.args[0]), ""))
+        if name == "tirx.call_extern":
+            used.add(amx.INSTRUCTIONS.get(str(call.args[0].value), ""))
 
     tvm_ffi.structural_walk(func.body, (Call, note))
     found = sorted(used - {""})

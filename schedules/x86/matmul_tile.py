@@ -208,7 +208,7 @@ class TiledMatmul(AnchorRule):
         one_tile = e.m <= config.val("tile_m")
         streams = _streams(block_k, machine) if from_memory and one_tile else 1
         rows, steps = self._accumulate(sch, anchor, config, lanes, target, streams)
-        if from_memory and streams == 1:
+        if from_memory and streams == 1 and steps is not None:
             panel = block_k * config.val("tile_n") * e.item
             stride = panel // int(sch.get(steps).extent)
             loops = [(loop, int(sch.get(loop).extent)) for loop in (tile_loop, rows)]
@@ -251,7 +251,8 @@ class TiledMatmul(AnchorRule):
     ) -> tuple[Any, Any]:
         """`streams` parts of the reduction, a divisor of it, advance together.
 
-        Returns the loop over row tiles and the innermost one of the reduction that is a loop."""
+        Returns the loop over row tiles and the innermost one of the reduction that is a loop, None
+        where there is none."""
         machine = Machine.from_target(target)
         i, j, k = self.loops(sch, anchor)[-3:]
         row_tile, ii = sch.split(i, [None, config.val("tile_m")])

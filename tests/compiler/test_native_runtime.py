@@ -197,12 +197,12 @@ def test_open_shapes_are_given_before_a_run(prefix, tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.splitlines() == [
         "input x has extents that running tells; give it a shape first",
-        "input x can't have the extent 9 along axis 0",
-        "input x can't have the extent 5 along axis 1",
+        "input x has the extent 9 along axis 0, expected at most 8: it is rows",
+        "input x has the extent 5 along axis 1, expected 4",
         "3 42.0",
         "1 6.0",
         "8 272.0",
-        "input y has the extent 2 along axis 0, but rows is 8",
+        "input y has the extent 2 along axis 0, expected 8: it is rows",
     ]
 
 

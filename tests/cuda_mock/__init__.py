@@ -65,8 +65,10 @@ def make_home(folder: Path, nvcc: str | None = None) -> Path:
     return folder
 
 
-def run(script: str, home: Path, *arguments: str, **environment: str) -> list[str]:
-    """Run a Python script on the mocked CUDA; the lines it printed.
+def run(
+    script: str, home: Path, *arguments: str, limit: float = 600, **environment: str
+) -> list[str]:
+    """Run a Python script on the mocked CUDA, `limit` seconds at most; the lines it printed.
 
     CUDA's libraries are found under CUDA_PATH only, as in an installation that the dynamic loader
     knows nothing of. Other compilers of CUDA are not on PATH.
@@ -81,6 +83,6 @@ def run(script: str, home: Path, *arguments: str, **environment: str) -> list[st
         **environment,
     }
     command = [sys.executable, "-c", _MOCK_INSTEAD_OF_REAL + script, *arguments]
-    done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=600)
+    done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=limit)
     assert done.returncode == 0, done.stderr[-4000:]
     return done.stdout.splitlines()

@@ -38,6 +38,7 @@ COMMANDS = {
 """Starts of command lines that are only parsed: why, and the test that runs such a command."""
 
 BLOCKS = {
+    ("docs/dynamic_shapes.md", "needs a decoder"),
     ("docs/auto_scheduler_tuning.md", "a script of its own, which measuring processes import"),
     ("docs/auto_scheduler_tuning.md", "measures for minutes"),
     ("docs/deployment.md", "wants a server"),

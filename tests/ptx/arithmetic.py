@@ -260,23 +260,26 @@ def _bytes(bits: Values) -> list[Values]:
     return [(bits >> np.uint32(8 * i)) & np.uint32(0xFF) for i in range(4)]
 
 
-def _dp4a(opcode: tuple[str, ...]) -> Plan:
+def _dot(opcode: tuple[str, ...]) -> Plan:
+    """dp4a: four bytes of a by four of b; dp2a: two 16-bit parts of a by two bytes of b."""
     kinds = opcode[-2:]
     result = "s32" if "s32" in kinds else "u32"
+    bits = 16 if opcode[0] == "dp2a" else 8
 
-    def dp4a(a: Values, b: Values, c: Values) -> Values:
+    def parts(word: Values, kind: str, bits: int) -> list[Values]:
+        signed = {"s32": {8: np.int8, 16: np.int16}, "u32": {8: np.uint8, 16: np.uint16}}
+        masked = [word >> np.uint32(at) & np.uint32(2**bits - 1) for at in range(0, 32, bits)]
+        plain = signed["u32"][bits]
+        return [part.astype(plain).view(signed[kind][bits]).astype(np.int64) for part in masked]
+
+    def dot(a: Values, b: Values, c: Values) -> Values:
+        first = 2 if "hi" in opcode else 0
         total = c.astype(np.int64)
-        parts = []
-        for bits, kind in zip((a, b), kinds, strict=True):
-            signed = np.int8 if kind == "s32" else np.uint8
-            parts.append(
-                [byte.astype(np.uint8).view(signed).astype(np.int64) for byte in _bytes(bits)]
-            )
-        for x, y in zip(*parts, strict=True):
+        for x, y in zip(parts(a, kinds[0], bits), parts(b, kinds[1], 8)[first:], strict=False):
             total = total + x * y
         return total.astype(c.dtype)
 
-    return result, ["b32", "b32", result], dp4a
+    return result, ["b32", "b32", result], dot
 
 
 def _lop3(opcode: tuple[str, ...]) -> Plan:
@@ -374,7 +377,8 @@ _OTHERS: dict[str, Callable[[tuple[str, ...]], Plan]] = {
     "prmt": lambda opcode: (
         ("b32", ["b32"] * 3, _prmt) if len(opcode) == 2 else _unknown_form(opcode)
     ),
-    "dp4a": _dp4a,
+    "dp4a": _dot,
+    "dp2a": _dot,
     "lop3": _lop3,
     "shf": _funnel,
     "bfe": _extract,

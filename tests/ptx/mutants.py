@@ -16,11 +16,12 @@ _SHARED = re.compile(r"^\s*\.shared (?:\.align \d+ )?\.(\w+) ([\w$]+)(?:\[(\d+)\
 
 @dataclass(frozen=True)
 class Mutant:
-    """What is missing, and the module and launches without it."""
+    """What is missing, the module and launches without it, and whether it is shared memory."""
 
     missing: str
     ptx: str
     launches: list[Launch]
+    is_shorter: bool = True
 
 
 def mutants(ptx: str, launches: list[Launch]) -> Iterator[Mutant]:
@@ -28,7 +29,7 @@ def mutants(ptx: str, launches: list[Launch]) -> Iterator[Mutant]:
     for match in _MEETING.finditer(ptx):
         line = ptx.count("\n", 0, match.start(1)) + 1
         text = ptx[: match.start()] + ptx[match.end() :]
-        yield Mutant(f"{match[1]} of line {line}", text, launches)
+        yield Mutant(f"{match[1]} of line {line}", text, launches, is_shorter=False)
     for match in _SHARED.finditer(ptx):
         size = int(match[3] or 0)
         if size > 4:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import runpy
 from pathlib import Path
@@ -27,3 +28,17 @@ def test_examples_print_that_nothing_differs(path, capsys):
             partition.unregister(name)
     differences = re.findall(r"largest difference: (\S+)", capsys.readouterr().out)
     assert differences and all(float(each) < 1e-5 for each in differences)
+
+
+def test_texts_are_generated_with_one_library(tmp_path, capsys, monkeypatch):
+    root = Path(__file__).parents[2] / "scripts"
+    path = str(tmp_path / "llama.onnx")
+    for script, *arguments in (
+        ("dev/decoder_models.py", "llama", path, "--layers", "1", "--width", "32", "--heads", "2"),
+        ("examples/generate.py", path, "--prompt", "3,14,15", "--tokens", "5"),
+    ):
+        monkeypatch.setattr("sys.argv", [script, *arguments])
+        with contextlib.suppress(SystemExit):
+            runpy.run_path(str(root / script), run_name="__main__")
+    tokens = capsys.readouterr().out.split()
+    assert len(tokens) == 5 and all(0 <= int(token) < 256 for token in tokens)

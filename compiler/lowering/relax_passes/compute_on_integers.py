@@ -13,7 +13,8 @@
    behind it; quantising what was dequantised with the same numbers is nothing.
 2. Convolutions and products of quantised tensors with quantised constants become sums of products
    of uint8 by int8: zero points, biases and scales are folded into one addition and one product.
-   int8 tensors are shifted by 128. The forms in which integers are multiplied already, less their
+   int8 tensors are shifted by 128, weights that do not fit int8 by what has them fit, for which
+   the sum of the data makes up. The forms in which integers are multiplied already, less their
    zero points (MatMulInteger, ConvInteger, Relay's `qnn.conv2d`), get there as well.
 3. What still reads a dequantised tensor gets it by arithmetic of its own, which is fused with it.
 
@@ -24,7 +25,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import tvm
@@ -54,6 +55,8 @@ from .quantised import (
     sum_of,
     values_of,
 )
+
+Zero: TypeAlias = int | relax.Expr  # point, of which an expression is int32 at run time
 
 _SHIFT = 128  # from int8 to uint8
 # By how much of a unit of the sums a bias may miss one, and by which share of itself.
@@ -141,12 +144,11 @@ class _Integers(QuantisedRule):
         top, left, bottom, right = (int(side) for side in attrs.padding)
         is_padded, is_last = any((top, left, bottom, right)), layout == "NHWC"
 
-        def product(data: relax.Expr, zero: int, filters: np.ndarray) -> relax.Expr:
+        def product(data: relax.Expr, zero: Zero, filters: np.ndarray) -> relax.Expr:
             if is_last:
                 data = self.scope.emit(relax.op.permute_dims(data, list(TO_FIRST)))
             if is_padded:
-                widths = [0, 0, 0, 0, top, bottom, left, right]
-                data = self.scope.emit(relax.op.nn.pad(data, widths, "constant", zero))
+                data = self._padded(data, [0, 0, 0, 0, top, bottom, left, right], zero)
             filters = filters.transpose([kernel.index(axis) for axis in "OIHW"])
             sums = relax.op.nn.conv2d(
                 data, constant(np.ascontiguousarray(filters)), attrs.strides, 0, attrs.dilation,
@@ -157,7 +159,18 @@ class _Integers(QuantisedRule):
         axis = kernel.index("O")
         summed = tuple(place for place in range(4) if place != axis)
         columns = (-1,) if is_last else (-1, 1, 1)
-        return self._product(call, axis, summed, columns, product, not is_padded)
+        return self._product(call, axis, summed, columns, product)
+
+    def _padded(self, data: relax.Expr, widths: list[int], zero: Zero) -> relax.Expr:
+        """uint8 images with a zero point around them, which may be one of run time."""
+        known = zero if isinstance(zero, int) else 0
+        padded = self.scope.emit(relax.op.nn.pad(data, widths, "constant", known))
+        if isinstance(zero, int):
+            return padded
+        height, width = (static_shape(data) or ())[2:]
+        is_inside = np.pad(np.ones((height, width), "bool"), (widths[4:6], widths[6:]))
+        beyond = self.scope.emit(relax.op.astype(zero, "uint8"))
+        return self.scope.emit(relax.op.where(constant(is_inside), padded, beyond))
 
     def matmul(self, call: relax.Call) -> relax.Expr | None:
         """Of rows with one constant matrix."""
@@ -168,7 +181,7 @@ class _Integers(QuantisedRule):
             why = "both of its operands are computed at run time"
             return self._stays(call, why) if is_quantised else None
 
-        def product(data: relax.Expr, _: int, matrix: np.ndarray) -> relax.Expr:
+        def product(data: relax.Expr, _: Zero, matrix: np.ndarray) -> relax.Expr:
             matrix = matrix.reshape(matrix.shape[-2:])
             beyond = -len(matrix) % BYTES
             if beyond:
@@ -177,7 +190,7 @@ class _Integers(QuantisedRule):
                 matrix = np.pad(matrix, ((0, beyond), (0, 0)))
             return relax.op.matmul(data, constant(matrix), "int32")
 
-        return self._product(call, -1, (-2,), (-1,), product, True)
+        return self._product(call, -1, (-2,), (-1,), product)
 
     def _product(
         self,
@@ -185,8 +198,7 @@ class _Integers(QuantisedRule):
         axis: int,
         summed: tuple[int, ...],
         columns: tuple[int, ...],
-        product: Callable[[relax.Expr, int, np.ndarray], relax.Expr],
-        any_zero: bool,
+        product: Callable[[relax.Expr, Zero, np.ndarray], relax.Expr],
     ) -> relax.Expr | None:
         """A product of quantised tensors, or of integers less their zero points.
 
@@ -199,8 +211,6 @@ class _Integers(QuantisedRule):
         columns : tuple of int
             Shape of what is one number for each position of that axis, against the result.
         product : (uint8 data, its zero point, int8 weights) -> int32 expression
-        any_zero : bool
-            Whether a zero point that is known only at run time will do.
         """
         data, weight = call.args
         is_integer = dtype_of(call) == "int32"
@@ -216,22 +226,32 @@ class _Integers(QuantisedRule):
             return self._stays(call, f"its data are {dtype_of(x.data)}, or not of one scale")
         if w.scale.ndim and w.axis != axis % w.values.ndim:
             return self._stays(call, "the scales of its weights go along an axis that is summed")
-        if w.values.min(initial=0) < -128 or w.values.max(initial=0) > 127:
+        shift = _shift_to_bytes(w.values, summed)
+        ones = _adding_all(call, w.values, axis) if np.any(shift) else None
+        if shift is None or (ones is None and np.any(shift)):
             return self._stays(call, "its weights less their zero point do not fit int8")
-        small = np.ascontiguousarray(w.values.astype("int8"))
+        small = np.ascontiguousarray((w.values - shift).astype("int8"))
+
+        def summed_up(data: relax.Expr, zero: Zero) -> relax.Expr:
+            total = self.scope.emit(product(data, zero, small))
+            if ones is None:
+                return total
+            everything = self.scope.emit(product(data, zero, ones))
+            beyond = relax.op.multiply(everything, constant(shift.reshape(columns)))
+            return self.scope.emit(relax.op.add(total, self.scope.emit(beyond)))
+
         sums = w.values.astype("int64").sum(axis=summed).reshape(columns)
-        if self._run_time_zero(data) is not None:
-            if not any_zero or dtype_of(x.data) != "uint8":
-                return self._stays(call, "it pads with a zero point that is computed at run time")
-            total = self.scope.emit(product(x.data, 0, small))
-            zeros = relax.op.multiply(self._run_time_zero(data), constant(sums.astype("int32")))
-            return relax.op.subtract(total, zeros)
+        late = self._run_time_zero(data)
+        if late is not None:
+            if dtype_of(x.data) != "uint8":
+                return self._stays(call, "int8 data have a zero point that is computed at run time")
+            zeros = relax.op.multiply(late, constant(sums.astype("int32")))
+            return relax.op.subtract(summed_up(x.data, late), zeros)
         unsigned, zero = self._unsigned(x)
         offset = -zero * sums
         if np.abs(offset).max(initial=0) >= MOST_INT32:
             return self._stays(call, "its sums do not fit int32")
-        total = self.scope.emit(product(unsigned, zero, small))
-        shifted = relax.op.add(total, constant(offset.astype("int32")))
+        shifted = relax.op.add(summed_up(unsigned, zero), constant(offset.astype("int32")))
         if is_integer:
             return shifted
         factor = np.asarray(x.scale * w.scale, "float32")
@@ -383,6 +403,30 @@ class _Integers(QuantisedRule):
         """None, noted with the reason."""
         shapes = " by ".join(str(list(static_shape(arg) or ())) for arg in call.args)
         self.notes.append(f"{self.name(call)} of {shapes} has no 8-bit kernel: {why}")
+
+
+def _shift_to_bytes(values: np.ndarray, summed: tuple[int, ...]) -> np.ndarray | None:
+    """What to subtract from each output channel's weights so that they fit int8; 0 where they do.
+
+    None where a channel's are further apart than bytes are.
+    """
+    wide = values.astype("int64")
+    least, most = (each(wide, axis=summed, keepdims=True, initial=0) for each in (np.min, np.max))
+    if np.any(most - least > 255):
+        return None
+    return np.where((least < -128) | (most > 127), least + 128, 0).astype("int32")
+
+
+def _adding_all(call: relax.Call, values: np.ndarray, axis: int) -> np.ndarray | None:
+    """int8 weights whose products are the sums of what each of a layer's channels reads.
+
+    One channel, or as many as a depthwise convolution has; None for other groups.
+    """
+    groups = int(call.attrs.groups) if hasattr(call.attrs, "groups") else 1
+    ones = np.ones_like(values, "int8")
+    if groups == values.shape[axis]:
+        return ones
+    return np.take(ones, [0], axis) if groups == 1 else None
 
 
 _RULES: dict[str, Callable[[_Integers, relax.Call], relax.Expr | None]] = {

@@ -9,6 +9,7 @@ from tvm import tirx
 
 from ...tvm_faults import loop_guard
 from . import (
+    amx,
     argument_checks,
     bfloat16,
     constant_tables,
@@ -23,6 +24,7 @@ from . import (
 )
 
 PASSES = (
+    amx,
     argument_checks,
     bfloat16,
     constant_tables,
@@ -55,6 +57,7 @@ def _pipeline() -> tuple[Any, Any, Any]:
                 prefetch.insert_prefetches(),
                 microkernel.outline_microkernels(),
                 bfloat16.use_bfloat16_instructions(),
+                amx.import_tiles(),
                 scalar_calls.split_scalar_calls(),
                 propagate_nan.propagate_nan(),
                 pragmas.drop_unknown_pragmas(),

@@ -10,7 +10,7 @@ from tvm import relax
 from compiler import auto_scheduler, relay
 from compiler import target as targets
 from compiler.auto_scheduler.search.templates import TemplateSearch
-from compiler.graph.convert_layout import convert_layout
+from compiler.graph.convert_layout import CHANNELS_LAST, convert_layout
 from compiler.records.auto_scheduler.record import Record, save_records
 from compiler.records.auto_scheduler.template import Template
 
@@ -82,6 +82,10 @@ def test_layouts_change_at_the_edges_alone(body, changes, build, operators, run,
     data = rng.normal(size=SHAPE[0]).astype("float32")
     expected = run(mod, data)
     np.testing.assert_allclose(run(after, data), expected, rtol=1e-4, atol=1e-5)
+    back = convert_layout(after, "main", CHANNELS_LAST)
+    assert operators(back)["permute_dims"] == 0
+    assert "NCHW" not in back.script()
+    np.testing.assert_allclose(run(back, data), expected, rtol=1e-4, atol=1e-5)
 
 
 def test_a_transposed_convolution_is_converted_too(build, operators, run, rng):

@@ -113,3 +113,9 @@ def test_a_process_that_nobody_asks_for_anything_ends(monkeypatch):
     first = psutil.Process(parent_of_a_call())
     assert first.wait(30) is not None
     assert parent_of_a_call() != first.pid
+
+
+def test_without_cloudpickle_functions_that_need_it_say_so(monkeypatch):
+    monkeypatch.setattr(workers.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(BatonError, match=r"cloudpickle, which is not installed: pip install"):
+        workers._pickled(lambda: 0, ())

@@ -279,7 +279,7 @@ def test_arguments_are_named_and_counted():
         ((DATA,), {"data": DATA, "weight": WEIGHT}, "data: given by position and by name"),
         ((DATA, WEIGHT), {"other": DATA}, "other: not one of them"),
         ((DATA, WEIGHT, DATA), {}, "3 arguments"),
-        ((DATA[:2], WEIGHT), {}, "parameter data"),
+        ((DATA[:2], WEIGHT), {}, "parameter 'data'"),
     ):
         with pytest.raises(InputError, match=message):
             run(*args, **kwargs)

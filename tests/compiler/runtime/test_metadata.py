@@ -7,7 +7,7 @@ import pytest
 import tvm
 
 from compiler.errors import LoadError
-from compiler.runtime.metadata import Metadata, ParamInfo, TensorInfo
+from compiler.runtime.metadata import KVCacheInfo, Metadata, ParamInfo, TensorInfo
 
 
 def metadata() -> Metadata:
@@ -84,3 +84,42 @@ def test_two_inputs_of_one_name_are_refused():
 def test_text_that_is_no_json_object_is_refused(text):
     with pytest.raises(LoadError):
         Metadata.from_json(text)
+
+
+def decoder() -> Metadata:
+    return Metadata(
+        mod_name="decoder",
+        inputs=(
+            TensorInfo("ids", (1, "seq"), "int64"),
+            TensorInfo("key", (1, 16, 4), "float32"),
+            TensorInfo("value", (1, 4, 16), "float32"),
+            TensorInfo("past", ("past",), "int8"),
+        ),
+        outputs=(),
+        kv_cache=KVCacheInfo("past", "past", "seq", (("key", 1), ("value", 2))),
+    )
+
+
+def test_json_gives_back_what_is_known_of_a_cache():
+    assert Metadata.from_json(decoder().to_json()) == decoder()
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"symbol": "seq"}, "counts rows by the input 'past'"),
+        ({"rows": "ids"}, "counts rows by the input 'ids'"),
+        ({"grows_by": "n"}, "grows by 'n'"),
+        ({"grows_by": -1}, "kv_cache is"),
+        ({"tensors": []}, "kv_cache is"),
+        ({"tensors": [["key", 1], "value"]}, "kv_cache is"),
+        ({"tensors": [["ids", 1]]}, "the input 'ids', which is not a buffer"),
+        ({"tensors": [["key", 3]]}, "the input 'key', which is not a buffer"),
+        ({"tensors": [["key", 1], ["value", 1]]}, "different room"),
+    ],
+)
+def test_a_cache_that_is_not_one_of_its_inputs_is_refused(change, named):
+    document = json.loads(decoder().to_json())
+    document["kv_cache"].update(change)
+    with pytest.raises(LoadError, match=named):
+        Metadata.from_json(json.dumps(document))

@@ -1,4 +1,6 @@
 // Runs the CUDA C that TVM generates on the host: one fibre per thread of a block, real barriers.
+// Between barriers the threads run one after the other, in the order that is asked for; shared
+// memory is full of NaN when a block begins.
 // Only what TVM's code generator emits for the scheduled kernels is declared here.
 #include <math.h>
 #include <stdint.h>
@@ -12,7 +14,7 @@
 #define __forceinline__ inline
 #define __launch_bounds__(...)
 #define __restrict__ __restrict
-#define __shared__ static
+#define __shared__ static __attribute__((section("emulation_shared")))
 #define alignas(bytes) __attribute__((aligned(bytes)))
 #define uint unsigned int
 #define uchar unsigned char
@@ -52,7 +54,14 @@ static inline int4 make_int4(int x, int y, int z, int w) { return {x, y, z, w}; 
 static inline float rsqrtf(float x) { return 1.0f / sqrtf(x); }
 static inline float __ldg(const float* p) { return *p; }
 
+// The linker's names for where the section begins and ends; there is none without such memory.
+extern "C" __attribute__((weak, visibility("hidden"))) char __start_emulation_shared[];
+extern "C" __attribute__((weak, visibility("hidden"))) char __stop_emulation_shared[];
+
 namespace emulation {
+
+alignas(128) static uchar dynamic_shared[227 * 1024];
+static bool reversed;
 
 enum State { kReady, kAtBlockBarrier, kAtWarpBarrier, kDone };
 struct Fibre {
@@ -100,7 +109,8 @@ static void fibre_main() {
 }
 
 static void run_ready() {
-  for (current = 0; current < num_threads; ++current) {
+  for (int i = 0; i < num_threads; ++i) {
+    current = reversed ? num_threads - 1 - i : i;
     if (fibres[current].state != kReady) continue;
     threadIdx = fibres[current].index;
     swapcontext(&scheduler, &fibres[current].context);
@@ -139,6 +149,9 @@ static bool release_block() {
 
 static void run_block(Index3 block) {
   num_threads = 0;
+  memset(dynamic_shared, 0xff, sizeof dynamic_shared);
+  if (__start_emulation_shared)
+    memset(__start_emulation_shared, 0xff, __stop_emulation_shared - __start_emulation_shared);
   for (unsigned z = 0; z < block.z; ++z)
     for (unsigned y = 0; y < block.y; ++y)
       for (unsigned x = 0; x < block.x; ++x) {
@@ -183,8 +196,6 @@ static void launch(void (*body)(void**), void** args, Index3 grid, Index3 block)
             for (threadIdx.x = 0; threadIdx.x < block.x; ++threadIdx.x) body(args);
       }
 }
-
-alignas(128) static uchar dynamic_shared[227 * 1024];
 
 }  // namespace emulation
 

@@ -27,22 +27,39 @@ _DYNAMIC_SHARED = re.compile(r"extern __shared__ __align__\(64\) uchar (\w+)\[\]
 
 
 class Emulated:
-    """One scheduled function, callable on numpy arrays: `emulated(inputs) -> outputs`."""
+    """One scheduled function, callable on numpy arrays: `emulated(inputs) -> outputs`.
 
-    def __init__(self, func: tirx.PrimFunc, target: Target, folder: Path):
+    It runs with the threads in their order and in reverse; the results must be the same. `without`
+    is text to leave out of the source where it stands for the `nth` time, for tests of tests.
+    """
+
+    def __init__(
+        self, func: tirx.PrimFunc, target: Target, folder: Path, without: str = "", nth: int = 0
+    ):
         scheduled = Scheduled(func, target)
         self._buffers, self._num_params = scheduled.buffers, scheduled.num_params
         self._names = [str(buffer.name) for buffer in self._buffers]
         self.source = scheduled.source
+        if without:
+            parts = self.source.split(without)
+            before, after = parts[: nth + 1], parts[nth + 1 :]
+            self.source = without.join(before) + without.join(after)
         self._library = _compile(self.source, _launchers(scheduled.launches, self._names), folder)
 
     def __call__(self, inputs: list[np.ndarray]) -> list[np.ndarray]:
+        forward, backward = (self._run(inputs, order) for order in (0, 1))
+        for name, one, other in zip(self._names[len(inputs) :], forward, backward, strict=False):
+            message = f"{name} depends on the order of threads"
+            np.testing.assert_allclose(other, one, rtol=1e-4, atol=1e-4, err_msg=message)
+        return backward
+
+    def _run(self, inputs: list[np.ndarray], order: int) -> list[np.ndarray]:
         guarded = [_guarded(buffer) for buffer in self._buffers]
         arrays = [view for _, view in guarded]
         for array, value in zip(arrays, inputs, strict=False):
             array[...] = value
         pointers = (ctypes.c_void_p * len(arrays))(*[array.ctypes.data for array in arrays])
-        self._library.run(pointers)
+        self._library.run(pointers, order)
         for name, (memory, _) in zip(self._names, guarded, strict=True):
             guards = np.concatenate([memory[:GUARD], memory[-GUARD:]])
             assert (guards == POISON).all(), f"a kernel wrote out of the bounds of {name}"
@@ -68,8 +85,8 @@ def _launchers(launches: list[Launch], names: list[str]) -> str:
         bodies.append(f"static void {body}(void** p) {{ {launch.kernel}({arguments}); }}")
         grid, block = (", ".join(map(str, extents)) for extents in (launch.grid, launch.block))
         calls.append(f"  emulation::launch({body}, p, {{{grid}}}, {{{block}}});")
-    body = "\n".join(calls)
-    return "\n".join(bodies) + f'\nextern "C" void run(void** p) {{\n{body}\n}}\n'
+    body = "\n".join(["  emulation::reversed = order == 1;", *calls])
+    return "\n".join(bodies) + f'\nextern "C" void run(void** p, int order) {{\n{body}\n}}\n'
 
 
 def _compile(source: str, launchers: str, folder: Path) -> ctypes.CDLL:

@@ -108,7 +108,7 @@ FAMILIES = [
         "conv", _two(lambda x, w: nn.conv2d_nchw(x, w, 1, 1, 1), (1, 12, 14, 14), (20, 12, 3, 3))
     ),
     Family(
-        "conv, half",
+        "conv, half, strided",
         _two(lambda x, w: nn.conv2d_nchw(x, w, 2, 1, 1), (1, 16, 9, 9), (16, 16, 3, 3), "float16"),
         0.05,
     ),
@@ -120,7 +120,15 @@ FAMILIES = [
     Family("dense, one row", _two(nn.dense, (1, 300), (40, 300))),
     Family("batched products", _two(nn.batch_matmul, (3, 40, 48), (3, 56, 48))),
     Family("product, half", _two(_product("float32"), (128, 192), (192, 128), "float16"), 1e-4),
+    Family("product, bfloat16", _two(_product("float32"), (96, 512), (512, 72), "bfloat16"), 1e-3),
     Family("product, int8", _two(_product("int32"), (128, 192), (192, 128), "int8"), 0),
+    Family(
+        "conv, half",
+        _two(
+            lambda x, w: nn.conv2d_nchw(x, w, 1, 1, 1), (2, 32, 12, 12), (64, 32, 3, 3), "float16"
+        ),
+        0.1,
+    ),
     Family("wide reduction", _one(topi.sum, 3 << 16), 1e-3),
     Family("reduction", _one(lambda x: topi.max(x, 1), 5, 1000)),
     Family("short reduction", _one(lambda x: topi.sum(x, 1), 300, 24)),

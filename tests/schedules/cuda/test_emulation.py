@@ -11,6 +11,7 @@ from tvm.script import tirx as T
 
 from tests.schedules.cuda.checking import TARGET, tensor
 from tests.schedules.cuda.emulation import COMPILER, Emulated
+from tests.schedules.cuda.families import FAMILIES
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="the emulation needs a C++ compiler")
 
@@ -75,3 +76,19 @@ def test_a_barrier_that_only_some_threads_reach_is_found(tmp_path):
     )
     assert done.returncode != 0
     assert "before a barrier" in done.stderr
+
+
+def test_most_missing_barriers_are_noticed_without_nvcc(tmp_path):
+    """Three of four; the interpreter of PTX notices the fourth too (test_families.py)."""
+    family = next(family for family in FAMILIES if family.name == "softmax")
+    _, func, target = family.scheduled()
+    inputs, barrier = family.inputs(), "__syncthreads();"
+    whole = Emulated(func, target, tmp_path)
+    family.check(whole(inputs)[0], inputs)
+    noticed = 0
+    for nth in range(whole.source.count(barrier)):
+        try:
+            family.check(Emulated(func, target, tmp_path, barrier, nth)(inputs)[0], inputs)
+        except AssertionError:
+            noticed += 1
+    assert noticed == 3

@@ -3,15 +3,14 @@
 All families, and every mutant of them: `make gpu-proof`.
 """
 
-import shutil
-
 import pytest
 
+from tests.ptx import ptxas
 from tests.ptx.mutants import mutants
 from tests.ptx.scheduled import Scheduled
 from tests.schedules.cuda.families import FAMILIES
 
-pytestmark = pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
+pytestmark = pytest.mark.skipif(ptxas.NVCC is None, reason="needs nvcc")
 BY_NAME = {family.name: family for family in FAMILIES}
 
 
@@ -21,7 +20,7 @@ def interpreted(name):
     return family, Scheduled(func, target), family.inputs()
 
 
-@pytest.mark.parametrize("name", ["conv, half", "wide reduction", "layer norm"])
+@pytest.mark.parametrize("name", ["conv, half, strided", "wide reduction", "layer norm"])
 def test_a_kernel_is_right_and_does_nothing_wrong(name):
     family, scheduled, inputs = interpreted(name)
     outcome = scheduled.interpret(inputs)

@@ -67,7 +67,7 @@ def test_every_kernel_of_a_network_gets_threads_within_the_limits(kernels):
         names.add(name)
         assert has_thread_bindings(scheduled)
         assert violation(scheduled, TARGET) is None
-    assert {"cuda.convolution", "cuda.windows", "dlight.matmul", "cuda.stages"} <= names
+    assert {"cuda.float32_products", "cuda.windows", "cuda.stages"} <= names
 
 
 @pytest.mark.skipif(COMPILER is None, reason="the emulation needs a C++ compiler")
@@ -100,11 +100,11 @@ def test_half_precision_products_and_convolutions_get_threads():
     x = te.placeholder((1, 16, 9, 7), "float16", name="x")
     w = te.placeholder((32, 16, 3, 3), "float16", name="w")
     name, _ = schedule(te.create_prim_func([x, w, topi.nn.conv2d_nchw(x, w, 1, 1, 1)]))
-    assert name == "cuda.convolution"
+    assert name == "cuda.tensor_cores"
     a = te.placeholder((64, 64), "float16", name="a")
     b = te.placeholder((64, 64), "float16", name="b")
     name, _ = schedule(te.create_prim_func([a, b, topi.matmul(a, b)]))
-    assert name == "dlight.matmul"
+    assert name == "cuda.tensor_cores"
 
 
 def test_rules_have_distinct_names_for_the_report():

@@ -35,7 +35,7 @@ from schedules.x86 import attention_rows
 
 from .... import op_pattern
 from ....graph import symbols
-from ....graph.constants import scalar_of, static_shape
+from ....graph.constants import integers, scalar_of, static_shape
 from ..layout import PLAIN, LayoutMap
 from .attention_of_symbols import attention_of_symbols, renamed, symbols_in
 
@@ -299,6 +299,9 @@ def _heads(bodies: Bindings, tensor: Any) -> tuple[Any, Heads]:
     shape = static_shape(tensor)
     assert shape is not None
     axes, tensor = _unpermuted(bodies, tensor, tuple(range(len(shape))))
+    buffer = _first_of(bodies, tensor)
+    if buffer is not None:
+        return buffer, Heads(Operand(static_shape(tensor) or (), axes))
     stacked = _of_stack(bodies, tensor, axes)
     if stacked is not None:
         tensor, heads = stacked
@@ -313,6 +316,17 @@ def _heads(bodies: Bindings, tensor: Any) -> tuple[Any, Heads]:
             if reshaped.tensor_shape == static_shape(split.args[0]):
                 return split.args[0], reshaped
     return tensor, heads
+
+
+def _first_of(bodies: Bindings, tensor: Any) -> Any | None:
+    """The buffer that a tensor is the beginning of, along every axis."""
+    cut = bodies.call(tensor, "strided_slice", only_reader=False)
+    if cut is None:
+        return None
+    _, _, begin, _, *strides = cut.args
+    if any(set(integers(part.fields) or ()) != {1} for part in strides):
+        return None
+    return cut.args[0] if set(integers(begin.fields) or ()) == {0} else None
 
 
 def _of_stack(bodies: Bindings, tensor: Any, axes: tuple[int, ...]) -> tuple[Any, Heads] | None:

@@ -13,8 +13,11 @@ from tvm import relax
 from tvm.target import Target
 
 import schedules.cuda.templates  # noqa: F401  (registers its implementations)
+from schedules import strategy
+from schedules.cuda import tensor_cores
 
 from .... import op_pattern
+from ....graph.constants import dtype_of
 from ...relax_passes.fuse import OPERATORS
 from ..packing import pack
 from ..site import Site
@@ -24,6 +27,21 @@ from . import conv2d, conv2d_transpose
 def is_gpu(target: Target) -> bool:
     """Whether kernels of the target run on a GPU."""
     return "gpu" in target.keys
+
+
+def channels_last(target: Target, query: strategy.Query) -> Callable[[relax.Call], bool]:
+    """Whether a convolution is better off with the channels last.
+
+    That is so where tensor cores multiply its type and no tuning record asks for a template.
+    """
+
+    def wanted(call: relax.Call) -> bool:
+        if not tensor_cores.multiplies(target, dtype_of(call.args[0])):
+            return False
+        workload = conv2d.describe(call)
+        return workload is None or strategy.select("nn.conv2d", workload, target, query) is None
+
+    return wanted
 
 
 _DESCRIBE: dict[str, Callable[[relax.Call], Any]] = {

@@ -132,26 +132,42 @@ def grid_sample(node: Node) -> relax.Expr | None:
     )
 
 
-def _affine_grid(theta: te.Tensor, extents: list[Any], aligned: bool) -> te.Tensor:
-    """Where theta (n, rank, rank + 1) moves each place of a grid that reaches from -1 to 1."""
-    rank, dtype = len(extents), theta.dtype
+def _place(index: Any, size: Any, one: Any, aligned: bool) -> Any:
+    """Where an element of an axis is that reaches from -1 to 1; all of one floating type."""
+    if aligned:
+        return index * (one + one) / (size - one) - one
+    return (index * (one + one) + one) / size - one
 
-    def place(index: Any, extent: Any) -> Any:
-        index, size = tirx.Cast(dtype, index), tirx.Cast(dtype, extent)
-        if aligned:
-            return index * tirx.const(2, dtype) / (size - tirx.const(1, dtype)) - 1
-        return (index * tirx.const(2, dtype) + tirx.const(1, dtype)) / size - 1
+
+def _axis_places(extents: list[Any], dtype: str, aligned: bool) -> te.Tensor:
+    """Where the elements of an axis are, of an extent that only running tells."""
+    size, one = tirx.Cast(dtype, extents[0]), tirx.const(1, dtype)
+    return te.compute(
+        tuple(extents),
+        lambda at: _place(tirx.Cast(dtype, at), size, one, aligned),
+        name="axis_places",
+    )
+
+
+def _affine_grid(theta: te.Tensor, places: list[te.Tensor]) -> te.Tensor:
+    """Where theta (n, rank, rank + 1) moves each place of a grid.
+
+    Places are tensors: TVM takes any number times a place that it knows to be 0 for 0.
+    """
+    rank = len(places)
 
     def moved(n: Any, *rest: Any) -> Any:
         *at, row = rest
         result = theta(n, row, rank)
         for axis in range(rank):
-            result = result + theta(n, row, rank - 1 - axis) * place(at[axis], extents[axis])
+            result = result + theta(n, row, rank - 1 - axis) * places[axis](at[axis])
         return result
 
+    extents = [each.shape[0] for each in places]
     return te.compute((theta.shape[0], *extents, rank), moved, name="affine_grid")
 
 
+_axis_places_kernel = kernel("axis_places", _axis_places)
 _affine_grid_kernel = kernel("affine_grid", _affine_grid)
 
 
@@ -167,7 +183,16 @@ def affine_grid(node: Node) -> relax.Expr:
         extents = [int(extent) for extent in known[2:]]
         if aligned and min(extents, default=2) < 2:
             raise node.unsupported(f"aligned corners of a grid of {extents} places")
-    return _affine_grid_kernel(node[0], relax.ShapeExpr(extents), aligned=aligned)
+    dtype = node.dtype(0)
+
+    def places(extent: Any) -> relax.Expr:
+        if isinstance(extent, int):
+            index, size, one = np.arange(extent, dtype=dtype), *np.array([extent, 1], dtype)
+            return constant(_place(index, size, one, aligned))
+        shape = relax.ShapeExpr([extent])
+        return node.emit(_axis_places_kernel(shape, dtype=dtype, aligned=aligned))
+
+    return _affine_grid_kernel(node[0], relax.Tuple([places(each) for each in extents]))
 
 
 CONVERTERS = {

@@ -279,20 +279,67 @@ def test_parts_of_a_concatenation_are_quantised_where_they_are_made():
     compared(net, y, "uint8")
 
 
-def test_what_has_no_kernel_of_bytes_is_in_the_report():
-    """Weights whose zero point leaves no room for them in int8."""
+def asymmetric(**layer: Any) -> tuple[Network, str]:
+    """A convolution by uint8 weights, whose zero point leaves no room for them in int8."""
+    groups = layer.get("group", 1)
     net = Network(x=("uint8", (1, 8, 5, 5)))
     y = net.node(
         "QLinearConv",
         "x",
         *net.numbers(0.02, 120),
-        net.constant(net.rng.integers(0, 255, (8, 8, 1, 1)), "uint8"),
+        net.constant(net.rng.integers(0, 255, (8, 8 // groups, 3, 3)), "uint8"),
         *net.numbers(0.01, 3),
+        *net.numbers(0.5, 20),
+        **layer,
+    )
+    return net, y
+
+
+@pytest.mark.parametrize("layer", [{}, {"pads": [1] * 4}, {"group": 8, "pads": [0, 1, 1, 0]}])
+@pytest.mark.parametrize("target", [HOST, AVX2])
+def test_the_sum_of_the_data_makes_up_for_weights_that_do_not_fit_int8(layer, target):
+    library = compared(*asymmetric(**layer), "uint8", target)
+    assert not library.report.notes
+    types = {each.operands for each in library.report.kernels if each.operands}
+    assert types == {"uint8 x int8"}
+
+
+def test_so_it_does_for_matrices_of_such_weights():
+    net = Network(x=("uint8", (5, 30)))
+    y = net.node(
+        "QLinearMatMul",
+        "x",
+        *net.numbers(0.02, 101),
+        net.constant(net.rng.integers(0, 255, (30, 21)), "uint8"),
+        *net.numbers(0.01, 200),
         *net.numbers(0.5, 20),
     )
     library = compared(net, y, "uint8")
+    assert implementations(library) >= {"dense_packed_int8.x86"} and not library.report.notes
+
+
+def test_an_integer_convolution_is_padded_with_a_zero_point_of_run_time():
+    net = Network(x=("uint8", (1, 8, 6, 6)), zero=("uint8", ()))
+    weights = net.integers(16, 8, 3, 3)
+    y = net.node("ConvInteger", "x", weights, "zero", pads=[1, 0, 0, 2])
+    model, x = net.model(y, "int32"), net.feeds()["x"]
+    library = built(model)
+    assert "conv2d_direct_int8.x86" in implementations(library) and not library.report.notes
+    module = graph_executor.GraphModule(library["default"](tvm.cpu()))
+    session = onnxruntime.InferenceSession(
+        model.SerializeToString(), providers=["CPUExecutionProvider"]
+    )
+    for zero in (0, 77, 255):
+        feeds = {"x": x, "zero": np.array(zero, "uint8")}
+        module.run(**feeds)
+        np.testing.assert_array_equal(module.get_output(0).numpy(), session.run(None, feeds)[0])
+
+
+def test_what_has_no_kernel_of_bytes_is_in_the_report():
+    """Groups of several channels, whose weights do not fit int8."""
+    library = compared(*asymmetric(group=2), "uint8")
     (note,) = library.report.notes
-    assert "nn.conv2d of [1, 8, 5, 5] by [8, 8, 1, 1]" in note and "do not fit int8" in note
+    assert "nn.conv2d of [1, 8, 5, 5] by [8, 4, 3, 3]" in note and "do not fit int8" in note
 
 
 @pytest.mark.parametrize(

@@ -105,3 +105,15 @@ def test_an_if_of_a_relay_function_runs_one_branch_too() -> None:
         np.testing.assert_array_equal(module.get_output(0).numpy(), expected * 2)
     module.run(c=np.array(True), d=np.array(True), a=values["a"], b=np.full(4, 2, "int32"))
     np.testing.assert_array_equal(module.get_output(0).numpy(), values["a"] // 2 * 2)
+
+
+def test_a_branch_reads_extents_that_running_tells_with_known_ones(runs_as_onnxruntime):
+    text = """<ir_version: 10, opset_import: ["": 17]>
+    test (float[2,1,2,2] x, int64[2] s, bool c) => (float[a,b,d,e,f] y) {
+        w = Expand(x, s)
+        y = If(c) <then_branch = g() => (float[a,b,d,e,f] p) { p = Sub(w, k) },
+                   else_branch = h() => (float[a,b,d,e,f] q) { q = Sub(k, k) }>
+    }"""
+    feeds = {"x": np.ones((2, 1, 2, 2), "float32"), "s": np.array([1, 1]), "c": np.array(True)}
+    k = np.arange(32, dtype="float32").reshape(2, 2, 2, 2, 2)
+    runs_as_onnxruntime(text, {"k": k}, feeds, opt_level=0)

@@ -299,3 +299,10 @@ def test_an_image_resized_to_nothing_is_empty(model):
     session = relay.build(mod, "llvm", params=params).session(num_threads=1)
     result = session.run({"x": np.ones((1, 1, 9, 1), "float32")})["y"]
     assert result.shape == (1, 1, 4, 0) and result.dtype == np.float32
+
+
+def test_places_of_a_grid_that_are_0_do_not_hide_what_is_not_finite(runs_as_onnxruntime):
+    text = """<ir_version: 10, opset_import: ["": 23]> test (float[1,2,3] t) => (float[1,1,2,2] y)
+    <int64[4] s = {1,1,1,2}> { y = AffineGrid(t, s) }"""
+    theta = np.array([[[1, -np.inf, 2], [np.nan, 3, 4]]], "float32")
+    runs_as_onnxruntime(text, {}, {"t": theta})

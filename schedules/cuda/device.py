@@ -1,0 +1,68 @@
+"""How fast GPUs are, for the comparison of schedules: one row for each device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tvm.target import Target
+
+from . import limits
+from .limits import Limits
+
+
+@dataclass(frozen=True)
+class Device:
+    """Rates of a GPU.
+
+    Attributes
+    ----------
+    limits : Limits
+    hertz : float
+        Of the multiprocessors.
+    tensor_bytes : float
+        Products of tensor cores in a cycle of one multiprocessor, times the bytes of an element:
+        the same number for half and int8. It is what `mma.sync` reaches.
+    fmas : float
+        float32 multiply-adds in a cycle of one multiprocessor.
+    bandwidth, l2_bandwidth : float
+        Bytes in a second, of memory and of the level-2 cache.
+    latency_cycles : float
+        Of a read from memory.
+    launch_seconds : float
+        From the end of one kernel to the start of the next.
+    """
+
+    limits: Limits
+    hertz: float
+    tensor_bytes: float
+    fmas: float
+    bandwidth: float
+    l2_bandwidth: float
+    latency_cycles: float = 700.0
+    launch_seconds: float = 2e-6
+
+    @property
+    def l2_bytes_per_cycle(self) -> float:
+        """Of one multiprocessor, when all of them read."""
+        return self.l2_bandwidth / self.limits.sms / self.hertz
+
+
+# GHz, products of half in a cycle of an SM, fp32 multiply-adds, TB/s of memory and of level 2
+_RATES = {
+    80: (1.41, 1024, 64, 1.55, 4.0),
+    86: (1.74, 512, 128, 0.70, 2.5),
+    87: (1.3, 512, 128, 0.20, 0.6),
+    89: (2.49, 512, 128, 0.86, 4.5),
+    90: (1.755, 1300, 128, 3.35, 5.5),
+    100: (1.85, 1300, 128, 8.0, 9.0),
+    103: (1.92, 1300, 128, 8.0, 9.0),
+    120: (2.41, 512, 128, 1.79, 7.0),
+    121: (2.4, 512, 128, 0.27, 2.0),
+}
+
+
+def of(target: Target) -> Device:
+    """The device of a target; one that is not in the table has the rates of sm_80."""
+    found = limits.of(target)
+    ghz, halves, fmas, memory, level_2 = _RATES.get(found.arch, _RATES[80])
+    return Device(found, ghz * 1e9, 2.0 * halves, fmas, memory * 1e12, level_2 * 1e12)

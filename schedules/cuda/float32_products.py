@@ -1,0 +1,33 @@
+"""The rule for products and convolutions in float32, which keep every bit of it."""
+
+from __future__ import annotations
+
+from tvm import s_tir, tirx
+from tvm.s_tir.dlight import ScheduleRule
+from tvm.target import Target
+
+from . import device as devices
+from .contraction import multiplied, take_apart
+from .fragments import FIRST_ARCH
+from .gemm_tiles import FMA_TILES, Plan, cheapest
+from .implicit_gemm import kernel
+
+FEWEST_COLUMNS = 8
+"""Below, most of a tile would be empty."""
+
+
+class Float32Products(ScheduleRule):
+    """Functions with one product of float32, and element-wise work around it."""
+
+    def apply(self, func: tirx.PrimFunc, target: Target, _: bool) -> s_tir.Schedule | None:
+        """Schedule `func`; None when it is not a product that fills a tile."""
+        device = devices.of(target)
+        if device.limits.arch < FIRST_ARCH or multiplied(func) != {"float32"}:
+            return None
+        contraction = take_apart(func)
+        if contraction is None or contraction.sum_dtype != "float32":
+            return None
+        if min(contraction.extent("i"), contraction.extent("j")) < FEWEST_COLUMNS:
+            return None
+        plan = cheapest(FMA_TILES, contraction, device)
+        return s_tir.Schedule(kernel(contraction, plan)) if isinstance(plan, Plan) else None

@@ -1,0 +1,171 @@
+"""Instructions of tensor cores and asynchronous copies, as device functions that kernels call.
+
+Every `mma.sync` of the table multiplies 16 rows of A by 8 rows of B, 32 bytes of k each, so that
+the fragments are the same for all types: 4 registers of A, 2 of B, 4 sums. `ldmatrix` loads four
+blocks of 8 rows and 16 bytes; its lane l gives the address of row l % 8 of block l / 8.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tvm.backend.cuda.op import cuda_func_call
+
+MMA_I, MMA_J, MMA_K_BYTES = 16, 8, 32
+CHUNK_BYTES = 16
+"""What `ldmatrix` takes of a row, and the most that one asynchronous copy takes."""
+FEWEST_BYTES = 4
+"""Of an asynchronous copy."""
+TRANSPOSED_BITS = 16
+"""Of the elements that `ldmatrix` can transpose."""
+WARP = 32
+FIRST_ARCH = 80
+"""From here on there are `cp.async`, and `mma.sync` of these shapes."""
+
+QUAD = 4
+"""float32s of a vector."""
+
+_HEAD = "__forceinline__ __device__ void"
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """An `mma.sync` for operands of one type.
+
+    Attributes
+    ----------
+    dtype : str
+        Of the operands.
+    sum_dtype : str
+    k : int
+        Elements of k that it multiplies.
+    types : str
+        Of D, A, B and C, as PTX writes them.
+    """
+
+    dtype: str
+    sum_dtype: str
+    k: int
+    types: str
+
+    @property
+    def name(self) -> str:
+        return f"baton_mma_{self.dtype}"
+
+    @property
+    def source(self) -> str:
+        kind, letter = ("int", "r") if self.sum_dtype == "int32" else ("float", "f")
+        sums = ", ".join(f'"+{letter}"(sums[{at}])' for at in range(4))
+        a = ", ".join(f'"r"(a[{at}])' for at in range(4))
+        return (
+            f"{_HEAD} {self.name}({kind}* sums, const unsigned* a, const unsigned* b) {{\n"
+            f'  asm("mma.sync.aligned.m16n8k{self.k}.row.col.{self.types} "\n'
+            '      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"\n'
+            f'      : {sums} : {a}, "r"(b[0]), "r"(b[1]));\n'
+            "}\n"
+        )
+
+
+INSTRUCTIONS = {
+    each.dtype: each
+    for each in (
+        Instruction("float16", "float32", 16, "f32.f16.f16.f32"),
+        Instruction("bfloat16", "float32", 16, "f32.bf16.bf16.f32"),
+        Instruction("int8", "int32", 32, "s32.s8.s8.s32"),
+        Instruction("uint8", "int32", 32, "s32.u8.u8.s32"),
+    )
+}
+
+
+def pointer(buffer: Any, place: Any) -> Any:
+    """Where an element of shared memory or of a thread's array is.
+
+    TVM 0.27 takes memory whose elements only have their addresses taken for unused; `access_ptr`
+    counts as a use of all of it. It says that memory is read, copies included: barriers are
+    placed by hand.
+    """
+    return buffer.access_ptr("r", offset=place)
+
+
+def mma(instruction: Instruction, sums: Any, a: Any, b: Any) -> Any:
+    """sums += a * b; pointers to 4 sums, 4 registers and 2 registers."""
+    return cuda_func_call(instruction.name, sums, a, b, source_code=instruction.source)
+
+
+def ldmatrix(registers: Any, shared: Any, transposed: bool) -> Any:
+    """Four blocks to four registers; each lane gives the address of one row."""
+    name = "baton_ldmatrix" + ("_transposed" if transposed else "")
+    operation = "ldmatrix.sync.aligned.m8n8.x4" + (".trans" if transposed else "")
+    outputs = ", ".join(f'"=r"(to[{at}])' for at in range(4))
+    source = (
+        f"{_HEAD} {name}(unsigned* to, const void* from) {{\n"
+        f'  asm volatile("{operation}.shared.b16 {{%0, %1, %2, %3}}, [%4];"\n'
+        f"               : {outputs}\n"
+        '               : "r"((unsigned)__cvta_generic_to_shared(from)) : "memory");\n'
+        "}\n"
+    )
+    return cuda_func_call(name, registers, shared, source_code=source)
+
+
+def load_vector(registers: Any, shared: Any) -> Any:
+    """Four float32s to registers."""
+    source = (
+        f"{_HEAD} baton_load_vector(float* to, const void* from) {{\n"
+        "  float4 vector = *(const float4*)from;\n"
+        "  to[0] = vector.x; to[1] = vector.y; to[2] = vector.z; to[3] = vector.w;\n"
+        "}\n"
+    )
+    return cuda_func_call("baton_load_vector", registers, shared, source_code=source)
+
+
+def outer_product(rows: int, columns: int, sums: Any, a: Any, b: Any) -> Any:
+    """sums[n, m] += a[n] * b[m], in float32."""
+    name = f"baton_outer_product_{rows}_{columns}"
+    source = (
+        f"{_HEAD} {name}(float* sums, const float* a, const float* b) {{\n"
+        "#pragma unroll\n"
+        f"  for (int n = 0; n < {rows}; ++n)\n"
+        "#pragma unroll\n"
+        f"    for (int m = 0; m < {columns}; ++m)\n"
+        f"      sums[n * {columns} + m] = fmaf(a[n], b[m], sums[n * {columns} + m]);\n"
+        "}\n"
+    )
+    return cuda_func_call(name, sums, a, b, source_code=source)
+
+
+def copy(size: int, shared: Any, memory: Any, is_there: Any) -> Any:
+    """Start to copy 4, 8 or 16 bytes; zeros where the condition does not hold."""
+    name, kind = f"baton_copy_{size}", "cg" if size == CHUNK_BYTES else "ca"
+    source = (
+        f"{_HEAD} {name}(void* to, const void* from, bool is_there) {{\n"
+        f'  asm volatile("cp.async.{kind}.shared.global [%0], [%1], {size}, %2;"\n'
+        '               :: "r"((unsigned)__cvta_generic_to_shared(to)), "l"(from),\n'
+        f'                  "r"(is_there ? {size} : 0) : "memory");\n'
+        "}\n"
+    )
+    return cuda_func_call(name, shared, memory, is_there, source_code=source)
+
+
+def store(shared: Any, value: Any) -> Any:
+    """Store one element; TVM places no barrier of its own behind it."""
+    source = (
+        "template <typename T> __forceinline__ __device__ void baton_store(void* to, T value) {\n"
+        "  *(T*)to = value;\n"
+        "}\n"
+    )
+    return cuda_func_call("baton_store", shared, value, source_code=source)
+
+
+def commit() -> Any:
+    """End a group of copies."""
+    source = f'{_HEAD} baton_commit() {{ asm volatile("cp.async.commit_group;" ::: "memory"); }}\n'
+    return cuda_func_call("baton_commit", source_code=source)
+
+
+def wait(pending: int) -> Any:
+    """Wait until so many groups of copies, or fewer, are under way."""
+    name = f"baton_wait_{pending}"
+    text = f"cp.async.wait_group {pending};"
+    source = f'{_HEAD} {name}() {{ asm volatile("{text}" ::: "memory"); }}\n'
+    return cuda_func_call(name, source_code=source)

@@ -1,0 +1,97 @@
+#!/usr/bin/env python3
+"""What a CUDA build makes of models: launches, rules, and the share of operations on tensor cores.
+
+    scripts/dev/gpu_kernels.py models/*.onnx --dtypes float32 float16 --arch sm_90 [--kernels]
+
+Needs neither a GPU nor nvcc: models are scheduled, not compiled.
+"""
+
+from __future__ import annotations
+
+import argparse
+import pathlib
+import sys
+from collections import Counter
+from typing import Any
+
+import tvm
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
+
+from compiler import relay
+from compiler import target as targets
+from compiler.cli.compile import BuildOptions, import_model
+from compiler.cli.console import Steps
+from compiler.lowering import pipeline
+from compiler.lowering.bind import bind_params
+from compiler.lowering.report import Kernel, Report
+from compiler.lowering.selection.schedule_source import ScheduleSource
+from compiler.lowering.steps import State
+from schedules.cuda.verify import launches
+
+TENSOR_CORES = ("mma", "wmma")
+
+
+def scheduled(model: pathlib.Path, dtype: str, target: Any) -> State:
+    """The state of a build behind its schedules."""
+    mod, params = import_model(model, BuildOptions(target=targets.to_cli(target)), Steps())
+    if dtype != "float32":
+        mod = relay.transform.InferType()(bind_params(mod, params)[0])
+        mod, params = relay.transform.ToMixedPrecision(dtype)(mod), {}
+    bound, _ = bind_params(mod, params)
+    source = ScheduleSource.from_contexts()
+    state = State(relay.to_relax(bound), target, source, Report("", True, 3))
+    return pipeline.run(state, (*pipeline.PREPARE, *pipeline.SCHEDULE))
+
+
+def on_tensor_cores(func: tvm.tirx.PrimFunc) -> bool:
+    """Whether the kernel has instructions of tensor cores."""
+    return any(name in func.script() for name in TENSOR_CORES)
+
+
+def row(kernel: Kernel, func: tvm.tirx.PrimFunc) -> dict[str, Any]:
+    """A kernel's figures for one inference."""
+    return {
+        "name": kernel.name,
+        "rule": kernel.implementation,
+        "calls": kernel.calls,
+        "launches": kernel.calls * launches(func),
+        "flops": (kernel.flops or 0) * kernel.calls,
+        "bytes": kernel.bytes * kernel.calls,
+        "tensor": on_tensor_cores(func),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("models", nargs="+", type=pathlib.Path)
+    parser.add_argument("--dtypes", nargs="+", default=["float32", "float16"])
+    parser.add_argument("--arch", default="sm_90")
+    parser.add_argument("--kernels", action="store_true", help="one line for each kernel, too")
+    arguments = parser.parse_args()
+    target = targets.parse(f"cuda -arch={arguments.arch}")
+    print("| model | dtype | kernels | launches | Gflop | on tensor cores | rules |")
+    print("|---|---|---|---|---|---|---|")
+    for model in arguments.models:
+        for dtype in arguments.dtypes:
+            state = scheduled(model, dtype, target)
+            rows = [row(each, state.mod[each.name]) for each in state.report.kernels]
+            flops = sum(each["flops"] for each in rows)
+            tensor = sum(each["flops"] for each in rows if each["tensor"])
+            rules: Counter[str] = Counter()
+            for each in rows:
+                rules[each["rule"]] += each["launches"]
+            print(
+                f"| {model.stem} | {dtype} | {sum(each['calls'] for each in rows)} "
+                f"| {sum(each['launches'] for each in rows)} | {flops / 1e9:.2f} "
+                f"| {100 * tensor / max(flops, 1):.0f} % "
+                f"| {', '.join(f'{name} {count}' for name, count in rules.most_common())} |",
+                flush=True,
+            )
+            if arguments.kernels:
+                for each in sorted(rows, key=lambda each: -each["flops"]):
+                    print("   ", each, flush=True)
+
+
+if __name__ == "__main__":
+    main()
