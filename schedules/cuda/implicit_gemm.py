@@ -31,7 +31,7 @@ from .mma_core import MmaCore
 
 Expr = Any
 _ADDING_THREADS = 128
-_UNROLLED = 8
+_UNROLLED = 4
 
 
 def kernel(contraction: Contraction, plan: Plan) -> tirx.PrimFunc:
