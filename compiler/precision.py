@@ -16,7 +16,7 @@ KEY = "baton.precision"
 DEFAULT, STRICT = "default", "strict"
 WINOGRAD, STRASSEN = "Winograd", "Strassen"
 INTEGERS, BFLOAT16_PRODUCTS = "ComputeOnIntegers", "BFloat16Products"
-TO_BFLOAT16, TO_FLOAT16 = "ToBFloat16", "ToFloat16"
+TO_BFLOAT16, TO_FLOAT16, TO_TF32 = "ToBFloat16", "ToFloat16", "ToTF32"
 
 
 class _Passes(NamedTuple):
@@ -31,12 +31,14 @@ PRECISIONS = {
     "f32": _Passes(disabled=(INTEGERS, BFLOAT16_PRODUCTS)),
     "bf16": _Passes(required=(TO_BFLOAT16,)),
     "f16": _Passes(required=(TO_FLOAT16,)),
+    "tf32": _Passes(required=(TO_TF32,)),
     DEFAULT: _Passes(),
 }
 """By name: "strict" without algorithms that round differently; "f32" with products of float32 also
 in networks of bytes and of bfloat16; "bf16" with products rounded to bfloat16 and summed in float32
 where the CPU has instructions for it; "f16" with the weights of products that wait for memory
-rounded to float16."""
+rounded to float16; "tf32" with products of float32 on tensor cores, which keep 10 bits of what
+they multiply and sum in float32."""
 
 INT8 = "int8"
 """What a model is calibrated for with samples, before it is built."""

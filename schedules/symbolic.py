@@ -23,6 +23,7 @@ from tvm.ir import TensorLoad
 
 from .generic.stages import range_of, uses
 
+_DIVISIONS = (tirx.FloorDiv, tirx.FloorMod)
 _FOLDED: dict[Any, Callable[[Any, Any], Any]] = {
     tirx.Add: lambda a, b: a + b,
     tirx.Sub: lambda a, b: a - b,
@@ -86,23 +87,31 @@ def rows_of(func: tirx.PrimFunc) -> Rows | None:
                 symbols.append(symbol)
     if not symbols or not _has_root(func):
         return None
-    small = _bound(func, symbols, _rows_alone(symbols, 2))
+    leads = [_lead(param.shape) for param in parameters]
+    if not all(
+        _is_product(param.shape[:lead], symbols) for param, lead in zip(parameters, leads) if lead
+    ):
+        return None
+    try:
+        small = _bound(func, symbols, _rows_alone(symbols, 2))
+        several = _bound(func, symbols, range(2, 2 + len(symbols)))
+    except ZeroDivisionError:
+        return None
     tensors: list[int | None] = []
-    for param, static in zip(parameters, small.params, strict=True):
-        lead = _lead(param.shape)
+    for lead, static in zip(leads, small.params, strict=True):
         if lead == 0:
             tensors.append(None)
             continue
         if not all(isinstance(extent, (int, tirx.IntImm)) for extent in static.shape):
             return None
         extents = [int(extent) for extent in static.shape]
-        if not _is_product(param.shape[:lead], symbols) or extents[:lead] != [1] * (lead - 1) + [2]:
+        if extents[:lead] != [1] * (lead - 1) + [2]:
             return None
         width = 1
         for extent in extents[lead:]:
             width *= extent
         tensors.append(width)
-    if not any(tensors) or not _is_row_by_row(func, small, symbols):
+    if not any(tensors) or not _is_row_by_row(func, small, several, symbols):
         return None
     return Rows(func, symbols, tensors)
 
@@ -153,7 +162,14 @@ def _rows_alone(symbols: Sequence[Any], rows: int) -> list[int]:
 
 
 def with_extents(node: Any, extents: Sequence[tuple[Any, int]]) -> Any:
-    """A function or an expression with numbers for symbols, in all types of it too."""
+    """A function or an expression with numbers for symbols, in all types of it too.
+
+    Raises
+    ------
+    ZeroDivisionError
+        It divides by an extent that is 0 then.
+    """
+    divides_by_zero = False
 
     def value(var: Any) -> Any:
         for symbol, number in extents:
@@ -162,18 +178,27 @@ def with_extents(node: Any, extents: Sequence[tuple[Any, int]]) -> Any:
         return var
 
     def folded(part: Any) -> Any:
+        nonlocal divides_by_zero
+        if isinstance(part, _DIVISIONS) and isinstance(part.b, tirx.IntImm) and int(part.b) == 0:
+            divides_by_zero = True  # an exception in here would damage memory
+            return part
         return _FOLDED[type(part)](part.a, part.b)
 
     bound = tvm_ffi.structural_map(node, (tirx.Var, value))
-    return tvm_ffi.structural_map(bound, [(kind, folded) for kind in _FOLDED])
+    result = tvm_ffi.structural_map(bound, [(kind, folded) for kind in _FOLDED])
+    if divides_by_zero:
+        raise ZeroDivisionError("an extent that is divided by is 0")
+    return result
 
 
-def _is_row_by_row(func: tirx.PrimFunc, small: tirx.PrimFunc, symbols: Sequence[Any]) -> bool:
+def _is_row_by_row(
+    func: tirx.PrimFunc, small: tirx.PrimFunc, several: tirx.PrimFunc, symbols: Sequence[Any]
+) -> bool:
     """Whether each block computes a row of its result from the same row of what it reads.
 
-    `small` is the function for two rows; its blocks are in the order of those of `func`.
+    `small` is the function for two rows, `several` that where every symbol is another number; their
+    blocks are in the order of those of `func`.
     """
-    several = _bound(func, symbols, range(2, 2 + len(symbols)))
     leaves = zip(*(_leaves(each) for each in (func, small, several)), strict=True)
     return all(
         _keeps_rows(block, static, symbols) and _reads_its_place(block, example)
@@ -217,6 +242,8 @@ def _keeps_rows(block: Any, static: Any, symbols: Sequence[Any]) -> bool:
     ):
         return False
     if not isinstance(static.body, tirx.BufferStore):
+        return False
+    if not all(isinstance(iv.dom.extent, (int, tirx.IntImm)) for iv in static.iter_vars):
         return False
     bounded, symbolic = sym.Analyzer(), sym.Analyzer()
     for iv, original in zip(static.iter_vars, block.iter_vars, strict=True):

@@ -58,8 +58,8 @@ DisablePass = Annotated[list[str], several("May be repeated.", metavar="NAME")]
 Precision = Annotated[
     str,
     typer.Option(
-        help='"int8" (with --data), "bf16", "f16", "f32", "strict" (no algorithm that rounds '
-        'differently) or "default".'
+        help='"int8" (with --data), "bf16", "f16", "f32", "tf32" (CUDA), "strict" (no algorithm '
+        'that rounds differently) or "default".'
     ),
 ]
 SAMPLES = "A folder of samples: .npz files with the inputs by name, or .npy files of one."

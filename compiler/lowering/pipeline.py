@@ -68,7 +68,12 @@ SCHEDULE = (
     ),
     Step("widen halves", on_cpus(widen_halves)),
     Step("unroll recurrent layers", on_gpus(unroll_recurrent)),
-    Step("convert layouts", steps.convert_layouts, (switches.CONVERT_LAYOUT,)),
+    Step(
+        "convert layouts",
+        steps.convert_layouts,
+        (switches.CONVERT_LAYOUT,),
+        (switches.TO_TF32,),
+    ),
     Step("fold gates", on_cpus(fold_gates), (switches.FOLD_GATE,)),
     Step("combine matrix products", steps.combine, (switches.COMBINE_MATMUL, *_ATTENTION)),
     Step(
@@ -78,7 +83,7 @@ SCHEDULE = (
     ),
     Step("dispatch sorts", steps.dispatch_all_sorts),
     Step("legalise and fuse", steps.fuse_operators, asks=(switches.CONCAT_IN_PLACE,)),
-    Step("schedule kernels", steps.schedule, asks=(switches.FAST_MATH,)),
+    Step("schedule kernels", steps.schedule, asks=(switches.FAST_MATH, switches.TO_TF32)),
     Step("loop over samples", steps.loop_over_samples),
 )
 LINK = (

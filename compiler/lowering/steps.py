@@ -195,7 +195,7 @@ def convert_layouts(state: State) -> None:
         if target.kind.name == "llvm":
             state.mod = convert_layout(state.mod, name)
         elif gpu.is_gpu(target) and not state.source.extracting:
-            wanted = gpu.channels_last(target, state.source.autotvm_known)
+            wanted = gpu.channels_last(target, state.source.autotvm_known, switches.TO_TF32.on)
             state.mod = convert_layout(state.mod, name, CHANNELS_LAST, wanted)
 
 
@@ -258,7 +258,10 @@ def schedule(state: State) -> None:
     state.mod, report.kernels = schedule_kernels(
         *(state.mod, state.targets, state.operators, found.records),
         fast_math=switches.FAST_MATH.on,
+        tf32=switches.TO_TF32.on,
     )
+    if switches.TO_TF32.on and not gpu.has_tensor_cores(state.target):
+        report.notes.append(f"{state.target} has no TF32: its products stay in float32")
     for kernel in report.kernels:
         kernel.remark = source.slower.get(kernel.source, "")
     if not source.use_topi_schedule:

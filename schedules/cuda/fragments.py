@@ -72,6 +72,7 @@ INSTRUCTIONS = {
     for each in (
         Instruction("float16", "float32", 16, "f32.f16.f16.f32"),
         Instruction("bfloat16", "float32", 16, "f32.bf16.bf16.f32"),
+        Instruction("float32", "float32", 8, "f32.tf32.tf32.f32"),
         Instruction("int8", "int32", 32, "s32.s8.s8.s32"),
         Instruction("uint8", "int32", 32, "s32.u8.u8.s32"),
     )
@@ -106,6 +107,16 @@ def ldmatrix(registers: Any, shared: Any, transposed: bool) -> Any:
         "}\n"
     )
     return cuda_func_call(name, registers, shared, source_code=source)
+
+
+def round_tf32(registers: Any) -> Any:
+    """Round the float32s in four registers to what tensor cores multiply of them."""
+    rounded = "".join(
+        f'  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(to[{at}]) : "f"(__uint_as_float(to[{at}])));\n'
+        for at in range(4)
+    )
+    source = f"{_HEAD} baton_round_tf32(unsigned* to) {{\n{rounded}}}\n"
+    return cuda_func_call("baton_round_tf32", registers, source_code=source)
 
 
 def load_vector(registers: Any, shared: Any) -> Any:

@@ -97,6 +97,8 @@ class MmaCore:
         row, at_k = (row + line, at_k) if by_row else (row, at_k + line)
         source = pointer(shared, first + self.place(letter, row, at_k))
         T.evaluate(fragments.ldmatrix(pointer(to, n * 4), source, not by_row))
+        if self.instruction.dtype == "float32":
+            T.evaluate(fragments.round_tf32(pointer(to, n * 4)))
 
     def places(self) -> Iterator[tuple[int, Expr, Expr]]:
         """Each sum of a thread, with its row and column in the tile."""

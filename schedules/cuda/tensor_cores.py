@@ -19,14 +19,27 @@ from .implicit_gemm import kernel
 _logger = logging.getLogger("baton.schedules")
 
 
-def multiplies(target: Target, dtype: str) -> bool:
-    """Whether this module's rule computes products of the type on tensor cores of the target."""
-    is_late_enough = devices.of(target).limits.arch >= FIRST_ARCH
-    return target.kind.name == "cuda" and is_late_enough and dtype in INSTRUCTIONS
+TF32 = "baton.tf32"
+"""Attribute of functions whose float32 products may keep 10 bits of what they multiply."""
+
+
+def multiplies(target: Target, dtype: str, tf32: bool) -> bool:
+    """Whether this module's rule computes products of the type on tensor cores of the target.
+
+    Parameters
+    ----------
+    tf32
+        Whether float32 may be rounded for that.
+    """
+    if target.kind.name != "cuda" or devices.of(target).limits.arch < FIRST_ARCH:
+        return False
+    return dtype in INSTRUCTIONS and (tf32 or dtype != "float32")
 
 
 class TensorCores(ScheduleRule):
     """Functions with one product of half, bfloat16 or bytes, and element-wise work around it.
+
+    float32 is one of these types where the function allows it.
 
     Why a product of these types is left to another rule is logged.
     """
@@ -34,7 +47,8 @@ class TensorCores(ScheduleRule):
     def apply(self, func: tirx.PrimFunc, target: Target, _: bool) -> s_tir.Schedule | None:
         """Schedule `func`; None when it is not a product that tensor cores have."""
         device = devices.of(target)
-        if not any(multiplies(target, dtype) for dtype in multiplied(func)):
+        tf32 = bool(func.attrs and func.attrs.get(TF32))
+        if not any(multiplies(target, dtype, tf32) for dtype in multiplied(func)):
             return None
         contraction = take_apart(func)
         if contraction is None:

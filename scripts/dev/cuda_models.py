@@ -3,15 +3,15 @@
 Models are built with the machine's nvcc and started on a mocked driver, in a process each. Without
 `--run` kernels are only noted, and the models have their real sizes: how many launches, the most
 registers and shared memory, what part of a multiprocessor's threads the kernels fill (mean over
-launches, and the least), and the bound of the roofline on a described device: the sum over kernels
-of the longer of their arithmetic's and their memory's time. A bound is not a measurement, nor what
-the model will take.
+launches, and the least), and bounds in microseconds on the devices of `schedules.cuda.device`: the
+roofline's, which is the sum over kernels of the longer of their arithmetic's and their memory's
+time, and the launches'. They predict what a model takes at least, and are not measurements.
 
 With `--run` the models are small, their kernels run in the PTX interpreter of the tests, and the
 results are compared with a build for the CPU.
 
     python scripts/dev/cuda_models.py                         # all six, sm_90
-    python scripts/dev/cuda_models.py resnet18_v1 --arch sm_80
+    python scripts/dev/cuda_models.py resnet18_v1 --arch sm_80 --dtype float16
     python scripts/dev/cuda_models.py resnet18_v1 minilm --run
 """
 
@@ -24,21 +24,23 @@ import pathlib
 import sys
 import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import onnx
 from onnx import numpy_helper
+from tvm.target import Target
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 
 from compiler.models import hydrate
+from schedules.cuda import device as devices
 from tests import cuda_mock
 from tests.ptx import ptxas
 
-# Peaks from NVIDIA's data sheets: float32 without tensor cores in FLOP/s, memory in bytes/s.
-DEVICES = {"H100": (67e12, 3.35e12), "H200": (67e12, 4.8e12), "A100": (19.5e12, 2.04e12)}
-OF_ARCH = {"sm_90": ("H100", "H200"), "sm_80": ("A100",)}
+# Of results, relative to the greatest; sums are in float32 everywhere.
+TOLERANCE = {"float32": 1e-4, "float16": 0.02, "bfloat16": 0.1}
 # Pixels and tokens of what runs in the interpreter; squeezenet1_1 pools 13 x 13 at its end.
 IMAGE, TOKENS = {"squeezenet1_1": 224}, 8
 
@@ -47,19 +49,24 @@ import json, sys, time
 import numpy as np
 import tvm
 from compiler import relay
+from compiler.lowering.bind import bind_params
 from compiler.models import hydrate
 from compiler.runtime import graph_executor
 from scripts.dev.cuda_models import shrink
 from tests.cuda_mock.device import Device
 from tests.test_models import example_inputs
 
-name, arch, small = sys.argv[1], sys.argv[2], sys.argv[3] == "small"
+name, arch, dtype, small = *sys.argv[1:4], sys.argv[4] == "small"
 device = Device(execute=small)
 model = hydrate.hydrate(name)
 if small:
     shrink(name, model)
 inputs = example_inputs(model)
 mod, params = relay.frontend.from_onnx(model)
+exact, given = mod, params
+if dtype != "float32":
+    mod = relay.transform.InferType()(bind_params(mod, params)[0])
+    mod, params = relay.transform.ToMixedPrecision(dtype)(mod), {}
 start = time.perf_counter()
 library = relay.build(mod, target=f"cuda -arch={arch}", params=params)
 seconds = time.perf_counter() - start
@@ -81,9 +88,10 @@ said = {
     "kernels": [(k.flops or 0, k.bytes, k.calls) for k in library.report.kernels],
 }
 if small:
-    expected = results(relay.build(mod, target="llvm", params=params), tvm.cpu())
+    expected = results(relay.build(exact, target="llvm", params=given), tvm.cpu())
     said["difference"] = max(
-        float(np.abs(a - b).max() / np.abs(b).max()) for a, b in zip(found, expected)
+        float(np.abs(got.astype(wanted.dtype) - wanted).max() / np.abs(wanted).max())
+        for got, wanted in zip(found, expected)
     )
 print(json.dumps(said))
 """
@@ -121,6 +129,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("models", nargs="*", help="names; all six if none is given")
     parser.add_argument("--arch", default="sm_90")
+    parser.add_argument("--dtype", default="float32", choices=["float32", "float16", "bfloat16"])
     parser.add_argument("--run", action="store_true", help="small sizes, in the interpreter")
     options = parser.parse_args()
     unknown = set(options.models) - set(hydrate.names())
@@ -131,19 +140,31 @@ def main() -> int:
         columns += ["difference", "problems", "build s", "run s"]
     else:
         columns += ["kernels", "registers", "spilled", "shared", "filled", "least"]
-        columns += [*(f"{device} us" for device in OF_ARCH.get(options.arch, ())), "build s"]
+        columns += [*described(options.arch), "launch us", "build s"]
     print_row(columns)
     failures = 0
     with tempfile.TemporaryDirectory() as folder:
         home = cuda_mock.make_home(pathlib.Path(folder, "home"), ptxas.NVCC)
         for name in options.models or hydrate.names():
             size = "small" if options.run else "real"
-            printed = cuda_mock.run(CHILD, home, name, options.arch, size, limit=3600)
-            said = json.loads(printed[-1])
-            failures += (
-                examine_run(name, said) if options.run else examine(name, said, options.arch)
+            printed = cuda_mock.run(
+                CHILD, home, name, options.arch, options.dtype, size, limit=3600
             )
+            said = json.loads(printed[-1])
+            if options.run:
+                failures += examine_run(name, said, options.dtype)
+            else:
+                failures += examine(name, said, options.arch, options.dtype)
     return 1 if failures else 0
+
+
+def described(arch: str) -> dict[str, devices.Device]:
+    """Devices of an architecture by the names of their columns."""
+    device = devices.of(Target({"kind": "cuda", "arch": arch}))
+    found = {f"{device.limits.device} us": device}
+    if arch == "sm_90":  # the same multiprocessors beside faster memory
+        found["H200 us"] = replace(device, bandwidth=4.8e12)
+    return found
 
 
 def print_row(values: Sequence[object]) -> None:
@@ -152,7 +173,7 @@ def print_row(values: Sequence[object]) -> None:
     print(f"{first!s:18}" + "".join(f"{value!s:>11}" for value in others), flush=True)
 
 
-def examine_run(name: str, said: dict) -> int:
+def examine_run(name: str, said: dict, dtype: str) -> int:
     """Print what a small model computed; how many things are wrong."""
     wrong = [*said["problems"], *said["errors"]]
     numbers = [
@@ -164,10 +185,10 @@ def examine_run(name: str, said: dict) -> int:
     print_row([name, len(said["launches"]), *numbers])
     for text in wrong[:5]:
         print(f"    {text}")
-    return len(wrong) + (not said["difference"] < 1e-4)
+    return len(wrong) + (not said["difference"] < TOLERANCE[dtype])
 
 
-def examine(name: str, said: dict, arch: str) -> int:
+def examine(name: str, said: dict, arch: str, dtype: str) -> int:
     """Print what the kernels take; how many can't be launched, or spill."""
     used: dict[str, ptxas.Resources] = {}
     for image in said["images"]:
@@ -183,15 +204,19 @@ def examine(name: str, said: dict, arch: str) -> int:
     registers = max(kernel.registers for kernel in used.values())
     spilled = sum(kernel.spilled for kernel in used.values())
     bounds = []
-    for device in OF_ARCH.get(arch, ()):
-        peak, bandwidth = DEVICES[device]
-        seconds = sum(
-            calls * max(flops / peak, size / bandwidth) for flops, size, calls in said["kernels"]
+    for device in described(arch).values():
+        fmas = device.fmas if dtype == "float32" else device.tensor_bytes / 2
+        peak = 2 * fmas * device.limits.sms * device.hertz
+        times = (
+            calls * max(flops / peak, size / device.bandwidth)
+            for flops, size, calls in said["kernels"]
         )
-        bounds.append(f"{1e6 * seconds:.0f}")
+        bounds.append(f"{1e6 * sum(times):.0f}")
+    launch = len(said["launches"]) * device.launch_seconds
     mean = sum(shares) / len(shares)
     of_kernels = [len(used), registers, spilled, shared, f"{mean:.0%}", f"{min(shares):.0%}"]
-    print_row([name, len(said["launches"]), *of_kernels, *bounds, f"{said['build']:.0f}"])
+    bounds += [f"{1e6 * launch:.0f}", f"{said['build']:.0f}"]
+    print_row([name, len(said["launches"]), *of_kernels, *bounds])
     return failures
 
 

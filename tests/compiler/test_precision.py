@@ -85,7 +85,7 @@ def test_strict_wins_against_a_pass_that_is_required():
 
 def test_a_value_that_is_none_of_them_is_an_error_that_names_all():
     for value in ("exact", 1, None):
-        with pytest.raises(BuildError, match="'bf16', 'default', 'f16', 'f32', 'strict'"):
+        with pytest.raises(BuildError, match="'bf16', 'default', 'f16', 'f32', 'strict', 'tf32'"):
             PassContext(config={precision.KEY: value})
 
 

@@ -81,6 +81,8 @@ def toward(exact: np.ndarray, mode: str, kind: str) -> np.ndarray:
 
 def immediate(text: str) -> tuple[str, int] | None:
     """An immediate's bits, with "f32", "f64" or "s64" as what it is written as."""
+    if text == "WARP_SZ":
+        return "s64", 32
     if text[:2] in ("0f", "0F"):
         return "f32", int(text[2:], 16)
     if text[:2] in ("0d", "0D"):

@@ -288,6 +288,7 @@ def test_half_and_bfloat16_pairs_round_once():
 @pytest.mark.parametrize(
     ("instruction", "a", "b", "expected"),
     [
+        ("mul.lo.s32", "WARP_SZ", -3, -96),
         ("mul.hi.u32", 0xFFFFFFFF, 0xFFFFFFFF, 0xFFFFFFFE),
         ("mul.hi.s32", 0xFFFFFFFF, 5, 0xFFFFFFFF),
         ("div.s32", -7, 2, -3),

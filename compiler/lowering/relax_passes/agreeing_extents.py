@@ -83,9 +83,8 @@ class _Checker(PyExprMutator):
         shape = extents_of(given) or []
         said = []
         for each, _ in needs:
-            relation = "is more than" if each.at_most else "is not"
-            said.append(f"{shape[each.axis]} {relation} {each.extent}")
-            if not each.at_most:
+            said.append(f"{shape[each.axis]} is {each.relation} {each.extent}")
+            if each.relation == "not":
                 shape[each.axis] = each.extent
         number = need.operand if need.field is None else need.field
         message = f"{name}: extents that running tells do not agree, of operand {number}: "
@@ -153,13 +152,11 @@ def _field(operand: relax.Expr, index: int) -> relax.Expr:
 
 
 def _misfit(extent: Any, need: Need) -> Any:
-    """What an extent is more, or is other, than it may be: 0 if it is right."""
-    difference = simplified(extent - need.extent)
-    if not need.at_most:
-        return difference
-    if isinstance(difference, int):
-        return max(difference, 0)
-    return simplified(tirx.max(difference, tirx.const(0, "int64")))
+    """0 if an extent is right, which is known or not."""
+    if need.relation == "not":
+        return simplified(extent - need.extent)
+    over = extent - need.extent if need.relation == "more than" else need.extent - extent
+    return simplified(tirx.max(over, tirx.const(0, "int64")))
 
 
 def _product(extents: Sequence[Any]) -> Any:

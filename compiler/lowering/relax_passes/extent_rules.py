@@ -6,10 +6,12 @@ Operands that are broadcast are not here: what fits them is decided where they a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tvm import relax, tirx
+
+from ...graph.constants import array_of
 
 
 @dataclass(frozen=True)
@@ -22,8 +24,8 @@ class Need:
         Number of the argument.
     axis : int
     extent : PrimExpr
-    at_most : bool
-        Whether a smaller one is right as well.
+    relation : str
+        That the operand's extent is "not", "more than" or "less than" it is wrong.
     field : int, optional
         Of the operand, if that is a tuple.
     """
@@ -31,7 +33,7 @@ class Need:
     operand: int
     axis: int
     extent: Any
-    at_most: bool = False
+    relation: str = "not"
     field: int | None = None
 
 
@@ -134,7 +136,7 @@ def _along_axis(call: relax.Call) -> Iterator[Need]:
     axis = int(call.attrs["axis"] or 0) % len(shapes[0])
     for i, extent in enumerate(shapes[0]):
         if i != axis:
-            yield Need(1, i, extent, at_most=True)
+            yield Need(1, i, extent, "more than")
     if "scatter" in str(call.op.name):
         for i, extent in enumerate(shapes[1]):
             yield Need(2, i, extent)
@@ -233,6 +235,26 @@ def _attention(call: relax.Call) -> Iterator[Need]:
     yield _equal((1, 1), (2, 1), shapes)
 
 
+def _box(call: relax.Call) -> Iterator[Need]:
+    """A box in a tensor, where known places and steps of 1 say where it ends."""
+    shape, begin, steps = extents_of(call.args[0]), array_of(call.args[1]), array_of(call.args[2])
+    if shape is None or begin is None or steps is None or (steps != 1).any():
+        return
+    for axis, extent in enumerate(call.args[3].values):
+        yield Need(0, axis, extent + int(begin[axis]), "less than")
+
+
+def _recurrent(call: relax.Call) -> Iterator[Need]:
+    """States (batch, hidden) behind the steps (length, batch, gates) and the weights."""
+    biases = int(str(call.attrs["cell"]) == "gru")
+    operands = [0, *range(2, len(call.args) - biases)]
+    shapes = _shapes(call, *operands)
+    for place in range(1, len(operands)) if shapes is not None else ():
+        if shapes is not None:
+            need = _equal((0, 1), (place, 0), shapes)
+            yield replace(need, operand=operands[need.operand])
+
+
 def _axes(call: relax.Call) -> list[int]:
     return [int(each) for each in call.attrs.axes]
 
@@ -269,9 +291,11 @@ RULES: dict[str, Rule] = {
     "relay.gather": _along_axis,
     "relay.gather_nd": _places(last=False),
     "relay.image.grid_sample": _same(1, 0, of=0, of_axis=0),
+    "relay.nn.recurrent": _recurrent,
     "relay.reverse_sequence": _sequences(1),
     "relay.scatter_elements": _along_axis,
     "relay.scatter_nd": _places(last=False),
+    "relay.slice_from": _box,
     "relay.take": _take,
     "reverse_sequence": _sequences(1),
     "scatter_elements": _along_axis,

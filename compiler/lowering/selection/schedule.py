@@ -13,6 +13,7 @@ from tvm import relax
 from tvm.target import Target
 
 from schedules import rules, symbolic
+from schedules.cuda.tensor_cores import TF32
 from schedules.x86 import row_kernels
 
 from ...records.auto_scheduler.record import Record, replay
@@ -39,6 +40,7 @@ def schedule_kernels(
     operators: Mapping[str, list[str]],
     records: Mapping[str, Any],
     fast_math: bool,
+    tf32: bool = False,
 ) -> tuple[tvm.IRModule, list[Kernel]]:
     """Schedule every TIR function of the module for the target of the function that calls it.
 
@@ -52,6 +54,8 @@ def schedule_kernels(
         Auto_scheduler record of each Relax function that holds one recorded kernel.
     fast_math
         Whether exp, tanh, erf and their like become polynomials.
+    tf32
+        Whether products of float32 may be computed on tensor cores.
     """
     claimed = backends(mod)
     functions = dict(mod.functions_items())
@@ -61,7 +65,9 @@ def schedule_kernels(
         renamed = {}
         for name, count in calls.items():
             target = chosen_targets[caller]
-            func, entry = _kernel(mod[name], name, target, records.get(caller), fast_math)
+            may_round = tf32 and target.kind.name == "cuda"
+            func = mod[name].with_attr(TF32, True) if may_round else mod[name]
+            func, entry = _kernel(func, name, target, records.get(caller), fast_math)
             is_free = entry.target == "llvm" and not entry.source.startswith("auto_scheduler")
             if is_free and operators[name] == ["concatenate"] and is_profitable(func, target):
                 func = func.with_attr(CONCATENATES, True)

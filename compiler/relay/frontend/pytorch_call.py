@@ -12,6 +12,7 @@ from torch.utils import _pytree
 
 from compiler.errors import FrontendError, UnsupportedOperatorError
 
+from . import pytorch_quantised
 from .onnx_node import Node
 from .pytorch_aliases import Aliases
 from .pytorch_extents import call_with_open_extents, reads_open_extents
@@ -440,4 +441,5 @@ _REWRITTEN: dict[str, Callable[[Any, Sequence[Any], Any], Any]] = {
         f"aten::upsample_{mode}": _upsample
         for mode in ("linear1d", "bilinear2d", "trilinear3d", "bicubic2d")
     },
+    **pytorch_quantised.REWRITTEN,
 }

@@ -261,17 +261,20 @@ def _float32_sides_with(
     got: np.ndarray,
     samples: list[np.ndarray],
 ) -> bool:
-    """Whether onnxruntime has NaN and infinities as Baton has them where it has the operators of
-    a graph in float32 alone, so that the reference evaluator was the only judge."""
-    if expected.dtype.kind != "f" or expected.shape != got.shape:
-        return False
-    finite = np.isfinite(expected) & np.isfinite(got)
-    numbers = [np.where(finite, x, 0).astype(x.dtype) for x in (expected, got, *samples)]
-    if difference(numbers[0], numbers[1], numbers[2:]):
+    """Whether onnxruntime has NaN and infinities, and what is made of them, as Baton has them where
+    it has the operators of a graph in float32 alone, so that the reference evaluator was the only
+    judge."""
+    if expected.dtype.kind not in "fb" or expected.shape != got.shape:
         return False
     try:
         single = NodeRunner(opset_of(model), in_float32=True).run_all(model, feeds, name)[name]
     except EvaluationError:
+        return False
+    if expected.dtype.kind == "b":
+        return np.array_equal(single, got)
+    finite = np.isfinite(expected) & np.isfinite(got)
+    numbers = [np.where(finite, x, 0).astype(x.dtype) for x in (expected, got, *samples)]
+    if difference(numbers[0], numbers[1], numbers[2:]):
         return False
     return np.array_equal(
         np.where(finite, 0, single.astype(got.dtype)), np.where(finite, 0, got), equal_nan=True

@@ -13,7 +13,7 @@ import tvm
 from tvm import te, topi
 from tvm.target import Target
 
-from compiler import relay
+from compiler import PassContext, relay
 from schedules.cuda import limits
 from schedules.cuda.contraction import take_apart
 from schedules.cuda.gemm_tiles import MMA_TILES, Plan, Tile
@@ -127,6 +127,26 @@ def test_products_of_bytes_are_exact(b_is_transposed):
     columns = "zjk" if b_is_transposed else "zkj"
     expected = 2 * np.einsum(f"zik,{columns}->zij", a.astype("int32"), b.astype("int32"))
     np.testing.assert_array_equal(found, expected)
+
+
+@needs_nvcc
+def test_products_of_float32_may_round_what_they_multiply_to_ten_bits():
+    func = product(1, 20, 24, 60, True, "float32")
+    (a, b), found = interpreted(func, planned(func, Tile(32, 32, 1, 2)))
+    expected = 2 * np.einsum("zik,zjk->zij", a, b)
+    assert 1e-5 < np.abs(found - expected).max() < 2e-2
+
+
+def test_a_context_lets_float32_onto_tensor_cores():
+    x = relay.var("x", shape=(64, 64))
+    y = relay.nn.dense(x, relay.const(np.ones((64, 64), "float32")))
+    mod = tvm.IRModule.from_expr(relay.Function([x], y))
+    for precision, rule in (("tf32", "cuda.tensor_cores"), ("default", "cuda.float32_products")):
+        with PassContext(opt_level=3, config={"baton.precision": precision}):
+            (kernel,) = relay.build(mod, "cuda -arch=sm_90").report.kernels
+        assert kernel.implementation == rule
+    with PassContext(opt_level=3, config={"baton.precision": "tf32"}):
+        assert "has no TF32" in str(relay.build(mod, "llvm").report)
 
 
 CONVOLUTIONS = [

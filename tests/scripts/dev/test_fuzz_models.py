@@ -128,6 +128,9 @@ def test_nan_of_doubles_is_as_onnxruntime_has_it_in_float32():
     nodes = [NODE("AveragePool", ["x"], ["y"], kernel_shape=[2])]
     assert verdict(nodes, {"x": x}, "y", np.full((1, 1, 2), np.nan)) == "onnxruntime"
     assert verdict(nodes, {"x": x}, "y", np.array([[[np.nan, 3]]])) == "wrong"
+    nodes.append(NODE("IsNaN", ["y"], ["z"]))
+    assert verdict(nodes, {"x": x}, "z", np.array([[[True, True]]])) == "onnxruntime"
+    assert verdict(nodes, {"x": x}, "z", np.array([[[True, False]]])) == "wrong"
 
 
 @pytest.mark.parametrize(

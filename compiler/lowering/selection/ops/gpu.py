@@ -29,14 +29,21 @@ def is_gpu(target: Target) -> bool:
     return "gpu" in target.keys
 
 
-def channels_last(target: Target, query: strategy.Query) -> Callable[[relax.Call], bool]:
+def has_tensor_cores(target: Target) -> bool:
+    """Whether products of float32 can be computed on tensor cores of the target."""
+    return tensor_cores.multiplies(target, "float32", tf32=True)
+
+
+def channels_last(
+    target: Target, query: strategy.Query, tf32: bool
+) -> Callable[[relax.Call], bool]:
     """Whether a convolution is better off with the channels last.
 
     That is so where tensor cores multiply its type and no tuning record asks for a template.
     """
 
     def wanted(call: relax.Call) -> bool:
-        if not tensor_cores.multiplies(target, dtype_of(call.args[0])):
+        if not tensor_cores.multiplies(target, dtype_of(call.args[0]), tf32):
             return False
         workload = conv2d.describe(call)
         return workload is None or strategy.select("nn.conv2d", workload, target, query) is None

@@ -360,6 +360,10 @@ def split(node: Node) -> list[relax.Expr] | None:
         if constant_value(node[1]) is None and node.extents_in(1) is None:
             return _split_at_run_time(node, axis)
         extents = node.value(1, "the extents").tolist()
+    if extents is not None and not isinstance(shape[axis], int):
+        # A reshape has the extents checked that only running tells.
+        shape[axis] = sum(extents)
+        node.inputs[0] = node.emit(relax.op.reshape(node[0], shape))
     if extents is None:
         parts = len(node.proto.output)
         node.attr("num_outputs")

@@ -82,6 +82,31 @@ CASES = {
         {"x": (1, 3), "y": (3, 2)},
         {"x": (2, 3), "y": (3, 2)},
     ),
+    "reshape to depth and space": (
+        "(float[1,n,2,2] x) => (float[1,a,4,4] z) { z = DepthToSpace<blocksize: int = 2>(x) }",
+        {"x": (1, 5, 2, 2)},
+        {"x": (1, 8, 2, 2)},
+    ),
+    "reshape to stated parts": (
+        """(float[n,4] x) => (float[2,4] z, float[3,4] w) <int64[2] s = {2,3}>
+        { z, w = Split<axis: int = 0>(x, s) }""",
+        {"x": (4, 4)},
+        {"x": (5, 4)},
+    ),
+    "slice_from the largest ones": (
+        "(float[n] x) => (float[4] z, int64[4] w) <int64[1] k = {4}> { z, w = TopK(x, k) }",
+        {"x": (2,)},
+        {"x": (7,)},
+    ),
+    "nn.recurrent": (
+        """(float[s,b,2] x, float[1,c,3] h) => (float[s,1,b,3] z)
+        <int64[3] p = {1,12,2}, int64[3] q = {1,12,3}>
+        { w = ConstantOfShape<value = float[1] {0.1}>(p)
+          r = ConstantOfShape<value = float[1] {0.2}>(q)
+          z = LSTM<hidden_size: int = 3>(x, w, r, "", "", h) }""",
+        {"x": (2, 4, 2), "h": (1, 3, 3)},
+        {"x": (2, 4, 2), "h": (1, 4, 3)},
+    ),
     "reshape to a computed shape": (
         "(float[n,3] x, int64[2] i) => (float[a,b] z) { w = Reshape(x, i) z = Exp(w) }",
         {"x": (4, 3), "i": np.array([3, 2])},
@@ -105,7 +130,7 @@ def test_extents_that_do_not_agree_are_an_error(case):
     session = onnxruntime.InferenceSession(
         model.SerializeToString(), providers=["CPUExecutionProvider"]
     )
-    (expected,) = session.run(None, given)
+    expected = session.run(None, given)[0]
     np.testing.assert_allclose(module.get_output(0).numpy(), expected, rtol=1e-5, atol=1e-5)
 
 
