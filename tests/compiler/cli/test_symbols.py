@@ -50,3 +50,30 @@ def test_a_library_with_symbols_is_compiled_and_run(cli, tmp_path):
     np.save(tmp_path / "x.npy", np.zeros((5, 3), "float32"))
     beyond = cli.invoke(app, ["run", str(library), "--input", f"x={tmp_path / 'x.npy'}"])
     assert beyond.exit_code == 1 and "'rows' is at most 4" in beyond.stderr
+
+
+def test_a_cache_is_kept_with_its_room(cli, tmp_path):
+    infos = {
+        name: helper.make_tensor_value_info(name, TensorProto.FLOAT, (extent, 3))
+        for name, extent in (("new", "n"), ("past_key", "past"), ("key", "all"), ("y", "all"))
+    }
+    graph = helper.make_graph(
+        [
+            helper.make_node("Concat", ["past_key", "new"], ["key"], axis=0),
+            helper.make_node("Neg", ["key"], ["y"]),
+        ],
+        "test",
+        [infos["new"], infos["past_key"]],
+        [infos["y"], infos["key"]],
+    )
+    model, library = tmp_path / "cache.onnx", tmp_path / "cache.so"
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
+    onnx.save(proto, model)
+    options = ["--kv-cache", "past=8", "-o", str(library), "--json"]
+    compiled = json.loads(cli.invoke(app, ["compile", str(model), *options]).stdout)
+    assert "past_key: float32[8, 3]" in compiled["inputs"]
+    extents = ["--extent", "past=5", "--extent", "n=2"]
+    ran = cli.invoke(app, ["run", str(library), "--random", *extents, "--json"])
+    assert json.loads(ran.stdout)["outputs"]["y"]["shape"] == [7, 3]
+    full = cli.invoke(app, ["run", str(library), "--random", "--extent", "past=7", *extents[2:]])
+    assert full.exit_code == 1 and "7 are there, and 2 more came" in full.stderr
