@@ -39,16 +39,19 @@ MAKERS: dict[str, Callable[[Draft, str], None]] = {
 
 _BY_HAND = """
     BitCast Col2Im DFT DeformConv Det MelWeightMatrix STFT TensorScatter TfIdfVectorizer
-    ai.onnx.ml.ArrayFeatureExtractor ai.onnx.ml.Binarizer ai.onnx.ml.TreeEnsemble
+    ai.onnx.ml.ArrayFeatureExtractor ai.onnx.ml.Binarizer ai.onnx.ml.LinearRegressor
+    ai.onnx.ml.TreeEnsemble
     ai.onnx.preview.training.Adagrad ai.onnx.preview.training.Adam
     ai.onnx.preview.training.Momentum
 """
 
+_RANDOM = "Bernoulli Multinomial RandomNormal RandomNormalLike RandomUniform RandomUniformLike"
+
 NOT_DRAWN = {
     **dict.fromkeys(_BY_HAND.split(), "only cases of test_onnx_features.py and ONNX's node tests"),
+    **dict.fromkeys(_RANDOM.split(), "random results"),
     "AllClassNMS": "PyTorch's own; onnxruntime does not have it",
     "BatchNormalization (training)": "inference only",
-    "Bernoulli": "random results",
     "CausalConvWithState": "of operator sets after 23",
     "CumProd": "of operator sets after 23",
     "LinearAttention": "of operator sets after 23",
