@@ -359,6 +359,12 @@ def _not_finite_or_large(node: onnx.NodeProto, operands: Operands) -> bool:
     return bool(not largest < 16)
 
 
+def _is_at_threshold(node: onnx.NodeProto, operands: Operands) -> bool:
+    """Elements that are the threshold as their type has it, which ONNX's definition compares."""
+    threshold = np.asarray(_attribute(node, "alpha", 1.0), operands[0].dtype)
+    return str(operands[0].dtype) != "float32" and bool((operands[0] == threshold).any())
+
+
 def _fewer_images_than_channels(node: onnx.NodeProto, operands: Operands) -> bool:
     shape = operands[0].shape
     return str(operands[0].dtype) != "float32" and shape[0] < shape[1]
@@ -505,6 +511,11 @@ FAULTS = (
         names("Unique"),
         _columns_out_of_order,
         "the reference evaluator, which stands in, puts parts that are not sorted along axis 0",
+    ),
+    Rule(
+        names("ThresholdedRelu"),
+        _is_at_threshold,
+        "the reference evaluator, which stands in, compares with a threshold of another type",
     ),
     Rule(names("CDist"), _not_finite, "squares that are not finite are subtracted"),
     Rule(names("CDist"), _close_points, "squares are subtracted that cancel each other"),

@@ -191,6 +191,16 @@ def test_nan_of_doubles_is_as_onnxruntime_has_it_in_float32():
         ),
         (NODE("ReduceLogSum", ["x"], ["y"]), {"x": np.array([0], "int32")}, "undefined"),
         (NODE("ReduceLogSum", ["x"], ["y"]), {"x": np.array([3], "int32")}, "wrong"),
+        (
+            NODE("ThresholdedRelu", ["x"], ["y"], alpha=0.191),
+            {"x": np.array([0.191], "float16")},
+            "onnxruntime",
+        ),
+        (
+            NODE("ThresholdedRelu", ["x"], ["y"], alpha=0.191),
+            {"x": np.array([0.25], "float16")},
+            "wrong",
+        ),
         (NODE("LRN", ["x"], ["y"], size=1), {"x": np.ones((1, 2, 1, 1))}, "onnxruntime"),
         (NODE("LRN", ["x"], ["y"], size=1), {"x": np.ones((2, 2, 1, 1))}, "wrong"),
         (
