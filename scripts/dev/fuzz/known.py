@@ -49,6 +49,9 @@ ELEMENTWISE = frozenset(
 PLACES = frozenset(names("AffineGrid GridSample Resize RoiAlign Upsample"))
 """Operators that compute places in an image, in float32, and what lies between its elements."""
 
+WRONG_REFERENCE = ("AveragePool", "LpPool")
+"""Operators of which the reference evaluator passes over NaN."""
+
 VALUES_UNREAD = frozenset(
     names(
         "If EyeLike OptionalHasElement SequenceErase SequenceLength Shape Size Slice Split "
@@ -295,18 +298,21 @@ def _cancels(node: onnx.NodeProto, operands: Operands) -> bool:
     if len(node.input) > 8 and node.input[8]:
         return False
     given = dict(zip((i for i, name in enumerate(node.input) if name), operands))
-    is_gemm = node.op_type == "QGemm"
     factors = []
-    for place, zero, name in ((0, 2, "transA"), (3, 5, "transB")) if is_gemm else _MATMUL:
+    for place, zero, name in _FACTORS[node.op_type]:
         matrix = given[place].astype("float64")
         matrix = matrix.T if _attribute(node, name, 0) else matrix
         factors.append(matrix - given.get(zero, np.zeros(())).astype("float64"))
-    total = factors[0] @ factors[1] + (given.get(6, 0) if is_gemm else 0)
+    total = factors[0] @ factors[1] + (given.get(6, 0) if node.op_type == "QGemm" else 0)
     return bool((16 * np.abs(total) < np.abs(factors[0]) @ np.abs(factors[1])).any())
 
 
-_MATMUL = (0, 4, ""), (1, 5, "")
-"""The operands of MatMulIntegerToFloat, their zero points, and what transposes them."""
+_FACTORS = {
+    "DynamicQuantizeMatMul": ((0, -1, ""), (1, 3, "")),  # the first one is quantised within
+    "MatMulIntegerToFloat": ((0, 4, ""), (1, 5, "")),
+    "QGemm": ((0, 2, "transA"), (3, 5, "transB")),
+}
+"""The operands of products, their zero points, and what transposes them."""
 
 
 def _nan_of_others(node: onnx.NodeProto, operands: Operands) -> bool:
@@ -441,7 +447,9 @@ UNDEFINED = (
     Rule(names("Pow"), _integer_power, "an integer power that overflows"),
     Rule(names("Hardmax"), _has_nan, "the largest element beside NaN"),
     Rule(
-        names("MatMulIntegerToFloat QGemm"), _cancels, "sums that cancel, of integers or of floats"
+        names("DynamicQuantizeMatMul MatMulIntegerToFloat QGemm"),
+        _cancels,
+        "sums that cancel, of integers or of floats",
     ),
     Rule(names("QGemm QLinearConv"), _a_large_integer, "sums of integers that overflow"),
     Rule(

@@ -223,6 +223,14 @@ def test_rules_say_what_is_not_compared(node, feeds, kind, opset=18):
     assert judge.judge(model, feeds, expected, [got]).kind == kind
 
 
+def test_pools_with_nan_are_not_judged_by_the_reference_evaluator():
+    feeds = {"x": np.array([[[1, np.nan, np.inf]]], "float32")}
+    nodes = [NODE("AveragePool", ["x"], ["p"], kernel_shape=[2]), NODE("ReduceMax", ["p"], ["y"])]
+    nan = np.full((1, 1, 1), np.nan, "float32")
+    assert verdict(nodes, feeds, "y", nan) in ("agree", "onnxruntime")
+    assert verdict(nodes, feeds, "y", np.ones_like(nan)) == "wrong"
+
+
 def test_the_smallest_deviation_of_halves_is_0_to_evaluators():
     node, x = NODE("MeanVarianceNormalization", ["x"], ["y"]), np.zeros((1, 1, 1, 1), "float16")
     test_rules_say_what_is_not_compared(node, {"x": x}, "onnxruntime", opset=15)
