@@ -195,15 +195,20 @@ class NodeRunner:
     ) -> dict[str, Value]:
         """Every value of a model, or those that one needs. Raises EvaluationError."""
         known: dict[str, Value] = {**constants_of(model), **feeds}
-        needed, nodes = {wanted}, []
-        for node in reversed(model.graph.node):
-            if wanted is None or needed.intersection(node.output):
-                nodes.append(node)
-                needed.update(free_names(node))
         with quiet():
-            for node in reversed(nodes):
+            for node in model.graph.node if wanted is None else nodes_for(model, wanted):
                 known.update(self.run(node, known))
         return known
+
+
+def nodes_for(model: onnx.ModelProto, wanted: str) -> list[onnx.NodeProto]:
+    """The nodes that a value needs, in order."""
+    needed, nodes = {wanted}, []
+    for node in reversed(model.graph.node):
+        if needed.intersection(node.output):
+            nodes.append(node)
+            needed.update(free_names(node))
+    return nodes[::-1]
 
 
 def constants_of(model: onnx.ModelProto) -> dict[str, np.ndarray]:

@@ -16,7 +16,16 @@ import numpy as np
 import onnx
 
 from . import known
-from .evaluate import EvaluationError, NodeRunner, Value, constants_of, free_names, opset_of, quiet
+from .evaluate import (
+    EvaluationError,
+    NodeRunner,
+    Value,
+    constants_of,
+    free_names,
+    nodes_for,
+    opset_of,
+    quiet,
+)
 
 RUNS = 8
 SAFETY = 6.0
@@ -43,19 +52,25 @@ class Spread:
     undefined: dict[str, tuple[str, str]]
 
 
-def spread_of(model: onnx.ModelProto, feeds: Mapping[str, np.ndarray], seed: int = 0) -> Spread:
-    """Run a model node by node with and without errors. Raises EvaluationError."""
-    runner = NodeRunner(opset_of(model))
+def spread_of(model: onnx.ModelProto, feeds: Mapping[str, np.ndarray], wanted: str) -> Spread:
+    """Run what one value needs, node by node, with and without errors.
+
+    Raises
+    ------
+    EvaluationError
+        A node can't be run, and its results are not undefined either.
+    """
+    runner, nodes = NodeRunner(opset_of(model)), nodes_for(model, wanted)
     constants = constants_of(model)
     runs: list[dict[str, Value]] = []
     undefined: dict[str, tuple[str, str]] = {}
     with quiet():
         for run in range(RUNS):
-            errors = _Errors(seed, run)
+            errors = _Errors(0, run)
             values: dict[str, Value] = {**constants, **feeds}
             if run == 1:
                 values = {name: _flushed(value) for name, value in values.items()}
-            for node in model.graph.node:
+            for node in nodes:
                 given = {name: values[name] for name in free_names(node)}
                 if run == 0:
                     reason = _undefined(node, given, undefined)
@@ -68,7 +83,12 @@ def spread_of(model: onnx.ModelProto, feeds: Mapping[str, np.ndarray], seed: int
                         k: v if k in still else _moved(v, errors, operands, 0, node.op_type)
                         for k, v in given.items()
                     }
-                made = runner.run(node, given)
+                try:
+                    made = runner.run(node, given)
+                except EvaluationError:
+                    if node.output[0] in undefined:
+                        return Spread(runs, undefined)
+                    raise
                 if run:
                     made = {
                         k: _moved(v, errors, results, absolute, node.op_type)
@@ -203,7 +223,7 @@ def _where_they_part(model: onnx.ModelProto, spread: Spread, other: Mapping[str,
     """The operator from which on onnxruntime has something else than the reference evaluator."""
     for node in model.graph.node:
         for name in node.output:
-            samples = [run[name] for run in spread.runs if name in other]
+            samples = [run[name] for run in spread.runs if name in run and name in other]
             # A sequence is no array, and the evaluators differ in what an optional value is.
             if samples and all(isinstance(x, np.ndarray) for x in (samples[0], other[name])):
                 what = difference(samples[0], other[name], samples)
@@ -225,13 +245,14 @@ def judge(
     off = [i for i in range(len(names)) if difference(expected[i], got[i])]
     if not off:
         return Outcome("agree")
-    try:
-        spread = spread_of(model, feeds)
-    except EvaluationError as error:
-        return Outcome("unjudged", f"{difference(expected[off[0]], got[off[0]])} ({error})")
     excused = Outcome("agree")
     for i in off:
-        name, samples = names[i], [run[names[i]] for run in spread.runs]
+        name = names[i]
+        try:
+            spread = spread_of(model, feeds, name)
+        except EvaluationError as error:
+            return Outcome("unjudged", f"{difference(expected[i], got[i])} ({error})")
+        samples = [run[name] for run in spread.runs]
         what = difference(expected[i], got[i], samples)
         if not what:
             continue

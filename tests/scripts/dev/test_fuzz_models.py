@@ -223,6 +223,14 @@ def test_rules_say_what_is_not_compared(node, feeds, kind, opset=18):
     assert judge.judge(model, feeds, expected, [got]).kind == kind
 
 
+def test_an_output_is_judged_by_what_it_needs_alone():
+    feeds = {"x": np.array([2.0], "float32"), "a": np.zeros(6, "float32")}
+    feeds |= {name: np.float32(value) for name, value in (("s", 2), ("e", -10), ("d", -2))}
+    nodes = [NODE("Sqrt", ["x"], ["y"]), NODE("Range", ["s", "e", "d"], ["r"])]
+    nodes.append(NODE("Add", ["r", "a"], ["z"]))  # rounding errors of a range add an element
+    assert verdict(nodes, feeds, "y", np.array([1.5], "float32")) == "wrong"
+
+
 def test_pools_with_nan_are_not_judged_by_the_reference_evaluator():
     feeds = {"x": np.array([[[1, np.nan, np.inf]]], "float32")}
     nodes = [NODE("AveragePool", ["x"], ["p"], kernel_shape=[2]), NODE("ReduceMax", ["p"], ["y"])]
