@@ -365,6 +365,12 @@ def _not_finite_or_large(node: onnx.NodeProto, operands: Operands) -> bool:
     return bool(not largest < 16)
 
 
+def _equal_maxima_by_columns(node: onnx.NodeProto, operands: Operands) -> bool:
+    """Equal elements, of which an index that counts along columns names one."""
+    x = operands[0]
+    return _attribute(node, "storage_order", 0) == 1 and len(np.unique(x)) < x.size
+
+
 def _is_at_threshold(node: onnx.NodeProto, operands: Operands) -> bool:
     """Elements that are the threshold as their type has it, which ONNX's definition compares."""
     threshold = np.asarray(_attribute(node, "alpha", 1.0), operands[0].dtype)
@@ -482,6 +488,7 @@ UNDEFINED = (
     ),
     Rule(names("Resize Upsample"), _interpolates_integers, "how integers between are rounded"),
     Rule(names("Unique"), _has_nan, "the order and the equality of NaN"),
+    Rule(names("MaxPool"), _equal_maxima_by_columns, "which of the largest elements comes first"),
 )
 """When a result is not defined, and why. What depends on it is not compared."""
 

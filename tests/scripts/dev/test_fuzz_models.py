@@ -201,6 +201,16 @@ def test_nan_of_doubles_is_as_onnxruntime_has_it_in_float32():
             {"x": np.array([0.25], "float16")},
             "wrong",
         ),
+        (
+            NODE("MaxPool", ["x"], ["", "y"], kernel_shape=[2, 2], storage_order=1),
+            {"x": np.array([[[[1, 2], [2, 1]]]], "float32")},
+            "undefined",
+        ),
+        (
+            NODE("MaxPool", ["x"], ["", "y"], kernel_shape=[2, 2], storage_order=1),
+            {"x": np.array([[[[1, 2], [3, 4]]]], "float32")},
+            "wrong",
+        ),
         (NODE("LRN", ["x"], ["y"], size=1), {"x": np.ones((1, 2, 1, 1))}, "onnxruntime"),
         (NODE("LRN", ["x"], ["y"], size=1), {"x": np.ones((2, 2, 1, 1))}, "wrong"),
         (
@@ -225,7 +235,8 @@ def test_rules_say_what_is_not_compared(node, feeds, kind, opset=18):
 
 def test_an_output_is_judged_by_what_it_needs_alone():
     feeds = {"x": np.array([2.0], "float32"), "a": np.zeros(6, "float32")}
-    feeds |= {name: np.float32(value) for name, value in (("s", 2), ("e", -10), ("d", -2))}
+    bounds = {"s": 2, "e": -10, "d": -2}
+    feeds |= {name: np.array(value, "float32") for name, value in bounds.items()}
     nodes = [NODE("Sqrt", ["x"], ["y"]), NODE("Range", ["s", "e", "d"], ["r"])]
     nodes.append(NODE("Add", ["r", "a"], ["z"]))  # rounding errors of a range add an element
     assert verdict(nodes, feeds, "y", np.array([1.5], "float32")) == "wrong"
