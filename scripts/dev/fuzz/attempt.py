@@ -23,6 +23,7 @@ from .evaluate import (
 )
 from .judge import judge
 
+DIVISION = "a division by zero"
 FAILURES = ("wrong", "unjudged", "exception", "accepted", "raised", "crash", "hang", "slow")
 """Kinds of events that are findings."""
 
@@ -127,7 +128,7 @@ def _expect(
     model: onnx.ModelProto, feed: Mapping[str, np.ndarray], kind: str, skip: Sequence[str], say: Say
 ) -> Expected:
     if kind == values.ZERO:  # onnxruntime divides, and the process ends
-        return Expected(error="a division by zero")
+        return Expected(error=DIVISION)
     if kind in skip:
         return Expected()
     say(Step("reference", feed=kind))
@@ -200,8 +201,9 @@ def _unread(model: onnx.ModelProto, error: str) -> bool:
     if any(node.op_type in known.VALUES_UNREAD for node in model.graph.node):
         return True
     raised = re.search(r"running (\w+) node", error)
-    return raised is not None and any(
-        node.op_type == raised[1] for node in model.graph.node if not _is_needed(node, model)
+    operators = ("Div", "Mod") if error == DIVISION else raised.groups() if raised else ()
+    return any(
+        node.op_type in operators for node in model.graph.node if not _is_needed(node, model)
     )
 
 
