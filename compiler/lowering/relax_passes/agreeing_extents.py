@@ -23,6 +23,7 @@ from tvm.target import Target
 
 from ...graph.rewrite import operator_name
 from ...graph.symbols import simplified
+from ...graph.vocabulary import RELAX
 from .extent_rules import Need, extents_of, needs_of
 from .run_time_checks import checked_by, emit_check, refusing
 
@@ -99,7 +100,7 @@ class _Checker(PyExprMutator):
             ]
             fields[need.field] = agreed
             operands[need.operand] = relax.Tuple(fields)
-        return self._again(call, operands)
+        return self.builder_.normalize(RELAX.again(call, operands))
 
     def _reshape(self, call: relax.Call) -> relax.Expr:
         """A reshape that is known to keep the number of elements stays as it is."""
@@ -114,7 +115,7 @@ class _Checker(PyExprMutator):
             f"{_product(shape.values)}"
         )
         agreed = self._agreed(call.args[0], data, [misfit], message)
-        return self._again(call, [agreed, shape])
+        return self.builder_.normalize(RELAX.again(call, [agreed, shape]))
 
     def _agreed(
         self, given: relax.Expr, shape: Sequence[Any], misfits: Sequence[Any], message: str
@@ -134,10 +135,6 @@ class _Checker(PyExprMutator):
             self.builder_, _as_agreed, given, checked, relax.ShapeExpr(shape), hint="as_agreed",
             fuses=True,
         )  # fmt: skip
-
-    def _again(self, call: relax.Call, operands: Sequence[Any]) -> relax.Call:
-        again = relax.Call(call.op, list(operands), call.attrs, call.ty_args)
-        return self.builder_.normalize(again)
 
 
 def _operand(call: relax.Call, need: Need) -> relax.Expr:

@@ -27,6 +27,7 @@ from tvm.target import Target
 
 from ...graph.constants import array_of, constant, dtype_of
 from ...graph.rewrite import operator_name
+from ...graph.vocabulary import RELAX
 from .run_time_checks import checked_by, emit_check, refusing
 
 KIND = "DivisionByZeroError"
@@ -148,7 +149,7 @@ class _Checker(PyExprMutator):
         self.changed = True
         operands = [*call.args]
         operands[rule.operand] = checked
-        safe = relax.Call(call.op, operands, call.attrs, call.ty_args)
+        safe = RELAX.again(call, operands)
         if not is_signed or name not in _QUOTIENTS:
             return safe
         if minus_one is None:

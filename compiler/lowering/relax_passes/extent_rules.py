@@ -25,7 +25,7 @@ class Need:
     axis : int
     extent : PrimExpr
     relation : str
-        That the operand's extent is "not", "more than" or "less than" it is wrong.
+        What makes it wrong: to be "not", "more than" or "less than" that extent.
     field : int, optional
         Of the operand, if that is a tuple.
     """
