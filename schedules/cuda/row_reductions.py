@@ -15,6 +15,7 @@ from tvm.s_tir.dlight import ScheduleRule
 from tvm.s_tir.dlight.analysis import normalize_prim_func
 from tvm.target import Target
 
+from ..strategy import PREDICTED
 from . import device as devices
 from .blocks import Stage, inline_producers, stages
 from .device import Device
@@ -67,7 +68,8 @@ class RowReductions(ScheduleRule):
             schedule.compute_at(stage.block, row, preserve_unit_loops=True)
             reduced = schedule.get_loops(stage.block)[-len(stage.reduction_extents) :]
             _share(schedule, schedule.fuse(*reduced), threads)
-        return schedule
+        found = device.launch_seconds + seconds(count, length, passes, threads, device)
+        return s_tir.Schedule(schedule.mod["main"].with_attr(PREDICTED, found))
 
 
 def _leading(reductions: list[Stage], last: Stage) -> int | None:
