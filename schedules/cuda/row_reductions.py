@@ -8,6 +8,7 @@ Every reduction goes over the row in memory again; what stands between them is c
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 
 from tvm import s_tir, tirx
@@ -48,8 +49,8 @@ class RowReductions(ScheduleRule):
         if not reductions or rows is None:
             return None
         loops = schedule.get_loops(last.block)
-        row = schedule.fuse(*loops[:rows])
         column = schedule.fuse(*loops[rows:])
+        row = schedule.fuse(*loops[:rows]) if rows else schedule.add_unit_loop(column)
         device = devices.of(target)
         count, length = prod(last.extents[:rows]), prod(last.extents[rows:])
         passes = len(reductions) + 1
@@ -76,13 +77,20 @@ def _leading(reductions: list[Stage], last: Stage) -> int | None:
     """How many leading iterators of all stages count rows; None where the form is another."""
     if last.is_reduction or not all(stage.is_reduction for stage in reductions):
         return None
-    for rows in range(1, len(last.extents)):
-        shapes = {tuple(stage.extents) for stage in reductions}
-        kinds = {stage.kinds for stage in reductions}
-        wanted = "S" * rows + "R" * (len(last.extents) - rows)
-        if shapes == {tuple(last.extents)} and kinds == {wanted}:
-            return rows
-    return None
+    kinds = {stage.kinds.lstrip("S").strip("R") for stage in reductions}
+    shapes = {
+        (_long(stage.spatial_extents), _long(stage.reduction_extents)) for stage in reductions
+    }
+    if kinds != {""} or -1 in last.extents:
+        return None
+    splits = ((last.extents[:rows], last.extents[rows:]) for rows in range(len(last.extents)))
+    found = (rows for rows, split in enumerate(splits) if shapes == {tuple(map(_long, split))})
+    return next(found, None)
+
+
+def _long(extents: Sequence[int]) -> tuple[int, ...]:
+    """The extents that are not 1."""
+    return tuple(extent for extent in extents if extent != 1)
 
 
 def seconds(rows: int, length: int, passes: int, threads: int, device: Device) -> float:

@@ -12,6 +12,7 @@ logical_not            of a < b it is a >= b, also for NaN
 sign                   0 for NaN; not there for unsigned integers
 argmax, argmin         -1 where all elements have the lowest value; any index where one is NaN
 group_norm, ...        of float64: an error (`legalize_normalization`)
+softmax, log_softmax   of halves: sums of halves
 mean                   of integers: one of 64 bits
 max, min, mean,        of nothing: memory that nobody wrote, or a division by the integer 0
 variance, std
