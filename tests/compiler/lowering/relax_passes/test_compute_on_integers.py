@@ -150,6 +150,7 @@ CONVOLUTIONS = {
         channels=3, outputs=16, size=(7, 7), kernel=5, pads=[2, 0, 1, 2], dilations=[2, 1]
     ),
     "groups": dict(channels=32, outputs=32, size=(6, 6), kernel=3, groups=2, pads=[1] * 4),
+    "narrow groups": dict(channels=32, outputs=64, size=(6, 5), kernel=3, groups=8, pads=[1] * 4),
     "odd groups": dict(channels=32, outputs=22, size=(4, 9), kernel=1, groups=2, pads=[1] * 4),
     "depthwise": dict(channels=24, outputs=24, size=(9, 7), kernel=3, groups=24, pads=[1] * 4),
     "signed": dict(channels=12, outputs=16, size=(6, 6), kernel=3, dtype="int8", pads=[1] * 4),
