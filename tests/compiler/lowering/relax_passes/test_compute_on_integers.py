@@ -280,6 +280,24 @@ def test_parts_of_a_concatenation_are_quantised_where_they_are_made():
     compared(net, y, "uint8")
 
 
+POOLS = {
+    "plain": dict(kernel_shape=[2, 2], strides=[2, 2]),
+    "padded": dict(kernel_shape=[3, 3], pads=[1, 1, 1, 1]),
+    "padding counts": dict(kernel_shape=[3, 2], pads=[1, 0, 1, 1], count_include_pad=1),
+    "last window beyond": dict(kernel_shape=[3, 3], strides=[2, 2], ceil_mode=1),
+}
+
+
+@pytest.mark.parametrize("name", POOLS)
+def test_averages_of_windows_are_sums_of_bytes(name):
+    net = Network(x=("float32", (1, 20, 8, 9)))
+    x = net.quantise("x", 0.03, 90)
+    y = net.quantise(net.node("AveragePool", x, **POOLS[name]), 0.0213, 128)
+    library = compared(net, y, "float32", quantum=0.0213)
+    is_of_bytes = "depthwise_conv2d_direct.x86" in implementations(library)
+    assert is_of_bytes == (name in ("plain", "padded"))
+
+
 def asymmetric(**layer: Any) -> tuple[Network, str]:
     """A convolution by uint8 weights, whose zero point leaves no room for them in int8."""
     groups = layer.get("group", 1)
