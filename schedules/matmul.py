@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tvm import tirx
+
 
 @dataclass(frozen=True)
 class Operand:
@@ -186,3 +188,13 @@ class BitsWorkload:
     @property
     def m(self) -> int:
         return math.prod(self.lead)
+
+
+def unravel(position: Any, shape: Sequence[int]) -> list[Any]:
+    """Multi-index of a row-major position."""
+    index: list[Any] = []
+    for extent in reversed(shape):
+        single = isinstance(extent, (int, tirx.IntImm)) and int(extent) <= 1
+        index.insert(0, tirx.const(0, "int32") if single else position % extent)
+        position = position // extent
+    return index

@@ -11,11 +11,11 @@ from tvm.target import Target
 from ..anchor import AnchorRule, register_anchor_rule
 from ..config import ConfigEntity, option
 from ..epilogue import inline_epilogue
-from ..matmul import BitsWorkload
+from ..matmul import BitsWorkload, unravel
 from ..strategy import Implementation, anchor_attrs, register
 from .machine import Machine
 from .matmul_rules import PARALLEL_CYCLES
-from .matmul_tile import flatten_rows, unravel, view
+from .matmul_tile import flatten_rows, view
 
 NAME = "matmul_of_bits.x86"
 PARTIAL = "block_products"
