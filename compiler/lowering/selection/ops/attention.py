@@ -147,13 +147,21 @@ def lower_attention(
         symbols,
         *(layouts.get(operand, PLAIN) for operand in operands),
         primfunc_name_hint="attention",
-        primfunc_attrs={op_pattern.ATTRIBUTE: op_pattern.OPAQUE} | _counted(workload),
+        primfunc_attrs={op_pattern.ATTRIBUTE: op_pattern.OPAQUE}
+        | _counted(workload, implementation, target),
     )
 
 
-def _counted(workload: AttentionWorkload) -> dict[str, int]:
-    """What TVM's count of operations goes by, since kernels may be written out."""
-    return {} if workload.flops is None else {"estimated_flops": workload.flops}
+def _counted(
+    workload: AttentionWorkload, implementation: strategy.Implementation, target: Target
+) -> dict[str, int | float]:
+    """What TVM's count of operations goes by, since kernels may be written out, and their time."""
+    if workload.flops is None:
+        return {}
+    found: dict[str, int | float] = {"estimated_flops": workload.flops}
+    if implementation.seconds is not None:
+        found[strategy.PREDICTED] = implementation.seconds(workload, target)
+    return found
 
 
 class Bindings:
