@@ -176,6 +176,8 @@ class BitsWorkload:
         Neighbours along k that share a scale and a zero point.
     bits : int
         Of a weight: 1, 2, 4 or 8.
+    zero : int, optional
+        Zero point of all blocks; None where each has its own.
     """
 
     lead: tuple[int, ...]
@@ -184,6 +186,7 @@ class BitsWorkload:
     block: int
     bits: int
     dtype: str = "float32"
+    zero: int | None = None
 
     @property
     def m(self) -> int:
