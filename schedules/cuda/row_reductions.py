@@ -14,6 +14,7 @@ from math import prod
 from tvm import s_tir, tirx
 from tvm.s_tir.dlight import ScheduleRule
 from tvm.s_tir.dlight.analysis import normalize_prim_func
+from tvm.s_tir.schedule import LoopRV
 from tvm.target import Target
 
 from ..strategy import PREDICTED
@@ -35,7 +36,10 @@ READ_LATENCIES = 1 / 4
 
 
 class RowReductions(ScheduleRule):
-    """Functions with reductions of rows, each of a value, and a last stage over all elements."""
+    """Functions with reductions of rows, each of a value, and then a stage over all elements.
+
+    Further stages may make other results of these elements, one by one.
+    """
 
     def apply(self, func: tirx.PrimFunc, target: Target, _: bool) -> s_tir.Schedule | None:
         """Schedule `func`; None when it has another form."""
@@ -44,9 +48,11 @@ class RowReductions(ScheduleRule):
         if any(stage.is_opaque or stage.is_bound for stage in stages(schedule)):
             return None
         inline_producers(schedule)
-        *reductions, last = stages(schedule)
-        rows = _leading(reductions, last)
-        if not reductions or rows is None:
+        found = stages(schedule)
+        reductions = [stage for stage in found if stage.is_reduction]
+        last, *casts = found[len(reductions) :] or found
+        rows = _leading(found[: len(reductions)], last)
+        if rows is None or any(each.extents != last.extents for each in casts):
             return None
         loops = schedule.get_loops(last.block)
         column = schedule.fuse(*loops[rows:])
@@ -62,15 +68,17 @@ class RowReductions(ScheduleRule):
             schedule.bind(row, "threadIdx.y")
         else:
             schedule.bind(row, "blockIdx.x")
-        _share(schedule, column, threads)
+        step = _share(schedule, column, threads)
+        for stage in casts:
+            schedule.reverse_compute_at(stage.block, step, preserve_unit_loops=True)
         for stage in reversed(reductions):
             for at in range(len(schedule.get(stage.block).writes)):
                 schedule.set_scope(stage.block, at, "local")
             schedule.compute_at(stage.block, row, preserve_unit_loops=True)
             reduced = schedule.get_loops(stage.block)[-len(stage.reduction_extents) :]
             _share(schedule, schedule.fuse(*reduced), threads)
-        found = device.launch_seconds + seconds(count, length, passes, threads, device)
-        return s_tir.Schedule(schedule.mod["main"].with_attr(PREDICTED, found))
+        predicted = device.launch_seconds + seconds(count, length, passes, threads, device)
+        return s_tir.Schedule(schedule.mod["main"].with_attr(PREDICTED, predicted))
 
 
 def _leading(reductions: list[Stage], last: Stage) -> int | None:
@@ -111,9 +119,10 @@ def seconds(rows: int, length: int, passes: int, threads: int, device: Device) -
     return max(waves * passes * cycles / device.hertz, traffic)
 
 
-def _share(schedule: s_tir.Schedule, loop: s_tir.schedule.LoopRV, threads: int) -> None:
-    """Divide a loop among the threads along x."""
+def _share(schedule: s_tir.Schedule, loop: LoopRV, threads: int) -> LoopRV:
+    """Divide a loop among the threads along x; the loop of a thread's one element."""
     steps, thread = schedule.split(loop, [None, threads])
     schedule.bind(thread, "threadIdx.x")
     schedule.annotate(steps, "pragma_auto_unroll_max_step", UNROLLED)
     schedule.annotate(steps, "pragma_unroll_explicit", 0)
+    return thread
