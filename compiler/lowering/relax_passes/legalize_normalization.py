@@ -1,4 +1,4 @@
-"""Normalizations of float64, which TVM's computes refuse, and softmax of halves in float32."""
+"""Normalizations of float64, which TVM's computes refuse."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any
 import tvm
 from tvm import relax, te, topi
 
-HALVES = ("float16", "bfloat16")
 Legalize = Callable[[Any, relax.Call], relax.Expr]
 Attributes = Any
 
@@ -69,32 +68,11 @@ def _of_doubles(name: str, compute: Callable[..., te.Tensor]) -> Legalize:
     return legalize
 
 
-def _of_halves(name: str, compute: Callable[..., te.Tensor]) -> Legalize:
-    """A sum of exponentials in float32, rounded once; CPUs have been given float32 before."""
-
-    def widened(data: te.Tensor, axis: int) -> te.Tensor:
-        return topi.cast(compute(topi.cast(data, "float32"), axis), data.dtype)
-
-    def legalize(builder: Any, call: relax.Call) -> relax.Expr:
-        if str(call.ty.dtype) not in HALVES:
-            return tvm.ir.Op.get(name).get_attr("FLegalize")(builder, call)
-        hint = name.removeprefix("relax.nn.")
-        return builder.call_te(widened, call.args[0], int(call.attrs.axis), primfunc_name_hint=hint)
-
-    return legalize
-
-
 LEGALIZE: dict[str, Legalize] = {
     name: _of_doubles(name, compute)
     for name, compute in (
         ("relax.nn.group_norm", _group_norm),
         ("relax.nn.instance_norm", _instance_norm),
         ("relax.nn.layer_norm", _layer_norm),
-    )
-} | {
-    name: _of_halves(name, compute)
-    for name, compute in (
-        ("relax.nn.log_softmax", topi.nn.log_softmax),
-        ("relax.nn.softmax", topi.nn.softmax),
     )
 }
