@@ -38,6 +38,8 @@ SPREAD = "data_spread"
 
 # From this share of the speed of a row's tiles on, those of parts of an image are taken instead.
 AS_FAST = 0.98
+# Channels go outside where so many times the cores are busy then.
+BUSIER = 1.25
 # Blocks of output channels that a core should have before no other loop is parallel.
 TASKS_PER_CORE = 4
 # By how many pixels a spread copy of an image is longer; channels that must read it.
@@ -323,7 +325,8 @@ def direct_fallback(w: Conv2dWorkload, target: Target) -> ConfigEntity:
     """Register tile from the register file, loop order from the size of the weights.
 
     Rows outside, channels inside re-reads all weights for every output row: right while they
-    stay in half of L2; otherwise channels go outside and the weights are read once.
+    stay in half of L2; otherwise channels go outside and the weights are read once. So they do
+    where rows are too few for the cores.
     """
     machine = Machine.from_target(target)
     lanes = machine.lanes(w.out_dtype)
@@ -333,7 +336,9 @@ def direct_fallback(w: Conv2dWorkload, target: Target) -> ConfigEntity:
     weight_bytes = w.item_bytes * weights
     outer = weight_bytes > machine.l2_bytes // 2 or w.groups > 1
     tile_ow, oc_chunks = register_tile(w.out_width, chunks, machine)
-    parts = 1
+    rows, parts = w.batch * w.out_height, 1
+    if rows * w.out_width * weights >= PARALLEL_MACS:
+        outer |= machine.busy(rows * chunks // oc_chunks) > BUSIER * machine.busy(rows)
     flat = flat_tile(w, chunks, machine)
     if flat is not None:
         outer = True

@@ -24,7 +24,7 @@ Rounding is that of onnxruntime: products of scales in float32, halves to even.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -130,6 +130,32 @@ class _Integers(QuantisedRule):
         whole = self.scope.emit(relax.op.astype(given.data, "float32"))
         mean = self.scope.emit(RELAX.again(call, [whole, *call.args[1:]]))
         return real(mean, given)
+
+    def avg_pool2d(self, call: relax.Call) -> relax.Expr | None:
+        """Sums of windows, as a convolution of each channel by ones, over what they are of."""
+        given, shape, attrs = self.dequantised(call.args[0]), static_shape(call.args[0]), call.attrs
+        layouts = {str(attrs.layout), str(attrs.out_layout or attrs.layout)}
+        if given is None or not given.is_whole or shape is None or layouts != {"NCHW"}:
+            return self.mean(call)
+        if bool(attrs.ceil_mode) or dtype_of(given.data) not in BYTE_TYPES or 0 in shape:
+            return self.mean(call)
+        top, left, bottom, right = (int(side) for side in attrs.padding)
+        is_padded = any((top, left, bottom, right))
+        if is_padded and bool(attrs.count_include_pad):
+            return None
+        data, zero = self._unsigned(given)
+        if is_padded:
+            data = self._padded(data, [0, 0, 0, 0, top, bottom, left, right], 0)
+        taps, channels = [int(extent) for extent in attrs.pool_size], shape[1]
+        ones = np.ones((channels, 1, *taps), "int8")
+        sums = relax.op.nn.conv2d(
+            data, constant(ones), attrs.strides, 0, attrs.dilation, channels, "NCHW", "OIHW",
+            "NCHW", "int32",
+        )  # fmt: skip
+        total = self.scope.emit(sums)
+        count = _met_by_windows(call, shape[2:], static_shape(total) or ())
+        shifted = relax.op.add(total, constant((-zero * count).astype("int32")))
+        return scaled(self.scope, shifted, np.asarray(given.scale / count, "float32"))
 
     # --- sums of products -----------------------------------------------------------------
 
@@ -405,6 +431,18 @@ class _Integers(QuantisedRule):
         self.notes.append(f"{self.name(call)} of {shapes} has no 8-bit kernel: {why}")
 
 
+def _met_by_windows(pool: relax.Call, size: Sequence[int], result: Sequence[int]) -> np.ndarray:
+    """How many elements of an image a window meets: one number, or one for each position."""
+    attrs, met = pool.attrs, []
+    for axis in range(2):
+        begins = np.arange(result[2 + axis]) * int(attrs.strides[axis]) - int(attrs.padding[axis])
+        taps = np.arange(int(attrs.pool_size[axis])) * int(attrs.dilation[axis])
+        at = begins[:, np.newaxis] + taps
+        met.append(((at >= 0) & (at < size[axis])).sum(1))
+    count = np.outer(*met)
+    return count.reshape(-1)[0] if np.all(count == count[0, 0]) else count
+
+
 def _shift_to_bytes(values: np.ndarray, summed: tuple[int, ...]) -> np.ndarray | None:
     """What to subtract from each output channel's weights so that they fit int8; 0 where they do.
 
@@ -434,7 +472,7 @@ _RULES: dict[str, Callable[[_Integers, relax.Call], relax.Expr | None]] = {
     "concat": _Integers.concat,
     "mean": _Integers.mean,
     "nn.adaptive_avg_pool2d": _Integers.mean,
-    "nn.avg_pool2d": _Integers.mean,
+    "nn.avg_pool2d": _Integers.avg_pool2d,
     "nn.conv2d": _Integers.conv2d,
     "matmul": _Integers.matmul,
     "quantize": _Integers.quantize,

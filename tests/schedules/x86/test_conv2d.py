@@ -275,3 +275,29 @@ def test_template_tiles_rows_of_pointwise_convolutions(tile_oh, tile_ow):
         }
     )
     check(w, conv2d_template.NAME, ic_block=16, config=config)
+
+
+@pytest.mark.parametrize("target", TARGETS[:2], ids=lambda t: str(t.attrs["mcpu"]))
+@pytest.mark.parametrize(
+    ("name", "workload"),
+    [
+        (conv2d.DIRECT, Conv2dWorkload(1, 16, 14, 14, 64, (3, 3), (1, 1), (1, 1, 1, 1), (1, 1))),
+        (
+            "conv2d_winograd.x86",
+            Conv2dWorkload(
+                *(1, 64, 14, 14, 64, (3, 3), (1, 1), (1, 1, 1, 1), (1, 1)), constant_weight=True
+            ),
+        ),
+        (
+            depthwise.DIRECT,
+            Conv2dWorkload(1, 192, 28, 28, 192, (3, 3), (1, 1), (1, 1, 1, 1), (1, 1), 192),
+        ),
+    ],
+)
+def test_many_cores_have_more_tasks_than_two(name, workload, target):
+    def on(cores):
+        return tvm.target.Target({**target.attrs, "kind": "llvm", "num-cores": cores})
+
+    config = BY_NAME[name].fallback(workload, on(64))
+    assert config.dumps() != BY_NAME[name].fallback(workload, on(2)).dumps()
+    check(workload, name, on(64), config=config, tolerance=3e-5)

@@ -150,6 +150,7 @@ CONVOLUTIONS = {
         channels=3, outputs=16, size=(7, 7), kernel=5, pads=[2, 0, 1, 2], dilations=[2, 1]
     ),
     "groups": dict(channels=32, outputs=32, size=(6, 6), kernel=3, groups=2, pads=[1] * 4),
+    "narrow groups": dict(channels=32, outputs=64, size=(6, 5), kernel=3, groups=8, pads=[1] * 4),
     "odd groups": dict(channels=32, outputs=22, size=(4, 9), kernel=1, groups=2, pads=[1] * 4),
     "depthwise": dict(channels=24, outputs=24, size=(9, 7), kernel=3, groups=24, pads=[1] * 4),
     "signed": dict(channels=12, outputs=16, size=(6, 6), kernel=3, dtype="int8", pads=[1] * 4),
@@ -277,6 +278,24 @@ def test_parts_of_a_concatenation_are_quantised_where_they_are_made():
         parts += [made, *numbers]
     y = net.node("QLinearConcat", *net.numbers(0.15, 110), *parts, axis=1, domain="com.microsoft")
     compared(net, y, "uint8")
+
+
+POOLS = {
+    "plain": dict(kernel_shape=[2, 2], strides=[2, 2]),
+    "padded": dict(kernel_shape=[3, 3], pads=[1, 1, 1, 1]),
+    "padding counts": dict(kernel_shape=[3, 2], pads=[1, 0, 1, 1], count_include_pad=1),
+    "last window beyond": dict(kernel_shape=[3, 3], strides=[2, 2], ceil_mode=1),
+}
+
+
+@pytest.mark.parametrize("name", POOLS)
+def test_averages_of_windows_are_sums_of_bytes(name):
+    net = Network(x=("float32", (1, 20, 8, 9)))
+    x = net.quantise("x", 0.03, 90)
+    y = net.quantise(net.node("AveragePool", x, **POOLS[name]), 0.0213, 128)
+    library = compared(net, y, "float32", quantum=0.0213)
+    is_of_bytes = "depthwise_conv2d_direct.x86" in implementations(library)
+    assert is_of_bytes == (name in ("plain", "padded"))
 
 
 def asymmetric(**layer: Any) -> tuple[Network, str]:
