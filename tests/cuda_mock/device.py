@@ -103,6 +103,10 @@ class Device:
         library.mock_on_call(callback)
         self._callbacks += (callback,)
 
+    def allocations(self) -> int:
+        """How often memory of the GPU was allocated."""
+        return int(self._runtime.mock_allocations())
+
     def kernels(self) -> Counter[str]:
         """How often each kernel was launched."""
         return Counter(launched.kernel for launched in self.launches)
