@@ -24,11 +24,11 @@ from tvm.target import Target
 from ..anchor import AnchorRule, register_anchor_rule, sblocks
 from ..attention import AttentionWorkload
 from ..config import ConfigEntity, option
+from ..matmul import unravel
 from ..strategy import Implementation, anchor_attrs, register
 from . import microkernel
 from .machine import Machine
 from .matmul_rules import GOOD_BALANCE, RAGGED_ROWS_PENALTY, ROWS_PER_COPY
-from .matmul_tile import unravel
 
 NAME = "attention.x86"
 

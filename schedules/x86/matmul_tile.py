@@ -156,16 +156,6 @@ def ravel(index: Sequence[Any], shape: Sequence[int]) -> Any:
     return 0 if position is None else position
 
 
-def unravel(position: Any, shape: Sequence[int]) -> list[Any]:
-    """Multi-index of a row-major position."""
-    index: list[Any] = []
-    for extent in reversed(shape):
-        single = isinstance(extent, (int, tirx.IntImm)) and int(extent) <= 1
-        index.insert(0, tirx.const(0, "int32") if single else position % extent)
-        position = position // extent
-    return index
-
-
 # --- schedule ----------------------------------------------------------------------------
 
 

@@ -68,7 +68,8 @@ if dtype != "float32":
     mod = relay.transform.InferType()(bind_params(mod, params)[0])
     mod, params = relay.transform.ToMixedPrecision(dtype)(mod), {}
 start = time.perf_counter()
-library = relay.build(mod, target=f"cuda -arch={arch}", params=params)
+with tvm.transform.PassContext(opt_level=3):
+    library = relay.build(mod, target=f"cuda -arch={arch}", params=params)
 seconds = time.perf_counter() - start
 
 def results(library, device):

@@ -18,6 +18,7 @@ import tvm
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 
+import compiler
 from compiler import relay
 from compiler import target as targets
 from compiler.cli.compile import BuildOptions, import_model
@@ -41,7 +42,8 @@ def scheduled(model: pathlib.Path, dtype: str, target: Any) -> State:
     bound, _ = bind_params(mod, params)
     source = ScheduleSource.from_contexts()
     state = State(relay.to_relax(bound), target, source, Report("", True, 3))
-    return pipeline.run(state, (*pipeline.PREPARE, *pipeline.SCHEDULE))
+    with compiler.PassContext(opt_level=3):
+        return pipeline.run(state, (*pipeline.PREPARE, *pipeline.SCHEDULE))
 
 
 def on_tensor_cores(func: tvm.tirx.PrimFunc) -> bool:
