@@ -119,7 +119,6 @@ class GraphImporter:
         self._stock = _get_convert_map()
         self._own = dict(converters or {})
         self.symbolic: dict[relax.Expr, np.ndarray] = {}
-        self.extents = symbolic.NamedExtents()
         self.bounds: dict[str, int] = {}
 
     def run(
@@ -130,7 +129,6 @@ class GraphImporter:
         self._check_operators(graph)
         scope: Scope = _variables(inputs)
         variables = list(scope.values())
-        self.extents.known.update(symbolic.symbols_of(each.ty.shape.values for each in variables))
         scope.update(_containers(graph, inputs, scope))
         self._add_initializers(graph, scope, self.model.array, not self.freeze_params)
         variables += [variable for variable, _ in self.parameters.values()]
@@ -185,8 +183,7 @@ class GraphImporter:
         """Convert a graph that is an attribute and has no inputs, bindings and all, to a tuple."""
         self.builder._begin_binding_block()
         try:
-            with self.extents.inner():
-                outputs = self.convert_subgraph(graph, [], scope)
+            outputs = self.convert_subgraph(graph, [], scope)
             result = self.builder.emit(relax.Tuple(outputs))
         finally:
             block = self.builder._end_block()
@@ -421,14 +418,9 @@ class GraphImporter:
     def with_extents(self, value: relax.Var) -> relax.Var:
         """A value with names for extents that its operator computes: what follows needs them."""
         ty = value.ty
-        if not isinstance(ty, relax.TensorType) or ty.ndim < 1:
+        if not isinstance(ty, relax.TensorType) or ty.shape is not None or ty.ndim < 1:
             return value
-        if ty.shape is None:
-            extents = [tvm.tirx.Var(f"extent_{axis}", "int64") for axis in range(ty.ndim)]
-        else:
-            extents = self.extents.named(ty.shape.values)
-            if extents is None:
-                return value
+        extents = [tvm.tirx.Var(f"extent_{axis}", "int64") for axis in range(ty.ndim)]
         return self.builder.match_cast(value, relax.TensorType(extents, ty.dtype))
 
     def _bind_sequence(self, sequence: relax.SeqExpr) -> Any:

@@ -6,15 +6,13 @@ results stay shapes that every operator behind them knows.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import operator
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tvm
-import tvm_ffi
 from tvm import relax, tirx
 
 from compiler.graph.symbols import as_extent, simplified
@@ -44,60 +42,6 @@ def shape_of(expr: relax.Expr) -> list[Any] | None:
     if not isinstance(ty, relax.TensorType) or not isinstance(ty.shape, relax.ShapeExpr):
         return None
     return [int(each) if isinstance(each, tirx.IntImm) else each for each in ty.shape.values]
-
-
-def symbols_of(shapes: Iterable[Iterable[Any]]) -> set[Any]:
-    """The symbols in the extents of shapes."""
-    return {
-        symbol
-        for shape in shapes
-        for extent in shape
-        for symbol in tirx.analysis.undefined_vars(extent)
-    }
-
-
-class NamedExtents:
-    """Names for extents that are sums, minima and the like of what running tells.
-
-    An extent over the symbols of the inputs stays what it is, and so does a product, which kernels
-    over rows know how to count.
-
-    Attributes
-    ----------
-    known : set of Var
-        The symbols of the inputs.
-    """
-
-    def __init__(self) -> None:
-        self.known: set[Any] = set()
-        self._names: list[tuple[Any, Any]] = []
-
-    def named(self, extents: Sequence[Any]) -> list[Any] | None:
-        """The extents, equal ones by one name; None where all of them stay what they are."""
-        result = [self._named(each) for each in extents]
-        return None if all(new is old for new, old in zip(result, extents)) else result
-
-    def _named(self, extent: Any) -> Any:
-        if _is_countable(extent) or self.known.issuperset(tirx.analysis.undefined_vars(extent)):
-            return extent
-        for other, name in self._names:
-            if tvm_ffi.structural_equal(extent, other):
-                return name
-        self._names.append((extent, tirx.Var("extent", "int64")))
-        return self._names[-1][1]
-
-    @contextlib.contextmanager
-    def inner(self) -> Iterator[None]:
-        """While bindings are made whose names hold only among themselves."""
-        count = len(self._names)
-        yield
-        del self._names[count:]
-
-
-def _is_countable(extent: Any) -> bool:
-    if isinstance(extent, tirx.Mul):
-        return _is_countable(extent.a) and _is_countable(extent.b)
-    return isinstance(extent, (int, tirx.IntImm, tirx.Var))
 
 
 def is_symbolic(values: np.ndarray) -> bool:

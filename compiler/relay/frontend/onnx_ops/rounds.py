@@ -123,8 +123,7 @@ def _function(
     states = [relax.Var(f"state_{index}", ty) for index, ty in enumerate(types)]
     node.builder._begin_binding_block()
     try:
-        with node.importer.extents.inner():
-            made = body(number, states)
+        made = body(number, states)
         following = node.emit(relax.op.add(number, constant(np.array(1, INT))))
         more = _more(node, following, limit, made.condition)
         slices = [node.emit(relax.op.expand_dims(each, 0)) for each in made.slices]
