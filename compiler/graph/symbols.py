@@ -101,6 +101,33 @@ def simplified(extent: Any) -> Any:
     return int(simple) if isinstance(simple, tirx.IntImm) else simple
 
 
+def bound_within(extent: Any, most: int) -> tuple[tirx.Var, int] | None:
+    """The one symbol of an extent that grows with it, and the largest value with which the extent is
+    at most `most`; None where that is not clear."""
+    used = list(dict.fromkeys(tirx.analysis.undefined_vars(extent)))
+    if len(used) != 1:
+        return None
+    (symbol,) = used
+
+    def value(number: int) -> Any:
+        own = tirx.const(number, symbol.ty)
+        return simplified(
+            tvm_ffi.structural_map(
+                extent, (tirx.Var, lambda var: own if var.same_as(symbol) else var)
+            )
+        )
+
+    low, high = 0, 1
+    while high < _LARGEST and value(high) <= most:
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if value(middle) <= most else (low, middle)
+    analyzer = sym.Analyzer()
+    analyzer.bind(symbol, tvm.ir.Range(tirx.const(0, "int64"), tirx.const(low + 1, "int64")))
+    return (symbol, low) if low and analyzer.can_prove(extent <= most) else None
+
+
 def bounds(function: relax.Function) -> dict[str, int]:
     """The bounds of the symbols that have one, by name."""
     given = (function.attrs or {}).get(BOUNDS, {})
