@@ -1,7 +1,7 @@
 """Extents that are computed of symbols, as symbols of their own.
 
-A convolution's result has (frames - 1) // 2 + 1 places. A kernel does not care how their number came
-about: where all that it does depends on that number alone, the number is its symbol.
+A convolution's result has (frames - 1) // 2 + 1 places. A kernel does not care how their number
+came about: where all that it does depends on that number alone, the number is its symbol.
 """
 
 from __future__ import annotations

@@ -52,6 +52,7 @@ _ATTENTION = (switches.FUSE_ATTENTION,)
 PREPARE = (
     Step("simplify", steps.simplify_module),
     Step("keep the cache", steps.keep_cache),
+    Step("specialise", steps.specialise_sizes),
     Step("compute on integers", steps.use_integers, (switches.INTEGERS,)),
     Step("set aside recorded kernels", steps.set_aside_recorded, asks=_ROUNDING),
     Step("split the batch", steps.split_the_batch, (switches.SPLIT_BATCH,)),

@@ -61,10 +61,14 @@ def with_any_batch(model: onnx.ModelProto) -> onnx.ModelProto:
             known[node.input[1]].CopyFrom(numpy_helper.from_array(kept, node.input[1]))
         for place, name in enumerate(node.input if node.op_type == "Concat" else ()):
             if name in known:
-                tail = numpy_helper.from_array(np.array(known[name].dims[1:], "int64"), f"{name}_tail")
+                tail = numpy_helper.from_array(
+                    np.array(known[name].dims[1:], "int64"), f"{name}_tail"
+                )
                 graph.initializer.append(tail)
                 nodes += [
-                    helper.make_node("Concat", ["dynamic_batch", tail.name], [f"{name}_sizes"], axis=0),
+                    helper.make_node(
+                        "Concat", ["dynamic_batch", tail.name], [f"{name}_sizes"], axis=0
+                    ),
                     helper.make_node("Expand", [name, f"{name}_sizes"], [f"{name}_all"]),
                 ]
                 node.input[place] = f"{name}_all"

@@ -20,6 +20,7 @@ from onnx import TensorProto, helper
 from compiler.models.hydrate import hydrate
 
 OPSET, IR = 20, 9
+Input = tuple[str, int, Sequence[int | str]]
 POSITIONS = 512
 """Texts may be so long."""
 
@@ -42,7 +43,10 @@ def distilbert(layers: int, width: int, heads: int, vocabulary: int = 4096) -> o
         x = _normal(g, g("Add", x, _attention(g, x, width, heads, hidden)), width)
         inner = g("Gelu", _linear(g, x, width, 4 * width))
         x = _normal(g, g("Add", x, _linear(g, inner, 4 * width, width)), width)
-    ids = [("ids", TensorProto.INT64, ["batch", "seq"]), ("mask", TensorProto.INT64, ["batch", "seq"])]
+    ids = [
+        ("ids", TensorProto.INT64, ["batch", "seq"]),
+        ("mask", TensorProto.INT64, ["batch", "seq"]),
+    ]
     return _model(g, "distilbert", ids, x, ["batch", "seq", width])
 
 
@@ -52,9 +56,11 @@ def whisper(layers: int, width: int, heads: int, bands: int = 80) -> onnx.ModelP
     g = Graph(0)
 
     def convolved(x: str, channels: int, stride: int) -> str:
-        filters = g.constant(g.random.normal(size=(width, channels, 3)) / math.sqrt(3 * channels), "float32")
-        padded = {"kernel_shape": [3], "pads": [1, 1], "strides": [stride]}
-        return g("Gelu", g("Conv", x, filters, g.weight(width), **padded))
+        filters = g.constant(
+            g.random.normal(size=(width, channels, 3)) / math.sqrt(3 * channels), "float32"
+        )
+        made = g("Conv", x, filters, g.weight(width), pads=[1, 1], strides=[stride])
+        return str(g("Gelu", made))
 
     x = convolved(convolved("sound", bands, 1), width, 2)
     x = g("Transpose", x, perm=[0, 2, 1])
@@ -65,7 +71,7 @@ def whisper(layers: int, width: int, heads: int, bands: int = 80) -> onnx.ModelP
         x = g("Add", x, _attention(g, _normal(g, x, width), width, heads))
         inner = g("Gelu", _linear(g, _normal(g, x, width), width, 4 * width))
         x = g("Add", x, _linear(g, inner, 4 * width, width))
-    sound = [("sound", TensorProto.FLOAT, ["batch", bands, "frames"])]
+    sound: list[Input] = [("sound", TensorProto.FLOAT, ["batch", bands, "frames"])]
     return _model(g, "whisper", sound, _normal(g, x, width), ["batch", "rows", width])
 
 
@@ -94,9 +100,6 @@ def _attention(g: Graph, x: str, width: int, heads: int, hidden: str = "") -> st
     mixed = g("MatMul", g("Softmax", scores, axis=-1), value)
     mixed = g("Reshape", g("Transpose", mixed, perm=[0, 2, 1, 3]), joined)
     return _linear(g, mixed, width, width)
-
-
-Input = tuple[str, int, Sequence[int | str]]
 
 
 def _model(

@@ -18,12 +18,13 @@ import math
 from typing import Any
 
 import numpy as np
+import tvm
 from tvm import relax, te, tirx
 
 from ...graph.constants import array_of, constant, static_shape
 from ...graph.elementwise import BINARY, UNARY
-from ...graph.symbols import simplified
 from ...graph.rewrite import CallRule, rewrite_calls
+from ...graph.symbols import simplified
 from ...graph.vocabulary import RELAX
 from ..selection.ops.conv2d import ints
 
@@ -128,10 +129,11 @@ def _of_channels(value: relax.Expr, rank: int) -> relax.Expr | None:
     known = array_of(value)
     if known is None or known.ndim > rank:
         return None
-    wide = known.reshape((1,) * (rank - known.ndim) + known.shape)
-    if math.prod(wide.shape) != wide.shape[1]:
+    along = known.ndim - (rank - 1)  # the axis that is the channels'
+    channels = known.shape[along] if along >= 0 else 1
+    if known.size != channels:
         return None
-    return constant(np.ascontiguousarray(wide.transpose(_to_last(rank))))
+    return constant(known.reshape((1,) * (rank - 1) + (channels,)))
 
 
 def _padded(image: te.Tensor, before: tuple[int, ...], after: tuple[int, ...]) -> te.Tensor:
@@ -168,7 +170,9 @@ def _patches(
         for size in reversed(taps):
             own.append(tap % size)
             tap = tap // size
-        at = [p * step + k * reach for p, step, k, reach in zip(place, strides, own[::-1], dilation)]
+        at = [
+            p * step + k * reach for p, step, k, reach in zip(place, strides, own[::-1], dilation)
+        ]
         return image(n, *at, c)
 
     return te.compute((count, *places, math.prod(taps), channels), element, name="patches")

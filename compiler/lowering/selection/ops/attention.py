@@ -315,9 +315,7 @@ def _heads(bodies: Bindings, tensor: Any) -> tuple[Any, Heads]:
     return _heads_behind(bodies, tensor, axes)
 
 
-def _heads_behind(
-    bodies: Bindings, tensor: Any, axes: tuple[int, ...]
-) -> tuple[Any, Heads]:
+def _heads_behind(bodies: Bindings, tensor: Any, axes: tuple[int, ...]) -> tuple[Any, Heads]:
     """The same for matrices whose axes are `axes` of the tensor."""
     axes, tensor = _unpermuted(bodies, tensor, axes)
     buffer = _first_of(bodies, tensor)
@@ -343,9 +341,12 @@ def _shared(bodies: Bindings, tensor: Any) -> tuple[Any, int] | None:
     """Heads (b, g, t, d) of which each is repeated to heads (b, g * n, t, d), and n."""
     joined = bodies.call(tensor, "reshape", only_reader=False)
     repeated = None if joined is None else bodies.call(joined.args[0], "broadcast_to")
-    inserted = None if repeated is None else repeated.args[0]
-    call = bodies.values.get(inserted) if isinstance(inserted, relax.Var) else None
-    if not (_calls(call, "expand_dims") or _calls(call, "reshape")):
+    if repeated is None:
+        return None
+    inserted = repeated.args[0]
+    call = bodies.call(inserted, "expand_dims")
+    call = bodies.call(inserted, "reshape") if call is None else call
+    if call is None:
         return None
     group, wide = static_shape(call.args[0]), static_shape(repeated)
     if group is None or wide is None or len(group) != 4 or len(wide) != 5:
