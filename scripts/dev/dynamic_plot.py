@@ -38,14 +38,15 @@ def table(rows: list[Row]) -> str:
     lines = [
         "# One library for all extents: all points",
         "",
-        "`scripts/dev/benchmark_dynamic.py` measured them: milliseconds of processor time, one thread.",
-        f"Of {len(rows)} points, {near} are within 10 % of the library for that point alone, and {ahead}",
-        "at least as fast as the faster peer.",
+        "`scripts/dev/benchmark_dynamic.py` measured them: milliseconds of processor time, one",
+        f"thread. Of {len(rows)} points, {near} are within 10 % of the library for that point",
+        f"alone, and {ahead} at least as fast as the faster peer.",
         "",
         "![times relative to the static libraries and the peers](images/dynamic_times.svg)",
         "",
-        "| network | batch | length | symbolic | static | onnxruntime | OpenVINO | / static | peer / |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "| network | batch | length | symbolic | static | onnxruntime | OpenVINO "
+        "| / static | peer / |",
+        "|" + "---|" * 9,
     ]
     for row in rows:
         times = " | ".join(f"{row[name]:.2f}" for name in COLUMNS)

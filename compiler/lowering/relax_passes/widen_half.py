@@ -8,7 +8,8 @@
              z1 = relu(y1)
              z = astype(z1, "float16")              rounded once
 
-1. Operators that add or multiply many elements take and give float32.
+1. Operators that add or multiply many elements take and give float32, and so do those that are
+   computed by a formula whose parts have more than a half can hold.
 2. Element-wise operators and those that move elements follow an operand that is float32 already,
    and so do those whose results only such operators read: the squares of a norm neither overflow
    nor are rounded.
@@ -43,13 +44,16 @@ _SUMS = frozenset(
         *(f"nn.conv{rank}d_transpose" for rank in (1, 2, 3)),
     ]
 )
+# A sigmoid of -12 divides by exp(12), which is infinity as a half; tanh and 1 + erf subtract nearly
+# equal values.
+_FORMULAS = frozenset(["erf", "sigmoid", "tanh", "nn.gelu", "nn.gelu_tanh", "nn.silu"])
 _FOLLOWING = frozenset(
     [
-        *("abs", "add", "ceil", "clip", "divide", "erf", "exp", "floor", "log", "maximum"),
-        *("minimum", "multiply", "negative", "power", "round", "rsqrt", "sigmoid", "sqrt"),
-        *("square", "subtract", "tanh", "max", "min"),
-        *("nn.gelu", "nn.gelu_tanh", "nn.leakyrelu", "nn.prelu", "nn.relu", "nn.relu6"),
-        *("nn.selu", "nn.silu", "nn.softplus", "nn.pad"),
+        *("abs", "add", "ceil", "clip", "divide", "exp", "floor", "log", "maximum"),
+        *("minimum", "multiply", "negative", "power", "round", "rsqrt", "sqrt"),
+        *("square", "subtract", "max", "min"),
+        *("nn.leakyrelu", "nn.prelu", "nn.relu", "nn.relu6"),
+        *("nn.selu", "nn.softplus", "nn.pad"),
         *(f"nn.max_pool{rank}d" for rank in (1, 2, 3)),
         *("broadcast_to", "expand_dims", "flatten", "nn.batch_flatten", "permute_dims"),
         *("reshape", "squeeze", "where"),
@@ -59,7 +63,7 @@ _DTYPE_ATTRIBUTES = ("out_dtype", "dtype")
 
 
 def widen_halves(mod: tvm.IRModule, name: str) -> tvm.IRModule:
-    """Rewrite function `name` of the module; one without sums of halves is returned as it is."""
+    """Rewrite function `name` of the module; one with nothing to widen is returned as it is."""
     function = mod[name]
     followed = _followed(function)
     if followed is None:
@@ -71,28 +75,28 @@ def widen_halves(mod: tvm.IRModule, name: str) -> tvm.IRModule:
 
 
 def _followed(function: relax.Function) -> set[relax.Var] | None:
-    """Halves that nothing but sums in float32 reads, directly or not; None without any sum."""
+    """Halves that only what is widened reads, directly or not; None if nothing is."""
     bindings = [
         binding
         for block in getattr(function.body, "blocks", ())
         for binding in block.bindings
         if isinstance(binding, relax.VarBinding)
     ]
-    if not any(_is_sum(binding.value) for binding in bindings):
+    if not any(_needs_float32(binding.value) for binding in bindings):
         return None
     followed: set[relax.Var] = set()
     readers: dict[relax.Var, list[bool]] = {}
     for binding in reversed(bindings):
         if _follows(binding.value) and all(readers.get(binding.var, [False])):
             followed.add(binding.var)
-        wide = _is_sum(binding.value) or binding.var in followed
+        wide = _needs_float32(binding.value) or binding.var in followed
         for used in relax.analysis.free_vars(binding.value):
             readers.setdefault(used, []).append(wide)
     return followed
 
 
-def _is_sum(value: Any) -> bool:
-    return operator_name(value) in _SUMS and _result_dtype(value) in HALVES
+def _needs_float32(value: Any) -> bool:
+    return operator_name(value) in _SUMS | _FORMULAS and _result_dtype(value) in HALVES
 
 
 def _follows(value: Any) -> bool:
@@ -159,7 +163,7 @@ class _Widener(PyExprMutator):
 
     def _is_to_widen(self, binding: relax.VarBinding) -> bool:
         value = binding.value
-        if _is_sum(value):
+        if _needs_float32(value):
             return True
         if not _follows(value):
             return False

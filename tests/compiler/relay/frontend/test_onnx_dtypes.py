@@ -317,3 +317,19 @@ def test_axes_that_only_running_tells_are_named(model):
     nodes = [NODE("Range", ["a", "b", "c"], ["x"]), NODE("Squeeze", ["x"], ["y"])]
     with pytest.raises(errors.UnsupportedOperatorError, match="names no axes"):
         from_onnx(model(nodes, dict.fromkeys("abc", ()), ["y"]))
+
+
+@pytest.mark.parametrize("operator", ["Sigmoid", "Tanh", "Erf", "Gelu"])
+def test_formulas_of_halves_are_computed_in_float32(operator, model):
+    """Every half: e**x overflows from 11.1 on, and 1 + erf(x) has no digits below -2."""
+    x = np.arange(2**16, dtype="uint16").view("float16")
+    x = x[np.isfinite(x)]
+    node = NODE(operator, ["x"], ["y"])
+    half = TensorProto.FLOAT16
+    proto = model([node], {"x": x.shape}, ["y"], {}, dtypes={"x": half, "y": half}, opset=20)
+    (result,) = built(proto, {"x": x})
+    single = model([node], {"x": x.shape}, ["y"], {}, opset=20)
+    (expected,) = built(single, {"x": x.astype("float32")})
+    wanted = expected.astype("float16")
+    with np.errstate(over="ignore"):
+        assert (np.abs(result - wanted) <= 4 * np.spacing(np.abs(wanted))).all()
