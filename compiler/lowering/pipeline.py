@@ -16,6 +16,7 @@ from schedules.strategy import Query
 from ..graph.unroll_recurrent import unroll_recurrent
 from . import steps, switches
 from .relax_passes.fold_gate import fold_gates
+from .relax_passes.patches import multiply_patches
 from .relax_passes.rounded_norms import round_norms
 from .relax_passes.widen_half import widen_halves
 from .report import Report
@@ -52,6 +53,7 @@ _ATTENTION = (switches.FUSE_ATTENTION,)
 PREPARE = (
     Step("simplify", steps.simplify_module),
     Step("keep the cache", steps.keep_cache),
+    Step("specialise", steps.specialise_sizes),
     Step("compute on integers", steps.use_integers, (switches.INTEGERS,)),
     Step("set aside recorded kernels", steps.set_aside_recorded, asks=_ROUNDING),
     Step("split the batch", steps.split_the_batch, (switches.SPLIT_BATCH,)),
@@ -69,6 +71,7 @@ SCHEDULE = (
     ),
     Step("widen halves", on_cpus(widen_halves)),
     Step("unroll recurrent layers", on_gpus(unroll_recurrent)),
+    Step("multiply patches", on_cpus(multiply_patches)),
     Step(
         "convert layouts",
         steps.convert_layouts,
@@ -93,7 +96,7 @@ LINK = (
     Step("lift weights", steps.lift_weights),
     Step("place on devices", steps.place),
     Step("attach foreign code", steps.attach_foreign),
-    Step("link", steps.link_library),
+    Step("link", steps.link_library, asks=(switches.CUDA_GRAPH,)),
     Step("check replayed kernels", steps.check_replayed),
 )
 STEPS = (*PREPARE, *SCHEDULE, *LINK)
