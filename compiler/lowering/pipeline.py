@@ -94,7 +94,7 @@ LINK = (
     Step("lift weights", steps.lift_weights),
     Step("place on devices", steps.place),
     Step("attach foreign code", steps.attach_foreign),
-    Step("link", steps.link_library),
+    Step("link", steps.link_library, asks=(switches.CUDA_GRAPH,)),
     Step("check replayed kernels", steps.check_replayed),
 )
 STEPS = (*PREPARE, *SCHEDULE, *LINK)

@@ -16,11 +16,12 @@ from ..graph import sizes
 from ..graph.convert_layout import CHANNELS_LAST, convert_layout
 from . import switches
 from .checking.check import Checker
-from .linking import devices
+from .linking import cuda_graph, devices
 from .linking.codegen import with_modules
 from .linking.lift_constants import lift_constants
 from .linking.link import Linked, link
 from .linking.loops import hoist_constants
+from .linking.workspaces import lift_workspaces
 from .relax_passes.agreeing_extents import agreeing_extents
 from .relax_passes.bfloat16_products import bfloat16_products
 from .relax_passes.check_divisors import check_divisors
@@ -41,6 +42,8 @@ from .selection.schedule_source import ScheduleSource
 from .selection.select import select_implementations
 from .simplify import simplify
 from .subgraphs import bind_constant_arguments, function_targets, inline_subgraphs
+
+GRAPH_NOTE = "launches are replayed as a CUDA graph"
 
 Rewrite: TypeAlias = Callable[[tvm.IRModule, str], tvm.IRModule]  # of one function of a module
 
@@ -304,7 +307,13 @@ def attach_foreign(state: State) -> None:
 
 
 def link_library(state: State) -> None:
-    state.linked = link(state.mod, state.target)
+    has_graph = False
+    if state.target.kind.name == "cuda":
+        state.mod = lift_workspaces(state.mod)
+        reason = cuda_graph.obstacle(state.mod)
+        state.report.notes.append(f"no CUDA graph: {reason}" if reason else GRAPH_NOTE)
+        has_graph = not reason
+    state.linked = link(state.mod, state.target, has_graph)
     state.report.drop(state.linked.dropped)
 
 

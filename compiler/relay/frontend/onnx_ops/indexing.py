@@ -240,22 +240,12 @@ def _top_k_at_run_time(node: Node) -> list[relax.Expr]:
     """All of them in order, cut to the number that is computed while the model runs."""
     shape = node.extents(0)
     axis = node.axis(-1, len(shape))
-    size = shape[axis]
-    if not isinstance(size, int):
-        raise node.unsupported("k and the extent that it is of are known only at run time")
-    whole = relax.op.topk(
-        node[0],
-        k=size,
-        axis=axis,
-        ret_type="both",
-        largest=bool(node.attr("largest", 1)),
-        dtype="int64",
-    )
-    whole = node.emit(whole)
+    order = node.emit(relax.op.argsort(node[0], axis, bool(node.attr("largest", 1)), "int64"))
     wanted = node.emit(relax.op.reshape(node[1], [1]))
     count = at_run_time.part_of(node, wanted, axis)
     box = [*shape[:axis], count, *shape[axis + 1 :]]
-    return [leading_box(node.emit(relax.TupleGetItem(whole, i)), box) for i in (0, 1)]
+    first = node.emit(leading_box(order, box))
+    return [relax.op.gather_elements(node[0], first, axis), first]
 
 
 def eye_like(node: Node) -> relax.Expr:
