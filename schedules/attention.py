@@ -11,6 +11,9 @@ from tvm import tirx
 
 from .matmul import Operand, broadcast
 
+SOFTMAX_FLOPS = 4
+"""For each score: it is compared, subtracted, raised and added."""
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -157,15 +160,34 @@ class AttentionWorkload:
             return (self.batch[0], self.s, self.batch[1] * self.c)
         return (*self.batch, self.s, self.c)
 
+    @property
+    def flops(self) -> int | None:
+        """Operations of both products and of the softmax; None for unknown extents."""
+        extents = (*self.batch, self.s, self.t, self.d, self.c)
+        if not all(isinstance(extent, int) for extent in extents):
+            return None
+        each = 2 * (self.d + self.c) + SOFTMAX_FLOPS + len(self.masks) + (self.scale != 1.0)
+        return math.prod(self.batch) * self.s * self.t * each
+
     def masked(
-        self, score: Any, tensors: Sequence[Any], batch: Sequence[Any], row: Any, column: Any
+        self,
+        score: Any,
+        tensors: Sequence[Any],
+        batch: Sequence[Any],
+        row: Any,
+        column: Any,
+        dtype: str = "",
     ) -> Any:
-        """The score at (*batch, row, column) behind all masks, which `tensors` are."""
+        """The score at (*batch, row, column) behind all masks, which `tensors` are.
+
+        `dtype` is that of the score where it is not the tensors'.
+        """
+        dtype = dtype or self.dtype
         for mask, tensor in zip(self.masks, tensors, strict=True):
             element = tensor[mask.index(batch, row, column)]
             if mask.fill is None:
-                score = score + element
+                score = score + (element if dtype == self.dtype else element.astype(dtype))
             else:
-                fill = tirx.const(mask.fill, self.dtype)
+                fill = tirx.const(mask.fill, dtype)
                 score = tirx.Select(element, *((fill, score) if mask.hides else (score, fill)))
         return score

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tvm import tirx
+
 
 @dataclass(frozen=True)
 class Operand:
@@ -174,6 +176,8 @@ class BitsWorkload:
         Neighbours along k that share a scale and a zero point.
     bits : int
         Of a weight: 1, 2, 4 or 8.
+    zero : int, optional
+        Zero point of all blocks; None where each has its own.
     """
 
     lead: tuple[int, ...]
@@ -182,7 +186,18 @@ class BitsWorkload:
     block: int
     bits: int
     dtype: str = "float32"
+    zero: int | None = None
 
     @property
     def m(self) -> int:
         return math.prod(self.lead)
+
+
+def unravel(position: Any, shape: Sequence[int]) -> list[Any]:
+    """Multi-index of a row-major position."""
+    index: list[Any] = []
+    for extent in reversed(shape):
+        single = isinstance(extent, (int, tirx.IntImm)) and int(extent) <= 1
+        index.insert(0, tirx.const(0, "int32") if single else position % extent)
+        position = position // extent
+    return index

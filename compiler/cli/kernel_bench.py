@@ -50,6 +50,24 @@ class Workload:
 
 
 @dataclass(frozen=True)
+class Distance:
+    """How far the kernels of one model are from what the machine can do.
+
+    Attributes
+    ----------
+    milliseconds : float
+        Of an inference, its kernels not measured.
+    limit : float
+        Milliseconds of all its kernels, each as fast as its operations at the peak or its bytes
+        from memory, whichever takes longer. Bytes that come from caches may take less.
+    """
+
+    model: str
+    milliseconds: float
+    limit: float
+
+
+@dataclass(frozen=True)
 class KernelResults:
     """Workloads, those with the most time to win first, and the rates that they are held against.
 
@@ -63,6 +81,7 @@ class KernelResults:
     peak_gflops: float
     memory_gbytes: float
     workloads: list[Workload]
+    models: list[Distance]
 
     def to_json(self) -> dict[str, Any]:
         """Plain dicts, lists and numbers."""
@@ -91,23 +110,30 @@ def benchmark_kernels(
     with steps.step("peak", f"{threads} threads"):
         peak, memory = peak_gflops(target, threads), memory_gbytes(target, threads)
     found: dict[tuple[Any, ...], Workload] = {}
+    distances = []
     peaks = {"": peak, FMA: peak}
+
+    def best_of(instruction: str) -> float:
+        if instruction not in peaks:
+            with steps.step("peak", f"{instruction}, {threads} threads"):
+                peaks[instruction] = peak_of(instruction, target, threads) or peak
+        return peaks[instruction]
+
     for name in models:
         profile = profile_model(find_model(name), repeats, seed, options, steps)
+        limit = 0.0
         for kernel in profile.kernels:
+            workload = judge(kernel, profile.model, best_of(kernel.instruction), memory)
+            limit += kernel.milliseconds * max(workload.of_peak or 0.0, workload.of_memory)
             if not _is_workload(kernel):
                 continue
-            if kernel.instruction not in peaks:
-                with steps.step("peak", f"{kernel.instruction}, {threads} threads"):
-                    peaks[kernel.instruction] = peak_of(kernel.instruction, target, threads) or peak
             key = (*kernel.operators, *kernel.shapes, kernel.implementation, kernel.source)
-            if key in found:
-                if profile.model not in found[key].models:
-                    found[key].models.append(profile.model)
-            else:
-                found[key] = judge(kernel, profile.model, peaks[kernel.instruction], memory)
+            known = found.setdefault(key, workload)
+            if profile.model not in known.models:
+                known.models.append(profile.model)
+        distances.append(Distance(profile.model, profile.milliseconds, limit))
     ordered = sorted(found.values(), key=_to_win, reverse=True)
-    return KernelResults(threads, peak, memory, ordered)
+    return KernelResults(threads, peak, memory, ordered, distances)
 
 
 def judge(kernel: KernelTime, model: str, peak: float, memory: float) -> Workload:
@@ -121,7 +147,7 @@ def judge(kernel: KernelTime, model: str, peak: float, memory: float) -> Workloa
 
 
 def show_kernel_results(results: KernelResults) -> None:
-    """Print the machine's rates and a line per workload."""
+    """Print the machine's rates, a line per workload and one per model."""
     header = (
         *("workload", "operands", "implementation", "multiplies", "schedule from", "bound"),
         *("calls", "ms"),
@@ -149,7 +175,18 @@ def show_kernel_results(results: KernelResults) -> None:
         f"{len(rows)} workloads on {results.threads} threads; the machine: "
         f"{results.peak_gflops:.0f} GFLOP/s, {results.memory_gbytes:.1f} GB/s read from memory"
     )
-    show(table(header, rows, title=title, numbers=5))
+    models = [
+        (each.model, f"{each.milliseconds:.3f}", f"{each.limit:.3f}", _times(each))
+        for each in results.models
+    ]
+    show(
+        table(header, rows, title=title, numbers=5),
+        table(("model", "ms", "limit", "times the limit"), models, numbers=3),
+    )
+
+
+def _times(distance: Distance) -> str:
+    return f"{distance.milliseconds / distance.limit:.2f}" if distance.limit else "unknown"
 
 
 def _is_workload(kernel: KernelTime) -> bool:

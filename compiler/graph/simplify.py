@@ -36,6 +36,7 @@ class SimplifyExpr:
        becomes its operand; a concatenation loses its empty operands.
     2. `flatten`, `expand_dims`, `squeeze` become `reshape`, and a reshape of a reshape one reshape.
        A product of matrices whose batch axes were joined before and parted behind it keeps them.
+       Casts between types of floats move in front of reshapes.
     3. A transposition of a transposition becomes one; one that only moves axes of extent 1
        becomes a reshape.
     4. x + 0, x - 0, x * 1, x / 1 and x ** 1 become x.
@@ -187,6 +188,16 @@ class _Simplify(Simplify):
             return None
         return relax.op.matmul(left, right, call.attrs.out_dtype or None)
 
+    def cast(self, call: relax.Call) -> relax.Expr | None:
+        """A cast between types of floats changes places with a reshape in front of it."""
+        data = call.args[0]
+        inner = self.before_reshapes(data)
+        shape = static_shape(call)
+        is_of_floats = all("float" in dtype_of(each) for each in (call, data))
+        if inner.same_as(data) or shape is None or not is_of_floats or 0 in shape:
+            return self.unchanged(call)
+        return relax.op.reshape(relax.op.astype(inner, dtype_of(call)), shape)
+
     def strided_slice(self, call: relax.Call) -> relax.Expr | None:
         strides = call.args[4] if len(call.args) > 4 else None
         if isinstance(strides, relax.Tuple) and set(integers(strides.fields) or (0,)) != {1}:
@@ -292,7 +303,7 @@ _RULES: dict[str, Callable[[_Simplify, relax.Call], relax.Expr | None]] = {
     **dict.fromkeys(RESHAPES, _Simplify.reshape),
     "add": _Simplify.add,
     "broadcast_to": _Simplify.unchanged,
-    "cast": _Simplify.unchanged,
+    "cast": _Simplify.cast,
     "clip": _Simplify.clip,
     "concatenate": _Simplify.concat,
     "divide": _Simplify.divide,

@@ -16,6 +16,8 @@ from .fragments import QUAD, WARP, pointer
 from .gemm_tiles import FMA_LANES_I, FMA_LANES_J, Tile
 
 Expr = Any
+_UNROLLED = 16
+"""Elements of k whose products are written out."""
 
 
 class FmaCore:
@@ -52,32 +54,49 @@ class FmaCore:
             "i": warp // tile.warps_j * (tile.i // tile.warps_i) + lane // FMA_LANES_J * QUAD,
             "j": warp % tile.warps_j * (tile.j // tile.warps_j) + lane % FMA_LANES_J * QUAD,
         }
-        count = QUAD * QUAD * tile.quads_i * tile.quads_j
-        self.sums = T.alloc_buffer((count,), "float32", scope="local")
+        self.sums = T.alloc_buffer((self.count,), "float32", scope="local")
         self._a = T.alloc_buffer((QUAD * tile.quads_i,), "float32", scope="local")
         self._b = T.alloc_buffer((QUAD * tile.quads_j,), "float32", scope="local")
-        with T.unroll(0, count) as at:
+        self.clear()
+
+    @property
+    def columns(self) -> int:
+        """Of a thread's sums."""
+        return QUAD * self.tile.quads_j
+
+    @property
+    def count(self) -> int:
+        """Sums of a thread."""
+        return QUAD * self.tile.quads_i * self.columns
+
+    def clear(self) -> None:
+        """Let the sums be 0."""
+        with T.unroll(0, self.count) as at:
             T.buffer_store(self.sums, tirx.const(0, "float32"), [at])
 
     def multiply(self, a: Any, b: Any, first_a: Expr, first_b: Expr) -> None:
         """Add the products of two tiles, which begin at these elements of shared memory."""
+        unrolled = min(self.step, _UNROLLED)
+        with T.serial(0, self.step // unrolled) as outer:
+            for k in range(unrolled):
+                self._multiply_step(a, b, first_a, first_b, outer * unrolled + k)
+
+    def _multiply_step(self, a: Any, b: Any, first_a: Expr, first_b: Expr, k: Expr) -> None:
         tile = self.tile
-        for k in range(self.step):
-            for n in range(tile.quads_i):
-                row = self._row["i"] + n * FMA_LANES_I * QUAD
-                source = pointer(a, first_a + self.place("i", row, tirx.const(k, "int32")))
-                T.evaluate(fragments.load_vector(pointer(self._a, n * QUAD), source))
-            for n in range(tile.quads_j):
-                row = self._row["j"] + n * FMA_LANES_J * QUAD
-                source = pointer(b, first_b + self.place("j", row, tirx.const(k, "int32")))
-                T.evaluate(fragments.load_vector(pointer(self._b, n * QUAD), source))
-            size = (QUAD * tile.quads_i, QUAD * tile.quads_j)
-            registers = (pointer(each, 0) for each in (self.sums, self._a, self._b))
-            T.evaluate(fragments.outer_product(*size, *registers))
+        for n in range(tile.quads_i):
+            row = self._row["i"] + n * FMA_LANES_I * QUAD
+            source = pointer(a, first_a + self.place("i", row, k))
+            T.evaluate(fragments.load_vector(pointer(self._a, n * QUAD), source))
+        for n in range(tile.quads_j):
+            row = self._row["j"] + n * FMA_LANES_J * QUAD
+            source = pointer(b, first_b + self.place("j", row, k))
+            T.evaluate(fragments.load_vector(pointer(self._b, n * QUAD), source))
+        registers = (pointer(each, 0) for each in (self.sums, self._a, self._b))
+        T.evaluate(fragments.outer_product(QUAD * tile.quads_i, self.columns, *registers))
 
     def places(self) -> Iterator[tuple[int, Expr, Expr]]:
         """Each sum of a thread, with its row and column in the tile."""
-        columns = QUAD * self.tile.quads_j
+        columns = self.columns
         for n in range(QUAD * self.tile.quads_i):
             for m in range(columns):
                 i = self._row["i"] + (n // QUAD * FMA_LANES_I * QUAD + n % QUAD)

@@ -145,6 +145,37 @@ def outer_product(rows: int, columns: int, sums: Any, a: Any, b: Any) -> Any:
     return cuda_func_call(name, sums, a, b, source_code=source)
 
 
+def store_column(shared: Any, sums: Any, pitch: int) -> Any:
+    """Four float32s of a thread, each `pitch` behind the one before, to one vector."""
+    name = f"baton_store_column_{pitch}"
+    elements = ", ".join(f"from[{at * pitch}]" for at in range(QUAD))
+    source = (
+        f"{_HEAD} {name}(void* to, const float* from) {{\n"
+        f"  *(float4*)to = make_float4({elements});\n"
+        "}\n"
+    )
+    return cuda_func_call(name, shared, sums, source_code=source)
+
+
+def barrier_of_warp() -> Any:
+    """Wait for the other threads of the warp."""
+    source = f"{_HEAD} baton_barrier_of_warp() {{ __syncwarp(); }}\n"
+    return cuda_func_call("baton_barrier_of_warp", source_code=source)
+
+
+def pack(instruction: Instruction, registers: Any, sums: Any) -> Any:
+    """Two tiles of sums, eight of a thread, to four registers of a first operand."""
+    name = f"baton_pack_{instruction.dtype}"
+    kind = {"float16": "f16x2", "bfloat16": "bf16x2"}[instruction.dtype]
+    pairs = "".join(
+        f'  asm("cvt.rn.{kind}.f32 %0, %1, %2;" : "=r"(to[{at}])'
+        f' : "f"(from[{2 * at + 1}]), "f"(from[{2 * at}]));\n'
+        for at in range(4)
+    )
+    source = f"{_HEAD} {name}(unsigned* to, const float* from) {{\n{pairs}}}\n"
+    return cuda_func_call(name, registers, sums, source_code=source)
+
+
 def copy(size: int, shared: Any, memory: Any, is_there: Any) -> Any:
     """Start to copy 4, 8 or 16 bytes; zeros where the condition does not hold."""
     name, kind = f"baton_copy_{size}", "cg" if size == CHUNK_BYTES else "ca"

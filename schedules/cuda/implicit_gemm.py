@@ -22,19 +22,21 @@ from tvm import s_tir, tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
-from . import fragments
+from ..strategy import PREDICTED
+from . import fragments, tile_loops
 from .contraction import RESULT_LANES, Contraction
+from .device import Device
 from .fma_core import FmaCore
 from .fragments import INSTRUCTIONS, pointer
 from .gemm_tiles import Plan
 from .mma_core import MmaCore
+from .tile_loops import both, rounds, where
 
 Expr = Any
 _ADDING_THREADS = 128
-_UNROLLED = 4
 
 
-def kernel(contraction: Contraction, plan: Plan) -> tirx.PrimFunc:
+def kernel(contraction: Contraction, plan: Plan, device: Device) -> tirx.PrimFunc:
     """The contraction's function as one kernel, or two where the plan divides k."""
     operands = contraction.a, contraction.b
     core: MmaCore | FmaCore
@@ -42,27 +44,16 @@ def kernel(contraction: Contraction, plan: Plan) -> tirx.PrimFunc:
         core = MmaCore(plan.tile, INSTRUCTIONS[contraction.a.dtype], *operands)
     else:
         core = FmaCore(plan.tile, *operands)
-    return _Kernel(contraction, plan, core).build()
+    predicted = plan.seconds(device, core.itemsize)
+    return _Kernel(contraction, plan, core).build().with_attr(PREDICTED, predicted)
 
 
 def _const(value: int) -> Expr:
     return tirx.const(value, "int32")
 
 
-def _all(conditions: list[Expr]) -> Expr:
-    found: Expr = tirx.const(True, "bool")
-    for at, condition in enumerate(conditions):
-        found = condition if at == 0 else tirx.And(found, condition)
-    return found
-
-
 def _allocate(shape: tuple[int, ...], dtype: str, scope: str) -> Any:
     return T.buffer_proxy(T.alloc_buffer(shape, dtype, scope=scope))
-
-
-def _rounds(count: int) -> Any:
-    """A loop, written out where it is short."""
-    return T.unroll(0, count) if count <= _UNROLLED else T.serial(0, count)
 
 
 class _Kernel:
@@ -141,18 +132,9 @@ class _Kernel:
 
     def _load(self, step: Expr, stage: Expr) -> None:
         """Have all threads copy the tiles of a step to a stage's part of shared memory."""
-        for letter, operand in self.core.operands.items():
-            rows, length = self.tile.rows(letter), self.core.step
-            by_row = operand.along == "k"
-            across, along = (rows, length) if by_row else (length, rows)
-            each = along // operand.lanes
-            count = across * each
-            with _rounds(-(-count // self.tile.threads)) as at:
-                place = at * self.tile.threads + self.thread
-                line, first = place // each, place % each * operand.lanes
-                row, k = (line, first) if by_row else (first, line)
-                with self._where([place < count] if count % self.tile.threads else []):
-                    self._copy(letter, step, stage, row, k)
+        for letter in self.core.operands:
+            with tile_loops.each_vector(self.core, letter, self.thread) as (row, k):
+                self._copy(letter, step, stage, row, k)
 
     def _copy(self, letter: str, step: Expr, stage: Expr, row: Expr, k: Expr) -> None:
         """One vector of a tile, which begins at this row and place of k."""
@@ -171,10 +153,10 @@ class _Kernel:
         if operand.is_read and size >= fragments.FEWEST_BYTES:
             source, condition = operand.read(values)
             inside += [] if condition is None else [condition]
-            T.evaluate(fragments.copy(size, to, T.address_of(source), _all(inside)))
+            T.evaluate(fragments.copy(size, to, T.address_of(source), both(inside)))
             return
         value, zero = operand.at(values), tirx.const(0, operand.dtype)
-        value = tirx.if_then_else(_all(inside), value, zero) if inside else value
+        value = tirx.if_then_else(both(inside), value, zero) if inside else value
         T.evaluate(fragments.store(to, value))
 
     # --- the results -------------------------------------------------------------------------
@@ -192,8 +174,7 @@ class _Kernel:
         T.evaluate(T.tvm_storage_sync("shared.dyn"))
         lanes = self._lanes()
         each = length // lanes
-        rounds = -(-others * each // tile.threads)
-        with _rounds(rounds) as at:
+        with rounds(-(-others * each // tile.threads)) as at:
             place = at * tile.threads + self.thread
             across, along = place // each, place % each * lanes
             i, j = (across, along) if is_rows else (along, across)
@@ -201,7 +182,7 @@ class _Kernel:
             inside = [place < others * each] if others * each % tile.threads else []
             inside += [i < c.extent("i")] if c.extent("i") % tile.i else []
             inside += [j < c.extent("j")] if c.extent("j") % tile.j else []
-            with self._where(inside), self._each(lanes) as lane:
+            with where(inside), self._each(lanes) as lane:
                 total = staged[across * pitch + along + lane]
                 if self.plan.parts > 1:
                     self.workspace_proxy()[
@@ -217,14 +198,6 @@ class _Kernel:
 
     def workspace_proxy(self) -> Any:
         return T.buffer_proxy(self.workspace)
-
-    @contextmanager
-    def _where(self, conditions: list[Expr]) -> Iterator[None]:
-        if not conditions:
-            yield
-            return
-        with T.If(_all(conditions)), T.Then():
-            yield
 
     @contextmanager
     def _each(self, lanes: int) -> Iterator[Expr]:
@@ -258,7 +231,7 @@ class _Kernel:
             total = _allocate((lanes,), self.core.sum_dtype, "local")
             along = place % each * lanes
             across, s = place // each % others, place // each // others
-            with self._where([place < count] if count % _ADDING_THREADS else []):
+            with where([place < count] if count % _ADDING_THREADS else []):
                 with self._each(lanes) as lane:
                     total[lane] = tirx.const(0, self.core.sum_dtype)
                 with T.serial(0, plan.parts) as part, self._each(lanes) as lane:

@@ -48,8 +48,9 @@ class MmaCore:
         across, along = (row, k) if by_row else (k, row)
         length = self.step if by_row else self.tile.rows(letter)
         chunks = length // self._chunk
-        # Lines of fewer than 8 chunks share the 128 bytes of all banks.
-        turn = across // max(8 // chunks, 1) % min(chunks, 8)
+        # Chunks change places within groups of 2, 4 or 8; lines share the 128 bytes of all banks.
+        group = min(chunks & -chunks, 8)
+        turn = across // (8 // group) % group
         chunk = tirx.bitwise_xor(along // self._chunk, turn)
         return across * length + chunk * self._chunk + along % self._chunk
 
@@ -61,19 +62,26 @@ class MmaCore:
             "i": warp // tile.warps_j * (tile.mma_i * MMA_I),
             "j": warp % tile.warps_j * (tile.mma_j * MMA_J),
         }
-        count = tile.mma_i * tile.mma_j * 4
-        self.sums = T.alloc_buffer((count,), self.sum_dtype, scope="local")
+        self.sums = T.alloc_buffer((self.count,), self.sum_dtype, scope="local")
         self._a = T.alloc_buffer((tile.mma_i * 4,), "uint32", scope="local")
         self._b = T.alloc_buffer((tile.mma_j * 2,), "uint32", scope="local")
-        with T.unroll(0, count) as at:
+        self.clear()
+
+    @property
+    def count(self) -> int:
+        """Sums of a thread."""
+        return self.tile.mma_i * self.tile.mma_j * 4
+
+    def clear(self) -> None:
+        """Let the sums be 0."""
+        with T.unroll(0, self.count) as at:
             T.buffer_store(self.sums, tirx.const(0, self.sum_dtype), [at])
 
     def multiply(self, a: Any, b: Any, first_a: Expr, first_b: Expr) -> None:
         """Add the products of two tiles, which begin at these elements of shared memory."""
         tile, row = self.tile, self._row
         for k in range(0, self.step, MMA_K_BYTES // self.itemsize):
-            for n in range(tile.mma_i):
-                self._load("i", a, first_a, self._a, n, row["i"] + n * MMA_I, k)
+            self._load_rows(a, first_a, k)
             for n in range(tile.mma_j // 2):
                 self._load("j", b, first_b, self._b, n, row["j"] + n * 2 * MMA_J, k)
             for n in range(tile.mma_i):
@@ -81,6 +89,11 @@ class MmaCore:
                     sums = pointer(self.sums, (n * tile.mma_j + m) * 4)
                     operands = pointer(self._a, n * 4), pointer(self._b, m * 2)
                     T.evaluate(fragments.mma(self.instruction, sums, *operands))
+
+    def _load_rows(self, a: Any, first_a: Expr, k: int) -> None:
+        """The first operand's registers, for one step of the instruction."""
+        for n in range(self.tile.mma_i):
+            self._load("i", a, first_a, self._a, n, self._row["i"] + n * MMA_I, k)
 
     def _load(
         self, letter: str, shared: Any, first: Expr, to: Any, n: int, row: Expr, k: int

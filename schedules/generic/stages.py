@@ -355,6 +355,18 @@ def lane_strides(stage: Stage, it: Iter, lanes: int) -> list[int | None]:
     return found
 
 
+def has_branches(stage: Stage) -> bool:
+    """Whether the stage chooses between expressions of which it computes one."""
+    found = False
+
+    def call(node: Call) -> None:
+        nonlocal found
+        found = found or (isinstance(node.op, Op) and node.op.name == IF_THEN_ELSE)
+
+    tvm_ffi.structural_walk(stage.block.body, (Call, call))
+    return found
+
+
 def branches_per_lane(stage: Stage, it: Iter, lanes: int) -> bool:
     """Whether an if_then_else would still differ between the lanes of `it` split by `lanes`."""
     analyzer = sym.Analyzer()

@@ -24,11 +24,11 @@ from tvm.target import Target
 from ..anchor import AnchorRule, register_anchor_rule, sblocks
 from ..attention import AttentionWorkload
 from ..config import ConfigEntity, option
+from ..matmul import unravel
 from ..strategy import Implementation, anchor_attrs, register
 from . import microkernel
 from .machine import Machine
-from .matmul_rules import GOOD_BALANCE, RAGGED_ROWS_PENALTY, ROWS_PER_COPY, balance
-from .matmul_tile import unravel
+from .matmul_rules import GOOD_BALANCE, RAGGED_ROWS_PENALTY, ROWS_PER_COPY
 
 NAME = "attention.x86"
 
@@ -286,7 +286,7 @@ def fallback(w: AttentionWorkload, target: Target) -> ConfigEntity:
     task_tiles = tiles
     least = min(tiles, -(-ROWS_PER_COPY // rows))
     while task_tiles > least:
-        if balance(batch * -(-tiles // task_tiles), machine.num_cores) >= GOOD_BALANCE:
+        if machine.busy(batch * -(-tiles // task_tiles)) >= GOOD_BALANCE:
             break
         task_tiles = max(-(-task_tiles // 2), least)
     return ConfigEntity(

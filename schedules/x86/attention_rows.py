@@ -28,10 +28,10 @@ from tvm.target import Target
 
 from ..attention import AttentionWorkload
 from ..config import ConfigEntity, option
+from ..matmul import unravel
 from ..strategy import Implementation, register
 from .lane_sums import joins, places
 from .machine import Machine
-from .matmul_tile import unravel
 
 NAME = "attention_rows.x86"
 OPERATOR = "attention_rows"

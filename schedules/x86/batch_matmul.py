@@ -14,7 +14,7 @@ from tvm.target import Target
 
 from ..anchor import register_anchor_rule
 from ..config import ConfigEntity
-from ..matmul import BatchMatmulWorkload
+from ..matmul import BatchMatmulWorkload, unravel
 from ..strategy import Implementation, register
 from .dense import is_dot, is_float
 from .matmul_rules import Extents, plan
@@ -23,7 +23,6 @@ from .matmul_tile import (
     register_tile,
     run_time_reader,
     tiled_product,
-    unravel,
     view,
 )
 

@@ -14,7 +14,7 @@ from tvm.target import Target
 from ..anchor import register_anchor_rule
 from ..config import ConfigEntity
 from ..conv2d import INTEGERS
-from ..matmul import DenseWorkload, Operand
+from ..matmul import DenseWorkload, Operand, unravel
 from ..strategy import Implementation, register
 from .machine import Machine
 from .matmul_rules import Extents, cycles, plan
@@ -24,7 +24,6 @@ from .matmul_tile import (
     register_tile,
     run_time_reader,
     tiled_product,
-    unravel,
     view,
 )
 

@@ -22,6 +22,10 @@ from .register_tile import best_tile
 DIRECT = "depthwise_conv2d_direct.x86"
 
 
+# Padding a row for a tile takes the time of so many rows of results; threads are worth a tenth.
+PADDED_ROW, CLEARLY_LESS = 0.3, 0.9
+
+
 # --- compute -----------------------------------------------------------------------------
 
 
@@ -92,7 +96,7 @@ class DepthwiseConv2d(AnchorRule):
         ow_outer, ow_inner = sch.split(ow, [None, config.val("tile_ow")])
         sch.reorder(n, c, oh_outer, oh_inner, ow_outer, ow_inner, lane)
         tile = sch.fuse(n, c, oh_outer)
-        if macs >= PARALLEL_MACS:
+        if _is_parallel(macs, Machine.from_target(target)):
             sch.parallel(tile)
         sch.vectorize(lane)
         sch.unroll(ow_inner)
@@ -114,7 +118,7 @@ class DepthwiseConv2d(AnchorRule):
 
 
 def direct_fallback(w: Conv2dWorkload, target: Target) -> ConfigEntity:
-    """As many output rows per tile as let the padded rows fill half of L1."""
+    """As many output rows per tile as let the padded rows fill half of L1, or keep cores busy."""
     machine = Machine.from_target(target)
     block = choose_oc_block(w, machine.lanes(w.out_dtype))
     padded = w.width + w.padding[1] + w.padding[3]
@@ -122,6 +126,9 @@ def direct_fallback(w: Conv2dWorkload, target: Target) -> ConfigEntity:
     rows = max(machine.l1_bytes // 2 // row_bytes, w.kernel[0])
     tile_oh = max((rows - w.kernel[0]) // w.strides[0] + 1, 1)
     tile_oh = best_tile(w.out_height, min(tile_oh, w.out_height))
+    macs = w.batch * w.out_channels * w.out_height * w.out_width * w.kernel[0] * w.kernel[1]
+    if _is_parallel(macs, machine):
+        tile_oh = _busy_rows(w, tile_oh, w.batch * -(-w.out_channels // block), machine)
     registers = machine.vector_registers // 2
     return ConfigEntity(
         {
@@ -130,6 +137,23 @@ def direct_fallback(w: Conv2dWorkload, target: Target) -> ConfigEntity:
             "tile_ow": option(best_tile(w.out_width, min(registers, 14))),
         }
     )
+
+
+def _is_parallel(macs: int, machine: Machine) -> bool:
+    """Multiply-adds take twice as long as in other layers, so that four cores gain from half."""
+    return macs >= (PARALLEL_MACS if machine.num_cores < 4 else PARALLEL_MACS // 2)
+
+
+def _busy_rows(w: Conv2dWorkload, most: int, blocks: int, machine: Machine) -> int:
+    """Rows of a tile with which the busiest core is clearly done earlier, else `most`."""
+    halo = w.kernel[0] - w.strides[0]
+
+    def busiest(rows: int) -> float:
+        tasks = blocks * -(-w.out_height // rows)
+        return -(-tasks // machine.num_cores) * (rows + PADDED_ROW * (rows + halo))
+
+    best = min(range(most, 0, -1), key=busiest)
+    return best if busiest(best) < CLEARLY_LESS * busiest(most) else most
 
 
 register(

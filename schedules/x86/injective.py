@@ -16,6 +16,7 @@ from ..generic.stages import (
     accesses,
     branches_per_lane,
     contiguous_group,
+    has_branches,
     lane_strides,
     stages,
     stride,
@@ -32,6 +33,8 @@ PARALLEL_ITERATIONS = 64
 # The narrowest vectors that are made explicitly are half the widest; LLVM does better with
 # whole vectors and a remainder than with quarters.
 NARROWEST = 2
+# Channels of a block, of which tensors of bytes have a quarter of a vector.
+BLOCK = 16
 # Rows of a transposition's tile: the floats of one cache line, unless the axis is not divisible.
 MIN_ROWS, MAX_ROWS = 4, 16
 
@@ -144,9 +147,12 @@ def _vector_lanes(stage: Stage, group: Sequence[Iter], machine: Machine) -> int:
         for access in accesses(stage)
         if access.is_store or stride(access, innermost.var) != 0
     )
+    widths = [most, most // NARROWEST]
+    if widths[-1] > BLOCK and has_branches(stage):  # else of which each element takes one
+        widths.append(BLOCK)
     candidates = [
         lanes
-        for lanes in (most, most // NARROWEST)
+        for lanes in widths
         if lanes > 1 and extent % lanes == 0 and _keeps_branches_out(stage, group, lanes)
     ]
     if len(group) > 1 or not candidates:

@@ -89,6 +89,10 @@ class Machine:
         """float32 operations of a core's multiply-adds in a cycle at the peak."""
         return 2 * self.fmas * self.lanes("float32")
 
+    def busy(self, tasks: int) -> float:
+        """Share of the cores that work while equal tasks are spread evenly over them."""
+        return tasks / (-(-tasks // self.num_cores) * self.num_cores)
+
     def weight_cycles(self, size: int) -> float:
         """Cycles in which a core reads so many bytes of weights from memory, and does nothing else.
 

@@ -5,23 +5,26 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from tvm import te
+from tvm import te, tirx
 from tvm.target import Target
 
 from ..anchor import AnchorRule, register_anchor_rule
 from ..config import ConfigEntity, option
 from ..epilogue import inline_epilogue
-from ..matmul import BitsWorkload
+from ..matmul import BitsWorkload, unravel
 from ..strategy import Implementation, anchor_attrs, register
 from .machine import Machine
 from .matmul_rules import PARALLEL_CYCLES
-from .matmul_tile import flatten_rows, unravel, view
+from .matmul_tile import flatten_rows, view
 
 NAME = "matmul_of_bits.x86"
 PARTIAL = "block_products"
 
 # Accumulators of a task: enough to hide the latency of a multiply-add, and half of 32 registers.
 MOST_VECTORS, MOST_ROWS = 4, 16
+
+# A float32 of this exponent counts in units of its last place, 2**-23 of it.
+UNITS, FRACTION = 2**23, 0x4B000000
 
 
 # --- compute -----------------------------------------------------------------------------
@@ -37,9 +40,9 @@ def pack_weight(ops: Any, packed: Any, config: ConfigEntity) -> Any:
 
 def compute(
     w: BitsWorkload, config: ConfigEntity, x: te.Tensor, packed: te.Tensor, scales: te.Tensor,
-    zeros: te.Tensor,
+    *zeros: te.Tensor,
 ) -> te.Tensor:  # fmt: skip
-    """x (*lead, k), the others as packed -> (*lead, n).
+    """x (*lead, k), the others as packed -> (*lead, n); no zeros where the workload has one.
 
     A block's sum of products meets the scale once. The zero point is subtracted from each weight:
     less its product with the row's sum, what is infinite or overflows would be NaN.
@@ -55,9 +58,11 @@ def compute(
     place = te.reduce_axis((0, together), "place")
 
     def partial(i: Any, panel: Any, block: Any, lane: Any) -> Any:
-        whole = packed[panel, block, octet, lane].astype("int32")
-        whole = (whole >> (place * w.bits)) & ((1 << w.bits) - 1)
-        weight = whole.astype(w.dtype) - zeros[panel, block, lane]
+        whole = _at(place, packed[panel, block, octet, lane].astype("int32"), w.bits)
+        if w.zero is None:
+            weight = whole.astype(w.dtype) - zeros[0][panel, block, lane]
+        else:  # the last bits of a float, which costs no conversion
+            weight = tirx.reinterpret(w.dtype, whole | FRACTION) - float(UNITS + w.zero)
         return te.sum(
             row(i, block * w.block + octet * together + place) * weight, axis=[octet, place]
         )
@@ -76,6 +81,15 @@ def compute(
         (w.m, w.n), lambda i, j: product[i, j // lanes, j % lanes], name="matmul_columns"
     )
     return view(flat, (*w.lead, w.n), len(w.lead))
+
+
+def _at(place: Any, octet: Any, bits: int) -> Any:
+    """The number at a place of an octet; shifts by what depends on a loop would have 64 bits."""
+    last, mask = 8 // bits - 1, (1 << bits) - 1
+    whole = octet >> (last * bits)
+    for number in range(last):
+        whole = tirx.Select(place == number, (octet >> (number * bits)) & mask, whole)
+    return whole
 
 
 # --- schedule ----------------------------------------------------------------------------
@@ -131,9 +145,14 @@ def fallback(w: BitsWorkload, target: Target) -> ConfigEntity:
     """As many vectors of columns as keep all rows' sums in half of the registers."""
     machine = Machine.from_target(target)
     lanes = machine.lanes(w.dtype)
-    most = max(min(MOST_VECTORS, machine.vector_registers // 2 // w.m), 1)
-    vectors = next(count for count in range(most, 0, -1) if w.n // lanes % count == 0)
+    vectors = vectors_of(w.m, w.n // lanes, machine)
     return ConfigEntity({"lanes": option(lanes), "vectors": option(vectors)})
+
+
+def vectors_of(rows: int, panels: int, machine: Machine) -> int:
+    """The vectors of columns of a task on so many rows."""
+    most = max(min(MOST_VECTORS, machine.vector_registers // 2 // rows), 1)
+    return next(count for count in range(most, 0, -1) if panels % count == 0)
 
 
 def supports(w: BitsWorkload, target: Target) -> bool:

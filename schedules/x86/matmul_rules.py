@@ -86,16 +86,11 @@ def choose_tile(
             if e.m % tile_m:
                 cost *= RAGGED_ROWS_PENALTY
             if parallel:
-                cost /= balance(e.batch * row_tiles * column_tiles, machine.num_cores)
+                cost /= machine.busy(e.batch * row_tiles * column_tiles)
             if best is None or cost < best[0]:
                 best = (cost, tile_m, vectors)
     assert best is not None
     return best[1], best[2] * lanes
-
-
-def balance(tasks: int, threads: int) -> float:
-    """Share of the threads that are busy when equal tasks are spread evenly."""
-    return tasks / (-(-tasks // threads) * threads)
 
 
 def plan(e: Extents, target: Target, dtype: str, rhs: Operand | None) -> ConfigEntity:

@@ -13,7 +13,7 @@ from ..anchor import blocks, with_annotations
 from ..config import ConfigEntity, option
 from ..generic.stages import stages, work
 from ..symbolic import Rows, Tiling
-from . import prefetch
+from . import matmul_of_bits, prefetch
 from .dense import PACKED
 from .injective import PARALLEL_WORK
 from .machine import Machine
@@ -36,6 +36,8 @@ def static_kernels(
     if not anchors:
         return _plain(rows)
     names = {str(block.annotations["schedule_rule"]) for block in anchors}
+    if names == {matmul_of_bits.NAME}:
+        return _product_of_bits(rows, anchors[0], target)
     return _product(rows, anchors[0], target) if names == {PACKED} else None
 
 
@@ -66,6 +68,22 @@ def _product(
     return kernels, tilings
 
 
+def _product_of_bits(
+    rows: Rows, anchor: Any, target: Target
+) -> tuple[dict[int, tirx.PrimFunc], dict[int, Tiling]]:
+    """Eight rows at a time, or four, two, one, on the same panels of weights."""
+    config = ConfigEntity.from_entity(json.loads(str(anchor.annotations["schedule_config"])))
+    panels = int(anchor.iter_vars[1].dom.extent)
+    machine = Machine.from_target(target)
+    kernels, size = {}, matmul_of_bits.MOST_ROWS // 2  # addresses of more fill the registers
+    while size:
+        vectors = matmul_of_bits.vectors_of(size, panels, machine)
+        text = ConfigEntity({**config.knobs, "vectors": option(vectors)}).dumps()
+        kernels[size] = _with_config(rows.static(size), text)
+        size //= 2
+    return kernels, dict.fromkeys(kernels, Tiling())
+
+
 def _sizes(most: int) -> list[int]:
     """Numbers of rows of the tiles: each up to eight, then two thirds of the next larger one."""
     sizes = [most]
@@ -83,8 +101,10 @@ def _with_tile(func: tirx.PrimFunc, config: ConfigEntity, size: int, depth: int)
         "task_order": option("bnm"),
         "task_rows": option(1),
     }
-    text = ConfigEntity(knobs).dumps()
+    return _with_config(func, ConfigEntity(knobs).dumps())
 
+
+def _with_config(func: tirx.PrimFunc, text: str) -> tirx.PrimFunc:
     return with_annotations(
         func,
         lambda found: {**found, "schedule_config": text} if "schedule_config" in found else found,

@@ -142,7 +142,7 @@ def _conv2d_direct(cfg: ConfigSpace, w: Conv2dWorkload, target: Target) -> None:
         return (
             (channels % config.val("oc_chunks") == 0 or ragged)
             and (parts == 1 or (flat and pixels % (parts * config.val("tile_ow")) == 0))
-            and (flat or not config.val("spread"))
+            and (flat or not (config.val("spread") and config.val("channels_outer")))
             and registers <= 2 * _registers(machine)
             and (config.val("channels_outer") if flat else config.val("tile_ow") <= w.out_width)
         )
@@ -189,6 +189,7 @@ def _winograd(cfg: ConfigSpace, w: Conv2dWorkload, target: Target) -> None:
     cfg.define_knob("tile_columns", _around(base.val("tile_columns"), min(columns, 28)))
     cfg.define_knob("oc_group", _choices(base.val("oc_group"), divisors(chunks)))
     cfg.define_knob("channels_outer", _choices(base.val("channels_outer"), [False, True]))
+    cfg.define_knob("split_rows", _choices(base.val("split_rows"), [False, True]))
     cfg.define_knob("split_columns", _choices(base.val("split_columns"), [False, True]))
     cfg.define_knob("group_columns", _choices(base.val("group_columns"), [0]))
     cfg.define_knob("flat", _choices(base.val("flat"), [False, True]))
@@ -200,8 +201,11 @@ def _winograd(cfg: ConfigSpace, w: Conv2dWorkload, target: Target) -> None:
         pixels = tile_rows * tile_columns
         if config.val("group_columns") % tile_columns:
             return False
+        outer, split_rows = config.val("channels_outer"), winograd.has_row_groups(config)
+        if split_rows and not (outer and down % config.val("rows") == 0):
+            return False
         if conv2d.is_flat(config):
-            in_group = across * (down if config.val("channels_outer") else config.val("rows"))
+            in_group = across * (down if outer and not split_rows else config.val("rows"))
             return (
                 config.val("oc_group") % vectors == 0
                 and config.val("rows") <= down

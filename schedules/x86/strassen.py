@@ -32,13 +32,13 @@ from ..anchor import AnchorRule, register_anchor_rule, sblocks
 from ..config import ConfigEntity
 from ..conv2d import Conv2dWorkload
 from ..epilogue import Surroundings, inline_epilogue, with_index
-from ..matmul import DenseWorkload
+from ..matmul import DenseWorkload, unravel
 from ..strategy import anchor_attrs
 from ..winograd import combine, select
 from . import microkernel
 from .dense import row_reader
 from .machine import Machine, collide
-from .matmul_tile import ravel, schedule_alone, unravel, view
+from .matmul_tile import ravel, schedule_alone, view
 from .prefetch import prefetch_results, stream_panels
 
 DENSE = "dense_strassen.x86"

@@ -16,7 +16,7 @@ from ..space import divisors
 from ..strategy import Implementation, register
 from . import conv2d
 from .machine import Machine
-from .matmul_rules import GOOD_BALANCE, Extents, balance, efficiency
+from .matmul_rules import GOOD_BALANCE, Extents, efficiency
 from .microkernel import registers_are_scarce
 from .strassen import (
     CONV2D,
@@ -123,7 +123,7 @@ def plan(extents: tuple[int, int, int], machine: Machine, is_blocked: bool = Fal
     }
     if is_blocked:
         row_tasks = -(-rows // task_rows)
-        is_busy = balance(row_tasks, machine.num_cores) >= GOOD_BALANCE
+        is_busy = machine.busy(row_tasks) >= GOOD_BALANCE
         knobs["sums_by_task"] = row_tasks > 1 and is_busy
     return ConfigEntity({name: option(value) for name, value in knobs.items()})
 
@@ -221,7 +221,7 @@ def _cycles_of(
     row_tasks, columns = -(-rows // task.rows), padded(columns, task.columns)
     products = 2 * row_tasks * task.rows * columns * depth
     elements = rows * (columns * (depth // task.block_k) + depth)
-    busy = balance(row_tasks * (columns // task.columns), machine.num_cores)
+    busy = machine.busy(row_tasks * (columns // task.columns))
     transform = min(TRANSFORM_FLOPS * machine.flops_per_cycle / 32, MOST_TRANSFORM_FLOPS)
     flops = PRODUCTS * (products / efficiency + transform * elements) / busy
     weights = PRODUCTS * ITEM_BYTES * columns * depth * row_tasks

@@ -161,7 +161,7 @@ class Winograd(AnchorRule):
     rows outside (few channels):           channels outside (many):
 
         parallel n, row_group, column_group    parallel n, ic_chunk, row: V of each tile
-          pad the rows of the group            parallel n, oc_group
+          pad the rows of the group            parallel n, oc_group (and row_group)
           V of the group                         M of the group's channels
           M of the group                         O and epilogue, tile by tile
           O and epilogue, tile by tile
@@ -217,8 +217,12 @@ class Winograd(AnchorRule):
         tile, x = sch.split(w, [None, tile_size[1]])
         if config.val("channels_outer"):
             oc_group, c = sch.split(c, [None, config.val("oc_group")])
-            sch.reorder(n, oc_group, row, tile, c, y, x, lane)
-            group = sch.fuse(n, oc_group)
+            tasks = [n, oc_group]
+            if has_row_groups(config):
+                row_group, row = sch.split(row, [None, config.val("rows")])
+                tasks.append(row_group)
+            sch.reorder(*tasks, row, tile, c, y, x, lane)
+            group = sch.fuse(*tasks)
         else:
             row_group, row = sch.split(row, [None, config.val("rows")])
             if group_columns(config):
@@ -285,6 +289,14 @@ def unroll_tile(sch: Any, block: Any) -> None:
 def keep_positions_apart(sch: Any, block: Any) -> None:
     """Let the positions of a tile, dimensions 1 and 2 of V or M, lie in different cache sets."""
     sch.storage_align(block, 0, 2, APART, LINE)
+
+
+def has_row_groups(config: ConfigEntity) -> bool:
+    """Whether tasks with channels outside have `rows` rows each.
+
+    Older records have no such knob.
+    """
+    return "split_rows" in config and bool(config.val("split_rows"))
 
 
 def group_columns(config: ConfigEntity) -> int:

@@ -12,6 +12,7 @@ from ..conv2d import Conv2dWorkload
 from ..strategy import Implementation, register
 from .conv2d import direct_cycles
 from .machine import Machine
+from .matmul_rules import GOOD_BALANCE
 from .microkernel import registers_are_scarce
 from .register_tile import best_tile, macs_per_cycle, register_tile, tile_pixels
 from .winograd import NAME, compute, grid, pack_weight, points_of
@@ -30,6 +31,8 @@ V_L2S = 2
 FEW_ROWS = 3
 # V is read again for each group of output channels, so there are no more than needed.
 LEAST_OC_GROUPS = 4
+# Tasks are blocks of channels and rows where so many times the cores are busy then.
+BUSIER = 1.4
 
 # Tile sizes along both axes and along one; more points than these make errors that are larger than
 # those of F(4x4, 3x3): relative to the largest result, sums over 192 channels have 1.7e-6 with
@@ -100,6 +103,14 @@ def fallback(w: Conv2dWorkload, target: Target) -> ConfigEntity:
         machine,
     )
     channels_outer = weight_bytes > ROWS_OUTSIDE_L2S * machine.l2_bytes
+    group_columns = 0 if channels_outer else _columns_of_signals(w, m, tile_columns, machine)
+    tasks = chunks // oc_group
+    if not channels_outer:
+        in_group = group_columns or (tile_columns if is_wide or is_ragged else columns)
+        tasks = -(-rows // group) * -(-columns // in_group)
+    spread = _spread(w.batch, tasks, (chunks, vectors), (rows, tile_rows), machine)
+    if spread:
+        channels_outer, group_columns, (oc_group, group) = True, 0, spread
     return ConfigEntity(
         {
             "m": option(m),
@@ -110,13 +121,36 @@ def fallback(w: Conv2dWorkload, target: Target) -> ConfigEntity:
             "tile_columns": option(tile_columns),
             "oc_group": option(oc_group),
             "channels_outer": option(channels_outer),
+            "split_rows": option(spread is not None),
             "split_columns": option(is_wide or is_ragged),
-            "group_columns": option(
-                0 if channels_outer else _columns_of_signals(w, m, tile_columns, machine)
-            ),
+            "group_columns": option(group_columns),
             "flat": option(False),
         }
     )
+
+
+def _spread(
+    batch: int, tasks: int, blocks: tuple[int, int], rows: tuple[int, int], machine: Machine
+) -> tuple[int, int] | None:
+    """Channel blocks and rows of a task, where tasks of both keep clearly more cores busy.
+
+    Parameters
+    ----------
+    tasks : int
+        That an image has otherwise.
+    blocks, rows : (int, int)
+        Of an image, and the least of a task, of which a task has a multiple.
+    """
+
+    def divisors(extent: int, least: int) -> list[int]:
+        return [size for size in range(least, extent + 1, least) if extent % size == 0]
+
+    def is_busy(size: tuple[int, int]) -> float:
+        return machine.busy(batch * blocks[0] // size[0] * (rows[0] // size[1]))
+
+    sizes = [(size, part) for size in divisors(*blocks) for part in divisors(*rows)]
+    best = max(sizes, key=lambda size: (min(is_busy(size), GOOD_BALANCE), math.prod(size)))
+    return best if is_busy(best) > BUSIER * machine.busy(batch * tasks) else None
 
 
 def flat_fallback(w: Conv2dWorkload, m: int, machine: Machine) -> ConfigEntity:
@@ -140,20 +174,28 @@ def flat_fallback(w: Conv2dWorkload, m: int, machine: Machine) -> ConfigEntity:
     small = [
         n for n in sizes if n * m_bytes <= machine.l2_bytes and n * machine.num_cores <= chunks
     ]
+    oc_group, group = max(small, default=sizes[0]), 1
+    group_columns = 0 if channels_outer else _columns_of_signals(w, m, tile_columns, machine)
+    tasks = chunks // oc_group
+    if not channels_outer:
+        tasks = rows * -(-columns // (group_columns or columns))
+    spread = _spread(w.batch, tasks, (chunks, vectors), (rows, 1), machine)
+    if spread:
+        channels_outer, group_columns, (oc_group, group) = True, 0, spread
+        tile_columns = register_tile(group * columns, vectors, machine, most_vectors=vectors)[0]
     return ConfigEntity(
         {
             "m": option(m),
             "oc_block": option(block),
             "oc_tile": option(vectors * block),
-            "rows": option(1),
+            "rows": option(group),
             "tile_rows": option(1),
             "tile_columns": option(tile_columns),
-            "oc_group": option(max(small, default=sizes[0])),
+            "oc_group": option(oc_group),
             "channels_outer": option(channels_outer),
+            "split_rows": option(spread is not None),
             "split_columns": option(False),
-            "group_columns": option(
-                0 if channels_outer else _columns_of_signals(w, m, tile_columns, machine)
-            ),
+            "group_columns": option(group_columns),
             "flat": option(True),
         }
     )

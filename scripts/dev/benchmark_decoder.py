@@ -5,8 +5,9 @@
 
 The model is one of `decoder_models.py`. Baton adds keys and values to a cache in place; onnxruntime
 gets the caches that a run returned without a copy. Prints tokens a second of processor time, over
-each quarter too, how much memory a text takes, and how far the logits are from each other while the
-engines' tokens are the same.
+each quarter too, the weights' bytes that are multiplied in a second beside what a thread reads from
+memory, how much memory a text takes, and how far the logits are from each other while the engines'
+tokens are the same.
 """
 
 from __future__ import annotations
@@ -15,12 +16,19 @@ import argparse
 import itertools
 import os
 import pathlib
+import sys
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import onnx
+from onnx import numpy_helper
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
+
+from compiler import target as targets
+from compiler.cli.peak import memory_gbytes
 
 Step = Callable[[np.ndarray], np.ndarray]
 """From the tokens (1, n) that are new to the logits (1, n, vocabulary)."""
@@ -93,6 +101,18 @@ def with_onnxruntime(path: str, *_: int) -> Callable[[], Step]:
     return begin
 
 
+def multiplied_bytes(proto: onnx.ModelProto) -> int:
+    """Bytes of the weights of all products, which each token reads."""
+    weights = {each.name: each for each in proto.graph.initializer}
+    return sum(
+        numpy_helper.to_array(weights[name]).nbytes
+        for node in proto.graph.node
+        if node.op_type.startswith("MatMul")
+        for name in node.input
+        if name in weights
+    )
+
+
 def resident() -> float:
     """MB of memory that the process has."""
     pages = int(pathlib.Path("/proc/self/statm").read_text().split()[1])
@@ -115,7 +135,12 @@ def main() -> int:
     parser.add_argument("--prompt", type=int, default=8, help="tokens of the prompt")
     parser.add_argument("--tokens", type=int, default=1024, help="tokens to generate")
     args = parser.parse_args()
-    vocabulary = onnx.load(args.path).graph.output[0].type.tensor_type.shape.dim[-1].dim_value
+    proto = onnx.load(args.path)
+    vocabulary = proto.graph.output[0].type.tensor_type.shape.dim[-1].dim_value
+    size = multiplied_bytes(proto) / 1e9
+    del proto
+    memory = memory_gbytes(targets.parse("llvm"), 1)
+    print(f"{size:.2f} GB of weights are multiplied for a token; a thread reads {memory:.1f} GB/s")
     prompt = np.random.default_rng(0).integers(0, vocabulary, (1, args.prompt))
     room = args.prompt + args.tokens
     texts: dict[str, Any] = {}
@@ -134,6 +159,9 @@ def main() -> int:
         rates = [(b - a) / (times[b] - times[a]) for a, b in itertools.pairwise(marks) if b > a]
         whole = args.tokens / (times[-1] - times[0])
         print(f"{engine:12} {whole:8.1f} tokens/s; by quarter", *(f"{rate:.1f}" for rate in rates))
+        print(
+            f"{'':12} {whole * size:8.1f} GB/s of weights, {whole * size / memory:.2f} of memory's"
+        )
         print(f"{'':12} {grown:8.1f} MB more at its end")
     chosen = [text.argmax(-1) for text in texts.values()]
     same = int((np.cumsum(chosen[0] != chosen[1]) == 0).sum())

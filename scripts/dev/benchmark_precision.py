@@ -46,6 +46,7 @@ def main() -> None:
     parser.add_argument("quantised", type=pathlib.Path)
     parser.add_argument("--threads", type=int, nargs="+", default=[1])
     parser.add_argument("--names", nargs="+", help="some of the models")
+    parser.add_argument("--kinds", nargs="+", choices=[*PEERS], default=[*PEERS])
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--seconds", type=float, default=0.2, help="of a round of an engine")
     parser.add_argument("--output", type=pathlib.Path, help="a JSON file for the rows")
@@ -54,6 +55,8 @@ def main() -> None:
     rows = json.loads(given.output.read_text()) if given.output and given.output.exists() else {}
     for threads in given.threads:
         for name, kind, path in files(given.models, given.quantised, given.names):
+            if kind not in given.kinds:
+                continue
             key = f"{name} {kind} {threads}"
             options = BenchOptions(
                 peers=PEERS[kind],

@@ -1,6 +1,8 @@
 """Decoders of random weights with a cache of keys and values, as exporters write them.
 
     python scripts/dev/decoder_models.py gpt2 gpt2.onnx --layers 2 --width 64 --heads 4
+    python scripts/dev/decoder_models.py llama llama_1b.onnx --layers 14 --width 2048 --heads 32 \
+        --vocabulary 32000 --bits 4
 
 Inputs: `ids` (1, seq) int64, and for each layer `past_key_i` and `past_value_i`
 (1, heads, past, head) float32. Results: `logits` (1, seq, vocabulary), and `key_i` and `value_i`
@@ -16,6 +18,8 @@ from typing import Any
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
+
+BLOCK = 32
 
 
 class _Graph:
@@ -40,6 +44,15 @@ class _Graph:
         scale = 1 / math.sqrt(shape[0])
         return self.constant(self.random.normal(size=shape) * scale, "float32")
 
+    def product_of_4_bits(self, value: str, inner: int, outer: int) -> str:
+        """MatMulNBits with blocks of `BLOCK` weights, their scales about those of `weight`."""
+        blocks = inner // BLOCK
+        packed = self.random.integers(0, 256, (outer, blocks, BLOCK // 2), "uint8")
+        scales = self.random.random((outer, blocks), "float32") * (0.4 / math.sqrt(inner))
+        weights = [self.constant(packed, "uint8"), self.constant(scales, "float32")]
+        sizes = {"K": inner, "N": outer, "bits": 4, "block_size": BLOCK}
+        return str(self("MatMulNBits", value, *weights, domain="com.microsoft", **sizes))
+
 
 def decoder(
     kind: str,
@@ -48,12 +61,15 @@ def decoder(
     heads: int = 4,
     vocabulary: int = 256,
     positions: int = 2048,
+    bits: int = 32,
     seed: int = 0,
 ) -> onnx.ModelProto:
     """A decoder like GPT-2 (layer norms, learned positions, GELU) or LLaMA (RMS norms, rotary
-    positions, gated SiLU), by `kind`: "gpt2" or "llama"."""
+    positions, gated SiLU), by `kind`: "gpt2" or "llama". Products have weights of 32 or 4 bits."""
     if kind not in ("gpt2", "llama"):
         raise SystemExit(f"there is no decoder {kind!r}; there are gpt2 and llama")
+    if bits not in (4, 32):
+        raise SystemExit(f"weights have 4 or 32 bits, not {bits}")
     g, head = _Graph(seed), width // heads
     is_gpt = kind == "gpt2"
     zero, one, two = (g.constant(value) for value in (0, 1, 2))
@@ -83,7 +99,10 @@ def decoder(
         return g("Mul", g("Div", value, root), scale)
 
     def linear(value: str, inner: int, outer: int) -> str:
-        product = g("MatMul", value, g.weight(inner, outer))
+        if bits == 4:
+            product = g.product_of_4_bits(value, inner, outer)
+        else:
+            product = g("MatMul", value, g.weight(inner, outer))
         return g("Add", product, g.weight(outer)) if is_gpt else product
 
     def turned(value: str) -> str:
@@ -119,7 +138,11 @@ def decoder(
             gate = linear(normal, width, 4 * width)
             inner = g("Mul", g("Mul", gate, g("Sigmoid", gate)), linear(normal, width, 4 * width))
         x = g("Add", x, linear(inner, 4 * width, width))
-    logits = g("MatMul", norm(x), g.weight(width, vocabulary))
+    last_norm = norm(x)
+    if bits == 4:
+        logits = g.product_of_4_bits(last_norm, width, vocabulary)
+    else:
+        logits = g("MatMul", last_norm, g.weight(width, vocabulary))
 
     names = ["logits"]
     for layer in range(layers):
@@ -136,7 +159,8 @@ def decoder(
     shapes = [[1, "seq", vocabulary], *([[1, heads, "total", head]] * (2 * layers))]
     outputs = [info(*each) for each in zip(names, [TensorProto.FLOAT] * len(names), shapes)]
     graph = helper.make_graph(g.nodes, kind, inputs, outputs, g.weights)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
+    sets = [helper.make_opsetid("", 20), helper.make_opsetid("com.microsoft", 1)]
+    return helper.make_model(graph, opset_imports=sets, ir_version=9)
 
 
 def main() -> int:
@@ -144,7 +168,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("kind", help="gpt2 or llama")
     parser.add_argument("path", help="of the ONNX file")
-    for name, value in (("layers", 2), ("width", 64), ("heads", 4), ("vocabulary", 256)):
+    sizes = {"layers": 2, "width": 64, "heads": 4, "vocabulary": 256, "bits": 32}
+    for name, value in sizes.items():
         parser.add_argument(f"--{name}", type=int, default=value)
     args = vars(parser.parse_args())
     path = args.pop("path")

@@ -27,8 +27,8 @@ from schedules import strategy
 from schedules.attention import Heads
 from schedules.matmul import DenseWorkload
 
-from ...graph.constants import array_of, constant, static_shape
-from ..selection.ops.attention import Bindings, choose_kernel, find_attention
+from ...graph.constants import array_of, constant, dtype_of, static_shape
+from ..selection.ops.attention import DTYPES, Bindings, choose_kernel, find_attention
 
 
 def combine_matmul(
@@ -84,11 +84,14 @@ class _Product:
         What the product is bound to.
     split : relax.Var
         What the reshape is bound to that splits the heads off.
+    source : relax.Expr
+        x, or what x was before a cast.
     """
 
     var: relax.Var
     split: relax.Var
     x: relax.Expr
+    source: relax.Expr
     weight: np.ndarray
     bias: np.ndarray | None
     shape: tuple[int, ...]
@@ -127,18 +130,21 @@ def _product(bindings: Bindings, tensor: relax.Expr, heads: Heads) -> _Product |
     x, weight = product.args[0], array_of(product.args[1])
     if weight is None or weight.ndim != 2 or x.ty.ndim != 3:
         return None
-    if {str(weight.dtype), str(x.ty.dtype), str(product.ty.dtype)} != {"float32"}:
+    if {str(weight.dtype), dtype_of(x), dtype_of(product)} not in ({dtype} for dtype in DTYPES):
         return None
     if bias is not None and bias.shape[-1:] != weight.shape[1:]:
         return None
-    return _Product(var, split[0], x, weight, bias, heads.operand.stored)
+    cast = bindings.call(x, "astype", only_reader=False)
+    source = x if cast is None else cast.args[0]
+    return _Product(var, split[0], x, source, weight, bias, heads.operand.stored)
 
 
 def _with_same_operand(products: Iterable[_Product]) -> list[list[_Product]]:
     """Groups of two or three products of the same matrix with the same heads."""
     groups: dict[tuple[Any, tuple[int, ...]], dict[relax.Var, _Product]] = {}
     for product in products:
-        groups.setdefault((product.x, product.shape), {})[product.split] = product
+        key = product.source, product.shape
+        groups.setdefault(key, {})[product.split] = product
     return [list(group.values()) for group in groups.values() if len(group) > 1]
 
 

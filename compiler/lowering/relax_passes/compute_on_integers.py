@@ -24,7 +24,8 @@ Rounding is that of onnxruntime: products of scales in float32, halves to even.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -37,6 +38,7 @@ from ...graph.constants import array_of, constant, dtype_of, static_shape
 from ...graph.convert_layout import TO_FIRST, TO_LAST
 from ...graph.rewrite import rewrite_calls
 from ...graph.vocabulary import RELAX
+from .integers_of_both import product_of_both
 from .quantised import (
     BYTE_TYPES,
     MOST_INT32,
@@ -131,6 +133,32 @@ class _Integers(QuantisedRule):
         mean = self.scope.emit(RELAX.again(call, [whole, *call.args[1:]]))
         return real(mean, given)
 
+    def avg_pool2d(self, call: relax.Call) -> relax.Expr | None:
+        """Sums of windows, as a convolution of each channel by ones, over what they are of."""
+        given, shape, attrs = self.dequantised(call.args[0]), static_shape(call.args[0]), call.attrs
+        layouts = {str(attrs.layout), str(attrs.out_layout or attrs.layout)}
+        if given is None or not given.is_whole or shape is None or layouts != {"NCHW"}:
+            return self.mean(call)
+        if bool(attrs.ceil_mode) or dtype_of(given.data) not in BYTE_TYPES or 0 in shape:
+            return self.mean(call)
+        top, left, bottom, right = (int(side) for side in attrs.padding)
+        is_padded = any((top, left, bottom, right))
+        if is_padded and bool(attrs.count_include_pad):
+            return None
+        data, zero = self._unsigned(given)
+        if is_padded:
+            data = self._padded(data, [0, 0, 0, 0, top, bottom, left, right], 0)
+        taps, channels = [int(extent) for extent in attrs.pool_size], shape[1]
+        ones = np.ones((channels, 1, *taps), "int8")
+        sums = relax.op.nn.conv2d(
+            data, constant(ones), attrs.strides, 0, attrs.dilation, channels, "NCHW", "OIHW",
+            "NCHW", "int32",
+        )  # fmt: skip
+        total = self.scope.emit(sums)
+        count = _met_by_windows(call, shape[2:], static_shape(total) or ())
+        shifted = relax.op.add(total, constant((-zero * count).astype("int32")))
+        return scaled(self.scope, shifted, np.asarray(given.scale / count, "float32"))
+
     # --- sums of products -----------------------------------------------------------------
 
     def conv2d(self, call: relax.Call) -> relax.Expr | None:
@@ -177,9 +205,7 @@ class _Integers(QuantisedRule):
         if any(len(static_shape(arg) or ()) < 2 for arg in call.args):
             return None
         if math.prod((static_shape(call.args[1]) or ())[:-2]) != 1:
-            is_quantised = all(self.dequantised(arg) is not None for arg in call.args)
-            why = "both of its operands are computed at run time"
-            return self._stays(call, why) if is_quantised else None
+            return self._product_of_both(call)
 
         def product(data: relax.Expr, _: Zero, matrix: np.ndarray) -> relax.Expr:
             matrix = matrix.reshape(matrix.shape[-2:])
@@ -191,6 +217,20 @@ class _Integers(QuantisedRule):
             return relax.op.matmul(data, constant(matrix), "int32")
 
         return self._product(call, -1, (-2,), (-1,), product)
+
+    def _product_of_both(self, call: relax.Call) -> relax.Expr | None:
+        """A product of quantised stacks of matrices."""
+        left, right = (self.dequantised(arg) for arg in call.args)
+        if left is None or right is None:
+            return None
+        made = None
+        if dtype_of(left.data) in BYTE_TYPES and left.is_whole:
+            data, zero = self._unsigned(left)
+            rows = replace(left, data=data, zero=np.asarray(zero, "int32"))
+            made = product_of_both(self, call, rows, right)
+        if made is None:
+            return self._stays(call, "its operands are not bytes of one scale each")
+        return made
 
     def _product(
         self,
@@ -405,6 +445,18 @@ class _Integers(QuantisedRule):
         self.notes.append(f"{self.name(call)} of {shapes} has no 8-bit kernel: {why}")
 
 
+def _met_by_windows(pool: relax.Call, size: Sequence[int], result: Sequence[int]) -> np.ndarray:
+    """How many elements of an image a window meets: one number, or one for each position."""
+    attrs, met = pool.attrs, []
+    for axis in range(2):
+        begins = np.arange(result[2 + axis]) * int(attrs.strides[axis]) - int(attrs.padding[axis])
+        taps = np.arange(int(attrs.pool_size[axis])) * int(attrs.dilation[axis])
+        at = begins[:, np.newaxis] + taps
+        met.append(((at >= 0) & (at < size[axis])).sum(1))
+    count = np.outer(*met)
+    return count.reshape(-1)[0] if np.all(count == count[0, 0]) else count
+
+
 def _shift_to_bytes(values: np.ndarray, summed: tuple[int, ...]) -> np.ndarray | None:
     """What to subtract from each output channel's weights so that they fit int8; 0 where they do.
 
@@ -434,7 +486,7 @@ _RULES: dict[str, Callable[[_Integers, relax.Call], relax.Expr | None]] = {
     "concat": _Integers.concat,
     "mean": _Integers.mean,
     "nn.adaptive_avg_pool2d": _Integers.mean,
-    "nn.avg_pool2d": _Integers.mean,
+    "nn.avg_pool2d": _Integers.avg_pool2d,
     "nn.conv2d": _Integers.conv2d,
     "matmul": _Integers.matmul,
     "quantize": _Integers.quantize,

@@ -43,6 +43,18 @@ def test_every_anchored_kernel_is_held_against_the_machine(cli, model, machine):
         assert each["of_memory"] == pytest.approx(each["kernel"]["gbytes"] / 10)
 
 
+def test_a_model_is_held_against_the_limit_of_all_its_kernels(cli, model, machine):
+    result = cli.invoke(app, ["kernels", str(model), "--repeat", "2", "--json"])
+    found = json.loads(result.stdout)
+    (distance,) = found["models"]
+    assert distance["model"] == model.name
+    anchored = sum(
+        each["kernel"]["milliseconds"] * max(each["of_peak"], each["of_memory"])
+        for each in found["workloads"]
+    )
+    assert distance["limit"] >= anchored * 0.999 > 0
+
+
 def test_the_table_names_the_machine_and_the_workloads(cli, model, machine):
     result = cli.invoke(app, ["kernels", str(model), "--repeat", "1"])
     assert result.exit_code == 0, result.stderr

@@ -6,15 +6,19 @@ this one table.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import tvm
 from tvm import te, tirx, topi
 from tvm.target import Target
 
-from schedules.cuda import rules
+from schedules import rules
+from schedules.attention import AttentionWorkload, Heads, Mask
+from schedules.cuda import attention
+from schedules.matmul import Operand
 from tests.schedules.cuda.checking import reference, tensor
 
 nn = topi.nn
@@ -31,11 +35,14 @@ class Family:
         () -> placeholders, and the result behind them.
     tolerance : float
         Of the result, relative and absolute.
+    expected : callable, optional
+        Inputs -> the result, where the function is written for a GPU.
     """
 
     name: str
     tensors: Callable[[], list[te.Tensor]]
     tolerance: float = 1e-5
+    expected: Callable[[list[np.ndarray]], np.ndarray] | None = None
 
     def func(self) -> tirx.PrimFunc:
         """The function without a schedule."""
@@ -44,12 +51,9 @@ class Family:
     def scheduled(self, arch: str = "sm_90") -> tuple[str, tirx.PrimFunc, Target]:
         """The rule that takes it for an architecture, what it makes of it, and the target."""
         target = Target({"kind": "cuda", "arch": arch}, host="llvm")
-        func = self.func()
-        for rule in rules():
-            schedule = rule.apply(func, target, False)
-            if schedule is not None:
-                return rule.name, schedule.mod["main"], target
-        raise AssertionError(f"no rule takes {self.name}")
+        scheduled = rules.schedule(self.func(), target)
+        assert scheduled is not None, f"no rule takes {self.name}"
+        return scheduled.rule, scheduled.func, target
 
     def inputs(self) -> list[np.ndarray]:
         """Values for all parameters but the last."""
@@ -58,7 +62,7 @@ class Family:
 
     def check(self, found: np.ndarray, inputs: list[np.ndarray]) -> None:
         """Compare a result with the function's without a schedule, on the CPU."""
-        expected = reference(self.func(), inputs)
+        expected = self.expected(inputs) if self.expected else reference(self.func(), inputs)
         np.testing.assert_allclose(
             found.astype("float64"), expected, rtol=self.tolerance, atol=self.tolerance
         )
@@ -103,6 +107,58 @@ def _layer_norm() -> list[te.Tensor]:
     return [x, scale, shift, nn.layer_norm(x, scale, shift, [1], 1e-5)]
 
 
+def attention_workload(dtype: str = "float32", **others: Any) -> AttentionWorkload:
+    """One head of 20 queries of 32 elements and 72 keys, and a value of 32 for each of these."""
+    q, k, v = (Heads(Operand((1, rows, 32), axes)) for rows, axes in _HEADS)
+    return AttentionWorkload(q, k, v, scale=0.3, dtype=dtype, **others)
+
+
+_HEADS = [(20, (0, 1, 2)), (72, (0, 2, 1)), (72, (0, 1, 2))]
+
+
+def attended(w: AttentionWorkload, inputs: Sequence[np.ndarray]) -> np.ndarray:
+    """Attention in float64, of tensors as the workload says."""
+    q, k, v, *masks = (each.astype("float64") for each in inputs)
+    q, k, v = (
+        np.reshape(tensor, heads.split_shape).transpose(heads.operand.axes)
+        for tensor, heads in zip((q, k, v), (w.q, w.k, w.v))
+    )
+    scores = q @ k * w.scale
+    for mask, values in zip(w.masks, masks):
+        if mask.fill is None:
+            scores = scores + values
+        else:
+            scores = np.where((values != 0) != mask.hides, scores, mask.fill)
+    with np.errstate(invalid="ignore"):
+        weights = np.exp(scores - scores.max(-1, keepdims=True))
+        weights /= weights.sum(-1, keepdims=True)
+    result = (np.nan_to_num(weights) if w.nan_is_zero else weights) @ v
+    if w.heads_last:
+        result = np.moveaxis(result, 1, 2).reshape(w.out_shape)
+    return result
+
+
+def attention_tensors(
+    w: AttentionWorkload, tile: attention.AttentionTile | None = None
+) -> list[te.Tensor]:
+    """The kernel of a workload, with a tile of its own or the one that is chosen."""
+    stored = zip("qkv", (w.q, w.k, w.v))
+    operands = [tensor(*heads.tensor_shape, dtype=w.dtype, name=name) for name, heads in stored]
+    masks = [
+        tensor(*mask.shape, dtype=mask.dtype(w.dtype), name=f"mask{at}")
+        for at, mask in enumerate(w.masks)
+    ]
+    target = Target({"kind": "cuda", "arch": "sm_90"})
+    config = attention.fallback(w, target) if tile is None else attention.knobs(tile)
+    return [*operands, *masks, attention.compute(w, config, *operands, *masks)]
+
+
+def _attention(name: str, tolerance: float, *tile: int, **options: Any) -> Family:
+    w = attention_workload(**options)
+    chosen = attention.AttentionTile(*tile)
+    return Family(name, lambda: attention_tensors(w, chosen), tolerance, lambda x: attended(w, x))
+
+
 FAMILIES = [
     Family(
         "conv", _two(lambda x, w: nn.conv2d_nchw(x, w, 1, 1, 1), (1, 12, 14, 14), (20, 12, 3, 3))
@@ -134,6 +190,7 @@ FAMILIES = [
     Family("short reduction", _one(lambda x: topi.sum(x, 1), 300, 24)),
     Family("argmax", _one(lambda x: topi.argmax(x, 1), 40, 50)),
     Family("softmax", _one(nn.softmax, 3, 1000)),
+    Family("softmax, short rows", _one(nn.softmax, 530, 20)),
     Family("layer norm", _layer_norm, 1e-4),
     Family("transpose", _one(topi.transpose, 70, 100)),
     Family(
@@ -141,5 +198,7 @@ FAMILIES = [
         _one(lambda x: nn.pool2d(x, (3, 3), (2, 2), (1, 1), (1, 1, 1, 1), "max"), 1, 8, 15, 15),
     ),
     Family("mean over an image", _one(lambda x: nn.adaptive_pool(x, (1, 1), "avg"), 1, 20, 15, 15)),
+    _attention("attention", 1e-5, 2, 16, 32, masks=(Mask((20, 72)),)),
+    _attention("attention, half", 2e-3, 2, 16, 32, dtype="float16", masks=(Mask((20, 72)),)),
     Family("elementwise", _one(lambda x: topi.tanh(topi.sigmoid(x) * 3.0) + topi.erf(x), 7, 333)),
 ]

@@ -80,3 +80,8 @@ def test_the_number_of_cores_can_be_given():
 def test_a_gpu_is_no_machine_of_this_kind():
     with pytest.raises(ValueError, match="llvm target"):
         Machine.from_target(Target({"kind": "cuda", "arch": "sm_90"}))
+
+
+def test_cores_are_busy_where_tasks_are_a_multiple_of_them():
+    machine = Machine.from_target(Target({"kind": "llvm", "mcpu": "znver3", "num-cores": 4}))
+    assert [machine.busy(tasks) for tasks in (1, 5, 8)] == [1 / 4, 5 / 8, 1]

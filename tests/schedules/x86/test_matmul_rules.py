@@ -5,7 +5,7 @@ import tvm
 
 from schedules.x86.cores import CORES, GENERIC
 from schedules.x86.machine import Machine
-from schedules.x86.matmul_rules import Extents, balance, choose_tile, plan
+from schedules.x86.matmul_rules import Extents, choose_tile, plan
 
 from .products import TARGETS
 
@@ -88,9 +88,3 @@ def test_tasks_keep_the_threads_busy(threads):
         columns = 1 if config.val("task_order") == "bm" else columns
         longest = -(-columns * -(-row_tiles // rows) // threads) * rows
         assert longest * threads <= 1.35 * max(columns * row_tiles, threads)
-
-
-def test_balance_is_the_share_of_busy_threads():
-    assert balance(8, 4) == 1.0
-    assert balance(5, 4) == 5 / 8
-    assert balance(1, 4) == 1 / 4

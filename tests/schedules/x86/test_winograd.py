@@ -98,18 +98,20 @@ def test_asymmetric_layers_of_inception_are_taken():
 @BY_MCPU
 @pytest.mark.parametrize("m", [2, 4])
 @pytest.mark.parametrize(
-    ("channels_outer", "split_columns"), [(False, False), (False, True), (True, False)]
+    ("channels_outer", "split_rows", "split_columns"),
+    [(False, False, False), (False, False, True), (True, False, False), (True, True, False)],
 )
 def test_winograd_tiles_cover_outputs_that_they_do_not_divide(
-    target, m, channels_outer, split_columns
+    target, m, channels_outer, split_rows, split_columns
 ):
     w = convolution(64, (13, 10), 64, (3, 3), (1, 0, 0, 1), batch=2)
     knobs = {
         "m": m,
-        "rows": 2,
+        "rows": 1 if split_rows else 2,
         "tile_rows": 1,
         "tile_columns": min(-(-w.out_width // m), 3),
         "channels_outer": channels_outer,
+        "split_rows": split_rows,
         "split_columns": split_columns,
     }
     assert error(w, target, **knobs) < 3e-5
@@ -117,8 +119,10 @@ def test_winograd_tiles_cover_outputs_that_they_do_not_divide(
 
 @pytest.mark.parametrize("target", TARGETS[1:], ids=lambda t: str(t.attrs["mcpu"]))
 @pytest.mark.parametrize(("m", "vectors"), [(2, 1), (4, 2)])
-@pytest.mark.parametrize("channels_outer", [False, True])
-def test_flat_winograd_tiles_run_on_from_row_to_row(target, m, channels_outer, vectors):
+@pytest.mark.parametrize(
+    ("channels_outer", "split_rows"), [(False, False), (True, False), (True, True)]
+)
+def test_flat_winograd_tiles_run_on_from_row_to_row(target, m, channels_outer, split_rows, vectors):
     w = convolution(32, (13, 10), 64, (3, 3), (1, 0, 0, 1), batch=2)
     lanes = Machine.from_target(target).lanes("float32")
     rows = -(-w.out_height // m)
@@ -130,6 +134,7 @@ def test_flat_winograd_tiles_run_on_from_row_to_row(target, m, channels_outer, v
         "tile_columns": 2 if vectors == 1 else 5,
         "oc_group": vectors,
         "channels_outer": channels_outer,
+        "split_rows": split_rows,
         "split_columns": False,
         "flat": True,
     }

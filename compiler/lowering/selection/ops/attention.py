@@ -13,6 +13,8 @@ in that order. Exporters may replace what is not a number behind the softmax by 
 in which the mask leaves no key have nothing else:
 
     where(isnan(softmax(...)), 0, softmax(...))
+
+The softmax between products of halves may be in float32, with casts around it.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from tvm import relax
 from tvm.ir import Call, Op
 from tvm.target import Target
 
+import schedules.cuda.attention  # noqa: F401  (registers its implementation)
 from schedules import strategy
 from schedules.attention import AttentionWorkload, Entry, Heads, Mask
 from schedules.config import ConfigEntity
@@ -35,11 +38,12 @@ from schedules.x86 import attention_rows
 
 from .... import op_pattern
 from ....graph import symbols
-from ....graph.constants import integers, scalar_of, static_shape
+from ....graph.constants import dtype_of, integers, scalar_of, static_shape
 from ..layout import PLAIN, LayoutMap
 from .attention_of_symbols import attention_of_symbols, renamed, symbols_in
 
 HEADS_BEHIND_ROWS = (0, 2, 1, 3)
+DTYPES = ("float32", "float16", "bfloat16")
 
 
 @dataclass(frozen=True)
@@ -63,7 +67,8 @@ class Attention:
 def find_attention(function: relax.Function) -> dict[relax.Var, Attention]:
     """Every attention of a function, by the variable that holds its result.
 
-    Only float32 tensors, and only where nobody else reads what lies between the operators.
+    Only tensors of one type of floats, and only where nobody else reads what lies between the
+    operators.
     Workloads of functions with unknown extents have these as expressions.
     """
     if symbols.of_types(function):
@@ -142,8 +147,21 @@ def lower_attention(
         symbols,
         *(layouts.get(operand, PLAIN) for operand in operands),
         primfunc_name_hint="attention",
-        primfunc_attrs={op_pattern.ATTRIBUTE: op_pattern.OPAQUE},
+        primfunc_attrs={op_pattern.ATTRIBUTE: op_pattern.OPAQUE}
+        | _counted(workload, implementation, target),
     )
+
+
+def _counted(
+    workload: AttentionWorkload, implementation: strategy.Implementation, target: Target
+) -> dict[str, int | float]:
+    """What TVM's count of operations goes by, since kernels may be written out, and their time."""
+    if workload.flops is None:
+        return {}
+    found: dict[str, int | float] = {"estimated_flops": workload.flops}
+    if implementation.seconds is not None:
+        found[strategy.PREDICTED] = implementation.seconds(workload, target)
+    return found
 
 
 class Bindings:
@@ -195,11 +213,11 @@ def _match(bodies: Bindings, var: relax.Var, product: Any) -> Attention | None:
     """The attention that ends with a product of softmax and values."""
     if not _calls(product, "matmul"):
         return None
-    softmax, nan_is_zero = _softmax(bodies, product.args[0])
+    softmax, nan_is_zero = _softmax(bodies, _uncast(bodies, product.args[0]))
     shape = static_shape(product.args[0])
     if softmax is None or shape is None or int(softmax.attrs.axis) not in (-1, len(shape) - 1):
         return None
-    found = _unmasked(bodies, softmax.args[0])
+    found = _unmasked(bodies, _uncast(bodies, softmax.args[0]))
     if found is None:
         return None
     scores, scale, masks = found
@@ -213,18 +231,26 @@ def _match(bodies: Bindings, var: relax.Var, product: Any) -> Attention | None:
         return None
     if any(s is None or len(s) < 3 or 0 in s for s in shapes) or static_shape(scores) != shape:
         return None
-    if any(str(expr.ty.dtype) != "float32" for expr in (*tensors, product)):
+    dtype = dtype_of(product)
+    if dtype not in DTYPES or any(dtype_of(tensor) != dtype for tensor in tensors):
         return None
     (q, q_heads), (k, k_heads), (v, v_heads) = (_heads(bodies, tensor) for tensor in tensors)
-    if not all(_fits(tensor, mask, shape) for tensor, mask in masks):
+    if not all(_fits(tensor, mask, shape, dtype_of(scores)) for tensor, mask in masks):
         return None
     workload = AttentionWorkload(
         *(q_heads, k_heads, v_heads, tuple(mask for _, mask in masks), scale),
         nan_is_zero=nan_is_zero,
+        dtype=dtype,
     )
     if workload.batch != shape[:-2]:
         return None
     return Attention(q, k, v, tuple(tensor for tensor, _ in masks), workload, (scores, var))
+
+
+def _uncast(bodies: Bindings, tensor: Any) -> Any:
+    """What a tensor of floats was before a cast that nobody else reads."""
+    cast = bodies.call(tensor, "astype")
+    return cast.args[0] if cast is not None and dtype_of(cast.args[0]) in DTYPES else tensor
 
 
 def _softmax(bodies: Bindings, weights: Any) -> tuple[Call | None, bool]:
@@ -286,9 +312,9 @@ def _unscaled(bodies: Bindings, scores: Any) -> tuple[Any, float]:
     return scores, 1.0
 
 
-def _fits(tensor: Any, mask: Mask, scores: tuple[int, ...]) -> bool:
+def _fits(tensor: Any, mask: Mask, scores: tuple[int, ...], dtype: str) -> bool:
     """Whether the tensor of a mask has the right type and fits the scores."""
-    if static_shape(tensor) is None or str(tensor.ty.dtype) != mask.dtype("float32"):
+    if static_shape(tensor) is None or dtype_of(tensor) != mask.dtype(dtype):
         return False
     return len(mask.shape) <= len(scores) and broadcast(mask.shape, scores) == scores
 

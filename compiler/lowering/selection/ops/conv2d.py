@@ -22,6 +22,7 @@ from ..layout import PLAIN
 from ..packing import pack
 from ..site import Site
 from .dilated_conv2d import emit_phases, emit_pixels, phases_of
+from .join_groups import join_groups
 from .trim_taps import trim_taps
 
 # With fewer channels than this a plain input is read in place: a blocked copy has empty lanes.
@@ -92,9 +93,9 @@ def lower_conv2d(
         weight = at.layouts.get(weight, PLAIN)
     filters = array_of(weight)
     if filters is not None and not _is_recorded(at, workload):
-        trimmed, kept = trim_taps(workload, filters)
-        if trimmed != workload:
-            workload, weight = trimmed, constant(np.ascontiguousarray(kept))
+        smaller, kept = join_groups(*trim_taps(workload, filters), at.target)
+        if smaller != workload:
+            workload, weight = smaller, constant(np.ascontiguousarray(kept))
             at = at.asking(None)
         phases = phases_of(workload, at.target, at.disabled)
         if phases is not None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from tvm import relax
+from tvm import relax, te
 
 import schedules.x86  # noqa: F401  (registers its implementations)
 from schedules.matmul import BitsWorkload
+from schedules.x86.matmul_of_bits import MOST_ROWS
 
 from .... import op_pattern
 from ....graph.constants import array_of, constant, static_shape
@@ -26,7 +28,8 @@ def lower_matmul_of_bits(call: relax.Call, at: Site) -> relax.Expr | None:
     """The call of the chosen kernel, not yet emitted.
 
     For more rows than the library has one for, constant weights are widened now; None where they
-    are not constant. Halves are computed in float32.
+    are not constant. A number of rows that only running tells is computed a few at a time. Halves
+    are computed in float32.
 
     Parameters
     ----------
@@ -49,9 +52,10 @@ def lower_matmul_of_bits(call: relax.Call, at: Site) -> relax.Expr | None:
         return relax.op.astype(at.builder.emit(product), dtype)
     k = int(data.ty.shape.values[-1])
     chosen = None
-    if shape is not None and 0 not in shape:
+    if shape is None or 0 not in shape:
         n, _, octets = packed.shape
-        workload = BitsWorkload(shape[:-1], n, k, octets * 8 // bits, bits, dtype)
+        lead = (MOST_ROWS,) if shape is None else shape[:-1]
+        workload = BitsWorkload(lead, n, k, octets * 8 // bits, bits, dtype, _only_zero(zeros))
         chosen = at.choose("nn.matmul_of_bits", workload)
     if chosen is None:
         matrix = constant(np.ascontiguousarray(widened(packed, scales, zeros, bits, k).T))
@@ -65,8 +69,14 @@ def lower_matmul_of_bits(call: relax.Call, at: Site) -> relax.Expr | None:
     def packing(ops: Any, array: Any) -> Any:
         return pack_weight(ops, array, config)
 
+    def compute(x: te.Tensor, *tensors: te.Tensor) -> te.Tensor:
+        own = replace(workload, lead=tuple(x.shape[:-1])) if shape is None else workload
+        return impl.compute(own, config, x, *tensors)
+
+    if workload.zero is not None:
+        weights = weights[:2]
     return at.builder.call_te(
-        lambda *tensors: impl.compute(workload, config, *tensors),
+        compute,
         data,
         *(pack(at.builder, weight, packing) for weight in weights),
         primfunc_name_hint="matmul_of_bits",
@@ -75,6 +85,13 @@ def lower_matmul_of_bits(call: relax.Call, at: Site) -> relax.Expr | None:
             OPERATORS: "nn.matmul_of_bits",
         },
     )
+
+
+def _only_zero(zeros: np.ndarray) -> int | None:
+    """The zero point of all blocks, if there is one and it is a whole number of a byte."""
+    first = zeros.reshape(-1)[0]
+    is_one = np.all(zeros == first) and float(first) in range(256)
+    return int(first) if is_one else None
 
 
 def widened(

@@ -73,6 +73,24 @@ def test_other_products_take_widened_weights(rows, k, n):
     assert not library.report.unscheduled
 
 
+@pytest.mark.parametrize("has_zeros", [True, False])
+def test_any_number_of_rows_reads_packed_weights(has_zeros):
+    model, weights = product((1, 1), 64, 48, 4, has_zeros)
+    for value in (*model.graph.input, *model.graph.output):
+        value.type.tensor_type.shape.dim[1].dim_param = "rows"
+    mod, params = relay.frontend.from_onnx(model)
+    with tvm.transform.PassContext(opt_level=3):
+        library = relay.build(mod, "llvm", params=params)
+    assert library.report.weights_bytes < 64 * 48 * (4 / 8 + 2 * 4 / 16) + 1024
+    module = graph_executor.GraphModule(library["default"](tvm.cpu()))
+    rng = np.random.default_rng(0)
+    for rows in (1, 3, 8, 21):
+        data = rng.standard_normal((1, rows, 64)).astype("float32")
+        module.run(x=data)
+        expected = np.maximum(data.astype("float64") @ weights.T, 0)
+        np.testing.assert_allclose(module.get_output(0).numpy(), expected, rtol=1e-4, atol=1e-4)
+
+
 def agrees(model: onnx.ModelProto, weights: np.ndarray, target: str) -> Any:
     mod, params = relay.frontend.from_onnx(model)
     with tvm.transform.PassContext(opt_level=3):

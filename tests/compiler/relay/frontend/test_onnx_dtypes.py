@@ -331,4 +331,5 @@ def test_formulas_of_halves_are_computed_in_float32(operator, model):
     single = model([node], {"x": x.shape}, ["y"], {}, opset=20)
     (expected,) = built(single, {"x": x.astype("float32")})
     wanted = expected.astype("float16")
-    assert (np.abs(result - wanted) <= 4 * np.spacing(np.abs(wanted))).all()
+    with np.errstate(over="ignore"):
+        assert (np.abs(result - wanted) <= 4 * np.spacing(np.abs(wanted))).all()
