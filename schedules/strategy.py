@@ -23,6 +23,9 @@ DIRECT = "direct"
 CLEARLY = 0.945
 """Share of the default's cycles below which another implementation must be: estimates err."""
 
+PREDICTED = "baton.predicted_seconds"
+"""Attribute of scheduled functions: how long a described device takes, launches included."""
+
 Query = Callable[[Target, tuple], ConfigEntity | None]
 """Looks up a tuning record: (target, AutoTVM workload tuple) -> config, or None."""
 
@@ -52,6 +55,8 @@ class Implementation:
     cycles : (workload, target) -> float, optional
         How long one core takes, for implementations that are compared; all of an operator's count
         with the same rates of the machine.
+    seconds : (workload, target) -> float, optional
+        How long the device takes, as it was predicted for the choice; `PREDICTED` of kernels.
     is_default : bool
         Whether the others must be clearly cheaper.
     only_recorded : bool
@@ -67,6 +72,7 @@ class Implementation:
     task_args: Callable[[Any], tuple] | None = None
     pack: Callable[..., Any] | None = None
     cycles: Callable[[Any, Target], float] | None = None
+    seconds: Callable[[Any, Target], float] | None = None
     is_default: bool = False
     only_recorded: bool = False
 

@@ -21,6 +21,7 @@ import tvm_ffi
 from tvm import s_tir, sym, tirx
 from tvm.ir import TensorLoad
 
+from .extents import with_own_symbols
 from .generic.stages import range_of, uses
 
 _DIVISIONS = (tirx.FloorDiv, tirx.FloorMod)
@@ -79,6 +80,7 @@ def is_symbolic(func: tirx.PrimFunc) -> bool:
 
 def rows_of(func: tirx.PrimFunc) -> Rows | None:
     """The rows of a function; None where it has other unknown extents, or rows meet each other."""
+    func = with_own_symbols(func)
     parameters = _buffers(func)
     symbols: list[Any] = []
     for param in parameters:

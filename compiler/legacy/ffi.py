@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 
 from tvm import get_global_func, register_object
-from tvm import register_global_func as register_func
 
 from . import registry
+from .registry import register_func
 
 TVMError = RuntimeError
 base = sys.modules[__name__]

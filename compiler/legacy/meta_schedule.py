@@ -1,12 +1,25 @@
-"""`tvm.meta_schedule` with its `relay_integration`, which went with Relay."""
+"""`tvm.meta_schedule` with its `relay_integration`, which went with Relay, and 0.10's options."""
 
 from __future__ import annotations
 
 import importlib
 import sys
+from dataclasses import dataclass
 from typing import Any
 
 from .patches import Patches
+
+
+@dataclass(frozen=True)
+class TuneConfig:
+    """How much a search of TVM 0.10 tries; the search decides the rest itself."""
+
+    max_trials_global: int = 0
+    num_trials_per_iter: int = 64
+    max_trials_per_task: int | None = None
+    strategy: str = "evolutionary"
+    task_scheduler: str = "gradient"
+    logger_config: Any = None
 
 
 def _relay_integration(name: str) -> Any:
@@ -16,5 +29,7 @@ def _relay_integration(name: str) -> Any:
 
 
 def patch(patches: Patches) -> None:
-    """Let it have that module."""
-    patches.set(sys.modules["tvm.s_tir.meta_schedule"], "__getattr__", _relay_integration)
+    """Let it have that module, and the class."""
+    module = sys.modules["tvm.s_tir.meta_schedule"]
+    patches.set(module, "__getattr__", _relay_integration)
+    patches.add(module, "TuneConfig", TuneConfig)

@@ -25,6 +25,7 @@ MOVED = {
     "tvm.contrib.tar": "tvm.support.tar",
     "tvm.contrib.target": "compiler.legacy.contrib_target",
     "tvm.contrib.tedd": "compiler.te.pictures",
+    "tvm.contrib.torch": "compiler.legacy.torch_modules",
     **dict.fromkeys(("tvm.contrib.util", "tvm.contrib.utils"), "tvm.support.utils"),
     "tvm.contrib.xcode": "tvm.support.xcode",
     "tvm.dlight": "tvm.s_tir.dlight",
@@ -32,9 +33,13 @@ MOVED = {
     "tvm._ffi": "compiler.legacy.ffi",
     "tvm._ffi.base": "compiler.legacy.ffi",
     "tvm._ffi.registry": "compiler.legacy.registry",
-    "tvm.autotvm.measure.measure_methods": "compiler.autotvm.measure",
+    **dict.fromkeys(
+        ("tvm.autotvm.measure.measure", "tvm.autotvm.measure.measure_methods"),
+        "compiler.autotvm.measure",
+    ),
     "tvm.autotvm.task.dispatcher": "compiler.records.autotvm.dispatcher",
     "tvm.autotvm.task.space": "compiler.autotvm.space",
+    "tvm.autotvm.task.task": "compiler.autotvm.task",
     "tvm.auto_scheduler.utils": "compiler.measure.rpc",
     "tvm.ir.container": "compiler.legacy.container",
     "tvm.ir.diagnostics": "compiler.legacy.diagnostics",
@@ -54,7 +59,7 @@ MOVED = {
         for name in ("cublas", "cudnn", "cutlass")
     },
     "tvm.relay.parser": "compiler.relay.text",
-    "tvm.relay.qnn.op": "compiler.relay.op.qnn",
+    **dict.fromkeys(("tvm.relay.qnn.op", "tvm.relay.qnn.op.qnn"), "compiler.relay.op.qnn"),
     "tvm.relay.qnn.transform": "compiler.relay.transform.qnn",
     **dict.fromkeys(
         ("tvm.runtime.executor", "tvm.runtime.executor.aot_executor"),
@@ -67,6 +72,7 @@ MOVED = {
     "tvm.script.tir": "tvm.tirx.script",
     "tvm.testing.plugin": "compiler.legacy.testing_plugin",
     "tvm.tir": "compiler.legacy.tir",
+    **{f"tvm.tir.{each}": f"tvm.s_tir.{each}" for each in ("schedule", "tensor_intrin")},
     "tvm.tir.analysis": "compiler.legacy.tir_analysis",
     "tvm.tir.transform": "compiler.legacy.tir_transform",
     **{
@@ -99,7 +105,6 @@ GONE = {
         "build each part with relay.build and call the libraries in turn"
     ),
     "tvm.contrib.msc": "import the model with relay.frontend, and build it with relay.build",
-    "tvm.contrib.torch": 'torch.compile(model, backend="baton") compiles a model of PyTorch',
     "tvm.contrib.micro": "microTVM has no successor; build with target 'c' for its source",
     "tvm.micro": "microTVM has no successor; build with target 'c' for its source",
     **dict.fromkeys(
@@ -125,6 +130,13 @@ GONE = {
 
 # Gone as well, but imported by scripts that need nothing of them: their names refuse when used.
 ABSENT = {
+    **dict.fromkeys(
+        ("tvm.contrib.sdaccel", "tvm.contrib.spirv"), "TVM has no code generator for it any more"
+    ),
+    **dict.fromkeys(
+        (f"tvm.contrib.{each}" for each in ("cuda_graph", "miopen", "mps", "peak", "rocblas")),
+        "relay.build makes the kernels, and baton profile times them",
+    ),
     "tvm.auto_scheduler.loop_state": "state.trace of a tvm.s_tir.Schedule says what was done",
     "tvm.auto_scheduler._ffi_api": (
         "sketches come from TVM's MetaSchedule; register a tvm.s_tir.meta_schedule.ScheduleRule"

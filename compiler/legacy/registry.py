@@ -1,7 +1,13 @@
 """`tvm._ffi.registry`: global functions by their names."""
 
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import tvm
 from tvm import get_global_func, register_object
-from tvm import register_global_func as register_func
 from tvm_ffi.registry import list_global_func_names, remove_global_func
 
 __all__ = [
@@ -11,3 +17,19 @@ __all__ = [
     "register_object",
     "remove_global_func",
 ]
+
+logger = logging.getLogger("baton.legacy")
+# What old scripts register so that TVM finds nvcc; builds find it themselves today.
+_OWN = "tvm_callback_cuda_compile"
+
+
+def register_func(
+    func_name: str | Callable[..., Any], f: Callable[..., Any] | None = None, override: bool = False
+) -> Any:
+    """Register a global function; a decorator, with a name or without."""
+    if callable(func_name):
+        return register_func(func_name.__name__, func_name)
+    if func_name != _OWN:
+        return tvm.register_global_func(func_name, f, override)
+    logger.info("%s is ignored: builds compile CUDA sources themselves", _OWN)
+    return (lambda function: function) if f is None else f

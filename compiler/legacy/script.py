@@ -7,6 +7,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import tvm
+
 from ..errors import InputError
 from .era06 import is_of_the_era
 from .switch import install
@@ -40,5 +42,8 @@ def run_script(path: str | Path, arguments: Sequence[str] = (), era: str | None 
     sys.path.insert(0, str(script.resolve().parent))
     try:
         runpy.run_path(str(script), run_name="__main__")
+    except tvm.error.DiagnosticError as error:
+        # TVM's hook for exceptions takes it for printed already, and prints nothing of it.
+        raise SystemExit(f"{type(error).__module__}.DiagnosticError: {error}") from error
     finally:
         sys.argv, sys.path[:] = before

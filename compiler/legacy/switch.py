@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import importlib.util
 import json
 import re
 import sys
@@ -38,6 +39,7 @@ from . import (
 from .finder import Finder, forget, today, use_names_of_06, uses_names_of_06
 from .names import ABSENT, EXTENDED
 from .patches import Patches
+from .registry import register_func
 
 _CHANGING: Any = (
     *(relax_names, structural, arithmetic, te, tvm_script, global_functions, unset_inputs),
@@ -168,6 +170,8 @@ def _old_submodules(package: ModuleType) -> Any:
                 return importlib.import_module(full)
             if before is not None:
                 return before(name)
+            if package is tvm.contrib and importlib.util.find_spec(full) is not None:
+                return importlib.import_module(full)  # old TVM had imported all of them
             if package is tvm:
                 return _of_06(name)
         raise AttributeError(f"module {package.__name__!r} has no attribute {name!r}")
@@ -194,7 +198,7 @@ def _rename_functions() -> None:
         "device": _device,
         "gpu": tvm.cuda,
         "mtl": tvm.metal,
-        "register_func": tvm.register_global_func,
+        "register_func": register_func,
     }.items():
         _names.set(tvm, old, value)
     _names.set(tvm.runtime, "device", _device)

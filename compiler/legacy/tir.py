@@ -29,6 +29,7 @@ _MODULES = {
     "analysis": "compiler.legacy.tir_analysis",
     "ir_builder": "compiler.legacy.ir_builder",
     "stmt_functor": "compiler.legacy.stmt_functor",
+    "tensor_intrin": "tvm.s_tir.tensor_intrin",
     "transform": "compiler.legacy.tir_transform",
 }
 

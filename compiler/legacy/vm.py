@@ -36,6 +36,8 @@ class VirtualMachine(metaclass=_AnyMachine):
 
 
 def _of_vm(name: str) -> Any:
+    if name == "build":  # of Relax, whose module for it was relax.vm
+        return tvm.relax.build
     if name != "Executable":
         raise AttributeError(f"module 'tvm.runtime.vm' has no attribute {name!r}")
     from ..relay import vm

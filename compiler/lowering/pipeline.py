@@ -16,6 +16,7 @@ from schedules.strategy import Query
 from ..graph.unroll_recurrent import unroll_recurrent
 from . import steps, switches
 from .relax_passes.fold_gate import fold_gates
+from .relax_passes.patches import multiply_patches
 from .relax_passes.widen_half import widen_halves
 from .report import Report
 from .selection.schedule_source import ScheduleSource
@@ -51,6 +52,7 @@ _ATTENTION = (switches.FUSE_ATTENTION,)
 PREPARE = (
     Step("simplify", steps.simplify_module),
     Step("keep the cache", steps.keep_cache),
+    Step("specialise", steps.specialise_sizes),
     Step("compute on integers", steps.use_integers, (switches.INTEGERS,)),
     Step("set aside recorded kernels", steps.set_aside_recorded, asks=_ROUNDING),
     Step("split the batch", steps.split_the_batch, (switches.SPLIT_BATCH,)),
@@ -68,6 +70,7 @@ SCHEDULE = (
     ),
     Step("widen halves", on_cpus(widen_halves)),
     Step("unroll recurrent layers", on_gpus(unroll_recurrent)),
+    Step("multiply patches", on_cpus(multiply_patches)),
     Step(
         "convert layouts",
         steps.convert_layouts,

@@ -12,6 +12,7 @@ from tvm.target import Target
 from schedules.x86.dots import has_bfloat16
 
 from .. import target as targets
+from ..graph import sizes
 from ..graph.convert_layout import CHANNELS_LAST, convert_layout
 from . import switches
 from .checking.check import Checker
@@ -31,6 +32,7 @@ from .relax_passes.fuse import fuse
 from .relax_passes.kv_cache import keep_kv_cache
 from .relax_passes.over_samples import Samples, any_samples, over_samples
 from .relax_passes.samples import Provenance, provenance
+from .relax_passes.specialise import specialise
 from .relax_passes.split_batch import split_batch
 from .report import Report
 from .selection import recorded
@@ -127,6 +129,20 @@ def keep_cache(state: State) -> None:
     mod = keep_kv_cache(state.mod)
     if mod is not state.mod:
         state.take(mod)
+
+
+def specialise_sizes(state: State) -> None:
+    """Have functions of their own for the extents that the module names."""
+    if state.any_samples is not None:
+        asked = sizes.asked(state.described["main"])
+        note = "samples are computed one by one with static kernels, whatever sizes are named"
+        state.report.notes += [note] if asked else []
+        return
+    mod = specialise(state.mod)
+    if mod is not state.mod:
+        described = state.described
+        state.take(mod)
+        state.described = described
 
 
 def use_integers(state: State) -> None:

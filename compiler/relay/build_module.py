@@ -22,7 +22,7 @@ from .transform.simplify import FastMath
 
 
 def build(
-    ir_mod: tvm.IRModule | relax.Function,
+    ir_mod: tvm.IRModule | relax.Function | None = None,
     target: Any = None,
     target_host: Any = None,
     executor: Any = None,
@@ -31,6 +31,8 @@ def build(
     constant_memory_pools: Any = None,
     params: Mapping[str, Any] | None = None,
     mod_name: str = "default",
+    *,
+    mod: tvm.IRModule | relax.Function | None = None,
 ) -> FactoryModule:
     """Compile a module to a library.
 
@@ -52,6 +54,8 @@ def build(
         Values of parameters of `main`, bound by name; unknown names are ignored.
     mod_name : str
         `lib[mod_name](dev)` makes an executor.
+    mod
+        What TVM 0.7 and older called `ir_mod`.
 
     Returns
     -------
@@ -73,7 +77,7 @@ def build(
     ):
         if pools is not None:
             raise BuildError(f"{name} belonged to microTVM, which is gone; pass None")
-    mod = module_of(ir_mod)
+    mod = module_of(mod if ir_mod is None else ir_mod)
     parsed = targets.parse(only_target(target), target_host)
     mod = with_relay_subgraphs(mod if is_closed(mod) else as_module(mod))
     return driver.build(mod, parsed, params, mod_name, as_module)

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from compiler.errors import BatonError, ExportError
 from compiler.runtime import container, elf
 from compiler.runtime.foreign import IN_PROCESS
+from compiler.runtime.standalone import require_standalone, write_standalone
 from compiler.runtime.weights import write_weights
 from compiler.whole_files import replacing_path
 
@@ -40,6 +41,7 @@ def export_library(
     library: FactoryModule,
     path: str | os.PathLike[str],
     fcompile: Callable[..., Any] | None = None,
+    standalone: bool = False,
     **kwargs: Any,
 ) -> None:
     """Write `library` to `path`.
@@ -54,6 +56,8 @@ def export_library(
     fcompile : callable, optional
         Links the object files of a `.so`, as for TVM's `export_library`; a cross compiler made
         with `tvm.support.cc.cross_compiler`, for example. The host's C++ compiler by default.
+    standalone : bool
+        Write a `.so` that TVM's runtime loads without Baton, see `compiler.runtime.standalone`.
     **kwargs
         Handed to TVM's `export_library`: `addons`, `workspace_dir`, `cc`, `options`.
 
@@ -82,6 +86,8 @@ def export_library(
             "Python function, which can't leave this process"
         )
 
+    if standalone:
+        require_standalone(library, target)
     with _explained(target), replacing_path(target) as draft:
         if kwargs.get("workspace_dir") is None:  # TVM's own choice would outlive a kill
             kwargs["workspace_dir"] = str(draft.parent / "objects")
@@ -93,6 +99,9 @@ def export_library(
                 f"can't export to {str(target)!r}: the code was loaded from a library, whose "
                 "object files are gone; export the loaded library itself, with its weights"
             )
+        elif standalone:
+            with _linking(library, draft, fcompile, kwargs):
+                write_standalone(library, draft, fcompile, **kwargs)
         elif target.suffix == ".so":
             _write_shared_library(library, draft, fcompile, kwargs)
         else:
@@ -199,21 +208,30 @@ def _copy(origin: LoadedFile, draft: Path) -> None:
     origin.copy_to(draft)
 
 
+@contextmanager
+def _linking(
+    library: FactoryModule, draft: Path, fcompile: Any, kwargs: dict[str, Any]
+) -> Iterator[None]:
+    """Say what linking needs where it fails."""
+    if fcompile is None and kwargs.get("cc") is None:
+        require_linker(library.metadata.target)
+    try:
+        yield
+    except Exception as error:
+        raise ExportError(
+            f"linking {draft.name!r} failed. A C++ compiler must be installed, or named by the "
+            f"environment variable CXX. {_reason(error)}"
+        ) from error
+
+
 def _write_shared_library(
     library: FactoryModule,
     draft: Path,
     fcompile: Callable[..., Any] | None,
     kwargs: dict[str, Any],
 ) -> None:
-    if fcompile is None and kwargs.get("cc") is None:
-        require_linker(library.metadata.target)
-    try:
+    with _linking(library, draft, fcompile, kwargs):
         library.get_lib().export_library(str(draft), fcompile=fcompile, **kwargs)
-    except Exception as error:
-        raise ExportError(
-            f"linking {draft.name!r} failed. A C++ compiler must be installed, or named by the "
-            f"environment variable CXX. {_reason(error)}"
-        ) from error
     with open(draft, "r+b") as file:
         elf.append_sections(file, _sections(library, elf.image_checksum(file)))
 

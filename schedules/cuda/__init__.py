@@ -22,6 +22,7 @@ def rules() -> list[Checked]:
     from .float32_products import Float32Products
     from .opaque import Opaque
     from .products import Products
+    from .row_reductions import RowReductions
     from .stages import Stages, Windows
     from .tensor_cores import TensorCores
     from .transpose import Transpose
@@ -32,8 +33,9 @@ def rules() -> list[Checked]:
         Checked("cuda.float32_products", Float32Products()),
         Checked("cuda.convolution", Convolution()),
         Checked("dlight.matmul", Products(), TVM_REFUSALS),
-        Checked("cuda.windows", Windows()),
         Checked("cuda.wide_reduction", WideReduction()),
+        Checked("cuda.row_reductions", RowReductions()),
+        Checked("cuda.windows", Windows()),
         # No gpu.GEMV: where its rows don't divide by its threads it writes beyond the output
         # (seen in 0.27, cross-thread reduction lowering drops the predicate).
         Checked("dlight.reduction", gpu.Reduction(), TVM_REFUSALS),

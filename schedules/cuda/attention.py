@@ -64,6 +64,12 @@ def supports(w: AttentionWorkload, target: Target) -> bool:
     return found is not None and found[0] <= _seconds_apart(w, device)
 
 
+def predicted(w: AttentionWorkload, target: Target) -> float:
+    """Seconds of the kernel with the cheapest tile."""
+    found = _cheapest(w, devices.of(target))
+    return math.inf if found is None else found[0]
+
+
 def fallback(w: AttentionWorkload, target: Target) -> ConfigEntity:
     """The cheapest tile."""
     found = _cheapest(w, devices.of(target))
@@ -363,5 +369,7 @@ class _AsWritten(s_tir.dlight.ScheduleRule):
 
 
 for _operator in ("attention", "attention_rows"):
-    register(_operator, "cuda", Implementation(NAME, 10, supports, fallback, compute))
+    register(
+        _operator, "cuda", Implementation(NAME, 10, supports, fallback, compute, seconds=predicted)
+    )
 register_anchor_rule(NAME, _AsWritten())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tvm.target import Target
 
@@ -59,6 +59,11 @@ _RATES = {
     120: (2.41, 512, 128, 1.79, 7.0),
     121: (2.4, 512, 128, 0.27, 2.0),
 }
+
+
+def h200(device: Device) -> Device:
+    """An H200, which is an H100 beside faster memory."""
+    return replace(device, bandwidth=4.8e12, limits=replace(device.limits, device="H200"))
 
 
 def of(target: Target) -> Device:

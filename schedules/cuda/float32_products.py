@@ -30,4 +30,6 @@ class Float32Products(ScheduleRule):
         if min(contraction.extent("i"), contraction.extent("j")) < FEWEST_COLUMNS:
             return None
         plan = cheapest(FMA_TILES, contraction, device)
-        return s_tir.Schedule(kernel(contraction, plan)) if isinstance(plan, Plan) else None
+        if not isinstance(plan, Plan):
+            return None
+        return s_tir.Schedule(kernel(contraction, plan, device))

@@ -22,8 +22,10 @@ from tvm import s_tir, tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
+from ..strategy import PREDICTED
 from . import fragments, tile_loops
 from .contraction import RESULT_LANES, Contraction
+from .device import Device
 from .fma_core import FmaCore
 from .fragments import INSTRUCTIONS, pointer
 from .gemm_tiles import Plan
@@ -34,7 +36,7 @@ Expr = Any
 _ADDING_THREADS = 128
 
 
-def kernel(contraction: Contraction, plan: Plan) -> tirx.PrimFunc:
+def kernel(contraction: Contraction, plan: Plan, device: Device) -> tirx.PrimFunc:
     """The contraction's function as one kernel, or two where the plan divides k."""
     operands = contraction.a, contraction.b
     core: MmaCore | FmaCore
@@ -42,7 +44,8 @@ def kernel(contraction: Contraction, plan: Plan) -> tirx.PrimFunc:
         core = MmaCore(plan.tile, INSTRUCTIONS[contraction.a.dtype], *operands)
     else:
         core = FmaCore(plan.tile, *operands)
-    return _Kernel(contraction, plan, core).build()
+    predicted = plan.seconds(device, core.itemsize)
+    return _Kernel(contraction, plan, core).build().with_attr(PREDICTED, predicted)
 
 
 def _const(value: int) -> Expr:

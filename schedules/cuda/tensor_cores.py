@@ -56,7 +56,7 @@ class TensorCores(ScheduleRule):
         else:
             made = _plan(contraction, device)
             if isinstance(made, Plan):
-                return s_tir.Schedule(kernel(contraction, made))
+                return s_tir.Schedule(kernel(contraction, made, device))
             reason = made
         _logger.info("%s is not computed on tensor cores: %s", block_names(func), reason)
         return None

@@ -3,6 +3,7 @@
 from . import (
     attention,
     batch_matmul,
+    batch_matmul_dots,
     conv2d,
     conv2d_dots,
     conv2d_int8_template,
@@ -28,6 +29,7 @@ from . import (
 __all__ = [
     "attention",
     "batch_matmul",
+    "batch_matmul_dots",
     "conv2d",
     "conv2d_dots",
     "conv2d_int8_template",

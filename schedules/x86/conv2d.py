@@ -40,10 +40,16 @@ SPREAD = "data_spread"
 AS_FAST = 0.98
 # Channels go outside where so many times the cores are busy then.
 BUSIER = 1.25
+# An image that is read again and again should fill no more of L3, which others use too.
+IMAGE_SHARE_OF_L3 = 4
 # Blocks of output channels that a core should have before no other loop is parallel.
 TASKS_PER_CORE = 4
 # By how many pixels a spread copy of an image is longer; channels that must read it.
 MORE_PIXELS, LEAST_CHANNELS_OF_COPY = 2, 128
+# Tiles of channels that must read a copied row.
+LEAST_PASSES_OF_COPY = 4
+# Elements between copied rows of channel blocks: a multiple of the first and the second.
+APART = (64, 32)
 # Below this many multiply-adds a kernel runs on one thread: waking the pool costs more.
 PARALLEL_MACS = 1_000_000
 
@@ -76,6 +82,8 @@ def compute(w: Conv2dWorkload, config: ConfigEntity, rule: str, data: Any, weigh
     in_per_group, out_per_group = w.in_channels // w.groups, w.out_channels // w.groups
     (sh, sw), (dh, dw) = w.strides, w.dilation
     padded = pad_data(data, w.padding, w.pad_value)
+    if is_spread(config) and padded.same_as(data):
+        padded = te.compute(data.shape, lambda *at: data(*at), name="data_pad")
     steps = int(weight.shape[4])
     ic = te.reduce_axis((0, int(weight.shape[1]) * steps), "ic")
     kh = te.reduce_axis((0, w.kernel[0]), "kh")
@@ -259,7 +267,7 @@ class DirectConv2d(AnchorRule):
             stride = chunk // _extent(sch, reduction)
             stream_panels(sch, rows, reduction, oc_chunks * chunk, stride)
         if pad is not None:
-            _schedule_pad(sch, pad, row, outer, macs >= PARALLEL_MACS)
+            _schedule_pad(sch, pad, row, outer, macs >= PARALLEL_MACS, is_spread(config))
         if spread is not None:
             *blocks, _, channel = sch.get_loops(spread)
             sch.vectorize(channel)
@@ -294,9 +302,13 @@ def _with_one_axis_of_pixels(sch: Any, out: Any) -> list[Any]:
     return list(sch.get_loops(out))
 
 
-def _schedule_pad(sch: Any, pad: Any, row: Any, in_front: bool, parallel: bool) -> None:
+def _schedule_pad(
+    sch: Any, pad: Any, row: Any, in_front: bool, parallel: bool, apart: bool
+) -> None:
     if not in_front:
         sch.compute_at(pad, row, preserve_unit_loops=True)
+        if apart:
+            sch.storage_align(pad, 0, 1, *APART)
     loops = sch.get_loops(pad)
     if len(sch.get(pad).iter_vars) == 5:
         sch.vectorize(loops[-1])
@@ -326,7 +338,8 @@ def direct_fallback(w: Conv2dWorkload, target: Target) -> ConfigEntity:
 
     Rows outside, channels inside re-reads all weights for every output row: right while they
     stay in half of L2; otherwise channels go outside and the weights are read once. So they do
-    where rows are too few for the cores.
+    where rows are too few for the cores, and do not where an image that a share of L3 can't hold
+    would be read again for every tile of channels, and that is more than the weights for every row.
     """
     machine = Machine.from_target(target)
     lanes = machine.lanes(w.out_dtype)
@@ -336,12 +349,18 @@ def direct_fallback(w: Conv2dWorkload, target: Target) -> ConfigEntity:
     weight_bytes = w.item_bytes * weights
     outer = weight_bytes > machine.l2_bytes // 2 or w.groups > 1
     tile_ow, oc_chunks = register_tile(w.out_width, chunks, machine)
+    image_bytes = w.item_bytes * w.in_channels * w.height * w.width
+    passes = chunks // oc_chunks
+    is_large = w.groups == 1 and image_bytes >= machine.l3_bytes // IMAGE_SHARE_OF_L3
+    if is_large:
+        outer &= weight_bytes * w.out_height >= image_bytes * passes
     rows, parts = w.batch * w.out_height, 1
     if rows * w.out_width * weights >= PARALLEL_MACS:
-        outer |= machine.busy(rows * chunks // oc_chunks) > BUSIER * machine.busy(rows)
+        outer |= machine.busy(rows * passes) > BUSIER * machine.busy(rows)
     flat = flat_tile(w, chunks, machine)
+    spread = is_large and not outer and w.is_pointwise and passes >= LEAST_PASSES_OF_COPY
     if flat is not None:
-        outer = True
+        outer, spread = True, crowds_caches(w, lanes, machine)
         parts, tile_ow, oc_chunks = flat
     return ConfigEntity(
         {
@@ -351,7 +370,7 @@ def direct_fallback(w: Conv2dWorkload, target: Target) -> ConfigEntity:
             "channels_outer": option(outer),
             "flat": option(flat is not None),
             "pixel_parts": option(parts),
-            "spread": option(flat is not None and crowds_caches(w, lanes, machine)),
+            "spread": option(spread),
         }
     )
 

@@ -194,6 +194,12 @@ class TiledMatmul(AnchorRule):
             sch.compute_at(block, tile_loop, preserve_unit_loops=True)
             _vectorize_last(sch, block, lanes)
         sch.compute_at(anchor, at, preserve_unit_loops=True)
+        for block in parts.before:
+            if str(sch.get(block).name_hint) == PANEL:
+                sch.compute_at(block, panel_loop, preserve_unit_loops=True)
+                self.copy(sch, block, lanes)
+            else:
+                schedule_alone(sch, block, lanes, parallel)
         from_memory = "copy_panel" not in config and e.k * e.n * e.item > machine.l2_bytes // 2
         one_tile = e.m <= config.val("tile_m")
         streams = _streams(block_k, machine) if from_memory and one_tile else 1
@@ -203,12 +209,6 @@ class TiledMatmul(AnchorRule):
             stride = panel // int(sch.get(steps).extent)
             loops = [(loop, int(sch.get(loop).extent)) for loop in (tile_loop, rows)]
             stream_panels(sch, loops, [steps], panel, stride)
-        for block in parts.before:
-            if str(sch.get(block).name_hint) == PANEL:
-                sch.compute_at(block, panel_loop, preserve_unit_loops=True)
-                _copy(sch, block, lanes)
-            else:
-                schedule_alone(sch, block, lanes, parallel)
         return sch
 
     def loops(self, sch: Any, anchor: Any) -> list[Any]:
@@ -219,6 +219,14 @@ class TiledMatmul(AnchorRule):
         """Finish one step, all lanes of a vector; sums start in front of the loop `reduced`."""
         sch.vectorize(lane)
         sch.decompose_reduction(anchor, reduced)
+
+    def copy(self, sch: Any, panel: Any, lanes: int) -> None:
+        """Vectors of one row of the panel; down the rows first, so that a transposed operand is
+        read along few cache lines at a time."""
+        *_, row, column = sch.get_loops(panel)
+        vector, lane = sch.split(column, [None, lanes])
+        sch.reorder(vector, row, lane)
+        sch.vectorize(lane)
 
     def extents(self, sch: Any, anchor: Any, output: Any, item: int) -> Extents:
         """Sizes of the product, k in steps, of which `item` bytes of each operand are one."""
@@ -327,15 +335,6 @@ def _streams(steps: int, machine: Machine) -> int:
     if not microkernel.registers_are_scarce(machine):
         return 1  # measured with prefetches alone
     return next(count for count in STREAMS if steps % count == 0)
-
-
-def _copy(sch: Any, block: Any, lanes: int) -> None:
-    """Vectors of one row of the panel; down the rows first, so that a transposed operand is read
-    along few cache lines at a time."""
-    *_, row, column = sch.get_loops(block)
-    vector, lane = sch.split(column, [None, lanes])
-    sch.reorder(vector, row, lane)
-    sch.vectorize(lane)
 
 
 def _vectorize_last(sch: Any, block: Any, lanes: int) -> None:

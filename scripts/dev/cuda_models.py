@@ -24,7 +24,6 @@ import pathlib
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -168,7 +167,7 @@ def described(arch: str) -> dict[str, devices.Device]:
     device = devices.of(Target({"kind": "cuda", "arch": arch}))
     found = {f"{device.limits.device} us": device}
     if arch == "sm_90":  # the same multiprocessors beside faster memory
-        found["H200 us"] = replace(device, bandwidth=4.8e12)
+        found["H200 us"] = devices.h200(device)
     return found
 
 

@@ -103,7 +103,11 @@ def _cause(report: Any) -> str:
     if isinstance(report.longrepr, tuple):
         return str(report.longrepr[2])
     crash = getattr(report.longrepr, "reprcrash", None)
-    return crash.message if crash is not None else str(report.longrepr)[-600:]
+    if crash is not None:
+        return crash.message
+    text = str(report.longrepr)  # of a file that can't be imported: what Python says of it last
+    errors = [line[1:].strip() for line in text.splitlines() if line.startswith("E ")]
+    return errors[-1] if errors else text[-600:]
 
 
 def run_files(suite: Suite, files: list[str], logs: list[str], checkout: str, chosen: str) -> int:

@@ -12,7 +12,8 @@ neighbours, with a limit of --seconds; of scripts with the same text, as eras ha
 first. Nothing of the folders is changed. Before it runs, whole numbers in it are cut (`LARGEST`):
 trials of tuners and repetitions of measurements, and sizes of matrices. A script whose packages are
 not installed is not started. Files that a script would read or download are taken from --files, by
-their names; there is no network.
+their names; there is no network. A script that is refused by name, and would download or need a GPU
+behind that, counts as one that needs that.
 """
 
 from __future__ import annotations
@@ -49,15 +50,17 @@ LARGEST = {
 
 RAN, CUT = "runs as it is", "runs, cut"
 PACKAGE, FILE, DEVICE = "needs a package or program", "needs a file", "needs a device"
+ARGUMENT = "needs an argument"
 REFUSED, FAILED, TIMED_OUT = "is refused by name", "fails", "takes too long"
-OUTCOMES = (RAN, CUT, PACKAGE, FILE, DEVICE, TIMED_OUT, REFUSED, FAILED)
+OUTCOMES = (RAN, CUT, PACKAGE, FILE, DEVICE, ARGUMENT, TIMED_OUT, REFUSED, FAILED)
 
 # Modules of TVM's world, which compiler.legacy brings or refuses.
 _OURS = {"tvm", "topi", "nnvm", "vta", "compiler", "baton"}
 _FILE = re.compile(
     r"URLError|HTTPError|requests\.\S*ConnectionError|gaierror|ProxyError|MaxRetryError"
     r"|RemoteDisconnected|timed out.*download|download.*failed"
-    r"|FileNotFoundError|No such file or directory|is not a file",
+    r"|FileNotFoundError|No such file or directory|is not a file|Cannot create new file"
+    r"|no internet connection",
     re.IGNORECASE,
 )
 _PROGRAM = re.compile(r"cannot find clang|No such file or directory: '(nvcc|clang|dot|adb|git)'")
@@ -65,9 +68,17 @@ _DEVICE = re.compile(
     r"(cuda|opencl|rocm|vulkan|metal|hexagon|ext_dev)\S* is not enabled|no CUDA|CUDA driver"
     r"|Cannot find (tracker|device)|Connection refused|Cannot connect to (the )?tracker"
     r"|can't compile for sm_|Cannot (request|detect device)|device .* does not exist"
-    r"|no (usable )?GPU",
+    r"|no (usable )?GPU|no code generator for|CUDA runtime is not linked|CUBLAS is not enabled"
+    r"|Unknown optional runtime|Codegen is not found|KeyError: 'TVM_TRACKER|max_threads_per_block",
     re.IGNORECASE,
 )
+# What a script says that was started without its arguments, without a console, or on its own.
+_ARGUMENT = re.compile(r"error: the following arguments are required|^bdb\.BdbQuit")
+# What a script that is refused by name would need later on.
+_LATER = {
+    "it downloads": re.compile(r"download_testdata\(|urlretrieve\(|download\(|torch\.hub\.load"),
+    "it computes on a GPU": re.compile(r"\.cuda\(\)|tvm\.cuda\(|\"cuda\"|nvidia/"),
+}
 
 
 # ---------------------------------------------------------------- what a script is cut to
@@ -166,6 +177,10 @@ def run_script(script: pathlib.Path, options: argparse.Namespace) -> dict[str, A
     outcome, why = judge(status, output)
     if outcome == RAN and places:
         outcome = CUT
+    later = [need for need, says in _LATER.items() if says.search(source)]
+    if outcome == REFUSED and later:
+        outcome = FILE if later[0] == "it downloads" else DEVICE
+        why = f"{later[0]}; {why}"
     return {"outcome": outcome, "why": why, "cut": places, "seconds": seconds}
 
 
@@ -213,6 +228,8 @@ def judge(status: int | None, output: str) -> tuple[str, str]:
     package = re.match(r"(?:ModuleNotFound|Import)Error: No module named '(\w+)", error)
     if (package and package[1] not in _OURS) or _PROGRAM.search(error):
         return PACKAGE, error
+    if _ARGUMENT.search(error) or ("IndexError" in error and "sys.argv[" in _line_of(output)):
+        return ARGUMENT, error
     if _FILE.search(error):
         return FILE, error
     if _DEVICE.search(error):
@@ -232,6 +249,13 @@ def _last_error(output: str) -> str:
         if _ERROR.match(lines[index]):
             return " ".join(lines[index : index + 2])[:400]
     return lines[-1][:400] if lines else ""
+
+
+def _line_of(output: str) -> str:
+    """The line of the script that its last error came from."""
+    lines = output.splitlines()
+    places = [index for index, line in enumerate(lines) if line.startswith('  File "')]
+    return lines[places[-1] + 1] if places and places[-1] + 1 < len(lines) else ""
 
 
 # ---------------------------------------------------------------- all of them

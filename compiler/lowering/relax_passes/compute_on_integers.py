@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -37,6 +38,7 @@ from ...graph.constants import array_of, constant, dtype_of, static_shape
 from ...graph.convert_layout import TO_FIRST, TO_LAST
 from ...graph.rewrite import rewrite_calls
 from ...graph.vocabulary import RELAX
+from .integers_of_both import product_of_both
 from .quantised import (
     BYTE_TYPES,
     MOST_INT32,
@@ -203,9 +205,7 @@ class _Integers(QuantisedRule):
         if any(len(static_shape(arg) or ()) < 2 for arg in call.args):
             return None
         if math.prod((static_shape(call.args[1]) or ())[:-2]) != 1:
-            is_quantised = all(self.dequantised(arg) is not None for arg in call.args)
-            why = "both of its operands are computed at run time"
-            return self._stays(call, why) if is_quantised else None
+            return self._product_of_both(call)
 
         def product(data: relax.Expr, _: Zero, matrix: np.ndarray) -> relax.Expr:
             matrix = matrix.reshape(matrix.shape[-2:])
@@ -217,6 +217,20 @@ class _Integers(QuantisedRule):
             return relax.op.matmul(data, constant(matrix), "int32")
 
         return self._product(call, -1, (-2,), (-1,), product)
+
+    def _product_of_both(self, call: relax.Call) -> relax.Expr | None:
+        """A product of quantised stacks of matrices."""
+        left, right = (self.dequantised(arg) for arg in call.args)
+        if left is None or right is None:
+            return None
+        made = None
+        if dtype_of(left.data) in BYTE_TYPES and left.is_whole:
+            data, zero = self._unsigned(left)
+            rows = replace(left, data=data, zero=np.asarray(zero, "int32"))
+            made = product_of_both(self, call, rows, right)
+        if made is None:
+            return self._stays(call, "its operands are not bytes of one scale each")
+        return made
 
     def _product(
         self,

@@ -19,6 +19,7 @@ nn.pad                 reflections by nested choices, which take TVM minutes whe
                        memory beside a tensor whose extents only running tells
 mod, floor_mod         of floats: a quotient that is rounded before it is multiplied
 image.grid_sample      the place of each neighbour in an expression of its own
+vision.roi_align       the place of each sample once for each channel (`legalize_regions`)
 astype                 an error of the constants NaN and infinity as integers
 =====================  ==========================================================================
 """
@@ -38,7 +39,7 @@ from ... import ordering, sampling
 from ...errors import BuildError
 from ...graph.constants import array_of, constant, scalar_of, static_shape
 from ...padding import repeating_pad
-from . import legalize_indexing, legalize_normalization
+from . import legalize_indexing, legalize_normalization, legalize_regions
 
 Legalize = Callable[[Any, relax.Call], relax.Expr]
 
@@ -328,6 +329,7 @@ LEGALIZE: dict[str, Legalize] = {
     **{name: _of_bits(name, function) for name, function in _OF_BITS.items()},
     **legalize_indexing.LEGALIZE,
     **legalize_normalization.LEGALIZE,
+    **legalize_regions.LEGALIZE,
     "relax.astype": _astype,
     "relax.argmax": _arg_reduction(ordering.argmax),
     "relax.argmin": _arg_reduction(ordering.argmin),

@@ -115,6 +115,13 @@ def from_pytorch(
     return with_bounds(from_relax(mod), bounds), params
 
 
+def get_graph_input_names(script_module: torch.jit.ScriptModule) -> list[str]:
+    """The names that a TorchScript module gives its inputs, in order."""
+    first, *inputs = script_module.graph.inputs()  # the first is the module itself
+    del first
+    return [value.debugName() for value in inputs]
+
+
 def _of_script(
     script: Any, infos: Sequence[tuple[str, Any]] | None, call: Any, default_dtype: str
 ) -> tuple[Any, list[Any]]:

@@ -171,14 +171,51 @@ def _adaptive_average(op: Any, args: Sequence[Any], kwargs: Any) -> Any:
         return op(*args, **kwargs)
     for offset, (extent, size) in enumerate(zip(extents, sizes)):
         columns = []
-        for index in range(size):
-            start, stop = index * extent // size, -(-(index + 1) * extent // size)
+        for start, stop in _windows(extent, size):
             inside = [1.0 / (stop - start)] * (stop - start)
             columns.append([0.0] * start + inside + [0.0] * (extent - stop))
         means = torch.tensor(columns, dtype=data.dtype).T
         axis = offset - len(sizes)
         data = torch.matmul(data.transpose(axis, -1), means).transpose(axis, -1)
     return data
+
+
+def _windows(extent: int, size: int) -> list[tuple[int, int]]:
+    """Where the windows of adaptive pooling start and stop, which may overlap."""
+    return [
+        (index * extent // size, ((index + 1) * extent + size - 1) // size) for index in range(size)
+    ]
+
+
+def _adaptive_maximum(op: Any, args: Sequence[Any], kwargs: Any) -> Any:
+    """Windows of different sizes, one axis after the other; nothing says where the maxima were."""
+    data, sizes = args
+    extents = data.shape[-len(sizes) :]
+    if all(extent % size == 0 for extent, size in zip(extents, sizes)):
+        return op(*args, **kwargs)
+    for offset, (extent, size) in enumerate(zip(extents, sizes)):
+        axis = offset - len(sizes)
+        windows = [
+            data.narrow(axis, start, stop - start).amax(axis, True)
+            for start, stop in _windows(extent, size)
+        ]
+        data = torch.cat(windows, axis)
+    return data, None
+
+
+def _maximum(op: Any, args: Sequence[Any], kwargs: Any) -> Any:
+    """ONNX's pooling takes batches."""
+    data, *rest = args
+    if data.dim() > int(op._schema.name[-2]) + 1:
+        return op(*args, **kwargs)
+    return op(data.unsqueeze(0), *rest, **kwargs).squeeze(0)
+
+
+def _threshold(op: Any, args: Sequence[Any], kwargs: Any) -> Any:
+    """The exporter knows a threshold and a value of 0 alone."""
+    data, threshold, value = _bound(op, args, kwargs)
+    replaced = torch.where(data <= threshold, torch.tensor(value, dtype=data.dtype), data)
+    return _written(op, data, replaced)
 
 
 def _average(op: Any, args: Sequence[Any], kwargs: Any) -> Any:
@@ -410,7 +447,9 @@ _REWRITTEN: dict[str, Callable[[Any, Sequence[Any], Any], Any]] = {
     "aten::sym_size": lambda _, args, __: args[0].size(args[1]),
     **{f"aten::adaptive_avg_pool{rank}d": _adaptive_average for rank in (1, 2, 3)},
     **{f"aten::_adaptive_avg_pool{rank}d": _adaptive_average for rank in (2, 3)},
+    **{f"aten::adaptive_max_pool{rank}d": _adaptive_maximum for rank in (1, 2, 3)},
     **{f"aten::avg_pool{rank}d": _average for rank in (2, 3)},
+    **{f"aten::max_pool{rank}d": _maximum for rank in (1, 2, 3)},
     "aten::cdist": _distances,
     "aten::channel_shuffle": _channel_shuffle,
     "aten::copy": _filled,
@@ -436,6 +475,7 @@ _REWRITTEN: dict[str, Callable[[Any, Sequence[Any], Any], Any]] = {
     "aten::slice_scatter": _slice_scatter,
     "aten::softplus": _softplus,
     "aten::squeeze": _squeeze,
+    **dict.fromkeys(("aten::threshold", "aten::threshold_"), _threshold),
     **{f"aten::{name}": _deviation for name in ("std", "std_mean", "var", "var_mean")},
     **{
         f"aten::upsample_{mode}": _upsample

@@ -131,3 +131,45 @@ def test_types_have_the_names_of_relax_and_the_compilers_cache_that_of_0_7(modul
         result = module["main"].body
         assert isinstance(result.struct_info, relax.TensorStructInfo)
         assert result.struct_info == relax.TensorStructInfo((2, 3), "float32")
+
+
+def test_names_of_0_7_build_and_register(module):
+    with legacy.installed():
+        import tvm.tir.schedule
+        from tvm import relax, relay
+        from tvm.contrib import spirv
+        from tvm.tir import tensor_intrin
+
+        assert tensor_intrin.__name__ == "tvm.s_tir.tensor_intrin"
+        assert tvm.tir.schedule.Schedule is tvm.tir.Schedule
+        assert relax.vm.build is tvm.relax.build
+        with pytest.raises(LegacyImportError, match="no code generator"):
+            spirv.optimize(b"")
+        assert relay.build(mod=module, target="llvm").report.kernels
+
+        own = tvm.get_global_func("tvm_callback_cuda_compile", allow_missing=True)
+
+        @tvm.register_func
+        def tvm_callback_cuda_compile(code):
+            raise AssertionError("builds have their own")
+
+        after = tvm.get_global_func("tvm_callback_cuda_compile", allow_missing=True)
+        assert (own is None) == (after is None)
+
+        @tvm._ffi.register_func("baton.test_of_names.twice", override=True)
+        def twice(value):
+            return 2 * value
+
+        assert tvm.get_global_func("baton.test_of_names.twice")(4) == 8
+
+
+def test_an_error_of_tvmscript_is_shown(tmp_path):
+    script = tmp_path / "wrong.py"
+    script.write_text(
+        "from tvm.script import tir as T\n"
+        "@T.prim_func\n"
+        "def main(a: T.handle):\n"
+        "    A = T.match_buffer(a, (unknown,))\n"
+    )
+    with legacy.installed(), pytest.raises(SystemExit, match="Undefined variable: unknown"):
+        legacy.run_script(script)

@@ -190,6 +190,7 @@ FAMILIES = [
     Family("short reduction", _one(lambda x: topi.sum(x, 1), 300, 24)),
     Family("argmax", _one(lambda x: topi.argmax(x, 1), 40, 50)),
     Family("softmax", _one(nn.softmax, 3, 1000)),
+    Family("softmax, short rows", _one(nn.softmax, 530, 20)),
     Family("layer norm", _layer_norm, 1e-4),
     Family("transpose", _one(topi.transpose, 70, 100)),
     Family(

@@ -28,14 +28,12 @@ def test_a_kernel_is_right_and_does_nothing_wrong(name):
     family.check(outcome.outputs[0], inputs)
 
 
-@pytest.mark.parametrize(("name", "redundant"), [("transpose", 0), ("softmax", 2)])
-def test_missing_barriers_and_short_arrays_are_noticed(name, redundant):
-    """Redundant are barriers next to which one thread alone reads what it wrote itself."""
+@pytest.mark.parametrize("name", ["transpose", "softmax"])
+def test_missing_barriers_and_short_arrays_are_noticed(name):
     _, scheduled, inputs = interpreted(name)
     unnoticed = [
         mutant.missing
         for mutant in mutants(scheduled.ptx, scheduled.launches)
         if not scheduled.interpret(inputs, mutant.ptx, mutant.launches).problems
     ]
-    assert len(unnoticed) == redundant
-    assert all(missing.startswith("bar.sync") for missing in unnoticed)
+    assert unnoticed == []

@@ -14,6 +14,7 @@ from tvm import te, topi
 from tvm.target import Target
 
 from compiler import PassContext, relay
+from schedules.cuda import device as devices
 from schedules.cuda import limits
 from schedules.cuda.contraction import take_apart
 from schedules.cuda.gemm_tiles import MMA_TILES, Plan, Tile
@@ -64,7 +65,8 @@ def planned(func, tile, parts=1, stages=4):
     assert taken is not None
     steps = -(-taken.extent("k") * tvm.DataType(taken.a.dtype).itemsize // tile.k_bytes)
     tiles = [-(-taken.extent(letter) // size) for letter, size in (("i", tile.i), ("j", tile.j))]
-    return kernel(taken, Plan(tile, stages, parts, -(-steps // parts), *tiles, taken.extent("s")))
+    plan = Plan(tile, stages, parts, -(-steps // parts), *tiles, taken.extent("s"))
+    return kernel(taken, plan, devices.of(TARGET))
 
 
 def values(func):

@@ -301,3 +301,23 @@ def test_many_cores_have_more_tasks_than_two(name, workload, target):
     config = BY_NAME[name].fallback(workload, on(64))
     assert config.dumps() != BY_NAME[name].fallback(workload, on(2)).dumps()
     check(workload, name, on(64), config=config, tolerance=3e-5)
+
+
+@pytest.mark.parametrize("target", TARGETS[:2], ids=lambda t: str(t.attrs["mcpu"]))
+def test_rows_of_large_images_may_be_copied(target):
+    w = Conv2dWorkload(2, 64, 5, 19, 48, (1, 1), (1, 1), (0, 0, 0, 0), (1, 1))
+    knobs = conv2d.direct_fallback(w, target).knobs
+    changed = {"channels_outer": False, "flat": False, "pixel_parts": 1, "spread": True}
+    changed = {name: conv2d.option(value) for name, value in changed.items()}
+    config = conv2d.ConfigEntity({**knobs, "tile_ow": conv2d.option(4), **changed})
+    check(w, conv2d.DIRECT, target, ic_block=16, config=config)
+
+
+def test_rows_of_images_that_leave_l3_are_copied_once():
+    """1024 channels at 64x64 lie in one set of the caches, and were read for each tile of 32."""
+    target = tvm.target.Target({"kind": "llvm", "mcpu": "skylake-avx512", "num-cores": 2})
+    w = Conv2dWorkload(1, 1024, 64, 64, 256, (1, 1), (1, 1), (0, 0, 0, 0), (1, 1))
+    config = conv2d.direct_fallback(w, target)
+    assert not config.val("channels_outer") and config.val("spread")
+    config = conv2d.direct_fallback(replace(w, height=16, width=16), target)
+    assert config.val("channels_outer") and not config.val("spread")

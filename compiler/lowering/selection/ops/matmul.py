@@ -164,6 +164,8 @@ def describe(builder: relax.BlockBuilder, call: relax.Call) -> Described | None:
         )
         return Described(dense, lhs, right, operand.axes)
     left, left_operand = _readable(lhs, *_permuted(builder, lhs))
+    if out_dtype == "int32" and not left_operand.contiguous_columns:  # steps of several bytes
+        left, left_operand = lhs, Operand.plain(left_shape)
     right, operand = _readable(rhs, right, axes)
     stack = BatchMatmulWorkload(left_operand, operand, dtype, out_dtype, rhs_dtype)
     return Described(stack, left, right, operand.axes)

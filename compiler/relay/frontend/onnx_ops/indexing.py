@@ -10,7 +10,7 @@ import tvm
 from tvm import relax, tirx
 
 from compiler.graph.constants import constant, integers, static_shape
-from compiler.graph.symbols import as_extent, simplified
+from compiler.graph.symbols import as_extent, bound_within, simplified
 from compiler.relay.op import registry
 from compiler.relay.op.shapes import broadcast_extents, same_extent
 from compiler.relay.op.slicing import box_from, leading_box, slice_of_symbols
@@ -173,9 +173,11 @@ def _slice_of_symbols(node: Node, shape: list[Any]) -> relax.Expr | None:
         size = shape[axis]
         if is_symbolic(np.array([step], object)) or step == 0:
             return None
-        if isinstance(last, tirx.Var) and isinstance(size, int) and first == 0 and step == 1:
-            bound = node.importer.bounds.setdefault(last.name, size)
-            node.importer.bounds[last.name] = min(bound, size)
+        is_table = isinstance(size, int) and isinstance(last, tvm.ir.Expr)
+        most = bound_within(last, size) if is_table and first == 0 and step == 1 else None
+        if most is not None:
+            name, bound = most[0].name, most[1]
+            node.importer.bounds[name] = min(node.importer.bounds.get(name, bound), bound)
             box[axis] = last
         else:
             first, last = (
@@ -238,22 +240,12 @@ def _top_k_at_run_time(node: Node) -> list[relax.Expr]:
     """All of them in order, cut to the number that is computed while the model runs."""
     shape = node.extents(0)
     axis = node.axis(-1, len(shape))
-    size = shape[axis]
-    if not isinstance(size, int):
-        raise node.unsupported("k and the extent that it is of are known only at run time")
-    whole = relax.op.topk(
-        node[0],
-        k=size,
-        axis=axis,
-        ret_type="both",
-        largest=bool(node.attr("largest", 1)),
-        dtype="int64",
-    )
-    whole = node.emit(whole)
+    order = node.emit(relax.op.argsort(node[0], axis, bool(node.attr("largest", 1)), "int64"))
     wanted = node.emit(relax.op.reshape(node[1], [1]))
     count = at_run_time.part_of(node, wanted, axis)
     box = [*shape[:axis], count, *shape[axis + 1 :]]
-    return [leading_box(node.emit(relax.TupleGetItem(whole, i)), box) for i in (0, 1)]
+    first = node.emit(leading_box(order, box))
+    return [relax.op.gather_elements(node[0], first, axis), first]
 
 
 def eye_like(node: Node) -> relax.Expr:

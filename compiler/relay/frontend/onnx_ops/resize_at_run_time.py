@@ -211,14 +211,21 @@ def resize(node: Node) -> relax.Expr:
         raise node.unsupported("the form of the scales or sizes, or the mode, is not known")
     policy = node.attr("keep_aspect_ratio_policy", "stretch")
     factors = node.emit(_factors_kernel(node[0], given, axes=axes, policy=policy))
-    extents = extents_of(
-        node, _extents_kernel(node[0], given, factors, axes=axes, policy=policy), len(axes)
-    )
+    known = node.extents_in(3) if sizes is not None and policy == "stretch" else None
+    if known is not None:
+        extents = known.tolist()
+    else:
+        extents = extents_of(
+            node, _extents_kernel(node[0], given, factors, axes=axes, policy=policy), len(axes)
+        )
+    crops = coordinate_mode(node) == "tf_crop_and_resize"
     data, dtype, mode = node[0], node.dtype(0), node.attr("mode", "nearest")
     if mode != "nearest" and not dtype.startswith("float"):
         data = node.emit(relax.op.astype(data, "float32"))
     rounding = "of_opset_10" if has_old_defaults(node) else "round_prefer_floor"
     for place, (axis, extent) in enumerate(zip(axes, extents)):
+        if known is not None and same_extent(extent, shape[axis]) and not crops:
+            continue
         shape = [*shape[:axis], extent, *shape[axis + 1 :]]
         call = _resize_kernel(
             data,

@@ -154,6 +154,19 @@ MODELS: dict[str, Callable[[], tuple[Any, tuple[Any, ...]]]] = {
         ),
         (randn(2, 4, 2, 2), torch.tensor([[[[1, 0]]]])),
     ),
+    "pooling and thresholds that the exporter refuses": lambda: (
+        Apply(
+            lambda x: (
+                functional.adaptive_max_pool2d(x, (4, 3)),
+                functional.adaptive_max_pool1d(x[0], 3),
+                functional.max_pool2d(x[0], 2),
+                functional.max_pool3d(x, 2, padding=1),
+                functional.threshold(x, 0.3, 20.0),
+                functional.threshold_(x.clone(), -0.3, 2.0),
+            )
+        ),
+        (randn(2, 3, 6, 7),),
+    ),
     "added at equal indices": lambda: (
         Apply(
             lambda x, i: (

@@ -1,0 +1,111 @@
+"""Rows that are reduced and then mapped, as softmax and layer norm have them, in one kernel.
+
+short rows   blockIdx.x . threadIdx.y = row, threadIdx.x over it: a warp each, no barrier
+long rows    blockIdx.x = row, threadIdx.x over it: as many threads as take the least time
+
+Every reduction goes over the row in memory again; what stands between them is computed again.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from tvm import s_tir, tirx
+from tvm.s_tir.dlight import ScheduleRule
+from tvm.s_tir.dlight.analysis import normalize_prim_func
+from tvm.target import Target
+
+from ..strategy import PREDICTED
+from . import device as devices
+from .blocks import Stage, inline_producers, stages
+from .device import Device
+from .limits import WARP
+
+THREADS = (32, 64, 128, 256, 512, 1024)
+"""That share a row."""
+WARPS = 4
+"""Of a block whose rows have a warp each, where there are enough of them."""
+UNROLLED = 8
+"""Elements that a thread reads at a time."""
+BARRIER_CYCLES = 60
+ELEMENT_BYTES = 4
+READ_LATENCIES = 1 / 4
+"""Of memory, that a read takes on average: all but the first one of a row find it in a cache."""
+
+
+class RowReductions(ScheduleRule):
+    """Functions with reductions of rows, each of a value, and a last stage over all elements."""
+
+    def apply(self, func: tirx.PrimFunc, target: Target, _: bool) -> s_tir.Schedule | None:
+        """Schedule `func`; None when it has another form."""
+        schedule = s_tir.Schedule(func)
+        normalize_prim_func(schedule)
+        if any(stage.is_opaque or stage.is_bound for stage in stages(schedule)):
+            return None
+        inline_producers(schedule)
+        *reductions, last = stages(schedule)
+        rows = _leading(reductions, last)
+        if not reductions or rows is None:
+            return None
+        loops = schedule.get_loops(last.block)
+        row = schedule.fuse(*loops[:rows])
+        column = schedule.fuse(*loops[rows:])
+        device = devices.of(target)
+        count, length = prod(last.extents[:rows]), prod(last.extents[rows:])
+        passes = len(reductions) + 1
+        threads = min(THREADS, key=lambda each: seconds(count, length, passes, each, device))
+        if threads == WARP:
+            warps = WARPS if count >= WARPS * device.limits.sms else 1
+            block, row = schedule.split(row, [None, warps])
+            schedule.bind(block, "blockIdx.x")
+            schedule.bind(row, "threadIdx.y")
+        else:
+            schedule.bind(row, "blockIdx.x")
+        _share(schedule, column, threads)
+        for stage in reversed(reductions):
+            for at in range(len(schedule.get(stage.block).writes)):
+                schedule.set_scope(stage.block, at, "local")
+            schedule.compute_at(stage.block, row, preserve_unit_loops=True)
+            reduced = schedule.get_loops(stage.block)[-len(stage.reduction_extents) :]
+            _share(schedule, schedule.fuse(*reduced), threads)
+        found = device.launch_seconds + seconds(count, length, passes, threads, device)
+        return s_tir.Schedule(schedule.mod["main"].with_attr(PREDICTED, found))
+
+
+def _leading(reductions: list[Stage], last: Stage) -> int | None:
+    """How many leading iterators of all stages count rows; None where the form is another."""
+    if last.is_reduction or not all(stage.is_reduction for stage in reductions):
+        return None
+    for rows in range(1, len(last.extents)):
+        shapes = {tuple(stage.extents) for stage in reductions}
+        kinds = {stage.kinds for stage in reductions}
+        wanted = "S" * rows + "R" * (len(last.extents) - rows)
+        if shapes == {tuple(last.extents)} and kinds == {wanted}:
+            return rows
+    return None
+
+
+def seconds(rows: int, length: int, passes: int, threads: int, device: Device) -> float:
+    """How long rows take of which so many threads have one each; without the launch.
+
+    Parameters
+    ----------
+    passes
+        How often each row is gone over.
+    """
+    limits = device.limits
+    warps = -(-rows * threads // WARP)
+    waves = -(-warps // (limits.sms * limits.threads_per_sm // WARP))
+    reads = -(-length // (threads * UNROLLED))
+    cycles = reads * device.latency_cycles * READ_LATENCIES
+    cycles += BARRIER_CYCLES if threads > WARP else 0
+    traffic = passes * rows * length * ELEMENT_BYTES / device.l2_bandwidth
+    return max(waves * passes * cycles / device.hertz, traffic)
+
+
+def _share(schedule: s_tir.Schedule, loop: s_tir.schedule.LoopRV, threads: int) -> None:
+    """Divide a loop among the threads along x."""
+    steps, thread = schedule.split(loop, [None, threads])
+    schedule.bind(thread, "threadIdx.x")
+    schedule.annotate(steps, "pragma_auto_unroll_max_step", UNROLLED)
+    schedule.annotate(steps, "pragma_unroll_explicit", 0)
