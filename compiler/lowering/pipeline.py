@@ -16,6 +16,7 @@ from schedules.strategy import Query
 from ..graph.unroll_recurrent import unroll_recurrent
 from . import steps, switches
 from .relax_passes.fold_gate import fold_gates
+from .relax_passes.unfold_convolutions import unfold_convolutions
 from .relax_passes.widen_half import widen_halves
 from .report import Report
 from .selection.schedule_source import ScheduleSource
@@ -68,6 +69,7 @@ SCHEDULE = (
     ),
     Step("widen halves", on_cpus(widen_halves)),
     Step("unroll recurrent layers", on_gpus(unroll_recurrent)),
+    Step("unfold convolutions", on_cpus(unfold_convolutions)),
     Step(
         "convert layouts",
         steps.convert_layouts,
