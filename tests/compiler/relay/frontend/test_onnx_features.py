@@ -285,5 +285,5 @@ def test_what_must_be_constant_is_named(model):
     node = NODE("STFT", ["x", "s", "", "n"], ["y"])
     types = {"s": TensorProto.INT64, "n": TensorProto.INT64}
     proto = model([node], {"x": (1, 16, 1), "s": (), "n": ()}, ["y"], dtypes=types)
-    with pytest.raises(errors.UnsupportedOperatorError, match="the step .* must be a constant"):
+    with pytest.raises(errors.UnsupportedOperatorError, match=r"the step .* must be a constant"):
         from_onnx(proto)
