@@ -59,7 +59,7 @@ MOVED = {
         for name in ("cublas", "cudnn", "cutlass")
     },
     "tvm.relay.parser": "compiler.relay.text",
-    "tvm.relay.qnn.op": "compiler.relay.op.qnn",
+    **dict.fromkeys(("tvm.relay.qnn.op", "tvm.relay.qnn.op.qnn"), "compiler.relay.op.qnn"),
     "tvm.relay.qnn.transform": "compiler.relay.transform.qnn",
     **dict.fromkeys(
         ("tvm.runtime.executor", "tvm.runtime.executor.aot_executor"),
@@ -114,6 +114,9 @@ GONE = {
     **dict.fromkeys(
         ("tvm.relay.testing.tf", "tvm.relay.testing.tflite"),
         "use TensorFlow's own tools, and import a TFLite or an ONNX model",
+    ),
+    "tvm.relay.backend.contrib": (
+        "UMA went with Relay; compiler.partition.Backend claims operators and compiles them"
     ),
     "tvm.relay.collage": "claim operators with compiler.partition's backends instead",
     **dict.fromkeys(

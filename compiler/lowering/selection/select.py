@@ -39,6 +39,7 @@ from .ops.matmul_of_bits import lower_matmul_of_bits
 from .ops.recurrent import NAME as RECURRENT
 from .ops.recurrent import lower_recurrent
 from .site import Site
+from .wanted_layouts import block_of, worth_blocking
 
 _CONVOLUTIONS = {
     "relax.nn.conv1d": lower_conv1d,
@@ -76,6 +77,8 @@ class _Selector(PyExprMutator):
         self.disabled = disabled
         self.layouts = LayoutMap(self.builder_, self.visit_expr)
         self.attentions = find_attention(function) if fuse_attention else {}
+        self.block = None if keep_layouts else block_of(target)
+        self.wanted = worth_blocking(function, self.block, RULES) if self.block else set()
         self.definitions = {
             binding.var: binding.value
             for block in getattr(function.body, "blocks", ())
@@ -102,6 +105,8 @@ class _Selector(PyExprMutator):
             lowered = self._lower(call, self._site(_asked_once(query), disabled))
         if lowered is None:
             super().visit_var_binding_(binding)
+            if self.block and binding.var in self.wanted:
+                self.layouts.get(binding.var, self.block)
             return
         self.layouts.define(binding.var, *lowered)
         if self.keep_layouts or not isinstance(binding.var, relax.DataflowVar):

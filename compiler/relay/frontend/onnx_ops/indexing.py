@@ -10,7 +10,7 @@ import tvm
 from tvm import relax, tirx
 
 from compiler.graph.constants import constant, integers, static_shape
-from compiler.graph.symbols import as_extent, simplified
+from compiler.graph.symbols import as_extent, bound_within, simplified
 from compiler.relay.op import registry
 from compiler.relay.op.shapes import broadcast_extents, same_extent
 from compiler.relay.op.slicing import box_from, leading_box, slice_of_symbols
@@ -196,9 +196,11 @@ def _slice_of_symbols(node: Node, shape: list[Any]) -> relax.Expr | None:
         size = shape[axis]
         if is_symbolic(np.array([step], object)) or step == 0:
             return None
-        if isinstance(last, tirx.Var) and isinstance(size, int) and first == 0 and step == 1:
-            bound = node.importer.bounds.setdefault(last.name, size)
-            node.importer.bounds[last.name] = min(bound, size)
+        is_table = isinstance(size, int) and isinstance(last, tvm.ir.Expr)
+        most = bound_within(last, size) if is_table and first == 0 and step == 1 else None
+        if most is not None:
+            name, bound = most[0].name, most[1]
+            node.importer.bounds[name] = min(node.importer.bounds.get(name, bound), bound)
             box[axis] = last
         else:
             first, last = (
