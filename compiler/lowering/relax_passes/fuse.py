@@ -13,6 +13,7 @@ from ...tvm_faults.plain_branches import plain_branches
 from ...tvm_faults.scalar_operands import separate_scalar_operands
 from ...tvm_faults.symbol_order import in_order
 from .bounded_epilogues import bound_epilogues
+from .interpolate import interpolations
 from .legalize import legalize_ops
 from .separate_concat import separate_concatenations
 from .spread_results import separate_spread_results
@@ -42,6 +43,7 @@ def fuse(
     the operators that went into it, under Relay's names.
     """
     with target:
+        mod = interpolations(mod) if target.kind.name == "llvm" else mod
         mod = relax.transform.AnnotateTIROpPattern()(legalize_ops()(mod))
         mod = bound_epilogues(separate_spread_results(separate_scalar_operands(mod)))
         mod = separate_concatenations(mod, target) if concat_in_place else mod

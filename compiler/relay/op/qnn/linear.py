@@ -196,8 +196,8 @@ def avg_pool2d(
     zero = relax.const(0, "int32")
     value = requantize(data, input_scale, input_zero_point, output_scale, zero, out_dtype="int32")
     pooled = plain_avg_pool2d(  # whose sums TVM divides by numbers of 64 bits
-        cast_to(infer_type(value), "int64"), pool_size, strides, dilation, padding, layout, out_layout, ceil_mode,
-        count_include_pad,
+        cast_to(infer_type(value), "int64"), pool_size, strides, dilation, padding, layout,
+        out_layout, ceil_mode, count_include_pad,
     )  # fmt: skip
     centre = cast_to(along(output_zero_point, data, -1), "int32")
     means = cast_to(infer_type(pooled), "int32")
