@@ -98,7 +98,7 @@ def link(mod: tvm.IRModule, target: Target, has_graph: bool = False) -> Linked:
         ]
     )
     try:
-        with target, device_code():
+        with target, device_code(user_cache()):
             lowered, kernels = lower(mod), codegen.CompiledKernels({}, {}, 0)
             if codegen.has_linker():
                 lowered, kernels = codegen.compile_cpu_kernels(lowered, target, user_cache())

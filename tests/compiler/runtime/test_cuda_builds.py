@@ -8,6 +8,7 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from compiler.lowering.cache.kernel_cache import LIMIT_VARIABLE
 from tests import cuda_mock
 from tests.ptx import ptxas
 
@@ -73,6 +74,7 @@ def run(name, library, rounds=1):
         "graphs": device.graphs - graphs,
         "allocated": allocated,
         "launched": launched,
+        "cache": library.metadata.report["cache"],
         "notes": library.metadata.report["notes"],
         "problems": [str(problem) for problem in device.problems],
         "errors": [repr(error) for error in device.errors],
@@ -84,8 +86,10 @@ run("plain", plain)
 plain.export_library(sys.argv[3])
 run("exported", load_module(sys.argv[3]))
 run("graphs", build(), rounds=4)
+run("kept", build())
 register("on_the_cpu", Strategy("softmax", claim, accept))
 run("heterogeneous", build(split=True))
+run("heterogeneous kept", build(split=True))
 
 for name, path in (("sort", sys.argv[4]), ("scan", sys.argv[5])):
     mod, params = relay.frontend.from_onnx(onnx.load(path))
@@ -159,7 +163,8 @@ def ran(tmp_path_factory):
     np.save(folder / "x.npy", x)
     names = ("network.onnx", "x.npy", "network.so", "sort.onnx", "scan.onnx")
     files = [str(folder / name) for name in names]
-    lines = [json.loads(line) for line in cuda_mock.run(CASES, home, *files)]
+    environment = {"XDG_CACHE_HOME": str(folder / "cache"), LIMIT_VARIABLE: str(1 << 30)}
+    lines = [json.loads(line) for line in cuda_mock.run(CASES, home, *files, **environment)]
     expected = {
         name: onnxruntime.InferenceSession(str(folder / f"{name}.onnx")).run(None, {"x": x})[0]
         for name in models
@@ -170,7 +175,10 @@ def ran(tmp_path_factory):
     return cases
 
 
-@pytest.mark.parametrize("case", ["plain", "exported", "graphs", "heterogeneous", "sort"])
+@pytest.mark.parametrize(
+    "case",
+    ["plain", "exported", "graphs", "kept", "heterogeneous", "heterogeneous kept", "sort"],
+)
 def test_a_build_computes_what_it_should_and_its_kernels_do_nothing_wrong(ran, case):
     said = ran[case]
     assert said["problems"] == said["errors"] == []
@@ -193,6 +201,12 @@ def test_all_kernels_are_replayed_as_one_graph_between_the_copies(ran):
 def test_runs_behind_the_first_two_allocate_nothing(ran):
     """The virtual machine keeps the last result until the next one is there: two buffers."""
     assert ran["graphs"]["allocated"][2:] == [0, 0]
+
+
+def test_a_build_that_was_done_before_comes_from_the_cache(ran):
+    for first, again in (("graphs", "kept"), ("heterogeneous", "heterogeneous kept")):
+        assert ran[first]["cache"] != ran[again]["cache"] == "the library"
+        assert ran[first]["notes"] == ran[again]["notes"]
 
 
 def test_what_does_not_run_on_one_device_alone_has_no_graph_and_says_so(ran):

@@ -69,8 +69,31 @@ def scatter_elements(node: Node) -> relax.Expr | None:
     if _reduces_bits(node):
         return _scatter_bits(node, "ScatterElements", axis=axis)
     reduction = node.attr("reduction", "none").replace("none", "update")
+    rows = _repeated_rows(node, shape) if axis == 0 else None
+    if rows is not None:
+        rows = node.emit(in_range(node.emit(relax.op.reshape(rows, [-1, 1])), shape[0]))
+        return relax.op.scatter_nd(node[0], rows, node[2], reduction)
     indices = in_range(node[1], shape[axis])
     return relax.op.scatter_elements(node[0], indices, node[2], axis=axis, reduction=reduction)
+
+
+def _repeated_rows(node: Node, shape: list[Any]) -> relax.Expr | None:
+    """The rows (k,) that indices name, if they say the same for all elements of a row; else None.
+
+    That is how exporters write `result[rows] = updates`.
+    """
+    call: Any = node[1]
+    while isinstance(call, relax.Var):
+        call = node.builder.lookup_binding(call)
+    if not isinstance(call, relax.Call) or "broadcast" not in getattr(call.op, "name", ""):
+        return None
+    narrow, whole, updates = (shape_of(each) for each in (call.args[0], node[1], node[2]))
+    if narrow is None or whole is None or updates is None or len(narrow) != len(shape):
+        return None
+    is_column = all(same_extent(extent, 1) for extent in narrow[1:])
+    counts = any(same_extent(narrow[0], each[0]) for each in (whole, updates))
+    fills = all(same_extent(*pair) for pair in zip(updates[1:], shape[1:]))
+    return call.args[0] if is_column and counts and fills else None
 
 
 def scatter_nd(node: Node) -> relax.Expr | None:
