@@ -36,10 +36,11 @@ test: c-compiler $(INSTALLED) ## run the tests
 gpu-test: c-compiler $(VENV)/installed-cuda ## every family of CUDA kernels and the six models, on a machine with a GPU
 	$(BIN)/python -m pytest -q -rs tests/gpu
 
-gpu-proof: c-compiler $(VENV)/installed-cuda ## what can be proven of CUDA without a GPU, in half an hour
+gpu-proof: c-compiler $(VENV)/installed-cuda $(VENV)/installed-opencl ## what can be proven of CUDA without a GPU, in half an hour
 	$(BIN)/python scripts/dev/prove_kernels.py
 	$(BIN)/python scripts/dev/cuda_models.py
 	$(BIN)/python scripts/dev/cuda_models.py --run
+	$(BIN)/python -m pytest -q -rs -n 0 tests/opencl tests/compiler/runtime/nvidia
 
 sweep: ## run the tests with ten times as many random examples
 	BATON_SWEEP=10 $(MAKE) test

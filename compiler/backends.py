@@ -116,12 +116,15 @@ class Partitioner:
         In the order they run.
     check_options, compile : callable, optional
         See `register`.
+    device : str
+        Where what `compile` returns runs: "cpu" or "cuda"; see `register`.
     """
 
     name: str
     strategies: tuple[Strategy, ...]
     check_options: CheckOptions | None = None
     compile: Compile | None = None
+    device: str = "cpu"
 
 
 @dataclass(frozen=True)
@@ -155,6 +158,7 @@ def register(
     replace: bool = False,
     check_options: CheckOptions | None = None,
     compile: Compile | None = None,
+    device: str = "cpu",
 ) -> None: ...
 
 
@@ -166,6 +170,7 @@ def register(
     replace: bool = False,
     check_options: CheckOptions | None = None,
     compile: Compile | None = None,
+    device: str = "cpu",
 ) -> Callable[[SupportedOps], SupportedOps]: ...
 
 
@@ -176,6 +181,7 @@ def register(
     replace: bool = False,
     check_options: CheckOptions | None = None,
     compile: Compile | None = None,
+    device: str = "cpu",
 ) -> Any:
     """Register a partitioner.
 
@@ -211,11 +217,16 @@ def register(
         * a `compiler.runtime.foreign.ForeignCode`, bytes for a runtime known by name;
         * a TVM runtime module with a function of the subgraph function's name, which also gets
           the output tensors to write to.
+    device : str
+        "cuda" for code that works on the GPU's tensors. `compile` then gets the subgraph with its
+        constants as parameters behind the others, and no values, and returns a `ForeignCode` of a
+        runtime that `compiler.runtime.foreign.register_engine` made known.
 
     Raises
     ------
     PartitionError
-        The name is taken or empty, there is no strategy, or two strategies share a name.
+        The name is taken or empty, there is no strategy, two strategies share a name, or the
+        device is another.
     """
     if strategies is None:
 
@@ -228,6 +239,7 @@ def register(
                 replace=replace,
                 check_options=check_options,
                 compile=compile,
+                device=device,
             )
             return supported_ops
 
@@ -247,7 +259,9 @@ def register(
     for what, callback in (("check_options", check_options), ("compile", compile)):
         if callback is not None and not callable(callback):
             raise PartitionError(f"partitioner {name!r}: {what} is not callable")
-    _add(Partitioner(name, given, check_options, compile), replace)
+    if device not in ("cpu", "cuda"):
+        raise PartitionError(f"partitioner {name!r}: device is {device!r}, not 'cpu' or 'cuda'")
+    _add(Partitioner(name, given, check_options, compile, device), replace)
     return None
 
 

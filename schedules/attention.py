@@ -37,11 +37,20 @@ class Heads:
         (B, S, H, D), 0 for a tensor that is not reshaped.
     entry : Entry, optional
         What the matrices are of a tensor with one axis more.
+    repeats : int
+        So many heads of queries, one after the other, share one of these.
     """
 
     operand: Operand
     joined: int = 0
     entry: Entry | None = None
+    repeats: int = 1
+
+    @property
+    def batch(self) -> tuple[int, ...]:
+        """Extents in front of the matrices, of which some are the same."""
+        batch = self.operand.batch
+        return batch if self.repeats == 1 else (*batch[:-1], batch[-1] * self.repeats)
 
     @property
     def split_shape(self) -> tuple[int, ...]:
@@ -58,6 +67,8 @@ class Heads:
 
     def index(self, batch: Sequence[Any], row: Any, column: Any) -> tuple[Any, ...]:
         """Index into the tensor; `batch` as in `Operand.index`."""
+        if self.repeats != 1:
+            batch = (*batch[:-1], tirx.floordiv(batch[-1], self.repeats))
         stored = self.operand.index(batch, row, column)
         index = self._with_entry(stored, lambda entry: entry.index)
         if not self.joined:
@@ -131,8 +142,7 @@ class AttentionWorkload:
 
     @property
     def batch(self) -> tuple[int, ...]:
-        scores = broadcast(self.q.operand.batch, self.k.operand.batch)
-        return broadcast(scores, self.v.operand.batch)
+        return broadcast(broadcast(self.q.batch, self.k.batch), self.v.batch)
 
     @property
     def s(self) -> int:

@@ -41,6 +41,18 @@ def extents(texts: Sequence[str], option: str) -> dict[str, int]:
     return found
 
 
+def sizes(texts: Sequence[str]) -> dict[str, tuple[int, ...]]:
+    """["seq=1,128"] -> {"seq": (1, 128)}."""
+    found = {}
+    for name, text in _pairs(texts, "--specialise", "seq=1,128").items():
+        if not re.fullmatch(r"\d+(,\d+)*", text):
+            raise typer.BadParameter(
+                f"{text!r} is not a list of extents", param_hint="--specialise"
+            )
+        found[name] = tuple(map(int, text.split(",")))
+    return found
+
+
 def options(texts: Sequence[str]) -> dict[str, str]:
     """["threshold=3"] -> {"threshold": "3"}."""
     return _pairs(texts, "--option", "key=value")

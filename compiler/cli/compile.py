@@ -44,6 +44,8 @@ class BuildOptions:
         Shapes of inputs that the model leaves open; an extent is a number, a name, or None.
     bounds : dict of str to int
         The largest extents of symbols.
+    sizes : dict of str to tuple of int
+        Extents of symbols that the library has kernels of their own for.
     kv_cache : dict of str to int
         The symbol that counts the rows of a cache, and how many there is room for.
     logs, auto_scheduler_logs : tuple of str
@@ -62,6 +64,7 @@ class BuildOptions:
     disabled_passes: tuple[str, ...] = ()
     shapes: Mapping[str, tuple[int | str | None, ...]] = field(default_factory=dict)
     bounds: Mapping[str, int] = field(default_factory=dict)
+    sizes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     kv_cache: Mapping[str, int] = field(default_factory=dict)
     logs: tuple[str, ...] = ()
     auto_scheduler_logs: tuple[str, ...] = ()
@@ -194,6 +197,7 @@ def import_model(
     """Load the plugins; then the Relax module of a model file, and its weights by name."""
     from compiler.cli.pass_names import require_known
     from compiler.graph.kv_cache import with_kv_cache
+    from compiler.graph.sizes import with_sizes
     from compiler.graph.symbols import with_bounds
 
     from .model_files import read_model
@@ -205,6 +209,7 @@ def import_model(
         mod = with_bounds(mod, options.bounds)
         for symbol, room in options.kv_cache.items():
             mod = with_kv_cache(mod, symbol, room)
+        mod = with_sizes(mod, options.sizes)
         return mod, params
 
 

@@ -177,7 +177,7 @@ def _cuda() -> dict[str, Any]:
     """Each piece of CUDA, or what to install for it."""
     try:
         from compiler.errors import UnavailableTargetError
-        from compiler.runtime import cuda_runtime
+        from compiler.runtime import cuda_files, cuda_runtime, nvidia
         from compiler.target import cuda_driver, nvcc
     except Exception as error:
         return {"missing": f"{type(error).__name__}: {error}"}
@@ -199,6 +199,10 @@ def _cuda() -> dict[str, Any]:
         found["nvcc version"] = _nvcc_version(found["nvcc"])
     except UnavailableTargetError as error:
         found |= {"nvcc": None, "nvcc missing": str(error)}
+    for name, file in nvidia.FILES.items():
+        found[name] = cuda_files.library(file)
+        if found[name] is None:
+            found[f"{name} missing"] = f"no {file}: pip install '{nvidia.PACKAGES[name]}'"
     return found
 
 

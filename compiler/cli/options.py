@@ -49,6 +49,10 @@ KVCache = Annotated[
         help="Keep inputs that grow along SYMBOL in buffers with room for N.", metavar="SYMBOL=N"
     ),
 ]
+Specialise = Annotated[
+    list[str],
+    several("Kernels of their own for certain extents of a symbol.", metavar="SYMBOL=N,N"),
+]
 Extents = Annotated[
     list[str], several("Of a symbol, for random inputs.", "--extent", metavar="SYMBOL=N")
 ]

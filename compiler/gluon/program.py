@@ -166,15 +166,13 @@ def _compile(
         params,
     )
     outer = tvm.transform.PassContext.current()
+    # On a GPU memory is kept and launches are replayed by a CUDA graph.
     replays = flags.static_shape and not device.is_cpu
     required = [*outer.required_pass, *([] if replays else _required_passes(flags))]
-    config = dict(outer.config)
-    if replays:  # memory is kept and launches are replayed by a CUDA graph
-        config["relax.backend.use_cuda_graph"] = True
     with tvm.transform.PassContext(
         opt_level=max(3, outer.opt_level),
         required_pass=required,
         disabled_pass=list(outer.disabled_pass),
-        config=config,
+        config=dict(outer.config),
     ):
         return relay.build(mod, target=device.target(), params=values)

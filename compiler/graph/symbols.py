@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import tvm
@@ -90,15 +91,44 @@ def as_extent(value: Any) -> Any:
     return value if isinstance(value, tvm.ir.Expr) else tirx.const(int(value), "int64")
 
 
-def simplified(extent: Any) -> Any:
-    """An int, or an expression, in its simplest form where symbols are not negative."""
+def simplified(extent: Any, most: Mapping[str, int] = MappingProxyType({})) -> Any:
+    """An int, or an expression, in its simplest form where symbols are not negative, and those that
+    `most` names not larger than it says."""
     if not isinstance(extent, tvm.ir.Expr):
         return int(extent)
     analyzer = sym.Analyzer()
     for var in tirx.analysis.undefined_vars(extent):
-        analyzer.bind(var, tvm.ir.Range(tirx.const(0, "int64"), tirx.const(_LARGEST, "int64")))
+        end = int(most.get(str(var.name), _LARGEST - 1)) + 1
+        analyzer.bind(var, tvm.ir.Range(tirx.const(0, "int64"), tirx.const(end, "int64")))
     simple = analyzer.simplify(extent)
     return int(simple) if isinstance(simple, tirx.IntImm) else simple
+
+
+def bound_within(extent: Any, most: int) -> tuple[tirx.Var, int] | None:
+    """The one symbol of an extent that grows with it, and the largest value of it with which the
+    extent is at most `most`; None where that is not clear."""
+    used = list(dict.fromkeys(tirx.analysis.undefined_vars(extent)))
+    if len(used) != 1:
+        return None
+    (symbol,) = used
+
+    def value(number: int) -> Any:
+        own = tirx.const(number, symbol.ty)
+        return simplified(
+            tvm_ffi.structural_map(
+                extent, (tirx.Var, lambda var: own if var.same_as(symbol) else var)
+            )
+        )
+
+    low, high = 0, 1
+    while high < _LARGEST and value(high) <= most:
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if value(middle) <= most else (low, middle)
+    analyzer = sym.Analyzer()
+    analyzer.bind(symbol, tvm.ir.Range(tirx.const(0, "int64"), tirx.const(low + 1, "int64")))
+    return (symbol, low) if low and analyzer.can_prove(extent <= most) else None
 
 
 def bounds(function: relax.Function) -> dict[str, int]:

@@ -59,7 +59,7 @@ MOVED = {
         for name in ("cublas", "cudnn", "cutlass")
     },
     "tvm.relay.parser": "compiler.relay.text",
-    "tvm.relay.qnn.op": "compiler.relay.op.qnn",
+    **dict.fromkeys(("tvm.relay.qnn.op", "tvm.relay.qnn.op.qnn"), "compiler.relay.op.qnn"),
     "tvm.relay.qnn.transform": "compiler.relay.transform.qnn",
     **dict.fromkeys(
         ("tvm.runtime.executor", "tvm.runtime.executor.aot_executor"),

@@ -4,7 +4,12 @@
                                   return nn.relu(lv)
     after    def subgraph(x, w):  return R.call_dps_packed("baton.foreign.run", (code, x), ...)
 
-The code is a constant, which becomes one of the library's weights.
+The code is a constant, which becomes one of the library's weights. Code that runs on the GPU is
+text, and the constants of its operators are arguments like all others:
+
+    after    def subgraph(x):  lv = R.call_dps_packed("baton.foreign.cuda", ("...", x, constant),
+                                                      (type of the result, workspace))
+                               return lv[0]
 """
 
 from __future__ import annotations
@@ -19,7 +24,7 @@ from tvm import relax
 from tvm.target import Target
 
 from .. import target as targets
-from ..backends import COMPILE_OPTIONS
+from ..backends import COMPILE_OPTIONS, list_partitioners, partitioner
 from ..errors import BuildError
 from ..runtime import foreign
 from ..tir import count_flops
@@ -48,7 +53,8 @@ def compile_foreign(
     mod : tvm.IRModule
         Parameters of `main` are not bound yet. It is not changed.
     target : Target
-        Of `main`. Foreign code runs on the host, whatever that is.
+        Of `main`. Foreign code runs on the host, whatever that is, but what a backend compiles
+        for the GPU.
     params : mapping of str to array
         Values of parameters of `main`.
     lower : callable
@@ -80,9 +86,14 @@ def compile_foreign(
         gvar = mod.get_global_var(name)
         known = dict(params) if name in once else {}
         function = mod[gvar]
+        if _device(function) == "cuda":
+            _require_cuda(name, function, target)
         code, values = _code(name, function, known)
         counted = _flops(lower(tvm.IRModule({"main": _public(function, "main")})), target)
-        functions[gvar], module = _calling(name, function, code, values, target, counted)
+        if _device(function) == "cuda":
+            module, functions[gvar] = None, _calling_on_cuda(function, code, counted)
+        else:
+            functions[gvar], module = _calling(name, function, code, values, target, counted)
         modules += [] if module is None else [module]
     return tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos), modules
 
@@ -105,7 +116,8 @@ def _code(
     name: str, function: relax.Function, params: Mapping[str, Any]
 ) -> tuple[Any, dict[str, Any]]:
     """What the backend made of a function, and the values of the parameters that it was given."""
-    if RELAY_FUNCTION in function.attrs:
+    on_cuda = _device(function) == "cuda"
+    if RELAY_FUNCTION in function.attrs or on_cuda:
         params = {}  # such code takes all parameters of its function
     originals = json.loads(str(function.attrs[INPUT_NAMES]))
     values = {
@@ -113,7 +125,12 @@ def _code(
         for var, original in zip(function.params, originals)
         if original in params
     }
-    code = _call_backend(_where(name, function), name, function, values)
+    compiled = _constants_as_parameters(function)[0] if on_cuda else function
+    code = _call_backend(_where(name, function), name, compiled, values)
+    if on_cuda and (
+        not isinstance(code, foreign.ForeignCode) or code.runtime == foreign.IN_PROCESS
+    ):
+        raise BuildError(f"{_where(name, function)}: code for a GPU must be ForeignCode")
     if isinstance(code, tvm.runtime.Module) and not code.implements_function(name, True):
         raise BuildError(
             f"{_where(name, function)}: the module that compile returned has no function {name!r}"
@@ -143,31 +160,106 @@ def _calling(
     renamed = {old: var for old, var in zip(function.params, new)}
     result = function.ret_ty
     fields = list(result.fields) if isinstance(result, relax.TupleType) else result
+    arguments = [renamed.get(each, each) for each in arguments]
+    call = relax.call_dps_packed(callee, relax.Tuple(arguments), fields)
+    called = _with_body(new, lambda builder: builder.emit(call))
+    attrs = _described(function, "tvm" if module is not None else code.runtime, flops)
+    if targets.is_gpu(target) and "target" not in attrs:
+        attrs["target"] = targets.to_cli(target.host)
+    return called.with_attrs(attrs).without_attr("global_symbol"), module
+
+
+def _calling_on_cuda(
+    function: relax.Function, code: foreign.ForeignCode, flops: int | None
+) -> relax.Function:
+    """The function with a call of code for the GPU as its body."""
+    _, constants = _constants_as_parameters(function)
+    new = [relax.Var(var.name, var.ty) for var in function.params]
+    inputs = [*new, *constants]
+    result = function.ret_ty
+    fields = list(result.fields) if isinstance(result, relax.TupleType) else [result]
+    types = [*fields, *([relax.TensorType((code.workspace,), "uint8")] if code.workspace else [])]
+    call = relax.call_dps_packed(
+        relax.ExternFunc(foreign.RUN_ON_CUDA),
+        relax.Tuple([tvm.ir.StringImm(code.pack_text(len(inputs))), *inputs]),
+        types,
+    )
+
+    def body(builder: BlockBuilder) -> relax.Expr:
+        results = builder.emit(call)
+        if len(types) == 1:
+            return results
+        parts = [builder.emit(relax.TupleGetItem(results, i)) for i in range(len(fields))]
+        return relax.Tuple(parts) if isinstance(result, relax.TupleType) else parts[0]
+
+    attrs = _described(function, code.runtime, flops)
+    return _with_body(new, body).with_attrs(attrs).without_attr("global_symbol")
+
+
+def _with_body(
+    params: list[relax.Var], body: Callable[[BlockBuilder], relax.Expr]
+) -> relax.Function:
     builder = BlockBuilder()
-    with builder.function("main", new):
+    with builder.function("main", params):
         with builder.dataflow():
-            call = relax.call_dps_packed(
-                callee, relax.Tuple([renamed.get(each, each) for each in arguments]), fields
-            )
-            bound = builder.emit_output(builder.emit(call))
+            bound = builder.emit_output(body(builder))
         builder.emit_func_output(bound)
+    return builder.get()["main"]
+
+
+def _described(function: relax.Function, runtime: str, flops: int | None) -> dict[str, Any]:
+    """The function's attributes, and what reports say of it."""
     attrs = {
         **dict(function.attrs),
         OPERATORS: json.dumps(operators_of(function)),
         FLOPS: json.dumps(flops),
-        RUNTIME: "tvm" if module is not None else code.runtime,
+        RUNTIME: runtime,
     }
-    if targets.is_gpu(target) and "target" not in attrs:
-        attrs["target"] = targets.to_cli(target.host)
     attrs.pop(RELAY_FUNCTION, None)
-    return builder.get()["main"].with_attrs(attrs).without_attr("global_symbol"), module
+    return attrs
+
+
+def _constants_as_parameters(
+    function: relax.Function,
+) -> tuple[relax.Function, list[tvm.ir.GenericConst]]:
+    """The function with its constants as parameters behind the others, and those constants."""
+    lifter = _ConstantLifter()
+    body = lifter.visit_expr(function.body)
+    params = [*function.params, *lifter.lifted.values()]
+    lifted = relax.Function(params, body, function.ret_ty, function.is_pure, function.attrs)
+    return lifted, list(lifter.lifted)
+
+
+@relax.expr_functor.mutator
+class _ConstantLifter(relax.expr_functor.PyExprMutator):
+    """Replaces constants by variables."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lifted: dict[tvm.ir.GenericConst, relax.Var] = {}
+
+    def visit_generic_const_(self, constant: tvm.ir.GenericConst) -> relax.Expr:
+        name = f"constant_{len(self.lifted)}"
+        return self.lifted.setdefault(constant, relax.Var(name, constant.ty))
+
+
+def _device(function: relax.Function) -> str:
+    """Where the code of a function's backend runs."""
+    known = RELAY_FUNCTION not in function.attrs and str(function.attrs[BACKEND])
+    return partitioner(known).device if known in list_partitioners() else "cpu"
+
+
+def _require_cuda(name: str, function: relax.Function, target: Target) -> None:
+    if target.kind.name != "cuda":
+        raise BuildError(
+            f"{_where(name, function)} runs on NVIDIA's GPUs, and the build is for "
+            f"{targets.to_cli(target)}; build for 'cuda'"
+        )
 
 
 def _call_backend(
     where: str, name: str, function: relax.Function, values: Mapping[str, Any]
 ) -> Any:
-    from ..backends import list_partitioners, partitioner
-
     if RELAY_FUNCTION in function.attrs:
         return _call_code_generator(where, function)
     backend = str(function.attrs[BACKEND])

@@ -16,6 +16,8 @@ from schedules.strategy import Query
 from ..graph.unroll_recurrent import unroll_recurrent
 from . import steps, switches
 from .relax_passes.fold_gate import fold_gates
+from .relax_passes.patches import multiply_patches
+from .relax_passes.rounded_norms import round_norms
 from .relax_passes.widen_half import widen_halves
 from .report import Report
 from .selection.schedule_source import ScheduleSource
@@ -51,6 +53,7 @@ _ATTENTION = (switches.FUSE_ATTENTION,)
 PREPARE = (
     Step("simplify", steps.simplify_module),
     Step("keep the cache", steps.keep_cache),
+    Step("specialise", steps.specialise_sizes),
     Step("compute on integers", steps.use_integers, (switches.INTEGERS,)),
     Step("set aside recorded kernels", steps.set_aside_recorded, asks=_ROUNDING),
     Step("split the batch", steps.split_the_batch, (switches.SPLIT_BATCH,)),
@@ -68,6 +71,7 @@ SCHEDULE = (
     ),
     Step("widen halves", on_cpus(widen_halves)),
     Step("unroll recurrent layers", on_gpus(unroll_recurrent)),
+    Step("multiply patches", on_cpus(multiply_patches)),
     Step(
         "convert layouts",
         steps.convert_layouts,
@@ -76,6 +80,7 @@ SCHEDULE = (
     ),
     Step("fold gates", on_cpus(fold_gates), (switches.FOLD_GATE,)),
     Step("combine matrix products", steps.combine, (switches.COMBINE_MATMUL, *_ATTENTION)),
+    Step("round norms", on_gpus(round_norms)),
     Step(
         "select",
         steps.select,
@@ -91,7 +96,7 @@ LINK = (
     Step("lift weights", steps.lift_weights),
     Step("place on devices", steps.place),
     Step("attach foreign code", steps.attach_foreign),
-    Step("link", steps.link_library),
+    Step("link", steps.link_library, asks=(switches.CUDA_GRAPH,)),
     Step("check replayed kernels", steps.check_replayed),
 )
 STEPS = (*PREPARE, *SCHEDULE, *LINK)

@@ -12,14 +12,16 @@ from tvm.target import Target
 from schedules.x86.dots import has_bfloat16
 
 from .. import target as targets
+from ..graph import sizes
 from ..graph.convert_layout import CHANNELS_LAST, convert_layout
 from . import switches
 from .checking.check import Checker
-from .linking import devices
+from .linking import cuda_graph, devices
 from .linking.codegen import with_modules
 from .linking.lift_constants import lift_constants
 from .linking.link import Linked, link
 from .linking.loops import hoist_constants
+from .linking.workspaces import lift_workspaces
 from .relax_passes.agreeing_extents import agreeing_extents
 from .relax_passes.bfloat16_products import bfloat16_products
 from .relax_passes.check_divisors import check_divisors
@@ -30,6 +32,7 @@ from .relax_passes.fuse import fuse
 from .relax_passes.kv_cache import keep_kv_cache
 from .relax_passes.over_samples import Samples, any_samples, over_samples
 from .relax_passes.samples import Provenance, provenance
+from .relax_passes.specialise import specialise
 from .relax_passes.split_batch import split_batch
 from .report import Report
 from .selection import recorded
@@ -39,6 +42,8 @@ from .selection.schedule_source import ScheduleSource
 from .selection.select import select_implementations
 from .simplify import simplify
 from .subgraphs import bind_constant_arguments, function_targets, inline_subgraphs
+
+GRAPH_NOTE = "launches are replayed as a CUDA graph"
 
 Rewrite: TypeAlias = Callable[[tvm.IRModule, str], tvm.IRModule]  # of one function of a module
 
@@ -124,6 +129,20 @@ def keep_cache(state: State) -> None:
     mod = keep_kv_cache(state.mod)
     if mod is not state.mod:
         state.take(mod)
+
+
+def specialise_sizes(state: State) -> None:
+    """Have functions of their own for the extents that the module names."""
+    if state.any_samples is not None:
+        asked = sizes.asked(state.described["main"])
+        note = "samples are computed one by one with static kernels, whatever sizes are named"
+        state.report.notes += [note] if asked else []
+        return
+    mod = specialise(state.mod)
+    if mod is not state.mod:
+        described = state.described
+        state.take(mod)
+        state.described = described
 
 
 def use_integers(state: State) -> None:
@@ -288,7 +307,13 @@ def attach_foreign(state: State) -> None:
 
 
 def link_library(state: State) -> None:
-    state.linked = link(state.mod, state.target)
+    has_graph = False
+    if state.target.kind.name == "cuda":
+        state.mod = lift_workspaces(state.mod)
+        reason = cuda_graph.obstacle(state.mod)
+        state.report.notes.append(f"no CUDA graph: {reason}" if reason else GRAPH_NOTE)
+        has_graph = not reason
+    state.linked = link(state.mod, state.target, has_graph)
     state.report.drop(state.linked.dropped)
 
 

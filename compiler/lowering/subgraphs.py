@@ -23,6 +23,8 @@ OPERATORS = "baton.operators"
 """Attribute of a function whose backend compiled it: JSON list of the operators it had."""
 FLOPS = "baton.flops"
 """Attribute of such a function: floating-point operations of one call."""
+VARIANT = "baton.variant"
+"""Attribute of a function that `main` calls for some extents of its arguments."""
 RUNTIME = "baton.runtime"
 """Attribute of such a function: what runs it, "tvm" or a runtime of `compiler.runtime.foreign`."""
 
@@ -145,9 +147,13 @@ def new_global_var(name: str, ty: Any) -> Any:
 
 def inline_subgraphs(mod: tvm.IRModule) -> tvm.IRModule:
     """Put the scheduled subgraph functions back into main, so that memory is planned once."""
-    claimed = backends(mod)
+
+    def is_renewed(function: Any) -> bool:
+        attrs = function.attrs if isinstance(function, relax.Function) else None
+        return attrs is not None and (BACKEND in attrs or VARIANT in attrs)
+
     functions = {
-        gvar: with_own_sizes(function) if gvar.name_hint in claimed else function
+        gvar: with_own_sizes(function) if is_renewed(function) else function
         for gvar, function in mod.functions_items()
     }
     mod = tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos)

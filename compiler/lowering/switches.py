@@ -11,7 +11,7 @@ from schedules.x86 import strassen, winograd, winograd_polyphase
 
 from .. import precision
 from ..graph import convert_layout
-from .linking import concat_in_place
+from .linking import concat_in_place, cuda_graph
 
 
 class Switch(NamedTuple):
@@ -47,6 +47,7 @@ WINOGRAD = Switch(precision.WINOGRAD, 3)
 STRASSEN = Switch(precision.STRASSEN, 3)
 CONCAT_IN_PLACE = Switch(concat_in_place.NAME, 3)
 FAST_MATH = Switch("FastMath", 3)
+CUDA_GRAPH = Switch(cuda_graph.NAME, 0)
 
 IMPLEMENTATIONS = {
     WINOGRAD: (winograd.NAME, winograd_polyphase.NAME, winograd_template.NAME),

@@ -1,10 +1,10 @@
-"""The partitioners that are always there: `default`, `llvm`, `cuda` and `onnxruntime`.
+"""The partitioners that are always there: `default`, `llvm`, `cuda`, `onnxruntime`, and NVIDIA's.
 
 `default` is MXNet's: it claims the operators that its option `op_names` lists and leaves their
 subgraphs to the build. The others take the option `ops`, the operators to claim, separated by
 commas. `llvm` and `cuda` claim every operator without it and have their subgraphs compiled for the
 CPU or the GPU; the option `target` says for which one. `onnxruntime` claims what it can express in
-ONNX and runs it there.
+ONNX and runs it there. `cublaslt` and `cudnn` are those of `nvidia`.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from compiler.backends import Options, Strategy, register
 
 from .graph import VARIABLE
+from .nvidia import register_nvidia
 
 if TYPE_CHECKING:
     import numpy as np
@@ -37,6 +38,7 @@ def register_built_in() -> None:
         Strategy("expressible", _claiming(_expressible), None, "_onnxruntime_subgraph"),
         compile=_compile_with_onnxruntime,
     )
+    register_nvidia()
 
 
 def _named(options: Options) -> set[str]:

@@ -46,6 +46,7 @@ __getattr__ = lazy_attributes(
         "build": ".build_module",
         "optimize": ".build_module",
         "with_bounds": "..graph.symbols",
+        "with_sizes": "..graph.sizes",
         "with_kv_cache": "..graph.kv_cache",
         "frontend": ".frontend",
         **dict.fromkeys(("from_relax", "to_relax"), ".raising"),

@@ -16,6 +16,7 @@ import tvm_ffi
 
 from compiler.errors import BuildError, DivisionByZeroError, IndexRangeError, InputError
 from compiler.runtime import cuda_code, forks
+from compiler.runtime.entry import GRAPH_ENTRY, fastest
 from compiler.runtime.extents import require_equal_symbols, require_shape
 from compiler.runtime.host import kind_of
 from compiler.runtime.kv_cache import KVCache
@@ -97,7 +98,10 @@ class GraphExecutor:
         self._device_of = {kind_of(device): device for device in (tvm.cpu(0), *self.devices)}
         if "cuda" in metadata.devices:
             cuda_code.register()
+        self._code = code
         self._vm = tvm.runtime.vm.VirtualMachine(code, list(self.devices))
+        self._function = fastest(self._vm.module)
+        self._has_graphs = False
         arity = self._vm.module["get_function_arity"]("main")
         if arity != len(self._infos):
             raise BuildError(
@@ -166,6 +170,7 @@ class GraphExecutor:
             call), and the arguments; returns 0 to go on.
         """
         with self._lock:
+            self._function, self._run = "main", None  # a graph hides its calls
             self._vm.set_instrument(instrument)
 
     def set_input_zero_copy(self, key: str | int, value: Any) -> None:
@@ -450,18 +455,23 @@ class GraphExecutor:
             )
 
     def _prepare(self) -> Callable[[], Any]:
-        """Bind the tensors to `main`, as the VM's function "run"."""
+        """Bind the tensors to `main`, or its graph, as the VM's function "run"."""
         self._require_all_set()
         require_equal_symbols(
             (self._what[index], axis, symbol, int(self._bound[index].shape[axis]))
             for index, axis, symbol in self._symbolic
         )
-        self._vm.module["save_function"]("main", "run", 1, *self._bound)
+        self._vm.module["save_function"](self._function, "run", 1, *self._bound)
         self._run = self._vm.module["run"]
+        self._has_graphs = self._function == GRAPH_ENTRY
         return self._run
 
     def _bind(self, index: int, tensor: Any) -> None:
         if self._bound[index] is not tensor:
+            if self._has_graphs and index >= len(self.metadata.inputs):
+                # They have the addresses of the weights before.
+                self._vm = tvm.runtime.vm.VirtualMachine(self._code, list(self.devices))
+                self._has_graphs = False
             self._bound[index] = tensor
             self._pointers[index] = tensor.data_ptr()
             self._run = None

@@ -1,12 +1,14 @@
-"""Subgraphs that something other than TVM runs: the code travels among the library's weights.
+"""Subgraphs that something other than TVM runs: the code travels in the library.
 
 The build driver turns such a subgraph into one call of the packed function `RUN`. Its first
-argument is a tensor of bytes: a header that names the runtime, and the code. The runtime makes a
-callable from the code when it is called first.
+argument is a tensor of bytes, one of the weights: a header that names the runtime, and the code.
+The runtime makes a callable from the code when it is called first. `RUN_ON_CUDA` does the same for
+code that works on the tensors of a GPU; its first argument is text, which is on no device.
 """
 
 from __future__ import annotations
 
+import base64
 import itertools
 import json
 import threading
@@ -20,6 +22,9 @@ from compiler.errors import BuildError, LibraryOperatorError, LoadError
 
 RUN = "baton.foreign.run"
 """Name of the packed function: (code, inputs..., outputs...)."""
+
+RUN_ON_CUDA = "baton.foreign.cuda"
+"""The same for tensors of a GPU: (code as text, inputs..., outputs..., workspace if any)."""
 
 IN_PROCESS = "python"
 """The runtime of Python callables, which live in the process that built the library."""
@@ -42,17 +47,24 @@ class ForeignCode:
     code : bytes
     library : str
         File that brings the runtime, for an error where it is not there.
+    workspace : int
+        Bytes that the code works in, on a GPU: one more output, behind the others.
     """
 
     runtime: str
     code: bytes
     library: str = ""
+    workspace: int = 0
 
     def pack(self, inputs: int) -> bytes:
         """What a library keeps: the length of a header, the header, the code."""
         # Large enough to be one of the weights, which are not copied on each call.
         header = {"runtime": self.runtime, "inputs": inputs, "library": self.library}
         return with_header(header, self.code)
+
+    def pack_text(self, inputs: int) -> str:
+        """The same as text."""
+        return base64.b64encode(self.pack(inputs)).decode()
 
 
 def unpack(data: bytes) -> tuple[ForeignCode, int]:
@@ -153,11 +165,28 @@ def _load_onnxruntime(code: bytes) -> Runnable:
 register_runtime("onnxruntime", _load_onnxruntime)
 
 
+def _load_cublaslt(code: bytes) -> Engine:
+    from compiler.runtime.nvidia import cublaslt
+
+    return cublaslt.load(code)
+
+
+def _load_cudnn(code: bytes) -> Engine:
+    from compiler.runtime.nvidia import cudnn
+
+    return cudnn.load(code)
+
+
+register_engine("cublaslt", _load_cublaslt)
+register_engine("cudnn", _load_cudnn)
+
+
 class _Loaded:
-    """Callables by the memory of their code; the tensors are kept, so that none moves."""
+    """Callables by the text of their code, or by its memory; that is kept, so that none moves."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[int, int], tuple[Any, Engine, int]] = {}
+        self._texts: dict[str, tuple[Engine, int]] = {}
         self._lock = threading.Lock()
 
     def of(self, tensor: Any) -> tuple[Engine, int]:
@@ -170,13 +199,21 @@ class _Loaded:
                 self._known[key] = (tensor, load(code), inputs)
             return self._known[key][1:]
 
+    def of_text(self, text: str) -> tuple[Engine, int]:
+        """The same of code that is text."""
+        with self._lock:
+            if text not in self._texts:
+                code, inputs = unpack(base64.b64decode(text))
+                self._texts[text] = (load(code), inputs)
+            return self._texts[text]
+
 
 _loaded = _Loaded()
 
 
 def _run(code: Any, *tensors: Any) -> None:
     """Call the code with the inputs and the outputs, which come last."""
-    engine, count = _loaded.of(code)
+    engine, count = _loaded.of_text(str(code)) if isinstance(code, str) else _loaded.of(code)
     engine(tensors[:count], tensors[count:])
 
 
@@ -210,4 +247,5 @@ def register() -> None:
     # That it raises: TVM hands them on by these names.
     for error in (BuildError, LibraryOperatorError, LoadError):
         tvm_ffi.register_error(error)
-    tvm_ffi.register_global_func(RUN, _run, override=True)
+    for name in (RUN, RUN_ON_CUDA):
+        tvm_ffi.register_global_func(name, _run, override=True)

@@ -9,6 +9,7 @@ needed: nvcc, found on PATH, under CUDA_PATH or CUDA_HOME, among pip's packages,
 from __future__ import annotations
 
 import functools
+import hashlib
 import re
 import shutil
 import subprocess
@@ -16,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 from compiler.errors import BatonError, BuildError, TargetError, UnavailableTargetError
 from compiler.runtime import cuda_code, cuda_files
@@ -39,13 +40,34 @@ _HALF_FLAGS = tuple(
         "BFLOAT162_CONVERSIONS",
     )
 )
-# The errors of the active `device_code` block: on their way through TVM they lose their class.
-_errors: ContextVar[list[BatonError] | None] = ContextVar("cuda_device_code", default=None)
+
+
+class CodeCache(Protocol):
+    """Keeps device code."""
+
+    def get(self, key: str) -> bytes | None: ...
+
+    def put(self, key: str, code: bytes) -> None: ...
+
+
+class _Active(NamedTuple):
+    """A `device_code` block: its errors, which lose their class on their way through TVM."""
+
+    errors: list[BatonError]
+    cache: CodeCache | None
+
+
+_active: ContextVar[_Active | None] = ContextVar("cuda_device_code", default=None)
 
 
 @contextmanager
-def device_code() -> Iterator[None]:
+def device_code(cache: CodeCache | None = None) -> Iterator[None]:
     """Compile the CUDA modules that are built in this block, in this thread, to device code.
+
+    Parameters
+    ----------
+    cache : CodeCache, optional
+        Where the code of a source is looked up and kept.
 
     Raises
     ------
@@ -57,7 +79,7 @@ def device_code() -> Iterator[None]:
     _install_hook()
     cuda_code.register()
     errors: list[BatonError] = []
-    token = _errors.set(errors)
+    token = _active.set(_Active(errors, cache))
     try:
         yield
     except Exception:
@@ -65,7 +87,7 @@ def device_code() -> Iterator[None]:
             raise errors[0] from None
         raise
     finally:
-        _errors.reset(token)
+        _active.reset(token)
 
 
 def require(arch: str) -> None:
@@ -128,6 +150,25 @@ def compile_source(source: str, arch: str) -> bytes:
     return _compile(source, arch, options)
 
 
+def _kept(source: str, arch: str, cache: CodeCache | None) -> bytes:
+    """`compile_source`, or what this nvcc made of the same source before."""
+    if cache is None:
+        return compile_source(source, arch)
+    require(arch)
+    parts = (source, arch, find_nvcc(), _version(find_nvcc()), *_HALF_FLAGS)
+    key = hashlib.sha256("\0".join(parts).encode()).hexdigest()
+    code = cache.get(key)
+    if code is None:
+        code = compile_source(source, arch)
+        cache.put(key, code)
+    return code
+
+
+@functools.lru_cache(maxsize=4)
+def _version(nvcc: str) -> str:
+    return subprocess.run([nvcc, "--version"], capture_output=True, text=True).stdout
+
+
 def compile_to_ptx(source: str, arch: str) -> str:
     """The PTX that `compile_source` makes machine code of; the same errors."""
     options = ["-ptx", "-w", f"-arch=compute_{arch.removeprefix('sm_')}"]
@@ -168,13 +209,13 @@ def _install_hook() -> None:
     def compile_when_active(source: str, target: Any) -> str:
         if before is not None:
             source = before(source, target)
-        errors = _errors.get()
-        if errors is None:
+        active = _active.get()
+        if active is None:
             return source
         try:
-            return attach(source, compile_source(source, str(target.attrs.get("arch", ""))))
+            return attach(source, _kept(source, str(target.attrs.get("arch", "")), active.cache))
         except BatonError as error:
-            errors.append(error)
+            active.errors.append(error)
             raise
 
     tvm_ffi.register_global_func(_HOOK, compile_when_active, override=True)

@@ -324,7 +324,8 @@ def _block(
 
 
 def _buffers(func: tirx.PrimFunc) -> list[Any]:
-    return [*func.params, *func.body.block.alloc_buffers]
+    tensors = [param for param in func.params if isinstance(param.ty, tirx.BufferType)]
+    return [*tensors, *func.body.block.alloc_buffers]
 
 
 def _replace(

@@ -1,23 +1,24 @@
 #!/usr/bin/env python3
 """Measure one library for all extents against a library for each, and against the peers, in turn.
 
-    python scripts/dev/benchmark_dynamic.py minilm.onnx --lengths 1,7,16,32,128,384
-    python scripts/dev/benchmark_dynamic.py resnet50_v1.onnx --batches 1,4
-    python scripts/dev/benchmark_dynamic.py bert_base.onnx --lengths 128 --without static,openvino
+    python scripts/dev/benchmark_dynamic.py FOLDER --check         # results at all points
+    python scripts/dev/benchmark_dynamic.py FOLDER                 # times, into FOLDER/times.json
+    python scripts/dev/benchmark_dynamic.py FOLDER --write docs    # a table and a plot of them
 
-The model gets symbols for its batch, and text models for their length (`dynamic_models`). Baton
-builds it once with symbols and, for "static", once for each extent; onnxruntime and OpenVINO read
-the same file with symbols. All run on one thread (TVM_NUM_THREADS=1) and in alternation; printed
-is the least processor time of a run in milliseconds, which other work on the machine lengthens less
-than the clock's, how many times as long as the static library the one with
-symbols takes, and the largest difference of its results from onnxruntime's, relative to the largest
-result.
+The networks are those of `dynamic_networks.py`, with symbols for their batch, and length where they
+have one. Baton builds each once with symbols and, for "static", once for each point; onnxruntime
+and OpenVINO read the same file with symbols. All run on one thread and in alternation; noted is the
+least processor time of a run in milliseconds, which other work on the machine lengthens less than
+the clock's, and the largest difference of the results from onnxruntime's, relative to the largest
+result. What is there already is neither made nor measured again: remove it, or rows, to have it
+anew. The networks take 1.3 GB.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import pathlib
 import sys
 import time
@@ -30,44 +31,95 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
 ENGINES = ("symbolic", "static", "onnxruntime", "openvino")
+LENGTHS = (1, 7, 16, 32, 100, 128, 384, 512)
+BATCHES = (1, 2, 3, 4, 8, 16)
+TIMED = [*((1, length) for length in LENGTHS), (4, 32), (16, 32)]
+"""Batches and lengths that are measured; results are compared at all of both."""
+
+Point = tuple[int, int]
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("model", type=pathlib.Path)
-    parser.add_argument("--lengths", default="1,7,16,32,128,384", help="of texts")
-    parser.add_argument("--batches", default="1")
-    parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--without", default="", help="engines to leave out")
-    parser.add_argument("--output", type=pathlib.Path, help="a JSON file for the rows")
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("folder", type=pathlib.Path)
+    parser.add_argument("--networks", default="", help="some of them, by name")
+    parser.add_argument("--points", default="", help="some of them, as 1x128,4x32")
+    parser.add_argument("--check", action="store_true", help="compare results, measure nothing")
+    parser.add_argument("--write", type=pathlib.Path, help="where the table and the plot go")
+    parser.add_argument("--seconds", type=float, default=3, help="for each point")
     args = parser.parse_args()
+    os.environ |= {"TVM_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+    from dynamic_networks import NETWORKS
 
-    from dynamic_models import with_symbols
+    if args.write:
+        from dynamic_plot import write
 
-    proto = with_symbols(args.model)
-    left_out = args.without.split(",")
-    engines = [name for name in ENGINES if name not in left_out]
-    inputs = inputs_of(proto)
-    is_text = any(len(shape) == 2 for shape, _ in inputs.values())
-    numbers = [int(each) for each in args.batches.split(",")]
-    lengths = [int(each) for each in args.lengths.split(",")] if is_text else [0]
-    once = {name: _ONCE[name](proto) for name in engines if name in _ONCE}
-    rows = []
-    print(
-        "batch length " + " ".join(f"{name:>12}" for name in engines) + "  symbolic/static  error"
-    )
-    for batch in numbers:
-        for length in lengths:
-            feeds = values(inputs, {"batch": batch, "seq": length})
-            runs = {name: once[name](feeds) for name in engines if name != "static"}
-            if "static" in engines:
-                shapes = {name: value.shape for name, value in feeds.items()}
-                runs["static"] = baton(proto, shapes)(feeds)
-            rows.append({"batch": batch, "length": length, **measure(runs, args.rounds)})
-            show(rows[-1], engines)
-    if args.output:
-        args.output.write_text(json.dumps(rows, indent=1))
+        write(json.loads((args.folder / "times.json").read_text()), args.write)
+        return 0
+    for name in args.networks.split(",") if args.networks else NETWORKS:
+        network = Network(name, args.folder)
+        points = [point for point in network.points(args.check) if named(point, args.points)]
+        if args.check:
+            check(network, points)
+        else:
+            measure_all(network, points, args.folder / "times.json", args.seconds)
     return 0
+
+
+def named(point: Point, wanted: str) -> bool:
+    """Whether `--points` asks for a point."""
+    return not wanted or f"{point[0]}x{point[1]}" in wanted.split(",")
+
+
+Prepare = Callable[[dict[str, np.ndarray]], tuple[Callable[[], Any], Callable[[], np.ndarray]]]
+"""From inputs to a function that runs once, and one that gives the first result."""
+
+
+class Network:
+    """A network and its inputs."""
+
+    def __init__(self, name: str, folder: pathlib.Path) -> None:
+        from dynamic_networks import network
+
+        self.name, self.folder = name, folder
+        self.path = network(name, folder)
+
+        import onnx
+
+        proto = onnx.load(self.path, load_external_data=False)
+        self.inputs = inputs_of(proto)
+        symbols = {extent for shape, _ in self.inputs.values() for extent in shape}
+        self.has_length = bool({"seq", "frames"} & symbols)
+
+    def points(self, every: bool = False) -> list[Point]:
+        """Batches and lengths; a network of images has none of these, which is a 0."""
+        if not self.has_length:
+            return [(batch, 0) for batch in BATCHES]
+        return [(b, n) for b in BATCHES for n in LENGTHS] if every else TIMED
+
+    def feeds(self, point: Point) -> dict[str, np.ndarray]:
+        batch, length = point
+        return values(self.inputs, {"batch": batch, "seq": length, "frames": 2 * length})
+
+    def baton(self, point: Point | None = None) -> Prepare:
+        """Baton's library with symbols, or for the shapes of a point."""
+        import tvm
+
+        from compiler import relay
+        from compiler.runtime import graph_executor
+
+        feeds = {} if point is None else self.feeds(point)
+        shapes = {name: value.shape for name, value in feeds.items()}
+        mod, params = relay.frontend.from_onnx(str(self.path), shape=shapes or None)
+        with tvm.transform.PassContext(opt_level=3):
+            library = relay.build(mod, "llvm", params=params)
+
+        def prepare(feeds: dict[str, np.ndarray]) -> Any:
+            module = graph_executor.GraphModule(library["default"](tvm.cpu()))
+            module.set_input(feeds)
+            return module.run, lambda: module.get_output(0).numpy()
+
+        return prepare
 
 
 def inputs_of(proto: Any) -> dict[str, tuple[list[Any], str]]:
@@ -87,7 +139,7 @@ def inputs_of(proto: Any) -> dict[str, tuple[list[Any], str]]:
 def values(
     inputs: dict[str, tuple[list[Any], str]], extents: dict[str, int]
 ) -> dict[str, np.ndarray]:
-    """Seeded pictures and token ids; masks of ones."""
+    """Seeded pictures, sounds and token ids; masks of ones."""
     rng = np.random.default_rng(0)
     made = {}
     for name, (shape, dtype) in inputs.items():
@@ -103,50 +155,26 @@ def values(
     return made
 
 
-Prepare = Callable[[dict[str, np.ndarray]], tuple[Callable[[], Any], Callable[[], np.ndarray]]]
-"""From inputs to a function that runs once, and one that gives the first result."""
-
-
-def baton(proto: Any, shapes: dict[str, Any] | None = None) -> Prepare:
-    """Baton's library for a model, with symbols or for the given shapes."""
-    import tvm
-
-    from compiler import relay
-    from compiler.runtime import graph_executor
-
-    mod, params = relay.frontend.from_onnx(proto, shape=shapes)
-    with tvm.transform.PassContext(opt_level=3):
-        library = relay.build(mod, "llvm", params=params)
-
-    def prepare(feeds: dict[str, np.ndarray]) -> Any:
-        module = graph_executor.GraphModule(library["default"](tvm.cpu()))
-        module.set_input(feeds)
-        return module.run, lambda: module.get_output(0).numpy()
-
-    return prepare
-
-
-def onnxruntime(proto: Any) -> Prepare:
+def onnxruntime(path: pathlib.Path) -> Prepare:
     """A session on one thread."""
     import onnxruntime as peer
 
     options = peer.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = 3
-    session = peer.InferenceSession(proto.SerializeToString(), options)
+    session = peer.InferenceSession(str(path), options)
     return lambda feeds: (
         lambda: session.run(None, feeds),
         lambda: session.run(None, feeds)[0],
     )
 
 
-def openvino(proto: Any) -> Prepare:
+def openvino(path: pathlib.Path) -> Prepare:
     """A model compiled for the CPU, for one thread and float32."""
     import openvino as peer
 
     settings = {"INFERENCE_NUM_THREADS": 1, "INFERENCE_PRECISION_HINT": "f32"}
-    model = peer.Core().read_model(proto.SerializeToString())
-    compiled = peer.compile_model(model, "CPU", settings)
+    compiled = peer.compile_model(peer.Core().read_model(str(path)), "CPU", settings)
 
     def prepare(feeds: dict[str, np.ndarray]) -> Any:
         request = compiled.create_infer_request()
@@ -155,31 +183,66 @@ def openvino(proto: Any) -> Prepare:
     return prepare
 
 
-_ONCE = {"symbolic": baton, "onnxruntime": onnxruntime, "openvino": openvino}
+def check(network: Network, points: list[Point]) -> None:
+    """Compare the results of the library with symbols with onnxruntime's."""
+    own, peer = network.baton(), onnxruntime(network.path)
+    errors = [difference(own(feeds), peer(feeds)) for feeds in map(network.feeds, points)]
+    print(f"{network.name}: {len(points)} points, largest difference {max(errors):.1e}", flush=True)
 
 
-def measure(runs: dict[str, Any], rounds: int) -> dict[str, Any]:
+def difference(own: Any, peer: Any) -> float:
+    """Of the first results of an engine, which runs for it, and of a peer."""
+    own[0]()
+    got, wanted = own[1](), peer[1]()
+    return float(np.abs(got - wanted).max() / np.abs(wanted).max())
+
+
+def measure_all(network: Network, points: list[Point], path: pathlib.Path, seconds: float) -> None:
+    """Add the rows of points that are not among the times yet."""
+    rows = json.loads(path.read_text()) if path.exists() else []
+    done = {(row["network"], row["batch"], row["length"]) for row in rows}
+    points = [point for point in points if (network.name, *point) not in done]
+    if not points:
+        return
+    engines = {
+        "symbolic": network.baton(),
+        "onnxruntime": onnxruntime(network.path),
+        "openvino": openvino(network.path),
+    }
+    for point in points:
+        feeds = network.feeds(point)
+        runs = {name: prepare(feeds) for name, prepare in engines.items()}
+        runs["static"] = network.baton(point)(feeds)
+        row = {"network": network.name, "batch": point[0], "length": point[1]}
+        rows.append({**row, **measure(runs, seconds)})
+        path.write_text(json.dumps(rows, indent=1))
+        show(rows[-1])
+
+
+def measure(runs: dict[str, Any], seconds: float) -> dict[str, Any]:
     """The least milliseconds of a run, in alternation, and the difference of the results."""
-    fastest = dict.fromkeys(runs, float("inf"))
+    error = difference(runs["symbolic"], runs["onnxruntime"])
     for function, _ in runs.values():
         function()
-    for _ in range(rounds):
+    fastest = dict.fromkeys(runs, float("inf"))
+    end, rounds = time.perf_counter() + seconds, 0
+    while rounds < 3 or (rounds < 50 and time.perf_counter() < end):
+        rounds += 1
         for name, (function, _) in runs.items():
             started = time.process_time()
             function()
             fastest[name] = min(fastest[name], (time.process_time() - started) * 1e3)
-    error = float("nan")
-    if "onnxruntime" in runs and "symbolic" in runs:
-        own, wanted = runs["symbolic"][1](), runs["onnxruntime"][1]()
-        error = float(np.abs(own - wanted).max() / np.abs(wanted).max())
     return {**fastest, "error": error}
 
 
-def show(row: dict[str, Any], engines: list[str]) -> None:
-    ratio = row["symbolic"] / row["static"] if "static" in row else float("nan")
-    times = " ".join(f"{row[name]:12.2f}" for name in engines)
+def show(row: dict[str, Any]) -> None:
+    times = " ".join(f"{name} {row[name]:.2f}" for name in ENGINES)
+    best = min(row["onnxruntime"], row["openvino"])
     print(
-        f"{row['batch']:5} {row['length']:6} {times} {ratio:16.2f}  {row['error']:.1e}", flush=True
+        f"{row['network']:11} {row['batch']:3} x {row['length']:3}  {times}  "
+        f"of static {row['symbolic'] / row['static']:.2f}  faster than peers "
+        f"{best / row['symbolic']:.2f}  error {row['error']:.1e}",
+        flush=True,
     )
 
 

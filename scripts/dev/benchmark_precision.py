@@ -3,12 +3,15 @@
 
     python scripts/dev/make_quantised_models.py models-q models/*.onnx --kinds qdq
     python scripts/dev/benchmark_precision.py models models-q --threads 1 2 --output rows.json
+    python scripts/dev/benchmark_precision.py models models-q --target "llvm -mcpu=haswell"
 
-For each NAME_qdq.onnx and NAME_f16.onnx of the second folder, and NAME.onnx of the first, all
-engines run the same file in turn (`baton bench`). Rows that the output file has already are not
-measured again; builds are in Baton's caches the second time. `--build` only builds.
+For each NAME_qdq.onnx, NAME_dynamic.onnx and NAME_f16.onnx of the second folder, and NAME.onnx of
+the first, all engines run the same file in turn (`baton bench`). Rows that the output file has
+already are not measured again; builds are in Baton's caches the second time. `--build` only builds.
+With a target, Baton is measured alone, without bfloat16.
 
 int8      Baton, onnxruntime and OpenVINO at NAME_qdq.onnx
+dynamic   Baton and onnxruntime at NAME_dynamic.onnx
 floats    Baton, Baton in bfloat16, and OpenVINO with the hint of bfloat16 at NAME.onnx
 f16       Baton, onnxruntime and OpenVINO at NAME_f16.onnx
 
@@ -30,14 +33,17 @@ from typing import Any
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 
 from compiler.cli.bench import BenchOptions, Comparison, ModelResult, benchmark
+from compiler.cli.compile import BuildOptions
 from compiler.cli.console import Steps
 
 PEERS = {
     "int8": ("onnxruntime", "openvino"),
+    "dynamic": ("onnxruntime",),
     "floats": ("openvino-bf16",),
     "f16": ("onnxruntime", "openvino"),
 }
-PRECISIONS = {"int8": ("default",), "floats": ("default", "bf16"), "f16": ("default",)}
+PRECISIONS = {**dict.fromkeys(PEERS, ("default",)), "floats": ("default", "bf16")}
+LAST = ("f16", "f32/f16", "peer/f16", "dynamic", "peer/dynamic")
 
 
 def main() -> None:
@@ -47,6 +53,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, nargs="+", default=[1])
     parser.add_argument("--names", nargs="+", help="some of the models")
     parser.add_argument("--kinds", nargs="+", choices=[*PEERS], default=[*PEERS])
+    parser.add_argument("--target", help="of Baton, which is measured alone")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--seconds", type=float, default=0.2, help="of a round of an engine")
     parser.add_argument("--output", type=pathlib.Path, help="a JSON file for the rows")
@@ -59,11 +66,12 @@ def main() -> None:
                 continue
             key = f"{name} {kind} {threads}"
             options = BenchOptions(
-                peers=PEERS[kind],
+                peers=() if given.target else PEERS[kind],
                 threads=threads,
                 rounds=given.rounds,
                 seconds=given.seconds,
-                precisions=PRECISIONS[kind],
+                precisions=("default",) if given.target else PRECISIONS[kind],
+                build=BuildOptions(target=given.target or BuildOptions().target),
             )
             if given.build:
                 build(path, options)
@@ -84,6 +92,7 @@ def files(
     for name in sorted(found if names is None else found & set(names)):
         paths = {
             "int8": quantised / f"{name}_qdq.onnx",
+            "dynamic": quantised / f"{name}_dynamic.onnx",
             "floats": models / f"{name}.onnx",
             "f16": quantised / f"{name}_f16.onnx",
         }
@@ -118,11 +127,13 @@ def show(rows: dict[str, Any], threads: int) -> None:
     names = sorted({key.split()[0] for key in rows if key.endswith(f" {threads}")})
     header = ("model", "int8", "peer/int8", "f32", "f32/int8", "bf16", "f32/bf16", "peer/bf16")
     print(f"\n{threads} thread(s)\n" + " ".join(f"{each:>15}" for each in header), end="")
-    print(f"{'error':>10} {'OpenVINO':>10} {'f16':>8} {'f32/f16':>8} {'peer/f16':>8}")
-    ratios: dict[str, list[float]] = {each: [] for each in header if "/" in each}
+    last = (("error", 10), ("OpenVINO", 10), *((each, 12) for each in LAST))
+    print(" " + " ".join(f"{each:>{width}}" for each, width in last))
+    ratios: dict[str, list[float]] = {each: [] for each in (*header, *LAST) if "/" in each}
     for name in names:
         int8, wide = ms(name, "int8", "baton"), ms(name, "floats", "baton")
         short, half = ms(name, "floats", "baton-bf16"), ms(name, "f16", "baton")
+        moving = ms(name, "dynamic", "baton")
         found = {
             "int8": int8,
             "peer/int8": _ratio(ms(name, "int8", *PEERS["int8"]), int8),
@@ -131,15 +142,19 @@ def show(rows: dict[str, Any], threads: int) -> None:
             "bf16": short,
             "f32/bf16": _ratio(wide, short),
             "peer/bf16": _ratio(ms(name, "floats", *PEERS["floats"]), short),
+            "f16": half,
+            "f32/f16": _ratio(wide, half),
+            "peer/f16": _ratio(ms(name, "f16", *PEERS["f16"]), half),
+            "dynamic": moving,
+            "peer/dynamic": _ratio(ms(name, "dynamic", *PEERS["dynamic"]), moving),
         }
         errors = [
             rows.get(f"{name} floats {threads}", {}).get(engine, {}).get("error")
             for engine in ("baton-bf16", "openvino-bf16")
         ]
-        halves = (half, _ratio(wide, half), _ratio(ms(name, "f16", *PEERS["f16"]), half))
         cells = [f"{_text(found[each]):>15}" for each in header[1:]]
         cells += [f"{_text(each, 4):>10}" for each in errors]
-        cells += [f"{_text(each):>8}" for each in halves]
+        cells += [f"{_text(found[each]):>12}" for each in LAST]
         print(f"{name:>15} " + " ".join(cells))
         for each, values in ratios.items():
             ratio = found[each]

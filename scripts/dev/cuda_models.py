@@ -82,7 +82,11 @@ said = {
     "build": seconds,
     "run": time.perf_counter() - start,
     "images": sorted({launch.image for launch in device.launches}),
-    "launches": [(l.kernel, l.block, l.dynamic_shared) for l in device.launches],
+    "launches": [
+        (l.kernel, l.block, l.dynamic_shared)
+        for l in device.launches
+        if not l.kernel.startswith("copy_into_graph")
+    ],
     "problems": [str(problem) for problem in device.problems],
     "errors": [repr(error) for error in device.errors],
     "kernels": [(k.flops or 0, k.bytes, k.calls) for k in library.report.kernels],

@@ -6,7 +6,8 @@
 
 Inputs: `ids` (1, seq) int64, and for each layer `past_key_i` and `past_value_i`
 (1, heads, past, head) float32. Results: `logits` (1, seq, vocabulary), and `key_i` and `value_i`
-(1, heads, past + seq, head).
+(1, heads, past + seq, head). Without a cache, `ids` (batch, seq) is all, and `logits`
+(batch, seq, vocabulary).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from onnx import TensorProto, helper, numpy_helper
 BLOCK = 32
 
 
-class _Graph:
+class Graph:
     """Nodes and weights, by names that nobody has to make up."""
 
     def __init__(self, seed: int) -> None:
@@ -63,19 +64,25 @@ def decoder(
     positions: int = 2048,
     bits: int = 32,
     seed: int = 0,
+    groups: int = 0,
+    cached: bool = True,
 ) -> onnx.ModelProto:
     """A decoder like GPT-2 (layer norms, learned positions, GELU) or LLaMA (RMS norms, rotary
-    positions, gated SiLU), by `kind`: "gpt2" or "llama". Products have weights of 32 or 4 bits."""
+    positions, gated SiLU), by `kind`: "gpt2" or "llama".
+
+    Products have weights of 32 or 4 `bits`. `groups` heads of keys and values are shared by all
+    heads of queries, 0: each has its own.
+    """
     if kind not in ("gpt2", "llama"):
         raise SystemExit(f"there is no decoder {kind!r}; there are gpt2 and llama")
     if bits not in (4, 32):
         raise SystemExit(f"weights have 4 or 32 bits, not {bits}")
-    g, head = _Graph(seed), width // heads
-    is_gpt = kind == "gpt2"
+    g, head = Graph(seed), width // heads
+    is_gpt, groups = kind == "gpt2", groups or heads
     zero, one, two = (g.constant(value) for value in (0, 1, 2))
     last = g.constant([-1])
     seq = g("Gather", g("Shape", "ids"), one)
-    past = g("Gather", g("Shape", "past_key_0"), two)
+    past = g("Gather", g("Shape", "past_key_0"), two) if cached else zero
     total = g("Add", past, seq)
     at = g("Range", past, total, one)
     keys_at = g("Range", zero, total, one)
@@ -112,19 +119,31 @@ def decoder(
         moved = g("Concat", g("Neg", second), first, axis=-1)
         return g("Add", g("Mul", value, cosines), g("Mul", moved, sines))
 
-    split = g.constant([0, 0, heads, head])
+    def repeated(value: str) -> str:
+        if groups == heads:
+            return value
+        rows = g("Gather", g("Shape", value), g.constant([0, 2]))
+        ends = g("Split", rows, g.constant([1, 1]), outputs=2, axis=0)
+        sizes = [g.constant([size]) for size in (groups, heads // groups, head)]
+        wide = g("Concat", ends[0], *sizes[:2], ends[1], sizes[2], axis=0)
+        wide = g("Expand", g("Unsqueeze", value, g.constant([2])), wide)
+        return g("Reshape", wide, g.constant([0, heads, -1, head]))
+
     joined = g.constant([0, 0, width])
     results = []
     for layer in range(layers):
         normal = norm(x)
-        parts = [
-            g("Transpose", g("Reshape", linear(normal, width, width), split), perm=[0, 2, 1, 3])
-            for _ in range(3)
-        ]
-        query, key = turned(parts[0]), turned(parts[1])
-        key = g("Concat", f"past_key_{layer}", key, axis=2)
-        value = g("Concat", f"past_value_{layer}", parts[2], axis=2)
-        results += [key, value]
+        parts = []
+        for count in (heads, groups, groups):
+            part = linear(normal, width, count * head)
+            part = g("Reshape", part, g.constant([0, 0, count, head]))
+            parts.append(g("Transpose", part, perm=[0, 2, 1, 3]))
+        query, key, value = turned(parts[0]), turned(parts[1]), parts[2]
+        if cached:
+            key = g("Concat", f"past_key_{layer}", key, axis=2)
+            value = g("Concat", f"past_value_{layer}", value, axis=2)
+            results += [key, value]
+        key, value = repeated(key), repeated(value)
         scores = g("MatMul", query, g("Transpose", key, perm=[0, 1, 3, 2]))
         scores = g("Mul", scores, g.constant(1 / math.sqrt(head), "float32"))
         scores = g("Where", allowed, scores, g.constant(-1e9, "float32"))
@@ -145,18 +164,21 @@ def decoder(
         logits = g("MatMul", last_norm, g.weight(width, vocabulary))
 
     names = ["logits"]
-    for layer in range(layers):
+    layers_kept = range(layers if cached else 0)
+    for layer in layers_kept:
         names += [f"key_{layer}", f"value_{layer}"]
     for name, result in zip(names, [logits, *results]):
         g.nodes.append(helper.make_node("Identity", [result], [name]))
     info = helper.make_tensor_value_info
     cache = [
-        info(f"past_{part}_{layer}", TensorProto.FLOAT, [1, heads, "past", head])
-        for layer in range(layers)
+        info(f"past_{part}_{layer}", TensorProto.FLOAT, [1, groups, "past", head])
+        for layer in layers_kept
         for part in ("key", "value")
     ]
-    inputs = [info("ids", TensorProto.INT64, [1, "seq"]), *cache]
-    shapes = [[1, "seq", vocabulary], *([[1, heads, "total", head]] * (2 * layers))]
+    batch = 1 if cached else "batch"
+    inputs = [info("ids", TensorProto.INT64, [batch, "seq"]), *cache]
+    kept = [1, groups, "total", head]
+    shapes = [[batch, "seq", vocabulary], *([kept] * len(results))]
     outputs = [info(*each) for each in zip(names, [TensorProto.FLOAT] * len(names), shapes)]
     graph = helper.make_graph(g.nodes, kind, inputs, outputs, g.weights)
     sets = [helper.make_opsetid("", 20), helper.make_opsetid("com.microsoft", 1)]

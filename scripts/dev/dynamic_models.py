@@ -18,12 +18,12 @@ _REPLACED = {
 """What the static exports of the bundled text models hold as constants of their length."""
 
 
-def with_symbols(path: Path) -> onnx.ModelProto:
+def with_symbols(path: Path | onnx.ModelProto) -> onnx.ModelProto:
     """A model with any batch, of texts with any length too.
 
     Shapes that the static export holds as constants are computed by Shape, Gather and Concat.
     """
-    model = onnx.load(path)
+    model = path if isinstance(path, onnx.ModelProto) else onnx.load(path)
     weights = {tensor.name for tensor in model.graph.initializer}
     inputs = [value for value in model.graph.input if value.name not in weights]
     texts = [value for value in inputs if len(value.type.tensor_type.shape.dim) == 2]
@@ -36,6 +36,46 @@ def with_symbols(path: Path) -> onnx.ModelProto:
     del model.graph.value_info[:]
     if texts:
         _free_the_length(model.graph)
+    return model
+
+
+def with_any_batch(model: onnx.ModelProto) -> onnx.ModelProto:
+    """A network of images, built for one, with any batch: reshapes keep their first extent, and
+    constants that are concatenated with images are repeated for each."""
+    graph = model.graph
+    known = {tensor.name: tensor for tensor in graph.initializer}
+    (image,) = (value for value in graph.input if value.name not in known)
+    image.type.tensor_type.shape.dim[0].dim_param = "batch"
+    for output in graph.output:
+        output.type.tensor_type.ClearField("shape")
+    first = helper.make_tensor("first", onnx.TensorProto.INT64, [1], [0])
+    graph.initializer.append(first)
+    nodes = [
+        helper.make_node("Shape", [image.name], [SHAPE]),
+        helper.make_node("Gather", [SHAPE, "first"], ["dynamic_batch"]),
+    ]
+    for node in graph.node:
+        if node.op_type == "Reshape":
+            kept = numpy_helper.to_array(known[node.input[1]]).copy()
+            kept[0] = 0
+            known[node.input[1]].CopyFrom(numpy_helper.from_array(kept, node.input[1]))
+        for place, name in enumerate(node.input if node.op_type == "Concat" else ()):
+            if name in known:
+                tail = numpy_helper.from_array(
+                    np.array(known[name].dims[1:], "int64"), f"{name}_tail"
+                )
+                graph.initializer.append(tail)
+                nodes += [
+                    helper.make_node(
+                        "Concat", ["dynamic_batch", tail.name], [f"{name}_sizes"], axis=0
+                    ),
+                    helper.make_node("Expand", [name, f"{name}_sizes"], [f"{name}_all"]),
+                ]
+                node.input[place] = f"{name}_all"
+        nodes.append(node)
+    kept_nodes = [onnx.NodeProto.FromString(node.SerializeToString()) for node in nodes]
+    del graph.node[:]
+    graph.node.extend(kept_nodes)
     return model
 
 

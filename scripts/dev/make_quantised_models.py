@@ -5,7 +5,7 @@
 
 Statically quantised networks (QDQ and QOperator) have uint8 activations and int8 weights with a
 scale for each channel; their ranges come from seeded random inputs. Dynamically quantised ones
-have int8 weights. MODEL_KIND.onnx is written for each.
+have int8 weights. Of the kind f16 are models of halves. MODEL_KIND.onnx is written for each.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ from onnxruntime.quantization import (
     quantize_static,
 )
 from onnxruntime.quantization.shape_inference import quant_pre_process
+from onnxruntime.transformers.float16 import convert_float_to_float16
 
-KINDS = ("qdq", "qoperator", "dynamic")
+KINDS = ("qdq", "qoperator", "dynamic", "f16")
 SAMPLES = 4
 LARGEST_TOKEN = 1000
 
@@ -71,7 +72,9 @@ def quantise(model: Path, folder: Path, kinds: Sequence[str] = KINDS) -> list[Pa
         quant_pre_process(model, prepared, skip_symbolic_shape=True)
         for kind in kinds:
             path = folder / f"{model.stem}_{kind}.onnx"
-            if kind == "dynamic":
+            if kind == "f16":
+                onnx.save(convert_float_to_float16(onnx.load(prepared)), path)
+            elif kind == "dynamic":
                 quantize_dynamic(prepared, path, weight_type=QuantType.QInt8)
             else:
                 form = QuantFormat.QDQ if kind == "qdq" else QuantFormat.QOperator

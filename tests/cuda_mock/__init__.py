@@ -12,6 +12,7 @@ from pathlib import Path
 
 COMPILER = shutil.which("gcc") or shutil.which("cc")
 _SOURCE = Path(__file__).with_name("mock.c")
+_LIBRARIES = Path(__file__).with_name("libraries.c")
 _ROOT = Path(__file__).parents[2]
 # The dynamic loader takes what is loaded already instead of what it finds on this machine; what it
 # would not find is left to be found under CUDA_PATH.
@@ -44,7 +45,7 @@ exec NVCC "-$arch" "$@"
 
 
 def make_home(folder: Path, nvcc: str | None = None) -> Path:
-    """A folder for CUDA_PATH: the two libraries, and an nvcc.
+    """A folder for CUDA_PATH: driver, runtime, and an nvcc.
 
     That makes PTX with the `nvcc` that is given, for `device.Device` to run, or empty device code.
     """
@@ -63,6 +64,14 @@ def make_home(folder: Path, nvcc: str | None = None) -> Path:
     program.write_text(_EMPTY_CODE if nvcc is None else _PTX.replace("NVCC", shlex.quote(nvcc)))
     program.chmod(program.stat().st_mode | stat.S_IXUSR)
     return folder
+
+
+def add_libraries(home: Path) -> None:
+    """Put cuBLASLt and cuDNN into such a folder."""
+    assert COMPILER is not None
+    for name, options in (("libcublasLt.so.13", ["-DCUBLASLT"]), ("libcudnn.so.9", [])):
+        command = [COMPILER, "-shared", "-fPIC", "-w", f"-Wl,-soname,{name}", *options]
+        subprocess.run([*command, "-o", str(home / "lib" / name), str(_LIBRARIES)], check=True)
 
 
 def run(

@@ -14,6 +14,8 @@ import numpy as np
 
 from tests import ptx
 
+from . import libraries
+
 _NUMBERS = {
     "f32": ctypes.c_float,
     "f64": ctypes.c_double,
@@ -34,6 +36,15 @@ class Launched:
     arguments: tuple[int | float, ...]
 
 
+@dataclass(frozen=True)
+class Called:
+    """A call of cuBLASLt or cuDNN: what describes it, and pointers, the stream's last."""
+
+    name: str
+    numbers: tuple[int, ...]
+    pointers: tuple[int, ...]
+
+
 class Device:
     """What the mocked driver's launches do.
 
@@ -48,6 +59,8 @@ class Device:
     ----------
     launches : list of Launched
         All that ran, of graphs too.
+    calls : list of Called
+        The same of cuBLASLt and cuDNN, where `cuda_mock.add_libraries` was called.
     problems : list of tests.ptx.Problem
     graphs : int
         How many times a graph was launched.
@@ -56,11 +69,13 @@ class Device:
     def __init__(self, execute: bool = True, races: bool = False) -> None:
         self.execute, self.races = execute, races
         self.launches: list[Launched] = []
+        self.calls: list[Called] = []
         self.problems: list[ptx.Problem] = []
         self.graphs = 0
         self.errors: list[Exception] = []
-        self._captured: list[list[Launched]] = []
+        self._captured: list[list[Launched | Called]] = []
         self._capturing = False
+        self._stream = 0
         folder = os.path.join(os.environ["CUDA_PATH"], "lib")
         driver = ctypes.CDLL(os.path.join(folder, "libcuda.so.1"))
         self._runtime = ctypes.CDLL(os.path.join(folder, "libcudart.so.13"))
@@ -68,12 +83,29 @@ class Device:
         unsigned = ctypes.POINTER(ctypes.c_uint)
         self._callbacks = (  # kept alive here
             ctypes.CFUNCTYPE(None, text, text, unsigned, ctypes.POINTER(pointer))(self._launch),
-            ctypes.CFUNCTYPE(None)(self._begin),
+            ctypes.CFUNCTYPE(None, ctypes.c_size_t)(self._begin),
             ctypes.CFUNCTYPE(ctypes.c_size_t)(self._end),
             ctypes.CFUNCTYPE(None, ctypes.c_size_t)(self._replay),
         )
         driver.mock_on_launch(self._callbacks[0])
         self._runtime.mock_on_graphs(*self._callbacks[1:])
+        for name, file in libraries.FILES.items():
+            if os.path.exists(os.path.join(folder, file)):
+                self._listen(name, ctypes.CDLL(os.path.join(folder, file)))
+
+    def _listen(self, name: str, library: ctypes.CDLL) -> None:
+        def called(numbers, pointers) -> None:  # type: ignore[no-untyped-def]
+            values = tuple(pointers[i] or 0 for i in range(6))
+            self._take(Called(name, tuple(numbers[: libraries.SIZES[name]]), values))
+
+        number, pointer = ctypes.POINTER(ctypes.c_int64), ctypes.POINTER(ctypes.c_void_p)
+        callback = ctypes.CFUNCTYPE(None, number, pointer)(called)
+        library.mock_on_call(callback)
+        self._callbacks += (callback,)
+
+    def allocations(self) -> int:
+        """How often memory of the GPU was allocated."""
+        return int(self._runtime.mock_allocations())
 
     def kernels(self) -> Counter[str]:
         """How often each kernel was launched."""
@@ -86,14 +118,19 @@ class Device:
             for i, (_, kind) in enumerate(kernel.params)
         ]
         grid, block = tuple(config[0:3]), tuple(config[3:6])
-        launched = Launched(image.decode(), kernel.name, grid, block, config[6], tuple(values))
-        if self._capturing:
-            self._captured[-1].append(launched)
-        else:
-            self._run(launched)
+        self._take(Launched(image.decode(), kernel.name, grid, block, config[6], tuple(values)))
 
-    def _begin(self) -> None:
-        self._capturing = True
+    def _take(self, work: Launched | Called) -> None:
+        """Run it, or keep it for a graph."""
+        if self._capturing:
+            self._captured[-1].append(work)
+            if isinstance(work, Called) and work.pointers[-1] != self._stream:
+                self.errors.append(RuntimeError(f"{work.name}: not on the stream of the graph"))
+        else:
+            self._run(work)
+
+    def _begin(self, stream: int) -> None:
+        self._capturing, self._stream = True, stream
         self._captured.append([])
 
     def _end(self) -> int:
@@ -102,10 +139,15 @@ class Device:
 
     def _replay(self, graph: int) -> None:
         self.graphs += 1
-        for launched in self._captured[graph - 1]:
-            self._run(launched)
+        for work in self._captured[graph - 1]:
+            self._run(work)
 
-    def _run(self, launched: Launched) -> None:
+    def _run(self, launched: Launched | Called) -> None:
+        if isinstance(launched, Called):
+            self.calls.append(launched)
+            if self.execute:
+                libraries.compute(launched.name, launched.numbers, launched.pointers)
+            return
         self.launches.append(launched)
         if not self.execute:
             return

@@ -75,6 +75,8 @@ int cuTensorMapEncodeTiled(void) { return 801; }
 #else
 
 static int capturing;  // a graph
+static int allocations;  // of device memory, so far
+int mock_allocations(void) { return allocations; }
 int cudaGetDeviceCount(int* count) { return *count = 1, 0; }
 int cudaGetDevice(int* device) { return *device = 0, 0; }
 int cudaSetDevice(int device) { return 0; }
@@ -107,7 +109,8 @@ int mock_block(const char* inside, char** start, size_t* size) {
 int cudaMalloc(void** memory, size_t size) {
   struct Block* block = malloc(sizeof *block);
   *memory = aligned_alloc(256, (size + 255) / 256 * 256);
-  if (!*memory) return 2;
+  if (!*memory || capturing) return *memory ? 900 : 2;
+  ++allocations;
   memset(*memory, 0xff, size);  // NaN
   *block = (struct Block){*memory, size, blocks};
   blocks = block;
@@ -148,7 +151,7 @@ NOTHING(cudaEventSynchronize)
 NOTHING(cudaGetLastError)
 NOTHING(cudaPeekAtLastError)
 // A graph is a number that `on_end` gives; its callbacks keep what was launched.
-static void (*on_begin)(void), (*on_graph)(size_t);
+static void (*on_begin)(void*), (*on_graph)(size_t);
 static size_t (*on_end)(void);
 void mock_on_graphs(void* begin, void* end, void* launch) {
   on_begin = begin;
@@ -157,7 +160,7 @@ void mock_on_graphs(void* begin, void* end, void* launch) {
 }
 int cudaStreamBeginCapture(void* stream, int mode) {
   capturing = 1;
-  if (on_begin) on_begin();
+  if (on_begin) on_begin(stream);
   return 0;
 }
 int cudaStreamEndCapture(void* stream, void** graph) {

@@ -41,7 +41,7 @@ from .not_run import BLOCKS, COMMANDS, PAGES_ELSEWHERE
 
 ROOT = pathlib.Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-BUILT_IN = ("cuda", "default", "llvm", "onnxruntime")
+BUILT_IN = ("cublaslt", "cuda", "cudnn", "default", "llvm", "onnxruntime")
 """Partitioners that a reader has, whatever other tests registered."""
 LANGUAGES = ("python", "sh", "cmake", "cpp", "text", "")
 """Of blocks: the first two are run, the others are not Baton's to run."""

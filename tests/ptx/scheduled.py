@@ -38,12 +38,12 @@ class Scheduled:
     func : tvm.tirx.PrimFunc
         Scheduled for a GPU, with static shapes.
     target : Target
-        A CUDA target with a host.
+        A CUDA target with a host; one for OpenCL has a source and launches, and no PTX.
 
     Attributes
     ----------
     source : str
-        CUDA C of all kernels.
+        CUDA C, or OpenCL C, of all kernels.
     launches : list of Launch
         In their order.
     buffers : list
@@ -53,7 +53,7 @@ class Scheduled:
 
     def __init__(self, func: tirx.PrimFunc, target: Target) -> None:
         func, self.buffers, self.num_params = _expose_workspaces(func)
-        self.arch = str(target.attrs["arch"])
+        self.arch = str(target.attrs.get("arch", ""))
         pipeline, _, finalize_device = tirx.get_tir_pipeline("default")
         module = tirx.transform.BindTarget(target)(tvm.IRModule({"kernel": func}))
         host, devices = split_host_device_mods(pipeline(module))

@@ -11,7 +11,8 @@ The file of a library:
     description     JSON: lowered functions, keys of the kernels, metadata, warnings, checksum
     trailer         SHA-256 of the description, its length
 
-Object code is not in it: a kernel is kept once, however many libraries call it.
+Object code is not in it: a kernel is kept once, however many libraries call it. A GPU's kernels
+are, scheduled; what nvcc made of their source is kept for itself.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from ...runtime import elf
 from ...runtime.factory import FactoryModule
 from ...runtime.metadata import ALIGNMENT, Metadata
 from ...runtime.weights import map_weights, write_weights
+from ...target.nvcc import device_code
 from ..linking import codegen
 from ..linking.link import Linked, assemble
 from ..report import Report
@@ -118,7 +120,7 @@ class Slot:
         # `tvm.ir.load_json` would first rewrite it in Python for older versions of TVM; the key has
         # the version that wrote this.
         lowered = from_json_graph_str(description["lowered"])
-        with self.target:
+        with self.target, device_code(self.cache):
             executable = assemble(lowered, whole, self.target)
         for name, level, text in description["messages"]:
             logging.getLogger(name).log(level, "%s", text)
@@ -141,7 +143,7 @@ class Slot:
         """
         if library.metadata.weights_nbytes > self.cache.limit * _LARGEST_SHARE:
             return
-        if codegen.has_kernels(linked.lowered):
+        if codegen.has_cpu_kernels(linked.lowered, self.target):
             return
 
         def write(file: BinaryIO) -> None:

@@ -32,6 +32,8 @@ from ..selection.schedule_source import ScheduleSource
 from ..subgraphs import function_targets
 
 _OWN_PACKAGES = ("compiler", "schedules", "tvm")
+_KINDS = (("llvm", "cpu"), ("cuda", "cuda"))
+"""Of targets and devices whose libraries are kept."""
 _PLAIN = (bool, int, float, str, type(None))
 
 
@@ -54,8 +56,8 @@ def obstacle(mod: tvm.IRModule, target: Target, source: ScheduleSource) -> str:
     if any(f.attrs and COMPILE_OPTIONS in f.attrs for _, f in mod.functions_items()):
         return "a backend compiles subgraphs by itself"
     targets = function_targets(mod, target).values()
-    if any(each.kind.name != "llvm" or device_kind(each) != "cpu" for each in targets):
-        return "kernels are for other devices than CPUs"
+    if any((each.kind.name, device_kind(each)) not in _KINDS for each in targets):
+        return "kernels are for other devices than CPUs and NVIDIA's GPUs"
     if source.content_digest() is None:
         return "what the active dispatch contexts know can't be compared"
     foreign = sorted({module for module in _registered() if not _is_own(module)})
@@ -95,7 +97,7 @@ def library_key(
     for part in (
         f"baton {code_version()}",
         *compiler_state(),
-        f"target {target} {[Machine.from_target(each) for each in _targets(mod, target)]}",
+        f"target {target} {_machines(mod, target)}",
         f"records {source.content_digest()}",
         repr(others),
         tvm.ir.save_json(structure),
@@ -106,8 +108,10 @@ def library_key(
     return digest.hexdigest()
 
 
-def _targets(mod: tvm.IRModule, target: Target) -> list[Target]:
-    return list(function_targets(mod, target).values())
+def _machines(mod: tvm.IRModule, target: Target) -> list[object]:
+    """What is known of each function's target; the attributes of a GPU's are all there is."""
+    targets = function_targets(mod, target).values()
+    return [Machine.from_target(t) if t.kind.name == "llvm" else str(t) for t in targets]
 
 
 def _digests(constants: Sequence[Any]) -> list[bytes]:

@@ -130,10 +130,12 @@ def with_modules(mod: tvm.IRModule, modules: list[Any]) -> tvm.IRModule:
     return mod.with_attr("external_mods", [*before, *modules])
 
 
-def has_kernels(mod: tvm.IRModule) -> bool:
-    """Whether kernels are left in a module that `compile_cpu_kernels` returned."""
+def has_cpu_kernels(mod: tvm.IRModule, target: Target) -> bool:
+    """Whether CPU kernels are in a module that `compile_cpu_kernels` should have returned."""
     return any(
-        isinstance(func, tvm.tirx.PrimFunc) and gvar.name_hint != _MARKER
+        isinstance(func, tvm.tirx.PrimFunc)
+        and gvar.name_hint != _MARKER
+        and _is_cpu(target_of(func, target))
         for gvar, func in mod.functions_items()
     )
 

@@ -26,13 +26,14 @@ from tvm.target import Target
 
 from ...errors import BuildError
 from ...op_pattern import called_kernel
+from ...runtime.foreign import RUN_ON_CUDA
 from ...tvm_faults.block_builder import BlockBuilder
 from ..relax_passes.sort_keys import sort_by_keys
 from ..tir_passes.pipeline import PIPELINE
 
 MAIN = "main"
 HOST = "cpu"
-"""Kind of the device on which foreign code runs, whatever its callers run on."""
+"""Kind of the device on which foreign code runs, whatever its callers run on; but `RUN_ON_CUDA`."""
 FOREIGN = ("baton.foreign.", "subgraph_")
 """How the names of packed functions begin that backends compiled."""
 
@@ -92,6 +93,7 @@ def place(
         return mod
     vdevices = {kind: relax.VDevice(target, 0, "global") for kind, target in by_kind.items()}
     kernel_kinds = {name: device_kind(target) for name, target in kernels.items()}
+    kernel_kinds[RUN_ON_CUDA] = "cuda"
     functions = dict(mod.functions_items())
     for gvar, func in mod.functions_items():
         if isinstance(func, relax.Function):

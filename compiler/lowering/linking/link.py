@@ -15,7 +15,7 @@ from ...target.nvcc import device_code
 from ...tvm_faults.memory_planner import can_plan_memory
 from ..cache.kernel_cache import user_cache
 from ..tir_passes.pipeline import PIPELINE
-from . import codegen, devices, segments, static_allocation
+from . import codegen, cuda_graph, devices, segments, static_allocation
 from .concat_in_place import ConcatInPlace
 from .internal_tensors import MarkInternalTensors
 from .loops import ExpandLoops
@@ -48,15 +48,18 @@ class Linked:
         The bytes that are known, and how many storages have a size that only running tells.
         """
         return storage_bytes(
-            self.lowered, but=(static_allocation.ENTRY, static_allocation.WORKSPACE)
+            self.lowered,
+            but=(static_allocation.ENTRY, static_allocation.WORKSPACE, *cuda_graph.FUNCTIONS),
         )
 
 
-def link(mod: tvm.IRModule, target: Target) -> Linked:
+def link(mod: tvm.IRModule, target: Target, has_graph: bool = False) -> Linked:
     """Plan memory, generate code and link.
 
     CPU kernels become object code, each on its own (see `codegen`). Where no C++ compiler could
     link that, TVM compiles them as one LLVM module, which runs in memory without a linker.
+
+    With `has_graph` the module gets the entry of `cuda_graph`, and must have no obstacle to it.
 
     Raises
     ------
@@ -68,6 +71,8 @@ def link(mod: tvm.IRModule, target: Target) -> Linked:
     size = None if static_allocation.wanted() else segments.wanted()
     if size is not None:
         mod = segments.split(mod, size)
+    if has_graph:
+        mod = cuda_graph.with_graph_entry(mod, target)
     in_place = ConcatInPlace()
     plan = [relax.transform.StaticPlanBlockMemory()] if can_plan_memory(mod) else []
     for_cpu = bool(plan) and target.kind.name == "llvm"
@@ -81,7 +86,7 @@ def link(mod: tvm.IRModule, target: Target) -> Linked:
             *plan,
             *([PackStorage()] if for_cpu else []),
             *([static_allocation.StaticAllocation()] if static_allocation.wanted() else []),
-            *([relax.transform.RewriteCUDAGraph()] if plan and _wants_cuda_graph(target) else []),
+            *([cuda_graph.CaptureGraphEntry()] if has_graph else []),
             *([MarkInternalTensors()] if for_cpu else []),
             ExpandLoops(),
             relax.transform.LowerAllocTensor(),
@@ -93,7 +98,7 @@ def link(mod: tvm.IRModule, target: Target) -> Linked:
         ]
     )
     try:
-        with target, device_code():
+        with target, device_code(user_cache()):
             lowered, kernels = lower(mod), codegen.CompiledKernels({}, {}, 0)
             if codegen.has_linker():
                 lowered, kernels = codegen.compile_cpu_kernels(lowered, target, user_cache())
@@ -118,9 +123,3 @@ def assemble(
         relax_pipeline=None,
         tir_pipeline=PIPELINE,
     )
-
-
-def _wants_cuda_graph(target: Target) -> bool:
-    """Whether TVM's own option asks for it: kernels are then captured once and replayed."""
-    config = tvm.transform.PassContext.current().config
-    return target.kind.name == "cuda" and bool(config.get("relax.backend.use_cuda_graph", False))

@@ -22,7 +22,7 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 from tvm.target import Target
 
 from ...graph.rewrite import operator_name
-from ...graph.symbols import simplified
+from ...graph.symbols import BOUNDS, simplified
 from ...graph.vocabulary import RELAX
 from .extent_rules import Need, extents_of, needs_of
 from .run_time_checks import checked_by, emit_check, refusing
@@ -47,7 +47,8 @@ def agreeing_extents(
     """
     for name, target in chosen_targets.items():
         if name not in but and target.kind.name == "llvm":
-            mod = checked_by(_Checker(mod), mod, name)
+            most = (mod[name].attrs or {}).get(BOUNDS, {})
+            mod = checked_by(_Checker(mod, most), mod, name)
     return mod
 
 
@@ -55,8 +56,9 @@ def agreeing_extents(
 class _Checker(PyExprMutator):
     """Checks the extents of one function."""
 
-    def __init__(self, mod: tvm.IRModule) -> None:
+    def __init__(self, mod: tvm.IRModule, most: Mapping[str, int]) -> None:
         super().__init__(mod)
+        self.most = most
         self.changed = False
         self.wrong: list[str] = []
 
@@ -68,7 +70,7 @@ class _Checker(PyExprMutator):
         open_needs: dict[tuple[int, int | None], list[tuple[Need, Any]]] = {}
         for need in needs_of(call, name):
             given = _operand(call, need)
-            misfit = _misfit((extents_of(given) or [])[need.axis], need)
+            misfit = _misfit((extents_of(given) or [])[need.axis], need, self.most)
             if not isinstance(misfit, int):
                 open_needs.setdefault((need.operand, need.field), []).append((need, misfit))
         for each in open_needs.values():
@@ -148,12 +150,12 @@ def _field(operand: relax.Expr, index: int) -> relax.Expr:
     return relax.TupleGetItem(operand, index)
 
 
-def _misfit(extent: Any, need: Need) -> Any:
-    """0 if an extent is right, which is known or not."""
+def _misfit(extent: Any, need: Need, most: Mapping[str, int]) -> Any:
+    """0 if an extent is right, which is known or not, where symbols are `most` at most."""
     if need.relation == "not":
         return simplified(extent - need.extent)
     over = extent - need.extent if need.relation == "more than" else need.extent - extent
-    return simplified(tirx.max(over, tirx.const(0, "int64")))
+    return simplified(tirx.max(over, tirx.const(0, "int64")), most)
 
 
 def _product(extents: Sequence[Any]) -> Any:

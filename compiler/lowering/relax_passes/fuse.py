@@ -9,8 +9,11 @@ from tvm.target import Target
 from ...op_pattern import called_kernel
 from ...relay.op.kernel_names import operator_of
 from ...tvm_faults.alias_tuples import alias_tuples
+from ...tvm_faults.plain_branches import plain_branches
+from ...tvm_faults.scalar_operands import separate_scalar_operands
 from ...tvm_faults.symbol_order import in_order
 from .bounded_epilogues import bound_epilogues
+from .interpolate import interpolations
 from .legalize import legalize_ops
 from .separate_concat import separate_concatenations
 from .spread_results import separate_spread_results
@@ -40,10 +43,11 @@ def fuse(
     the operators that went into it, under Relay's names.
     """
     with target:
+        mod = interpolations(mod) if target.kind.name == "llvm" else mod
         mod = relax.transform.AnnotateTIROpPattern()(legalize_ops()(mod))
-        mod = bound_epilogues(separate_spread_results(mod))
+        mod = bound_epilogues(separate_spread_results(separate_scalar_operands(mod)))
         mod = separate_concatenations(mod, target) if concat_in_place else mod
-        mod = in_order(relax.transform.FuseOps(fuse_opt_level=2)(alias_tuples(mod)))
+        mod = in_order(relax.transform.FuseOps(fuse_opt_level=2)(plain_branches(alias_tuples(mod))))
         operators = _operators(mod)
         mod = relax.transform.CanonicalizeBindings()(relax.transform.FuseTIR()(mod))
         mod = symbols_first(mod)

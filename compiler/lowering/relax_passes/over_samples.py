@@ -16,6 +16,9 @@ from tvm import relax, tirx
 from schedules.symbolic import Rows, Tiling, assemble, rows_of, with_extents
 
 from ...graph import symbols
+from ...graph.constants import scalar_of, static_shape
+from ...graph.rewrite import CallRule, rewrite_calls
+from ...graph.vocabulary import RELAX
 from ..subgraphs import new_global_var
 from .legalize import legalize_ops
 
@@ -51,6 +54,7 @@ def any_samples(mod: tvm.IRModule) -> Samples | None:
     """
     if [gvar.name_hint for gvar in mod.get_global_vars()] != ["main"]:
         return None
+    mod = rewrite_calls(mod, _EntriesInPlace)
     main = mod["main"]
     known = symbols.of_types(main)
     if len(known) != 1 or symbols.in_order(main) != known or not _has_convolution(main):
@@ -70,6 +74,27 @@ def any_samples(mod: tvm.IRModule) -> Samples | None:
             return None
     calls = [binding.value for block in legal["main"].body.blocks for binding in block.bindings]
     return Samples(mod, count) if all(map(_is_simple, calls)) else None
+
+
+class _EntriesInPlace(CallRule):
+    """Takes an entry of a tensor before its axes are permuted, so that samples stay in front.
+
+    before   q = take(permute_dims(x, [2, 0, 3, 1, 4]), 0, axis=0)      x (N, T, 3, H, D)
+
+    after    q = permute_dims(take(x, 0, axis=2), [0, 2, 1, 3])
+    """
+
+    def rewrite(self, call: relax.Call, name: str) -> relax.Expr | None:
+        permuted = self.scope.call_of(call.args[0], "permute_dims") if name == "take" else None
+        if permuted is None or permuted.attrs.axes is None or call.attrs.axis is None:
+            return None
+        if scalar_of(call.args[1]) is None or static_shape(call.args[1]) != ():
+            return None
+        axes = [int(axis) for axis in permuted.attrs.axes]
+        taken = axes.pop(int(call.attrs.axis) % len(axes))
+        entry = RELAX.again(call, [permuted.args[0], call.args[1]], axis=taken)
+        order = [axis - (axis > taken) for axis in axes]
+        return relax.op.permute_dims(self.scope.emit(entry), order)
 
 
 def _has_convolution(function: relax.Function) -> bool:

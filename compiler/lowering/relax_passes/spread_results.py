@@ -6,6 +6,9 @@
 Fused behind the convolution, the multiplication would have the convolution computed again for
 each of its H x W elements. What makes an element of `s` cheaply, as a bias does, may still be
 fused behind it.
+
+Likewise what adds (seq, C) to a result of (batch, seq, C) whose extents only running tells: kernels
+over rows read a row of each operand for a row of the result.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ import math
 from typing import Any
 
 import tvm
-from tvm import relax
+from tvm import relax, tirx
 
 from ...graph.constants import static_shape
 from ...op_pattern import INJECTIVE, unfusable_calls, with_pattern
@@ -32,13 +35,24 @@ def separate_spread_results(mod: tvm.IRModule) -> tvm.IRModule:
 
 
 def _spreading_calls(mod: tvm.IRModule, function: relax.Function) -> list[relax.Call]:
-    """Element-by-element calls whose result is larger than an anchor's that they read."""
+    """Element-by-element calls whose result is larger than an anchor's that they read, or repeats
+    rows of another operand."""
 
     def behind(binding: relax.VarBinding, _: Any, sizes: list[int | None]) -> int | None:
+        own = _symbols(binding.var)
+        if any(_symbols(each) not in (set(), own) for each in binding.value.args[1].fields):
+            return None
         size = _elements(binding.var)
         return size if all(each in (None, size) for each in sizes) else None
 
     return unfusable_calls(mod, function, _elements, behind)
+
+
+def _symbols(value: relax.Expr) -> set[tirx.Var]:
+    """The symbols in the shape of a tensor."""
+    shape = value.ty.shape if isinstance(value.ty, relax.TensorType) else None
+    extents = shape.values if isinstance(shape, relax.ShapeExpr) else ()
+    return {var for extent in extents for var in tirx.analysis.undefined_vars(extent)}
 
 
 def _elements(value: relax.Expr) -> int:

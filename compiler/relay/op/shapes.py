@@ -217,7 +217,6 @@ def _misfits(products: Sequence[Any]) -> te.Tensor:
     return te.compute((len(products),), value, name="misfits")
 
 
-_broadcast_kernel = kernel("broadcast_at_run_time", _broadcast_to)
 _checked_broadcast_kernel = kernel("broadcast_that_fits", _checked_broadcast_to)
 _misfits_kernel = kernel("broadcast_misfits", _misfits)
 
@@ -227,14 +226,12 @@ def broadcast_extents(data: relax.Expr, shape: Sequence[Extent]) -> relax.Expr:
     given = extents(data)
     if len(given) == len(shape) and all(same_extent(a, b) for a, b in zip(given, shape)):
         return data
-    if all(isinstance(value, int) for value in given):
-        return infer_type(relax.op.broadcast_to(data, list(shape)))
     pairs = zip(given[::-1], list(shape)[::-1])
     differing = [(own, joint) for own, joint in pairs if not same_extent(own, joint)]
     misfits = [(own - 1) * (joint - own) for own, joint in differing if not isinstance(own, int)]
-    whole = relax.ShapeExpr(list(shape))
     if not misfits:
-        return infer_type(_broadcast_kernel(data, whole))
+        return infer_type(relax.op.broadcast_to(data, list(shape)))
+    whole = relax.ShapeExpr(list(shape))
     found = infer_type(_misfits_kernel(relax.ShapeExpr(misfits)))
     return infer_type(_checked_broadcast_kernel(data, found, whole))
 

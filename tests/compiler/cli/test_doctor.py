@@ -20,7 +20,7 @@ def test_json_names_what_is_there_and_builds_for_this_cpu_work(cli, monkeypatch,
     assert found["cpu"]["trial"] == "a kernel compiles and gives right results"
     cache = {"folder": str(tmp_path / "baton" / "kernels"), "writable": True, "bytes": 0}
     assert cache.items() <= found["cache"].items()
-    for piece in ("driver", "runtime", "nvcc"):
+    for piece in ("driver", "runtime", "nvcc", "cublaslt", "cudnn"):
         assert found["cuda"][piece] or found["cuda"][f"{piece} missing"]
 
 

@@ -77,3 +77,21 @@ def test_a_cache_is_kept_with_its_room(cli, tmp_path):
     assert json.loads(ran.stdout)["outputs"]["y"]["shape"] == [7, 3]
     full = cli.invoke(app, ["run", str(library), "--random", "--extent", "past=7", *extents[2:]])
     assert full.exit_code == 1 and "7 are there, and 2 more came" in full.stderr
+
+
+def test_sizes_are_named(cli, tmp_path):
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ("n", 3))
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ("n", 3))
+    graph = helper.make_graph([helper.make_node("Exp", ["x"], ["y"])], "test", [x], [y])
+    model, library = tmp_path / "exp.onnx", tmp_path / "exp.so"
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
+    onnx.save(proto, model)
+    options = ["--specialise", "n=1,4", "-o", str(library), "--json"]
+    compiled = json.loads(cli.invoke(app, ["compile", str(model), *options]).stdout)
+    names = [kernel["name"] for kernel in compiled["report"]["kernels"]]
+    assert len([name for name in names if "exp" in name]) == 3
+    for n in (1, 2, 4):
+        ran = cli.invoke(app, ["run", str(library), "--random", "--extent", f"n={n}", "--json"])
+        assert json.loads(ran.stdout)["outputs"]["y"]["shape"] == [n, 3]
+    wrong = cli.invoke(app, ["compile", str(model), "--specialise", "n=1,x"])
+    assert wrong.exit_code == 2 and "'1,x' is not a list of extents" in wrong.stderr

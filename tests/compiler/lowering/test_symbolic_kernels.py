@@ -91,6 +91,24 @@ def test_convolutions_of_any_number_of_images_are_those_of_one():
     assert run(library, x=data[:0]).shape == (0, 5)
 
 
+def test_entries_of_a_permuted_tensor_are_those_of_each_sample():
+    """As vision transformers take queries, keys and values from the product that makes them."""
+    image = relay.var("x", shape=("batch", 3, 8, 8))
+    weight = floats(24, 3, 4, 4)
+    patches = relay.nn.conv2d(image, relay.const(weight), strides=(4, 4))
+    stack = relay.reshape(patches, (-1, 3, 2, 4, 4))
+    stack = relay.transpose(stack, (1, 0, 2, 3, 4))
+    entries = [relay.take(stack, relay.const(i, "int64"), axis=0) for i in range(3)]
+    library = build(relay.add(relay.multiply(entries[0], entries[1]), entries[2]), image)
+    assert any("conv2d" in each for each in implementations(library))
+    for count in (1, 3):
+        x = floats(count, 3, 8, 8)
+        tiles = x.reshape(count, 3, 2, 4, 2, 4)
+        made = np.einsum("nchiwj,ocij->nohw", tiles, weight).reshape(count, 3, 2, 4, 4)
+        expected = made[:, 0] * made[:, 1] + made[:, 2]
+        np.testing.assert_allclose(run(library, x=x), expected, rtol=1e-3, atol=1e-3)
+
+
 def test_images_that_meet_each_other_are_not_taken_apart():
     body, x = images(mixed=True)
     library = build(body, x)
@@ -161,3 +179,61 @@ def test_attention_of_few_and_of_many_rows_and_keys(target):
             weights = np.exp(scores - scores.max(-1, keepdims=True))
             expected = weights / weights.sum(-1, keepdims=True) @ v
             np.testing.assert_allclose(run(library, q=q, k=k, v=v), expected, rtol=1e-4, atol=1e-5)
+
+
+def grouped_attention() -> Any:
+    """Four heads of queries (b, 4, n, 16) on two of keys and values (b, 2, n, 16), as LLaMA's
+    exporters repeat these, behind a mask that is repeated for all scores."""
+    node = helper.make_node
+
+    def repeated(name: str) -> list[Any]:
+        return [
+            node("Unsqueeze", [name, "two"], [f"{name}_1"]),
+            node("Expand", [f"{name}_1", "wide"], [f"{name}_2"]),
+            node("Reshape", [f"{name}_2", "heads"], [f"{name}_3"]),
+        ]
+
+    nodes = [
+        node("Shape", ["k"], ["shape"]),
+        node("Gather", ["shape", "zero"], ["b"]),
+        node("Gather", ["shape", "two"], ["n"]),
+        node("Concat", ["b", "two", "two", "n", "sixteen"], ["wide"], axis=0),
+        *repeated("k"),
+        *repeated("v"),
+        node("Transpose", ["k_3"], ["turned"], perm=[0, 1, 3, 2]),
+        node("MatMul", ["q", "turned"], ["scores"]),
+        node("Concat", ["b", "four", "n", "n"], ["full"], axis=0),
+        node("Expand", ["mask", "full"], ["mask_full"]),
+        node("Add", ["scores", "mask_full"], ["masked"]),
+        node("Softmax", ["masked"], ["weights"], axis=-1),
+        node("MatMul", ["weights", "v_3"], ["y"]),
+    ]
+    sizes = {"zero": [0], "two": [2], "four": [4], "sixteen": [16], "heads": [0, 4, -1, 16]}
+    weights = [
+        helper.make_tensor(name, TensorProto.INT64, [len(each)], each)
+        for name, each in sizes.items()
+    ]
+    infos = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+        for name, shape in (
+            *(("q", ["b", 4, "n", 16]), ("k", ["b", 2, "n", 16]), ("v", ["b", 2, "n", 16])),
+            *(("mask", ["b", 1, 1, "n"]), ("y", ["b", 4, "n", 16])),
+        )
+    ]
+    graph = helper.make_graph(nodes, "attention", infos[:4], infos[4:], weights)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+
+
+def test_heads_of_queries_share_keys_and_values():
+    mod, params = relay.frontend.from_onnx(grouped_attention())
+    with tvm.transform.PassContext(opt_level=3):
+        library = relay.build(mod, "llvm", params=params)
+    assert [kernel.name for kernel in library.report.kernels] == ["attention"]
+    for b, n in ((1, 1), (2, 9), (3, 40)):
+        q, mask = floats(b, 4, n, 16), floats(b, 1, 1, n)
+        k, v = floats(b, 2, n, 16), floats(b, 2, n, 16)
+        keys, values = (each.repeat(2, axis=1) for each in (k, v))
+        weights = np.exp(q @ keys.swapaxes(2, 3) + mask)
+        expected = weights / weights.sum(-1, keepdims=True) @ values
+        found = run(library, q=q, k=k, v=v, mask=mask)
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 from tvm import ir, relax, tirx
+from tvm.target import Target
 
 from compiler.autotvm import MeasureInput
 from compiler.autotvm.rebuild import Program, program_of
@@ -18,11 +19,14 @@ from tests.schedules.cuda.checking import TARGET
 from tests.schedules.cuda.emulation import Emulated
 
 
-def scheduled_kernel(inp: MeasureInput, program: Program) -> tuple[rules.Scheduled, list]:
+def scheduled_kernel(
+    inp: MeasureInput, program: Program, arch: str = ""
+) -> tuple[rules.Scheduled, list]:
     """The one kernel of the program built under the record, and the values of its operands."""
+    target = Target({"kind": "cuda", "arch": arch}, host="llvm") if arch else TARGET
     records = ApplyHistoryBest([(inp, MeasureResult((1.0,), 0, 0.0, 0.0))])
-    module = select_implementations(program.mod, "main", TARGET, records.query)
-    module, _ = fuse(module, TARGET)
+    module = select_implementations(program.mod, "main", target, records.query)
+    module, _ = fuse(module, target)
     calls = []
 
     def visit(expr: relax.Expr) -> None:
@@ -37,7 +41,7 @@ def scheduled_kernel(inp: MeasureInput, program: Program) -> tuple[rules.Schedul
         arg.value.numpy() if isinstance(arg, ir.GenericConst) else program.inputs[arg.name]
         for arg in call.args[1].fields
     ]
-    scheduled = rules.schedule(kernel, TARGET)
+    scheduled = rules.schedule(kernel, target)
     assert scheduled is not None
     return scheduled, values
 

@@ -37,6 +37,6 @@ def test_the_table_holds_the_better_peer_against_baton(tmp_path, monkeypatch, ca
     (line,) = [line for line in said.splitlines() if line.startswith(" " * 12 + "net")]
     assert line.split() == [
         *("net", "2.00", "2.50", "8.00", "4.00", "4.00", "2.00", "1.50"),
-        *("0.0031", "0.0042", "-", "-", "-"),
+        *("0.0031", "0.0042", "-", "-", "-", "-", "-"),
     ]
     assert "f32/int8: geometric mean 4.00, least 4.00 of 1" in said

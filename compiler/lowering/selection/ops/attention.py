@@ -112,7 +112,7 @@ def choose_kernel(
     product = BatchMatmulWorkload(Operand.plain((*w.batch, w.s, w.t)), w.v.operand)
     for var, workload in zip(attention.products, (scores, product)):
         asked = (own_queries or {}).get(var.name, query)
-        if asked is None:
+        if asked is None or w.k.repeats != 1 or w.v.repeats != 1:
             continue
         chosen = strategy.select("nn.batch_matmul", workload, target, asked)
         if chosen is not None and not chosen[1].is_fallback:
@@ -284,16 +284,24 @@ def _masked(bodies: Bindings, scores: Any) -> Iterator[tuple[Any, Any, Mask]]:
     """(what may be the scores, the tensor, the mask) of each way to read what defines scores."""
     total = bodies.call(scores, "add")
     if total is not None:
-        for inner, tensor in (tuple(total.args), tuple(total.args)[::-1]):
+        for inner, mask in (tuple(total.args), tuple(total.args)[::-1]):
+            tensor = _narrow(bodies, mask)
             yield inner, tensor, Mask(static_shape(tensor) or ())
     chosen = bodies.call(scores, "where")
     if chosen is not None:
-        tensor, *values = chosen.args
+        condition, *values = chosen.args
+        tensor = _narrow(bodies, condition)
         for inner, other, hides in ((*values, False), (*values[::-1], True)):
             fill = scalar_of(other)
             is_number = fill is not None and not math.isnan(fill)
             if is_number and static_shape(inner) == static_shape(scores):
                 yield inner, tensor, Mask(static_shape(tensor) or (), fill, hides)
+
+
+def _narrow(bodies: Bindings, mask: Any) -> Any:
+    """A mask before it was repeated to the shape of the scores."""
+    repeated = bodies.call(mask, "broadcast_to", only_reader=False)
+    return mask if repeated is None else repeated.args[0]
 
 
 def _unscaled(bodies: Bindings, scores: Any) -> tuple[Any, float]:
@@ -325,6 +333,17 @@ def _heads(bodies: Bindings, tensor: Any) -> tuple[Any, Heads]:
     shape = static_shape(tensor)
     assert shape is not None
     axes, tensor = _unpermuted(bodies, tensor, tuple(range(len(shape))))
+    shared = _shared(bodies, tensor) if axes[:2] == (0, 1) and len(axes) == 4 else None
+    if shared is not None:
+        group, repeats = shared
+        tensor, heads = _heads_behind(bodies, group, axes)
+        return tensor, replace(heads, repeats=repeats)
+    return _heads_behind(bodies, tensor, axes)
+
+
+def _heads_behind(bodies: Bindings, tensor: Any, axes: tuple[int, ...]) -> tuple[Any, Heads]:
+    """The same for matrices whose axes are `axes` of the tensor."""
+    axes, tensor = _unpermuted(bodies, tensor, axes)
     buffer = _first_of(bodies, tensor)
     if buffer is not None:
         return buffer, Heads(Operand(static_shape(tensor) or (), axes))
@@ -342,6 +361,27 @@ def _heads(bodies: Bindings, tensor: Any) -> tuple[Any, Heads]:
             if reshaped.tensor_shape == static_shape(split.args[0]):
                 return split.args[0], reshaped
     return tensor, heads
+
+
+def _shared(bodies: Bindings, tensor: Any) -> tuple[Any, int] | None:
+    """Heads (b, g, t, d) of which each is repeated to heads (b, g * n, t, d), and n."""
+    joined = bodies.call(tensor, "reshape", only_reader=False)
+    repeated = None if joined is None else bodies.call(joined.args[0], "broadcast_to")
+    if repeated is None:
+        return None
+    inserted = repeated.args[0]
+    call = bodies.call(inserted, "expand_dims")
+    call = bodies.call(inserted, "reshape") if call is None else call
+    if call is None:
+        return None
+    group, wide = static_shape(call.args[0]), static_shape(repeated)
+    if group is None or wide is None or len(group) != 4 or len(wide) != 5:
+        return None
+    batch, heads, repeats = wide[:3]
+    is_inserted = static_shape(inserted) == (batch, heads, 1, *group[2:])
+    is_joined = static_shape(tensor) == (batch, heads * repeats, *group[2:])
+    is_alike = group[:2] == (batch, heads) and wide[3:] == group[2:]
+    return (call.args[0], repeats) if is_inserted and is_joined and is_alike else None
 
 
 def _first_of(bodies: Bindings, tensor: Any) -> Any | None:

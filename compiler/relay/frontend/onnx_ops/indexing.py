@@ -10,7 +10,7 @@ import tvm
 from tvm import relax, tirx
 
 from compiler.graph.constants import constant, integers, static_shape
-from compiler.graph.symbols import as_extent, simplified
+from compiler.graph.symbols import as_extent, bound_within, simplified
 from compiler.relay.op import registry
 from compiler.relay.op.shapes import broadcast_extents, same_extent
 from compiler.relay.op.slicing import box_from, leading_box, slice_of_symbols
@@ -69,8 +69,31 @@ def scatter_elements(node: Node) -> relax.Expr | None:
     if _reduces_bits(node):
         return _scatter_bits(node, "ScatterElements", axis=axis)
     reduction = node.attr("reduction", "none").replace("none", "update")
+    rows = _repeated_rows(node, shape) if axis == 0 else None
+    if rows is not None:
+        rows = node.emit(in_range(node.emit(relax.op.reshape(rows, [-1, 1])), shape[0]))
+        return relax.op.scatter_nd(node[0], rows, node[2], reduction)
     indices = in_range(node[1], shape[axis])
     return relax.op.scatter_elements(node[0], indices, node[2], axis=axis, reduction=reduction)
+
+
+def _repeated_rows(node: Node, shape: list[Any]) -> relax.Expr | None:
+    """The rows (k,) that indices name, if they say the same for all elements of a row; else None.
+
+    That is how exporters write `result[rows] = updates`.
+    """
+    call: Any = node[1]
+    while isinstance(call, relax.Var):
+        call = node.builder.lookup_binding(call)
+    if not isinstance(call, relax.Call) or "broadcast" not in getattr(call.op, "name", ""):
+        return None
+    narrow, whole, updates = (shape_of(each) for each in (call.args[0], node[1], node[2]))
+    if narrow is None or whole is None or updates is None or len(narrow) != len(shape):
+        return None
+    is_column = all(same_extent(extent, 1) for extent in narrow[1:])
+    counts = any(same_extent(narrow[0], each[0]) for each in (whole, updates))
+    fills = all(same_extent(*pair) for pair in zip(updates[1:], shape[1:]))
+    return call.args[0] if is_column and counts and fills else None
 
 
 def scatter_nd(node: Node) -> relax.Expr | None:
@@ -173,9 +196,11 @@ def _slice_of_symbols(node: Node, shape: list[Any]) -> relax.Expr | None:
         size = shape[axis]
         if is_symbolic(np.array([step], object)) or step == 0:
             return None
-        if isinstance(last, tirx.Var) and isinstance(size, int) and first == 0 and step == 1:
-            bound = node.importer.bounds.setdefault(last.name, size)
-            node.importer.bounds[last.name] = min(bound, size)
+        is_table = isinstance(size, int) and isinstance(last, tvm.ir.Expr)
+        most = bound_within(last, size) if is_table and first == 0 and step == 1 else None
+        if most is not None:
+            name, bound = most[0].name, most[1]
+            node.importer.bounds[name] = min(node.importer.bounds.get(name, bound), bound)
             box[axis] = last
         else:
             first, last = (
@@ -238,22 +263,12 @@ def _top_k_at_run_time(node: Node) -> list[relax.Expr]:
     """All of them in order, cut to the number that is computed while the model runs."""
     shape = node.extents(0)
     axis = node.axis(-1, len(shape))
-    size = shape[axis]
-    if not isinstance(size, int):
-        raise node.unsupported("k and the extent that it is of are known only at run time")
-    whole = relax.op.topk(
-        node[0],
-        k=size,
-        axis=axis,
-        ret_type="both",
-        largest=bool(node.attr("largest", 1)),
-        dtype="int64",
-    )
-    whole = node.emit(whole)
+    order = node.emit(relax.op.argsort(node[0], axis, bool(node.attr("largest", 1)), "int64"))
     wanted = node.emit(relax.op.reshape(node[1], [1]))
     count = at_run_time.part_of(node, wanted, axis)
     box = [*shape[:axis], count, *shape[axis + 1 :]]
-    return [leading_box(node.emit(relax.TupleGetItem(whole, i)), box) for i in (0, 1)]
+    first = node.emit(leading_box(order, box))
+    return [relax.op.gather_elements(node[0], first, axis), first]
 
 
 def eye_like(node: Node) -> relax.Expr:

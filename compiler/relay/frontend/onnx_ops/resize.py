@@ -18,6 +18,7 @@ from tvm import relax
 from compiler.graph.constants import constant
 
 from ..onnx_node import Node
+from ..onnx_symbolic import is_symbolic
 from . import resize_at_run_time
 
 MAX_GATHERED_TAPS = 4
@@ -44,7 +45,7 @@ class Axis:
 
 def resize(node: Node) -> relax.Expr:
     """Nearest, linear or cubic interpolation with every option of Resize."""
-    if resize_at_run_time.is_computed(node, range(1, 4)):
+    if resize_at_run_time.is_computed(node, range(1, 4)) or _has_symbolic_sizes(node):
         return resize_at_run_time.resize(node)
     shape = node.extents(0)
     axes = [axis % len(shape) for axis in node.attr("axes", tuple(range(len(shape))))]
@@ -61,6 +62,12 @@ def resize(node: Node) -> relax.Expr:
             continue
         plan.append(_plan(node, axis, shape[axis], extents[i], factors[i], region))
     return _apply(node, plan)
+
+
+def _has_symbolic_sizes(node: Node) -> bool:
+    """Whether new extents are expressions over the model's symbols."""
+    sizes = node.extents_in(3) if node.opset >= 11 else None
+    return sizes is not None and is_symbolic(sizes)
 
 
 def _without_symbols(

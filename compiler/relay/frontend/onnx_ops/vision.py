@@ -9,9 +9,9 @@ import numpy as np
 from tvm import relax, te, tirx
 
 from compiler.graph.constants import constant
-from compiler.relay.op import registry
 from compiler.relay.op.kernel import kernel
 from compiler.relay.op.vision.regions import roi_align_max
+from compiler.relay.op.vision.suppression import by_class, listed
 
 from ..onnx_node import Node, constant_value, dtype_of
 from . import at_run_time
@@ -23,33 +23,25 @@ def non_max_suppression(node: Node) -> relax.Expr:
     Without `max_output_boxes_per_class` no box stays; without `score_threshold` every score counts.
     """
     boxes, scores = node[0], node[1]
-    for index in (0, 1):
-        node.shape(index)  # else the error says which one is known only at run time
     if node.attr("center_point_box", 0):
         center, size = (relax.op.strided_slice(boxes, [2], [i], [i + 2]) for i in (0, 2))
         half = node.emit(relax.op.multiply(size, relax.const(0.5, node.dtype(0))))
         corners = [relax.op.subtract(center, half), relax.op.add(center, half)]
         boxes = node.emit(relax.op.concat(corners, 2))
     limit = relax.op.clip(_scalar(node, 2, 0, "int64"), 0, np.iinfo("int32").max)
-    suppressed = registry.call(
-        "vision.all_class_non_max_suppression",
-        [
-            boxes,
-            scores,
-            node.emit(relax.op.astype(limit, "int32")),
-            _above(node, _scalar(node, 3, 0.0, node.dtype(0))),
-            _scalar(node, 4, -math.inf, node.dtype(1)),
-        ],
-        {"output_format": "onnx"},
+    ranked, order, places, kept = by_class(
+        boxes,
+        scores,
+        node.emit(relax.op.astype(limit, "int32")),
+        _above(node, _scalar(node, 3, 0.0, node.dtype(0))),
+        _scalar(node, 4, -math.inf, node.dtype(1)),
     )
-    suppressed = node.emit(suppressed)
-    rows, total = (node.emit(relax.TupleGetItem(suppressed, i)) for i in (0, 1))
-    end = node.emit(relax.op.concat([total, constant(np.array([3], "int64"))], 0))
-    kept = relax.op.dynamic_strided_slice(
-        rows, constant(np.zeros(2, "int64")), end, constant(np.ones(2, "int64"))
-    )
-    count = tirx.Var("selected_boxes", "int64")
-    return node.builder.match_cast(node.emit(kept), relax.TensorType([count, 3], "int64"))
+    total = relax.op.sum(node.emit(relax.op.astype(kept, "int64")), [0], True)
+    (count,) = at_run_time.extents_of(node, total, 1)
+    classes = node.extents(1)[1]
+    room = relax.ShapeExpr([count])
+    rows = listed(ranked, order, places, kept, room, classes=classes, with_scores=False)
+    return relax.op.squeeze(node.emit(rows), [0])
 
 
 def _scalar(node: Node, index: int, default: float, dtype: str) -> relax.Expr:

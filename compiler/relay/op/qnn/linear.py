@@ -18,7 +18,8 @@ from ..nn.pooling import avg_pool2d as plain_avg_pool2d
 from ..record import FUSABLE
 from ..registry import operator
 from ..shapes import assign_type, dtype, extents, integers
-from .requantization import centred, requantize
+from ..transform import cast_to
+from .requantization import along, centred, requantize, saturated
 
 op = relax.op
 
@@ -190,17 +191,14 @@ def avg_pool2d(
     layout: str = "NCHW",
     out_layout: str = "",
 ) -> relax.Expr:
-    """Means of windows; from the input's scale to the output's."""
-    value = centred(data, input_zero_point, -1, "int32")
-    pooled = plain_avg_pool2d(
-        value, pool_size, strides, dilation, padding, layout, out_layout, ceil_mode,
-        count_include_pad,
+    """Means of windows, from the input's scale to the output's: of what has it already, since the
+    mean of integers is cut to one."""
+    zero = relax.const(0, "int32")
+    value = requantize(data, input_scale, input_zero_point, output_scale, zero, out_dtype="int32")
+    pooled = plain_avg_pool2d(  # whose sums TVM divides by numbers of 64 bits
+        cast_to(infer_type(value), "int64"), pool_size, strides, dilation, padding, layout,
+        out_layout, ceil_mode, count_include_pad,
     )  # fmt: skip
-    return requantize(
-        infer_type(pooled),
-        input_scale,
-        relax.const(0, "int32"),
-        output_scale,
-        output_zero_point,
-        out_dtype=dtype(data),
-    )
+    centre = cast_to(along(output_zero_point, data, -1), "int32")
+    means = cast_to(infer_type(pooled), "int32")
+    return saturated(infer_type(relax.op.add(means, centre)), dtype(data))

@@ -14,7 +14,7 @@ from ...infer import infer_type
 from ..kernel import kernel
 from ..registry import operator
 from ..shapes import extents, number
-from .suppression import _select_kernel
+from .select_boxes import select_boxes
 
 op = relax.op
 
@@ -165,7 +165,7 @@ def proposal(
     places = np.broadcast_to(np.arange(best, dtype="int32"), (shape[0], best))
     counts = np.full(shape[0], best, "int32")
     chosen = infer_type(
-        _select_kernel(
+        select_boxes(
             ranked,
             relax.const(np.ascontiguousarray(places)),
             relax.const(counts),

@@ -14,6 +14,7 @@ from ..kernel import kernel
 from ..registry import operator
 from ..shapes import dtype, extents, number
 from ..transform import cast_to
+from .select_boxes import select_boxes
 
 op = relax.op
 
@@ -73,93 +74,6 @@ def get_valid_counts(
     rows = infer_type(_compacted_kernel(data, order, count))
     parts = [infer_type(relax.TupleGetItem(rows, index)) for index in range(2)]
     return relax.Tuple([count, *parts])
-
-
-def _overlap(boxes: Any, batch: Any, first: Any, second: Any, start: int) -> Any:
-    """Intersection over union of two boxes given by any two opposite corners."""
-    low, high = [], []
-    for index in (first, second):
-        low.append([_extreme(tirx.min, boxes, batch, index, start + axis) for axis in range(2)])
-        high.append([_extreme(tirx.max, boxes, batch, index, start + axis) for axis in range(2)])
-    zero = tirx.const(0.0, boxes.dtype)
-    both, areas = tirx.const(1.0, boxes.dtype), []
-    for axis in range(2):
-        span = tirx.min(high[0][axis], high[1][axis]) - tirx.max(low[0][axis], low[1][axis])
-        both = both * tirx.max(span, zero)
-    for index in range(2):
-        areas.append((high[index][0] - low[index][0]) * (high[index][1] - low[index][1]))
-    union = areas[0] + areas[1] - both
-    return tirx.if_then_else(union <= zero, zero, both / union)
-
-
-def _extreme(function: Any, boxes: Any, batch: Any, index: Any, axis: int) -> Any:
-    return function(boxes[batch, index, axis], boxes[batch, index, axis + 2])
-
-
-def _as_vector(scalar: te.Tensor) -> te.Tensor:
-    return te.compute((1,), lambda _: scalar(), name="limit")
-
-
-def _select(
-    boxes: te.Tensor,
-    order: te.Tensor,
-    counts: te.Tensor,
-    iou_threshold: te.Tensor,
-    limit: te.Tensor,
-    start: int,
-    id_index: int,
-    rows_per_batch: int,
-) -> list[te.Tensor]:
-    """Greedy suppression of each row of `order`: places in `order` that stay, and how many.
-
-    The first counts[row] boxes of a row are looked at, best first. A box stays unless it overlaps
-    one that stayed before, of the same class if there is an `id_index`, by `iou_threshold` or
-    more; `limit` of them stay at most, all if it is negative.
-    """
-    rows, size = order.shape
-
-    def build(ins: Any, outs: Any) -> Any:
-        with IRBuilder() as builder:
-            box, rank, count_of, iou, most = (T.buffer_proxy(each) for each in ins)
-            chosen, chosen_count = (T.buffer_proxy(each) for each in outs)
-            with T.parallel(0, rows) as row:
-                batch = tirx.floordiv(row, rows_per_batch)
-                kept = T.buffer_proxy(T.alloc_buffer((1,), "int32", scope="local"))
-                stays = T.buffer_proxy(T.alloc_buffer((1,), "int32", scope="local"))
-                kept[0] = T.int32(0)
-                with T.serial(0, size) as place:
-                    chosen[row, place] = T.int32(-1)
-                with T.serial(0, size) as place:
-                    open_ = tirx.any(most[0] < 0, kept[0] < most[0])
-                    with T.If(tirx.all(place < count_of[row], open_)), T.Then():
-                        stays[0] = T.int32(1)
-                        with T.serial(0, kept[0]) as before:
-                            other = rank[row, chosen[row, before]]
-                            own = rank[row, place]
-                            close = _overlap(box, batch, own, other, start) >= iou[0]
-                            if id_index >= 0:
-                                close = tirx.all(
-                                    close,
-                                    box[batch, own, id_index] == box[batch, other, id_index],
-                                )
-                            with T.If(close), T.Then():
-                                stays[0] = T.int32(0)
-                        with T.If(stays[0] == 1), T.Then():
-                            chosen[row, kept[0]] = tirx.Cast("int32", place)
-                            kept[0] = kept[0] + 1
-                chosen_count[row] = kept[0]
-            return builder.get()
-
-    return te.extern(
-        [(rows, size), (rows,)],
-        [boxes, order, counts, _as_vector(iou_threshold), _as_vector(limit)],
-        build,
-        dtype=["int32", "int32"],
-        name="select_boxes",
-    )
-
-
-_select_kernel = kernel("vision.select_boxes", _select)
 
 
 def _scores_of(data: te.Tensor, counts: te.Tensor, score_index: int) -> te.Tensor:
@@ -261,7 +175,7 @@ def non_max_suppression(
     if int(top_k) > 0:
         counts = infer_type(op.minimum(counts, number(int(top_k), "int32")))
     chosen = infer_type(
-        _select_kernel(
+        select_boxes(
             data,
             order,
             counts,
@@ -279,7 +193,7 @@ def non_max_suppression(
     return _kept_rows_kernel(data, places, order, kept, counts, to_top=bool(invalid_to_bottom))
 
 
-def _by_class(
+def by_class(
     boxes: relax.Expr, scores: relax.Expr, limit: Any, iou_threshold: Any, score_threshold: Any
 ) -> tuple[relax.Expr, relax.Expr, relax.Expr, relax.Expr]:
     """Suppression of each class by itself: sorted scores, order, chosen places and counts.
@@ -293,7 +207,7 @@ def _by_class(
     above = infer_type(op.greater(ranked, _scalar(score_threshold, dtype(scores))))
     counts = infer_type(op.sum(cast_to(above, "int32"), [1]))
     chosen = infer_type(
-        _select_kernel(
+        select_boxes(
             boxes,
             order,
             counts,
@@ -312,61 +226,56 @@ def _listed(
     ranked: te.Tensor,
     order: te.Tensor,
     places: te.Tensor,
-    ends: te.Tensor,
+    kept: te.Tensor,
+    room: list[Any],
     classes: int,
     with_scores: bool,
 ) -> Any:
-    """The chosen boxes class by class: (batch, class, box), or (class, box) and score."""
-    rows, size = order.shape
+    """The chosen boxes class by class: (batch, class, box), or (class, box) and score.
+
+    What is left of the room is 0.
+    """
+    rows = order.shape[0]
     group = classes if with_scores else rows
-    batches = tirx.floordiv(rows, group)
-    row = te.reduce_axis((0, group), "row")
-    passed = te.compute(
-        (batches, group * size),
-        lambda b, at: te.sum(
-            (ends(b * group + row) <= at.astype("int64")).astype("int64"), axis=row
-        ),
-        name="rows_passed",
+    columns = 2 if with_scores else 3
+    lists = tirx.floordiv(rows, group)
+
+    def build(ins: Any, outs: Any) -> Any:
+        with IRBuilder() as builder:
+            score, box, chosen, count = (T.buffer_proxy(each) for each in ins)
+            listed, *scores = (T.buffer_proxy(each) for each in outs)
+            with T.serial(0, lists) as part:
+                used = T.buffer_proxy(T.alloc_buffer((1,), "int64", scope="local"))
+                used[0] = T.int64(0)
+                with T.serial(0, group) as member:
+                    row = part * group + member
+                    with T.serial(0, tirx.Cast("int64", count[row])) as place:
+                        fields = [tirx.floormod(row, classes), box[row, chosen[row, place]]]
+                        if not with_scores:
+                            fields.insert(0, tirx.floordiv(row, classes))
+                        for column, field in enumerate(fields):
+                            listed[part, used[0] + place, column] = tirx.Cast("int64", field)
+                        if with_scores:
+                            scores[0][part, used[0] + place] = score[row, chosen[row, place]]
+                    used[0] = used[0] + tirx.Cast("int64", count[row])
+                with T.serial(0, room[0] - used[0]) as rest:
+                    for column in range(columns):
+                        listed[part, used[0] + rest, column] = T.int64(0)
+                    if with_scores:
+                        scores[0][part, used[0] + rest] = tirx.const(0.0, ranked.dtype)
+            return builder.get()
+
+    shapes = [(lists, room[0], columns), (lists, room[0])][: 1 + with_scores]
+    return te.extern(
+        shapes,
+        [ranked, order, places, kept],
+        build,
+        dtype=["int64", ranked.dtype][: 1 + with_scores],
+        name="listed_boxes",
     )
 
-    def source(batch: Any, at: Any) -> tuple[Any, Any]:
-        own = batch * group + tirx.min(passed(batch, at), tirx.Cast("int64", group) - 1)
-        zero = tirx.const(0, "int64")
-        before = tirx.if_then_else(passed(batch, at) > 0, ends(tirx.max(own - 1, zero)), zero)
-        place = tirx.max(tirx.min(at.astype("int64") - before, tirx.Cast("int64", size) - 1), zero)
-        return own, tirx.max(places(own, place), tirx.const(0, "int32"))
 
-    def exists(batch: Any, at: Any) -> Any:
-        return at.astype("int64") < ends(batch * group + group - 1)
-
-    def index(batch: Any, at: Any, column: Any) -> Any:
-        own, place = source(batch, at)
-        fields = [tirx.floormod(own, classes), order(own, place).astype("int64")]
-        if not with_scores:
-            fields.insert(0, tirx.floordiv(own, classes))
-        result = fields[-1]
-        for at_column in reversed(range(len(fields) - 1)):
-            result = tirx.if_then_else(column == at_column, fields[at_column], result)
-        result = result.astype("int64")
-        return tirx.if_then_else(exists(batch, at), result, tirx.const(0, "int64"))
-
-    def score(batch: Any, at: Any) -> Any:
-        value = ranked(*source(batch, at))
-        return tirx.if_then_else(exists(batch, at), value, tirx.const(0.0, ranked.dtype))
-
-    if not with_scores:
-        listed = te.compute(
-            (group * size, 3),
-            lambda at, column: index(tirx.const(0, "int64"), at, column),
-            name="selected",
-        )
-        return listed
-    listed = te.compute((batches, group * size, 2), index, name="selected")
-    scores = te.compute((batches, group * size), score, name="selected_scores")
-    return [listed, scores]
-
-
-_listed_kernel = kernel("vision.listed_boxes", _listed)
+listed = kernel("vision.listed_boxes", _listed)
 
 
 @operator("vision.all_class_non_max_suppression", 5, wraps=True, how="TE")
@@ -386,24 +295,21 @@ def all_class_non_max_suppression(
     if output_format not in ("onnx", "tensorflow"):
         raise RelayTypeError(f"output_format must be onnx or tensorflow, not {output_format!r}")
     batch, classes, _ = extents(scores)
-    ranked, order, places, kept = _by_class(
+    ranked, order, places, kept = by_class(
         boxes, scores, max_output_boxes_per_class, iou_threshold, score_threshold
     )
     wide = cast_to(kept, "int64")
     by_batch = output_format == "tensorflow"
-    if by_batch:
-        table = infer_type(op.reshape(wide, [batch, classes]))
-        ends = infer_type(op.reshape(infer_type(op.cumsum(table, 1, "int64")), [batch * classes]))
-        totals = infer_type(op.sum(table, [1]))
-    else:
-        ends = infer_type(op.cumsum(wide, 0, "int64"))
-        totals = infer_type(op.sum(wide, [0], True))
-    listed = infer_type(
-        _listed_kernel(ranked, order, places, ends, classes=classes, with_scores=by_batch)
+    size = extents(order)[1]
+    room = relax.ShapeExpr([(classes if by_batch else batch * classes) * size])
+    rows = infer_type(
+        listed(ranked, order, places, kept, room, classes=classes, with_scores=by_batch)
     )
     if not by_batch:
-        return relax.Tuple([listed, totals])
-    parts = [infer_type(relax.TupleGetItem(listed, index)) for index in range(2)]
+        totals = infer_type(op.sum(wide, [0], True))
+        return relax.Tuple([infer_type(op.squeeze(rows, [0])), totals])
+    totals = infer_type(op.sum(infer_type(op.reshape(wide, [batch, classes])), [1]))
+    parts = [infer_type(relax.TupleGetItem(rows, index)) for index in range(2)]
     return relax.Tuple([*parts, totals])
 
 
@@ -492,7 +398,7 @@ def regular_non_max_suppression(
     if given != classes:
         scores = infer_type(op.strided_slice(scores, [2], [given - classes], [given], [1]))
     by_class = infer_type(op.permute_dims(scores, [0, 2, 1]))
-    ranked, order, places, kept = _by_class(
+    ranked, order, places, kept = by_class(
         boxes, by_class, int(max_detections_per_class), float(iou_threshold), float(score_threshold)
     )
     candidates = infer_type(_candidates_kernel(ranked, places, kept, classes=classes))

@@ -311,7 +311,10 @@ class TestWhatCannotBeKeyed:
         assert list(folder.glob("*.library")) == []
 
     def test_gpus(self):
-        assert "other devices" in self.obstacle(target="cuda -arch=sm_80")
+        assert self.obstacle(target="cuda -arch=sm_80") == ""
+        source = ScheduleSource.from_contexts()
+        reason = library_key.obstacle(network(), tvm.target.Target("vulkan"), source)
+        assert "other devices" in reason
 
     def test_measured_choices(self, tmp_path):
         log = str(dense_log(8, tmp_path))

@@ -1,0 +1,206 @@
+"""Convolutions over images or signals of unknown extents as products of patches with the weights.
+
+    before   y = gelu(conv1d(x, w) + b)                       x (n, C, frames), w (O, C, K)
+
+    after    x1 = permute_dims(x, [0, 2, 1])
+             p1 = patches of x1                               (n, frames', K, C)
+             y1 = gelu(matmul(reshape(p1, (n, frames', K C)), w1) + b)
+             y = permute_dims(y1, [0, 2, 1])
+
+The schedules of convolutions take known extents; a product with constant weights takes any number
+of rows, which all places of all images are here. What is computed element by element behind it, and
+another convolution, go on with channels last. A transposed convolution whose windows do not meet is
+a product, too, and then moves elements.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relax, te, tirx
+
+from ...graph.constants import array_of, constant, static_shape
+from ...graph.elementwise import BINARY, UNARY
+from ...graph.rewrite import CallRule, rewrite_calls
+from ...graph.symbols import simplified
+from ...graph.vocabulary import RELAX
+from ..selection.ops.conv2d import ints
+
+_LAYOUTS = {
+    "nn.conv1d": ("NCW", "OIW"),
+    "nn.conv2d": ("NCHW", "OIHW"),
+    "nn.conv3d": ("NCDHW", "OIDHW"),
+}
+
+
+def multiply_patches(mod: tvm.IRModule, name: str) -> tvm.IRModule:
+    """Rewrite the convolutions of function `name` of a module that have no static kernel."""
+    return rewrite_calls(mod, _Patches, [name])
+
+
+def _to_last(rank: int) -> list[int]:
+    return [0, *range(2, rank), 1]
+
+
+def _to_first(rank: int) -> list[int]:
+    return [0, rank - 1, *range(1, rank - 1)]
+
+
+class _Patches(CallRule):
+    def rewrite(self, call: relax.Call, name: str) -> relax.Expr | None:
+        if name in _LAYOUTS:
+            return self._convolution(call, *_LAYOUTS[name])
+        if name == "nn.conv2d_transpose":
+            return self._transposed(call)
+        if name == "permute_dims":
+            return self._permutation(call)
+        if name in UNARY and self._last(call.args[0]) is not None:
+            made = RELAX.again(call, [self._last(call.args[0]), *call.args[1:]])
+            return self._first(made, call.ty.ndim)
+        if name in BINARY:
+            return self._pair(call)
+        return None
+
+    def _first(self, value: relax.Expr, rank: int) -> relax.Expr:
+        return relax.op.permute_dims(self.scope.emit(value), _to_first(rank))
+
+    def _last(self, value: relax.Expr) -> relax.Expr | None:
+        """What a value of unknown extents was before its channels were put first."""
+        permuted = self.scope.call_of(value, "permute_dims")
+        if permuted is None or permuted.attrs.axes is None or static_shape(value) is not None:
+            return None
+        rank = len(permuted.attrs.axes)
+        is_ours = rank >= 3 and list(ints(permuted.attrs.axes)) == _to_first(rank)
+        return permuted.args[0] if is_ours else None
+
+    def _permutation(self, call: relax.Call) -> relax.Expr | None:
+        last = self._last(call.args[0])
+        if last is None or call.attrs.axes is None:
+            return None
+        return last if list(ints(call.attrs.axes)) == _to_last(call.ty.ndim) else None
+
+    def _pair(self, call: relax.Call) -> relax.Expr | None:
+        """Two such values, or one and a constant for each channel."""
+        rank, last = call.ty.ndim, [self._last(arg) for arg in call.args]
+        if all(each is None for each in last):
+            return None
+        operands = [
+            _of_channels(arg, rank) if own is None else own for arg, own in zip(call.args, last)
+        ]
+        if any(each is None for each in operands):
+            return None
+        return self._first(RELAX.again(call, operands), rank)
+
+    def _convolution(self, call: relax.Call, layout: str, kernel: str) -> relax.Expr | None:
+        attrs, (data, weights) = call.attrs, call.args
+        names = (attrs.data_layout, attrs.kernel_layout, attrs.out_layout or layout)
+        known, shape = array_of(weights), data.ty.shape
+        is_plain = names == (layout, kernel, layout) and int(attrs.groups) == 1
+        if known is None or not is_plain or static_shape(data) is not None:
+            return None
+        if str(data.ty.dtype) != "float32" or not isinstance(shape, relax.ShapeExpr):
+            return None
+        rank = known.ndim
+        taps, channels = known.shape[2:], known.shape[1]
+        strides, dilation, pads = (
+            ints(each) for each in (attrs.strides, attrs.dilation, attrs.padding)
+        )
+        image = self._last(data)
+        if image is None:
+            image = self.scope.emit(relax.op.permute_dims(data, _to_last(rank)))
+        if any(pads):
+            before, after = pads[: rank - 2], pads[rank - 2 :]
+            image = self.scope.builder.emit_te(
+                _padded, image, before, after, primfunc_name_hint="pad"
+            )
+        if math.prod(taps) > 1 or max(strides) > 1:
+            image = self.scope.builder.emit_te(
+                _patches, image, taps, strides, dilation, primfunc_name_hint="patches"
+            )
+            places = [*image.ty.shape.values[: rank - 1], math.prod(taps) * channels]
+            image = self.scope.emit(relax.op.reshape(image, places))
+        matrix = known.transpose(*range(2, rank), 1, 0).reshape(-1, known.shape[0])
+        product = relax.op.matmul(image, constant(np.ascontiguousarray(matrix)))
+        return self._first(product, rank)
+
+    def _transposed(self, call: relax.Call) -> relax.Expr | None:
+        """Each place becomes a window of its own."""
+        attrs, (data, weights) = call.attrs, call.args
+        known, names = array_of(weights), (attrs.data_layout, attrs.kernel_layout)
+        is_plain = names == ("NCHW", "IOHW") and int(attrs.groups) == 1
+        if known is None or not is_plain or static_shape(data) is not None:
+            return None
+        channels, outputs, *taps = known.shape
+        moved = (*ints(attrs.padding), *ints(attrs.output_padding))
+        if list(ints(attrs.strides)) != taps or any(moved) or str(data.ty.dtype) != "float32":
+            return None
+        if not isinstance(data.ty.shape, relax.ShapeExpr):
+            return None
+        image = self._last(data)
+        if image is None:
+            image = self.scope.emit(relax.op.permute_dims(data, _to_last(4)))
+        matrix = constant(np.ascontiguousarray(known.reshape(channels, -1)))
+        product = self.scope.emit(relax.op.matmul(image, matrix))
+        places = relax.ShapeExpr([*image.ty.shape.values[:3], outputs, *taps])
+        windows = self.scope.emit(relax.op.reshape(product, places))
+        joined = self.scope.emit(relax.op.permute_dims(windows, [0, 1, 4, 2, 5, 3]))
+        count, _, *extents = call.ty.shape.values
+        last = relax.op.reshape(joined, relax.ShapeExpr([count, *extents, outputs]))
+        return self._first(last, 4)
+
+
+def _of_channels(value: relax.Expr, rank: int) -> relax.Expr | None:
+    """A constant for each channel, or for all of them, as it broadcasts to channels at the end."""
+    known = array_of(value)
+    if known is None or known.ndim > rank:
+        return None
+    along = known.ndim - (rank - 1)  # the axis that is the channels'
+    channels = known.shape[along] if along >= 0 else 1
+    if known.size != channels:
+        return None
+    return constant(known.reshape((1,) * (rank - 1) + (channels,)))
+
+
+def _padded(image: te.Tensor, before: tuple[int, ...], after: tuple[int, ...]) -> te.Tensor:
+    """image (n, *extents, C) with zeros around."""
+    count, *extents, channels = image.shape
+    wide = [simplified(a + extent + b) for extent, a, b in zip(extents, before, after)]
+
+    def element(n: Any, *index: Any) -> Any:
+        at = [place - a for place, a in zip(index, before)]
+        inside = [
+            condition
+            for place, extent, a, b in zip(at, extents, before, after)
+            for condition in [place >= 0] * bool(a) + [place < extent] * bool(b)
+        ]
+        value = image(n, *at, index[-1])
+        return tirx.if_then_else(tirx.all(*inside), value, tirx.const(0, image.dtype))
+
+    return te.compute((count, *wide, channels), element, name="pad")
+
+
+def _patches(
+    image: te.Tensor, taps: tuple[int, ...], strides: tuple[int, ...], dilation: tuple[int, ...]
+) -> te.Tensor:
+    """image (n, *extents, C) -> (n, *places, taps, C)."""
+    count, *extents, channels = image.shape
+    places = [
+        simplified(tirx.floordiv(extent - reach * (tap - 1) - 1, step) + 1)
+        for extent, tap, step, reach in zip(extents, taps, strides, dilation)
+    ]
+
+    def element(n: Any, *index: Any) -> Any:
+        place, tap, c = index[: len(taps)], index[-2], index[-1]
+        own = []
+        for size in reversed(taps):
+            own.append(tap % size)
+            tap = tap // size
+        at = [
+            p * step + k * reach for p, step, k, reach in zip(place, strides, own[::-1], dilation)
+        ]
+        return image(n, *at, c)
+
+    return te.compute((count, *places, math.prod(taps), channels), element, name="patches")

@@ -1,0 +1,50 @@
+"""Names for extents that are expressions: min(100, n) rows are m rows.
+
+Operators such as a slice make a number of rows that no symbol alone is. To the kernels behind
+them it is one number like any other, which the shape of what they read says.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm_ffi
+from tvm import tirx
+
+_COMPOUND = (tirx.Min, tirx.Max, tirx.Add, tirx.Sub, tirx.Mul, tirx.FloorDiv)
+
+
+def _is_compound(extent: Any) -> bool:
+    """Whether an extent is neither a number nor a product of symbols."""
+    if isinstance(extent, tirx.Mul):
+        return any(
+            _is_compound(each) or isinstance(each, tirx.IntImm) for each in (extent.a, extent.b)
+        )
+    return isinstance(extent, _COMPOUND)
+
+
+def with_named_extents(func: tirx.PrimFunc) -> tirx.PrimFunc | None:
+    """The function with a symbol for each extent of its parameters that is a sum or the like.
+
+    None where there is none, or where the function computes with the symbols of one apart from it.
+    """
+    names: list[tuple[Any, Any]] = []
+
+    def named(expr: Any) -> Any:
+        return next((name for other, name in names if tvm_ffi.structural_equal(expr, other)), expr)
+
+    for param in func.params:
+        for extent in param.shape if isinstance(param.ty, tirx.BufferType) else ():
+            if _is_compound(extent) and named(extent) is extent:
+                names.append((extent, tirx.Var("rows", extent.ty)))
+    if not names:
+        return None
+    replaced = {symbol for extent, _ in names for symbol in tirx.analysis.undefined_vars(extent)}
+    result = tvm_ffi.structural_map(func, [(kind, named) for kind in _COMPOUND], order="pre")
+    left: set[Any] = set()
+    tvm_ffi.structural_walk(result.body, (tirx.Var, left.add))
+    for param in result.params:
+        if isinstance(param.ty, tirx.BufferType):
+            for extent in param.shape:
+                left.update(tirx.analysis.undefined_vars(extent))
+    return None if replaced & left else result

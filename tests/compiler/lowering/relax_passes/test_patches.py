@@ -1,0 +1,126 @@
+"""Convolutions over images and signals of unknown extents: products over patches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+import tvm
+from onnx import TensorProto, helper, numpy_helper
+
+from compiler import relay
+from compiler.errors import InputError
+from compiler.runtime import graph_executor
+
+RNG = np.random.default_rng(0)
+
+
+def model(nodes: list[Any], shape: list[Any], **weights: Any) -> Any:
+    """A model of x (shape) with the result y."""
+    kept = [
+        numpy_helper.from_array(np.asarray(value, getattr(value, "dtype", "int64")), name)
+        for name, value in weights.items()
+    ]
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [None] * len(shape))
+    graph = helper.make_graph(nodes, "test", [x], [y], kept)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
+
+
+def floats(*shape: int) -> np.ndarray:
+    return RNG.standard_normal(shape).astype("float32")
+
+
+def build(proto: Any) -> Any:
+    mod, params = relay.frontend.from_onnx(proto)
+    with tvm.transform.PassContext(opt_level=3):
+        return relay.build(mod, "llvm", params=params)
+
+
+def compare(library: Any, proto: Any, shapes: list[tuple[int, ...]]) -> None:
+    session = onnxruntime.InferenceSession(proto.SerializeToString())
+    module = graph_executor.GraphModule(library["default"](tvm.cpu()))
+    for shape in shapes:
+        x = floats(*shape)
+        module.run(x=x)
+        (expected,) = session.run(None, {"x": x})
+        np.testing.assert_allclose(module.get_output(0).numpy(), expected, rtol=1e-4, atol=1e-4)
+
+
+def anchors(library: Any) -> list[str]:
+    kernels = library.report.kernels
+    return [each.implementation for each in kernels if "matmul" in each.name]
+
+
+@pytest.fixture(scope="module")
+def sound() -> Any:
+    """Two convolutions over time, the second one with stride 2, and positions behind them."""
+    node = helper.make_node
+    nodes = [
+        node("Conv", ["x", "w1", "b1"], ["c1"], pads=[1, 1], kernel_shape=[3]),
+        node("Gelu", ["c1"], ["g1"]),
+        node("Conv", ["g1", "w2", "b2"], ["c2"], pads=[1, 1], strides=[2], kernel_shape=[3]),
+        node("Gelu", ["c2"], ["g2"]),
+        node("Transpose", ["g2"], ["rows"], perm=[0, 2, 1]),
+        node("Shape", ["rows"], ["shape"]),
+        node("Gather", ["shape", "one"], ["count"]),
+        node("Slice", ["table", "zero", "count", "zero", "one"], ["places"]),
+        node("Add", ["rows", "places"], ["sum"]),
+        node("MatMul", ["sum", "w3"], ["y"]),
+    ]
+    weights = {"w1": floats(32, 20, 3), "b1": floats(32), "w2": floats(32, 32, 3), "b2": floats(32)}
+    integers = {"one": [1], "zero": [0]}
+    proto = model(
+        nodes,
+        ["batch", 20, "frames"],
+        **weights,
+        table=floats(50, 32),
+        w3=floats(32, 16),
+        **integers,
+    )
+    return build(proto), proto
+
+
+def test_signals_of_any_length(sound):
+    library, proto = sound
+    assert anchors(library) == ["dense_packed.x86"] * 3
+    compare(library, proto, [(1, 20, 1), (1, 20, 2), (2, 20, 7), (3, 20, 100)])
+
+
+def test_a_table_is_as_long_as_what_is_computed_of_the_symbol(sound):
+    """(frames - 1) // 2 + 1 places are at most 50."""
+    library, _ = sound
+    assert library.metadata.bounds == {"frames": 100}
+    assert not any("agree" in kernel.name for kernel in library.report.kernels)
+    module = graph_executor.GraphModule(library["default"](tvm.cpu()))
+    with pytest.raises(InputError, match="'frames' is at most 100"):
+        module.run(x=floats(1, 20, 101))
+
+
+def test_images_of_any_size():
+    node = helper.make_node
+    nodes = [
+        node("Conv", ["x", "w1", "b1"], ["c1"], pads=[1, 0, 2, 1], strides=[2, 1]),
+        node("Relu", ["c1"], ["r"]),
+        node("Conv", ["r", "w2"], ["c2"]),
+        node("Conv", ["r", "w3"], ["c3"], pads=[2, 2, 2, 2], dilations=[2, 2]),
+        node("Mul", ["c2", "factor"], ["scaled"]),
+        node("Add", ["scaled", "c3"], ["y"]),
+    ]
+    weights = {"w1": floats(20, 3, 3, 2), "b1": floats(20), "w2": floats(16, 20, 1, 1)}
+    proto = model(
+        nodes, ["n", 3, "h", "w"], **weights, w3=floats(16, 20, 3, 3), factor=floats(16, 1, 1)
+    )
+    library = build(proto)
+    assert anchors(library) == ["dense_packed.x86"] * 3
+    compare(library, proto, [(1, 3, 7, 9), (3, 3, 20, 15), (2, 3, 1, 4), (0, 3, 5, 5)])
+
+
+def test_convolutions_in_groups_stay_as_they_are():
+    nodes = [helper.make_node("Conv", ["x", "w"], ["y"], group=4, pads=[1, 1])]
+    proto = model(nodes, [1, 8, "frames"], w=floats(8, 2, 3))
+    library = build(proto)
+    assert anchors(library) == []
+    compare(library, proto, [(1, 8, 1), (1, 8, 9)])

@@ -1,0 +1,30 @@
+"""Extents that are expressions, under names of their own."""
+
+from __future__ import annotations
+
+from tvm import te, tirx
+
+from schedules.named_extents import with_named_extents
+from schedules.symbolic import rows_of
+
+N = tirx.Var("n", "int64")
+
+
+def _negated(extent: object, add: object = 0) -> tirx.PrimFunc:
+    x = te.placeholder((extent, 8), "float32", name="x")
+    y = te.compute(x.shape, lambda *at: -x(*at) + tirx.Cast("float32", add), name="y")
+    return te.create_prim_func([x, N, y])
+
+
+def test_a_minimum_of_rows_is_a_number_of_rows():
+    func = _negated(tirx.min(N, 100))
+    assert rows_of(func) is None
+    named = with_named_extents(func)
+    rows = rows_of(named)
+    assert rows is not None and rows.tensors == [8, 8]
+    assert len(named.params) == len(func.params)
+
+
+def test_a_function_that_computes_with_the_symbol_keeps_it():
+    assert with_named_extents(_negated(tirx.min(N, 100), add=N)) is None
+    assert with_named_extents(_negated(N)) is None
