@@ -296,7 +296,8 @@ def expand(node: Node) -> relax.Expr | None:
     wanted, shape = constant_value(node[1]), static_shape(node[0])
     given, extents = node.extents_in(1), shape_of(node[0])
     if given is not None and extents is not None and (shape is None or is_symbolic(given)):
-        return broadcast_extents(node[0], _joint(node, extents, given.tolist()))
+        joint = _joint(extents, given.tolist())
+        return _expand_at_run_time(node) if joint is None else broadcast_extents(node[0], joint)
     if shape is None and wanted is not None and not isinstance(node[1], relax.ShapeExpr):
         node.shape(0)  # raises: TVM's converter takes constants for known shapes alone
     if wanted is None:
@@ -307,16 +308,14 @@ def expand(node: Node) -> relax.Expr | None:
     return relax.op.broadcast_to(node[0], target)
 
 
-def _joint(node: Node, shape: list[Any], wanted: list[Any]) -> list[Any]:
-    """What a shape and the wanted one broadcast to, where symbols leave no doubt."""
+def _joint(shape: list[Any], wanted: list[Any]) -> list[Any] | None:
+    """What a shape and the wanted one broadcast to; None where symbols leave a doubt."""
     rank = max(len(shape), len(wanted))
     padded = ([1] * (rank - len(each)) + each for each in (shape, wanted))
     joint = []
     for own, other in zip(*padded):
         if not (same_extent(own, 1) or same_extent(other, 1) or same_extent(own, other)):
-            raise node.unsupported(
-                f"whether the extent {own} broadcasts to {other} is known only at run time"
-            )
+            return None
         joint.append(other if same_extent(own, 1) else own)
     return joint
 
