@@ -143,6 +143,7 @@ def test_names_of_0_7_build_and_register(module):
         assert tensor_intrin.__name__ == "tvm.s_tir.tensor_intrin"
         assert tvm.tir.schedule.Schedule is tvm.tir.Schedule
         assert relax.vm.build is tvm.relax.build
+        assert tvm.tir.expr.Any is tvm.tir.Any
         with pytest.raises(LegacyImportError, match="no code generator"):
             spirv.optimize(b"")
         assert relay.build(mod=module, target="llvm").report.kernels

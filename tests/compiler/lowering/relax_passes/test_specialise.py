@@ -104,3 +104,16 @@ def test_a_log_of_a_variant_applies_to_it(tmp_path):
     kernels = [each for each in library.report.kernels if "matmul" in each.name]
     assert [each.source for each in kernels] == ["topi:dense.log:1", "topi:fallback"]
     compare(library, expected)
+
+
+def test_an_input_of_known_shape_and_a_bias_are_handed_on():
+    x, bias = relay.var("x", shape=("rows", 8)), relay.var("bias", shape=(8,))
+    mod = tvm.IRModule.from_expr(relay.Function([x, bias], relay.exp(relay.add(x, bias))))
+    module = graph_executor.GraphModule(
+        build(relay.with_sizes(mod, {"rows": [2]}))["default"](tvm.cpu())
+    )
+    shift = np.arange(8, dtype="float32")
+    for rows in (1, 2):
+        module.run(x=np.ones((rows, 8), "float32"), bias=shift)
+        expected = np.exp(np.ones((rows, 8)) + shift)
+        np.testing.assert_allclose(module.get_output(0).numpy(), expected, rtol=1e-5)
