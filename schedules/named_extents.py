@@ -11,7 +11,16 @@ from typing import Any
 import tvm_ffi
 from tvm import tirx
 
-_COMPOUND = (tirx.Min, tirx.Max, tirx.Add, tirx.Sub, tirx.FloorDiv)
+_COMPOUND = (tirx.Min, tirx.Max, tirx.Add, tirx.Sub, tirx.Mul, tirx.FloorDiv)
+
+
+def _is_compound(extent: Any) -> bool:
+    """Whether an extent is neither a number nor a product of symbols."""
+    if isinstance(extent, tirx.Mul):
+        return any(
+            _is_compound(each) or isinstance(each, tirx.IntImm) for each in (extent.a, extent.b)
+        )
+    return isinstance(extent, _COMPOUND)
 
 
 def with_named_extents(func: tirx.PrimFunc) -> tirx.PrimFunc | None:
@@ -26,7 +35,7 @@ def with_named_extents(func: tirx.PrimFunc) -> tirx.PrimFunc | None:
 
     for param in func.params:
         for extent in param.shape if isinstance(param.ty, tirx.BufferType) else ():
-            if isinstance(extent, _COMPOUND) and named(extent) is extent:
+            if _is_compound(extent) and named(extent) is extent:
                 names.append((extent, tirx.Var("rows", extent.ty)))
     if not names:
         return None

@@ -21,8 +21,8 @@ import tvm_ffi
 from tvm import s_tir, sym, tirx
 from tvm.ir import TensorLoad
 
-from .extents import with_own_symbols
 from .generic.stages import range_of, uses
+from .named_extents import with_named_extents
 
 _DIVISIONS = (tirx.FloorDiv, tirx.FloorMod)
 _FOLDED: dict[Any, Callable[[Any, Any], Any]] = {
@@ -80,7 +80,8 @@ def is_symbolic(func: tirx.PrimFunc) -> bool:
 
 def rows_of(func: tirx.PrimFunc) -> Rows | None:
     """The rows of a function; None where it has other unknown extents, or rows meet each other."""
-    func = with_own_symbols(func)
+    named = with_named_extents(func)
+    func = func if named is None else named
     parameters = _buffers(func)
     symbols: list[Any] = []
     for param in parameters:

@@ -91,6 +91,7 @@ def _queried(
 
     from ..graph.convert_layout import convert_layout
     from ..lowering.bind import bind_params
+    from ..lowering.relax_passes.specialise import specialise
     from ..lowering.relax_passes.widen_half import widen_halves
     from ..lowering.selection.ops.attention import find_attention
     from ..lowering.selection.select import select_implementations
@@ -108,7 +109,7 @@ def _queried(
     bound, _ = bind_params(as_module(mod), params or {})
     # Layouts as they come: tasks are those of plain operators, as TVM 0.18 extracted them.
     with tvm.transform.PassContext(opt_level=3):
-        simplified = simplify(bound)
+        simplified = specialise(simplify(bound))
         fuse_attention = FUSE_ATTENTION.on and "nn.batch_matmul" not in (wanted or ())
         for name, own_target in function_targets(simplified, target).items():
             if str(own_target) != str(target):

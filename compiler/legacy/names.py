@@ -115,6 +115,9 @@ GONE = {
         ("tvm.relay.testing.tf", "tvm.relay.testing.tflite"),
         "use TensorFlow's own tools, and import a TFLite or an ONNX model",
     ),
+    "tvm.relay.backend.contrib": (
+        "UMA went with Relay; compiler.partition.Backend claims operators and compiles them"
+    ),
     "tvm.relay.collage": "claim operators with compiler.partition's backends instead",
     **dict.fromkeys(
         ("tvm.relay.op.contrib.ethosn", "tvm.relay.op.contrib.ethosu"),

@@ -36,6 +36,7 @@ def patch(patches: Patches) -> None:
     patches.add(tvm.ir.TupleGetItem, "tuple_value", property(lambda self: self.tuple))
     patches.add(relax.TensorType, "concrete_shape", property(_concrete_shape))
     patches.add(tvm.ir.Call, "type_args", property(lambda self: [each.ty for each in self.args]))
+    patches.add(relax.Function, "ret_type", property(lambda self: self.ret_ty))
     patches.add(relax.FuncType, "arg_types", property(lambda self: self.params))
     patches.add(relax.FuncType, "ret_type", property(lambda self: self.ret))
     patches.add(relax.FuncType, "type_params", property(lambda self: []))

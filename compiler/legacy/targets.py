@@ -90,7 +90,8 @@ def patch(patches: Patches) -> None:
         patches.add(tvm.target, function.__name__, function)
     patches.add(tvm.target, "rocm", _of_kind("rocm"))
     for name, unlike in (("micro", "c"), ("stm32", "c"), ("riscv_cpu", "llvm"), ("vta", "ext_dev")):
-        patches.add(tvm.target, name, _gone(name, unlike))
+        for owner in (tvm.target, tvm.target.target):
+            patches.add(owner, name, _gone(name, unlike))
     patches.add(tvm.target, "target_to_text", to_cli)
     patches.add(tvm.target, "VirtualDevice", virtual_device)
 

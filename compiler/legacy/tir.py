@@ -119,11 +119,18 @@ def register_intrin_rule(
     return register_intrin_lowering(intrin, target, f=f, override=override)
 
 
+def _of_expr(name: str) -> typing.Any:
+    if name != "Any":
+        raise AttributeError(f"module 'tvm.tirx.expr' has no attribute {name!r}")
+    return __getattr__(name)
+
+
 def patch(patches: Patches) -> None:
     """Names of expressions' arithmetic that moved to the top level.
 
     An extent is int64, as the extents of Relax's shapes are.
     """
+    patches.set(tirx.expr, "__getattr__", _of_expr)
     for owner in (tvm.ir, tvm.tirx):
         patches.add(owner, "PrimExpr", PrimExpr)
     patches.add(tvm.ir, "register_intrin_lowering", register_intrin_lowering)

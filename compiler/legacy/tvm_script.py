@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from typing import Any
 
 from tvm import s_tir
@@ -29,7 +31,16 @@ def _annotation_of_old(node: Any, annotation: str, default: bool = True) -> bool
     return _annotation(node, annotation, default or annotation == "s_tir")
 
 
+_new_func_attr = script.func_attr
+
+
+def _func_attr(attrs: Mapping[str, Any]) -> Any:
+    """A function's attributes; `tir.noalias` is `tirx.noalias` today."""
+    return _new_func_attr({re.sub(r"^tir\.", "tirx.", name): attrs[name] for name in attrs})
+
+
 def change(patches: Patches) -> None:
     """Have `T.prim_func` make functions with blocks, and `T.alloc_buffer` allocate for them."""
+    patches.set(script, "func_attr", _func_attr)
     patches.set(parser, "find_decorator_annotation", _annotation_of_old)
     patches.set(script, "alloc_buffer", script.sblock_alloc_buffer)

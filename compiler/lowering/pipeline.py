@@ -17,6 +17,7 @@ from ..graph.unroll_recurrent import unroll_recurrent
 from . import steps, switches
 from .relax_passes.fold_gate import fold_gates
 from .relax_passes.patches import multiply_patches
+from .relax_passes.rounded_norms import round_norms
 from .relax_passes.widen_half import widen_halves
 from .report import Report
 from .selection.schedule_source import ScheduleSource
@@ -79,6 +80,7 @@ SCHEDULE = (
     ),
     Step("fold gates", on_cpus(fold_gates), (switches.FOLD_GATE,)),
     Step("combine matrix products", steps.combine, (switches.COMBINE_MATMUL, *_ATTENTION)),
+    Step("round norms", on_gpus(round_norms)),
     Step(
         "select",
         steps.select,

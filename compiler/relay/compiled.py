@@ -212,7 +212,7 @@ def load(library: Any, name: str, interface: Interface, device: Any) -> Loaded:
 
 
 def compile_function(mod: tvm.IRModule, name: str, target: Any) -> Library:
-    """Compile a function of known shapes, and what it calls, by the build driver if it can be.
+    """Compile a function of known ranks, and what it calls, by the build driver if it can be.
 
     Raises
     ------

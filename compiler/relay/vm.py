@@ -32,7 +32,7 @@ class Executable:
     A `main` of known shapes is compiled at once, as `relay.build` compiles it, and so are
     functions that it does not call when they are asked for. Others are compiled when they are
     called with arguments of new shapes; what is kept in files, and described by `stats` and the
-    like, needs known shapes.
+    like, is one library for all of them.
     """
 
     def __init__(self, mod: tvm.IRModule, target: Any, params: Mapping[str, Any]):
@@ -69,7 +69,7 @@ class Executable:
         Raises
         ------
         BuildError
-            An extent of a parameter is only known at run time.
+            A parameter is of unknown rank.
         """
         if self._compiled is None:
             self._compiled = self._contexts.run(

@@ -19,7 +19,15 @@ from ..errors import BuildError, InputError, LoadError
 from ..lowering import bind
 from ..runtime.factory import FactoryModule
 from ..runtime.metadata import Metadata
-from .compiled import Loaded, compile_function, compile_plainly, covers, has_known_shape, load
+from .compiled import (
+    Loaded,
+    compile_function,
+    compile_plainly,
+    covers,
+    has_known_shape,
+    leaf_types,
+    load,
+)
 from .interface import Interface, as_argument, tensors
 from .saved import load_param_dict, save_param_dict
 
@@ -119,21 +127,22 @@ class SavedExecutable:
 
 
 def compiled(mod: tvm.IRModule, target: Any, params: Mapping[str, Any]) -> SavedExecutable:
-    """Compile a module of known shapes.
+    """Compile a module, whose symbols stay open.
 
     Raises
     ------
     BuildError
-        An extent of a parameter is only known at run time.
+        A parameter is of unknown rank.
     """
     functions = relax_functions(mod)
     if not functions:
         raise BuildError("the module has no function to compile")
     for name, var in _of_unknown_shape(functions):
-        raise BuildError(
-            f"an extent of {name}'s parameter {var.name} is only known at run time; a library "
-            "that is kept needs shapes: give them to the importer"
-        )
+        if any(not isinstance(ty, relax.TensorType) or ty.ndim < 0 for ty in leaf_types(var.ty)):
+            raise BuildError(
+                f"the rank of {name}'s parameter {var.name} is only known at run time; a library "
+                "that is kept needs it: give a shape to the importer"
+            )
     if params:
         mod = bind.bind_params(mod, params, "main")[0]
     if "main" in functions and covers(mod, "main"):

@@ -13,7 +13,8 @@ from .gemm_tiles import FMA_TILES, Plan, cheapest
 from .implicit_gemm import kernel
 
 FEWEST_COLUMNS = 8
-"""Below, most of a tile would be empty."""
+"""Below, most of a tile would be empty. Few rows are better off with one all the same: reading the
+other operand takes the time, and its tiles are copied ahead."""
 
 
 class Float32Products(ScheduleRule):
@@ -27,7 +28,7 @@ class Float32Products(ScheduleRule):
         contraction = take_apart(func)
         if contraction is None or contraction.sum_dtype != "float32":
             return None
-        if min(contraction.extent("i"), contraction.extent("j")) < FEWEST_COLUMNS:
+        if contraction.extent("j") < FEWEST_COLUMNS:
             return None
         plan = cheapest(FMA_TILES, contraction, device)
         if not isinstance(plan, Plan):

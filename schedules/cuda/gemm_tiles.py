@@ -9,6 +9,7 @@ from functools import cached_property
 
 import tvm
 
+from ..strategy import CLEARLY
 from .contraction import Contraction
 from .device import Device
 from .fragments import MMA_I, MMA_J, QUAD, WARP
@@ -150,7 +151,10 @@ class Plan:
 
 
 def cheapest(tiles: Sequence[Tile], contraction: Contraction, device: Device) -> Plan | str:
-    """The cheapest plan for a contraction with one of these tiles, or why there is none."""
+    """The cheapest plan for a contraction with one of these tiles, or why there is none.
+
+    Dividing k, which takes a second kernel, must be clearly cheaper.
+    """
     extents = {letter: contraction.extent(letter) for letter in "sijk"}
     itemsize = tvm.DataType(contraction.a.dtype).itemsize
     found: list[tuple[float, int, Plan]] = []
@@ -166,6 +170,9 @@ def cheapest(tiles: Sequence[Tile], contraction: Contraction, device: Device) ->
                 plan = Plan(tile, stages, used, each, tiles_i, tiles_j, extents["s"])
                 found.append((plan.seconds(device, itemsize), order, plan))
     seconds, _, plan = min(found, key=lambda each: each[:2])
+    undivided = min((each for each in found if each[2].parts == 1), key=lambda each: each[:2])
+    if seconds >= CLEARLY * undivided[0]:
+        seconds, _, plan = undivided
     if math.isinf(seconds):
         return f"no tile fits {device.limits.device}"
     if max(plan.tiles_i, plan.batch * plan.parts) > MAX_GRID_YZ:

@@ -8,11 +8,13 @@ Every reduction goes over the row in memory again; what stands between them is c
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 
 from tvm import s_tir, tirx
 from tvm.s_tir.dlight import ScheduleRule
 from tvm.s_tir.dlight.analysis import normalize_prim_func
+from tvm.s_tir.schedule import LoopRV
 from tvm.target import Target
 
 from ..strategy import PREDICTED
@@ -34,7 +36,10 @@ READ_LATENCIES = 1 / 4
 
 
 class RowReductions(ScheduleRule):
-    """Functions with reductions of rows, each of a value, and a last stage over all elements."""
+    """Functions with reductions of rows, each of a value, and then a stage over all elements.
+
+    Further stages may make other results of these elements, one by one.
+    """
 
     def apply(self, func: tirx.PrimFunc, target: Target, _: bool) -> s_tir.Schedule | None:
         """Schedule `func`; None when it has another form."""
@@ -43,13 +48,15 @@ class RowReductions(ScheduleRule):
         if any(stage.is_opaque or stage.is_bound for stage in stages(schedule)):
             return None
         inline_producers(schedule)
-        *reductions, last = stages(schedule)
-        rows = _leading(reductions, last)
-        if not reductions or rows is None:
+        found = stages(schedule)
+        reductions = [stage for stage in found if stage.is_reduction]
+        last, *casts = found[len(reductions) :] or found
+        rows = _leading(found[: len(reductions)], last)
+        if rows is None or any(each.extents != last.extents for each in casts):
             return None
         loops = schedule.get_loops(last.block)
-        row = schedule.fuse(*loops[:rows])
         column = schedule.fuse(*loops[rows:])
+        row = schedule.fuse(*loops[:rows]) if rows else schedule.add_unit_loop(column)
         device = devices.of(target)
         count, length = prod(last.extents[:rows]), prod(last.extents[rows:])
         passes = len(reductions) + 1
@@ -61,28 +68,37 @@ class RowReductions(ScheduleRule):
             schedule.bind(row, "threadIdx.y")
         else:
             schedule.bind(row, "blockIdx.x")
-        _share(schedule, column, threads)
+        step = _share(schedule, column, threads)
+        for stage in casts:
+            schedule.reverse_compute_at(stage.block, step, preserve_unit_loops=True)
         for stage in reversed(reductions):
             for at in range(len(schedule.get(stage.block).writes)):
                 schedule.set_scope(stage.block, at, "local")
             schedule.compute_at(stage.block, row, preserve_unit_loops=True)
             reduced = schedule.get_loops(stage.block)[-len(stage.reduction_extents) :]
             _share(schedule, schedule.fuse(*reduced), threads)
-        found = device.launch_seconds + seconds(count, length, passes, threads, device)
-        return s_tir.Schedule(schedule.mod["main"].with_attr(PREDICTED, found))
+        predicted = device.launch_seconds + seconds(count, length, passes, threads, device)
+        return s_tir.Schedule(schedule.mod["main"].with_attr(PREDICTED, predicted))
 
 
 def _leading(reductions: list[Stage], last: Stage) -> int | None:
     """How many leading iterators of all stages count rows; None where the form is another."""
     if last.is_reduction or not all(stage.is_reduction for stage in reductions):
         return None
-    for rows in range(1, len(last.extents)):
-        shapes = {tuple(stage.extents) for stage in reductions}
-        kinds = {stage.kinds for stage in reductions}
-        wanted = "S" * rows + "R" * (len(last.extents) - rows)
-        if shapes == {tuple(last.extents)} and kinds == {wanted}:
-            return rows
-    return None
+    kinds = {stage.kinds.lstrip("S").strip("R") for stage in reductions}
+    shapes = {
+        (_long(stage.spatial_extents), _long(stage.reduction_extents)) for stage in reductions
+    }
+    if kinds != {""} or -1 in last.extents:
+        return None
+    splits = ((last.extents[:rows], last.extents[rows:]) for rows in range(len(last.extents)))
+    found = (rows for rows, split in enumerate(splits) if shapes == {tuple(map(_long, split))})
+    return next(found, None)
+
+
+def _long(extents: Sequence[int]) -> tuple[int, ...]:
+    """The extents that are not 1."""
+    return tuple(extent for extent in extents if extent != 1)
 
 
 def seconds(rows: int, length: int, passes: int, threads: int, device: Device) -> float:
@@ -103,9 +119,10 @@ def seconds(rows: int, length: int, passes: int, threads: int, device: Device) -
     return max(waves * passes * cycles / device.hertz, traffic)
 
 
-def _share(schedule: s_tir.Schedule, loop: s_tir.schedule.LoopRV, threads: int) -> None:
-    """Divide a loop among the threads along x."""
+def _share(schedule: s_tir.Schedule, loop: LoopRV, threads: int) -> LoopRV:
+    """Divide a loop among the threads along x; the loop of a thread's one element."""
     steps, thread = schedule.split(loop, [None, threads])
     schedule.bind(thread, "threadIdx.x")
     schedule.annotate(steps, "pragma_auto_unroll_max_step", UNROLLED)
     schedule.annotate(steps, "pragma_unroll_explicit", 0)
+    return thread

@@ -3,14 +3,14 @@
 Stages that only rearrange or map elements are inlined first. What is left are reductions, each
 with the elementwise work behind it, and single elementwise stages:
 
-    elementwise      blockIdx.x . threadIdx.x:  out[i] = f(...)
+    elementwise      blockIdx.x . threadIdx.x:  out[i] = f(...); of large results, vectors of out
     wide reduction   blockIdx.x . threadIdx.x:  acc = 0;  for r: acc += ...;  out[i] = f(acc)
     long reduction   blockIdx.x = one output:   threadIdx.x over r, reduced across the block
 """
 
 from __future__ import annotations
 
-from math import prod
+from math import inf, prod
 
 from tvm import s_tir, tirx
 from tvm.s_tir.dlight import ScheduleRule
@@ -18,6 +18,7 @@ from tvm.s_tir.dlight.analysis import normalize_prim_func
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 from tvm.target import Target
 
+from . import limits, vectors
 from .blocks import Stage, inline_producers, stages
 
 THREADS = 128
@@ -37,7 +38,7 @@ class Stages(ScheduleRule):
         if not stages(schedule) or any(stage.is_opaque for stage in stages(schedule)):
             return None
         inline_producers(schedule)
-        bind_stages(schedule)
+        bind_stages(schedule, vectors.fewest(limits.of(target)))
         return schedule
 
 
@@ -52,17 +53,24 @@ class Windows(ScheduleRule):
         return Stages().apply(func, target, tunable)
 
 
-def bind_stages(schedule: s_tir.Schedule) -> None:
-    """Give every stage that no thread runs yet a kernel of its own."""
+def bind_stages(schedule: s_tir.Schedule, fewest: float = inf) -> None:
+    """Give every stage that no thread runs yet a kernel of its own.
+
+    From `fewest` elements of a result on, a thread computes vectors of it where that is possible.
+    """
     for stage in stages(schedule):
         if stage.is_reduction and not stage.is_bound:
-            bind_reduction(schedule, stage)
+            bind_reduction(schedule, stage, fewest)
     for stage in stages(schedule):
         if not stage.is_bound and not stage.is_reduction:
-            _bind_spatial(schedule, stage.block)
+            reads = vectors.reads(schedule, stage)
+            if prod(stage.extents) < fewest or reads is None:
+                _bind_spatial(schedule, stage.block)
+            else:
+                vectors.map_vectors(schedule, stage.block, reads, THREADS)
 
 
-def bind_reduction(schedule: s_tir.Schedule, stage: Stage) -> None:
+def bind_reduction(schedule: s_tir.Schedule, stage: Stage, fewest: float = inf) -> None:
     """One kernel of a reduction and of the elementwise stages that only it feeds."""
     if len(schedule.get(stage.block).writes) > 1:
         _bind_tuple_reduction(schedule, stage)
@@ -73,6 +81,8 @@ def bind_reduction(schedule: s_tir.Schedule, stage: Stage) -> None:
     fuse_consumers(schedule, store)
     if across_threads:
         _reduce_across_threads(schedule, stage, store, length)
+    elif width >= fewest and vectors.are_summed(schedule, stage, store):
+        vectors.sum_vectors(schedule, stage, store, THREADS)
     else:
         reduce_in_thread(schedule, stage.block, store)
 

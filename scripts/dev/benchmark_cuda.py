@@ -99,7 +99,7 @@ def baton(case: Case, precision: str, *backends: str) -> Engine:
         library = relay.build(mod, "cuda", params=params)
     device = tvm.cuda(0)
     module = graph_executor.GraphModule(library["default"](device))
-    module.set_input(**case.inputs)
+    module.set_input(case.inputs)
     return Engine(module.run, device.sync, lambda: module.get_output(0).numpy())
 
 
@@ -172,8 +172,9 @@ def compare(case: Case, precision: str, seconds: float, rounds: int) -> int:
     """Print a case's row; how many engines differ from Baton."""
     made: dict[str, Engine | str] = {"baton": baton(case, precision)}
     try:
-        made["libraries"] = baton(case, precision, "cudnn", "cublaslt")
-        made["libraries"].start()
+        with_libraries = baton(case, precision, "cudnn", "cublaslt")
+        with_libraries.start()
+        made["libraries"] = with_libraries
     except compiler.errors.BatonError as error:
         made["libraries"] = f"can't run: {str(error).splitlines()[0]}"
     made["onnxruntime"] = of_onnxruntime(case, precision)

@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 """Measure one library for all extents against a library for each, and against the peers, in turn.
 
-    python scripts/dev/benchmark_dynamic.py FOLDER --prepare       # networks and libraries
     python scripts/dev/benchmark_dynamic.py FOLDER --check         # results at all points
     python scripts/dev/benchmark_dynamic.py FOLDER                 # times, into FOLDER/times.json
     python scripts/dev/benchmark_dynamic.py FOLDER --write docs    # a table and a plot of them
@@ -12,7 +11,7 @@ and OpenVINO read the same file with symbols. All run on one thread and in alter
 least processor time of a run in milliseconds, which other work on the machine lengthens less than
 the clock's, and the largest difference of the results from onnxruntime's, relative to the largest
 result. What is there already is neither made nor measured again: remove it, or rows, to have it
-anew. The libraries of all points take 15 GB; `--networks minilm,vit` does with some.
+anew. The networks take 1.3 GB.
 """
 
 from __future__ import annotations
@@ -45,7 +44,6 @@ def main() -> int:
     parser.add_argument("folder", type=pathlib.Path)
     parser.add_argument("--networks", default="", help="some of them, by name")
     parser.add_argument("--points", default="", help="some of them, as 1x128,4x32")
-    parser.add_argument("--prepare", action="store_true", help="make networks and libraries")
     parser.add_argument("--check", action="store_true", help="compare results, measure nothing")
     parser.add_argument("--write", type=pathlib.Path, help="where the table and the plot go")
     parser.add_argument("--seconds", type=float, default=3, help="for each point")
@@ -61,11 +59,7 @@ def main() -> int:
     for name in args.networks.split(",") if args.networks else NETWORKS:
         network = Network(name, args.folder)
         points = [point for point in network.points(args.check) if named(point, args.points)]
-        if args.prepare:
-            network.library(None)
-            for point in points:
-                network.library(point)
-        elif args.check:
+        if args.check:
             check(network, points)
         else:
             measure_all(network, points, args.folder / "times.json", args.seconds)
@@ -77,8 +71,12 @@ def named(point: Point, wanted: str) -> bool:
     return not wanted or f"{point[0]}x{point[1]}" in wanted.split(",")
 
 
+Prepare = Callable[[dict[str, np.ndarray]], tuple[Callable[[], Any], Callable[[], np.ndarray]]]
+"""From inputs to a function that runs once, and one that gives the first result."""
+
+
 class Network:
-    """A network, its libraries, and its inputs."""
+    """A network and its inputs."""
 
     def __init__(self, name: str, folder: pathlib.Path) -> None:
         from dynamic_networks import network
@@ -103,25 +101,25 @@ class Network:
         batch, length = point
         return values(self.inputs, {"batch": batch, "seq": length, "frames": 2 * length})
 
-    def library(self, point: Point | None) -> pathlib.Path:
-        """The library with symbols, or for the shapes of a point; made if it is not there yet."""
-        which = "symbolic" if point is None else f"{point[0]}x{point[1]}"
-        path = self.folder / self.name / f"{which}.so"
-        if path.exists():
-            return path
+    def baton(self, point: Point | None = None) -> Prepare:
+        """Baton's library with symbols, or for the shapes of a point."""
         import tvm
 
         from compiler import relay
+        from compiler.runtime import graph_executor
 
         feeds = {} if point is None else self.feeds(point)
         shapes = {name: value.shape for name, value in feeds.items()}
         mod, params = relay.frontend.from_onnx(str(self.path), shape=shapes or None)
         with tvm.transform.PassContext(opt_level=3):
             library = relay.build(mod, "llvm", params=params)
-        path.parent.mkdir(exist_ok=True)
-        library.export_library(str(path))
-        print(path, flush=True)
-        return path
+
+        def prepare(feeds: dict[str, np.ndarray]) -> Any:
+            module = graph_executor.GraphModule(library["default"](tvm.cpu()))
+            module.set_input(feeds)
+            return module.run, lambda: module.get_output(0).numpy()
+
+        return prepare
 
 
 def inputs_of(proto: Any) -> dict[str, tuple[list[Any], str]]:
@@ -157,26 +155,6 @@ def values(
     return made
 
 
-Prepare = Callable[[dict[str, np.ndarray]], tuple[Callable[[], Any], Callable[[], np.ndarray]]]
-"""From inputs to a function that runs once, and one that gives the first result."""
-
-
-def baton(path: pathlib.Path) -> Prepare:
-    """A library of Baton's."""
-    import tvm
-
-    from compiler.runtime import graph_executor, load_module
-
-    library = load_module(str(path))
-
-    def prepare(feeds: dict[str, np.ndarray]) -> Any:
-        module = graph_executor.GraphModule(library["default"](tvm.cpu()))
-        module.set_input(feeds)
-        return module.run, lambda: module.get_output(0).numpy()
-
-    return prepare
-
-
 def onnxruntime(path: pathlib.Path) -> Prepare:
     """A session on one thread."""
     import onnxruntime as peer
@@ -207,7 +185,7 @@ def openvino(path: pathlib.Path) -> Prepare:
 
 def check(network: Network, points: list[Point]) -> None:
     """Compare the results of the library with symbols with onnxruntime's."""
-    own, peer = baton(network.library(None)), onnxruntime(network.path)
+    own, peer = network.baton(), onnxruntime(network.path)
     errors = [difference(own(feeds), peer(feeds)) for feeds in map(network.feeds, points)]
     print(f"{network.name}: {len(points)} points, largest difference {max(errors):.1e}", flush=True)
 
@@ -227,14 +205,14 @@ def measure_all(network: Network, points: list[Point], path: pathlib.Path, secon
     if not points:
         return
     engines = {
-        "symbolic": baton(network.library(None)),
+        "symbolic": network.baton(),
         "onnxruntime": onnxruntime(network.path),
         "openvino": openvino(network.path),
     }
     for point in points:
         feeds = network.feeds(point)
         runs = {name: prepare(feeds) for name, prepare in engines.items()}
-        runs["static"] = baton(network.library(point))(feeds)
+        runs["static"] = network.baton(point)(feeds)
         row = {"network": network.name, "batch": point[0], "length": point[1]}
         rows.append({**row, **measure(runs, seconds)})
         path.write_text(json.dumps(rows, indent=1))

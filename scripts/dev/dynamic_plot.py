@@ -16,6 +16,7 @@ COLUMNS = ("symbolic", "static", "onnxruntime", "openvino")
 
 def write(rows: list[Row], folder: Path) -> None:
     """Write `dynamic_times.md` and `images/dynamic_times.svg`."""
+    rows = sorted(rows, key=lambda row: (row["network"], row["batch"], row["length"]))
     (folder / "images").mkdir(exist_ok=True)
     (folder / "images" / "dynamic_times.svg").write_text(plot(rows))
     (folder / "dynamic_times.md").write_text(table(rows))

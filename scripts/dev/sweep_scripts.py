@@ -5,6 +5,7 @@
     python scripts/dev/sweep_scripts.py FOLDER --results out            # resumes what out/ lacks
     python scripts/dev/sweep_scripts.py FOLDER --results out --failed   # runs again what failed
     python scripts/dev/sweep_scripts.py FOLDER --match 'tune_*' --era 0.6
+    python scripts/dev/sweep_scripts.py repos --results out --known --depth 2  # table by repository
 
 Each script runs in a process and a folder of its own, with links to its neighbours (and to the logs
 in `ci_logs`, which TVM's documents are made with), below a folder with links to its folder's
@@ -63,13 +64,17 @@ _FILE = re.compile(
     r"|no internet connection",
     re.IGNORECASE,
 )
-_PROGRAM = re.compile(r"cannot find clang|No such file or directory: '(nvcc|clang|dot|adb|git)'")
+_PROGRAM = re.compile(
+    r"cannot find clang|environment variable TVM_NDK_CC"
+    r"|No such file or directory: '(nvcc|clang|dot|adb|git|llvm-ar-\d+)'"
+)
 _DEVICE = re.compile(
     r"(cuda|opencl|rocm|vulkan|metal|hexagon|ext_dev)\S* is not enabled|no CUDA|CUDA driver"
     r"|Cannot find (tracker|device)|Connection refused|Cannot connect to (the )?tracker"
     r"|can't compile for sm_|Cannot (request|detect device)|device .* does not exist"
     r"|no (usable )?GPU|no code generator for|CUDA runtime is not linked|CUBLAS is not enabled"
-    r"|Unknown optional runtime|Codegen is not found|KeyError: 'TVM_TRACKER|max_threads_per_block",
+    r"|Unknown optional runtime|Codegen is not found|KeyError: 'TVM_\w+_HOST'"
+    r"|missing attribute `max_threads_per_block`",
     re.IGNORECASE,
 )
 # What a script says that was started without its arguments, without a console, or on its own.
@@ -276,18 +281,19 @@ def scripts_of(folders: list[pathlib.Path], match: list[str]) -> Iterator[pathli
 
 
 def print_table(found: dict[str, dict[str, Any]]) -> None:
-    """One line for each folder, and the sums."""
-    print(f"| folder | {' | '.join(OUTCOMES)} |\n|---|{'---|' * len(OUTCOMES)}")
+    """One line for each folder, and the sums; last what ran of what needs nothing missing."""
+    print(f"| folder | {' | '.join(OUTCOMES)} | |\n|---|{'---|' * len(OUTCOMES)}---|")
     rows: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
     for each in found.values():
         for row in (each["folder"], "total"):
             rows[row][each["outcome"]] += 1
     rows["total"] = rows.pop("total", collections.Counter())
+    ran = tried = 0
     for row, counts in rows.items():
-        print(f"| {row} | {' | '.join(str(counts[each]) for each in OUTCOMES)} |")
-    able = {RAN, CUT, TIMED_OUT, REFUSED, FAILED}
-    tried = sum(each["outcome"] in able for each in found.values())
-    ran = sum(each["outcome"] in (RAN, CUT) for each in found.values())
+        ran = counts[RAN] + counts[CUT]
+        tried = ran + counts[TIMED_OUT] + counts[REFUSED] + counts[FAILED]
+        numbers = " | ".join(str(counts[each]) for each in OUTCOMES)
+        print(f"| {row} | {numbers} | {ran} of {tried} |")
     if tried:
         print(f"\n{ran} of {tried} that need nothing missing run to the end ({ran / tried:.0%})")
 
@@ -313,6 +319,8 @@ def main() -> int:
     parser.add_argument("--match", action="append", default=[], help="pattern of files' names")
     parser.add_argument("--era", help="for `baton run`; by default it finds out")
     parser.add_argument("--files", type=pathlib.Path, help="folder of what scripts would download")
+    parser.add_argument("--known", action="store_true", help="only what --results has already")
+    parser.add_argument("--depth", type=int, help="folders of a path that a row of the table is of")
     parser.add_argument("--causes", type=int, default=60, help="how many causes to print")
     options = parser.parse_args()
 
@@ -326,6 +334,8 @@ def main() -> int:
         text = hashlib.sha256(script.read_bytes()).hexdigest()
         result = known.get(text)
         again = options.failed and text not in ran
+        if result is None and options.known:
+            continue
         if result is None or (again and result["outcome"] not in (RAN, CUT, PACKAGE)):
             result = {"script": str(script), "text": text, **run_script(script, options)}
             known[text] = result
@@ -333,7 +343,8 @@ def main() -> int:
             with log.open("a") as written:
                 written.write(json.dumps(result) + "\n")
             print(f"{result['outcome']}: {script}: {result['why'][:120]}", file=sys.stderr)
-        found[str(script)] = {**result, "folder": str(script.parent)}
+        row = pathlib.Path(*script.parent.parts[: options.depth])
+        found[str(script)] = {**result, "folder": str(row)}
     print_table(found)
     print_causes(found, options.causes)
     return 0

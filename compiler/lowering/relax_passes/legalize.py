@@ -12,6 +12,7 @@ logical_not            of a < b it is a >= b, also for NaN
 sign                   0 for NaN; not there for unsigned integers
 argmax, argmin         -1 where all elements have the lowest value; any index where one is NaN
 group_norm, ...        of float64: an error (`legalize_normalization`)
+sum, softmax, ...      of halves: sums of halves (`legalize_sums`)
 mean                   of integers: one of 64 bits
 max, min, mean,        of nothing: memory that nobody wrote, or a division by the integer 0
 variance, std
@@ -39,7 +40,7 @@ from ... import ordering, sampling
 from ...errors import BuildError
 from ...graph.constants import array_of, constant, scalar_of, static_shape
 from ...padding import repeating_pad
-from . import legalize_indexing, legalize_normalization, legalize_regions
+from . import legalize_indexing, legalize_normalization, legalize_regions, legalize_sums
 
 Legalize = Callable[[Any, relax.Call], relax.Expr]
 
@@ -349,3 +350,6 @@ LEGALIZE: dict[str, Legalize] = {
     "relax.variance": _of_nothing("relax.variance", _nan),
 }
 """By operator, what replaces TVM's legalisation."""
+LEGALIZE |= {
+    name: legalize_sums.in_float32(name, LEGALIZE.get(name)) for name in legalize_sums.SUMS
+}

@@ -9,7 +9,8 @@
 
 The schedules of convolutions take known extents; a product with constant weights takes any number
 of rows, which all places of all images are here. What is computed element by element behind it, and
-another convolution, go on with channels last.
+another convolution, go on with channels last. A transposed convolution whose windows do not meet is
+a product, too, and then moves elements.
 """
 
 from __future__ import annotations
@@ -52,6 +53,8 @@ class _Patches(CallRule):
     def rewrite(self, call: relax.Call, name: str) -> relax.Expr | None:
         if name in _LAYOUTS:
             return self._convolution(call, *_LAYOUTS[name])
+        if name == "nn.conv2d_transpose":
+            return self._transposed(call)
         if name == "permute_dims":
             return self._permutation(call)
         if name in UNARY and self._last(call.args[0]) is not None:
@@ -122,6 +125,31 @@ class _Patches(CallRule):
         matrix = known.transpose(*range(2, rank), 1, 0).reshape(-1, known.shape[0])
         product = relax.op.matmul(image, constant(np.ascontiguousarray(matrix)))
         return self._first(product, rank)
+
+    def _transposed(self, call: relax.Call) -> relax.Expr | None:
+        """Each place becomes a window of its own."""
+        attrs, (data, weights) = call.attrs, call.args
+        known, names = array_of(weights), (attrs.data_layout, attrs.kernel_layout)
+        is_plain = names == ("NCHW", "IOHW") and int(attrs.groups) == 1
+        if known is None or not is_plain or static_shape(data) is not None:
+            return None
+        channels, outputs, *taps = known.shape
+        moved = (*ints(attrs.padding), *ints(attrs.output_padding))
+        if list(ints(attrs.strides)) != taps or any(moved) or str(data.ty.dtype) != "float32":
+            return None
+        if not isinstance(data.ty.shape, relax.ShapeExpr):
+            return None
+        image = self._last(data)
+        if image is None:
+            image = self.scope.emit(relax.op.permute_dims(data, _to_last(4)))
+        matrix = constant(np.ascontiguousarray(known.reshape(channels, -1)))
+        product = self.scope.emit(relax.op.matmul(image, matrix))
+        places = relax.ShapeExpr([*image.ty.shape.values[:3], outputs, *taps])
+        windows = self.scope.emit(relax.op.reshape(product, places))
+        joined = self.scope.emit(relax.op.permute_dims(windows, [0, 1, 4, 2, 5, 3]))
+        count, _, *extents = call.ty.shape.values
+        last = relax.op.reshape(joined, relax.ShapeExpr([count, *extents, outputs]))
+        return self._first(last, 4)
 
 
 def _of_channels(value: relax.Expr, rank: int) -> relax.Expr | None:

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import tvm
 from tvm import relax, te, tirx
+from tvm.relax.utils import copy_with_new_vars
 
 from schedules.symbolic import with_extents
 
@@ -39,16 +40,18 @@ def specialise(mod: tvm.IRModule) -> tvm.IRModule:
         return mod
     known = {str(symbol.name): symbol for symbol in symbols.in_order(main)}
     plain = main.without_attr("global_symbol").without_attr(sizes.ASKED)
-    plain = plain.with_attr(VARIANT, True)
+    plain = copy_with_new_vars(plain.with_attr(VARIANT, True))
     functions = dict(mod.functions_items())
     general = new_global_var("main_any", plain.ty)
     functions[general] = plain
     variants = []
     for extents in combinations:
-        pairs = [(known[name], extent) for name, extent in extents.items()]
-        own = with_extents(plain, pairs)
+        own = copy_with_new_vars(plain)  # with symbols of its own too
+        named = {str(symbol.name): symbol for symbol in symbols.in_order(own)}
+        own = with_extents(own, [(named[name], extent) for name, extent in extents.items()])
         gvar = new_global_var("_".join(["main", *map(str, extents.values())]), own.ty)
         functions[gvar] = own
+        pairs = [(known[name], extent) for name, extent in extents.items()]
         variants.append(_Variant(pairs, gvar, own))
     dispatching = _dispatching(main, general, variants)
     functions[mod.get_global_var("main")] = dispatching["main"]

@@ -18,6 +18,7 @@ from ..relax_passes.check_indices import limited_takes
 from ..relax_passes.fuse import called_kernel, is_fused, operators_of
 from ..relax_passes.legalize import legalize_ops
 from ..relax_passes.samples import ONE_SAMPLE, provenance
+from ..relax_passes.specialise import specialise
 from ..relax_passes.unique_names import unique_names
 from ..simplify import simplify
 from ..subgraphs import function_targets
@@ -108,7 +109,7 @@ def kernels(
     One entry per call, with the target of the function that makes it.
     """
     bound, _ = bind_params(mod, params or {})
-    simplified = simplify(bound)
+    simplified = specialise(simplify(bound))
     return [
         (own_target, kernel)
         for name, own_target in function_targets(simplified, target).items()

@@ -14,7 +14,6 @@ from tvm.target import Target
 
 from schedules import rules, symbolic
 from schedules.cuda.tensor_cores import TF32
-from schedules.named_extents import with_named_extents
 from schedules.x86 import row_kernels
 
 from ...records.auto_scheduler.record import Record, replay
@@ -124,7 +123,7 @@ def _kernel(
     func: tvm.tirx.PrimFunc, name: str, target: Target, record: Any | None, fast_math: bool
 ) -> tuple[tvm.tirx.PrimFunc, Kernel]:
     """A kernel; over any number of rows it is made of static ones."""
-    rows = _rows(func) if target.kind.name == "llvm" else None
+    rows = symbolic.rows_of(func) if target.kind.name == "llvm" else None
     chosen = None if rows is None else row_kernels.static_kernels(rows, target)
     if rows is None or chosen is None:
         if symbolic.is_symbolic(func):  # the rules of anchors take known extents
@@ -136,12 +135,6 @@ def _kernel(
     _, entry = made[max(made)]
     entry.flops, entry.bytes = None, count_bytes(func)
     return whole.with_attr("target", target), entry
-
-
-def _rows(func: tvm.tirx.PrimFunc) -> symbolic.Rows | None:
-    """The rows of a function, whose number may be an expression; None where it has none."""
-    named = with_named_extents(func)
-    return symbolic.rows_of(func if named is None else named)
 
 
 def _schedule(

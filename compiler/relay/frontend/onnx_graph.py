@@ -346,14 +346,17 @@ class GraphImporter:
         return symbolic.evaluate(node, operands)
 
     def _symbolic(self, node: Node, values: np.ndarray) -> relax.Expr:
-        """Extents as a tensor of int64, whose elements converters can ask for again."""
+        """Extents as a tensor, whose elements converters can ask for again."""
+        dtype = symbolic.dtype_of_result(node)
         if not symbolic.is_symbolic(values):
             is_bool = values.size > 0 and all(isinstance(each, bool) for each in values.flat)
-            return constant(values.astype("bool" if is_bool else "int64"))
+            return constant(values.astype("bool" if is_bool else dtype))
         flat = relax.ShapeExpr([as_extent(each) for each in values.flat])
         tensor = self.builder.emit(relax.op.shape_to_tensor(flat))
         if values.ndim != 1:
             tensor = self.builder.emit(relax.op.reshape(tensor, values.shape))
+        if dtype != "int64":
+            tensor = self.builder.emit(relax.op.astype(tensor, dtype))
         self.symbolic[tensor] = values
         return tensor
 

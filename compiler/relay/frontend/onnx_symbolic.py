@@ -75,6 +75,19 @@ def evaluate(node: Node, operands: Sequence[np.ndarray | None]) -> list[np.ndarr
     return None if sum(each.size for each in results) > LARGEST else results
 
 
+def dtype_of_result(node: Node) -> str:
+    """The dtype of integers that such arithmetic makes: int32 where the model casts to that."""
+    from .onnx_model import tensor_dtype
+
+    kind = node.proto.op_type
+    if kind == "Cast":
+        return tensor_dtype(node.attr("to"), "the result of Cast")
+    operand = node.get(1 if kind == "Where" else 0)
+    ty = None if operand is None or kind in ("Shape", "Size") else operand.ty
+    is_narrow = isinstance(ty, relax.TensorType) and str(ty.dtype) == "int32"
+    return "int32" if is_narrow else "int64"
+
+
 def _are_integers(operands: Sequence[np.ndarray | None]) -> bool:
     return all(each is None or each.dtype.kind in "iubO" for each in operands)
 

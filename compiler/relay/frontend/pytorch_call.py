@@ -15,6 +15,7 @@ from compiler.errors import FrontendError, UnsupportedOperatorError
 from . import pytorch_quantised
 from .onnx_node import Node
 from .pytorch_aliases import Aliases
+from .pytorch_converted import CONVERTED
 from .pytorch_extents import call_with_open_extents, reads_open_extents
 from .pytorch_versions import is_exported, warn_unless_tested
 
@@ -43,7 +44,7 @@ class Caller:
     """
 
     def __init__(self, custom: Mapping[str, Callable[..., Any]]) -> None:
-        self._custom = dict(custom)
+        self._custom = {**CONVERTED, **custom}
         self._calls: list[_CustomCall] = []
         warn_unless_tested()
         self.begin()
@@ -216,6 +217,11 @@ def _threshold(op: Any, args: Sequence[Any], kwargs: Any) -> Any:
     data, threshold, value = _bound(op, args, kwargs)
     replaced = torch.where(data <= threshold, torch.tensor(value, dtype=data.dtype), data)
     return _written(op, data, replaced)
+
+
+def _truncated(_op: Any, args: Sequence[Any], _kwargs: Any) -> Any:
+    data = args[0]
+    return torch.where(data < 0, data.ceil(), data.floor()) if data.is_floating_point() else data
 
 
 def _average(op: Any, args: Sequence[Any], kwargs: Any) -> Any:
@@ -481,5 +487,6 @@ _REWRITTEN: dict[str, Callable[[Any, Sequence[Any], Any], Any]] = {
         f"aten::upsample_{mode}": _upsample
         for mode in ("linear1d", "bilinear2d", "trilinear3d", "bicubic2d")
     },
+    "aten::trunc": _truncated,
     **pytorch_quantised.REWRITTEN,
 }

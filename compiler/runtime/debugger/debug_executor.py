@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import tempfile
 import time
@@ -310,6 +311,10 @@ class Report:
         lines = ["Name,Duration (us),Count"]
         lines += [f"{row['Name']},{row['Duration (us)']},{row['Count']}" for row in self.calls]
         return "\n".join(lines) + "\n"
+
+    def json(self) -> str:
+        """The calls, and an empty object for each kind of figure that is not measured."""
+        return json.dumps({"calls": self.calls, "device_metrics": {}, "configuration": {}})
 
     def __str__(self) -> str:
         return self.table()

@@ -143,6 +143,7 @@ def test_names_of_0_7_build_and_register(module):
         assert tensor_intrin.__name__ == "tvm.s_tir.tensor_intrin"
         assert tvm.tir.schedule.Schedule is tvm.tir.Schedule
         assert relax.vm.build is tvm.relax.build
+        assert tvm.tir.expr.Any is tvm.tir.Any
         with pytest.raises(LegacyImportError, match="no code generator"):
             spirv.optimize(b"")
         assert relay.build(mod=module, target="llvm").report.kernels
@@ -173,3 +174,22 @@ def test_an_error_of_tvmscript_is_shown(tmp_path):
     )
     with legacy.installed(), pytest.raises(SystemExit, match="Undefined variable: unknown"):
         legacy.run_script(script)
+
+
+def test_executables_of_open_extents_are_saved(tmp_path):
+    with legacy.installed():
+        from tvm import relay
+
+        x = relay.var("x", shape=(relay.Any(), 2))
+        both = relay.Function([x], relay.Tuple([relay.nn.relu(x), relay.shape_of(x)]))
+        executable = relay.vm.compile(tvm.IRModule.from_expr(both), "llvm")
+        code, lib = executable.save()
+        lib.export_library(str(tmp_path / "lib.so"))
+        again = tvm.runtime.vm.Executable.load_exec(
+            code, tvm.runtime.load_module(str(tmp_path / "lib.so"))
+        )
+        run = tvm.runtime.vm.VirtualMachine(again, tvm.cpu())
+        for rows in (1, 3):
+            value, shape = run.run(np.full((rows, 2), -1.0, "float32"))
+            assert value.numpy().tolist() == [[0.0, 0.0]] * rows
+            assert shape.numpy().tolist() == [rows, 2]

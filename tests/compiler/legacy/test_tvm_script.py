@@ -36,6 +36,7 @@ def test_blocks_are_scheduled_and_built():
         built = tvm.build(sch.mod, target="llvm")
         a, b = (tvm.nd.array(np.arange(8, dtype="float32")) for _ in range(2))
         built["main"](a, b)
+        assert add_one.attrs["tirx.noalias"]
     np.testing.assert_array_equal(b.numpy(), (np.arange(8) + 1) * 2)
 
 

@@ -123,7 +123,8 @@ def test_attention_is_right_and_does_nothing_wrong(ran, case):
 
 @pytest.mark.parametrize("case", ["float32", "float16"])
 def test_it_is_one_kernel_between_two_products(ran, case):
-    kernels = ran[case]["kernels"]
+    # CUDA graphs have copies of their own at both ends.
+    kernels = [name for name in ran[case]["kernels"] if "copy_into_graph" not in name]
     assert len(kernels) == 3
     assert "attention" in kernels[1]
 

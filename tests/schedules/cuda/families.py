@@ -200,5 +200,17 @@ FAMILIES = [
     Family("mean over an image", _one(lambda x: nn.adaptive_pool(x, (1, 1), "avg"), 1, 20, 15, 15)),
     _attention("attention", 1e-5, 2, 16, 32, masks=(Mask((20, 72)),)),
     _attention("attention, half", 2e-3, 2, 16, 32, dtype="float16", masks=(Mask((20, 72)),)),
+    Family("dense, few rows", _two(nn.dense, (3, 300), (40, 300))),
+    Family(
+        "depthwise in vectors",
+        _two(
+            lambda x, w: nn.depthwise_conv2d_nhwc(x, w, 1, 1, 1),
+            (1, 24, 24, 128),
+            (3, 3, 128, 1),
+            "float16",
+        ),
+        0.02,
+    ),
+    Family("elementwise, large", _one(lambda x: topi.sigmoid(x) * 3.0, 290, 260)),
     Family("elementwise", _one(lambda x: topi.tanh(topi.sigmoid(x) * 3.0) + topi.erf(x), 7, 333)),
 ]

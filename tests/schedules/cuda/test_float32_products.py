@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tvm import te, topi
 
+from schedules.cuda import device as devices
 from schedules.cuda.contraction import take_apart
 from schedules.cuda.float32_products import Float32Products
-from schedules.cuda.gemm_tiles import FMA_TILES, Tile
+from schedules.cuda.gemm_tiles import FMA_TILES, Tile, cheapest
 from tests.schedules.cuda.checking import reference
 from tests.schedules.cuda.test_tensor_cores import (
     TARGET,
@@ -54,3 +56,16 @@ def test_thin_products_are_left_to_other_rules():
     assert take_apart(product(1, 64, 4, 64, True, "float32")).extent("j") == 4
     assert Float32Products().apply(product(1, 64, 4, 64, True, "float32"), TARGET, False) is None
     assert Float32Products().apply(product(1, 64, 64, 64, True, "float16"), TARGET, False) is None
+
+
+def test_k_is_divided_only_where_that_is_clearly_cheaper():
+    """The second kernel takes a launch; for long sums over few results it is worth that."""
+
+    def parts(m, n, k):
+        a, b = te.placeholder((m, k), name="a"), te.placeholder((k, n), name="b")
+        func = te.create_prim_func([a, b, topi.matmul(a, b)])
+        return cheapest(FMA_TILES, take_apart(func), devices.of(TARGET)).parts
+
+    assert parts(128, 3072, 768) == 1
+    assert parts(128, 768, 3072) > 1
+    assert parts(2, 3072, 768) > 1

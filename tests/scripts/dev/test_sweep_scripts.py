@@ -21,6 +21,8 @@ SCRIPTS = {
     "download.py": "import urllib.request as u\nu.urlopen('http://example.com/x')",
     "fails.py": "raise ValueError('on purpose')",
     "hangs.py": "import time\ntime.sleep(100)",
+    "wants.py": "import sys\nprint(sys.argv[1])",
+    "gone.py": "import tvm.micro\ntvm.contrib.download.download('http://example.com/x')",
     "broken.py": "print 1",
     "beside.py": "VALUE = 3",
 }
@@ -53,12 +55,18 @@ def test_every_outcome_is_told_and_kept(tmp_path, sweep):
         "download.py": sweep.FILE,
         "fails.py": sweep.FAILED,
         "hangs.py": sweep.TIMED_OUT,
+        "wants.py": sweep.ARGUMENT,
+        "gone.py": sweep.FILE,
         "broken.py": sweep.FAILED,
     }
     assert found["fails.py"]["why"] == "ValueError: on purpose"
     assert "3 of 6 that need nothing missing run to the end (50%)" in ran.stdout
     again = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     assert again.stdout == ran.stdout and again.stderr == ""
+    (folder / "new.py").write_text("import tvm")
+    known = [*command, "--known", f"--depth={len(tmp_path.parts)}"]
+    rows = subprocess.run(known, capture_output=True, text=True, timeout=60, check=True).stdout
+    assert f"| {tmp_path} | 2 | 1 | 2 | 2 | 0 | 1 | 1 | 0 | 2 | 3 of 6 |" in rows
 
 
 def test_numbers_are_cut_where_names_say_what_they_are(sweep):

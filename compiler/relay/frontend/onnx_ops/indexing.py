@@ -69,8 +69,31 @@ def scatter_elements(node: Node) -> relax.Expr | None:
     if _reduces_bits(node):
         return _scatter_bits(node, "ScatterElements", axis=axis)
     reduction = node.attr("reduction", "none").replace("none", "update")
+    rows = _repeated_rows(node, shape) if axis == 0 else None
+    if rows is not None:
+        rows = node.emit(in_range(node.emit(relax.op.reshape(rows, [-1, 1])), shape[0]))
+        return relax.op.scatter_nd(node[0], rows, node[2], reduction)
     indices = in_range(node[1], shape[axis])
     return relax.op.scatter_elements(node[0], indices, node[2], axis=axis, reduction=reduction)
+
+
+def _repeated_rows(node: Node, shape: list[Any]) -> relax.Expr | None:
+    """The rows (k,) that indices name, if they say the same for all elements of a row; else None.
+
+    That is how exporters write `result[rows] = updates`.
+    """
+    call: Any = node[1]
+    while isinstance(call, relax.Var):
+        call = node.builder.lookup_binding(call)
+    if not isinstance(call, relax.Call) or "broadcast" not in getattr(call.op, "name", ""):
+        return None
+    narrow, whole, updates = (shape_of(each) for each in (call.args[0], node[1], node[2]))
+    if narrow is None or whole is None or updates is None or len(narrow) != len(shape):
+        return None
+    is_column = all(same_extent(extent, 1) for extent in narrow[1:])
+    counts = any(same_extent(narrow[0], each[0]) for each in (whole, updates))
+    fills = all(same_extent(*pair) for pair in zip(updates[1:], shape[1:]))
+    return call.args[0] if is_column and counts and fills else None
 
 
 def scatter_nd(node: Node) -> relax.Expr | None:
@@ -273,7 +296,8 @@ def expand(node: Node) -> relax.Expr | None:
     wanted, shape = constant_value(node[1]), static_shape(node[0])
     given, extents = node.extents_in(1), shape_of(node[0])
     if given is not None and extents is not None and (shape is None or is_symbolic(given)):
-        return broadcast_extents(node[0], _joint(node, extents, given.tolist()))
+        joint = _joint(extents, given.tolist())
+        return _expand_at_run_time(node) if joint is None else broadcast_extents(node[0], joint)
     if shape is None and wanted is not None and not isinstance(node[1], relax.ShapeExpr):
         node.shape(0)  # raises: TVM's converter takes constants for known shapes alone
     if wanted is None:
@@ -284,16 +308,14 @@ def expand(node: Node) -> relax.Expr | None:
     return relax.op.broadcast_to(node[0], target)
 
 
-def _joint(node: Node, shape: list[Any], wanted: list[Any]) -> list[Any]:
-    """What a shape and the wanted one broadcast to, where symbols leave no doubt."""
+def _joint(shape: list[Any], wanted: list[Any]) -> list[Any] | None:
+    """What a shape and the wanted one broadcast to; None where symbols leave a doubt."""
     rank = max(len(shape), len(wanted))
     padded = ([1] * (rank - len(each)) + each for each in (shape, wanted))
     joint = []
     for own, other in zip(*padded):
         if not (same_extent(own, 1) or same_extent(other, 1) or same_extent(own, other)):
-            raise node.unsupported(
-                f"whether the extent {own} broadcasts to {other} is known only at run time"
-            )
+            return None
         joint.append(other if same_extent(own, 1) else own)
     return joint
 

@@ -9,7 +9,7 @@ from tvm import relax
 
 from compiler.graph.constants import constant, integers, static_shape
 
-from ..onnx_node import Node, constant_value, dtype_of
+from ..onnx_node import Node, dtype_of
 from .elementwise import in_float32
 
 
@@ -147,23 +147,9 @@ def softmax(node: Node) -> relax.Expr | None:
     return node[0] if 0 in (static_shape(node[0]) or ()) else None
 
 
-def dropout(node: Node) -> list[relax.Expr]:
-    """The operand and a mask of ones, of zeros before opset 12; dropping in training is refused."""
-    training = constant_value(node.get(2)) if node.get(2) is not None else np.array(False)
-    ratio = constant_value(node.get(1)) if node.get(1) is not None else np.array(0.5)
-    if training is None or (bool(training) and (ratio is None or float(ratio) != 0.0)):
-        raise node.unsupported("dropout in training mode draws random numbers")
-    outputs = [node[0]]
-    if any(node.proto.output[1:]):
-        dtype = "bool" if node.opset >= 10 else node.dtype(0)
-        outputs.append(constant(np.full(node.shape(0), node.opset >= 12, dtype)))
-    return outputs
-
-
 CONVERTERS = {
     **dict.fromkeys(("Hardmax", "LogSoftmax", "Softmax"), softmax),
     "BatchNormalization": batch_normalization,
-    "Dropout": dropout,
     "LayerNormalization": layer_normalization,
     "LRN": local_response_normalization,
     "LpNormalization": lp_normalization,

@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
+from compiler.graph.constants import constant
 from compiler.relay.op import random
 
-from ..onnx_node import Node
+from ..onnx_node import Node, constant_value
 
 
 def _key(node: Node) -> relax.Expr:
@@ -72,8 +73,42 @@ def multinomial(node: Node) -> relax.Expr:
     return relax.op.astype(drawn, _dtype(node, "int32"))
 
 
+def dropout(node: Node) -> list[relax.Expr]:
+    """The operand and a mask of ones, of zeros before opset 12; in training some are dropped.
+
+    Whether it is training, and the share that is dropped, may be told by running.
+    """
+    training = constant_value(node.get(2)) if node.get(2) is not None else np.array(False)
+    ratio = constant_value(node.get(1)) if node.get(1) is not None else np.array(0.5)
+    never = training is not None and not bool(training)
+    if not never and (ratio is None or float(ratio) != 0.0):
+        return _dropped(node)
+    outputs = [node[0]]
+    if any(node.proto.output[1:]):
+        dtype = "bool" if node.opset >= 10 else node.dtype(0)
+        outputs.append(constant(np.full(node.shape(0), node.opset >= 12, dtype)))
+    return outputs
+
+
+def _dropped(node: Node) -> list[relax.Expr]:
+    """Elements dropped by chance while it is training, the others scaled to make up for them."""
+    data, kind = node[0], node.dtype(0)
+    share = relax.const(0.5, "float32")
+    if node.get(1) is not None:
+        share = node.emit(relax.op.reshape(relax.op.astype(node[1], "float32"), []))
+    training = node.emit(relax.op.reshape(node[2], []))
+    drawn = _drawn(node, random.uniform(_key(node), node.shape(0), "float32"))
+    kept = relax.op.logical_or(relax.op.greater_equal(drawn, share), relax.op.logical_not(training))
+    kept = node.emit(kept)
+    one = relax.const(1.0, "float32")
+    factor = relax.op.where(training, relax.op.divide(one, relax.op.subtract(one, share)), one)
+    scaled = relax.op.multiply(data, relax.op.astype(node.emit(factor), kind))
+    return [relax.op.where(kept, node.emit(scaled), relax.const(0.0, kind)), kept]
+
+
 CONVERTERS = {
     "Bernoulli": bernoulli,
+    "Dropout": dropout,
     "Multinomial": multinomial,
     "RandomNormal": _of_shape(_normal),
     "RandomNormalLike": _like(_normal),

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from compiler.graph.constants import constant
+from compiler.graph.constants import constant, static_shape
 
 from ..onnx_node import Node
 from ..onnx_symbolic import is_symbolic
@@ -65,9 +65,11 @@ def resize(node: Node) -> relax.Expr:
 
 
 def _has_symbolic_sizes(node: Node) -> bool:
-    """Whether new extents are expressions over the model's symbols."""
+    """Whether sizes are given, and they or the operand's extents are over the model's symbols."""
     sizes = node.extents_in(3) if node.opset >= 11 else None
-    return sizes is not None and is_symbolic(sizes)
+    if sizes is None or sizes.size == 0:
+        return False
+    return is_symbolic(sizes) or static_shape(node[0]) is None
 
 
 def _without_symbols(

@@ -166,7 +166,69 @@ def _resize_axis(
     return te.compute(shape, value, name="resize")
 
 
+def _smoothed_axis(
+    data: te.Tensor,
+    factors: te.Tensor,
+    roi: te.Tensor,
+    shape: list[Any],
+    place: int,
+    axis: int,
+    mode: str,
+    coordinates: str,
+    cubic_a: float,
+    exclude_outside: bool,
+    extrapolation: float,
+) -> te.Tensor:
+    """The same with antialiasing: where it becomes smaller, the kernel is as much wider."""
+    old, count, dtype = data.shape[axis], int(factors.shape[0]), str(data.dtype)
+    last = tirx.Cast(INT, old) - 1
+    stretch = tirx.min(factors(place), _number(1.0))
+    reach = _number(2.0 if mode == "cubic" else 1.0)
+    first = tirx.Cast(INT, tirx.floor(-reach / stretch)) + 1
+    region = [tirx.Cast(FLOAT, roi(place + side * count)) for side in (0, 1)]
+
+    def coordinate(at: Any) -> Any:
+        return _coordinate(at, old, shape[axis], factors(place), region, coordinates)
+
+    def tap(at: Any, number: Any) -> tuple[Any, Any]:
+        x = coordinate(at)
+        base = tirx.ceil(x) - _number(1.0)
+        distance = tirx.abs(tirx.Cast(FLOAT, first + number) - (x - base)) * stretch
+        weight = tirx.max(_number(1.0) - distance, _number(0.0))
+        if mode == "cubic":
+            weight = _cubic(distance, cubic_a)
+        index = tirx.Cast(INT, base) + first + number
+        if exclude_outside:
+            weight = tirx.Select(tirx.Or(index < 0, index > last), _number(0.0), weight)
+        return tirx.min(tirx.max(index, tirx.const(0, INT)), last), weight
+
+    def taps() -> Any:
+        return te.reduce_axis((tirx.const(0, INT), 2 - 2 * first), "tap")
+
+    number, again = taps(), taps()
+    totals = te.compute(
+        (shape[axis],), lambda at: te.sum(tap(at, number.var)[1], axis=number), name="weights"
+    )
+
+    def value(*at: Any) -> Any:
+        index, weight = tap(at[axis], again.var)
+        share = tirx.Cast(dtype, weight / totals(at[axis]))
+        return te.sum(data(*at[:axis], index, *at[axis + 1 :]) * share, axis=again)
+
+    smoothed = te.compute(shape, value, name="smoothed")
+    if coordinates != "tf_crop_and_resize":
+        return smoothed
+
+    def limited(*at: Any) -> Any:
+        x = coordinate(at[axis])
+        out = tirx.Or(x < _number(0.0), x > tirx.Cast(FLOAT, last))
+        return tirx.Select(out, tirx.const(extrapolation, dtype), smoothed(*at))
+
+    return te.compute(shape, limited, name="resize")
+
+
 _factors_kernel = kernel("resize_factors", _factors)
+_smoothed_kernel = kernel("antialiased_at_run_time", _smoothed_axis)
 _extents_kernel = kernel("resize_extents", _extents)
 _resize_kernel = kernel("resize_at_run_time", _resize_axis)
 
@@ -193,9 +255,7 @@ def coordinate_mode(node: Node) -> str:
 
 
 def resize(node: Node) -> relax.Expr:
-    """Resize with what is computed while the model runs; without antialiasing."""
-    if node.attr("antialias", 0):
-        raise node.unsupported("antialiasing with scales or sizes (inputs 2, 3) at run time")
+    """Resize with what is computed while the model runs."""
     shape = node.extents(0)
     if any(same_extent(extent, 0) for extent in shape):
         raise node.unsupported("an empty tensor with scales or sizes (inputs 2, 3) at run time")
@@ -227,19 +287,20 @@ def resize(node: Node) -> relax.Expr:
         if known is not None and same_extent(extent, shape[axis]) and not crops:
             continue
         shape = [*shape[:axis], extent, *shape[axis + 1 :]]
-        call = _resize_kernel(
-            data,
-            factors,
-            roi,
-            relax.ShapeExpr(shape),
-            place=place,
-            axis=axis,
-            mode=mode,
-            coordinates=coordinate_mode(node),
-            rounding=node.attr("nearest_mode", rounding),
-            cubic_a=float(node.attr("cubic_coeff_a", -0.75)),
-            exclude_outside=bool(node.attr("exclude_outside", 0)),
-            extrapolation=float(node.attr("extrapolation_value", 0.0)),
-        )
+        options: dict[str, Any] = {
+            "place": place,
+            "axis": axis,
+            "mode": mode,
+            "coordinates": coordinate_mode(node),
+            "cubic_a": float(node.attr("cubic_coeff_a", -0.75)),
+            "exclude_outside": bool(node.attr("exclude_outside", 0)),
+            "extrapolation": float(node.attr("extrapolation_value", 0.0)),
+        }
+        operands = (data, factors, roi, relax.ShapeExpr(shape))
+        if node.attr("antialias", 0) and mode != "nearest":
+            call = _smoothed_kernel(*operands, **options)
+        else:
+            nearest = node.attr("nearest_mode", rounding)
+            call = _resize_kernel(*operands, **options, rounding=nearest)
         data = node.emit(call)
     return data if str(data.ty.dtype) == dtype else relax.op.astype(data, dtype)

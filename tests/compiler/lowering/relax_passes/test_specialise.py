@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tvm
 
-from compiler import relay
+from compiler import auto_scheduler, autotvm, relay
 from compiler.errors import BuildError
 from compiler.runtime import graph_executor, load_module
 
@@ -80,3 +80,40 @@ def test_images_one_by_one_need_no_sizes():
     mod = tvm.IRModule.from_expr(relay.Function([x], relay.nn.conv2d(x, weight)))
     library = build(relay.with_sizes(mod, {"batch": [4]}))
     assert any("one by one with static kernels" in note for note in library.report.notes)
+
+
+def test_tasks_are_those_of_the_named_sizes():
+    mod = relay.with_sizes(dense()[0], {"seq": [1, 24], "batch": [2]})
+    templates = {task.args[0][1] for task in autotvm.task.extract_from_program(mod, {}, "llvm")}
+    assert {(2, 48), (48, 48)} <= templates
+    tasks, _ = auto_scheduler.extract_tasks(mod, {}, "llvm")
+    assert {task.workload_key.split(".")[-1].split(",")[0] for task in tasks} >= {"2x48", "48x48"}
+
+
+def test_a_log_of_a_variant_applies_to_it(tmp_path):
+    mod, expected = dense()
+    mod = relay.with_sizes(mod, {"seq": [24], "batch": [2]})
+    tasks = autotvm.task.extract_from_program(mod, {}, "llvm")
+    (task,) = [each for each in tasks if each.name == "dense_pack.x86" and each.args[0][1][0] == 48]
+    measured = autotvm.MeasureInput(task.target, task, task.config_space.get(1))
+    row = autotvm.record.encode(measured, autotvm.MeasureResult([1e-9], 0, 1.0, 1.0))
+    log = tmp_path / "dense.log"
+    log.write_text(row + "\n")
+    with autotvm.apply_history_best(str(log)):
+        library = build(mod)
+    kernels = [each for each in library.report.kernels if "matmul" in each.name]
+    assert [each.source for each in kernels] == ["topi:dense.log:1", "topi:fallback"]
+    compare(library, expected)
+
+
+def test_an_input_of_known_shape_and_a_bias_are_handed_on():
+    x, bias = relay.var("x", shape=("rows", 8)), relay.var("bias", shape=(8,))
+    mod = tvm.IRModule.from_expr(relay.Function([x, bias], relay.exp(relay.add(x, bias))))
+    module = graph_executor.GraphModule(
+        build(relay.with_sizes(mod, {"rows": [2]}))["default"](tvm.cpu())
+    )
+    shift = np.arange(8, dtype="float32")
+    for rows in (1, 2):
+        module.run(x=np.ones((rows, 8), "float32"), bias=shift)
+        expected = np.exp(np.ones((rows, 8)) + shift)
+        np.testing.assert_allclose(module.get_output(0).numpy(), expected, rtol=1e-5)

@@ -164,3 +164,36 @@ def test_the_k_largest_of_any_number_where_running_tells_k(model, rng):
         feeds = {"x": rng.integers(0, 4, (3, count)).astype("float32"), "k": np.array([k])}
         for found, expected in zip(run(feeds), reference(feeds), strict=True):
             np.testing.assert_array_equal(found, expected)
+
+
+def test_convolutions_of_any_number_of_windows_are_products(model, rng):
+    nodes = [
+        NODE("Gather", ["x", "places"], ["some"]),
+        NODE("Conv", ["some", "w", "b"], ["wide"], pads=[1, 0, 1, 2], dilations=[1, 2]),
+        NODE("Relu", ["wide"], ["r"]),
+        NODE("Conv", ["r", "v"], ["small"], strides=[2, 1]),
+        NODE("ConvTranspose", ["small", "u"], ["y"], strides=[2, 2]),
+    ]
+    weights = {
+        name: rng.normal(size=shape).astype("float32")
+        for name, shape in {
+            "w": (8, 3, 3, 2),
+            "b": (8,),
+            "v": (4, 8, 1, 1),
+            "u": (4, 5, 2, 2),
+        }.items()
+    }
+    inputs = {"x": (6, 3, "h", "w_"), "places": ("n",)}
+    proto = model(nodes, inputs, ["y"], weights, dtypes={"places": TensorProto.INT64})
+    mod, params = from_onnx(proto)
+    lib = relay.build(mod, "llvm", params=params)
+    assert any(kernel.implementation == "dense_packed.x86" for kernel in lib.report.kernels)
+    run, reference = both(proto)
+    for count, size in ((1, (5, 7)), (4, (8, 6)), (0, (5, 7))):
+        feeds = {
+            "x": rng.normal(size=(6, 3, *size)).astype("float32"),
+            "places": rng.integers(0, 6, count),
+        }
+        found, expected = run(feeds)[0], reference(feeds)[0]
+        assert found.shape == expected.shape
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)

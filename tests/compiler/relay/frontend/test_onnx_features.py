@@ -282,8 +282,8 @@ def test_a_step_of_an_optimiser(operator, kept, attributes, updates, model, rng)
 
 
 def test_what_must_be_constant_is_named(model):
-    node = NODE("Resize", ["x", "", "", "s"], ["y"], antialias=1, mode="linear")
-    inputs = {"x": (1, 1, 4, 4), "s": (4,)}
-    proto = model([node], inputs, ["y"], opset=18, dtypes={"s": TensorProto.INT64})
-    with pytest.raises(errors.UnsupportedOperatorError, match="antialiasing with scales or sizes"):
+    node = NODE("STFT", ["x", "s", "", "n"], ["y"])
+    types = {"s": TensorProto.INT64, "n": TensorProto.INT64}
+    proto = model([node], {"x": (1, 16, 1), "s": (), "n": ()}, ["y"], dtypes=types)
+    with pytest.raises(errors.UnsupportedOperatorError, match=r"the step .* must be a constant"):
         from_onnx(proto)

@@ -236,12 +236,14 @@ def test_a_softmax_of_nothing_is_nothing(operator, opset, model, run):
     assert result.shape == (2, 0, 3) and result.dtype == np.float32
 
 
-def test_constant_extents_for_a_tensor_of_unknown_ones_are_refused(model):
+def test_a_tensor_of_unknown_extents_takes_constant_ones_that_fit(model, run):
     nodes = [NODE("NonZero", ["x"], ["n"]), NODE("Expand", ["n", "e"], ["y"], name="wide")]
     dtypes = {"y": TensorProto.INT64}
     proto = model(nodes, {"x": (2, 3)}, ["y"], {"e": np.array([2, 5])}, dtypes=dtypes)
-    message = refusal(proto)
-    assert "'wide'" in message and "broadcasts to 5 is known only at run time" in message
+    for x in ([[1, 0, 1], [1, 1, 1]], [[0, 0, 0], [0, 0, 1]]):
+        (result,) = run(*from_onnx(proto), {"x": np.array(x, "float32")})
+        expected = np.broadcast_to(np.array(np.nonzero(x)), (2, 5))
+        np.testing.assert_array_equal(result, expected)
 
 
 @pytest.mark.parametrize("level", [0, 3])

@@ -167,6 +167,20 @@ MODELS: dict[str, Callable[[], tuple[Any, tuple[Any, ...]]]] = {
         ),
         (randn(2, 3, 6, 7),),
     ),
+    "functions and bits that the exporter lacks": lambda: (
+        Apply(
+            lambda x, i: (
+                *(each(x) for each in (torch.cosh, torch.sinh, torch.asinh, torch.trunc)),
+                torch.cosh(i),
+                ~i,
+                i ^ (i + 1).long(),
+                i & 6,
+                (x > 0) ^ (i > 2),
+                (x > 0) | (i > 2),
+            )
+        ),
+        (randn(3, 4), torch.arange(12, dtype=torch.int32).reshape(3, 4)),
+    ),
     "added at equal indices": lambda: (
         Apply(
             lambda x, i: (
