@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from compiler.runtime.factory import FactoryModule
     from compiler.runtime.metadata import TensorInfo
 
-_SOURCE = Path(__file__).parent.parent / "native" / "standalone.cc"
+_SOURCE = Path(__file__).parent.parent / "native" / "standalone" / "executor.cc"
 _OPEN = -1
 
 
@@ -85,7 +85,7 @@ def _code_of(library: FactoryModule, folder: Path) -> bytes:
 
 
 def _description(library: FactoryModule) -> Iterator[bytes]:
-    """Inputs, the number of outputs, and weights with their places, as standalone.cc reads them."""
+    """Inputs, the number of outputs, and weights with their places, as executor.cc reads them."""
     metadata = library.metadata
     yield _number(len(metadata.inputs))
     for info in metadata.inputs:

@@ -33,8 +33,9 @@ def test_each_kind_has_the_operators_of_its_form(tmp_path, monkeypatch, capsys):
     make_quantised_models.main()
     written = capsys.readouterr().out.split()
     assert written == [
-        str(tmp_path / "q" / f"dense_{kind}.onnx") for kind in ("qdq", "qoperator", "dynamic")
+        str(tmp_path / "q" / f"dense_{kind}.onnx")
+        for kind in ("qdq", "qoperator", "dynamic", "f16")
     ]
-    expected = ("DequantizeLinear", "QLinearMatMul", "MatMulInteger")
+    expected = ("DequantizeLinear", "QLinearMatMul", "MatMulInteger", "MatMul")
     for path, operator in zip(written, expected):
         assert operator in {node.op_type for node in onnx.load(path).graph.node}

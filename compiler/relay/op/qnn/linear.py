@@ -191,8 +191,10 @@ def avg_pool2d(
     layout: str = "NCHW",
     out_layout: str = "",
 ) -> relax.Expr:
-    """Means of windows, from the input's scale to the output's: of what has it already, since the
-    mean of integers is cut to one."""
+    """Means of windows at the output's scale.
+
+    What is summed has that scale already, since the mean of integers is cut to one.
+    """
     zero = relax.const(0, "int32")
     value = requantize(data, input_scale, input_zero_point, output_scale, zero, out_dtype="int32")
     pooled = plain_avg_pool2d(  # whose sums TVM divides by numbers of 64 bits

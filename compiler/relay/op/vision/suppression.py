@@ -397,9 +397,13 @@ def regular_non_max_suppression(
     classes = int(num_classes)
     if given != classes:
         scores = infer_type(op.strided_slice(scores, [2], [given - classes], [given], [1]))
-    by_class = infer_type(op.permute_dims(scores, [0, 2, 1]))
+    classes_first = infer_type(op.permute_dims(scores, [0, 2, 1]))
     ranked, order, places, kept = by_class(
-        boxes, by_class, int(max_detections_per_class), float(iou_threshold), float(score_threshold)
+        boxes,
+        classes_first,
+        int(max_detections_per_class),
+        float(iou_threshold),
+        float(score_threshold),
     )
     candidates = infer_type(_candidates_kernel(ranked, places, kept, classes=classes))
     best = infer_type(op.argsort(candidates, 1, True, "int32"))
