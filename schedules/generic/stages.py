@@ -5,7 +5,7 @@ Everything here reads a schedule and changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -309,25 +309,22 @@ def body_cost(block: Any) -> int:
 
 def expensive_calls(block: Any) -> bool:
     """Whether the body calls a function of CALL_COST."""
+    return _calls(block, CALL_COST)
+
+
+def has_branches(stage: Stage) -> bool:
+    """Whether the body computes one of two expressions, as padding does by the position."""
+    return _calls(stage.block, (IF_THEN_ELSE,))
+
+
+def _calls(block: Any, names: Collection[str]) -> bool:
     found = False
 
     def call(node: Call) -> None:
         nonlocal found
-        found = found or (isinstance(node.op, Op) and node.op.name in CALL_COST)
+        found = found or (isinstance(node.op, Op) and node.op.name in names)
 
     tvm_ffi.structural_walk(block.body, (Call, call))
-    return found
-
-
-def is_padding(stage: Stage) -> bool:
-    """Whether the body chooses between a load and a constant by the position."""
-    found = False
-
-    def call(node: Call) -> None:
-        nonlocal found
-        found = found or (isinstance(node.op, Op) and node.op.name == IF_THEN_ELSE)
-
-    tvm_ffi.structural_walk(stage.block.body, (Call, call))
     return found
 
 
@@ -352,18 +349,6 @@ def lane_strides(stage: Stage, it: Iter, lanes: int) -> list[int | None]:
     for access in accesses(stage):
         offset = analyzer.simplify(substitute(access.offset, pairs))
         found.append(stride(Access(access.buffer, (), offset, access.is_store), lane))
-    return found
-
-
-def has_branches(stage: Stage) -> bool:
-    """Whether the stage chooses between expressions of which it computes one."""
-    found = False
-
-    def call(node: Call) -> None:
-        nonlocal found
-        found = found or (isinstance(node.op, Op) and node.op.name == IF_THEN_ELSE)
-
-    tvm_ffi.structural_walk(stage.block.body, (Call, call))
     return found
 
 

@@ -22,7 +22,8 @@ from .register_tile import best_tile
 DIRECT = "depthwise_conv2d_direct.x86"
 
 
-# Padding a row for a tile takes the time of so many rows of results; threads are worth a tenth.
+# Padding a row takes the time of so many rows of results. Tiles are cut for the cores where the
+# busiest is done in this share of the time.
 PADDED_ROW, CLEARLY_LESS = 0.3, 0.9
 
 

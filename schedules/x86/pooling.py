@@ -14,7 +14,7 @@ from tvm import s_tir, tirx
 from tvm.target import Target
 
 from ..generic.inline import inline_stages
-from ..generic.stages import Stage, accesses, is_padding, stages, uses, work
+from ..generic.stages import Stage, accesses, has_branches, stages, uses, work
 from .injective import PARALLEL_WORK
 from .machine import Machine
 from .reduction import by_kind, moving, schedule_scalar, slides
@@ -39,7 +39,7 @@ class Pooling(s_tir.dlight.ScheduleRule):
         reductions = [found for found in every if found.is_reduction]
         if len(reductions) != 1 or not (slides(reductions[0]) and _is_window(reductions[0])):
             return None
-        inline_stages(sch, keep=is_padding)
+        inline_stages(sch, keep=has_branches)
         every = stages(sch)
         output = every[-1]
         names = [found.name for found in every]

@@ -9,7 +9,7 @@ from tvm.target import Target
 
 from ..generic.inline import inline_stages
 from ..generic.rewrite import is_simple_reduction, merge_axes, separate_reductions
-from ..generic.stages import Stage, contiguous_group, is_padding, stages, work
+from ..generic.stages import Stage, contiguous_group, has_branches, stages, work
 from .injective import PARALLEL_ITERATIONS, PARALLEL_WORK, parallelize, schedule_nest
 from .machine import Machine
 from .reduction import (
@@ -52,7 +52,7 @@ class StageByStage(s_tir.dlight.ScheduleRule):
         if not every:
             return None
         windows = any(stage.is_reduction and slides(stage) for stage in every)
-        inline_stages(sch, keep=lambda stage: windows and is_padding(stage))
+        inline_stages(sch, keep=lambda stage: windows and has_branches(stage))
         machine = Machine.from_target(target)
         for stage in stages(sch):
             if stage.is_reduction:

@@ -108,9 +108,9 @@ def fallback(w: Conv2dWorkload, target: Target) -> ConfigEntity:
     if not channels_outer:
         in_group = group_columns or (tile_columns if is_wide or is_ragged else columns)
         tasks = -(-rows // group) * -(-columns // in_group)
-    spread = _spread(w.batch, tasks, (chunks, vectors), (rows, tile_rows), machine)
-    if spread:
-        channels_outer, group_columns, (oc_group, group) = True, 0, spread
+    both = _tasks_of_both(w.batch, tasks, (chunks, vectors), (rows, tile_rows), machine)
+    if both:
+        channels_outer, group_columns, (oc_group, group) = True, 0, both
     return ConfigEntity(
         {
             "m": option(m),
@@ -121,7 +121,7 @@ def fallback(w: Conv2dWorkload, target: Target) -> ConfigEntity:
             "tile_columns": option(tile_columns),
             "oc_group": option(oc_group),
             "channels_outer": option(channels_outer),
-            "split_rows": option(spread is not None),
+            "split_rows": option(both is not None),
             "split_columns": option(is_wide or is_ragged),
             "group_columns": option(group_columns),
             "flat": option(False),
@@ -129,7 +129,7 @@ def fallback(w: Conv2dWorkload, target: Target) -> ConfigEntity:
     )
 
 
-def _spread(
+def _tasks_of_both(
     batch: int, tasks: int, blocks: tuple[int, int], rows: tuple[int, int], machine: Machine
 ) -> tuple[int, int] | None:
     """Channel blocks and rows of a task, where tasks of both keep clearly more cores busy.
@@ -179,9 +179,9 @@ def flat_fallback(w: Conv2dWorkload, m: int, machine: Machine) -> ConfigEntity:
     tasks = chunks // oc_group
     if not channels_outer:
         tasks = rows * -(-columns // (group_columns or columns))
-    spread = _spread(w.batch, tasks, (chunks, vectors), (rows, 1), machine)
-    if spread:
-        channels_outer, group_columns, (oc_group, group) = True, 0, spread
+    both = _tasks_of_both(w.batch, tasks, (chunks, vectors), (rows, 1), machine)
+    if both:
+        channels_outer, group_columns, (oc_group, group) = True, 0, both
         tile_columns = register_tile(group * columns, vectors, machine, most_vectors=vectors)[0]
     return ConfigEntity(
         {
@@ -193,7 +193,7 @@ def flat_fallback(w: Conv2dWorkload, m: int, machine: Machine) -> ConfigEntity:
             "tile_columns": option(tile_columns),
             "oc_group": option(oc_group),
             "channels_outer": option(channels_outer),
-            "split_rows": option(spread is not None),
+            "split_rows": option(both is not None),
             "split_columns": option(False),
             "group_columns": option(group_columns),
             "flat": option(True),

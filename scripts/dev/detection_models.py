@@ -175,16 +175,20 @@ def _rcnn(model: Any, image: torch.Tensor, more: list[str]) -> tuple[nn.Module, 
     return OfOneImage(prepared(model, image, heads, 1.5), names).eval(), names
 
 
-def retinanet(image: torch.Tensor) -> tuple[nn.Module, list[str]]:
-    """RetinaNet on a ResNet-18 with a feature pyramid."""
-    backbone = resnet_fpn_backbone(
+def _deep_pyramid() -> nn.Module:
+    """A ResNet-18 with a feature pyramid of two levels more."""
+    return resnet_fpn_backbone(
         backbone_name="resnet18",
         weights=None,
         trainable_layers=5,
         returned_layers=[2, 3, 4],
         extra_blocks=torchvision.ops.feature_pyramid_network.LastLevelP6P7(256, 256),
     )
-    model = detection.RetinaNet(backbone, CLASSES, **_sizes(image), score_thresh=0.04)
+
+
+def retinanet(image: torch.Tensor) -> tuple[nn.Module, list[str]]:
+    """RetinaNet on a ResNet-18 with a feature pyramid."""
+    model = detection.RetinaNet(_deep_pyramid(), CLASSES, **_sizes(image), score_thresh=0.04)
     heads = [model.head.classification_head.cls_logits, model.head.regression_head.bbox_reg]
     names = ["boxes", "scores", "labels"]
     return OfOneImage(prepared(model, image, heads, 0.8), names).eval(), names
@@ -192,14 +196,7 @@ def retinanet(image: torch.Tensor) -> tuple[nn.Module, list[str]]:
 
 def fcos(image: torch.Tensor) -> tuple[nn.Module, list[str]]:
     """FCOS on a ResNet-18 with a feature pyramid."""
-    backbone = resnet_fpn_backbone(
-        backbone_name="resnet18",
-        weights=None,
-        trainable_layers=5,
-        returned_layers=[2, 3, 4],
-        extra_blocks=torchvision.ops.feature_pyramid_network.LastLevelP6P7(256, 256),
-    )
-    model = detection.FCOS(backbone, CLASSES, **_sizes(image), score_thresh=0.12)
+    model = detection.FCOS(_deep_pyramid(), CLASSES, **_sizes(image), score_thresh=0.12)
     heads = [model.head.classification_head.cls_logits, model.head.regression_head.bbox_reg]
     names = ["boxes", "scores", "labels"]
     return OfOneImage(prepared(model, image, heads, 1.0), names).eval(), names
