@@ -24,6 +24,7 @@ from ..config import ConfigEntity, option
 from ..conv2d import Conv2dWorkload, pad_data
 from ..strategy import Implementation, anchor_attrs, register
 from .machine import SET_BYTES, SET_WAYS, Machine
+from .padded_rows import mark_taps, rows_of, share_inside, skip_padding
 from .prefetch import prefetch_tile, stream_panels
 from .register_tile import (
     channel_block,
@@ -106,7 +107,8 @@ def compute(w: Conv2dWorkload, config: ConfigEntity, rule: str, data: Any, weigh
         return te.sum(product, axis=[ic, kh, kw, *part])
 
     shape = (w.batch, weight.shape[0], w.out_height, w.out_width, oc_block)
-    return te.compute(shape, element, name="conv2d_NCHWc", attrs=anchor_attrs(rule, config))
+    attrs = {**anchor_attrs(rule, config), **rows_of(w)}
+    return te.compute(shape, element, name="conv2d_NCHWc", attrs=attrs)
 
 
 def _compute_flat(
@@ -291,8 +293,9 @@ class DirectConv2d(AnchorRule):
             sch.vectorize(channel)
             if macs >= PARALLEL_MACS:
                 sch.parallel(sch.fuse(*blocks))
+        rows_inside = mark_taps(sch, anchor, kh)
         self.multiply(sch, anchor, lane, reduction[0], target)
-        return sch
+        return skip_padding(sch, rows_inside)
 
     def loops(self, sch: Any, anchor: Any) -> list[Any]:
         """The anchor's loops down to the last that is not one step: the last tap of a row."""
@@ -428,7 +431,7 @@ def direct_cycles(w: Conv2dWorkload, target: Target) -> float:
     steps = with_empty_lanes(per_group, lanes)
     products = w.out_width * w.out_height * w.batch * w.kernel[0] * w.kernel[1] * steps
     vectors = w.groups * _chunks(w, choose_oc_block(w, lanes))
-    computing = products * vectors / _rate(w, machine)
+    computing = products * share_inside(w) * vectors / _rate(w, machine)
     weights = w.item_bytes * per_group * w.out_channels * w.kernel[0] * w.kernel[1]
     if w.is_pointwise:
         return machine.beside_weights(computing, weights)
