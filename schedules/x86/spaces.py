@@ -136,7 +136,7 @@ def _conv2d_direct(cfg: ConfigSpace, w: Conv2dWorkload, target: Target) -> None:
         channels = -(-w.out_channels // config.val("oc_block"))
         if w.groups > 1:
             channels = chunks
-        flat = conv2d.is_flat(config)
+        flat = config.val("flat", False)
         registers = config.val("tile_ow") * config.val("oc_chunks")
         parts = config.val("pixel_parts")
         ragged = flat and w.batch == 1 and parts == 1
@@ -202,10 +202,10 @@ def _winograd(cfg: ConfigSpace, w: Conv2dWorkload, target: Target) -> None:
         pixels = tile_rows * tile_columns
         if config.val("group_columns") % tile_columns:
             return False
-        outer, split_rows = config.val("channels_outer"), winograd.has_row_groups(config)
+        outer, split_rows = config.val("channels_outer"), config.val("split_rows", False)
         if split_rows and not (outer and down % config.val("rows") == 0):
             return False
-        if conv2d.is_flat(config):
+        if config.val("flat", False):
             in_group = across * (down if outer and not split_rows else config.val("rows"))
             return (
                 config.val("oc_group") % vectors == 0
