@@ -36,7 +36,6 @@ from ..matmul import DenseWorkload, unravel
 from ..strategy import anchor_attrs
 from ..winograd import combine, select
 from . import microkernel
-from .dense import row_reader
 from .machine import Machine, collide
 from .matmul_tile import ravel, schedule_alone, view
 from .prefetch import prefetch_results, stream_panels
@@ -131,7 +130,7 @@ def pack_filters(ops: Any, weight: np.ndarray, config: ConfigEntity, _: int) -> 
 
 def compute_dense(w: DenseWorkload, config: ConfigEntity, x: te.Tensor, packed: te.Tensor) -> Any:
     """x (*lead, k), weight as packed -> (*lead, n)."""
-    read = row_reader(w, x)
+    read = w.read_left(x)
     product = strassen_product(
         DENSE, config, extents_of(w), lambda row, k: read(None, row, k), packed
     )
