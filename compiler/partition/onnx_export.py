@@ -456,7 +456,9 @@ def _round(exporter: _Exporter, call: Any) -> str:
     rest = exporter.emit("Sub", [size, below])
     up = exporter.emit("GreaterOrEqual", [rest, exporter.constant(0.5, dtype)])
     step = exporter.emit("Where", [up, exporter.constant(1, dtype), exporter.constant(0, dtype)])
-    return str(exporter.emit("Mul", [exporter.emit("Sign", [x]), exporter.emit("Add", [below, step])]))
+    return str(
+        exporter.emit("Mul", [exporter.emit("Sign", [x]), exporter.emit("Add", [below, step])])
+    )
 
 
 _CONVERTERS: dict[str, Callable[[_Exporter, Any], Any]] = {
