@@ -425,11 +425,10 @@ def _leaky_relu(exporter: _Exporter, call: Any) -> str:
 
 
 def _lrn(exporter: _Exporter, call: Any) -> str:
-    attrs = {name: call.attrs[name] for name in ("size", "alpha", "beta", "bias")}
     _require(int(call.attrs["axis"]) == 1, call, "an axis other than 1")
-    numbers = {name: float(value) for name, value in attrs.items()}
-    size = int(numbers.pop("size"))
-    return str(exporter.emit("LRN", [exporter.value(call.args[0])], size=size, **numbers))
+    attrs: dict[str, Any] = {name: float(call.attrs[name]) for name in ("alpha", "beta", "bias")}
+    attrs["size"] = int(call.attrs["size"])
+    return str(exporter.emit("LRN", [exporter.value(call.args[0])], **attrs))
 
 
 def _pad(exporter: _Exporter, call: Any) -> str:
