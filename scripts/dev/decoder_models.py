@@ -45,13 +45,14 @@ class Graph:
         scale = 1 / math.sqrt(shape[0])
         return self.constant(self.random.normal(size=shape) * scale, "float32")
 
-    def product_of_4_bits(self, value: str, inner: int, outer: int) -> str:
+    def product_of_4_bits(self, value: str, inner: int, outer: int, accuracy: int = 0) -> str:
         """MatMulNBits with blocks of `BLOCK` weights, their scales about those of `weight`."""
         blocks = inner // BLOCK
         packed = self.random.integers(0, 256, (outer, blocks, BLOCK // 2), "uint8")
         scales = self.random.random((outer, blocks), "float32") * (0.4 / math.sqrt(inner))
         weights = [self.constant(packed, "uint8"), self.constant(scales, "float32")]
         sizes = {"K": inner, "N": outer, "bits": 4, "block_size": BLOCK}
+        sizes["accuracy_level"] = accuracy
         return str(self("MatMulNBits", value, *weights, domain="com.microsoft", **sizes))
 
 
