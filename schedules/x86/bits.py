@@ -21,10 +21,16 @@ from tvm.target import Target, codegen
 from .dots import vnni_lanes, widened_lanes
 
 WORD = 32
+_BYTES = WORD // 8
 
 # A float32 of this exponent counts in units of its last place, 2**-23 of it.
 _UNITS, _FRACTION = 2**23, 0x4B000000
 _TABLE = 16  # lanes of `vpermps`, which looks numbers of four bits up
+
+
+def bit_of_step(number: Any, bits: int) -> Any:
+    """Where in a word the number begins that a dot product of bytes takes in this place."""
+    return number % _BYTES * 8 + number // _BYTES * bits
 
 
 def as_integer(word: Any, shift: Any, bits: int) -> Any:
@@ -157,14 +163,13 @@ def float_step(bits: int, zero: int | None) -> str:
 
 @functools.lru_cache(maxsize=32)
 def byte_step(bits: int, lanes: int, is_vnni: bool) -> str:
-    """Name of the tensor intrinsic C[lanes] += A[parts, 4] . numbers of B[lanes], in int32.
+    """Name of the tensor intrinsic C[lanes] += A . numbers of B[lanes], in int32.
 
-    A's bytes are in the order of the bits that their numbers begin with, each part a number of
-    every byte. It is registered at the first call.
+    A's bytes are in the order of `bit_of_step`. It is registered at the first call.
     """
-    parts, fours = 8 // bits, WORD // 8
-    mask = sum(((1 << bits) - 1) << (8 * byte) for byte in range(fours))
-    words, numbers = f"uint32x{lanes}", f"int32x{lanes}"
+    numbers = WORD // bits
+    mask = sum(((1 << bits) - 1) << (8 * byte) for byte in range(_BYTES))
+    words, integers = f"uint32x{lanes}", f"int32x{lanes}"
     octets, pairs = f"int8x{4 * lanes}", f"int16x{2 * lanes}"
     ones = tirx.Broadcast(tirx.const(1, "int16"), 2 * lanes)
 
@@ -174,15 +179,15 @@ def byte_step(bits: int, lanes: int, is_vnni: bool) -> str:
 
     def plus(total: Any, unsigned: Any, signed: Any) -> Any:
         if is_vnni:
-            return call(f"avx512.vpdpbusd.{32 * lanes}", numbers, total, unsigned, signed)
+            return call(f"avx512.vpdpbusd.{32 * lanes}", integers, total, unsigned, signed)
         madd, sum_ = {
             16: ("avx512.pmaddubs.w.512", "avx512.pmaddw.d.512"),
             8: ("avx2.pmadd.ub.sw", "avx2.pmadd.wd"),
         }[lanes]
-        return total + call(sum_, numbers, call(madd, pairs, unsigned, signed), ones)
+        return total + call(sum_, integers, call(madd, pairs, unsigned, signed), ones)
 
     def sums(word: Any, at: Any, total: Any) -> Any:
-        for part in range(parts):
+        for part in range(8 // bits):
             moved = word >> tirx.Broadcast(tirx.const(part * bits, "uint32"), lanes)
             unsigned = moved & tirx.Broadcast(tirx.const(mask, "uint32"), lanes)
             four = tirx.Broadcast(tirx.reinterpret("int32", at(part)), lanes)
@@ -192,33 +197,33 @@ def byte_step(bits: int, lanes: int, is_vnni: bool) -> str:
 
     @T.prim_func(s_tir=True)
     def description(
-        A: T.Buffer((parts, fours), "int8", offset_factor=1),
+        A: T.Buffer((numbers,), "int8", offset_factor=1),
         B: T.Buffer((lanes,), "uint32", offset_factor=1),
         C: T.Buffer((lanes,), "int32", offset_factor=1),
     ) -> None:
         with T.sblock("root"):
-            T.reads(C[0:lanes], A[0:parts, 0:fours], B[0:lanes])
+            T.reads(C[0:lanes], A[0:numbers], B[0:lanes])
             T.writes(C[0:lanes])
-            for i, p, k in T.grid(lanes, parts, fours):
+            for i, k in T.grid(lanes, numbers):
                 with T.sblock("update"):
-                    vi, vp, vk = T.axis.remap("SRR", [i, p, k])
-                    C[vi] = C[vi] + T.cast(A[vp, vk], "int32") * as_integer(
-                        B[vi], vk * 8 + vp * bits, bits
+                    vi, vk = T.axis.remap("SR", [i, k])
+                    C[vi] = C[vi] + T.cast(A[vk], "int32") * as_integer(
+                        B[vi], bit_of_step(vk, bits), bits
                     )
 
     @T.prim_func(s_tir=True)
     def implementation(
-        A: T.Buffer((parts, fours), "int8", offset_factor=1),
+        A: T.Buffer((numbers,), "int8", offset_factor=1),
         B: T.Buffer((lanes,), "uint32", offset_factor=1),
         C: T.Buffer((lanes,), "int32", offset_factor=1),
     ) -> None:
         with T.sblock("root"):
-            T.reads(C[0:lanes], A[0:parts, 0:fours], B[0:lanes])
+            T.reads(C[0:lanes], A[0:numbers], B[0:lanes])
             T.writes(C[0:lanes])
             C[T.ramp(T.int32(0), 1, lanes)] = sums(
                 B.vload([0], dtype=words),
-                lambda part: A.vload([part, 0], "int8x4"),
-                C.vload([0], dtype=numbers),
+                lambda part: A.vload([part * _BYTES], "int8x4"),
+                C.vload([0], dtype=integers),
             )
 
     name = f"baton_{bits}_bits_{'vpdpbusd' if is_vnni else 'pmaddubsw'}_{lanes}"

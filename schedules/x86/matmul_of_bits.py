@@ -1,7 +1,7 @@
 """Few rows times weights of a few bits, which are widened in registers: bound by memory.
 
-    matmul_of_bits.x86         multiply-adds of float32
-    matmul_of_bits_int8.x86    the rows rounded to int8 block by block: dot products of bytes
+matmul_of_bits.x86         multiply-adds of float32
+matmul_of_bits_int8.x86    the rows rounded to int8 block by block: dot products of bytes
 """
 
 from __future__ import annotations
@@ -39,11 +39,25 @@ INT8_MOST = 127
 
 
 def pack_weight(ops: Any, array: Any, config: ConfigEntity) -> Any:
-    """(n, blocks, ...) -> (n / lanes, blocks, ..., lanes)."""
-    lanes = config.val("lanes")
+    """(n, blocks, ...) -> (n / (together lanes), blocks, ..., together, lanes).
+
+    The panels of a task on one row lie together, in the order in which it reads them: one stream.
+    """
+    lanes, together = config.val("lanes"), config.val("together")
     n, *others = (int(extent) for extent in array.shape)
-    apart = ops.reshape(array, (n // lanes, lanes, *others))
-    return ops.transpose(apart, (0, *range(2, 2 + len(others)), 1))
+    apart = ops.reshape(array, (n // lanes // together, together, lanes, *others))
+    return ops.transpose(apart, (0, *range(3, 3 + len(others)), 1, 2))
+
+
+def _reader(packed: te.Tensor) -> Callable[..., Any]:
+    """(panel, ..., lane) -> its element of what `pack_weight` made."""
+    together = int(packed.shape[-2])
+
+    def read(panel: Any, *place: Any) -> Any:
+        index = (panel // together, *place[:-1], panel % together, place[-1])
+        return packed[index]
+
+    return read
 
 
 def compute_floats(
@@ -55,23 +69,25 @@ def compute_floats(
     A block's sum of products meets the scale once. The zero point is subtracted from each weight:
     less its product with the row's sum, what is infinite or overflows would be NaN.
     """
-    panels, blocks, count, lanes = (int(extent) for extent in words.shape)
-    together = bits.WORD // w.bits
+    _, blocks, count, _, lanes = (int(extent) for extent in words.shape)
+    numbers, panels = bits.WORD // w.bits, w.n // lanes
+    word_at, scale_at, *zero_at = (_reader(each) for each in (words, scales, *zeros))
     word = te.reduce_axis((0, count), "word")
-    place = te.reduce_axis((0, together), "place")
+    place = te.reduce_axis((0, numbers), "place")
 
     def partial(i: Any, panel: Any, block: Any, lane: Any) -> Any:
-        zero = zeros[0][panel, block, lane] if w.zero is None else w.zero
-        weight = bits.as_float(words[panel, block, word, lane], place, w.bits, zero)
-        k = block * w.block + word * together + place
-        return te.sum(x[(*unravel(i, w.lead), k)] * weight, axis=[word, place])
+        zero = zero_at[0](panel, block, lane) if w.zero is None else w.zero
+        weight = bits.as_float(word_at(panel, block, word, lane), place, w.bits, zero)
+        k = block * w.block + word * numbers + place
+        at = (*unravel(i, w.lead), k)
+        return te.sum(x[at] * weight, axis=[word, place])
 
     products = te.compute((w.m, panels, blocks, lanes), partial, name=PARTIAL)
     block = te.reduce_axis((0, blocks), "block")
     product = te.compute(
         (w.m, panels, lanes),
         lambda i, panel, lane: te.sum(
-            scales[panel, block, lane] * products[i, panel, block, lane], axis=[block]
+            scale_at(panel, block, lane) * products[i, panel, block, lane], axis=[block]
         ),
         name="matmul",
         attrs=anchor_attrs(FLOATS, config),
@@ -87,17 +103,20 @@ def compute_int8(
 
     A block's zero point times the sum of the row's bytes there is subtracted from its products.
     """
-    panels, blocks, count, lanes = (int(extent) for extent in words.shape)
-    parts, fours = 8 // w.bits, bits.WORD // 8
+    _, blocks, count, _, lanes = (int(extent) for extent in words.shape)
+    panels = w.n // lanes
+    word_at, scale_at, *zero_at = (_reader(each) for each in (words, scales, *zeros))
     rounded, unit, sums = _rounded(w, x, blocks)
     word = te.reduce_axis((0, count), "word")
-    part, byte = te.reduce_axis((0, parts), "part"), te.reduce_axis((0, fours), "byte")
+    number = te.reduce_axis((0, bits.WORD // w.bits), "number")
     products = te.compute(
         (w.m, panels, blocks, lanes),
         lambda i, panel, b, lane: te.sum(
-            rounded[i, b, word, part, byte].astype("int32")
-            * bits.as_integer(words[panel, b, word, lane], byte * 8 + part * w.bits, w.bits),
-            axis=[word, part, byte],
+            rounded[i, b, word, number].astype("int32")
+            * bits.as_integer(
+                word_at(panel, b, word, lane), bits.bit_of_step(number, w.bits), w.bits
+            ),
+            axis=[word, number],
         ),
         name=PARTIAL,
     )
@@ -106,11 +125,11 @@ def compute_int8(
     def element(i: Any, panel: Any, lane: Any) -> Any:
         whole = products[i, panel, block, lane]
         if w.zero is None:
-            own = zeros[0][panel, block, lane] * sums[i, block].astype("float32")
+            own = zero_at[0](panel, block, lane) * sums[i, block].astype("float32")
             centred = whole.astype("float32") - own
         else:
             centred = (whole - sums[i, block] * w.zero).astype("float32")
-        return te.sum(centred * (scales[panel, block, lane] * unit(i, block)), axis=[block])
+        return te.sum(centred * (scale_at(panel, block, lane) * unit(i, block)), axis=[block])
 
     attrs = anchor_attrs(INT8, config)
     product = te.compute((w.m, panels, lanes), element, name="matmul", attrs=attrs)
@@ -119,12 +138,13 @@ def compute_int8(
 
 def _rounded(w: BitsWorkload, x: te.Tensor, blocks: int) -> tuple[te.Tensor, Any, te.Tensor]:
     """Bytes of the rows by the places of their weights in a word, their units, and their sums."""
-    parts, fours = 8 // w.bits, bits.WORD // 8
+    numbers = bits.WORD // w.bits
     width = math.gcd(w.block, 16)
     group = te.reduce_axis((0, w.block // width), "group")
 
     def at(i: Any, block: Any, place: Any) -> Any:
-        return x[(*unravel(i, w.lead), block * w.block + place)]
+        index = (*unravel(i, w.lead), block * w.block + place)
+        return x[index]
 
     apart = te.compute(
         (w.m, blocks, width),
@@ -147,8 +167,10 @@ def _rounded(w: BitsWorkload, x: te.Tensor, blocks: int) -> tuple[te.Tensor, Any
 
     natural = te.compute((w.m, blocks, w.block), whole, name=f"{ROUNDED}_in_order")
     spread = te.compute(
-        (w.m, blocks, w.block // (parts * fours), parts, fours),
-        lambda i, b, word, part, byte: natural[i, b, (word * fours + byte) * parts + part],
+        (w.m, blocks, w.block // numbers, numbers),
+        lambda i, b, word, number: natural[
+            i, b, word * numbers + bits.bit_of_step(number, w.bits) // w.bits
+        ],
         name=ROUNDED,
     )
     place = te.reduce_axis((0, w.block), "place")
@@ -215,19 +237,19 @@ class BitsProduct(AnchorRule):
         rows, vector, lane, block = sch.get_loops(anchor)[-4:]
         sch.reorder(block, rows, vector, lane)
         sch.compute_at(products, block, preserve_unit_loops=True)
-        rows_, vector_, _, lane_, word, *places = sch.get_loops(products)[2:]
-        sch.reorder(word, vector_, rows_, lane_, *places)
+        rows_, vector_, _, lane_, word, place = sch.get_loops(products)[2:]
+        sch.reorder(word, vector_, rows_, lane_, place)
         for loop in (vector_, rows_, rows, vector):
             sch.unroll(loop)
         sch.vectorize(lane)
-        _, blocks, count, _ = (int(extent) for extent in words.shape)
-        step = lanes * bits.WORD // 8
-        stream_panels(sch, [], [block, word], vectors * blocks * count * step, step)
+        if vectors == config.val("together"):
+            _, blocks, count, _, _ = (int(extent) for extent in words.shape)
+            step = vectors * lanes * bits.WORD // 8
+            stream_panels(sch, [], [block, word], blocks * count * step, step)
         intrinsic = self._step(config, target)
         if not intrinsic:
-            sch.reorder(*places, vector_, rows_, lane_)
-            for loop in places:
-                sch.unroll(loop)
+            sch.reorder(place, vector_, rows_, lane_)
+            sch.unroll(place)
             sch.vectorize(lane_)
         start = sch.decompose_reduction(products, word)
         if intrinsic:
@@ -263,6 +285,7 @@ def fallback(w: BitsWorkload, target: Target) -> ConfigEntity:
     knobs = {
         "lanes": lanes,
         "vectors": vectors_of(w.m, w.n // lanes, machine),
+        "together": vectors_of(1, w.n // lanes, machine),
         "bits": w.bits,
         "zero": w.zero,
     }

@@ -22,9 +22,10 @@ from onnx import TensorProto, helper
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 
+from decoder_models import Graph
+
 from compiler import target as targets
 from compiler.cli.peak import memory_gbytes
-from scripts.dev.decoder_models import Graph
 
 
 def model(rows: int, inner: int, outer: int, level: int) -> onnx.ModelProto:
