@@ -237,6 +237,8 @@ class BitsWorkload:
         Of a weight: 1, 2, 4 or 8.
     zero : int, optional
         Zero point of all blocks; None where each has its own.
+    rounds : bool
+        Whether the rows of x may be rounded to int8, block by block.
     """
 
     lead: tuple[int, ...]
@@ -246,6 +248,7 @@ class BitsWorkload:
     bits: int
     dtype: str = "float32"
     zero: int | None = None
+    rounds: bool = False
 
     @property
     def m(self) -> int:
