@@ -314,7 +314,7 @@ def direct_fallback(w: Conv2dWorkload, target: Target) -> ConfigEntity:
     where rows are too few for the cores, and do not where an image that a share of L3 can't hold
     would be read again for every tile of channels, and that is more than the weights for every row.
 
-    flat: register tiles run on from row to row; pixel_parts: parts of an image, of whole tiles each,
+    flat: register tiles run on from row to row; pixel_parts: parts of an image, of whole tiles,
     that are tasks of their own then. spread: a pointwise convolution copies its input, channel
     blocks a little further apart.
     """
