@@ -425,11 +425,18 @@ def _leaky_relu(exporter: _Exporter, call: Any) -> str:
 
 
 def _lrn(exporter: _Exporter, call: Any) -> str:
-    attrs = {name: call.attrs[name] for name in ("size", "alpha", "beta", "bias")}
-    _require(int(call.attrs["axis"]) == 1, call, "an axis other than 1")
-    numbers = {name: float(value) for name, value in attrs.items()}
-    size = int(numbers.pop("size"))
-    return str(exporter.emit("LRN", [exporter.value(call.args[0])], size=size, **numbers))
+    attrs = call.attrs
+    _require(int(attrs["axis"]) == 1, call, "an axis other than 1")
+    return str(
+        exporter.emit(
+            "LRN",
+            [exporter.value(call.args[0])],
+            size=int(attrs["size"]),
+            alpha=float(attrs["alpha"]),
+            beta=float(attrs["beta"]),
+            bias=float(attrs["bias"]),
+        )
+    )
 
 
 def _pad(exporter: _Exporter, call: Any) -> str:
