@@ -188,18 +188,19 @@ class CallPattern(DFPattern):
         (a * b) / c, a * (b / c) and (a / c) * b are the same.
         """
         name, other = _operator(self), dialect.relay_name(expr)
-        if {name, other} != {"multiply", "divide"} or self.args is None:
+        if {name, other} != {"multiply", "divide"} or not self.args or len(self.args) != 2:
             return
-        inner = [arg for arg in self.args if isinstance(arg, CallPattern) and arg.args]
-        for part in inner:
-            if _operator(part) != other or not any(_is(arg, name) for arg in expr.args):
+        if not any(_calls(arg, name) for arg in expr.args):
+            return
+        for part, rest in (self.args, self.args[::-1]):
+            if not isinstance(part, CallPattern) or _operator(part) != other or not part.args:
                 continue
-            if name == "divide" and part is self.args[0]:
-                for first, second in (part.args, part.args[::-1]):
-                    yield part.op(second, self.op(first, self.args[1]))
-            elif name == "multiply":
-                rest = self.args[1] if part is self.args[0] else self.args[0]
-                yield part.op(self.op(part.args[0], rest), part.args[1])
+            first, second = part.args
+            if name == "multiply":
+                yield part.op(self.op(first, rest), second)
+            elif part is self.args[0]:
+                yield part.op(second, self.op(first, rest))
+                yield part.op(first, self.op(second, rest))
 
 
 def _operator(pattern: CallPattern) -> str | None:
@@ -208,7 +209,7 @@ def _operator(pattern: CallPattern) -> str | None:
     return str(op.name) if isinstance(op, tvm.ir.Op) else None
 
 
-def _is(expr: Any, name: str) -> bool:
+def _calls(expr: Any, name: str | None) -> bool:
     return isinstance(expr, relax.Call) and dialect.relay_name(expr) == name
 
 
