@@ -190,22 +190,24 @@ class CallPattern(DFPattern):
         name, other = _operator(self), dialect.relay_name(expr)
         if {name, other} != {"multiply", "divide"} or self.args is None:
             return
-        inner = [arg for arg in self.args if isinstance(arg, CallPattern) and arg.args]
-        for part in inner:
-            if _operator(part) != other or not any(_is(arg, name) for arg in expr.args):
+        left, right = self.args
+        for part, rest in ((left, right), (right, left)):
+            if not isinstance(part, CallPattern) or _operator(part) != other or not part.args:
                 continue
-            if name == "divide" and part is self.args[0]:
-                for first, second in (part.args, part.args[::-1]):
-                    yield part.op(second, self.op(first, self.args[1]))
-            elif name == "multiply":
-                rest = self.args[1] if part is self.args[0] else self.args[0]
-                yield part.op(self.op(part.args[0], rest), part.args[1])
+            if not any(_is(arg, name) for arg in expr.args):
+                continue
+            first, second = part.args
+            if name == "multiply":
+                yield part.op(self.op(first, rest), second)
+            elif part is left:
+                yield part.op(second, self.op(first, right))
+                yield part.op(first, self.op(second, right))
 
 
-def _operator(pattern: CallPattern) -> str | None:
-    """The name of the operator that a pattern calls."""
+def _operator(pattern: CallPattern) -> str:
+    """The name of the operator that a pattern calls; "" if that may be any."""
     op = pattern.op.expr if isinstance(pattern.op, ExprPattern) else None
-    return str(op.name) if isinstance(op, tvm.ir.Op) else None
+    return str(op.name) if isinstance(op, tvm.ir.Op) else ""
 
 
 def _is(expr: Any, name: str) -> bool:
