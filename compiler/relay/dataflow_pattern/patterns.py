@@ -203,10 +203,10 @@ class CallPattern(DFPattern):
                 yield part.op(first, self.op(second, rest))
 
 
-def _operator(pattern: CallPattern) -> str | None:
-    """The name of the operator that a pattern calls."""
+def _operator(pattern: CallPattern) -> str:
+    """The name of the operator that a pattern calls; "" if that may be any."""
     op = pattern.op.expr if isinstance(pattern.op, ExprPattern) else None
-    return str(op.name) if isinstance(op, tvm.ir.Op) else None
+    return str(op.name) if isinstance(op, tvm.ir.Op) else ""
 
 
 def _calls(expr: Any, name: str | None) -> bool:
