@@ -209,7 +209,7 @@ def _operator(pattern: CallPattern) -> str:
     return str(op.name) if isinstance(op, tvm.ir.Op) else ""
 
 
-def _calls(expr: Any, name: str | None) -> bool:
+def _calls(expr: Any, name: str) -> bool:
     return isinstance(expr, relax.Call) and dialect.relay_name(expr) == name
 
 
