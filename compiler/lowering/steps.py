@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, TypeAlias
 
 import tvm
+from tvm import relax
 from tvm.target import Target
 
 from schedules.x86.dots import has_bfloat16
@@ -116,7 +117,8 @@ class State:
 
 
 def simplify_module(state: State) -> None:
-    state.take(simplify(bind_constant_arguments(state.mod)))
+    reached = relax.transform.DeadCodeElimination(["main"])(state.mod)
+    state.take(simplify(bind_constant_arguments(reached)))
     if state.target.kind.name == "llvm" and state.source.use_topi_schedule:
         state.any_samples = any_samples(state.mod)
     if state.any_samples is not None:

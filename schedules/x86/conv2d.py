@@ -80,12 +80,12 @@ def compute(w: Conv2dWorkload, config: ConfigEntity, rule: str, data: Any, weigh
     ic_block, oc_block = int(weight.shape[4]), int(weight.shape[5])
     together = [int(extent) for extent in weight.shape[6:]]
     ic_block *= math.prod(together)
-    if is_flat(config):
+    if config.val("flat", False):
         return _compute_flat(w, config, rule, data, weight)
     in_per_group, out_per_group = w.in_channels // w.groups, w.out_channels // w.groups
     (sh, sw), (dh, dw) = w.strides, w.dilation
     padded = pad_data(data, w.padding, w.pad_value)
-    if is_spread(config) and padded.same_as(data):
+    if config.val("spread", False) and padded.same_as(data):
         padded = te.compute(data.shape, lambda *at: data(*at), name="data_pad")
     steps = int(weight.shape[4])
     ic = te.reduce_axis((0, int(weight.shape[1]) * steps), "ic")
@@ -120,7 +120,7 @@ def _compute_flat(
     (sh, sw), (n, c, _, _, *lanes) = w.strides, data.shape
     pixels = height * width
     spread = None
-    if is_spread(config) and lanes:
+    if config.val("spread", False) and lanes:
 
         def copied(n: Any, c: Any, pixel: Any, lane: Any) -> Any:
             inside = te.min(pixel, pixels - 1)
@@ -161,41 +161,6 @@ def _compute_flat(
     )
 
 
-# --- knobs -------------------------------------------------------------------------------
-
-
-def is_flat(config: ConfigEntity) -> bool:
-    """Whether register tiles run on from row to row (of pixels, or of Winograd's tiles).
-
-    Older records have no such knob.
-    """
-    return "flat" in config and bool(config.val("flat"))
-
-
-def is_spread(config: ConfigEntity) -> bool:
-    """Whether a pointwise convolution copies its input, channel blocks a little further apart.
-
-    Older records have no such knob.
-    """
-    return "spread" in config and bool(config.val("spread"))
-
-
-def rows_of_task(config: ConfigEntity) -> int:
-    """Rows of an image that are one task, whose padded input is copied once.
-
-    Older records have no such knob.
-    """
-    return int(config.val("rows")) if "rows" in config else 1
-
-
-def pixel_parts(config: ConfigEntity) -> int:
-    """Parts of an image, each of whole tiles, that are tasks of their own where tiles run on.
-
-    Older records have no such knob.
-    """
-    return int(config.val("pixel_parts")) if "pixel_parts" in config else 1
-
-
 # --- schedule ----------------------------------------------------------------------------
 
 
@@ -220,7 +185,7 @@ class DirectConv2d(AnchorRule):
 
     def schedule(self, sch: Any, anchor: Any, config: ConfigEntity, target: Target) -> Any:
         tile_ow, oc_chunks = config.val("tile_ow"), config.val("oc_chunks")
-        outer, task_rows = config.val("channels_outer"), rows_of_task(config)
+        outer, task_rows = config.val("channels_outer"), config.val("rows", 1)
         out = inline_around(sch, anchor, keep=("data_pad", SPREAD))
         names = sblocks(sch)
         pad, spread = names.get("data_pad"), names.get(SPREAD)
@@ -228,16 +193,16 @@ class DirectConv2d(AnchorRule):
         n, oc, oh, ow, lane = blocked_loops(sch, out)
         macs = _extent(sch, sch.get_loops(anchor))
         out_rows = int(sch.get(oh).extent)
-        if is_flat(config):
+        if config.val("flat", False):
             n, oc, pixel, lane = _with_one_axis_of_pixels(sch, out)
-            part, ow = sch.split(pixel, [pixel_parts(config), None])
+            part, ow = sch.split(pixel, [config.val("pixel_parts", 1), None])
         is_ragged = int(sch.get(ow).extent) % tile_ow > 0
         ow_outer, ow_inner = sch.split(ow, [None, tile_ow])
         if is_ragged:
             sch.annotate(ow_outer, "pragma_loop_partition_hint", 1)
         channels = int(sch.get(oc).extent)
         oc_outer, oc_inner = sch.split(oc, [None, oc_chunks])
-        if is_flat(config):
+        if config.val("flat", False):
             sch.reorder(n, part, oc_outer, ow_outer, oc_inner, ow_inner, lane)
             row = sch.fuse(n, part, oc_outer)
             if channels % oc_chunks:
@@ -256,7 +221,7 @@ class DirectConv2d(AnchorRule):
         sch.unroll(oc_inner)
 
         sch.compute_at(anchor, ow_outer, preserve_unit_loops=True)
-        inside = self.loops(sch, anchor)[-6 if is_flat(config) else -7 :]
+        inside = self.loops(sch, anchor)[-6 if config.val("flat", False) else -7 :]
         oc_inner, *_, ow_inner, lane, ic, kh, kw = inside
         ic_block = _ic_block(sch, anchor)
         ic_chunk, ic = sch.split(ic, [None, ic_block])
@@ -270,13 +235,13 @@ class DirectConv2d(AnchorRule):
         sch.unroll(oc_inner)
         weights, machine = sch.get(anchor).reads[1].source, Machine.from_target(target)
         streams = buffer_bytes(weights) > machine.l2_bytes // 2
-        if is_flat(config):
+        if config.val("flat", False):
             streams = channels > oc_chunks
         elif not outer:
             streams &= task_rows > 1
         if streams:
             rows = [(ow_outer, int(sch.get(ow_outer).extent))]
-            if not is_flat(config):
+            if not config.val("flat", False):
                 rows.insert(0, (row, out_rows) if outer else (oh_inner, task_rows))
             chunk = buffer_bytes(weights) // int(weights.shape[0])
             stride = chunk // _extent(sch, reduction)
@@ -287,7 +252,7 @@ class DirectConv2d(AnchorRule):
         if ic_block > 1 and is_large and not is_strided:
             prefetch_tile(sch, reduction[0])
         if pad is not None:
-            _schedule_pad(sch, pad, row, outer, macs >= PARALLEL_MACS, is_spread(config))
+            _schedule_pad(sch, pad, row, outer, macs >= PARALLEL_MACS, config.val("spread", False))
         if spread is not None:
             *blocks, _, channel = sch.get_loops(spread)
             sch.vectorize(channel)
@@ -361,6 +326,10 @@ def direct_fallback(w: Conv2dWorkload, target: Target) -> ConfigEntity:
     stay in half of L2; otherwise channels go outside and the weights are read once. So they do
     where rows are too few for the cores, and do not where an image that a share of L3 can't hold
     would be read again for every tile of channels, and that is more than the weights for every row.
+
+    flat: register tiles run on from row to row; pixel_parts: parts of an image, of whole tiles,
+    that are tasks of their own then. spread: a pointwise convolution copies its input, channel
+    blocks a little further apart.
     """
     machine = Machine.from_target(target)
     lanes = machine.lanes(w.out_dtype)

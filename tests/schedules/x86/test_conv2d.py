@@ -252,16 +252,16 @@ def test_sixteen_registers_run_pointwise_tiles_on_from_row_to_row():
     w = Conv2dWorkload(1, 512, 7, 7, 2048, (1, 1), (1, 1), (0, 0, 0, 0), (1, 1))
     for pointwise in (w, replace(w, in_channels=64, out_channels=256, height=56, width=56)):
         config = conv2d.direct_fallback(pointwise, TARGETS[1])
-        assert conv2d.is_flat(config)
+        assert config.val("flat", False)
         tile, vectors = config.val("tile_ow"), config.val("oc_chunks")
         assert tile * vectors + min(tile, vectors) + 1 <= 16
     for other in (
         replace(w, height=2048, width=2048),  # its inputs would be read from memory for each panel
         replace(w, kernel=(3, 3), padding=(1, 1, 1, 1)),
     ):
-        assert not conv2d.is_flat(conv2d.direct_fallback(other, TARGETS[1]))
+        assert not conv2d.direct_fallback(other, TARGETS[1]).val("flat")
     many_registers = tvm.target.Target({"kind": "llvm", "mcpu": "skylake-avx512"})
-    assert not conv2d.is_flat(conv2d.direct_fallback(w, many_registers))
+    assert not conv2d.direct_fallback(w, many_registers).val("flat")
 
 
 def test_images_of_few_channels_are_cut_into_parts_for_many_cores():
