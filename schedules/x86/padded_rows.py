@@ -9,12 +9,14 @@ Of 7x7 images a tenth of the taps of a 3x3 kernel does so, and most of those tha
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import tvm
 import tvm_ffi
 from tvm import s_tir, tirx
 
+from ..anchor import blocks
 from ..conv2d import Conv2dWorkload
 from ..generic.stages import substitute
 
@@ -32,14 +34,25 @@ def rows_of(w: Conv2dWorkload) -> dict[str, list[int]]:
 
 def share_inside(w: Conv2dWorkload) -> float:
     """Share of a convolution's taps that meet rows of the image."""
-    if not rows_of(w):
-        return 1.0
-    rows = (
-        row * w.strides[0] + tap * w.dilation[0] - w.padding[0]
-        for row in range(w.out_height)
-        for tap in range(w.kernel[0])
-    )
-    return sum(0 <= row < w.height for row in rows) / (w.out_height * w.kernel[0])
+    found = rows_of(w)
+    return _share(w.out_height, w.kernel[0], found[ROWS]) if found else 1.0
+
+
+def skipped_flops(func: tirx.PrimFunc) -> int:
+    """Operations of a function's anchor, not scheduled yet, that its schedule will leave out."""
+    for block in blocks(func):
+        rows = [int(each) for each in block.annotations.get(ROWS, ())]
+        if rows:
+            extents = [int(axis.dom.extent) for axis in block.iter_vars]
+            share = _share(extents[2], extents[6], rows)
+            return round(2 * math.prod(extents) * (1 - share))
+    return 0
+
+
+def _share(out_rows: int, taps: int, rows: list[int]) -> float:
+    stride, dilation, top, height = rows
+    met = (row * stride + tap * dilation - top for row in range(out_rows) for tap in range(taps))
+    return sum(0 <= row < height for row in met) / (out_rows * taps)
 
 
 def mark_taps(sch: Any, anchor: Any, kh: Any) -> list[int]:

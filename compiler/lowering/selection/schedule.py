@@ -15,6 +15,7 @@ from tvm.target import Target
 from schedules import rules, symbolic
 from schedules.cuda.tensor_cores import TF32
 from schedules.x86 import row_kernels
+from schedules.x86.padded_rows import skipped_flops
 
 from ...records.auto_scheduler.record import Record, replay
 from ...tir import count_flops
@@ -161,13 +162,14 @@ def _schedule(
         func = replay(record, func, target)
         entry.implementation, entry.source = "auto_scheduler", record.source
     else:
-        scheduled = rules.schedule(func, target)
+        skipped, scheduled = skipped_flops(func), rules.schedule(func, target)
         if scheduled is None:
             logger.warning("kernel %s has no schedule for %s", name, kind)
         else:
             func, entry.config = scheduled.func, scheduled.config
             entry.implementation, entry.source = scheduled.rule, scheduled.source
             entry.operands, entry.instruction = scheduled.operands, scheduled.instruction
+            entry.flops = entry.flops and entry.flops - skipped
         entry.algorithm = rules.algorithm(func) if scheduled is None else scheduled.algorithm
     if kind == "llvm":  # reductions across the threads of a GPU are still to be recognized
         func = vectorise_rounding(start_at_infinity(func))

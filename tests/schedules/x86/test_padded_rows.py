@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from tvm import te
 
 from schedules.conv2d import Conv2dWorkload
 from schedules.x86 import conv2d
-from schedules.x86.padded_rows import rows_of, share_inside
+from schedules.x86.padded_rows import rows_of, share_inside, skipped_flops
 
 from .test_conv2d import BY_NAME, TARGETS, check
 
@@ -26,7 +27,15 @@ SEVEN = Conv2dWorkload(1, 16, 7, 7, 16, (3, 3), (1, 1), (1, 1, 1, 1), (1, 1))
     ],
 )
 def test_shares_of_taps_that_meet_the_image(changes, share):
-    assert share_inside(replace(SEVEN, **changes)) == pytest.approx(share)
+    w = replace(SEVEN, **changes)
+    assert share_inside(w) == pytest.approx(share)
+    direct = BY_NAME[conv2d.DIRECT]
+    shapes = ((1, 1, w.height, w.width, 16), (1, 1, *w.kernel, 16, 16))
+    data, weight = (te.placeholder(shape) for shape in shapes)
+    out = direct.compute(w, direct.fallback(w, TARGETS[0]), data, weight)
+    flops = 2 * w.out_height * w.out_width * 16 * 16 * w.kernel[0] * w.kernel[1]
+    func = te.create_prim_func([data, weight, out])
+    assert skipped_flops(func) == pytest.approx(flops * (1 - share))
 
 
 def test_what_integers_are_padded_with_counts():
