@@ -12,11 +12,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
 import tvm
-import tvm_ffi
 from tvm import relax
 from tvm.s_tir import SBlock
 from tvm.target import Target
 from tvm.tirx import PrimFunc
+
+from schedules.nodes import nodes_of
 
 from .. import target as targets
 from ..errors import RecordError
@@ -356,14 +357,10 @@ def tasks_of_kernels(
 
 def has_reduction(func: PrimFunc) -> bool:
     """Whether any block of the function reduces."""
-    found = False
-
-    def look(block: SBlock) -> None:
-        nonlocal found
-        found = found or any(int(var.iter_type) == _REDUCTION for var in block.iter_vars)
-
-    tvm_ffi.structural_walk(func.body, (SBlock, look))
-    return found
+    return any(
+        any(int(var.iter_type) == _REDUCTION for var in block.iter_vars)
+        for block in nodes_of(func.body, SBlock)
+    )
 
 
 def _describe(kernel: ExtractedKernel) -> str:

@@ -101,16 +101,16 @@ class Scope:
         return isinstance(expr, relax.Var) and self._uses[expr] <= 1
 
 
+def expressions_in(value: relax.Expr, kind: Any = object) -> list[Any]:
+    """Those of a class in an expression or a function, itself included, parts before the whole."""
+    found: list[Any] = []
+    relax.analysis.post_order_visit(value, found.append)
+    return [expr for expr in found if isinstance(expr, kind)]
+
+
 def variables_of(value: relax.Expr) -> list[relax.Var]:
     """The variables that an expression reads, as often as it does."""
-    found: list[relax.Var] = []
-
-    def note(expr: relax.Expr) -> None:
-        if isinstance(expr, relax.Var):
-            found.append(expr)
-
-    relax.analysis.post_order_visit(value, note)
-    return found
+    return expressions_in(value, relax.Var)
 
 
 def operator_name(expr: Any) -> str:

@@ -11,6 +11,7 @@ import tvm
 from tvm import relax
 
 from ..backends import COMPILE_OPTIONS, list_partitioners
+from ..graph.rewrite import expressions_in
 from ..lowering.subgraphs import (
     BACKEND,
     INPUT_NAMES,
@@ -121,17 +122,12 @@ def _inputs(mod: tvm.IRModule, names: set[str]) -> dict[str, list[str]]:
         if not isinstance(function, relax.Function):
             continue
         parameters = list(function.params)
-
-        def note(expr: Any, parameters: list[Any] = parameters) -> None:
-            if isinstance(expr, relax.Call) and isinstance(expr.op, tvm.ir.GlobalVar):
-                callee = str(expr.op.name_hint)
-                if callee in names:
-                    found[callee] = [
-                        str(arg.name)
-                        if isinstance(arg, relax.Var) and any(arg.same_as(p) for p in parameters)
-                        else ""
-                        for arg in expr.args
-                    ]
-
-        relax.analysis.post_order_visit(function, note)
+        for call in expressions_in(function, relax.Call):
+            if isinstance(call.op, tvm.ir.GlobalVar) and str(call.op.name_hint) in names:
+                found[str(call.op.name_hint)] = [
+                    str(arg.name)
+                    if isinstance(arg, relax.Var) and any(arg.same_as(p) for p in parameters)
+                    else ""
+                    for arg in call.args
+                ]
     return found

@@ -9,6 +9,7 @@ import tvm
 import tvm_ffi
 from tvm import relax
 
+from ..graph.rewrite import expressions_in
 from . import dialect
 from .external import as_subgraphs, with_operators
 from .infer import infer_type, set_type
@@ -71,14 +72,7 @@ def in_dataflow(mod: tvm.IRModule) -> tvm.IRModule:
 
 def _has_function(function: relax.Function) -> bool:
     """Whether a function is bound, or called, inside of the function."""
-    found = False
-
-    def look(expr: Any) -> None:
-        nonlocal found
-        found = found or (isinstance(expr, relax.Function) and not expr.same_as(function))
-
-    relax.analysis.post_order_visit(function, look)
-    return found
+    return any(not each.same_as(function) for each in expressions_in(function, relax.Function))
 
 
 def _with_functions(mod: tvm.IRModule, changed: Mapping[Any, relax.Function]) -> tvm.IRModule:
@@ -99,16 +93,7 @@ def _with_public_main(mod: tvm.IRModule) -> tvm.IRModule:
 
 
 def _has_relay(function: relax.Function) -> bool:
-    found = False
-    if not dialect.in_use():
-        return found
-
-    def look(expr: Any) -> None:
-        nonlocal found
-        found = found or dialect.is_relay(expr)
-
-    relax.analysis.post_order_visit(function, look)
-    return found
+    return dialect.in_use() and any(map(dialect.is_relay, expressions_in(function)))
 
 
 def _lowered(function: relax.Function) -> relax.Function:

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import tvm_ffi
 from tvm import sym, te, tirx
 from tvm.ir import Range
 from tvm.sym import IntervalSet
+
+from schedules.nodes import nodes_of
 
 from ..errors import ScheduleError
 from .dataflow import loads, map_loads, substitute
@@ -321,14 +322,7 @@ class Bounds:
         return first, extent
 
     def _varies(self, expr: Any) -> bool:
-        found = False
-
-        def note(var: Any) -> None:
-            nonlocal found
-            found = found or var in self._loop_vars
-
-        tvm_ffi.structural_walk(expr, (tirx.Var, note))
-        return found
+        return any(var in self._loop_vars for var in nodes_of(expr, tirx.Var))
 
     # --- indices -------------------------------------------------------------------------
 

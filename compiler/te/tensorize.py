@@ -16,6 +16,8 @@ from tvm import tirx
 from tvm.ir import TensorLoad
 from tvm.sym import IntervalSet
 
+from schedules.nodes import nodes_of
+
 from ..errors import ScheduleError
 from .dataflow import loads, map_loads, substitute
 from .intrin import TensorIntrin
@@ -280,9 +282,7 @@ class _Tensorize:
         """An intrinsic computes all of its tile, so that no condition may cut it."""
         inner = {leaf.var for leaf in self.inner}
         for _, condition in self.bounds.conditions(self.stage):
-            used: list[Any] = []
-            tvm_ffi.structural_walk(condition, (tirx.Var, used.append))
-            if any(var in inner for var in used):
+            if any(var in inner for var in nodes_of(condition, tirx.Var)):
                 self._refuse(f"the loops do not divide evenly: {condition} cuts the tile")
 
 

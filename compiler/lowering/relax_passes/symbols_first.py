@@ -11,6 +11,8 @@ from typing import Any
 import tvm
 from tvm import relax, tirx
 
+from ...graph.rewrite import expressions_in
+
 
 def symbols_first(mod: tvm.IRModule) -> tvm.IRModule:
     """The module with every binding behind those that its values and its symbols come from."""
@@ -69,15 +71,12 @@ def _in_order(block: relax.BindingBlock) -> list[Any]:
 def _needed(binding: Any) -> set[Any]:
     """Variables and symbols that a binding reads."""
     found: set[Any] = set()
-
-    def note(expr: Any) -> None:
+    for expr in expressions_in(binding.value):
         if isinstance(expr, relax.Var):
             found.add(expr)
         elif isinstance(expr, relax.ShapeExpr):
             for extent in expr.values:
                 found.update(tirx.analysis.undefined_vars(extent))
-
-    relax.analysis.post_order_visit(binding.value, note)
     if isinstance(binding, relax.VarBinding):
         found |= _symbols(binding.var.ty)
         for ty in getattr(binding.value, "ty_args", ()):

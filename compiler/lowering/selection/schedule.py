@@ -17,6 +17,7 @@ from schedules.cuda.tensor_cores import TF32
 from schedules.x86 import row_kernels
 from schedules.x86.padded_rows import skipped_flops
 
+from ...graph.rewrite import expressions_in
 from ...records.auto_scheduler.record import Record, replay
 from ...tir import count_flops
 from ...tvm_faults.index_guard import guard_indices
@@ -106,17 +107,10 @@ def _calls(mod: tvm.IRModule) -> dict[str, Counter[str]]:
     for gvar, function in mod.functions_items():
         if not isinstance(function, relax.Function):
             continue
-        calls: Counter[str] = Counter()
-
-        repeats = times[gvar.name_hint]
-
-        def visit(expr: relax.Expr, calls: Counter[str] = calls, repeats: int = repeats) -> None:
-            callee = called_kernel(expr)
+        calls = counts[gvar.name_hint] = Counter()
+        for callee in map(called_kernel, expressions_in(function)):
             if callee is not None:
-                calls[callee] += repeats
-
-        relax.analysis.post_order_visit(function, visit)
-        counts[gvar.name_hint] = calls
+                calls[callee] += times[gvar.name_hint]
     return counts
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import tvm
 from tvm import relax
 
-from ...graph.rewrite import operator_name, rewrite_calls
+from ...graph.rewrite import expressions_in, operator_name, rewrite_calls
 from ...graph.vocabulary import SharedRule, Vocabulary
 from .. import dialect
 from ..flatten import function_of
@@ -87,14 +87,11 @@ def is_external(function: relax.Function) -> bool:
 def _name_unseen(name: str, mod: tvm.IRModule) -> None:
     """Warn of Relax's own operators in the module: a pass over Relay's leaves them alone."""
     unseen: set[str] = set()
-
-    def look(node: relax.Expr) -> None:
-        if operator_name(node):
-            unseen.add(str(node.op.name))
-
     for _, function in mod.functions_items():
         if isinstance(function, relax.Function):
-            relax.analysis.post_order_visit(function, look)
+            for node in expressions_in(function):
+                if operator_name(node):
+                    unseen.add(str(node.op.name))
     if unseen - _NAMED:
         _NAMED.update(unseen)
         warnings.warn(

@@ -9,6 +9,7 @@ from typing import Any
 import tvm
 from tvm import relax
 
+from ....graph.rewrite import expressions_in
 from .register import register_pattern_table
 from .tables import (
     Row,
@@ -317,11 +318,5 @@ def _accepts(function: relax.Function, options: Options) -> bool:
         shapes = [shape(parameter) for parameter in function.params]
         if not all(shapes) or len({each[0] for each in shapes if each[0] >= 0}) > 1:
             return False
-    found = False
-
-    def look(node: Any) -> None:
-        nonlocal found
-        found = found or name_of(node) in _PRODUCTS
-
-    relax.analysis.post_order_visit(function, look)
-    return found or not options.products_only
+    multiplies = any(name_of(node) in _PRODUCTS for node in expressions_in(function))
+    return multiplies or not options.products_only
