@@ -18,7 +18,7 @@ from ..matmul import BatchMatmulWorkload
 from ..strategy import Implementation, register
 from .batch_matmul import readers
 from .dense_dots import TiledDotMatmul
-from .dots import BYTES, OF_BYTES
+from .dots import BYTES, OF_BYTES, as_kept, kept, knobs, machine_of
 from .matmul_rules import Extents, plan
 from .matmul_tile import PANEL, register_tile, tiled_product, view
 
@@ -29,23 +29,23 @@ def compute(w: BatchMatmulWorkload, config: ConfigEntity, lhs: te.Tensor, rhs: t
     """lhs and rhs stored as the workload's operands say -> (*batch, m, n)."""
     extents = (math.prod(w.batch), w.m, w.n, w.k)
     tile = register_tile(config)
-    columns = tile[1]
-    left, right = readers(w, lhs, rhs)
+    columns, step = tile[1], kept(OF_BYTES, config)
+    left, right = readers(w, as_kept(step.data, lhs), rhs)
 
-    def copied(b: Any, outer: Any, step: Any, lane: Any, part: Any) -> Any:
+    def copied(b: Any, outer: Any, at: Any, lane: Any, part: Any) -> Any:
         column = outer * columns + lane
-        value = right(b, step * BYTES + part, column)
+        value = right(b, at * step.size + part, column).astype(step.weight)
         if w.n % columns == 0:
             return value
-        return tirx.if_then_else(tirx.likely(column < w.n), value, tirx.const(0, value.dtype))
+        return tirx.if_then_else(tirx.likely(column < w.n), value, tirx.const(0, step.weight))
 
-    shape = (extents[0], -(-w.n // columns), w.k // BYTES, columns, BYTES)
+    shape = (extents[0], -(-w.n // columns), w.k // step.size, columns, step.size)
     panel = te.compute(shape, copied, name=PANEL)
 
     def element(b: Any, k: Any, column: Any) -> Any:
-        return panel[b, column // columns, k // BYTES, column % columns, k % BYTES]
+        return panel[b, column // columns, k // step.size, column % columns, k % step.size]
 
-    product = tiled_product(NAME, config, extents, tile, left, element, OF_BYTES)
+    product = tiled_product(NAME, config, extents, tile, left, element, step)
     return view(product, (*w.batch, w.m, w.n), 1)
 
 
@@ -59,8 +59,11 @@ class TiledDotBatchMatmul(TiledDotMatmul):
 
 def fallback(w: BatchMatmulWorkload, target: Target) -> ConfigEntity:
     """By the cost rules of products of elements as large as a step."""
-    extents = Extents(math.prod(w.batch), w.m, w.n, w.k // BYTES, BYTES)
-    return plan(extents, target, w.out_dtype, w.rhs)
+    own = knobs(OF_BYTES, target)
+    steps = w.k // kept(OF_BYTES, ConfigEntity(own)).size
+    extents = Extents(math.prod(w.batch), w.m, w.n, steps, BYTES)
+    config = plan(extents, target, w.out_dtype, w.rhs, machine_of(OF_BYTES, target))
+    return ConfigEntity({**config, **own})
 
 
 def _supports(w: BatchMatmulWorkload, _: Target) -> bool:

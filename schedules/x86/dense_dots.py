@@ -16,7 +16,7 @@ from ..config import ConfigEntity
 from ..matmul import DenseWorkload
 from ..strategy import Implementation, register
 from . import dense
-from .dots import BYTES, DOTS, Dot, accumulate, dot_of
+from .dots import BYTES, DOTS, Dot, accumulate, as_kept, dot_of, kept, knobs, machine_of
 from .matmul_rules import Extents, plan
 from .matmul_tile import TiledMatmul, register_tile, tiled_product, view
 
@@ -27,8 +27,9 @@ def pack(dot: Dot, ops: Any, weight: Any, config: ConfigEntity) -> Any:
     """(k, n) -> (n / tile_n, k / size, tile_n, size), n padded with zeros to whole tiles."""
     panels = dense.pack_weight(ops, weight, config)
     tiles, k, columns = (int(extent) for extent in panels.shape)
-    apart = ops.reshape(panels, (tiles, k // dot.size, dot.size, columns))
-    return ops.transpose(apart, (0, 1, 3, 2))
+    step = kept(dot, config)
+    apart = ops.reshape(panels, (tiles, k // step.size, step.size, columns))
+    return ops.transpose(apart, (0, 1, 3, 2)).astype(step.weight)
 
 
 def compute(
@@ -36,13 +37,13 @@ def compute(
 ) -> Any:
     """x (*lead, k), weight as packed -> (*lead, n), for the rule of that name."""
     extents, tile = (None, w.m, w.n, w.k), register_tile(config)
-    columns = int(panel.shape[2])
+    columns, step = int(panel.shape[2]), kept(dot, config)
 
     def element(_: Any, k: Any, column: Any) -> Any:
-        return panel[column // columns, k // dot.size, column % columns, k % dot.size]
+        return panel[column // columns, k // step.size, column % columns, k % step.size]
 
-    rows = dense.row_reader(w, x)
-    product = tiled_product(rule, config, extents, tile, rows, element, dot)
+    rows = dense.row_reader(w, as_kept(step.data, x))
+    product = tiled_product(rule, config, extents, tile, rows, element, step)
     return view(product, (*w.lead, w.n), len(w.lead))
 
 
@@ -61,7 +62,11 @@ class TiledDotMatmul(TiledMatmul):
 
 def fallback(dot: Dot, w: DenseWorkload, target: Target) -> ConfigEntity:
     """By the cost rules of products of elements as large as a step."""
-    return plan(Extents(1, w.m, w.n, w.k // dot.size, BYTES), target, w.out_dtype, w.weight)
+    own = knobs(dot, target)
+    steps = w.k // kept(dot, ConfigEntity(own)).size
+    extents, machine = Extents(1, w.m, w.n, steps, BYTES), machine_of(dot, target)
+    config = plan(extents, target, w.out_dtype, w.weight, machine)
+    return ConfigEntity({**config, **own})
 
 
 def _supports(dot: Dot, w: DenseWorkload, target: Target) -> bool:
