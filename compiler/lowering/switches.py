@@ -50,7 +50,7 @@ FAST_MATH = Switch("FastMath", 3)
 CUDA_GRAPH = Switch(cuda_graph.NAME, 0)
 
 IMPLEMENTATIONS = {
-    WINOGRAD: (winograd.NAME, winograd_polyphase.NAME, winograd_template.NAME),
+    WINOGRAD: (winograd.NAME, winograd.OF_SHORT, winograd_polyphase.NAME, winograd_template.NAME),
     STRASSEN: (strassen.DENSE, strassen.CONV2D),
 }
 """Implementations that round differently, by their switch."""

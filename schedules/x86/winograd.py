@@ -11,10 +11,14 @@ filter of r x r taps, F(m x m, r x r):
 
 Along an axis of one tap, as both of 1x7 and 7x1 have one, tiles have one output and one point, and
 the matrices of that axis are 1. `winograd_rules` says which convolutions and tiles these are.
+
+Convolutions of bfloat16 are transformed in float32; U and V are rounded to bfloat16, whose products
+are summed in float32 (`dots`).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -35,9 +39,10 @@ from ..conv2d import Conv2dWorkload
 from ..strategy import anchor_attrs
 from ..winograd import algorithm, combine, select, transform_matrices
 from .conv2d import is_flat
+from .dots import OF_BFLOAT16, accumulate, dot_of
 from .prefetch import stream_panels
 
-NAME = "conv2d_winograd.x86"
+NAME, OF_SHORT = "conv2d_winograd.x86", f"conv2d_winograd_{OF_BFLOAT16.name}.x86"
 
 # Elements from one position of V or M to the next are a multiple of `APART` and one cache line: a
 # transform has all positions of a tile in hand, which a power of two would put into one cache set.
@@ -67,7 +72,10 @@ def grid(w: Conv2dWorkload, m: int) -> tuple[int, int]:
 
 
 def pack_weight(_: Any, weight: np.ndarray, config: ConfigEntity, ic_block: int) -> np.ndarray:
-    """OIHW -> (points, O/oc_tile, I, oc_tile), transformed in float64; constants only."""
+    """OIHW -> (points, O/oc_tile, I, oc_tile), transformed in float64; constants only.
+
+    Of bfloat16 (points, O/oc_tile, I/2, oc_tile, 2).
+    """
     m, oc_tile = config.val("m"), config.val("oc_tile")
     o, i, *kernel = weight.shape
     sizes = zip(tile_of(kernel, m), kernel, strict=True)
@@ -75,12 +83,18 @@ def pack_weight(_: Any, weight: np.ndarray, config: ConfigEntity, ic_block: int)
     both_sides = np.kron(rows, columns)  # (points, taps): G g G' as one product
     g = weight.reshape(o // oc_tile, oc_tile, i, -1).transpose(3, 0, 2, 1)
     g = np.ascontiguousarray(g, "float64").reshape(-1, o * i)
-    return (both_sides @ g).astype(weight.dtype).reshape(-1, o // oc_tile, i, oc_tile)
+    u = (both_sides @ g).astype(weight.dtype).reshape(-1, o // oc_tile, i, oc_tile)
+    dot = dot_of(weight.dtype.name, "", "float32")
+    if dot is None:
+        return u
+    pairs = u.reshape(-1, o // oc_tile, i // dot.size, dot.size, oc_tile)
+    return np.ascontiguousarray(pairs.swapaxes(-1, -2))
 
 
 def compute(w: Conv2dWorkload, config: ConfigEntity, data: Any, weight: Any) -> Any:
     """data (N, IC/b, H, W, b), weight as packed -> (N, OC/b, OH, OW, b)."""
     m, block, oc_tile = config.val("m"), int(data.shape[4]), int(weight.shape[3])
+    together = [int(extent) for extent in weight.shape[4:]]
     (down, across), (high, wide) = tile_of(w.kernel, m), points_of(w, m)
     (a_rows, b_rows, _), (a_columns, b_columns, _) = (
         transform_matrices(size, taps) for size, taps in zip((down, across), w.kernel)
@@ -107,7 +121,10 @@ def compute(w: Conv2dWorkload, config: ConfigEntity, data: Any, weight: Any) -> 
         lambda n, r, t, c, a, x, i: select(
             a,
             [
-                combine(row, lambda y: padded[n, c, r * down + y, t * across + x, i])
+                combine(
+                    row,
+                    lambda y: padded[n, c, r * down + y, t * across + x, i].astype(w.out_dtype),
+                )
                 for row in b_rows
             ],
         ),
@@ -117,19 +134,25 @@ def compute(w: Conv2dWorkload, config: ConfigEntity, data: Any, weight: Any) -> 
         (n, high, wide, rows, columns, ic_chunks, block),
         lambda n, a, b, r, t, c, i: select(
             b, [combine(row, lambda x: half[n, r, t, c, a, x, i]) for row in b_columns]
-        ),
+        ).astype(w.dtype),
         name="winograd_V",
     )
-    k = te.reduce_axis((0, w.in_channels), "k")
+    steps = int(weight.shape[2])
+    k = te.reduce_axis((0, steps), "k")
+    part = [te.reduce_axis((0, extent), "part") for extent in together]
+    of_block = block // math.prod(together)
+
+    def multiplied(n: Any, a: Any, b: Any, r: Any, t: Any, o: Any) -> Any:
+        lane = k % of_block * together[0] + part[0] if part else k % of_block
+        value = v[n, a, b, r, t, k // of_block, lane].astype(w.out_dtype)
+        place = (a * wide + b, o // oc_tile, k, o % oc_tile, *part)
+        return te.sum(value * weight[place].astype(w.out_dtype), axis=[k, *part])
+
     product = te.compute(
         (n, high, wide, rows, columns, w.out_channels),
-        lambda n, a, b, r, t, o: te.sum(
-            v[n, a, b, r, t, k // block, k % block]
-            * weight[a * wide + b, o // oc_tile, k, o % oc_tile],
-            axis=[k],
-        ),
+        multiplied,
         name="winograd_M",
-        attrs=anchor_attrs(NAME, config, algorithm((down, across), w.kernel)),
+        attrs=anchor_attrs(OF_SHORT if part else NAME, config, algorithm((down, across), w.kernel)),
     )
     columns_done = te.compute(
         (n, rows, columns, oc_chunks, down, wide, block),
@@ -186,7 +209,7 @@ class Winograd(AnchorRule):
         unroll_tile(sch, columns_done)
 
         sch.compute_at(product, group, preserve_unit_loops=True)
-        self._product(sch, product, config)
+        steps, lane = self._product(sch, product, config)
 
         if config.val("channels_outer"):
             n, a, b, r, t, c, i = sch.get_loops(v)
@@ -201,12 +224,17 @@ class Winograd(AnchorRule):
         unroll_tile(sch, half)
 
         if config.val("channels_outer"):
-            *outer, _, lane = sch.get_loops(pad)
+            *outer, _, channel = sch.get_loops(pad)
             sch.parallel(sch.fuse(*outer))
         else:
             sch.compute_at(pad, group, preserve_unit_loops=True)
-            lane = sch.get_loops(pad)[-1]
-        sch.vectorize(lane)
+            channel = sch.get_loops(pad)[-1]
+        sch.vectorize(channel)
+        if str(sch.get(v).writes[0].source.dtype) == OF_BFLOAT16.data:
+            accumulate(sch, product, steps, target)
+        else:
+            sch.vectorize(lane)
+            sch.decompose_reduction(product, steps)
         return sch
 
     @staticmethod
@@ -239,13 +267,19 @@ class Winograd(AnchorRule):
         return group
 
     @staticmethod
-    def _product(sch: Any, product: Any, config: ConfigEntity) -> None:
+    def _product(sch: Any, product: Any, config: ConfigEntity) -> tuple[Any, Any]:
         """a, b, oc_tile, tiles: registers [tile_rows x tile_columns, oc_tile].
 
         Flat: [tile_columns, oc_tile], tiles in the order of memory; a last tile that is smaller
         has code of its own.
+
+        Returns
+        -------
+        The outermost loop of the reduction, and the one over lanes.
         """
-        a, b, r, t, o, k = sch.get_loops(product)[-6:]
+        weights = sch.get(product).reads[1].source
+        of_step = [int(extent) for extent in weights.shape[3:]]
+        a, b, r, t, o, k, *part = sch.get_loops(product)[-5 - len(of_step) :]
         extent = int(sch.get(k).extent)
         if is_flat(config):
             flat = sch.fuse(r, t)
@@ -267,15 +301,13 @@ class Winograd(AnchorRule):
         steps = [k]
         if is_flat(config):  # one prefetch for so many steps
             steps = list(sch.split(k, [None, config.val("oc_block")]))
-        sch.reorder(a, b, oc, *outer, *steps, *unrolled, lane)
+        sch.reorder(a, b, oc, *outer, *steps, *unrolled, lane, *part)
         for loop in unrolled:
             sch.unroll(loop)
-        sch.vectorize(lane)
         rows = [(loop, int(sch.get(loop).extent)) for loop in outer]
-        weights = sch.get(product).reads[1].source
-        stride = config.val("oc_tile") * DataType(str(weights.dtype)).itemsize
+        stride = math.prod(of_step) * DataType(str(weights.dtype)).itemsize
         stream_panels(sch, rows, steps, extent * stride, stride)
-        sch.decompose_reduction(product, steps[0])
+        return steps[0], lane
 
 
 def unroll_tile(sch: Any, block: Any) -> None:
@@ -307,4 +339,5 @@ def group_columns(config: ConfigEntity) -> int:
     return int(config.val("tile_columns")) if is_narrow else 0
 
 
-register_anchor_rule(NAME, Winograd())
+for _name in (NAME, OF_SHORT):
+    register_anchor_rule(_name, Winograd())
