@@ -115,10 +115,10 @@ def _bytes(expr: relax.Expr) -> tuple[relax.Expr, float] | None:
     """int8 that are dequantised with one scale, and this; those of sums are requantised."""
     if operator_name(expr) != "dequantize":
         return None
-    integers, scale = expr.args[0], array_of(expr.args[1])
-    if scale is None or scale.size != 1:
+    integers, known = expr.args[0], array_of(expr.args[1])
+    if known is None or known.size != 1:
         return None
-    scale = float(scale.reshape(()))
+    scale = float(known.reshape(()))
     inner = _integers(integers.args[0]) if operator_name(integers) == "quantize" else None
     if inner is None:
         return integers, scale
