@@ -91,6 +91,12 @@ def fallback(dot: Dot, w: Conv2dWorkload, target: Target) -> ConfigEntity:
     return ConfigEntity({**config, **own})
 
 
+def _cycles(dot: Dot, w: Conv2dWorkload, target: Target) -> float:
+    """A step takes as long, and reads as many bytes, as one of float32."""
+    wide = replace(w, dtype="float32", weight_dtype="", out_dtype="float32")
+    return conv2d.direct_cycles(wide, target) / dot.size
+
+
 for _dot in DOTS:
     register(
         "nn.conv2d",
@@ -103,6 +109,8 @@ for _dot in DOTS:
             partial(_compute, _dot),
             Conv2dWorkload.autotvm_args,
             partial(_pack, _dot),
+            partial(_cycles, _dot),
+            is_default=True,
         ),
     )
     register_anchor_rule(DIRECT[_dot], DirectDotConv2d())
