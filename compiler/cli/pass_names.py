@@ -12,7 +12,7 @@ _OF_KERNELS = (
     *("DividePlainly", "DropUnknownPragmas", "ExpandLoops", "FoldConstantTables", "GuardLoops"),
     *("ImportTiles", "InsertPrefetches", "InterleaveVectors"),
     *("JoinArgumentChecks", "MarkInternalTensors", "OutlineMicrokernels", "PackStorage"),
-    *("PropagateNaN", "RoundBFloat16", "SeparateCpus", "SplitScalarCalls"),
+    *("PropagateNaN", "ReshapesAsViews", "RoundBFloat16", "SeparateCpus", "SplitScalarCalls"),
     *("StaticAllocation", "UseBFloat16Instructions"),
 )
 

@@ -22,6 +22,7 @@ from ...records.auto_scheduler.record import Record, replay
 from ...tir import count_flops
 from ...tvm_faults.index_guard import guard_indices
 from ..linking.concat_in_place import CONCATENATES, is_profitable
+from ..linking.views import VIEW, is_reshape
 from ..relax_passes.fuse import called_kernel
 from ..report import Kernel
 from ..subgraphs import backends, call_counts, new_global_var
@@ -73,6 +74,8 @@ def schedule_kernels(
             is_free = entry.target == "llvm" and not entry.source.startswith("auto_scheduler")
             if is_free and operators[name] == ["concatenate"] and is_profitable(func, target):
                 func = func.with_attr(CONCATENATES, True)
+            if is_free and is_reshape(mod[name], operators[name]):
+                func = func.with_attr(VIEW, True)
             gvar = mod.get_global_var(name)
             if name in scheduled and not tvm_ffi.structural_equal(scheduled[name], func):
                 gvar = renamed[name] = new_global_var(f"{name}_{caller}", gvar.ty)
