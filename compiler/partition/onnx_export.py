@@ -29,6 +29,8 @@ _DTYPES = ("float32", "float64", "float16", "int8", "uint8", "int32", "int64", "
 
 _DATA_LAYOUTS = ("NCW", "NCHW", "NCDHW")
 
+_PAD_MODES = ("constant", "edge", "reflect")
+
 _SAME = {
     "abs": "Abs",
     "add": "Add",
@@ -72,7 +74,7 @@ _MXNET = frozenset(
 )
 
 
-_MOST_UNKNOWN = {"broadcast_to": 0, "split": 0} | dict.fromkeys(
+_MOST_UNKNOWN = {"broadcast_to": 0, "split": 0, "strided_slice": 0} | dict.fromkeys(
     ("expand_dims", "flatten", "reshape", "squeeze"), 1
 )
 """How many extents of a result only running may tell, where that matters."""
@@ -86,6 +88,8 @@ def is_expressible(op: str, attrs: Mapping[str, Any]) -> bool:
         return False
     if op.startswith(("nn.conv", "nn.max_pool", "nn.avg_pool", "nn.adaptive_avg_pool")):
         return _is_plain(op, attrs)
+    if op == "nn.pad" and attrs.get("pad_mode", "constant") not in _PAD_MODES:
+        return False
     unknown = re.findall(r"[^\[\],]*[A-Za-z_][^\[\],]*", str(attrs.get("shape", "")))
     if len(unknown) > _MOST_UNKNOWN.get(op, len(unknown)):
         return False
@@ -323,7 +327,12 @@ def _global_average(exporter: _Exporter, call: Any) -> str:
 
 def _batch_norm(exporter: _Exporter, call: Any) -> list[str]:
     attrs = call.attrs
-    _require(int(attrs.axis) == 1 and not attrs.training, call, "an axis other than 1")
+    _require(not attrs.training, call, "training")
+    data, axis = exporter.value(call.args[0]), int(attrs.axis)
+    order = list(range(call.args[0].ty.ndim))
+    order[1], order[axis] = order[axis], order[1]
+    if axis != 1:
+        data = exporter.emit("Transpose", [data], perm=order)
     ones = np.ones(shape_of(call.args[1].ty), str(call.args[1].ty.dtype))
     scale = exporter.value(call.args[1])
     if not attrs.scale:
@@ -334,9 +343,11 @@ def _batch_norm(exporter: _Exporter, call: Any) -> list[str]:
     mean, variance = exporter.value(call.args[3]), exporter.value(call.args[4])
     result = exporter.emit(
         "BatchNormalization",
-        [exporter.value(call.args[0]), scale, offset, mean, variance],
+        [data, scale, offset, mean, variance],
         epsilon=float(attrs.epsilon),
     )
+    if axis != 1:
+        result = exporter.emit("Transpose", [result], perm=order)
     return [str(result), mean, variance]
 
 
@@ -438,6 +449,42 @@ def _leaky_relu(exporter: _Exporter, call: Any) -> str:
     return str(exporter.emit("LeakyRelu", [exporter.value(call.args[0])], alpha=alpha))
 
 
+def _lrn(exporter: _Exporter, call: Any) -> str:
+    _require(int(call.attrs["axis"]) == 1, call, "an axis other than 1")
+    attrs: dict[str, Any] = {name: float(call.attrs[name]) for name in ("alpha", "beta", "bias")}
+    attrs["size"] = int(call.attrs["size"])
+    return str(exporter.emit("LRN", [exporter.value(call.args[0])], **attrs))
+
+
+def _pad(exporter: _Exporter, call: Any) -> str:
+    mode = str(call.attrs.pad_mode)
+    _require(mode in _PAD_MODES, call, f"the mode {mode}")
+    width = _ints(call.attrs.pad_width)  # before and behind the first axis, then the second's
+    pads = exporter.constant([*width[::2], *width[1::2]])
+    value = exporter.constant(_number(call.attrs.pad_value), str(call.ty.dtype))
+    return str(exporter.emit("Pad", [exporter.value(call.args[0]), pads, value], mode=mode))
+
+
+def _strided_slice(exporter: _Exporter, call: Any) -> str:
+    axes, begin, end, strides = (
+        exporter.constant([int(_number(each)) for each in part.fields]) for part in call.args[1:5]
+    )
+    return str(exporter.emit("Slice", [exporter.value(call.args[0]), begin, end, axes, strides]))
+
+
+def _round(exporter: _Exporter, call: Any) -> str:
+    """The nearest integer, halves away from zero, where ONNX's rounds them to even."""
+    x, dtype = exporter.value(call.args[0]), str(call.ty.dtype)
+    size = exporter.emit("Abs", [x])
+    below = exporter.emit("Floor", [size])
+    rest = exporter.emit("Sub", [size, below])
+    up = exporter.emit("GreaterOrEqual", [rest, exporter.constant(0.5, dtype)])
+    step = exporter.emit("Where", [up, exporter.constant(1, dtype), exporter.constant(0, dtype)])
+    return str(
+        exporter.emit("Mul", [exporter.emit("Sign", [x]), exporter.emit("Add", [below, step])])
+    )
+
+
 _CONVERTERS: dict[str, Callable[[_Exporter, Any], Any]] = {
     "astype": _cast,
     "broadcast_to": _broadcast,
@@ -453,6 +500,10 @@ _CONVERTERS: dict[str, Callable[[_Exporter, Any], Any]] = {
     "nn.layer_norm": _layer_norm,
     "nn.leakyrelu": _leaky_relu,
     "nn.log_softmax": _with_axis("LogSoftmax"),
+    "nn.pad": _pad,
+    "relay.nn.lrn": _lrn,
+    "relay.round": _round,
+    "strided_slice": _strided_slice,
     "nn.silu": _silu,
     "nn.softmax": _with_axis("Softmax"),
     "permute_dims": _transpose,

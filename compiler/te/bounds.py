@@ -189,7 +189,7 @@ class Bounds:
     def _infer(self, stage: Stage) -> None:
         for axis in stage.axes:
             self.low[axis.var], self.extents[axis.var] = axis.dom.min, axis.dom.extent
-        if isinstance(stage.op, te.ComputeOp) and not stage.is_output:
+        if isinstance(stage.op, te.ComputeOp) and not (stage.is_output or stage.layouts):
             self._infer_region(stage)
         pass_extents_down(
             stage.relations, self.extents, lambda loop: self._is_fixed(stage, loop), self.analyzer

@@ -199,6 +199,8 @@ class _Tensorize:
     # --- buffers -------------------------------------------------------------------------
 
     def _bind(self, placeholder: Any, stage: Stage, index: int, base: Place) -> _Binding:
+        if stage.layouts:
+            self._refuse(f"transform_layout changed how {stage.name} lies in memory")
         buffer = self.statements.buffer(stage, index)
         place = self.statements.place_in_buffer(stage, index, base)
         scope, expected = (str(b.scope()) or "global" for b in (buffer, placeholder))
