@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tvm
 from tvm.target import Target
@@ -20,16 +20,15 @@ from .. import precision
 from .. import target as targets
 from ..contexts import lowering_settings
 from ..runtime.factory import FactoryModule
-from . import pipeline
 from .bind import bind_params, without_aliases
 from .cache import library_cache, library_key
-from .checking.check import Checker
 from .compile_errors import build_or_retreat
-from .describe import describe
 from .foreign import Lower, compile_foreign
 from .report import Report
 from .selection.schedule_source import ScheduleSource
-from .steps import State
+
+if TYPE_CHECKING:
+    from .steps import State
 
 
 def build(
@@ -115,6 +114,8 @@ def _build(
     watch.lap("lower")
     with library_cache.recorded_warnings() as messages:
         state = _compile(bound, foreign_modules, request, watch)
+    from .describe import describe
+
     linked, report = state.linked, state.report
     metadata = describe(state, request.mod_name, bound_names)
     report.weights_bytes = sum(param.nbytes for param in metadata.params)
@@ -128,7 +129,7 @@ def _build(
     own_weights = without_aliases(state.weights, params)
     library = FactoryModule(linked.executable, metadata, own_weights, report, mod, target)
     if slot is not None:
-        slot.keep(library, linked, messages)
+        library = slot.keep(library, linked, messages)
         if slot.cache.problem and not linked.kernels.problem:
             report.cache += _nothing_kept(slot.cache.problem)
         watch.lap("keep")
@@ -143,6 +144,11 @@ def _compile(
     bound: tvm.IRModule, foreign_modules: list[Any], request: _Request, watch: _Stopwatch
 ) -> State:
     """The steps after parameters are bound; once more for each time that records were wrong."""
+    # All passes and schedules, without which a library comes from the cache.
+    from . import pipeline
+    from .checking.check import Checker
+    from .steps import State
+
     context = tvm.transform.PassContext.current()
     with Checker() as checker:
         while True:

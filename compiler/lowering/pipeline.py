@@ -47,7 +47,7 @@ class Step(NamedTuple):
     asks: tuple[Switch, ...] = ()
 
 
-_ROUNDING = (switches.WINOGRAD, switches.STRASSEN)
+_ROUNDING = (switches.WINOGRAD, switches.STRASSEN, switches.ROUND_ROWS)
 _ATTENTION = (switches.FUSE_ATTENTION,)
 
 PREPARE = (

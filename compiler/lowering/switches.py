@@ -7,7 +7,7 @@ from typing import NamedTuple
 import tvm
 
 from schedules.cuda import winograd_template
-from schedules.x86 import strassen, winograd, winograd_polyphase
+from schedules.x86 import matmul_of_bits, strassen, winograd, winograd_polyphase
 
 from .. import precision
 from ..graph import convert_layout
@@ -45,6 +45,7 @@ COMBINE_MATMUL = Switch("CombineParallelMatmul", 3)
 BLOCK_LAYOUTS = Switch("AlterOpLayout", 3)
 WINOGRAD = Switch(precision.WINOGRAD, 3)
 STRASSEN = Switch(precision.STRASSEN, 3)
+ROUND_ROWS = Switch(precision.ROUND_ROWS, 0)
 CONCAT_IN_PLACE = Switch(concat_in_place.NAME, 3)
 FAST_MATH = Switch("FastMath", 3)
 CUDA_GRAPH = Switch(cuda_graph.NAME, 0)
@@ -52,6 +53,7 @@ CUDA_GRAPH = Switch(cuda_graph.NAME, 0)
 IMPLEMENTATIONS = {
     WINOGRAD: (winograd.NAME, winograd_polyphase.NAME, winograd_template.NAME),
     STRASSEN: (strassen.DENSE, strassen.CONV2D),
+    ROUND_ROWS: (matmul_of_bits.INT8,),
 }
 """Implementations that round differently, by their switch."""
 

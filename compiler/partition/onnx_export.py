@@ -425,18 +425,10 @@ def _leaky_relu(exporter: _Exporter, call: Any) -> str:
 
 
 def _lrn(exporter: _Exporter, call: Any) -> str:
-    attrs = call.attrs
-    _require(int(attrs["axis"]) == 1, call, "an axis other than 1")
-    return str(
-        exporter.emit(
-            "LRN",
-            [exporter.value(call.args[0])],
-            size=int(attrs["size"]),
-            alpha=float(attrs["alpha"]),
-            beta=float(attrs["beta"]),
-            bias=float(attrs["bias"]),
-        )
-    )
+    _require(int(call.attrs["axis"]) == 1, call, "an axis other than 1")
+    attrs: dict[str, Any] = {name: float(call.attrs[name]) for name in ("alpha", "beta", "bias")}
+    attrs["size"] = int(call.attrs["size"])
+    return str(exporter.emit("LRN", [exporter.value(call.args[0])], **attrs))
 
 
 def _pad(exporter: _Exporter, call: Any) -> str:

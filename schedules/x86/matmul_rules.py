@@ -5,10 +5,11 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass
 
+from tvm import DataType
 from tvm.target import Target
 
 from ..config import ConfigEntity, Knob, option
-from ..matmul import Operand
+from ..matmul import Operand, Product
 from .machine import Machine
 from .register_tile import largest_divisor
 
@@ -32,6 +33,13 @@ class Extents:
     n: int
     k: int
     item: int
+
+    @staticmethod
+    def of(w: Product, step: int = 1) -> Extents:
+        """Those of a workload that multiplies `step` neighbours along k at a time."""
+        batch, m, n, k = w.extents
+        item = DataType(w.rhs_dtype or w.dtype).itemsize
+        return Extents(batch or 1, m, n, k // step, item * step)
 
     def cycles(self, machine: Machine, lanes: int) -> float:
         """Estimated cycles on one core: the multiply-adds, or reading the operands."""
@@ -91,6 +99,11 @@ def choose_tile(
                 best = (cost, tile_m, vectors)
     assert best is not None
     return best[1], best[2] * lanes
+
+
+def fallback(w: Product, target: Target, step: int = 1) -> ConfigEntity:
+    """Knobs of a workload that multiplies `step` neighbours along k at a time, by `plan`."""
+    return plan(Extents.of(w, step), target, w.out_dtype, w.right)
 
 
 def plan(e: Extents, target: Target, dtype: str, rhs: Operand | None) -> ConfigEntity:

@@ -13,13 +13,14 @@ from tvm.target import Target
 
 from ..config import ConfigEntity, SplitEntity
 from ..conv2d import Conv2dWorkload
-from ..matmul import BatchMatmulWorkload, DenseWorkload
+from ..matmul import BatchMatmulWorkload, DenseWorkload, Product
 from ..space import ConfigSpace, Define, divisors, register_space
 from . import (
     batch_matmul,
     conv2d,
     dense,
     depthwise,
+    matmul_rules,
     strassen,
     strassen_rules,
     winograd,
@@ -254,10 +255,10 @@ def _winograd_polyphase(cfg: ConfigSpace, w: Conv2dWorkload, target: Target) -> 
     cfg.multi_filter(fits)
 
 
-def _tiled_product(
-    m: int, n: int, k: int, cfg: ConfigSpace, base: ConfigEntity, lanes: int
-) -> None:
+def _tiled_product(cfg: ConfigSpace, w: Product, target: Target) -> None:
     """Knobs of `matmul_tile`; `copy_panel` stays as the operands want it."""
+    _, m, n, k = w.extents
+    base, lanes = matmul_rules.fallback(w, target), Machine.from_target(target).lanes(w.dtype)
     cfg.define_knob("tile_m", _around(base.val("tile_m"), min(m, 28)))
     vectors = [count * lanes for count in (1, 2, 3, 4) if count * lanes <= max(n, lanes)]
     cfg.define_knob("tile_n", _choices(base.val("tile_n"), vectors))
@@ -283,16 +284,6 @@ def _tiled_product(
         )
 
     cfg.multi_filter(fits)
-
-
-def _dense_tiled(cfg: ConfigSpace, w: DenseWorkload, target: Target) -> None:
-    lanes = Machine.from_target(target).lanes(w.dtype)
-    _tiled_product(w.m, w.n, w.k, cfg, dense.fallback(w, target), lanes)
-
-
-def _batch_matmul_tiled(cfg: ConfigSpace, w: BatchMatmulWorkload, target: Target) -> None:
-    lanes = Machine.from_target(target).lanes(w.dtype)
-    _tiled_product(w.m, w.n, w.k, cfg, batch_matmul.fallback(w, target), lanes)
 
 
 def _strassen(cfg: ConfigSpace, w: Any, target: Target) -> None:
@@ -342,9 +333,9 @@ _SPACES: dict[str, Define] = {
     winograd_polyphase_rules.NAME: _winograd_polyphase,
     strassen.DENSE: _strassen,
     strassen.CONV2D: _strassen,
-    dense.PACKED: _dense_tiled,
-    dense.TILED: _dense_tiled,
-    batch_matmul.TILED: _batch_matmul_tiled,
+    dense.PACKED: _tiled_product,
+    dense.TILED: _tiled_product,
+    batch_matmul.TILED: _tiled_product,
 }
 for _name, _define in _SPACES.items():
     register_space(_name, _define)

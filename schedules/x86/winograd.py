@@ -15,7 +15,7 @@ the matrices of that axis are 1. `winograd_rules` says which convolutions and ti
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -33,7 +33,7 @@ from ..anchor import (
 from ..config import ConfigEntity
 from ..conv2d import Conv2dWorkload
 from ..strategy import anchor_attrs
-from ..winograd import algorithm, combine, select, transform_matrices
+from ..winograd import Matrix, algorithm, times, transform_matrices
 from .conv2d import is_flat
 from .prefetch import stream_panels
 
@@ -82,47 +82,20 @@ def compute(w: Conv2dWorkload, config: ConfigEntity, data: Any, weight: Any) -> 
     """data (N, IC/b, H, W, b), weight as packed -> (N, OC/b, OH, OW, b)."""
     m, block, oc_tile = config.val("m"), int(data.shape[4]), int(weight.shape[3])
     (down, across), (high, wide) = tile_of(w.kernel, m), points_of(w, m)
-    (a_rows, b_rows, _), (a_columns, b_columns, _) = (
+    down_matrices, across_matrices = (
         transform_matrices(size, taps) for size, taps in zip((down, across), w.kernel)
     )
     rows, columns = grid(w, m)
     # Whole register tiles and groups: a guard in the inner loop would cost more than zeros.
     if group_columns(config) or not is_flat(config):
         columns += -columns % (group_columns(config) or config.val("tile_columns"))
-    top, left, _, _ = w.padding
-    n, ic_chunks = w.batch, w.in_channels // block
-    oc_chunks = w.out_channels // block
-
-    padded = te.compute(
-        (n, ic_chunks, rows * down + high - down, columns * across + wide - across, block),
-        lambda n, c, y, x, i: tirx.if_then_else(
-            tirx.all(y >= top, y < w.height + top, x >= left, x < w.width + left),
-            data[n, c, y - top, x - left, i],
-            tirx.const(0, w.dtype),
-        ),
-        name="data_pad",
-    )
-    half = te.compute(
-        (n, rows, columns, ic_chunks, high, wide, block),
-        lambda n, r, t, c, a, x, i: select(
-            a,
-            [
-                combine(row, lambda y: padded[n, c, r * down + y, t * across + x, i])
-                for row in b_rows
-            ],
-        ),
-        name="winograd_rows",
-    )
-    v = te.compute(
-        (n, high, wide, rows, columns, ic_chunks, block),
-        lambda n, a, b, r, t, c, i: select(
-            b, [combine(row, lambda x: half[n, r, t, c, a, x, i]) for row in b_columns]
-        ),
-        name="winograd_V",
+    tiles = rows, columns
+    v = transformed_input(
+        w, data, (down_matrices[1], across_matrices[1]), (down, across), tiles, block
     )
     k = te.reduce_axis((0, w.in_channels), "k")
     product = te.compute(
-        (n, high, wide, rows, columns, w.out_channels),
+        (w.batch, high, wide, rows, columns, w.out_channels),
         lambda n, a, b, r, t, o: te.sum(
             v[n, a, b, r, t, k // block, k % block]
             * weight[a * wide + b, o // oc_tile, k, o % oc_tile],
@@ -131,23 +104,88 @@ def compute(w: Conv2dWorkload, config: ConfigEntity, data: Any, weight: Any) -> 
         name="winograd_M",
         attrs=anchor_attrs(NAME, config, algorithm((down, across), w.kernel)),
     )
-    columns_done = te.compute(
-        (n, rows, columns, oc_chunks, down, wide, block),
-        lambda n, r, t, c, y, b, i: select(
-            y, [combine(row, lambda a: product[n, a, b, r, t, c * block + i]) for row in a_rows]
+    back = (down_matrices[0], across_matrices[0])
+    return transformed_output(w, lambda *index: product[index], back, tiles, block)
+
+
+def transformed_input(
+    w: Conv2dWorkload,
+    data: te.Tensor,
+    matrices: tuple[Matrix, Matrix],
+    steps: tuple[int, int],
+    tiles: tuple[int, int],
+    block: int,
+) -> te.Tensor:
+    """V of a blocked input: (n, points, points, rows, columns of tiles, blocks of channels, block).
+
+    Parameters
+    ----------
+    matrices
+        Of rows and of columns, (points, inputs of a tile) each.
+    steps
+        Inputs from one tile to the next.
+    """
+    (rows, columns), (down, across), chunks = tiles, steps, w.in_channels // block
+    (high, wide), (of_rows, of_columns) = map(len, matrices), matrices
+    padded = te.compute(
+        (w.batch, chunks, rows * down + high - down, columns * across + wide - across, block),
+        lambda n, c, y, x, i: or_zero(w, y, x, lambda y, x: data[n, c, y, x, i]),
+        name="data_pad",
+    )
+    half = te.compute(
+        (w.batch, rows, columns, chunks, high, wide, block),
+        lambda n, r, t, c, a, x, i: times(
+            of_rows, a, lambda y: padded[n, c, r * down + y, t * across + x, i]
         ),
+        name="winograd_rows",
+    )
+    return te.compute(
+        (w.batch, high, wide, rows, columns, chunks, block),
+        lambda n, a, b, r, t, c, i: times(of_columns, b, lambda x: half[n, r, t, c, a, x, i]),
+        name="winograd_V",
+    )
+
+
+def or_zero(w: Conv2dWorkload, y: Any, x: Any, read: Callable[[Any, Any], Any]) -> Any:
+    """An element of the padded input."""
+    top, left, _, _ = w.padding
+    inside = tirx.all(y >= top, y < w.height + top, x >= left, x < w.width + left)
+    return tirx.if_then_else(inside, read(y - top, x - left), tirx.const(0, w.dtype))
+
+
+def transformed_output(
+    w: Conv2dWorkload,
+    read: Callable[..., Any],
+    matrices: tuple[Matrix, Matrix],
+    tiles: tuple[int, int],
+    block: int,
+) -> te.Tensor:
+    """The result (n, blocks of channels, h, w, block) of the products.
+
+    Parameters
+    ----------
+    read : (n, point, point, row, column of tiles, channel) -> element
+    matrices
+        Of rows and of columns, (outputs of a tile, points) each.
+    """
+    of_rows, of_columns = matrices
+    down, across, wide = len(of_rows), len(of_columns), len(of_columns[0])
+    shape = (w.batch, *tiles, w.out_channels // block)
+    columns_done = te.compute(
+        (*shape, down, wide, block),
+        lambda n, r, t, c, y, b, i: times(of_rows, y, lambda a: read(n, a, b, r, t, c * block + i)),
         name="winograd_columns",
     )
-    tiles = te.compute(
-        (n, rows, columns, oc_chunks, down, across, block),
-        lambda n, r, t, c, y, x, i: select(
-            x, [combine(row, lambda b: columns_done[n, r, t, c, y, b, i]) for row in a_columns]
+    done = te.compute(
+        (*shape, down, across, block),
+        lambda n, r, t, c, y, x, i: times(
+            of_columns, x, lambda b: columns_done[n, r, t, c, y, b, i]
         ),
         name="winograd_O",
     )
     return te.compute(
-        (n, oc_chunks, w.out_height, w.out_width, block),
-        lambda n, c, h, x, i: tiles[n, h // down, x // across, c, h % down, x % across, i],
+        (w.batch, shape[3], w.out_height, w.out_width, block),
+        lambda n, c, h, x, i: done[n, h // down, x // across, c, h % down, x % across, i],
         name="winograd_out",
     )
 
@@ -180,10 +218,8 @@ class Winograd(AnchorRule):
                 keep_positions_apart(sch, block)
         down, across, _ = (int(sch.get(loop).extent) for loop in sch.get_loops(tiles)[-3:])
         group = self._output(sch, out, (down, across), config)
-        sch.compute_at(tiles, sch.get_loops(out)[-4], preserve_unit_loops=True)
-        unroll_tile(sch, tiles)
-        sch.compute_at(columns_done, sch.get_loops(tiles)[-4], preserve_unit_loops=True)
-        unroll_tile(sch, columns_done)
+        compute_in_tile(sch, tiles, out)
+        compute_in_tile(sch, columns_done, tiles)
 
         sch.compute_at(product, group, preserve_unit_loops=True)
         self._product(sch, product, config)
@@ -197,8 +233,7 @@ class Winograd(AnchorRule):
             a, b, r, t, c, i = sch.get_loops(v)[-6:]
             sch.reorder(c, r, t, a, b, i)
         unroll_tile(sch, v)
-        sch.compute_at(half, sch.get_loops(v)[-4], preserve_unit_loops=True)
-        unroll_tile(sch, half)
+        compute_in_tile(sch, half, v)
 
         if config.val("channels_outer"):
             *outer, _, lane = sch.get_loops(pad)
@@ -248,13 +283,8 @@ class Winograd(AnchorRule):
         a, b, r, t, o, k = sch.get_loops(product)[-6:]
         extent = int(sch.get(k).extent)
         if is_flat(config):
-            flat = sch.fuse(r, t)
             size = config.val("tile_columns")
-            is_ragged = int(sch.get(flat).extent) % size > 0
-            tile, tile_inner = sch.split(flat, [None, size])
-            if is_ragged:
-                sch.annotate(tile, "pragma_loop_partition_hint", 1)
-            outer, inner = [tile], [tile_inner]
+            outer, inner = split_in_order_of_memory(sch, [r, t], size)
         else:
             row, row_inner = sch.split(r, [None, config.val("tile_rows")])
             tile, tile_inner = sch.split(t, [None, config.val("tile_columns")])
@@ -284,6 +314,22 @@ def unroll_tile(sch: Any, block: Any) -> None:
     sch.unroll(y)
     sch.unroll(x)
     sch.vectorize(lane)
+
+
+def compute_in_tile(sch: Any, block: Any, reader: Any) -> None:
+    """Compute a block for one tile and block of channels of what reads it."""
+    sch.compute_at(block, sch.get_loops(reader)[-4], preserve_unit_loops=True)
+    unroll_tile(sch, block)
+
+
+def split_in_order_of_memory(sch: Any, loops: Any, size: int) -> tuple[list[Any], list[Any]]:
+    """Loops over register tiles of the fused loops, and inside; a smaller last one has own code."""
+    flat = sch.fuse(*loops)
+    is_ragged = int(sch.get(flat).extent) % size > 0
+    tile, inner = sch.split(flat, [None, size])
+    if is_ragged:
+        sch.annotate(tile, "pragma_loop_partition_hint", 1)
+    return [tile], [inner]
 
 
 def keep_positions_apart(sch: Any, block: Any) -> None:

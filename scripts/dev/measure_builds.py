@@ -28,6 +28,7 @@ def seconds(arguments: list[str], caches: pathlib.Path) -> float:
         "PYTHONPATH": str(ROOT),
         "XDG_CACHE_HOME": str(caches),
     }
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # users have their modules compiled already
     start = time.perf_counter()
     subprocess.run(
         [sys.executable, "-m", "compiler", *arguments],

@@ -202,7 +202,7 @@ def _at_first_step(index: Any, body: tirx.Stmt, loops: tuple[tirx.For, ...]) -> 
 
 
 def _first_vector(body: tirx.Stmt) -> TensorLoad:
-    """The first vector of weights that is read; inputs are broadcast one by one."""
+    """The first whole vector that is read; of inputs, single elements or dot products' few are."""
     vectors: list[TensorLoad] = []
     written: list[Any] = []
 
@@ -214,7 +214,8 @@ def _first_vector(body: tirx.Stmt) -> TensorLoad:
         written.append(node.buffer)
 
     tvm_ffi.structural_walk(body, [(TensorLoad, load), (tirx.BufferStore, store)])
-    return next(v for v in vectors if not any(v.source.same_as(buffer) for buffer in written))
+    read = [v for v in vectors if not any(v.source.same_as(buffer) for buffer in written)]
+    return max(read, key=lambda v: v.indices[0].lanes * tvm.DataType(v.source.dtype).itemsize)
 
 
 def _quotient(whole: Any, parts: Any) -> Any:

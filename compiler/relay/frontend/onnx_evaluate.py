@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import onnx
 from onnx import helper
-from onnx.reference import ReferenceEvaluator
 
 logger = logging.getLogger(__name__)
 
@@ -64,6 +63,8 @@ def evaluate(
     accumulates = node.op_type in ACCUMULATING or node.op_type.startswith("Reduce")
     if accumulates:
         feeds = {name: _widened(value) for name, value in feeds.items()}
+    from onnx.reference import ReferenceEvaluator
+
     function = _alone(node, list(feeds), opset)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)

@@ -1,6 +1,9 @@
-"""Dense layers of bytes, or of bfloat16, on x86.
+"""Matrix products of bytes, or of bfloat16, on x86.
 
-The loops are those of `dense`; a step of the reduction is one dot product (`dots`).
+The loops are those of floats (`matmul_tile`); a step of the reduction is one dot product (`dots`).
+
+    dense_packed_{int8, bf16}.x86    constant weights
+    batch_matmul_dots.x86            two stacks of matrices of bytes, as attention has them
 """
 
 from __future__ import annotations
@@ -8,42 +11,27 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from tvm import te
 from tvm.target import Target
 
 from ..anchor import register_anchor_rule
 from ..config import ConfigEntity
-from ..matmul import DenseWorkload
+from ..matmul import BatchMatmulWorkload, DenseWorkload
 from ..strategy import Implementation, register
-from . import dense
-from .dots import BYTES, DOTS, Dot, accumulate, dot_of
-from .matmul_rules import Extents, plan
-from .matmul_tile import TiledMatmul, register_tile, tiled_product, view
+from .dense import pack_weight
+from .dots import DOTS, OF_BYTES, Dot, accumulate, dot_of
+from .matmul_rules import fallback
+from .matmul_tile import TiledMatmul, product
 
 PACKED = {dot: f"dense_packed_{dot.name}.x86" for dot in DOTS}
+STACKS = "batch_matmul_dots.x86"
 
 
 def pack(dot: Dot, ops: Any, weight: Any, config: ConfigEntity) -> Any:
     """(k, n) -> (n / tile_n, k / size, tile_n, size), n padded with zeros to whole tiles."""
-    panels = dense.pack_weight(ops, weight, config)
+    panels = pack_weight(ops, weight, config)
     tiles, k, columns = (int(extent) for extent in panels.shape)
     apart = ops.reshape(panels, (tiles, k // dot.size, dot.size, columns))
     return ops.transpose(apart, (0, 1, 3, 2))
-
-
-def compute(
-    dot: Dot, rule: str, w: DenseWorkload, config: ConfigEntity, x: te.Tensor, panel: te.Tensor
-) -> Any:
-    """x (*lead, k), weight as packed -> (*lead, n), for the rule of that name."""
-    extents, tile = (None, w.m, w.n, w.k), register_tile(config)
-    columns = int(panel.shape[2])
-
-    def element(_: Any, k: Any, column: Any) -> Any:
-        return panel[column // columns, k // dot.size, column % columns, k % dot.size]
-
-    rows = dense.row_reader(w, x)
-    product = tiled_product(rule, config, extents, tile, rows, element, dot)
-    return view(product, (*w.lead, w.n), len(w.lead))
 
 
 class TiledDotMatmul(TiledMatmul):
@@ -58,16 +46,21 @@ class TiledDotMatmul(TiledMatmul):
     def multiply(self, sch: Any, anchor: Any, lane: Any, reduced: Any, target: Target) -> None:
         accumulate(sch, anchor, reduced, target)
 
-
-def fallback(dot: Dot, w: DenseWorkload, target: Target) -> ConfigEntity:
-    """By the cost rules of products of elements as large as a step."""
-    return plan(Extents(1, w.m, w.n, w.k // dot.size, BYTES), target, w.out_dtype, w.weight)
+    def copy(self, sch: Any, panel: Any, lanes: int) -> None:
+        """A loop over the columns of a step, which LLVM makes vectors that interleave rows."""
+        sch.unroll(sch.get_loops(panel)[-1])
 
 
 def _supports(dot: Dot, w: DenseWorkload, target: Target) -> bool:
     """The element types of the dot product, constant weights, whole steps."""
     is_own = dot_of(w.dtype, w.rhs_dtype, w.out_dtype) == dot and dot.is_fast_on(target)
     return is_own and w.weight is None and w.k % dot.size == 0
+
+
+def _supports_stacks(w: BatchMatmulWorkload, _: Target) -> bool:
+    """uint8 by int8, whole steps that lie side by side in the left operand."""
+    is_own = OF_BYTES.takes(w.dtype, w.rhs_dtype, w.out_dtype)
+    return is_own and w.k % OF_BYTES.size == 0 and w.lhs.contiguous_columns
 
 
 for _dot in DOTS:
@@ -78,10 +71,23 @@ for _dot in DOTS:
             PACKED[_dot],
             16,
             partial(_supports, _dot),
-            partial(fallback, _dot),
-            partial(compute, _dot, PACKED[_dot]),
+            partial(fallback, step=_dot.size),
+            partial(product, PACKED[_dot], dot=_dot),
             DenseWorkload.stored_args,
             partial(pack, _dot),
         ),
     )
     register_anchor_rule(PACKED[_dot], TiledDotMatmul())
+register(
+    "nn.batch_matmul",
+    "cpu",
+    Implementation(
+        STACKS,
+        16,
+        _supports_stacks,
+        partial(fallback, step=OF_BYTES.size),
+        partial(product, STACKS, dot=OF_BYTES),
+        BatchMatmulWorkload.stored_args,
+    ),
+)
+register_anchor_rule(STACKS, TiledDotMatmul())
