@@ -32,7 +32,7 @@ def get_codegen_by_target(name: str) -> dict[str, Any]:
     if name not in _LIBRARIES:
         known = ", ".join(get_codegen_names())
         raise TVMCException(f"target {name!r} is neither a TVM target nor one of {known}")
-    from compiler import relay
+    from compiler.relay.op import contrib
 
-    pipeline = getattr(relay.op.contrib, f"partition_for_{_LIBRARIES[name]}")
+    pipeline = getattr(contrib, f"partition_for_{_LIBRARIES[name]}")
     return {"config_key": None, "pass_pipeline": pipeline}

@@ -14,6 +14,7 @@ import tvm
 from compiler import legacy, relay
 from compiler.cli import tvmc
 from compiler.cli.tvmc import (
+    composite_target,
     main,
     pass_config,
     pass_list,
@@ -166,6 +167,8 @@ def test_targets_and_shapes_are_read():
             target.target_from_cli(wrong)
     with pytest.raises(tvmc.TVMCException, match="--target-c-mcpu but did not specify c"):
         target.target_from_cli("llvm", {"c": {"mcpu": "cortex-m55"}})
+    for name in composite_target.get_codegen_names():
+        assert callable(composite_target.get_codegen_by_target(name)["pass_pipeline"])
     with pytest.raises(tvmc.TVMCException, match="no such backend is left"):
         target.partition(None, {}, target.parse_target("ethos-u"))
     shapes = shape_parser.parse_shape_string("a/b:[1, 2] c.d:0:[-1,3]")
