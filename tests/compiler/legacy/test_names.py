@@ -101,13 +101,14 @@ def test_names_have_the_modules_that_defined_them():
         from tvm.auto_scheduler.search_policy import SketchPolicy
         from tvm.auto_scheduler.search_task import SearchTask
         from tvm.auto_scheduler.task_scheduler import TaskScheduler
+        from tvm.script import tir as by_script
         from tvm.script.parser import tir
 
         from compiler import auto_scheduler, relay
 
         for each in (XGBModel, MeasureResult, SketchPolicy, SearchTask, TaskScheduler):
             assert getattr(auto_scheduler, each.__name__) is each
-        assert tir.prim_func is tvm.script.tir.prim_func
+        assert tir.prim_func is by_script.prim_func
         assert relay.op.tensor.add is relay.add and relay.op.reduce.sum is relay.sum
         assert tvm.autotvm.LocalBuilder(do_fork=True, runtime=None).timeout == 10
 
