@@ -101,6 +101,16 @@ class Scope:
         return isinstance(expr, relax.Var) and self._uses[expr] <= 1
 
 
+def relax_functions(mod: tvm.IRModule) -> list[tuple[Any, relax.Function]]:
+    """The functions of a module that are no kernels, with their global variables."""
+    return [each for each in mod.functions_items() if isinstance(each[1], relax.Function)]
+
+
+def functions_by_name(mod: tvm.IRModule) -> dict[str, relax.Function]:
+    """`relax_functions` by name."""
+    return {str(gvar.name_hint): function for gvar, function in relax_functions(mod)}
+
+
 def expressions_in(value: relax.Expr, kind: Any = object) -> list[Any]:
     """Those of a class in an expression or a function, itself included, parts before the whole."""
     found: list[Any] = []
@@ -161,8 +171,8 @@ def rewrite_calls(
         Of the functions; all by default.
     """
     changed = []
-    for variable, function in mod.functions_items():
-        if not isinstance(function, relax.Function) or _is_skipped(function):
+    for variable, function in relax_functions(mod):
+        if _is_skipped(function):
             continue
         if names is not None and variable.name_hint not in names:
             continue

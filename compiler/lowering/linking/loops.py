@@ -20,6 +20,7 @@ from tvm.relax.expr import _update_type
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from ...graph.loops import Loop, erased, loop_of
+from ...graph.rewrite import relax_functions
 from ..subgraphs import new_global_var
 from .lift_constants import MIN_ELEMENTS, is_large
 
@@ -89,9 +90,8 @@ class ExpandLoops:
 
     def transform_module(self, mod: tvm.IRModule, _ctx: tvm.transform.PassContext) -> tvm.IRModule:
         functions = dict(mod.functions_items())
-        for gvar, function in mod.functions_items():
-            if isinstance(function, relax.Function):
-                functions[gvar] = _Expander(functions).visit_expr(function)
+        for gvar, function in relax_functions(mod):
+            functions[gvar] = _Expander(functions).visit_expr(function)
         return tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos)
 
 
