@@ -190,6 +190,15 @@ def rewrite_calls(
     return mod
 
 
+def call_pass(
+    name: str, opt_level: int, rule: Callable[[], CallRule]
+) -> Callable[[], tvm.transform.Pass]:
+    """Makes the pass of that name that applies a rule to every call."""
+    return lambda: tvm.transform.module_pass(
+        lambda mod, _: rewrite_calls(mod, rule), opt_level=opt_level, name=name
+    )
+
+
 def _is_skipped(function: relax.Function) -> bool:
     attributes = function.attrs
     return attributes is not None and any(name in attributes for name in SKIPPED_ATTRIBUTES)
