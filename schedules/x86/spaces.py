@@ -127,6 +127,8 @@ def _conv2d_direct(cfg: ConfigSpace, w: Conv2dWorkload, target: Target) -> None:
         "oc_chunks", _choices(base.val("oc_chunks"), [d for d in divisors(chunks) if d <= 8])
     )
     cfg.define_knob("channels_outer", _choices(base.val("channels_outer"), [False, True]))
+    rows = [d for d in divisors(w.out_height) if d <= conv2d.MOST_ROWS]
+    cfg.define_knob("rows", _choices(base.val("rows"), rows))
     can_be_flat = w.is_pointwise and w.groups == 1
     cfg.define_knob("flat", _choices(base.val("flat"), [False, True] if can_be_flat else []))
     cfg.define_knob("pixel_parts", _choices(base.val("pixel_parts"), [1]))
@@ -144,6 +146,7 @@ def _conv2d_direct(cfg: ConfigSpace, w: Conv2dWorkload, target: Target) -> None:
             (channels % config.val("oc_chunks") == 0 or ragged)
             and (parts == 1 or (flat and pixels % (parts * config.val("tile_ow")) == 0))
             and (flat or not (config.val("spread") and config.val("channels_outer")))
+            and (config.val("rows", 1) == 1 or not (flat or config.val("channels_outer")))
             and registers <= 2 * _registers(machine)
             and (config.val("channels_outer") if flat else config.val("tile_ow") <= w.out_width)
         )

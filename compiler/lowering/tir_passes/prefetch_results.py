@@ -114,7 +114,7 @@ def _lines(
     """
     found: list[tuple[Any, Any]] = []
     analyzer = sym.Analyzer()
-    inside = _loop_variables(loops[-1].body)
+    inside = loop_variables(loops[-1].body)
 
     def add(buffer: Any, index: Any) -> None:
         if any(buffer.same_as(other) for other in local):
@@ -135,7 +135,8 @@ def _lines(
     return found
 
 
-def _loop_variables(body: tirx.Stmt) -> list[Any]:
+def loop_variables(body: tirx.Stmt) -> list[Any]:
+    """Those of all loops in a statement."""
     return [loop.loop_var for loop in nodes_of(body, tirx.For)]
 
 
