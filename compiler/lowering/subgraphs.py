@@ -14,7 +14,7 @@ from tvm.target import Target
 
 from .. import target as targets
 from ..graph import symbols
-from ..graph.rewrite import expressions_in
+from ..graph.rewrite import expressions_in, functions_by_name, relax_functions
 from ..tvm_faults.inlined_sizes import with_own_sizes
 from .report import Kernel
 
@@ -34,9 +34,7 @@ RUNTIME = "baton.runtime"
 def function_targets(mod: tvm.IRModule, target: Target) -> dict[str, Target]:
     """Target of each Relax function at operator level: its attribute `target`, else the build's."""
     chosen = {}
-    for gvar, function in mod.functions_items():
-        if not isinstance(function, relax.Function):
-            continue
+    for gvar, function in relax_functions(mod):
         own = function.attrs.get("target") if function.attrs else None
         chosen[gvar.name_hint] = target if own is None else targets.parse(own, target.host)
     return chosen
@@ -46,14 +44,14 @@ def backends(mod: tvm.IRModule) -> dict[str, str]:
     """Backend of each function that one claimed."""
     return {
         gvar.name_hint: str(function.attrs[BACKEND])
-        for gvar, function in mod.functions_items()
-        if isinstance(function, relax.Function) and function.attrs and BACKEND in function.attrs
+        for gvar, function in relax_functions(mod)
+        if function.attrs and BACKEND in function.attrs
     }
 
 
 def call_counts(mod: tvm.IRModule) -> Counter[str]:
     """How often an inference runs each Relax function."""
-    functions = {g.name_hint: f for g, f in mod.functions_items() if isinstance(f, relax.Function)}
+    functions = functions_by_name(mod)
     times = Counter(call.op.name_hint for f in functions.values() for call in calls_in(f))
     return Counter({name: max(times[name], 1) for name in functions})
 

@@ -11,6 +11,7 @@ from tvm import relax
 
 from ..errors import RelayError
 from ..graph.constants import static_shape
+from ..graph.rewrite import relax_functions
 from . import dialect
 from .compiled import Compiled, CompiledFunction
 from .expr import Tuple, as_expr
@@ -66,11 +67,7 @@ def _main(mod: Any) -> relax.Expr:
 
 def _calls(mod: Any) -> Iterator[tuple[str, relax.Call]]:
     """Calls of Relay operators in a module or expression, with their names."""
-    roots = (
-        [f for _, f in mod.functions_items() if isinstance(f, relax.Function)]
-        if isinstance(mod, tvm.IRModule)
-        else [mod]
-    )
+    roots = [f for _, f in relax_functions(mod)] if isinstance(mod, tvm.IRModule) else [mod]
     for root in roots:
         for node in nodes(root):
             if dialect.is_relay(node):
@@ -201,10 +198,8 @@ def get_calibration_data(
     """
     inner = {
         gvar: function
-        for gvar, function in mod.functions_items()
-        if isinstance(function, relax.Function)
-        and function.attrs is not None
-        and "Compiler" in function.attrs
+        for gvar, function in relax_functions(mod)
+        if function.attrs is not None and "Compiler" in function.attrs
     }
     calls = [
         node

@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 import tvm
 from tvm import relax
 
-from ..graph.rewrite import expressions_in
+from ..graph.rewrite import expressions_in, relax_functions
 from ..lowering import bind
 from ..lowering import build as driver
 from ..runtime import forks
@@ -344,7 +344,7 @@ def _handed_over(mod: tvm.IRModule, names: Iterable[str]) -> set[str]:
 
 def _has_function_values(mod: tvm.IRModule) -> bool:
     """Whether a function of a lowered module has functions inside of it."""
-    functions = (f for _, f in mod.functions_items() if isinstance(f, relax.Function))
+    functions = (f for _, f in relax_functions(mod))
     called = (call.op for each in functions for call in expressions_in(each.body, relax.Call))
     return any(isinstance(op, relax.Var) and not isinstance(op, tvm.ir.GlobalVar) for op in called)
 

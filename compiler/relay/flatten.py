@@ -9,7 +9,7 @@ import tvm
 import tvm_ffi
 from tvm import relax
 
-from ..graph.rewrite import expressions_in
+from ..graph.rewrite import expressions_in, relax_functions
 from . import dialect
 from .external import as_subgraphs, with_operators
 from .infer import infer_type, set_type
@@ -36,8 +36,8 @@ def lower(mod: tvm.IRModule) -> tvm.IRModule:
     mod = as_subgraphs(_with_public_main(mod))
     changed = {
         gvar: _lowered(with_operators(function))
-        for gvar, function in mod.functions_items()
-        if isinstance(function, relax.Function) and _has_relay(function)
+        for gvar, function in relax_functions(mod)
+        if _has_relay(function)
     }
     if not changed:
         return mod
@@ -55,16 +55,11 @@ def in_dataflow(mod: tvm.IRModule) -> tvm.IRModule:
     mod = as_subgraphs(mod)
     changed = {
         gvar: Flattener(inlines=True).function(function)
-        for gvar, function in mod.functions_items()
-        if isinstance(function, relax.Function) and _has_function(function)
+        for gvar, function in relax_functions(mod)
+        if _has_function(function)
     }
     mod = _with_functions(mod, changed)
-    blocks = [
-        block
-        for _, function in mod.functions_items()
-        if isinstance(function, relax.Function)
-        for block in function.body.blocks
-    ]
+    blocks = [block for _, function in relax_functions(mod) for block in function.body.blocks]
     if all(isinstance(block, relax.DataflowBlock) for block in blocks):
         return mod
     return relax.transform.ConvertToDataflow(min_size=1)(mod)

@@ -20,7 +20,7 @@ from tvm.tirx import IntImm, PrimFunc
 from tvm.tirx.buffer import BufferType
 
 from ...graph.constants import integers, shape_of_type
-from ...graph.rewrite import expressions_in, operator_name
+from ...graph.rewrite import expressions_in, operator_name, relax_functions
 from ...runtime.debugger.trace import MOVE_POINTER
 
 NAME = "MarkInternalTensors"
@@ -53,9 +53,7 @@ def internal_tensors(mod: tvm.IRModule) -> dict[GlobalVar, frozenset[int]]:
     """
     kernels = {gvar: func for gvar, func in mod.functions_items() if isinstance(func, PrimFunc)}
     found: dict[GlobalVar, frozenset[int]] = {}
-    for _, function in mod.functions_items():
-        if not isinstance(function, relax.Function):
-            continue
+    for _, function in relax_functions(mod):
         calls: dict[Call, frozenset[int]] = {}
         _read(function.body, {}, calls)
         for expr in expressions_in(function, Call):

@@ -19,7 +19,7 @@ from tvm.ir import GenericConst
 
 from compiler.errors import BuildError
 
-from ...graph.rewrite import expressions_in
+from ...graph.rewrite import expressions_in, relax_functions
 
 _FINGERPRINT_BYTES = 4096
 MIN_ELEMENTS = 64
@@ -87,9 +87,7 @@ def lift_constants(
 
 def _require_no_large_constant_elsewhere(mod: tvm.IRModule, min_elements: int) -> None:
     """Raise for a large constant in a Relax function other than `main`, nested ones included."""
-    for gvar, func in mod.functions_items():
-        if not isinstance(func, relax.Function):
-            continue
+    for gvar, func in relax_functions(mod):
         if gvar.name_hint == "main":
             bodies = [nested.body for nested in expressions_in(func.body, relax.Function)]
             where = "a function inside 'main'"

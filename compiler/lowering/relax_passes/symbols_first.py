@@ -11,14 +11,14 @@ from typing import Any
 import tvm
 from tvm import relax, tirx
 
-from ...graph.rewrite import expressions_in
+from ...graph.rewrite import expressions_in, relax_functions
 
 
 def symbols_first(mod: tvm.IRModule) -> tvm.IRModule:
     """The module with every binding behind those that its values and its symbols come from."""
     functions = dict(mod.functions_items())
-    for gvar, function in mod.functions_items():
-        if isinstance(function, relax.Function) and _casts(function):
+    for gvar, function in relax_functions(mod):
+        if _casts(function):
             blocks = [type(block)(_in_order(block)) for block in function.body.blocks]
             body = relax.SeqExpr(blocks, function.body.body)
             functions[gvar] = relax.Function(

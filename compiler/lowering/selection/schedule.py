@@ -17,7 +17,7 @@ from schedules.cuda.tensor_cores import TF32
 from schedules.x86 import row_kernels
 from schedules.x86.padded_rows import skipped_flops
 
-from ...graph.rewrite import expressions_in
+from ...graph.rewrite import expressions_in, relax_functions
 from ...records.auto_scheduler.record import Record, replay
 from ...tir import count_flops
 from ...tvm_faults.index_guard import guard_indices
@@ -107,9 +107,7 @@ def _calls(mod: tvm.IRModule) -> dict[str, Counter[str]]:
     """For each Relax function, how often an inference has it call each kernel, in that order."""
     times = call_counts(mod)
     counts: dict[str, Counter[str]] = {}
-    for gvar, function in mod.functions_items():
-        if not isinstance(function, relax.Function):
-            continue
+    for gvar, function in relax_functions(mod):
         calls = counts[gvar.name_hint] = Counter()
         for callee in map(called_kernel, expressions_in(function)):
             if callee is not None:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import tvm
-from tvm import relax
 
 from ...errors import RelayError
-from ...graph.rewrite import expressions_in
+from ...graph.rewrite import expressions_in, relax_functions
 
 
 def SpanCheck() -> Any:
@@ -23,8 +22,7 @@ def SpanCheck() -> Any:
     def check(mod: tvm.IRModule, _context: Any) -> tvm.IRModule:
         without = [
             str(getattr(expr.op, "name", expr.op))
-            for _, function in mod.functions_items()
-            if isinstance(function, relax.Function)
+            for _, function in relax_functions(mod)
             for expr in expressions_in(function, tvm.ir.Call)
             if expr.span is None
         ]

@@ -9,7 +9,7 @@ from typing import Any
 import tvm
 from tvm import relax
 
-from ...graph.rewrite import expressions_in
+from ...graph.rewrite import expressions_in, functions_by_name
 from .. import dialect
 from ..flatten import Flattener
 from ..nest import call_of, handle, nested, nested_function, rewrite
@@ -81,11 +81,7 @@ def Inline() -> Any:
     """
 
     def run(mod: tvm.IRModule) -> tvm.IRModule:
-        functions = {
-            str(gvar.name_hint): function
-            for gvar, function in mod.functions_items()
-            if isinstance(function, relax.Function)
-        }
+        functions = functions_by_name(mod)
         called = {name: _callees(function) for name, function in functions.items()}
         ready: dict[str, relax.Function] = {}
         changed: dict[Any, relax.Function] = {}

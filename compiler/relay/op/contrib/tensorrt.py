@@ -9,7 +9,7 @@ from typing import Any
 import tvm
 from tvm import relax
 
-from ....graph.rewrite import expressions_in
+from ....graph.rewrite import expressions_in, relax_functions
 from .register import register_pattern_table
 from .tables import (
     Row,
@@ -296,8 +296,8 @@ def _without_refused(mod: tvm.IRModule, options: Options) -> tvm.IRModule:
 
     functions = dict(mod.functions_items())
     kept = {}
-    for gvar, function in mod.functions_items():
-        if not isinstance(function, relax.Function) or "Compiler" not in (function.attrs or {}):
+    for gvar, function in relax_functions(mod):
+        if "Compiler" not in (function.attrs or {}):
             continue
         if _accepts(function, options):
             kept[gvar.name_hint] = function.attrs["Inline"]
