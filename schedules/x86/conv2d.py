@@ -37,7 +37,8 @@ from .register_tile import (
 DIRECT = "conv2d_direct.x86"
 SPREAD = "data_spread"
 
-# From this share of the speed of a row's tiles on, those of parts of an image are taken instead.
+# From this share of the speed of a row's tiles on, those of parts of an image are taken instead,
+# and larger tasks from this share of busy cores on.
 AS_FAST = 0.98
 # Channels go outside where so many times the cores are busy then.
 BUSIER = 1.25
@@ -252,7 +253,7 @@ class DirectConv2d(AnchorRule):
         data, result = sch.get(anchor).reads[0].source, sch.get(out).writes[0].source
         is_large = max(map(buffer_bytes, (data, result))) > machine.l2_bytes
         is_strided = int(data.shape[2]) >= 2 * out_rows
-        if ic_block > 1 and is_large and not is_strided:
+        if is_large and (ic_block == 1 or not is_strided):
             prefetch_tile(sch, reduction[0])
         if pad is not None:
             _schedule_pad(sch, pad, row, outer, macs >= PARALLEL_MACS, config.val("spread", False))
@@ -388,7 +389,7 @@ def _task_rows(w: Conv2dWorkload, weight_bytes: int, machine: Machine) -> int:
         height = (rows - 1) * w.strides[0] + (w.kernel[0] - 1) * w.dilation[0] + 1
         fits = w.item_bytes * w.in_channels * height * width <= machine.l2_bytes // 2
         tasks = w.batch * w.out_height // rows
-        busy = machine.busy(tasks) >= machine.busy(w.batch * w.out_height)
+        busy = machine.busy(tasks) >= AS_FAST * machine.busy(w.batch * w.out_height)
         return w.out_height % rows == 0 and fits and busy
 
     return next(filter(suits, range(min(MOST_ROWS, w.out_height // 2), 1, -1)), 1)
