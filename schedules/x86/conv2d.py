@@ -86,13 +86,8 @@ def compute(
         return _compute_flat(w, config, rule, data, weight)
     in_per_group, out_per_group = w.in_channels // w.groups, w.out_channels // w.groups
     (sh, sw), (dh, dw) = w.strides, w.dilation
-<<<<<<< HEAD
     padded = pad_data(data, w.padding, w.pad_value, kept)
-    if is_spread(config) and padded.same_as(data):
-=======
-    padded = pad_data(data, w.padding, w.pad_value)
     if config.val("spread", False) and padded.same_as(data):
->>>>>>> main
         padded = te.compute(data.shape, lambda *at: data(*at), name="data_pad")
     steps = int(weight.shape[4])
     ic = te.reduce_axis((0, int(weight.shape[1]) * steps), "ic")
