@@ -188,20 +188,19 @@ class CallPattern(DFPattern):
         (a * b) / c, a * (b / c) and (a / c) * b are the same.
         """
         name, other = _operator(self), dialect.relay_name(expr)
-        if {name, other} != {"multiply", "divide"} or self.args is None:
+        if {name, other} != {"multiply", "divide"} or not self.args or len(self.args) != 2:
             return
-        left, right = self.args
-        for part, rest in ((left, right), (right, left)):
+        if not any(_calls(arg, name) for arg in expr.args):
+            return
+        for part, rest in (self.args, self.args[::-1]):
             if not isinstance(part, CallPattern) or _operator(part) != other or not part.args:
-                continue
-            if not any(_is(arg, name) for arg in expr.args):
                 continue
             first, second = part.args
             if name == "multiply":
                 yield part.op(self.op(first, rest), second)
-            elif part is left:
-                yield part.op(second, self.op(first, right))
-                yield part.op(first, self.op(second, right))
+            elif part is self.args[0]:
+                yield part.op(second, self.op(first, rest))
+                yield part.op(first, self.op(second, rest))
 
 
 def _operator(pattern: CallPattern) -> str:
@@ -210,7 +209,7 @@ def _operator(pattern: CallPattern) -> str:
     return str(op.name) if isinstance(op, tvm.ir.Op) else ""
 
 
-def _is(expr: Any, name: str) -> bool:
+def _calls(expr: Any, name: str) -> bool:
     return isinstance(expr, relax.Call) and dialect.relay_name(expr) == name
 
 
