@@ -149,7 +149,7 @@ class Bounds:
                 if at is None:
                     raise ScheduleError(
                         f"compute_at of stage {stage.name}: loop {loop.var.name} of "
-                        f"{around.name} was split or fused later; name a loop that is left"
+                        f"{around.name} was fused later as the outer one; name a loop that is left"
                     )
                 path += [(around, leaf) for leaf in reversed(around.leaf_iter_vars[: at + 1])]
             kind, around, loop = around.place()

@@ -442,7 +442,17 @@ class Stage:
         stage: Stage = self
         while stage.attach_type == ROOT and stage.group is not None:
             stage = stage.group
-        return stage.attach_type, stage.attach_stage, stage.attach_ivar
+        around, loop = stage.attach_stage, stage.attach_ivar
+        return stage.attach_type, around, around.loop_now(loop) if around is not None else loop
+
+    def loop_now(self, loop: Any) -> Any:
+        """The loop that runs as often as one did before it was split, or fused as the inner one."""
+        for relation in self.relations:
+            if isinstance(relation, Split) and relation.parent.same_as(loop):
+                loop = relation.inner
+            elif isinstance(relation, Fuse) and relation.inner.same_as(loop):
+                loop = relation.fused
+        return loop
 
 
 _NO_REDUCTION = (IterVar.Vectorized, IterVar.Parallelized)
