@@ -73,10 +73,13 @@ def pack_weight(ops: Any, weight: Any, config: ConfigEntity, ic_block: int) -> A
     return ops.transpose(ops.reshape(weight, shape), (0, 2, 4, 5, 3, 1))
 
 
-def compute(w: Conv2dWorkload, config: ConfigEntity, rule: str, data: Any, weight: Any) -> Any:
+def compute(
+    w: Conv2dWorkload, config: ConfigEntity, rule: str, data: Any, weight: Any, kept: str = ""
+) -> Any:
     """data (N, IC/ib, H, W, ib) or (N, IC, H, W), weight as packed -> (N, OC/ob, OH, OW, ob).
 
-    Weights of a seventh axis are parts of dot products over so many neighbouring channels.
+    Weights of a seventh axis are parts of dot products over so many neighbouring channels. `kept`
+    is the type in which data are multiplied, if not their own.
     """
     ic_block, oc_block = int(weight.shape[4]), int(weight.shape[5])
     together = [int(extent) for extent in weight.shape[6:]]
@@ -85,7 +88,7 @@ def compute(w: Conv2dWorkload, config: ConfigEntity, rule: str, data: Any, weigh
         return _compute_flat(w, config, rule, data, weight)
     in_per_group, out_per_group = w.in_channels // w.groups, w.out_channels // w.groups
     (sh, sw), (dh, dw) = w.strides, w.dilation
-    padded = pad_data(data, w.padding, w.pad_value)
+    padded = pad_data(data, w.padding, w.pad_value, kept)
     if config.val("spread", False) and padded.same_as(data):
         padded = te.compute(data.shape, lambda *at: data(*at), name="data_pad")
     steps = int(weight.shape[4])
@@ -320,7 +323,9 @@ def buffer_bytes(buffer: Any) -> int:
 # --- fallback ----------------------------------------------------------------------------
 
 
-def direct_fallback(w: Conv2dWorkload, target: Target) -> ConfigEntity:
+def direct_fallback(
+    w: Conv2dWorkload, target: Target, machine: Machine | None = None
+) -> ConfigEntity:
     """Register tile from the register file, loop order from the size of the weights.
 
     Rows outside, channels inside re-reads all weights for every output row: right while they
@@ -332,7 +337,7 @@ def direct_fallback(w: Conv2dWorkload, target: Target) -> ConfigEntity:
     that are tasks of their own then. spread: a pointwise convolution copies its input, channel
     blocks a little further apart.
     """
-    machine = Machine.from_target(target)
+    machine = machine or Machine.from_target(target)
     lanes = machine.lanes(w.out_dtype)
     oc_block = choose_oc_block(w, lanes)
     chunks = _chunks(w, oc_block)

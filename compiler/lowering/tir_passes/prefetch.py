@@ -18,10 +18,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import tvm
-import tvm_ffi
 from tvm import tirx
 from tvm.ir import TensorLoad
 
+from schedules.nodes import nodes_of
 from schedules.x86 import prefetch as marks
 
 from ...target.cpu import system_triple
@@ -213,17 +213,8 @@ def _at_first_step(index: Any, body: tirx.Stmt, loops: tuple[tirx.For, ...]) -> 
 
 def _first_vector(body: tirx.Stmt) -> TensorLoad:
     """The first whole vector that is read; of inputs, single elements or dot products' few are."""
-    vectors: list[TensorLoad] = []
-    written: list[Any] = []
-
-    def load(node: TensorLoad) -> None:
-        if isinstance(node.indices[0], tirx.Ramp):
-            vectors.append(node)
-
-    def store(node: tirx.BufferStore) -> None:
-        written.append(node.buffer)
-
-    tvm_ffi.structural_walk(body, [(TensorLoad, load), (tirx.BufferStore, store)])
+    vectors = [v for v in nodes_of(body, TensorLoad) if isinstance(v.indices[0], tirx.Ramp)]
+    written = [store.buffer for store in nodes_of(body, tirx.BufferStore)]
     read = [v for v in vectors if not any(v.source.same_as(buffer) for buffer in written)]
     return max(read, key=lambda v: v.indices[0].lanes * tvm.DataType(v.source.dtype).itemsize)
 
