@@ -79,16 +79,21 @@ def is_symbolic(func: tirx.PrimFunc) -> bool:
     )
 
 
+def symbols_of(func: tirx.PrimFunc) -> list[Any]:
+    """The symbols in the shapes of a function's parameters, in their order."""
+    symbols: list[Any] = []
+    for param in _buffers(func):
+        for symbol in _symbols_of(param.shape):
+            if not any(symbol.same_as(known) for known in symbols):
+                symbols.append(symbol)
+    return symbols
+
+
 def rows_of(func: tirx.PrimFunc) -> Rows | None:
     """The rows of a function; None where it has other unknown extents, or rows meet each other."""
     named = with_named_extents(func)
     func = func if named is None else named
-    parameters = _buffers(func)
-    symbols: list[Any] = []
-    for param in parameters:
-        for symbol in _symbols_of(param.shape):
-            if not any(symbol.same_as(known) for known in symbols):
-                symbols.append(symbol)
+    parameters, symbols = _buffers(func), symbols_of(func)
     if not symbols or not _has_root(func):
         return None
     leads = [_lead(param.shape) for param in parameters]

@@ -76,7 +76,7 @@ _MXNET = frozenset(
 )
 
 
-_MOST_UNKNOWN = {"broadcast_to": 0, "split": 0} | dict.fromkeys(
+_MOST_UNKNOWN = {"broadcast_to": 0, "split": 0, "strided_slice": 0} | dict.fromkeys(
     ("expand_dims", "flatten", "reshape", "squeeze"), 1
 )
 """How many extents of a result only running may tell, where that matters."""

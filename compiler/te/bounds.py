@@ -149,7 +149,7 @@ class Bounds:
                 if at is None:
                     raise ScheduleError(
                         f"compute_at of stage {stage.name}: loop {loop.var.name} of "
-                        f"{around.name} was split or fused later; name a loop that is left"
+                        f"{around.name} was fused later as the outer one; name a loop that is left"
                     )
                 path += [(around, leaf) for leaf in reversed(around.leaf_iter_vars[: at + 1])]
             kind, around, loop = around.place()
@@ -359,6 +359,8 @@ class Bounds:
         roots = roots_of(stage.relations, stage.axes)
         for axis in stage.axes:
             value, low = values[axis.var], self.low[axis.var]
+            if value.same_as(axis.var) and self._is_whole(axis):
+                continue  # its own loop
             is_reduction = int(axis.iter_type) == tirx.IterVar.CommReduce
             limits = [value - low < self.extents[axis.var]]
             if not self._is_whole(axis):
@@ -375,10 +377,12 @@ class Bounds:
         return found
 
     def _is_whole(self, axis: Any) -> bool:
-        same = self.analyzer.can_prove_equal
-        return bool(
-            same(self.low[axis.var], axis.dom.min) and same(self.extents[axis.var], axis.dom.extent)
+        return self._same(self.low[axis.var], axis.dom.min) and self._same(
+            self.extents[axis.var], axis.dom.extent
         )
+
+    def _same(self, one: Any, other: Any) -> bool:
+        return bool(one.same_as(other) or self.analyzer.can_prove_equal(one, other))
 
 
 _UNBOUNDED = 1 << 40

@@ -151,9 +151,9 @@ def _steps_inside(body: tirx.Stmt) -> _Steps | None:
             panel_bytes = int(body.value) if body.attr_key == marks.PANEL else panel_bytes
         elif isinstance(body, tirx.For):
             loops.append(body)
-        else:
+        elif not _is_skipping(body):
             return None
-        body = body.body
+        body = body.then_case if _is_skipping(body) else body.body
     return _Steps(panel_bytes, (*loops, body))
 
 
@@ -166,7 +166,14 @@ def _without_marks(body: tirx.Stmt) -> tirx.Stmt:
         return tirx.AttrStmt(body.node, body.attr_key, body.value, rest)
     if isinstance(body, tirx.For):
         return replace_loop(body, body=_without_marks(body.body))
+    if _is_skipping(body):
+        return tirx.IfThenElse(body.condition, _without_marks(body.then_case), None)
     return body
+
+
+def _is_skipping(statement: tirx.Stmt) -> bool:
+    """Whether a statement is steps of the reduction that some rows leave out."""
+    return isinstance(statement, tirx.IfThenElse) and statement.else_case is None
 
 
 def _with_prefetches(loop: tirx.For, inner: _Steps, nest: _Nest) -> tirx.For:

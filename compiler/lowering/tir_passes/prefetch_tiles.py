@@ -110,6 +110,8 @@ def _with_prefetches(
     places = [place for run in _runs(results) for place in run.share(iteration, iterations)]
     for run in _runs(_accesses([statement.body], tirx.Var, bound, local)):
         line = _line(run.buffer)
+        if run.apart < line:  # of a plain image, whose lines hardware prefetch follows
+            continue
         first = _at_last_lines(run.first, statement.body, line) + run.count * run.apart
         if _grows(first, iteration) >= line:
             places += run.lines(first)
