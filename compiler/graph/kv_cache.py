@@ -10,6 +10,7 @@ from tvm import relax
 
 from ..runtime.metadata import KVCacheInfo
 from . import symbols
+from .rewrite import with_functions
 
 ASKED = "baton.kv_cache_asked"
 """Attribute of `main`: the symbol that counts rows, and how many there is room for."""
@@ -38,11 +39,7 @@ def with_kv_cache(mod: tvm.IRModule, symbol: str, room: int) -> tvm.IRModule:
     """
     bounded = symbols.with_bounds(mod, {symbol: room})
     main = bounded["main"].with_attr(ASKED, {symbol: int(room)})
-    functions = {
-        gvar: main if gvar.name_hint == "main" else function
-        for gvar, function in bounded.functions_items()
-    }
-    return tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos)
+    return with_functions(bounded, {bounded.get_global_var("main"): main})
 
 
 def asked(main: relax.Function) -> tuple[str, int] | None:

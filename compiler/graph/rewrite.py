@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import tvm
@@ -99,6 +99,12 @@ class Scope:
         A variable that the rewriting itself made is read where it was made.
         """
         return isinstance(expr, relax.Var) and self._uses[expr] <= 1
+
+
+def with_functions(mod: tvm.IRModule, changed: Mapping[Any, Any]) -> tvm.IRModule:
+    """The module with some functions, by global variable, in place of its own."""
+    functions = {**dict(mod.functions_items()), **changed}
+    return tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos)
 
 
 def relax_functions(mod: tvm.IRModule) -> list[tuple[Any, relax.Function]]:

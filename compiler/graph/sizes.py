@@ -11,6 +11,7 @@ from tvm import relax
 
 from ..errors import BuildError
 from . import symbols
+from .rewrite import with_functions
 
 ASKED = "baton.sizes"
 """Attribute of `main`: extents by the name of their symbol, as JSON."""
@@ -57,11 +58,8 @@ def with_sizes(mod: tvm.IRModule, sizes: Mapping[str, Sequence[int]]) -> tvm.IRM
     count = len(list(itertools.product(*whole.values())))
     if not 1 <= count <= MOST_VARIANTS:
         raise BuildError(f"{count} combinations of sizes; there may be 1 to {MOST_VARIANTS}")
-    functions = {
-        gvar: main.with_attr(ASKED, json.dumps(whole)) if gvar.name_hint == "main" else function
-        for gvar, function in mod.functions_items()
-    }
-    return tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos)
+    asked = main.with_attr(ASKED, json.dumps(whole))
+    return with_functions(mod, {mod.get_global_var("main"): asked})
 
 
 def asked(main: relax.Function) -> list[dict[str, int]]:

@@ -13,6 +13,7 @@ import tvm_ffi
 from tvm import relax, sym, tirx
 
 from ..errors import BuildError
+from .rewrite import with_functions
 
 BOUNDS = "tir_var_upper_bound"
 """Attribute of a function with the largest extents of its symbols, which TVM plans memory by."""
@@ -176,11 +177,7 @@ def with_bounds(mod: tvm.IRModule, bounds: Mapping[str, int]) -> tvm.IRModule:
     main = mod["main"]
     all_bounds = {**dict((main.attrs or {}).get(BOUNDS, {})), **bounds}
     whole = {str(name): int(most) for name, most in all_bounds.items()}
-    functions = {
-        gvar: main.with_attr(BOUNDS, whole) if gvar.name_hint == "main" else function
-        for gvar, function in mod.functions_items()
-    }
-    return tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos)
+    return with_functions(mod, {mod.get_global_var("main"): main.with_attr(BOUNDS, whole)})
 
 
 @functools.cache

@@ -15,6 +15,8 @@ from schedules.strategy import Query
 
 from ..graph.unroll_recurrent import unroll_recurrent
 from . import steps, switches
+from .relax_passes.agreeing_extents import agreeing_extents
+from .relax_passes.check_divisors import check_divisors
 from .relax_passes.fold_gate import fold_gates
 from .relax_passes.patches import multiply_patches
 from .relax_passes.rounded_norms import round_norms
@@ -58,8 +60,8 @@ PREPARE = (
     Step("set aside recorded kernels", steps.set_aside_recorded, asks=_ROUNDING),
     Step("move strides", steps.move_all_strides, (switches.MOVE_STRIDES,)),
     Step("split the batch", steps.split_the_batch, (switches.SPLIT_BATCH,)),
-    Step("check extents", steps.check_all_extents),
-    Step("check divisors", steps.check_all_divisors),
+    Step("check extents", on_cpus(agreeing_extents)),
+    Step("check divisors", on_cpus(check_divisors)),
     Step("check indices", steps.check_all_indices),
 )
 SCHEDULE = (

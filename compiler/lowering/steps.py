@@ -24,10 +24,8 @@ from .linking.lift_constants import lift_constants
 from .linking.link import Linked, link
 from .linking.loops import hoist_constants
 from .linking.workspaces import lift_workspaces
-from .relax_passes.agreeing_extents import agreeing_extents
 from .relax_passes.bfloat16_products import bfloat16_products
-from .relax_passes.check_divisors import check_divisors
-from .relax_passes.check_indices import check_indices
+from .relax_passes.check_indices import check_indices, limited_takes
 from .relax_passes.combine_matmul import combine_matmul
 from .relax_passes.compute_on_integers import compute_on_integers
 from .relax_passes.fuse import fuse
@@ -189,16 +187,13 @@ def split_the_batch(state: State) -> None:
     state.targets = function_targets(state.mod, state.target)
 
 
-def check_all_extents(state: State) -> None:
-    state.mod = agreeing_extents(state.mod, state.targets, state.found.records)
-
-
-def check_all_divisors(state: State) -> None:
-    state.mod = check_divisors(state.mod, state.targets, state.found.records)
-
-
 def check_all_indices(state: State) -> None:
-    state.mod = check_indices(state.mod, state.targets, state.found.records)
+    """Those of recorded kernels are constant."""
+    for name, target in state.targets.items():
+        if name in state.found.records:
+            state.mod = limited_takes(state.mod, name)
+        else:
+            state.mod = check_indices(state.mod, name, target.kind.name == "llvm")
 
 
 def loop_over_samples(state: State) -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tvm
 import tvm_ffi
 from tvm import relax
 
-from ..graph.rewrite import expressions_in, relax_functions
+from ..graph.rewrite import expressions_in, relax_functions, with_functions
 from . import dialect
 from .external import as_subgraphs, with_operators
 from .infer import infer_type, set_type
@@ -41,7 +41,7 @@ def lower(mod: tvm.IRModule) -> tvm.IRModule:
     }
     if not changed:
         return mod
-    mod = relax.transform.ConvertToDataflow(min_size=1)(_with_functions(mod, changed))
+    mod = relax.transform.ConvertToDataflow(min_size=1)(with_functions(mod, changed))
     with tvm.transform.PassContext(opt_level=1):  # at every level: passes fuse and drop what
         return relax.transform.CanonicalizeBindings()(mod)  # a block keeps to itself
 
@@ -58,7 +58,7 @@ def in_dataflow(mod: tvm.IRModule) -> tvm.IRModule:
         for gvar, function in relax_functions(mod)
         if _has_function(function)
     }
-    mod = _with_functions(mod, changed)
+    mod = with_functions(mod, changed)
     blocks = [block for _, function in relax_functions(mod) for block in function.body.blocks]
     if all(isinstance(block, relax.DataflowBlock) for block in blocks):
         return mod
@@ -68,11 +68,6 @@ def in_dataflow(mod: tvm.IRModule) -> tvm.IRModule:
 def _has_function(function: relax.Function) -> bool:
     """Whether a function is bound, or called, inside of the function."""
     return any(not each.same_as(function) for each in expressions_in(function, relax.Function))
-
-
-def _with_functions(mod: tvm.IRModule, changed: Mapping[Any, relax.Function]) -> tvm.IRModule:
-    functions = {gvar: changed.get(gvar, function) for gvar, function in mod.functions_items()}
-    return tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos)
 
 
 def _with_public_main(mod: tvm.IRModule) -> tvm.IRModule:

@@ -15,6 +15,7 @@ import tvm
 from tvm import relax
 
 from ..errors import BuildError, InputError
+from ..graph.rewrite import with_functions
 from .flatten import Flattener, function_of, lower
 from .function import OpenFunction
 from .infer import infer_type
@@ -208,10 +209,7 @@ def _with_flat_result(mod: tvm.IRModule) -> tvm.IRModule:
     flat = _flat_function(mod["main"])
     if flat.same_as(mod["main"]):
         return mod
-    functions = {
-        gvar: flat if gvar.name_hint == "main" else each for gvar, each in mod.functions_items()
-    }
-    return tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos)
+    return with_functions(mod, {mod.get_global_var("main"): flat})
 
 
 def with_tensor_parameters(function: relax.Function) -> relax.Function:

@@ -9,7 +9,7 @@ import tvm_ffi
 from tvm import relax
 
 from ..backends import COMPILE_OPTIONS
-from ..graph.rewrite import relax_functions
+from ..graph.rewrite import relax_functions, with_functions
 from ..lowering.subgraphs import RELAY_FUNCTION
 from .external import without_operators
 from .flatten import in_dataflow
@@ -37,8 +37,7 @@ def from_relax(mod: tvm.IRModule) -> tvm.IRModule:
         gvar: _Raising().function(without_operators(function))
         for gvar, function in relax_functions(mod)
     }
-    functions = {gvar: changed.get(gvar, function) for gvar, function in mod.functions_items()}
-    return tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos)
+    return with_functions(mod, changed)
 
 
 def to_relax(mod: tvm.IRModule) -> tvm.IRModule:
@@ -89,8 +88,7 @@ def with_relay_subgraphs(mod: tvm.IRModule) -> tvm.IRModule:
     }
     if not own:
         return mod
-    functions = {**dict(mod.functions_items()), **dict(from_relax(tvm.IRModule(own)).functions)}
-    return tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos)
+    return with_functions(mod, dict(from_relax(tvm.IRModule(own)).functions))
 
 
 def raised(call: relax.Call) -> relax.Expr | None:

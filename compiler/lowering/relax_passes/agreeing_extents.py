@@ -13,13 +13,12 @@ Kernels of GPUs can't raise errors; there nothing is checked.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tvm
 from tvm import relax, te, tirx
 from tvm.relax.expr_functor import PyExprMutator, mutator
-from tvm.target import Target
 
 from ...graph.rewrite import operator_name
 from ...graph.symbols import BOUNDS, simplified
@@ -31,25 +30,10 @@ KIND = "InputError"
 """Name of the error that kernels raise, as `compiler.runtime.executor` registers it."""
 
 
-def agreeing_extents(
-    mod: tvm.IRModule, chosen_targets: Mapping[str, Target], but: Collection[str] = ()
-) -> tvm.IRModule:
-    """Put a check in front of each operator whose operands' extents may not agree.
-
-    Parameters
-    ----------
-    mod : tvm.IRModule
-        At operator level. It is not changed.
-    chosen_targets
-        Target of each Relax function.
-    but : collection of str
-        Names of functions for which there are records; their extents are known.
-    """
-    for name, target in chosen_targets.items():
-        if name not in but and target.kind.name == "llvm":
-            most = (mod[name].attrs or {}).get(BOUNDS, {})
-            mod = checked_by(_Checker(mod, most), mod, name)
-    return mod
+def agreeing_extents(mod: tvm.IRModule, name: str) -> tvm.IRModule:
+    """Put a check in front of each operator of a function whose operands' extents may not agree."""
+    most = (mod[name].attrs or {}).get(BOUNDS, {})
+    return checked_by(_Checker(mod, most), mod, name)
 
 
 @mutator

@@ -15,7 +15,6 @@ Operands of other operators that may not have some values (`_FORBIDDEN`) are che
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +22,6 @@ import numpy as np
 import tvm
 from tvm import relax, te
 from tvm.relax.expr_functor import PyExprMutator, mutator
-from tvm.target import Target
 
 from ...graph.constants import array_of, constant, dtype_of
 from ...graph.rewrite import operator_name
@@ -91,29 +89,15 @@ _FORBIDDEN = {
 """Operators that are no divisions. In their operands -1 is a value like any other."""
 
 
-def check_divisors(
-    mod: tvm.IRModule, chosen_targets: Mapping[str, Target], but: Collection[str] = ()
-) -> tvm.IRModule:
-    """Put a check in front of each division of integers on a CPU.
-
-    Parameters
-    ----------
-    mod : tvm.IRModule
-        At operator level. It is not changed.
-    chosen_targets
-        Target of each Relax function.
-    but : collection of str
-        Names of functions for which there are records; they divide by constants only.
+def check_divisors(mod: tvm.IRModule, name: str) -> tvm.IRModule:
+    """Put a check in front of each division of integers of a function.
 
     Raises
     ------
     BuildError
         A constant divisor is 0.
     """
-    for name, target in chosen_targets.items():
-        if name not in but and target.kind.name == "llvm":
-            mod = checked_by(_Checker(mod), mod, name)
-    return mod
+    return checked_by(_Checker(mod), mod, name)
 
 
 def divides_at_run_time(call: Any) -> bool:

@@ -12,7 +12,7 @@ place that exists instead. Indices that are constants are checked here, and noth
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -22,7 +22,6 @@ from tvm import relax, te, tirx
 from tvm.relax.expr_functor import PyExprMutator, mutator
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
-from tvm.target import Target
 
 from ...graph.constants import array_of, constant, static_shape
 from ...graph.rewrite import CallRule, operator_name, rewrite_calls
@@ -38,19 +37,10 @@ _MADE_BY = {"vision.select_boxes": "vision.non_max_suppression"}
 _NAMELESS = re.compile(r"(lv|gv)\d*")
 
 
-def check_indices(
-    mod: tvm.IRModule, chosen_targets: Mapping[str, Target], but: Collection[str] = ()
-) -> tvm.IRModule:
-    """Put a check in front of each operator that reads or writes where an operand says.
+def check_indices(mod: tvm.IRModule, name: str, can_raise: bool) -> tvm.IRModule:
+    """Put a check in front of each operator of a function that reads or writes where operands say.
 
-    Parameters
-    ----------
-    mod : tvm.IRModule
-        At operator level. It is not changed.
-    chosen_targets
-        Target of each Relax function.
-    but : collection of str
-        Names of functions for which there are records; they index with constants only.
+    Without `can_raise`, as on GPUs, an index outside is replaced by the nearest place.
 
     Raises
     ------
@@ -58,12 +48,7 @@ def check_indices(
         A constant index is outside of the axis that it indexes, or the shapes of indices and
         data do not fit.
     """
-    for name, target in chosen_targets.items():
-        if name in but:
-            mod = limited_takes(mod, name)
-        else:
-            mod = checked_by(_Checker(mod, can_raise=target.kind.name == "llvm"), mod, name)
-    return mod
+    return checked_by(_Checker(mod, can_raise), mod, name)
 
 
 def indexes_at_run_time(call: Any) -> bool:

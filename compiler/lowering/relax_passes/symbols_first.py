@@ -11,12 +11,12 @@ from typing import Any
 import tvm
 from tvm import relax, tirx
 
-from ...graph.rewrite import expressions_in, relax_functions
+from ...graph.rewrite import expressions_in, relax_functions, with_functions
 
 
 def symbols_first(mod: tvm.IRModule) -> tvm.IRModule:
     """The module with every binding behind those that its values and its symbols come from."""
-    functions = dict(mod.functions_items())
+    functions = {}
     for gvar, function in relax_functions(mod):
         if _casts(function):
             blocks = [type(block)(_in_order(block)) for block in function.body.blocks]
@@ -24,7 +24,7 @@ def symbols_first(mod: tvm.IRModule) -> tvm.IRModule:
             functions[gvar] = relax.Function(
                 function.params, body, function.ret_ty, function.is_pure, function.attrs
             )
-    return tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos)
+    return with_functions(mod, functions)
 
 
 def _casts(function: relax.Function) -> bool:

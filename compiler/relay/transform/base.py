@@ -9,6 +9,7 @@ from typing import Any
 import tvm
 from tvm import relax
 
+from ...graph import rewrite
 from ...graph.rewrite import expressions_in, operator_name, relax_functions, rewrite_calls
 from ...graph.vocabulary import SharedRule, Vocabulary
 from .. import dialect
@@ -136,6 +137,5 @@ def map_functions(mod: tvm.IRModule, change: FunctionChange) -> tvm.IRModule:
 
 def with_functions(mod: tvm.IRModule, changed: dict[Any, Any]) -> tvm.IRModule:
     """The module with some functions replaced; calls follow them to their new types."""
-    functions = {gvar: changed.get(gvar, function) for gvar, function in mod.functions_items()}
-    made = tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos)
+    made = rewrite.with_functions(mod, changed)
     return relax.transform.ConvertToDataflow(min_size=1)(made)
