@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import tvm
 from tvm import relax
 
 from .constants import dtype_of, scalar_of, static_shape
-from .rewrite import CallRule, operator_name, rewrite_calls
+from .rewrite import CallRule, call_pass, operator_name
 
 TOLERANCE, OF_HALVES = 1e-4, 1e-3
 """Relative difference allowed in a constant: exporters round sqrt(2) and sqrt(2 / pi)."""
@@ -22,8 +21,7 @@ ERF_ARGUMENT: Polynomial = {1: math.sqrt(0.5)}
 TANH_ARGUMENT: Polynomial = {1: math.sqrt(2 / math.pi), 3: 0.044715 * math.sqrt(2 / math.pi)}
 
 
-@tvm.transform.module_pass(opt_level=0, name="RecognizeGelu")
-class RecognizeGelu:
+class _Recognize(CallRule):
     """Replace a spelled-out GELU by `nn.gelu` or `nn.gelu_tanh`.
 
     1. 0.5 * x * (1 + erf(x / sqrt(2))) becomes nn.gelu(x).
@@ -44,12 +42,6 @@ class RecognizeGelu:
         y = nn.gelu(x)
     """
 
-    def transform_module(self, mod: tvm.IRModule, _ctx: tvm.transform.PassContext) -> tvm.IRModule:
-        """Rewrite every Relax function."""
-        return rewrite_calls(mod, _Recognize)
-
-
-class _Recognize(CallRule):
     def rewrite(self, call: relax.Call, name: str) -> relax.Expr | None:
         if name not in ("multiply", "divide") or not dtype_of(call).startswith("float"):
             return None
@@ -150,3 +142,6 @@ def _close(found: Polynomial, wanted: Polynomial, tolerance: float) -> bool:
     return nonzero.keys() == wanted.keys() and all(
         math.isclose(nonzero[degree], wanted[degree], rel_tol=tolerance) for degree in wanted
     )
+
+
+RecognizeGelu = call_pass("RecognizeGelu", 0, _Recognize)
