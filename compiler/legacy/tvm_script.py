@@ -54,9 +54,10 @@ def _without_void(operator: Callable[..., Any]) -> Callable[..., Any]:
     """An operator that takes `out_dtype="void"` for none given."""
 
     @functools.wraps(operator)
-    def call(*args: Any, out_dtype: Any = None, **kwargs: Any) -> Any:
-        is_void = str(out_dtype) in ("void", "")
-        return operator(*args, out_dtype=None if is_void else out_dtype, **kwargs)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if str(kwargs.get("out_dtype")) in ("void", ""):
+            del kwargs["out_dtype"]
+        return operator(*args, **kwargs)
 
     return call
 

@@ -19,13 +19,26 @@ from ..record import FUSABLE
 from ..registry import operator
 from ..shapes import assign_type, dtype, extents, integers
 from ..transform import cast_to
-from .requantization import along, centred, requantize, saturated
+from .requantization import along, centred, check_numbers, requantize, saturated
 
 op = relax.op
 
 
 def _accumulator(out_dtype: str) -> str:
     return out_dtype or "int32"
+
+
+def _less_zero(
+    data: relax.Expr,
+    zero_point: relax.Expr,
+    scale: relax.Expr,
+    axis: int,
+    name: str,
+    is_grouped: bool = False,
+) -> relax.Expr:
+    """data - zero_point in dtype `name`; numbers are checked, of groups not how many."""
+    check_numbers(dtype(data), scale, zero_point, None if is_grouped else data, axis)
+    return centred(data, zero_point, axis, name)
 
 
 @operator(
@@ -61,8 +74,8 @@ def conv2d(
     name = _accumulator(out_dtype)
     axis = kernel_layout.index("O")
     return convolve(
-        centred(data, input_zero_point, data_layout.index("C"), name),
-        centred(kernel, kernel_zero_point, axis, name),
+        _less_zero(data, input_zero_point, input_scale, data_layout.index("C"), name),
+        _less_zero(kernel, kernel_zero_point, kernel_scale, axis, name, groups > 1),
         2, strides, padding, dilation, groups, channels,
         None if kernel_size is None else integers(kernel_size, 2),
         data_layout, kernel_layout, out_layout, name,
@@ -98,8 +111,10 @@ def conv2d_transpose(
     """Transposed convolution of what the quantized values stand for, without the scales."""
     name = _accumulator(out_dtype)
     return plain_conv2d_transpose(
-        centred(data, input_zero_point, data_layout.index("C"), name),
-        centred(weight, kernel_zero_point, kernel_layout.index("O"), name),
+        _less_zero(data, input_zero_point, input_scale, data_layout.index("C"), name),
+        _less_zero(
+            weight, kernel_zero_point, kernel_scale, kernel_layout.index("O"), name, groups > 1
+        ),
         strides, padding, dilation, groups, channels, kernel_size, data_layout, kernel_layout,
         out_layout, output_padding, name,
     )  # fmt: skip
@@ -126,8 +141,8 @@ def dense(
     if units is not None:
         assign_type(weight, [int(units), extents(data)[-1]], dtype(data))
     return plain_dense(
-        centred(data, input_zero_point, -1, name),
-        centred(weight, kernel_zero_point, 0, name),
+        _less_zero(data, input_zero_point, input_scale, -1, name),
+        _less_zero(weight, kernel_zero_point, kernel_scale, 0, name),
         units,
         name,
     )
@@ -169,7 +184,11 @@ def batch_matmul(
     """x * transposed y for each matrix of a batch, without the scales."""
     name = _accumulator(out_dtype)
     return plain_batch_matmul(
-        centred(x, x_zero_point, -1, name), centred(y, y_zero_point, -1, name), name, False, True
+        _less_zero(x, x_zero_point, x_scale, -1, name),
+        _less_zero(y, y_zero_point, y_scale, -1, name),
+        name,
+        False,
+        True,
     )
 
 

@@ -17,7 +17,7 @@ from tvm import relax, te, tirx, topi
 
 from ....contexts import decides_lowering
 from ....errors import RelayTypeError
-from ....graph.constants import array_of
+from ....graph.constants import array_of, static_shape
 from ...infer import infer_type
 from .. import layout_rules, quantization
 from ..kernel import kernel
@@ -93,14 +93,26 @@ def along(value: relax.Expr, data: relax.Expr, axis: int) -> relax.Expr:
     return spread(value, axis_of(axis, rank(data)), rank(data))
 
 
-def check_numbers(name: str, scale: relax.Expr, zero_point: relax.Expr) -> None:
+def check_numbers(
+    name: str,
+    scale: relax.Expr,
+    zero_point: relax.Expr,
+    data: relax.Expr | None = None,
+    axis: int = -1,
+) -> None:
     """Refuse a known scale or zero point that quantises nothing to integers of type `name`.
 
     Raises
     ------
     RelayTypeError
-        A scale is 0, negative, infinite or NaN, or a zero point is not one of the integers.
+        A scale is 0, negative, infinite or NaN, or a zero point is not one of the integers; or they
+        are more than one, and not as many as that axis of `data` is long.
     """
+    for what, value in (("scales", scale), ("zero points", zero_point)):
+        own, shape = static_shape(value), None if data is None else static_shape(data)
+        count, length = math.prod(own or ()), shape[axis] if shape else 1
+        if shape is not None and count not in (1, length):
+            raise RelayTypeError(f"there are {count} {what} along an axis of {length}")
     scales, zeros = array_of(scale), array_of(zero_point)
     if scales is not None and not np.all(np.isfinite(scales) & (scales > 0)):
         raise RelayTypeError("a scale must be a finite number above 0")
@@ -199,8 +211,8 @@ def requantize(
         raise RelayTypeError(f"rounding {how!r} or compute_dtype {kind!r} is unknown")
     scales = array_of(input_scale), array_of(output_scale)
     name = out_dtype or "int8"
-    check_numbers(dtype(data), input_scale, input_zero_point)
-    check_numbers(name, output_scale, output_zero_point)
+    check_numbers(dtype(data), input_scale, input_zero_point, data, axis)
+    check_numbers(name, output_scale, output_zero_point, data, axis)
     if kind != "int64" or any(scale is None for scale in scales):
         wide = kind if is_float(kind) else "float32"
         return _rescaled_floats(

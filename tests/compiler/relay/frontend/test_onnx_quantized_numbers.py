@@ -105,3 +105,30 @@ def test_relay_refuses_zero_points_that_are_not_integers_of_the_type(operator):
     with pytest.raises(RelayTypeError, match="zero point of uint8 must be from 0 to 255"):
         made = getattr(relay.qnn.op, operator)(data, *numbers)
         relay.transform.InferType()(tvm.IRModule.from_expr(made))
+
+
+SCALES = [1.0] * 7
+WRONG = {
+    "a scale must be": [{"sw": float("nan")}, {"sx": 0.0}, {"sw": [*SCALES, -1.0]}],
+    "there are 5 scales along an axis of 8": [{"sw": [1.0] * 5}],
+    "zero point of uint8 must be from 0 to 255": [{"zx": 256}],
+    "zero point of int8 must be from -128 to 127": [{"zw": 128}],
+}
+
+
+@pytest.mark.parametrize("operator", ["conv2d", "dense"])
+@pytest.mark.parametrize(
+    ("message", "numbers"), [(key, each) for key, all_ in WRONG.items() for each in all_]
+)
+def test_relay_refuses_wrong_numbers_of_products(operator, message, numbers):
+    given = {"zx": 0, "zw": 0, "sx": 1.0, "sw": [*SCALES, 1.0], **numbers}
+    operands = [relay.const(given[name], "int32") for name in ("zx", "zw")]
+    operands += [relay.const(np.float32(given[name]), "float32") for name in ("sx", "sw")]
+    taps, attrs = ((3, 3), {"kernel_size": (3, 3), "channels": 8})
+    if operator == "dense":
+        taps, attrs = (), {"units": 8}
+    data = relay.var("x", shape=(1, 4, 5, 5) if taps else (2, 4), dtype="uint8")
+    weight = relay.const(np.zeros((8, 4, *taps), "int8"))
+    with pytest.raises(RelayTypeError, match=rf"qnn\.{operator}\(.*{message}"):
+        made = getattr(relay.qnn.op, operator)(data, weight, *operands, **attrs)
+        relay.transform.InferType()(tvm.IRModule.from_expr(made))

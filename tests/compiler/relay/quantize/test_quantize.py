@@ -193,6 +193,8 @@ def test_the_old_name_is_this_package():
         from tvm.relay import quantize
 
         assert quantize.qconfig is relay.quantize.qconfig
+        with quantize.qconfig(skip_conv_layers=[]):
+            assert run(quantize.quantize(chain()))[1] == ["conv2d_direct_int8.x86"] * 3
 
 
 def test_ranges_follow_the_elements():
