@@ -125,7 +125,7 @@ def _code(
         for var, original in zip(function.params, originals)
         if original in params
     }
-    compiled = _constants_as_parameters(function)[0] if on_cuda else function
+    compiled = _constants_as_parameters(function)[0] if on_cuda else _of_tensors(function)
     code = _call_backend(_where(name, function), name, compiled, values)
     if on_cuda and (
         not isinstance(code, foreign.ForeignCode) or code.runtime == foreign.IN_PROCESS
@@ -147,7 +147,7 @@ def _calling(
     flops: int | None,
 ) -> tuple[relax.Function, Any]:
     """The function with a call as its body, and the TVM module that the call needs, if any."""
-    inputs = [var for var in function.params if var.name not in values]
+    inputs = [var for var in _of_tensors(function).params if var.name not in values]
     module = code if isinstance(code, tvm.runtime.Module) else None
     arguments: list[Any] = list(inputs)
     if module is not None:
@@ -167,6 +167,14 @@ def _calling(
     if targets.is_gpu(target) and "target" not in attrs:
         attrs["target"] = targets.to_cli(target.host)
     return called.with_attrs(attrs).without_attr("global_symbol"), module
+
+
+def _of_tensors(function: relax.Function) -> relax.Function:
+    """The function without the shape that says what symbols are; code sees extents of tensors."""
+    params = [var for var in function.params if not isinstance(var.ty, relax.ShapeType)]
+    if len(params) == len(function.params):
+        return function
+    return relax.Function(params, function.body, function.ret_ty, function.is_pure, function.attrs)
 
 
 def _calling_on_cuda(

@@ -13,6 +13,7 @@ from tvm.relax.expr import _update_type
 from tvm.target import Target
 
 from .. import target as targets
+from ..graph import symbols
 from ..tvm_faults.inlined_sizes import with_own_sizes
 from .report import Kernel
 
@@ -191,7 +192,7 @@ def partition_info(
             for key, value in function.attrs.items()
             if str(key) not in ("target", "global_symbol", BACKEND, OPERATORS, FLOPS, RUNTIME)
         }
-        names = json.loads(attrs[INPUT_NAMES])
+        names, known = json.loads(attrs[INPUT_NAMES]), symbols.names(function)
         result = function.ret_ty
         results = result.fields if isinstance(result, relax.TupleType) else [result]
         info[name] = {
@@ -199,8 +200,12 @@ def partition_info(
             "target": targets.to_cli(chosen[name]),
             "runtime": str(function.attrs.get(RUNTIME, "tvm")),
             "operators": operators_of(function),
-            "inputs": [_tensor(n, var.ty) for n, var in zip(names, function.params)],
-            "outputs": [_tensor(f"output{i}", ty) for i, ty in enumerate(results)],
+            "inputs": [
+                _tensor(n, var.ty, known)
+                for n, var in zip(names, function.params)
+                if isinstance(var.ty, relax.TensorType)
+            ],
+            "outputs": [_tensor(f"output{i}", ty, known) for i, ty in enumerate(results)],
             "flops": json.loads(str(function.attrs[FLOPS]))
             if FLOPS in function.attrs
             else flops.get(name),
@@ -258,8 +263,8 @@ def operators_of(function: relax.Function) -> list[str]:
     return found
 
 
-def _tensor(name: str, ty: Any) -> dict[str, Any]:
+def _tensor(name: str, ty: Any, known: Mapping[Any, str]) -> dict[str, Any]:
     shape = getattr(ty, "shape", None)
     dims = shape.values if isinstance(shape, relax.ShapeExpr) else []
-    extents = [int(dim) if isinstance(dim, tvm.tirx.IntImm) else str(dim) for dim in dims]
+    extents = [symbols.number_or_text(dim, known) for dim in dims]
     return {"name": name, "shape": extents, "dtype": str(getattr(ty, "dtype", ""))}

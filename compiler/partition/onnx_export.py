@@ -15,6 +15,8 @@ import tvm
 from tvm import relax
 
 from compiler.errors import UnsupportedOperatorError
+from compiler.graph import symbols
+from compiler.graph.constants import integers
 from compiler.graph.names import Names
 
 if TYPE_CHECKING:
@@ -72,6 +74,12 @@ _MXNET = frozenset(
 )
 
 
+_MOST_UNKNOWN = {"broadcast_to": 0, "split": 0} | dict.fromkeys(
+    ("expand_dims", "flatten", "reshape", "squeeze"), 1
+)
+"""How many extents of a result only running may tell, where that matters."""
+
+
 def is_expressible(op: str, attrs: Mapping[str, Any]) -> bool:
     """Whether an operator can be exported, as far as its name and its attributes say."""
     if op in _MXNET:
@@ -81,6 +89,9 @@ def is_expressible(op: str, attrs: Mapping[str, Any]) -> bool:
     if op.startswith(("nn.conv", "nn.max_pool", "nn.avg_pool", "nn.adaptive_avg_pool")):
         return _is_plain(op, attrs)
     if op == "nn.pad" and attrs.get("pad_mode", "constant") not in _PAD_MODES:
+        return False
+    unknown = re.findall(r"[^\[\],]*[A-Za-z_][^\[\],]*", str(attrs.get("shape", "")))
+    if len(unknown) > _MOST_UNKNOWN.get(op, len(unknown)):
         return False
     dtype = attrs.get("dtype", "float32")
     return all(each.strip("[] ") in _DTYPES for each in str(dtype).split(","))
@@ -129,6 +140,7 @@ class _Exporter:
         self._mod = mod
         self._params = params
         self._names: dict[Any, str | list[str]] = {}  # variable -> value, or a tuple's values
+        self._symbols: dict[Any, str] = {}  # of the inputs' extents
         self._fresh = Names().unique
         self.nodes: list[Any] = []
         self.initializers: list[Any] = []
@@ -136,6 +148,7 @@ class _Exporter:
     def model(self, function: relax.Function, output_names: Sequence[str]) -> ModelProto:
         import onnx
 
+        self._symbols = symbols.names(function)
         inputs = []
         for var in function.params:
             name = self._names[var] = self._fresh(var.name)
@@ -166,7 +179,8 @@ class _Exporter:
         import onnx
 
         dtype = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(str(ty.dtype)))
-        return onnx.helper.make_tensor_value_info(name, dtype, shape_of(ty))
+        extents = [symbols.number_or_text(extent, self._symbols) for extent in extents_of(ty)]
+        return onnx.helper.make_tensor_value_info(name, dtype, extents)
 
     def _initialize(self, name: str, value: np.ndarray) -> None:
         import onnx
@@ -229,13 +243,19 @@ class _Exporter:
         return self._all(expr)
 
 
+def extents_of(ty: Any) -> list[Any]:
+    """The extents of a tensor type, numbers and expressions over symbols."""
+    if not isinstance(ty, relax.TensorType) or not isinstance(ty.shape, relax.ShapeExpr):
+        raise UnsupportedOperatorError(f"a value of type {ty} has no shape")
+    return list(ty.shape.values)
+
+
 def shape_of(ty: Any) -> list[int]:
     """Static shape of a tensor type."""
-    if not isinstance(ty, relax.TensorType) or not isinstance(ty.shape, relax.ShapeExpr):
-        raise UnsupportedOperatorError(f"a value of type {ty} has no static shape")
-    if not all(isinstance(size, tvm.tirx.IntImm) for size in ty.shape.values):
+    extents = integers(extents_of(ty))
+    if extents is None:
         raise UnsupportedOperatorError(f"the shape {ty.shape} is known only at run time")
-    return [int(size) for size in ty.shape.values]
+    return list(extents)
 
 
 def _ints(values: Any) -> list[int]:
@@ -332,7 +352,7 @@ def _batch_norm(exporter: _Exporter, call: Any) -> list[str]:
 
 
 def _layer_norm(exporter: _Exporter, call: Any) -> str:
-    axes, rank = _ints(call.attrs.axes), len(shape_of(call.args[0].ty))
+    axes, rank = _ints(call.attrs.axes), call.args[0].ty.ndim
     last = sorted(axis % rank for axis in axes) == list(range(rank - len(axes), rank))
     _require(last and call.attrs.center and call.attrs.scale, call, "this form")
     return str(
@@ -365,9 +385,14 @@ def _reduce(kind: str, axes_are_input: bool = False) -> Callable[[_Exporter, Any
 
 
 def _reshaped(exporter: _Exporter, call: Any) -> str:
-    """Whatever only gives the data another shape takes that of the result."""
-    shape = exporter.constant(shape_of(call.ty))
-    return str(exporter.emit("Reshape", [exporter.value(call.args[0]), shape], allowzero=1))
+    """Whatever only gives the data another shape takes that of the result; one may be unknown."""
+    extents = [integers([extent]) or (-1,) for extent in extents_of(call.ty)]
+    shape = [extent for (extent,) in extents]
+    if shape.count(-1) > 1 or {-1, 0} <= set(shape):
+        raise UnsupportedOperatorError(f"the shape {call.ty.shape} is known only at run time")
+    allowzero = None if -1 in shape else 1
+    inputs = [exporter.value(call.args[0]), exporter.constant(shape)]
+    return str(exporter.emit("Reshape", inputs, allowzero=allowzero))
 
 
 def _transpose(exporter: _Exporter, call: Any) -> str:

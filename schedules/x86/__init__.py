@@ -1,5 +1,7 @@
 """Schedules for x86 CPUs; importing the package registers them with the strategy."""
 
+# ruff: noqa: F401
+
 from . import (
     attention,
     batch_matmul,
@@ -24,28 +26,3 @@ from . import (
     winograd_polyphase_rules,
     winograd_rules,
 )
-
-__all__ = [
-    "attention",
-    "batch_matmul",
-    "conv2d",
-    "conv2d_dots",
-    "conv2d_int8_template",
-    "conv2d_template",
-    "conv3d_template",
-    "dense",
-    "dense_amx",
-    "dense_halves",
-    "depthwise",
-    "depthwise_template",
-    "group_conv2d_template",
-    "matmul_dots",
-    "matmul_int8_templates",
-    "matmul_of_bits",
-    "matmul_templates",
-    "narrow_conv2d",
-    "recurrent",
-    "strassen_rules",
-    "winograd_polyphase_rules",
-    "winograd_rules",
-]

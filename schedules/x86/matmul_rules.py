@@ -11,7 +11,7 @@ from tvm.target import Target
 from ..config import ConfigEntity, Knob, option
 from ..matmul import Operand, Product
 from .machine import Machine
-from .register_tile import largest_divisor
+from .register_tile import largest_divisor, tiles_in_registers
 
 # Waking the thread pool takes 1 to 4 us; a kernel that runs for less than about three times
 # that (30 000 cycles) stays on one thread.
@@ -22,6 +22,8 @@ RAGGED_ROWS_PENALTY = 1.06
 GOOD_BALANCE = 0.95
 # Rows that one copied panel should serve, so that the copy is a small part of the work.
 ROWS_PER_COPY = 32
+# Of a register tile.
+MOST_VECTORS = 12
 
 
 @dataclass(frozen=True)
@@ -69,8 +71,8 @@ def choose_tile(
 ) -> tuple[int, int]:
     """(tile_m, tile_n) of the register tile.
 
-    The cost of a tile is the cycles of one k step, plus an eighth of a cycle for each 16 bytes
-    read, times the tiles of the padded product, times the share of idle threads.
+    The cost of a tile is the cycles of one k step times the tiles of the padded product, times the
+    share of idle threads.
 
     Parameters
     ----------
@@ -78,27 +80,32 @@ def choose_tile(
         Take only tiles whose columns divide n.
     """
     parallel = e.cycles(machine, lanes) >= PARALLEL_CYCLES
-    best: tuple[float, int, int] | None = None
-    for tile_m in range(1, min(e.m, machine.vector_registers) + 1):
-        for vectors in range(1, 13):
-            # A panel row stays in registers unless there is a single row to use it. Besides, the
-            # broadcast element needs one, and so does a product that is not part of an FMA.
-            held = (vectors if tile_m > 1 else 0) + (1 if machine.has_fma else 2)
-            fits = tile_m * vectors + held <= machine.vector_registers
-            if not fits or (only_whole and vectors > 1 and e.n % (vectors * lanes)):
-                continue
-            row_tiles, column_tiles = -(-e.m // tile_m), -(-e.n // (vectors * lanes))
-            step = machine.step_cycles(tile_m, vectors, 1 if machine.has_fma else 2)
-            step += (vectors * lanes + tile_m) * e.item / 128
-            cost = step * row_tiles * column_tiles
-            if e.m % tile_m:
-                cost *= RAGGED_ROWS_PENALTY
-            if parallel:
-                cost /= machine.busy(e.batch * row_tiles * column_tiles)
-            if best is None or cost < best[0]:
-                best = (cost, tile_m, vectors)
-    assert best is not None
-    return best[1], best[2] * lanes
+
+    def cost(tile: tuple[int, int]) -> float:
+        tile_m, vectors = tile
+        row_tiles, column_tiles = -(-e.m // tile_m), -(-e.n // (vectors * lanes))
+        total = tile_cycles(tile_m, vectors, e.item, machine, lanes) * row_tiles * column_tiles
+        if e.m % tile_m:
+            total *= RAGGED_ROWS_PENALTY
+        return total / machine.busy(e.batch * row_tiles * column_tiles) if parallel else total
+
+    # A panel row stays in registers unless there is a single row to use it.
+    tiles = tiles_in_registers(
+        machine,
+        range(1, min(e.m, machine.vector_registers) + 1),
+        MOST_VECTORS,
+        lambda rows, vectors: (vectors if rows > 1 else 0) + machine.operations,
+    )
+    tile_m, vectors = min(
+        (t for t in tiles if not only_whole or t[1] == 1 or e.n % (t[1] * lanes) == 0), key=cost
+    )
+    return tile_m, vectors * lanes
+
+
+def tile_cycles(rows: int, vectors: int, item: int, machine: Machine, lanes: int) -> float:
+    """Of a step on panels: the multiply-adds, and an eighth of a cycle for each 16 bytes read."""
+    step = machine.step_cycles(rows, vectors, machine.operations)
+    return step + (rows + vectors * lanes) * item / 128
 
 
 def fallback(w: Product, target: Target, step: int = 1) -> ConfigEntity:

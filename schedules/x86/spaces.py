@@ -127,6 +127,8 @@ def _conv2d_direct(cfg: ConfigSpace, w: Conv2dWorkload, target: Target) -> None:
         "oc_chunks", _choices(base.val("oc_chunks"), [d for d in divisors(chunks) if d <= 8])
     )
     cfg.define_knob("channels_outer", _choices(base.val("channels_outer"), [False, True]))
+    rows = [d for d in divisors(w.out_height) if d <= conv2d.MOST_ROWS]
+    cfg.define_knob("rows", _choices(base.val("rows"), rows))
     can_be_flat = w.is_pointwise and w.groups == 1
     cfg.define_knob("flat", _choices(base.val("flat"), [False, True] if can_be_flat else []))
     cfg.define_knob("pixel_parts", _choices(base.val("pixel_parts"), [1]))
@@ -136,7 +138,7 @@ def _conv2d_direct(cfg: ConfigSpace, w: Conv2dWorkload, target: Target) -> None:
         channels = -(-w.out_channels // config.val("oc_block"))
         if w.groups > 1:
             channels = chunks
-        flat = conv2d.is_flat(config)
+        flat = config.val("flat", False)
         registers = config.val("tile_ow") * config.val("oc_chunks")
         parts = config.val("pixel_parts")
         ragged = flat and w.batch == 1 and parts == 1
@@ -144,6 +146,7 @@ def _conv2d_direct(cfg: ConfigSpace, w: Conv2dWorkload, target: Target) -> None:
             (channels % config.val("oc_chunks") == 0 or ragged)
             and (parts == 1 or (flat and pixels % (parts * config.val("tile_ow")) == 0))
             and (flat or not (config.val("spread") and config.val("channels_outer")))
+            and (config.val("rows", 1) == 1 or not (flat or config.val("channels_outer")))
             and registers <= 2 * _registers(machine)
             and (config.val("channels_outer") if flat else config.val("tile_ow") <= w.out_width)
         )
@@ -202,10 +205,10 @@ def _winograd(cfg: ConfigSpace, w: Conv2dWorkload, target: Target) -> None:
         pixels = tile_rows * tile_columns
         if config.val("group_columns") % tile_columns:
             return False
-        outer, split_rows = config.val("channels_outer"), winograd.has_row_groups(config)
+        outer, split_rows = config.val("channels_outer"), config.val("split_rows", False)
         if split_rows and not (outer and down % config.val("rows") == 0):
             return False
-        if conv2d.is_flat(config):
+        if config.val("flat", False):
             in_group = across * (down if outer and not split_rows else config.val("rows"))
             return (
                 config.val("oc_group") % vectors == 0

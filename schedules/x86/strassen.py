@@ -294,7 +294,7 @@ class Strassen(AnchorRule):
         vectors = config.val("group") * config.val("tile_n") // lanes
         group, vector, j, lane = sch.split(j, [None, vectors, 2, lanes])
         loops = self._in_order(row, vector)
-        by_task = sums_by_task(config)
+        by_task = config.val("sums_by_task", False)
         tasks = [row_task, group] if by_task else [group, row_task]
         sch.reorder(*tasks, *loops, i, j, lane)
         for loop, has_rest in zip((row, vector), is_ragged, strict=True):
@@ -350,11 +350,6 @@ class Strassen(AnchorRule):
         sch.vectorize(lane)
         if row_task is None:
             sch.parallel(loops[0])
-
-
-def sums_by_task(config: ConfigEntity) -> bool:
-    """Whether each task of rows makes its own S. Older records have no such knob."""
-    return "sums_by_task" in config and bool(config.val("sums_by_task"))
 
 
 def _blocks_of(lanes: int) -> Callable[..., Any]:

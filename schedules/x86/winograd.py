@@ -34,7 +34,6 @@ from ..config import ConfigEntity
 from ..conv2d import Conv2dWorkload
 from ..strategy import anchor_attrs
 from ..winograd import Matrix, algorithm, times, transform_matrices
-from .conv2d import is_flat
 from .prefetch import stream_panels
 
 NAME = "conv2d_winograd.x86"
@@ -87,7 +86,7 @@ def compute(w: Conv2dWorkload, config: ConfigEntity, data: Any, weight: Any) -> 
     )
     rows, columns = grid(w, m)
     # Whole register tiles and groups: a guard in the inner loop would cost more than zeros.
-    if group_columns(config) or not is_flat(config):
+    if group_columns(config) or not config.val("flat", False):
         columns += -columns % (group_columns(config) or config.val("tile_columns"))
     tiles = rows, columns
     v = transformed_input(
@@ -206,14 +205,14 @@ class Winograd(AnchorRule):
     """
 
     def schedule(self, sch: Any, anchor: Any, config: ConfigEntity, target: Target) -> Any:
-        if is_flat(config):
+        if config.val("flat", False):
             sch = s_tir.Schedule(with_narrow_indices(sch.mod["main"]))
             anchor = find_anchor(sch)
         out = inline_around(sch, anchor, keep=STAGES)
         stages = [sblocks(sch)[name] for name in STAGES]
         pad, half, v, product, columns_done, tiles = stages
 
-        if is_flat(config):
+        if config.val("flat", False):
             for block in (v, product):
                 keep_positions_apart(sch, block)
         down, across, _ = (int(sch.get(loop).extent) for loop in sch.get_loops(tiles)[-3:])
@@ -253,7 +252,7 @@ class Winograd(AnchorRule):
         if config.val("channels_outer"):
             oc_group, c = sch.split(c, [None, config.val("oc_group")])
             tasks = [n, oc_group]
-            if has_row_groups(config):
+            if config.val("split_rows", False):
                 row_group, row = sch.split(row, [None, config.val("rows")])
                 tasks.append(row_group)
             sch.reorder(*tasks, row, tile, c, y, x, lane)
@@ -282,7 +281,7 @@ class Winograd(AnchorRule):
         """
         a, b, r, t, o, k = sch.get_loops(product)[-6:]
         extent = int(sch.get(k).extent)
-        if is_flat(config):
+        if config.val("flat", False):
             size = config.val("tile_columns")
             outer, inner = split_in_order_of_memory(sch, [r, t], size)
         else:
@@ -292,10 +291,10 @@ class Winograd(AnchorRule):
         oc, oc_inner = sch.split(o, [None, config.val("oc_tile")])
         vector, lane = sch.split(oc_inner, [None, config.val("oc_block")])
         unrolled = [*inner, vector]
-        if is_flat(config) and config.val("oc_tile") // config.val("oc_block") > size:
+        if config.val("flat", False) and config.val("oc_tile") // config.val("oc_block") > size:
             unrolled = [vector, *inner]
         steps = [k]
-        if is_flat(config):  # one prefetch for so many steps
+        if config.val("flat", False):  # one prefetch for so many steps
             steps = list(sch.split(k, [None, config.val("oc_block")]))
         sch.reorder(a, b, oc, *outer, *steps, *unrolled, lane)
         for loop in unrolled:
@@ -337,20 +336,10 @@ def keep_positions_apart(sch: Any, block: Any) -> None:
     sch.storage_align(block, 0, 2, APART, LINE)
 
 
-def has_row_groups(config: ConfigEntity) -> bool:
-    """Whether tasks with channels outside have `rows` rows each.
-
-    Older records have no such knob.
-    """
-    return "split_rows" in config and bool(config.val("split_rows"))
-
-
 def group_columns(config: ConfigEntity) -> int:
     """Columns of tiles of a group; 0 for all. Older records lack one knob or both."""
-    if "group_columns" in config and config.val("group_columns"):
-        return int(config.val("group_columns"))
-    is_narrow = "split_columns" in config and config.val("split_columns")
-    return int(config.val("tile_columns")) if is_narrow else 0
+    narrow = config.val("tile_columns") if config.val("split_columns", False) else 0
+    return int(config.val("group_columns", 0) or narrow)
 
 
 register_anchor_rule(NAME, Winograd())

@@ -1,6 +1,6 @@
 """Loops as functions of the virtual machine, which has branches and calls, and no jump backwards.
 
-    rounds_1(states):  body(states), up to FAN_OUT times, while there is more to do
+    rounds_1(states):  the body, up to FAN_OUT times, while there is more to do
     rounds_2(states):  rounds_1(states), up to FAN_OUT times, while there is more to do
     ...
 
@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import tvm
+import tvm_ffi
 from tvm import relax
 from tvm.relax.expr import _update_type
 from tvm.relax.expr_functor import PyExprMutator, mutator
@@ -89,10 +90,33 @@ class ExpandLoops:
 
     def transform_module(self, mod: tvm.IRModule, _ctx: tvm.transform.PassContext) -> tvm.IRModule:
         functions = dict(mod.functions_items())
-        for gvar, function in mod.functions_items():
-            if isinstance(function, relax.Function):
-                functions[gvar] = _Expander(functions).visit_expr(function)
+        for gvar in list(functions):
+            expand(gvar, functions)
+        bodies = {loop.body for function in mod.functions.values() for loop in loops_in(function)}
+        for gvar in bodies:  # each is part of a function now
+            del functions[gvar]
         return tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos)
+
+
+def loops_in(function: Any) -> list[Loop]:
+    """The loops of a Relax function; none of a kernel."""
+    found: list[Loop] = []
+
+    def visit(expr: Any) -> None:
+        loop = loop_of(expr)
+        if loop is not None:
+            found.append(loop)
+
+    if isinstance(function, relax.Function):
+        relax.analysis.post_order_visit(function, visit)
+    return found
+
+
+def expand(gvar: tvm.ir.GlobalVar, functions: dict[Any, Any]) -> relax.Function:
+    """The function, now without loops, and with the functions that do their rounds."""
+    if isinstance(functions[gvar], relax.Function):
+        functions[gvar] = _Expander(functions).visit_expr(functions[gvar])
+    return functions[gvar]
 
 
 @mutator
@@ -107,65 +131,69 @@ class _Expander(PyExprMutator):
             return super().visit_call_(op)
         groups = (loop.states, loop.empty, loop.captured)
         arguments = [field for group in groups for field in group.fields]
-        enter = _Rounds(loop, op.ty, self.functions).enter()
+        enter = _Rounds(loop, self.functions).enter()
         return self.visit_expr(_call(enter, [loop.more, *arguments]))
 
 
 class _Rounds:
     """The functions of one loop."""
 
-    def __init__(self, loop: Loop, result: relax.TupleType, functions: dict[Any, Any]) -> None:
+    def __init__(self, loop: Loop, functions: dict[Any, Any]) -> None:
         self.loop = loop
         self.functions = functions
-        self.result = erased(result)
-        self.after_round = relax.TupleType([loop.more.ty, *self.result.fields])
+        self.body = expand(loop.body, functions)
         self.states = len(loop.states.fields)
+        given = [_outside(var.ty) for var in self.body.params]
+        self.given, self.captured = given[: self.states], given[self.states :]
+        stacked = [erased(ty) for ty in self.body.ret_ty.fields[1 + self.states :]]
+        self.result = relax.TupleType([*self.given, *stacked])
+        self.after_round = relax.TupleType([loop.more.ty, *self.result.fields])
 
     def enter(self) -> tvm.ir.GlobalVar:
         """What the loop becomes a call of: all rounds, or none."""
         more = relax.Var("more", self.loop.more.ty)
+        types = (self.given, self.result.fields[self.states :], self.captured)
         states, empty, captured = (
-            [relax.Var(name, erased(field.ty)) for field in group.fields]
-            for name, group in zip(("state", "empty", "captured"), self.loop[3:])
+            [relax.Var(name, ty) for ty in each]
+            for name, each in zip(("state", "empty", "captured"), types)
         )
-        whole = _call(self._rounds(LEVELS), [*states, *captured])
         scope = _Scope()
-        fields = scope.fields_of(scope.bind(whole))[1:]
-        done = scope.ended_by(scope.bind(_tuple(fields)))
-        nothing = _Scope()
-        none = nothing.ended_by(nothing.bind(_tuple([*states, *empty])))
-        body = _Scope().chosen(more, done, none)
+        _, *fields = scope.called(self._rounds(LEVELS), [*states, *captured])
+        done, nothing = scope.ended_by_tuple(fields), _Scope()
+        body = _Scope().chosen(more, done, nothing.ended_by_tuple([*states, *empty]))
         return self._function("enter", [more, *states, *empty, *captured], body)
 
     def _rounds(self, level: int) -> tvm.ir.GlobalVar:
         """Up to FAN_OUT ** level rounds."""
-        if level == 0:
-            return self.loop.body
-        callee = self._rounds(level - 1)
-        states = [relax.Var("state", ty) for ty in self.result.fields[: self.states]]
-        captured = [relax.Var("captured", erased(each.ty)) for each in self.loop.captured.fields]
+        states = [relax.Var("state", ty) for ty in self.given]
+        captured = [relax.Var("captured", ty) for ty in self.captured]
+        callee = self._rounds(level - 1) if level > 1 else None
         body = self._attempts(callee, states, captured, FAN_OUT)
         return self._function(f"rounds_{level}", [*states, *captured], body)
 
     def _attempts(
         self,
-        callee: tvm.ir.GlobalVar,
+        callee: tvm.ir.GlobalVar | None,
         states: Sequence[relax.Var],
         captured: Sequence[relax.Var],
         count: int,
     ) -> relax.SeqExpr:
-        """Call, and while there is more, call again, `count` times at most."""
-        scope = _Scope()
-        call = relax.Call(callee, [*states, *captured])
-        whole = scope.bind(_typed(call, self.after_round))
+        """Call, and while there is more, call again, `count` times at most.
+
+        Without a callee it is the body itself that stands there, which costs no call.
+        """
+        scope, arguments = _Scope(), [*states, *captured]
+        if callee is None:
+            more, *fields = scope.inlined(self.body, arguments)
+        else:
+            more, *fields = scope.called(callee, arguments)
         if count == 1:
-            return scope.ended_by(whole)
-        more, *fields = scope.fields_of(whole)
+            return scope.ended_by_tuple([more, *fields])
         again = self._attempts(callee, fields[: self.states], captured, count - 1)
         stacked = fields[self.states :]
         if stacked:
             again = self._joined(stacked, again)
-        return scope.chosen(more, again, _Scope().ended_by(whole))
+        return scope.chosen(more, again, _Scope().ended_by_tuple([more, *fields]))
 
     def _joined(self, stacked: Sequence[relax.Var], later: relax.SeqExpr) -> relax.SeqExpr:
         """What later rounds return, with the earlier stacked results in front of theirs."""
@@ -174,7 +202,7 @@ class _Rounds:
         call = relax.Call(self.loop.join, [*stacked, *fields[self.states :]])
         parts = relax.TupleType(self.result.fields[self.states :])
         joined = scope.fields_of(scope.bind(_typed(call, parts)))
-        return scope.ended_by(scope.bind(_tuple([more, *fields[: self.states], *joined])))
+        return scope.ended_by_tuple([more, *fields[: self.states], *joined])
 
     def _function(
         self, name: str, parameters: Sequence[relax.Var], body: relax.SeqExpr
@@ -205,14 +233,44 @@ class _Scope:
             for index, ty in enumerate(whole.ty.fields)
         ]
 
+    def called(self, callee: tvm.ir.GlobalVar, arguments: Sequence[relax.Expr]) -> list[relax.Var]:
+        """The fields of what a function returns."""
+        return self.fields_of(self.bind(_call(callee, arguments)))
+
+    def inlined(
+        self, function: relax.Function, arguments: Sequence[relax.Expr]
+    ) -> list[relax.Expr]:
+        """The fields of the tuple that a function returns, whose bindings become part of this."""
+        copy = relax.utils.copy_with_new_vars(function)
+        for var, value in zip(copy.params, arguments, strict=True):
+            is_known = tvm_ffi.structural_equal(var.ty, value.ty)
+            self.bindings.append(
+                relax.VarBinding(var, value) if is_known else relax.MatchCast(var, value, var.ty)
+            )
+        *bindings, last = [binding for block in copy.body.blocks for binding in block.bindings]
+        self.bindings += bindings
+        if isinstance(last.value, relax.Tuple) and last.var.same_as(copy.body.body):
+            return list(last.value.fields)
+        self.bindings.append(last)
+        return list(self.fields_of(copy.body.body))
+
     def chosen(self, condition: relax.Var, yes: relax.SeqExpr, no: relax.SeqExpr) -> relax.SeqExpr:
         """The scope, whose value is that of the branch that is taken."""
         return self.ended_by(self.bind(_typed(relax.If(condition, yes, no), yes.ty)))
+
+    def ended_by_tuple(self, fields: Sequence[relax.Expr]) -> relax.SeqExpr:
+        """The scope, whose value are these."""
+        return self.ended_by(self.bind(_tuple(fields)))
 
     def ended_by(self, result: relax.Var) -> relax.SeqExpr:
         """The scope, whose value is `result`."""
         blocks = [relax.BindingBlock(self.bindings)] if self.bindings else []
         return _typed(relax.SeqExpr(blocks, result), result.ty)
+
+
+def _outside(ty: Any) -> Any:
+    """A type as other functions see it, who do not know the symbols."""
+    return ty if not relax.analysis.free_symbolic_vars(relax.Var("value", ty)) else erased(ty)
 
 
 def _typed(expr: Any, ty: Any) -> Any:

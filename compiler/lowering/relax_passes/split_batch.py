@@ -123,7 +123,7 @@ def _find_region(
         call = binding.value
         if binding.var.name in recorded or not _applies_to_each(call, of_images, batch):
             continue
-        if _is_recorded(call, target, query):
+        if is_recorded(call, target, query):
             continue
         of_images.add(binding.var)
         bindings.append(binding)
@@ -244,10 +244,12 @@ def _applies_to_each(call: relax.Expr, of_images: Collection[relax.Var], batch: 
     return False
 
 
-def _is_recorded(call: relax.Call, target: Target, query: strategy.Query | None) -> bool:
+def is_recorded(call: relax.Call, target: Target, query: strategy.Query | None) -> bool:
+    """Whether a call is a convolution whose kernel an AutoTVM record chooses."""
     if query is None or call.op.name != "relax.nn.conv2d":
         return False
-    chosen = strategy.select("nn.conv2d", describe(call), target, query)
+    workload = describe(call)
+    chosen = None if workload is None else strategy.select("nn.conv2d", workload, target, query)
     return chosen is not None and not chosen[1].is_fallback
 
 

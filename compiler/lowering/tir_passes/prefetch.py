@@ -32,6 +32,7 @@ from ...tir import (
     replace_loop,
 )
 from .prefetch_results import with_result_prefetches
+from .prefetch_tiles import with_tile_prefetches
 
 _LINE_BYTES = 64
 _FUNCTION = "baton_prefetch"
@@ -51,9 +52,11 @@ def insert_prefetches() -> tvm.transform.Pass:
 
     @tvm.tirx.transform.prim_func_pass(opt_level=0, name="InsertPrefetches")
     def insert(func: tirx.PrimFunc, _: tvm.IRModule, __: Any) -> tirx.PrimFunc:
-        if not has_attribute(func.body, marks.PANEL) or not _is_x86(func):
+        is_marked = any(has_attribute(func.body, key) for key in (marks.PANEL, marks.TILE))
+        if not is_marked or not _is_x86(func):
             return func
         body = with_result_prefetches(func.body, _FUNCTION)
+        body = with_tile_prefetches(body, _FUNCTION)
         body = _insert(body, _Nest(), _NO_MARKS)
         definition = tvm.ir.StringImm(_DEFINITION)
         zero = tirx.const(0, "int32")

@@ -117,7 +117,7 @@ def _lines(
     """
     found: list[tuple[Any, Any]] = []
     analyzer = sym.Analyzer()
-    inside = _loop_variables(loops[-1].body)
+    inside = loop_variables(loops[-1].body)
 
     def add(buffer: Any, index: Any) -> None:
         if any(buffer.same_as(other) for other in local):
@@ -143,7 +143,8 @@ def _lines(
     return found
 
 
-def _loop_variables(body: tirx.Stmt) -> list[Any]:
+def loop_variables(body: tirx.Stmt) -> list[Any]:
+    """Those of all loops in a statement."""
     variables: list[Any] = []
 
     def add(loop: tirx.For) -> None:

@@ -64,13 +64,24 @@ def module_pass(name: str, opt_level: int, change: Callable[[tvm.IRModule], tvm.
 
 
 def function_wise(name: str, opt_level: int, change: FunctionChange) -> Any:
-    """A pass over the Relax functions of a module; those that stay the same stay as they are."""
+    """A pass over the Relax functions of a module; those that stay the same stay as they are.
+
+    What belongs to an external compiler, by the attribute "Compiler", stays as it is too.
+    """
+
+    def change_own(function: relax.Function, mod: tvm.IRModule) -> relax.Function:
+        return function if is_external(function) else change(function, mod)
 
     def run(mod: tvm.IRModule) -> tvm.IRModule:
         _name_unseen(name, mod)
-        return map_functions(mod, change)
+        return map_functions(mod, change_own)
 
     return module_pass(name, opt_level, run)
+
+
+def is_external(function: relax.Function) -> bool:
+    """Whether a function was partitioned for an external compiler."""
+    return function.attrs is not None and "Compiler" in function.attrs
 
 
 def _name_unseen(name: str, mod: tvm.IRModule) -> None:

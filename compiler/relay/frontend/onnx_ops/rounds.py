@@ -15,7 +15,7 @@ from compiler.graph.loops import Loop
 from compiler.graph.symbols import simplified
 from compiler.relay.infer import set_type
 
-from ..onnx_node import Node
+from ..onnx_node import Node, constant_value
 
 INT = "int64"
 
@@ -163,11 +163,17 @@ def _more(
     parts = []
     if limit is not None:
         parts.append(node.emit(relax.op.less(number, limit)))
-    if condition is not None:
+    if not _is_true(condition):
         parts.append(node.emit(relax.op.reshape(condition, ())))
     if not parts:
         return constant(np.array(True))
     return parts[0] if len(parts) == 1 else node.emit(relax.op.logical_and(*parts))
+
+
+def _is_true(condition: relax.Expr | None) -> bool:
+    """Whether a condition holds in any case; one that is left out does."""
+    known = constant_value(condition)
+    return condition is None or (known is not None and bool(known.all()))
 
 
 def _type_of(node: Node, value: relax.Expr) -> relax.TensorType:
