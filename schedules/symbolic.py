@@ -23,6 +23,7 @@ from tvm.ir import TensorLoad
 
 from .generic.stages import range_of, uses
 from .named_extents import with_named_extents
+from .nodes import nodes_of
 
 _DIVISIONS = (tirx.FloorDiv, tirx.FloorMod)
 _FOLDED: dict[Any, Callable[[Any, Any], Any]] = {
@@ -233,14 +234,11 @@ def _reads_its_place(block: Any, example: Any) -> bool:
 
 def _leaves(func: tirx.PrimFunc) -> list[Any]:
     """The blocks below the root."""
-    found: list[Any] = []
-
-    def note(block: Any) -> None:
-        if not isinstance(block.body, s_tir.SBlockRealize) and str(block.name_hint) != "root":
-            found.append(block)
-
-    tvm_ffi.structural_walk(func.body, (s_tir.SBlock, note))
-    return found
+    return [
+        block
+        for block in nodes_of(func.body, s_tir.SBlock)
+        if not isinstance(block.body, s_tir.SBlockRealize) and str(block.name_hint) != "root"
+    ]
 
 
 def _keeps_rows(block: Any, static: Any, symbols: Sequence[Any]) -> bool:
@@ -285,13 +283,8 @@ Access = tuple[Any, list[Any]]
 def _accesses(block: Any) -> list[Access]:
     """Buffers and indices of a block: its store first, then its loads."""
     store = block.body
-    found: list[Access] = [(store.buffer, list(store.indices))]
-
-    def note(load: Any) -> None:
-        found.append((load.source, list(load.indices)))
-
-    tvm_ffi.structural_walk(store, (TensorLoad, note))
-    return found
+    loads = [(load.source, list(load.indices)) for load in nodes_of(store, TensorLoad)]
+    return [(store.buffer, list(store.indices)), *loads]
 
 
 def _place(original: Access, access: Access) -> Any:

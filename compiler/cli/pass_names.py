@@ -9,7 +9,14 @@ from ..errors import InputError
 from ..graph import simplify_passes
 
 _OF_KERNELS = (
-    *("DividePlainly", "DropUnknownPragmas", "ExpandLoops", "FoldConstantTables", "GuardLoops"),
+    *(
+        "DividePlainly",
+        "DropUnknownPragmas",
+        "ExpandLoops",
+        "FoldByteTables",
+        "FoldConstantTables",
+        "GuardLoops",
+    ),
     *("ImportTiles", "InsertPrefetches", "InterleaveVectors"),
     *("JoinArgumentChecks", "MarkInternalTensors", "OutlineMicrokernels", "PackStorage"),
     *("PropagateNaN", "ReshapesAsViews", "RoundBFloat16", "SeparateCpus", "SplitScalarCalls"),

@@ -90,7 +90,7 @@ def link(mod: tvm.IRModule, target: Target, has_graph: bool = False) -> Linked:
             *([static_allocation.StaticAllocation()] if static_allocation.wanted() else []),
             *([cuda_graph.CaptureGraphEntry()] if has_graph else []),
             *([MarkInternalTensors()] if for_cpu else []),
-            ExpandLoops(),
+            ExpandLoops(target),
             relax.transform.LowerAllocTensor(),
             relax.transform.KillAfterLastUse(),
             relax.transform.LowerRuntimeBuiltin(),
