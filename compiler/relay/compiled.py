@@ -18,6 +18,7 @@ from typing import Any, TypeAlias
 import tvm
 from tvm import relax
 
+from ..graph.rewrite import expressions_in, relax_functions
 from ..lowering import bind
 from ..lowering import build as driver
 from ..runtime import forks
@@ -306,13 +307,7 @@ def _reachable(mod: tvm.IRModule, name: str) -> list[str] | None:
         if current in pending:
             return False
         pending.append(current)
-        called: list[str] = []
-
-        def note(expr: Any) -> None:
-            if isinstance(expr, tvm.ir.GlobalVar):
-                called.append(str(expr.name_hint))
-
-        relax.analysis.post_order_visit(mod[current], note)
+        called = (str(name.name_hint) for name in expressions_in(mod[current], tvm.ir.GlobalVar))
         ends = all(map(visit, dict.fromkeys(called)))
         done.append(pending.pop())
         return ends
@@ -342,32 +337,16 @@ def _as_main(mod: tvm.IRModule, name: str) -> tvm.IRModule:
 
 def _handed_over(mod: tvm.IRModule, names: Iterable[str]) -> set[str]:
     """Names of the functions that are operands of calls, as the body of a loop is."""
-    found: set[str] = set()
-
-    def note(expr: Any) -> None:
-        if isinstance(expr, relax.Call):
-            found.update(
-                str(arg.name_hint) for arg in expr.args if isinstance(arg, tvm.ir.GlobalVar)
-            )
-
-    for name in names:
-        relax.analysis.post_order_visit(mod[name], note)
-    return found
+    calls = (call for name in names for call in expressions_in(mod[name], relax.Call))
+    operands = (arg for call in calls for arg in call.args)
+    return {str(arg.name_hint) for arg in operands if isinstance(arg, tvm.ir.GlobalVar)}
 
 
 def _has_function_values(mod: tvm.IRModule) -> bool:
     """Whether a function of a lowered module has functions inside of it."""
-    found = False
-
-    def look(expr: Any) -> None:
-        nonlocal found
-        calls_value = isinstance(expr, relax.Call) and isinstance(expr.op, relax.Var)
-        found = found or (calls_value and not isinstance(expr.op, tvm.ir.GlobalVar))
-
-    for _, function in mod.functions_items():
-        if isinstance(function, relax.Function):
-            relax.analysis.post_order_visit(function.body, look)
-    return found
+    functions = (f for _, f in relax_functions(mod))
+    called = (call.op for each in functions for call in expressions_in(each.body, relax.Call))
+    return any(isinstance(op, relax.Var) and not isinstance(op, tvm.ir.GlobalVar) for op in called)
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from tvm.runtime.module import BenchmarkResult
 
 from .. import target as targets
 from ..errors import BuildError, InputError
+from ..graph.rewrite import functions_by_name
 from ..runtime.factory import FactoryModule
 from ..runtime.graph_executor import time_repeats
 from ..runtime.kv_cache import KVCache
@@ -24,7 +25,6 @@ from .vm_saved import (
     compiled,
     interface_of,
     load_exec,
-    relax_functions,
 )
 
 
@@ -41,7 +41,7 @@ class Executable:
         self.ir_mod = mod
         self.target = target
         self.params = dict(params)
-        self.globals = list(relax_functions(mod))
+        self.globals = list(functions_by_name(mod))
         """Names of the functions that can be called."""
         self._contexts = Contexts.active()
         self._functions: dict[str, CompiledFunction] = {}

@@ -16,6 +16,7 @@ import tvm
 from tvm import relax
 
 from ..errors import BuildError, InputError, LoadError
+from ..graph.rewrite import functions_by_name
 from ..lowering import bind
 from ..runtime.factory import FactoryModule
 from ..runtime.kv_cache import KVCache
@@ -149,7 +150,7 @@ def compiled(mod: tvm.IRModule, target: Any, params: Mapping[str, Any]) -> Saved
     BuildError
         A parameter is of unknown rank.
     """
-    functions = relax_functions(mod)
+    functions = functions_by_name(mod)
     if not functions:
         raise BuildError("the module has no function to compile")
     for name, var in _of_open_extents(functions):
@@ -176,7 +177,7 @@ def compiled(mod: tvm.IRModule, target: Any, params: Mapping[str, Any]) -> Saved
 
 def can_be_kept(mod: tvm.IRModule) -> bool:
     """Whether `main` has one library, and calls all other functions of the module."""
-    functions = relax_functions(mod)
+    functions = functions_by_name(mod)
     return "main" in functions and not _of_open_extents(functions) and covers(mod, "main")
 
 
@@ -193,15 +194,6 @@ def interface_of(library: FactoryModule) -> Interface:
     """The interface of `main` of a library: tensors."""
     names = [info.name for info in library.metadata.inputs]
     return Interface(names, [None for _ in names], tensors(len(library.metadata.outputs)))
-
-
-def relax_functions(mod: tvm.IRModule) -> dict[str, relax.Function]:
-    """The Relax functions of a module by name."""
-    return {
-        str(gvar.name_hint): function
-        for gvar, function in mod.functions_items()
-        if isinstance(function, relax.Function)
-    }
 
 
 def load_exec(bytecode: bytes | bytearray, lib: Any) -> SavedExecutable:

@@ -29,6 +29,7 @@ from tvm.target import Target
 
 from ...graph.constants import shape_of_type
 from ...graph.loops import Loop, erased, loop_of
+from ...graph.rewrite import expressions_in
 from ..subgraphs import new_global_var
 from .lift_constants import MIN_ELEMENTS, is_large
 
@@ -118,16 +119,8 @@ class ExpandLoops:
 
 def loops_in(function: Any) -> list[Loop]:
     """The loops of a Relax function; none of a kernel."""
-    found: list[Loop] = []
-
-    def visit(expr: Any) -> None:
-        loop = loop_of(expr)
-        if loop is not None:
-            found.append(loop)
-
-    if isinstance(function, relax.Function):
-        relax.analysis.post_order_visit(function, visit)
-    return found
+    every = expressions_in(function) if isinstance(function, relax.Function) else []
+    return [loop for loop in map(loop_of, every) if loop is not None]
 
 
 def expand(gvar: tvm.ir.GlobalVar, functions: dict[Any, Any], target: Target) -> relax.Function:
