@@ -72,7 +72,8 @@ def round_bfloat16() -> tvm.transform.Pass:
     @tvm.tirx.transform.prim_func_pass(opt_level=0, name="RoundBFloat16")
     def round_casts(func: tirx.PrimFunc, _: tvm.IRModule, __: Any) -> tirx.PrimFunc:
         target = func.attrs["target"] if func.attrs and "target" in func.attrs else None
-        body = tvm_ffi.structural_map(func.body, (tirx.Cast, _rounding))
+        body = tvm_ffi.structural_map(func.body, (tirx.Let, _legal_value))
+        body = tvm_ffi.structural_map(body, (tirx.Cast, _rounding))
         if isinstance(target, Target) and target.kind.name == "llvm":
             store = functools.partial(_stored, has_bfloat16(target))
             body = tvm_ffi.structural_map(body, (tirx.BufferStore, store))
@@ -95,6 +96,40 @@ def use_bfloat16_instructions() -> tvm.transform.Pass:
         return func.with_body(body)
 
     return use
+
+
+def _legal_value(node: tirx.Let) -> Any:
+    """The variable with a value that computes in float32: TVM's pass does not look into values."""
+    value = tvm_ffi.structural_map(node.value, (tirx.Cast, _computed_wide))
+    return node if value is node.value else tirx.Let(node.var, value, node.body)
+
+
+def _computed_wide(node: tirx.Cast) -> Any:
+    """cast(a + b, float32)  ->  cast(a, float32) + cast(b, float32), where a and b are bfloat16.
+
+    What is loaded becomes its bits, 16 further to the left.
+    """
+    inner = node.value
+    if _dtype(inner) != "bfloat16" or _dtype(node) != "float32":
+        return node
+    if isinstance(inner, TensorLoad):
+        bits = tirx.Cast("uint32", tirx.reinterpret("uint16", inner))
+        return tirx.reinterpret("float32", bits << tirx.const(16, "uint32"))
+
+    def wide(each: Any) -> Any:
+        return _computed_wide(tirx.Cast("float32", each))
+
+    if isinstance(inner, _BINARY):
+        return type(inner)(wide(inner.a), wide(inner.b))
+    if isinstance(inner, tirx.Select):
+        return tirx.Select(inner.condition, wide(inner.true_value), wide(inner.false_value))
+    if isinstance(inner, Call) and getattr(inner.op, "name", "") == "tirx.if_then_else":
+        condition, *values = inner.args
+        return tirx.if_then_else(condition, *map(wide, values))
+    return node
+
+
+_BINARY = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Min, tirx.Max)
 
 
 def _rounding(node: tirx.Cast) -> Any:

@@ -460,3 +460,25 @@ def test_what_is_computed_twice_is_no_less_nan(level):
         expected = [ratio, total, rectified, rectified, ratio == ratio]
         expected += [total - y, x - total, rectified - rectified, rectified == rectified]
     check([(*node, {}) for node in made + read], {"x": x, "y": y}, {}, expected, level)
+
+
+@pytest.mark.parametrize("form", ["loaded", "added"])
+def test_bfloat16_in_values_of_variables_are_computed_in_float32(form):
+    """The sigmoid's exponential is a chain of variables, whose values TVM's pass leaves alone."""
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    whole = "cast(%0, dtype='bfloat16')" if form == "loaded" else "add(%x, %x)"
+    text = (
+        "def @main(%x: Tensor[(1, 16), bfloat16]) { %0 = cast(%x, dtype='float32'); "
+        f"%1 = {whole}; %2 = split(%1, indices_or_sections=4, axis=1); "
+        "%3 = %2.0; sigmoid(%3) }"
+    ).replace("'", '"')
+    mod = relay.fromtext('#[version = "0.0.5"]\n' + text)
+    with tvm.transform.PassContext(opt_level=3):
+        library = relay.build(mod, "llvm")
+    module = graph_executor.GraphModule(library["default"](tvm.cpu()))
+    data = np.linspace(-2, 2, 16).astype(ml_dtypes.bfloat16).reshape(1, 16)
+    module.run(x=data)
+    wide = data.astype("float32")[:, :4]
+    expected = 1 / (1 + np.exp(-(wide if form == "loaded" else 2 * wide)))
+    found = module.get_output(0).numpy().astype("float32")
+    np.testing.assert_allclose(found, expected, rtol=1e-2)
