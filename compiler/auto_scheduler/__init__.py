@@ -32,7 +32,7 @@ _MEMBERS = {
     "LocalBuilder": ".search.options",
     "LocalRPCMeasureContext": ".search.options",
     "LocalRunner": ".search.options",
-    "PreloadMeasuredStates": ".search.policy",
+    **dict.fromkeys(("PreloadCustomSketchRule", "PreloadMeasuredStates"), ".search.policy"),
     "RPCRunner": ".search.options",
     "RandomModel": ".search.policy",
     "SketchPolicy": ".search.policy",
@@ -46,7 +46,6 @@ _MEMBERS = {
 __all__ = sorted(_MEMBERS)
 
 _GONE = {
-    "PreloadCustomSketchRule": "register a tvm.s_tir.meta_schedule.ScheduleRule",
     "ProgramMeasurer": "TaskScheduler measures, with the builder and runner of its TuningOptions",
 }
 

@@ -11,12 +11,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
+import numpy as np
 import tvm
-import tvm_ffi
 from tvm import relax
 from tvm.s_tir import SBlock
 from tvm.target import Target
 from tvm.tirx import PrimFunc
+
+from schedules.nodes import nodes_of
 
 from .. import target as targets
 from ..errors import RecordError
@@ -84,8 +86,11 @@ class SearchTask:
     target, target_host : str, dict or Target
     hardware_params : HardwareParams, optional
         Overrides what the target says.
-    layout_rewrite_option, task_inputs, task_inputs_overwrite, task_inputs_save_to_file
-        Accepted; weights' layouts follow from the schedules, inputs are random.
+    task_inputs : mapping of str to array, optional
+        What it is measured on instead of random values, such as the indices of a sparse matrix:
+        each stands for the first operand left of its shape and dtype.
+    layout_rewrite_option, task_inputs_overwrite, task_inputs_save_to_file
+        Accepted; weights' layouts follow from the schedules, and nobody else's inputs are kept.
     desc : str
         What to call it; operators and operand shapes of a task that `extract_tasks` found.
 
@@ -107,7 +112,8 @@ class SearchTask:
     Raises
     ------
     RecordError
-        There is no such workload, or a dimension is not a constant.
+        There is no such workload, a dimension is not a constant, or no operand is left for one of
+        the inputs.
     """
 
     def __init__(
@@ -120,7 +126,7 @@ class SearchTask:
         target_host: targets.TargetLike | None = None,
         hardware_params: HardwareParams | None = None,
         layout_rewrite_option: Any = None,
-        task_inputs: Any = None,
+        task_inputs: Mapping[str, Any] | None = None,
         task_inputs_overwrite: bool = False,
         task_inputs_save_to_file: bool = False,
         desc: str = "",
@@ -144,6 +150,21 @@ class SearchTask:
         self.desc = desc
         self.weight = weight
         self.origin = origin
+        self.inputs = self._places(task_inputs or {})
+
+    def _places(self, given: Mapping[str, Any]) -> dict[int, np.ndarray]:
+        """The inputs of `given` by the operands' positions."""
+        operands = [(tuple(map(int, p.shape)), str(p.dtype)) for p in self.func.params[:-1]]
+        places: dict[int, np.ndarray] = {}
+        for name, value in given.items():
+            array = value if isinstance(value, np.ndarray) else value.numpy()
+            form = array.shape, str(array.dtype)
+            free = (i for i, operand in enumerate(operands) if operand == form and i not in places)
+            place = next(free, None)
+            if place is None:
+                raise RecordError(f"task_inputs: no operand is left for {name!r}, {form}")
+            places[place] = array
+        return places
 
     @property
     def flop_ct(self) -> float | None:
@@ -356,14 +377,10 @@ def tasks_of_kernels(
 
 def has_reduction(func: PrimFunc) -> bool:
     """Whether any block of the function reduces."""
-    found = False
-
-    def look(block: SBlock) -> None:
-        nonlocal found
-        found = found or any(int(var.iter_type) == _REDUCTION for var in block.iter_vars)
-
-    tvm_ffi.structural_walk(func.body, (SBlock, look))
-    return found
+    return any(
+        any(int(var.iter_type) == _REDUCTION for var in block.iter_vars)
+        for block in nodes_of(func.body, SBlock)
+    )
 
 
 def _describe(kernel: ExtractedKernel) -> str:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tvm.ir import _tensor_expr_overload
+from tvm import relax
+from tvm.ir import Call, Op, _tensor_expr_overload
+from tvm.script.ir_builder import IRBuilder
 
 from .patches import Patches
 
@@ -22,14 +24,33 @@ _COMPARISONS = {"lt": "less", "le": "less_equal", "gt": "greater", "ge": "greate
 def change(patches: Patches) -> None:
     """Put Relay's operators behind Python's."""
     for short, name in {**_OPERATORS, **_COMPARISONS}.items():
-        patches.set(_tensor_expr_overload, f"__{short}__", _binary(name))
+        method = f"__{short}__"
+        patches.set(_tensor_expr_overload, method, _binary(name, _new(method)))
     for short, name in _OPERATORS.items():
-        patches.set(_tensor_expr_overload, f"__r{short}__", _binary(name, swapped=True))
+        method = f"__r{short}__"
+        patches.set(_tensor_expr_overload, method, _binary(name, _new(method), swapped=True))
     patches.set(_tensor_expr_overload, "__neg__", _negative)
     patches.set(_tensor_expr_overload, "astype", _astype)
 
 
-def _binary(name: str, swapped: bool = False) -> Callable[[Any, Any], Any]:
+def _is_relax(*operands: Any) -> bool:
+    """Whether it is Relax's arithmetic: on its operators' results, or where it builds modules."""
+    called = [x.op for x in operands if isinstance(x, Call) and isinstance(x.op, Op)]
+    return (
+        any(str(operator.name).startswith("relax.") for operator in called)
+        or relax.BlockBuilder.current() is not None
+        or IRBuilder.is_in_scope()
+    )
+
+
+def _new(method: str) -> Callable[[Any, Any], Any]:
+    found: Callable[[Any, Any], Any] = getattr(_tensor_expr_overload, method)
+    return found
+
+
+def _binary(
+    name: str, relaxs: Callable[[Any, Any], Any], swapped: bool = False
+) -> Callable[[Any, Any], Any]:
     def make(this: Any, other: Any) -> Any:
         from ..relay import op
         from ..relay.expr import TupleWrapper, const
@@ -37,6 +58,8 @@ def _binary(name: str, swapped: bool = False) -> Callable[[Any, Any], Any]:
 
         if isinstance(other, TupleWrapper):
             return NotImplemented
+        if _is_relax(this, other):
+            return relaxs(this, other)
         if isinstance(other, (bool, int, float)):
             other = const(other, str(infer_type(this).ty.dtype))
         function = getattr(op, name)

@@ -123,7 +123,7 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 def _absent(name: str) -> str:
     """What to use instead of a module of `names.ABSENT`, or of one below; "" for all others."""
-    while name:
+    while name and name not in MOVED:
         if name in ABSENT:
             return ABSENT[name]
         package = name.rpartition(".")[0]

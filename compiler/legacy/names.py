@@ -40,6 +40,14 @@ MOVED = {
     "tvm.autotvm.task.dispatcher": "compiler.records.autotvm.dispatcher",
     "tvm.autotvm.task.space": "compiler.autotvm.space",
     "tvm.autotvm.task.task": "compiler.autotvm.task",
+    **dict.fromkeys(
+        ("tvm.auto_scheduler.measure", "tvm.auto_scheduler.search_task"), "compiler.auto_scheduler"
+    ),
+    **dict.fromkeys(
+        ("tvm.auto_scheduler.cost_model", "tvm.auto_scheduler.search_policy"),
+        "compiler.auto_scheduler.search.policy",
+    ),
+    "tvm.auto_scheduler.task_scheduler": "compiler.auto_scheduler.search.scheduler",
     "tvm.auto_scheduler.utils": "compiler.measure.rpc",
     "tvm.ir.container": "compiler.legacy.container",
     "tvm.ir.diagnostics": "compiler.legacy.diagnostics",
@@ -69,7 +77,7 @@ MOVED = {
     "tvm.runtime.ndarray": "compiler.legacy.nd",
     "tvm.te.schedule": "compiler.te.schedule",
     "tvm.relay.transform.mixed_precision": "compiler.relay.transform.precision",
-    "tvm.script.tir": "tvm.tirx.script",
+    **dict.fromkeys(("tvm.script.tir", "tvm.script.parser.tir"), "tvm.tirx.script"),
     "tvm.testing.plugin": "compiler.legacy.testing_plugin",
     "tvm.tir": "compiler.legacy.tir",
     **{f"tvm.tir.{each}": f"tvm.s_tir.{each}" for each in ("schedule", "tensor_intrin")},
@@ -82,6 +90,7 @@ MOVED = {
     "tvm.topi.arm_cpu": "compiler.legacy.topi.arm_cpu",
     "tvm.topi.cuda": "compiler.legacy.topi.cuda",
     "tvm.topi.generic": "compiler.legacy.topi.generic",
+    "tvm.topi.sparse.utils": "compiler.te.sparse",
     "tvm.topi.util": "tvm.topi.utils",
     "tvm.topi.x86": "compiler.legacy.topi.x86",
     "tvm.tir.ir_builder": "compiler.legacy.ir_builder",

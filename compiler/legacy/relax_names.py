@@ -30,6 +30,7 @@ def patch(patches: Patches) -> None:
     for kind in ("Tensor", "Tuple", "Shape", "Func"):
         patches.add(relax, f"{kind}StructInfo", getattr(relax, f"{kind}Type"))
     patches.add(relax, "ObjectStructInfo", relax.AnyType)
+    patches.add(relax, "Constant", tvm.ir.GenericConst)
     patches.add(relax.Var, "name_hint", property(lambda self: str(self.name)))
     patches.add(relax.Var, "type_annotation", property(lambda self: self.ty))
     patches.add(tvm.ir.GenericConst, "data", property(lambda self: self.value))

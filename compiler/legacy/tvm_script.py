@@ -1,12 +1,17 @@
-"""TVMScript of TVM 0.9 to 0.19: `T.block`, whose name is `T.sblock` today, and its kin."""
+"""TVMScript of TVM 0.9 to 0.19: `T.block`, whose name is `T.sblock` today, and its kin.
+
+Relax was printed with `out_dtype="void"` where an operator's result has its operands' type.
+"""
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from tvm import s_tir
+from tvm import relax, s_tir
+from tvm.script import relax as relax_script
 from tvm.tirx import script
 from tvm.tirx.script.parser import parser
 
@@ -39,8 +44,27 @@ def _func_attr(attrs: Mapping[str, Any]) -> Any:
     return _new_func_attr({re.sub(r"^tir\.", "tirx.", name): attrs[name] for name in attrs})
 
 
+_WITH_OUT_DTYPE = [
+    (relax_script, "matmul"),
+    *((relax.op.nn, f"conv{n}d{kind}") for n in (1, 2, 3) for kind in ("", "_transpose")),
+]
+
+
+def _without_void(operator: Callable[..., Any]) -> Callable[..., Any]:
+    """An operator that takes `out_dtype="void"` for none given."""
+
+    @functools.wraps(operator)
+    def call(*args: Any, out_dtype: Any = None, **kwargs: Any) -> Any:
+        is_void = str(out_dtype) in ("void", "")
+        return operator(*args, out_dtype=None if is_void else out_dtype, **kwargs)
+
+    return call
+
+
 def change(patches: Patches) -> None:
     """Have `T.prim_func` make functions with blocks, and `T.alloc_buffer` allocate for them."""
+    for owner, name in _WITH_OUT_DTYPE:
+        patches.set(owner, name, _without_void(getattr(owner, name)))
     patches.set(script, "func_attr", _func_attr)
     patches.set(parser, "find_decorator_annotation", _annotation_of_old)
     patches.set(script, "alloc_buffer", script.sblock_alloc_buffer)

@@ -52,7 +52,7 @@ FAST_MATH = Switch("FastMath", 3)
 CUDA_GRAPH = Switch(cuda_graph.NAME, 0)
 
 IMPLEMENTATIONS = {
-    WINOGRAD: (winograd.NAME, winograd_polyphase.NAME, winograd_template.NAME),
+    WINOGRAD: (winograd.NAME, winograd.OF_SHORT, winograd_polyphase.NAME, winograd_template.NAME),
     STRASSEN: (strassen.DENSE, strassen.CONV2D),
     ROUND_ROWS: (matmul_of_bits.INT8,),
 }

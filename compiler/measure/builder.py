@@ -31,6 +31,8 @@ class LocalBuilder:
         without suffix) in the worker process, and returns the path of what it wrote.
     memory : int
         Bytes that a build may allocate; 0 for no limit.
+    do_fork, runtime
+        Accepted: builds are always made in processes of their own, for the one runtime there is.
 
     Raises
     ------
@@ -44,6 +46,8 @@ class LocalBuilder:
         n_parallel: int | None = None,
         build_func: str | Callable[[Lowered, str], str] = "default",
         memory: int = DEFAULT_MEMORY,
+        do_fork: bool = True,
+        runtime: Any = None,
     ) -> None:
         if isinstance(build_func, str):
             if build_func != "default":

@@ -19,6 +19,8 @@ from compiler.graph import symbols
 from compiler.graph.constants import integers
 from compiler.graph.names import Names
 
+from ..graph.rewrite import relax_functions
+
 if TYPE_CHECKING:
     from onnx import ModelProto
 
@@ -74,7 +76,7 @@ _MXNET = frozenset(
 )
 
 
-_MOST_UNKNOWN = {"broadcast_to": 0, "split": 0} | dict.fromkeys(
+_MOST_UNKNOWN = {"broadcast_to": 0, "split": 0, "strided_slice": 0} | dict.fromkeys(
     ("expand_dims", "flatten", "reshape", "squeeze"), 1
 )
 """How many extents of a result only running may tell, where that matters."""
@@ -130,7 +132,7 @@ def to_onnx(
     UnsupportedOperatorError
         An operator, or its form, can't be expressed.
     """
-    functions = [f for _, f in mod.functions_items() if isinstance(f, relax.Function)]
+    functions = [f for _, f in relax_functions(mod)]
     function = functions[0] if len(functions) == 1 else mod["main"]
     return _Exporter(mod, params).model(function, outputs)
 

@@ -11,6 +11,7 @@ from tvm import relax
 
 from ..errors import RelayError
 from ..graph.constants import static_shape
+from ..graph.rewrite import relax_functions
 from . import dialect
 from .compiled import Compiled, CompiledFunction
 from .expr import Tuple, as_expr
@@ -69,11 +70,7 @@ def _calls(mod: Any) -> Iterator[tuple[str, relax.Call]]:
 
     Those within a function that is called where it stands, as fused ones are, are among them.
     """
-    roots = (
-        [f for _, f in mod.functions_items() if isinstance(f, relax.Function)]
-        if isinstance(mod, tvm.IRModule)
-        else [mod]
-    )
+    roots = [f for _, f in relax_functions(mod)] if isinstance(mod, tvm.IRModule) else [mod]
     for root in roots:
         for node in nodes(root):
             if dialect.is_relay(node):
@@ -207,10 +204,8 @@ def get_calibration_data(
     """
     inner = {
         gvar: function
-        for gvar, function in mod.functions_items()
-        if isinstance(function, relax.Function)
-        and function.attrs is not None
-        and "Compiler" in function.attrs
+        for gvar, function in relax_functions(mod)
+        if function.attrs is not None and "Compiler" in function.attrs
     }
     calls = [
         node

@@ -64,8 +64,10 @@ def map_weights(file: BinaryIO, offset: int, metadata: Metadata) -> dict[str, An
     LoadError
         The block can't be mapped, or another tool moved it to an offset that kernels can't use.
     """
-    if not metadata.params:
-        return {}
+    if not metadata.weights_nbytes:  # tensors without elements
+        return {
+            info.name: tvm.runtime.empty(info.static_shape, info.dtype) for info in metadata.params
+        }
     if offset % ALIGNMENT:
         raise LoadError(
             f"{file.name}: the weights start at byte {offset}, which is not a multiple of "

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import tvm_ffi
 from tvm import sym, te, tirx
 from tvm.ir import Range
 from tvm.sym import IntervalSet
+
+from schedules.nodes import nodes_of
 
 from ..errors import ScheduleError
 from .dataflow import loads, map_loads, substitute
@@ -321,14 +322,7 @@ class Bounds:
         return first, extent
 
     def _varies(self, expr: Any) -> bool:
-        found = False
-
-        def note(var: Any) -> None:
-            nonlocal found
-            found = found or var in self._loop_vars
-
-        tvm_ffi.structural_walk(expr, (tirx.Var, note))
-        return found
+        return any(var in self._loop_vars for var in nodes_of(expr, tirx.Var))
 
     # --- indices -------------------------------------------------------------------------
 
@@ -365,6 +359,8 @@ class Bounds:
         roots = roots_of(stage.relations, stage.axes)
         for axis in stage.axes:
             value, low = values[axis.var], self.low[axis.var]
+            if value.same_as(axis.var) and self._is_whole(axis):
+                continue  # its own loop
             is_reduction = int(axis.iter_type) == tirx.IterVar.CommReduce
             limits = [value - low < self.extents[axis.var]]
             if not self._is_whole(axis):
@@ -381,10 +377,12 @@ class Bounds:
         return found
 
     def _is_whole(self, axis: Any) -> bool:
-        same = self.analyzer.can_prove_equal
-        return bool(
-            same(self.low[axis.var], axis.dom.min) and same(self.extents[axis.var], axis.dom.extent)
+        return self._same(self.low[axis.var], axis.dom.min) and self._same(
+            self.extents[axis.var], axis.dom.extent
         )
+
+    def _same(self, one: Any, other: Any) -> bool:
+        return bool(one.same_as(other) or self.analyzer.can_prove_equal(one, other))
 
 
 _UNBOUNDED = 1 << 40

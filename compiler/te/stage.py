@@ -242,14 +242,11 @@ class Stage:
         return x_outer, y_outer, x_inner, y_inner
 
     def bind(self, ivar: Any, thread_ivar: Any) -> None:
-        """Run a loop by a `te.thread_axis`."""
+        """Run a loop by a `te.thread_axis`; by the last one, if it is bound again."""
         self._leaf("bind", ivar)
         if not isinstance(thread_ivar, IterVar) or not thread_ivar.thread_tag:
             self._refuse("bind", f"{thread_ivar!r} is not a te.thread_axis")
-        mark = self.iter_var_attrs.of(ivar)
-        if mark.bind_thread is not None:
-            self._refuse("bind", f"{ivar.var.name} is bound to a thread already")
-        mark.bind_thread = thread_ivar
+        self.iter_var_attrs.of(ivar).bind_thread = thread_ivar
 
     def env_threads(self, threads: Any) -> None:
         """Threads that run the stage as a whole, outside of all its loops."""

@@ -16,6 +16,8 @@ from tvm import tirx
 from tvm.ir import TensorLoad
 from tvm.sym import IntervalSet
 
+from schedules.nodes import nodes_of
+
 from ..errors import ScheduleError
 from .dataflow import loads, map_loads, substitute
 from .intrin import TensorIntrin
@@ -143,6 +145,7 @@ class _Tensorize:
         """Check that both compute the same; where the intrinsic's inputs lie."""
         own_axes = [*self.intrin.op.axis, *self.intrin.op.reduce_axis]
         firsts = {axis.var: axis.dom.min for axis in own_axes}
+        single = {a.var: a.dom.min for a in own_axes if constant(a.dom.extent) == 1}
         places: dict[Any, tuple[Stage, int, Place]] = {}
         bodies = self.bounds.bodies[self.stage]
         expected_bodies = list(self.intrin.op.body)
@@ -163,7 +166,8 @@ class _Tensorize:
                     self._note(places, own, tensor, base)
                     shift = len(indices) - len(own.shape)
                     local = [self.simplify(i - b) for i, b in zip(indices, base)]
-                    if shift < 0 or any(constant(index) != 0 for index in local[:shift]):
+                    lead = [self.simplify(substitute(i, single)) for i in local[: max(shift, 0)]]
+                    if shift < 0 or any(constant(index) != 0 for index in lead):
                         self._refuse(f"it reads {own.op.name} of {len(own.shape)} dimensions")
                     return own(*local[shift:])
 
@@ -280,9 +284,7 @@ class _Tensorize:
         """An intrinsic computes all of its tile, so that no condition may cut it."""
         inner = {leaf.var for leaf in self.inner}
         for _, condition in self.bounds.conditions(self.stage):
-            used: list[Any] = []
-            tvm_ffi.structural_walk(condition, (tirx.Var, used.append))
-            if any(var in inner for var in used):
+            if any(var in inner for var in nodes_of(condition, tirx.Var)):
                 self._refuse(f"the loops do not divide evenly: {condition} cuts the tile")
 
 

@@ -24,6 +24,7 @@ from ..config import ConfigEntity, option
 from ..conv2d import Conv2dWorkload, pad_data
 from ..strategy import Implementation, anchor_attrs, register
 from .machine import SET_BYTES, SET_WAYS, Machine
+from .padded_rows import mark_taps, rows_of, share_inside, skip_padding
 from .prefetch import prefetch_tile, stream_panels
 from .register_tile import (
     channel_block,
@@ -36,7 +37,8 @@ from .register_tile import (
 DIRECT = "conv2d_direct.x86"
 SPREAD = "data_spread"
 
-# From this share of the speed of a row's tiles on, those of parts of an image are taken instead.
+# From this share of the speed of a row's tiles on, those of parts of an image are taken instead,
+# and larger tasks from this share of busy cores on.
 AS_FAST = 0.98
 # Channels go outside where so many times the cores are busy then.
 BUSIER = 1.25
@@ -71,10 +73,13 @@ def pack_weight(ops: Any, weight: Any, config: ConfigEntity, ic_block: int) -> A
     return ops.transpose(ops.reshape(weight, shape), (0, 2, 4, 5, 3, 1))
 
 
-def compute(w: Conv2dWorkload, config: ConfigEntity, rule: str, data: Any, weight: Any) -> Any:
+def compute(
+    w: Conv2dWorkload, config: ConfigEntity, rule: str, data: Any, weight: Any, kept: str = ""
+) -> Any:
     """data (N, IC/ib, H, W, ib) or (N, IC, H, W), weight as packed -> (N, OC/ob, OH, OW, ob).
 
-    Weights of a seventh axis are parts of dot products over so many neighbouring channels.
+    Weights of a seventh axis are parts of dot products over so many neighbouring channels. `kept`
+    is the type in which data are multiplied, if not their own.
     """
     ic_block, oc_block = int(weight.shape[4]), int(weight.shape[5])
     together = [int(extent) for extent in weight.shape[6:]]
@@ -83,7 +88,7 @@ def compute(w: Conv2dWorkload, config: ConfigEntity, rule: str, data: Any, weigh
         return _compute_flat(w, config, rule, data, weight)
     in_per_group, out_per_group = w.in_channels // w.groups, w.out_channels // w.groups
     (sh, sw), (dh, dw) = w.strides, w.dilation
-    padded = pad_data(data, w.padding, w.pad_value)
+    padded = pad_data(data, w.padding, w.pad_value, kept)
     if config.val("spread", False) and padded.same_as(data):
         padded = te.compute(data.shape, lambda *at: data(*at), name="data_pad")
     steps = int(weight.shape[4])
@@ -106,7 +111,8 @@ def compute(w: Conv2dWorkload, config: ConfigEntity, rule: str, data: Any, weigh
         return te.sum(product, axis=[ic, kh, kw, *part])
 
     shape = (w.batch, weight.shape[0], w.out_height, w.out_width, oc_block)
-    return te.compute(shape, element, name="conv2d_NCHWc", attrs=anchor_attrs(rule, config))
+    attrs = {**anchor_attrs(rule, config), **rows_of(w)}
+    return te.compute(shape, element, name="conv2d_NCHWc", attrs=attrs)
 
 
 def _compute_flat(
@@ -247,7 +253,7 @@ class DirectConv2d(AnchorRule):
         data, result = sch.get(anchor).reads[0].source, sch.get(out).writes[0].source
         is_large = max(map(buffer_bytes, (data, result))) > machine.l2_bytes
         is_strided = int(data.shape[2]) >= 2 * out_rows
-        if ic_block > 1 and is_large and not is_strided:
+        if is_large and (ic_block == 1 or not is_strided):
             prefetch_tile(sch, reduction[0])
         if pad is not None:
             _schedule_pad(sch, pad, row, outer, macs >= PARALLEL_MACS, config.val("spread", False))
@@ -256,8 +262,9 @@ class DirectConv2d(AnchorRule):
             sch.vectorize(channel)
             if macs >= PARALLEL_MACS:
                 sch.parallel(sch.fuse(*blocks))
+        rows_inside = mark_taps(sch, anchor, kh)
         self.multiply(sch, anchor, lane, reduction[0], target)
-        return sch
+        return skip_padding(sch, rows_inside)
 
     def loops(self, sch: Any, anchor: Any) -> list[Any]:
         """The anchor's loops down to the last that is not one step: the last tap of a row."""
@@ -316,7 +323,9 @@ def buffer_bytes(buffer: Any) -> int:
 # --- fallback ----------------------------------------------------------------------------
 
 
-def direct_fallback(w: Conv2dWorkload, target: Target) -> ConfigEntity:
+def direct_fallback(
+    w: Conv2dWorkload, target: Target, machine: Machine | None = None
+) -> ConfigEntity:
     """Register tile from the register file, loop order from the size of the weights.
 
     Rows outside, channels inside re-reads all weights for every output row: right while they
@@ -328,7 +337,7 @@ def direct_fallback(w: Conv2dWorkload, target: Target) -> ConfigEntity:
     that are tasks of their own then. spread: a pointwise convolution copies its input, channel
     blocks a little further apart.
     """
-    machine = Machine.from_target(target)
+    machine = machine or Machine.from_target(target)
     lanes = machine.lanes(w.out_dtype)
     oc_block = choose_oc_block(w, lanes)
     chunks = _chunks(w, oc_block)
@@ -380,7 +389,7 @@ def _task_rows(w: Conv2dWorkload, weight_bytes: int, machine: Machine) -> int:
         height = (rows - 1) * w.strides[0] + (w.kernel[0] - 1) * w.dilation[0] + 1
         fits = w.item_bytes * w.in_channels * height * width <= machine.l2_bytes // 2
         tasks = w.batch * w.out_height // rows
-        busy = machine.busy(tasks) >= machine.busy(w.batch * w.out_height)
+        busy = machine.busy(tasks) >= AS_FAST * machine.busy(w.batch * w.out_height)
         return w.out_height % rows == 0 and fits and busy
 
     return next(filter(suits, range(min(MOST_ROWS, w.out_height // 2), 1, -1)), 1)
@@ -397,7 +406,7 @@ def direct_cycles(w: Conv2dWorkload, target: Target) -> float:
     steps = with_empty_lanes(per_group, lanes)
     products = w.out_width * w.out_height * w.batch * w.kernel[0] * w.kernel[1] * steps
     vectors = w.groups * _chunks(w, choose_oc_block(w, lanes))
-    computing = products * vectors / _rate(w, machine)
+    computing = products * share_inside(w) * vectors / _rate(w, machine)
     weights = w.item_bytes * per_group * w.out_channels * w.kernel[0] * w.kernel[1]
     if w.is_pointwise:
         return machine.beside_weights(computing, weights)

@@ -8,6 +8,7 @@ The loops are those of floats (`matmul_tile`); a step of the reduction is one do
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -15,11 +16,11 @@ from tvm.target import Target
 
 from ..anchor import register_anchor_rule
 from ..config import ConfigEntity
-from ..matmul import BatchMatmulWorkload, DenseWorkload
+from ..matmul import BatchMatmulWorkload, DenseWorkload, Product
 from ..strategy import Implementation, register
 from .dense import pack_weight
-from .dots import DOTS, OF_BYTES, Dot, accumulate, dot_of
-from .matmul_rules import fallback
+from .dots import BYTES, DOTS, OF_BYTES, Dot, accumulate, dot_of, kept, knobs, machine_of
+from .matmul_rules import Extents, plan
 from .matmul_tile import TiledMatmul, product
 
 PACKED = {dot: f"dense_packed_{dot.name}.x86" for dot in DOTS}
@@ -30,8 +31,9 @@ def pack(dot: Dot, ops: Any, weight: Any, config: ConfigEntity) -> Any:
     """(k, n) -> (n / tile_n, k / size, tile_n, size), n padded with zeros to whole tiles."""
     panels = pack_weight(ops, weight, config)
     tiles, k, columns = (int(extent) for extent in panels.shape)
-    apart = ops.reshape(panels, (tiles, k // dot.size, dot.size, columns))
-    return ops.transpose(apart, (0, 1, 3, 2))
+    step = kept(dot, config)
+    apart = ops.reshape(panels, (tiles, k // step.size, step.size, columns))
+    return ops.transpose(apart, (0, 1, 3, 2)).astype(step.weight)
 
 
 class TiledDotMatmul(TiledMatmul):
@@ -49,6 +51,14 @@ class TiledDotMatmul(TiledMatmul):
     def copy(self, sch: Any, panel: Any, lanes: int) -> None:
         """A loop over the columns of a step, which LLVM makes vectors that interleave rows."""
         sch.unroll(sch.get_loops(panel)[-1])
+
+
+def fallback(dot: Dot, w: Product, target: Target) -> ConfigEntity:
+    """By the cost rules of products of elements as large as a step."""
+    own = knobs(dot, target)
+    extents = replace(Extents.of(w, kept(dot, ConfigEntity(own)).size), item=BYTES)
+    config = plan(extents, target, w.out_dtype, w.right, machine_of(dot, target))
+    return ConfigEntity({**config, **own})
 
 
 def _supports(dot: Dot, w: DenseWorkload, target: Target) -> bool:
@@ -71,7 +81,7 @@ for _dot in DOTS:
             PACKED[_dot],
             16,
             partial(_supports, _dot),
-            partial(fallback, step=_dot.size),
+            partial(fallback, _dot),
             partial(product, PACKED[_dot], dot=_dot),
             DenseWorkload.stored_args,
             partial(pack, _dot),
@@ -85,7 +95,7 @@ register(
         STACKS,
         16,
         _supports_stacks,
-        partial(fallback, step=OF_BYTES.size),
+        partial(fallback, OF_BYTES),
         partial(product, STACKS, dot=OF_BYTES),
         BatchMatmulWorkload.stored_args,
     ),

@@ -113,7 +113,9 @@ def fallback(w: Product, target: Target, step: int = 1) -> ConfigEntity:
     return plan(Extents.of(w, step), target, w.out_dtype, w.right)
 
 
-def plan(e: Extents, target: Target, dtype: str, rhs: Operand | None) -> ConfigEntity:
+def plan(
+    e: Extents, target: Target, dtype: str, rhs: Operand | None, machine: Machine | None = None
+) -> ConfigEntity:
     """Knobs of the tiled product.
 
     tile_m, tile_n: the register tile, by `choose_tile`.
@@ -136,8 +138,10 @@ def plan(e: Extents, target: Target, dtype: str, rhs: Operand | None) -> ConfigE
     ----------
     rhs : Operand, optional
         How a right operand that is computed at run time lies in memory; None for panels.
+    machine : Machine, optional
+        The target's by default.
     """
-    machine = Machine.from_target(target)
+    machine = machine or Machine.from_target(target)
     lanes = machine.lanes(dtype)
     in_place = rhs is not None and rhs.contiguous_columns and e.n % lanes == 0
     tile_m, tile_n = choose_tile(e, machine, lanes, only_whole=in_place)

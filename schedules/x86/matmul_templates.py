@@ -11,6 +11,7 @@ that nobody reads, or adds zeros along k. The first factor of a split is never u
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -262,83 +263,35 @@ def batch_matmul_fallback(w: BatchMatmulWorkload, _: Target) -> ConfigEntity:
     )
 
 
-register(
-    "nn.dense",
-    "cpu",
+def _takes(is_constant: bool) -> Callable[[DenseWorkload, Target], bool]:
+    return lambda w, _: is_number(w) and (w.weight is None) == is_constant
+
+
+_PACK = pack_fallback, compute_pack, DenseWorkload.autotvm_args, pack_weight
+_NOPACK = nopack_fallback, compute_nopack, DenseWorkload.autotvm_args
+for _implementation in (
+    Implementation(DENSE_PACK, 10, _takes(True), *_PACK),
+    # A weight that is computed at run time is packed at run time: only where a record says so.
+    Implementation(DENSE_PACK, 4, _takes(False), *_PACK),
+    Implementation(DENSE_NOPACK, 5, _takes(False), *_NOPACK),
+    Implementation(DENSE_NOPACK, 5, _takes(True), *_NOPACK, transpose_weight),
+):
+    register("nn.dense", "cpu", _implementation)
+_BATCHED = batch_matmul_fallback, compute_batch_matmul
+for _implementation in (
     Implementation(
-        DENSE_PACK,
-        10,
-        lambda w, _: is_number(w) and w.weight is None,
-        pack_fallback,
-        compute_pack,
-        DenseWorkload.autotvm_args,
-        pack_weight,
+        BATCH_MATMUL, 10, lambda w, _: is_number(w), *_BATCHED, BatchMatmulWorkload.autotvm_args
     ),
-)
-# A weight that is computed at run time is packed at run time: only where a record says so.
-register(
-    "nn.dense",
-    "cpu",
-    Implementation(
-        DENSE_PACK,
-        4,
-        lambda w, _: is_number(w) and w.weight is not None,
-        pack_fallback,
-        compute_pack,
-        DenseWorkload.autotvm_args,
-        pack_weight,
-    ),
-)
-register(
-    "nn.dense",
-    "cpu",
-    Implementation(
-        DENSE_NOPACK,
-        5,
-        lambda w, _: is_number(w) and w.weight is not None,
-        nopack_fallback,
-        compute_nopack,
-        DenseWorkload.autotvm_args,
-    ),
-)
-register(
-    "nn.dense",
-    "cpu",
-    Implementation(
-        DENSE_NOPACK,
-        5,
-        lambda w, _: is_number(w) and w.weight is None,
-        nopack_fallback,
-        compute_nopack,
-        DenseWorkload.autotvm_args,
-        transpose_weight,
-    ),
-)
-register(
-    "nn.batch_matmul",
-    "cpu",
-    Implementation(
-        BATCH_MATMUL,
-        10,
-        lambda w, _: is_number(w),
-        batch_matmul_fallback,
-        compute_batch_matmul,
-        BatchMatmulWorkload.autotvm_args,
-    ),
-)
-# Relay's own batch_matmul could also say that its second operand is not transposed.
-register(
-    "nn.batch_matmul",
-    "cpu",
+    # Relay's own batch_matmul could also say that its second operand is not transposed.
     Implementation(
         BATCH_MATMUL,
         9,
         lambda w, _: is_number(w) and w.rhs.contiguous_columns,
-        batch_matmul_fallback,
-        compute_batch_matmul,
+        *_BATCHED,
         plain_batch_matmul_args,
     ),
-)
+):
+    register("nn.batch_matmul", "cpu", _implementation)
 register_anchor_rule(DENSE_PACK, DensePack())
 register_anchor_rule(DENSE_NOPACK, LaneReduction(k_first=True))
 register_anchor_rule(BATCH_MATMUL, LaneReduction(k_first=False))

@@ -21,7 +21,7 @@ from ..epilogue import Surroundings, inline_epilogue, with_index
 from ..matmul import DenseWorkload, Product, Reader
 from ..strategy import anchor_attrs
 from . import microkernel
-from .dots import Dot
+from .dots import Dot, as_kept, kept
 from .machine import Machine
 from .matmul_rules import PARALLEL_CYCLES, Extents
 from .prefetch import stream_panels
@@ -58,6 +58,9 @@ def product(
         The register tile, if no knobs say it.
     """
     tile = tile or register_tile(config)
+    if dot is not None:
+        dot = kept(dot, config)
+        left = as_kept(dot.data, left)
     reads = w.read_left(left), right_reader(w, config, tile[1], right, dot)
     found = tiled_product(rule, config, w.extents, tile, w.out_dtype, *reads, dot)
     return view(found, w.shape, len(w.lead) if isinstance(w, DenseWorkload) else 1)
@@ -138,9 +141,12 @@ def right_reader(
         row = step * size + index[-1] if dot else step
         column = tile * tile_n + lane
         value = read(outer[0] if outer else None, row, column)
+        value = value.astype(dot.weight if dot else right.dtype)
         if n % tile_n == 0:
             return value
-        return tirx.if_then_else(tirx.likely(column < n), value, tirx.const(0, value.dtype))
+        return tirx.if_then_else(
+            tirx.likely(column < n), value, tirx.const(0, dot.weight if dot else right.dtype)
+        )
 
     shape = (-(-n // tile_n), k // size, tile_n, *([size] if dot else []))
     panels = te.compute(shape if batch is None else (batch, *shape), element, name=PANEL)

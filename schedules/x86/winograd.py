@@ -11,10 +11,14 @@ filter of r x r taps, F(m x m, r x r):
 
 Along an axis of one tap, as both of 1x7 and 7x1 have one, tiles have one output and one point, and
 the matrices of that axis are 1. `winograd_rules` says which convolutions and tiles these are.
+
+Convolutions of bfloat16 are transformed in float32; U and V are rounded to bfloat16, whose products
+are summed in float32 (`dots`).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -34,9 +38,10 @@ from ..config import ConfigEntity
 from ..conv2d import Conv2dWorkload
 from ..strategy import anchor_attrs
 from ..winograd import Matrix, algorithm, times, transform_matrices
+from .dots import OF_BFLOAT16, accumulate, dot_of
 from .prefetch import stream_panels
 
-NAME = "conv2d_winograd.x86"
+NAME, OF_SHORT = "conv2d_winograd.x86", f"conv2d_winograd_{OF_BFLOAT16.name}.x86"
 
 # Elements from one position of V or M to the next are a multiple of `APART` and one cache line: a
 # transform has all positions of a tile in hand, which a power of two would put into one cache set.
@@ -66,7 +71,10 @@ def grid(w: Conv2dWorkload, m: int) -> tuple[int, int]:
 
 
 def pack_weight(_: Any, weight: np.ndarray, config: ConfigEntity, ic_block: int) -> np.ndarray:
-    """OIHW -> (points, O/oc_tile, I, oc_tile), transformed in float64; constants only."""
+    """OIHW -> (points, O/oc_tile, I, oc_tile), transformed in float64; constants only.
+
+    Of bfloat16 (points, O/oc_tile, I/2, oc_tile, 2).
+    """
     m, oc_tile = config.val("m"), config.val("oc_tile")
     o, i, *kernel = weight.shape
     sizes = zip(tile_of(kernel, m), kernel, strict=True)
@@ -74,12 +82,18 @@ def pack_weight(_: Any, weight: np.ndarray, config: ConfigEntity, ic_block: int)
     both_sides = np.kron(rows, columns)  # (points, taps): G g G' as one product
     g = weight.reshape(o // oc_tile, oc_tile, i, -1).transpose(3, 0, 2, 1)
     g = np.ascontiguousarray(g, "float64").reshape(-1, o * i)
-    return (both_sides @ g).astype(weight.dtype).reshape(-1, o // oc_tile, i, oc_tile)
+    u = (both_sides @ g).astype(weight.dtype).reshape(-1, o // oc_tile, i, oc_tile)
+    dot = dot_of(weight.dtype.name, "", "float32")
+    if dot is None:
+        return u
+    pairs = u.reshape(-1, o // oc_tile, i // dot.size, dot.size, oc_tile)
+    return np.ascontiguousarray(pairs.swapaxes(-1, -2))
 
 
 def compute(w: Conv2dWorkload, config: ConfigEntity, data: Any, weight: Any) -> Any:
     """data (N, IC/b, H, W, b), weight as packed -> (N, OC/b, OH, OW, b)."""
     m, block, oc_tile = config.val("m"), int(data.shape[4]), int(weight.shape[3])
+    together = [int(extent) for extent in weight.shape[4:]]
     (down, across), (high, wide) = tile_of(w.kernel, m), points_of(w, m)
     down_matrices, across_matrices = (
         transform_matrices(size, taps) for size, taps in zip((down, across), w.kernel)
@@ -92,16 +106,22 @@ def compute(w: Conv2dWorkload, config: ConfigEntity, data: Any, weight: Any) -> 
     v = transformed_input(
         w, data, (down_matrices[1], across_matrices[1]), (down, across), tiles, block
     )
-    k = te.reduce_axis((0, w.in_channels), "k")
+    steps = int(weight.shape[2])
+    k = te.reduce_axis((0, steps), "k")
+    part = [te.reduce_axis((0, extent), "part") for extent in together]
+    of_block = block // math.prod(together)
+
+    def multiplied(n: Any, a: Any, b: Any, r: Any, t: Any, o: Any) -> Any:
+        lane = k % of_block * together[0] + part[0] if part else k % of_block
+        value = v[n, a, b, r, t, k // of_block, lane].astype(w.out_dtype)
+        place = (a * wide + b, o // oc_tile, k, o % oc_tile, *part)
+        return te.sum(value * weight[place].astype(w.out_dtype), axis=[k, *part])
+
     product = te.compute(
         (w.batch, high, wide, rows, columns, w.out_channels),
-        lambda n, a, b, r, t, o: te.sum(
-            v[n, a, b, r, t, k // block, k % block]
-            * weight[a * wide + b, o // oc_tile, k, o % oc_tile],
-            axis=[k],
-        ),
+        multiplied,
         name="winograd_M",
-        attrs=anchor_attrs(NAME, config, algorithm((down, across), w.kernel)),
+        attrs=anchor_attrs(OF_SHORT if part else NAME, config, algorithm((down, across), w.kernel)),
     )
     back = (down_matrices[0], across_matrices[0])
     return transformed_output(w, lambda *index: product[index], back, tiles, block)
@@ -134,13 +154,15 @@ def transformed_input(
     half = te.compute(
         (w.batch, rows, columns, chunks, high, wide, block),
         lambda n, r, t, c, a, x, i: times(
-            of_rows, a, lambda y: padded[n, c, r * down + y, t * across + x, i]
+            of_rows, a, lambda y: padded[n, c, r * down + y, t * across + x, i].astype(w.out_dtype)
         ),
         name="winograd_rows",
     )
     return te.compute(
         (w.batch, high, wide, rows, columns, chunks, block),
-        lambda n, a, b, r, t, c, i: times(of_columns, b, lambda x: half[n, r, t, c, a, x, i]),
+        lambda n, a, b, r, t, c, i: times(
+            of_columns, b, lambda x: half[n, r, t, c, a, x, i]
+        ).astype(w.dtype),
         name="winograd_V",
     )
 
@@ -221,7 +243,7 @@ class Winograd(AnchorRule):
         compute_in_tile(sch, columns_done, tiles)
 
         sch.compute_at(product, group, preserve_unit_loops=True)
-        self._product(sch, product, config)
+        steps, lane = self._product(sch, product, config)
 
         if config.val("channels_outer"):
             n, a, b, r, t, c, i = sch.get_loops(v)
@@ -235,12 +257,17 @@ class Winograd(AnchorRule):
         compute_in_tile(sch, half, v)
 
         if config.val("channels_outer"):
-            *outer, _, lane = sch.get_loops(pad)
+            *outer, _, channel = sch.get_loops(pad)
             sch.parallel(sch.fuse(*outer))
         else:
             sch.compute_at(pad, group, preserve_unit_loops=True)
-            lane = sch.get_loops(pad)[-1]
-        sch.vectorize(lane)
+            channel = sch.get_loops(pad)[-1]
+        sch.vectorize(channel)
+        if str(sch.get(v).writes[0].source.dtype) == OF_BFLOAT16.data:
+            accumulate(sch, product, steps, target)
+        else:
+            sch.vectorize(lane)
+            sch.decompose_reduction(product, steps)
         return sch
 
     @staticmethod
@@ -273,13 +300,19 @@ class Winograd(AnchorRule):
         return group
 
     @staticmethod
-    def _product(sch: Any, product: Any, config: ConfigEntity) -> None:
+    def _product(sch: Any, product: Any, config: ConfigEntity) -> tuple[Any, Any]:
         """a, b, oc_tile, tiles: registers [tile_rows x tile_columns, oc_tile].
 
         Flat: [tile_columns, oc_tile], tiles in the order of memory; a last tile that is smaller
         has code of its own.
+
+        Returns
+        -------
+        The outermost loop of the reduction, and the one over lanes.
         """
-        a, b, r, t, o, k = sch.get_loops(product)[-6:]
+        weights = sch.get(product).reads[1].source
+        of_step = [int(extent) for extent in weights.shape[3:]]
+        a, b, r, t, o, k, *part = sch.get_loops(product)[-5 - len(of_step) :]
         extent = int(sch.get(k).extent)
         if config.val("flat", False):
             size = config.val("tile_columns")
@@ -296,15 +329,13 @@ class Winograd(AnchorRule):
         steps = [k]
         if config.val("flat", False):  # one prefetch for so many steps
             steps = list(sch.split(k, [None, config.val("oc_block")]))
-        sch.reorder(a, b, oc, *outer, *steps, *unrolled, lane)
+        sch.reorder(a, b, oc, *outer, *steps, *unrolled, lane, *part)
         for loop in unrolled:
             sch.unroll(loop)
-        sch.vectorize(lane)
         rows = [(loop, int(sch.get(loop).extent)) for loop in outer]
-        weights = sch.get(product).reads[1].source
-        stride = config.val("oc_tile") * DataType(str(weights.dtype)).itemsize
+        stride = math.prod(of_step) * DataType(str(weights.dtype)).itemsize
         stream_panels(sch, rows, steps, extent * stride, stride)
-        sch.decompose_reduction(product, steps[0])
+        return steps[0], lane
 
 
 def unroll_tile(sch: Any, block: Any) -> None:
@@ -342,4 +373,5 @@ def group_columns(config: ConfigEntity) -> int:
     return int(config.val("group_columns", 0) or narrow)
 
 
-register_anchor_rule(NAME, Winograd())
+for _name in (NAME, OF_SHORT):
+    register_anchor_rule(_name, Winograd())

@@ -13,8 +13,8 @@ neighbours, with a limit of --seconds; of scripts with the same text, as eras ha
 first. Nothing of the folders is changed. Before it runs, whole numbers in it are cut (`LARGEST`):
 trials of tuners and repetitions of measurements, and sizes of matrices. A script whose packages are
 not installed is not started. Files that a script would read or download are taken from --files, by
-their names; there is no network. A script that is refused by name, and would download or need a GPU
-behind that, counts as one that needs that.
+their names; there is no network. A script that ends at a name that nothing stands for, and would
+download or need a GPU behind that, itself or a module beside it, counts as one that needs that.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -61,7 +62,7 @@ _FILE = re.compile(
     r"URLError|HTTPError|requests\.\S*ConnectionError|gaierror|ProxyError|MaxRetryError"
     r"|RemoteDisconnected|timed out.*download|download.*failed"
     r"|FileNotFoundError|No such file or directory|is not a file|Cannot create new file"
-    r"|no internet connection",
+    r"|no internet connection|No pretrained model found",
     re.IGNORECASE,
 )
 _PROGRAM = re.compile(
@@ -74,16 +75,21 @@ _DEVICE = re.compile(
     r"|can't compile for sm_|Cannot (request|detect device)|device .* does not exist"
     r"|no (usable )?GPU|no code generator for|CUDA runtime is not linked|CUBLAS is not enabled"
     r"|Unknown optional runtime|Codegen is not found|KeyError: 'TVM_\w+_HOST'"
-    r"|missing attribute `max_threads_per_block`",
+    r"|missing attribute `max_threads_per_block`|names no CPU feature that TVM's LLVM knows",
     re.IGNORECASE,
 )
 # What a script says that was started without its arguments, without a console, or on its own.
-_ARGUMENT = re.compile(r"error: the following arguments are required|^bdb\.BdbQuit")
-# What a script that is refused by name would need later on.
-_LATER = {
-    "it downloads": re.compile(r"download_testdata\(|urlretrieve\(|download\(|torch\.hub\.load"),
-    "it computes on a GPU": re.compile(r"\.cuda\(\)|tvm\.cuda\(|\"cuda\"|nvidia/"),
-}
+_ARGUMENT = re.compile(r"error: the following arguments are required|^bdb\.BdbQuit|^EOFError: EOF")
+# A name that nothing stands for, and what a script that ends at one would need later on.
+_NAME = re.compile(r"LegacyImportError|cannot import name|No module named|has no attribute")
+_DOWNLOADS, _COMPUTES = "it downloads", "it computes on a GPU"
+_DOWNLOAD = re.compile(
+    r"download_testdata\(|urlretrieve\(|download\(|torch\.hub\.load|download=True|get_torch_model\("
+)
+_GPU = re.compile(
+    r"\.cuda\(\)|tvm\.cuda\(|(?<![=!]= )[\"'](cuda|rocm)\b|nvidia/|target\.(mali|hexagon)\("
+)
+_WHICH = re.compile(r"\bwhich\([\"']([\w.+-]+)[\"']\)")
 
 
 # ---------------------------------------------------------------- what a script is cut to
@@ -134,15 +140,21 @@ def cut(source: str) -> tuple[str, int]:
     return b"".join(lines).decode(), len(places)
 
 
-def missing_packages(tree: ast.Module) -> list[str]:
-    """Packages that statements outside of functions and `try` import, and nobody has installed."""
+def imported(tree: ast.Module) -> set[str]:
+    """Packages and modules that statements outside of functions and `try` import."""
     wanted: set[str] = set()
     for node in tree.body:
         if isinstance(node, ast.Import):
             wanted |= {each.name.partition(".")[0] for each in node.names}
         elif isinstance(node, ast.ImportFrom) and not node.level:
             wanted.add((node.module or "").partition(".")[0])
-    return sorted(name for name in wanted - _OURS if importlib.util.find_spec(name) is None)
+    return wanted
+
+
+def missing_packages(tree: ast.Module) -> list[str]:
+    """Those of them that nobody has installed."""
+    wanted = imported(tree) - _OURS
+    return sorted(name for name in wanted if importlib.util.find_spec(name) is None)
 
 
 # ---------------------------------------------------------------- one script
@@ -163,7 +175,12 @@ def run_script(script: pathlib.Path, options: argparse.Namespace) -> dict[str, A
     except (SyntaxError, ValueError) as error:
         return {"outcome": FAILED, "why": f"not a script of Python 3: {error}"}
     own = script.resolve().parent
-    beside = {path.stem for folder in (own, own.parent) for path in folder.iterdir()}
+    beside = {
+        path.stem: path
+        for folder in (own.parent, own)
+        for path in folder.iterdir()
+        if path.name != script.name
+    }
     missing = [name for name in missing_packages(tree) if name not in beside]
     if missing:
         return {"outcome": PACKAGE, "why": f"ModuleNotFoundError: {', '.join(missing)}"}
@@ -182,11 +199,23 @@ def run_script(script: pathlib.Path, options: argparse.Namespace) -> dict[str, A
     outcome, why = judge(status, output)
     if outcome == RAN and places:
         outcome = CUT
-    later = [need for need, says in _LATER.items() if says.search(source)]
-    if outcome == REFUSED and later:
-        outcome = FILE if later[0] == "it downloads" else DEVICE
-        why = f"{later[0]}; {why}"
+    if outcome == FAILED and any(shutil.which(name) is None for name in _WHICH.findall(source)):
+        outcome = PACKAGE
+    later = _needs_later(tree, beside)
+    if outcome in (REFUSED, FAILED) and _NAME.search(why) and later:
+        outcome = FILE if later == _DOWNLOADS else DEVICE
+        why = f"{later}; {why}"
     return {"outcome": outcome, "why": why, "cut": places, "seconds": seconds}
+
+
+def _needs_later(tree: ast.Module, beside: dict[str, pathlib.Path]) -> str:
+    """What a script, or a module beside it that it imports, would need; "" for nothing."""
+    code = ast.unparse(tree)  # without comments
+    modules = [beside[name] for name in imported(tree) if name in beside]
+    texts = [path.read_text(errors="replace") for path in modules if path.is_file()]
+    if _DOWNLOAD.search("\n".join([code, *texts])):
+        return _DOWNLOADS
+    return _COMPUTES if _GPU.search(code) else ""
 
 
 def _run(script: pathlib.Path, options: argparse.Namespace) -> tuple[int | None, str]:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import tvm
 import tvm_ffi
+from tvm import tirx
 from tvm.ir.utils import derived_object
 from tvm.s_tir import Schedule
 from tvm.s_tir import meta_schedule as ms
@@ -333,9 +334,27 @@ def _context(task: SearchTask, strategy: Any, seed: int | None) -> Any:
     return ms.TuneContext(
         mod=canonical(task.func),
         target=with_num_cores(task.target),
-        space_generator="post-order-apply",
+        space_generator=_space(task),
         search_strategy=strategy,
         task_name=task.desc,
         rand_state=random_state(seed),
         num_threads=len(os.sched_getaffinity(0)),
     ).clone()
+
+
+def _space(task: SearchTask) -> Any:
+    """Where schedules come from. Loops whose extent is read from memory are no reason to refuse
+    them all where the computation itself has such loops."""
+    found = False
+
+    def look(loop: tirx.For) -> None:
+        nonlocal found
+        found = found or not isinstance(loop.extent, tirx.IntImm)
+
+    tvm_ffi.structural_walk(task.func.body, (tirx.For, look))
+    if not found:
+        return "post-order-apply"
+    made = ms.postproc.Postproc.create(str(task.target.kind.name))
+    return ms.space_generator.PostOrderApply(
+        postprocs=[p for p in made if not isinstance(p, ms.postproc.DisallowDynamicLoop)]
+    )

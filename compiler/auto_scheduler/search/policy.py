@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,8 @@ from ...records.auto_scheduler.record import PathLike
 
 if TYPE_CHECKING:
     from ..task import SearchTask
+
+logger = logging.getLogger("baton.auto_scheduler")
 
 
 class RandomModel:
@@ -58,6 +61,24 @@ class PreloadMeasuredStates:
         self.filename = filename
 
 
+class PreloadCustomSketchRule:
+    """A rule by which Ansor made sketches of some stages; MetaSchedule's rules schedule these.
+
+    Its functions are not called: they work on Ansor's states.
+    """
+
+    PASS, APPLY, APPLY_AND_SKIP_REST = 0, 1, 2
+
+    def __init__(
+        self, meet_condition_func: Any, apply_func: Any, rule_name: str = "CustomSketchRule"
+    ) -> None:
+        logger.warning(
+            "sketch rule %s is not applied: schedules come from MetaSchedule's rules; "
+            "register a tvm.s_tir.meta_schedule.ScheduleRule to add one",
+            rule_name,
+        )
+
+
 class SketchPolicy:
     """An evolutionary search guided by a cost model.
 
@@ -70,7 +91,7 @@ class SketchPolicy:
         Of the evolutionary search, by Ansor's names; those that MetaSchedule has none for have no
         effect.
     seed : int, optional
-    init_search_callbacks : sequence of PreloadMeasuredStates, optional
+    init_search_callbacks : sequence of PreloadMeasuredStates or PreloadCustomSketchRule, optional
     """
 
     def __init__(
@@ -80,7 +101,7 @@ class SketchPolicy:
         params: dict[str, Any] | None = None,
         seed: int | None = None,
         verbose: int = 1,
-        init_search_callbacks: Sequence[PreloadMeasuredStates] | None = None,
+        init_search_callbacks: Sequence[Any] | None = None,
     ) -> None:
         self.task = task
         model = program_cost_model or XGBModel()
@@ -89,5 +110,6 @@ class SketchPolicy:
         self.params = dict(params or {})
         self.verbose = verbose
         learnt = [model.log_file] if isinstance(model, XGBModel) and model.log_file else []
-        preloaded = [each.filename for each in init_search_callbacks or ()]
+        callbacks = init_search_callbacks or ()
+        preloaded = [c.filename for c in callbacks if isinstance(c, PreloadMeasuredStates)]
         self.log_file = next(iter([*preloaded, *learnt]), None)

@@ -11,8 +11,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ...errors import RecordError
+from ...measure.candidate import ArgInfo
 from ...measure.runner import LocalRunner
+from ...measure.timing import random_values
 from ...records.auto_scheduler.record import PathLike, Record, scan
 from ...temporary import TemporaryFolder
 from .callbacks import LogEstimatedLatency, PrintTableInfo, TaskSchedulerCallback
@@ -171,6 +175,7 @@ class TaskScheduler:
         self._options, self._patience = tune_option, per_task_early_stopping
         parameters = search_policy_params or {}
         self._checker = LocalRunner(number=1, repeat=1, check_correctness=True)
+        tune_option.runner.ref_input = self._inputs()
         try:
             self._measure_untuned()
             self._open_templates(cost_model, parameters.get("seed"))
@@ -179,6 +184,16 @@ class TaskScheduler:
         finally:
             self._checker.close()
             tune_option.close()
+
+    def _inputs(self) -> list[np.ndarray] | None:
+        """Values of all operands, where a task has values of its own for some."""
+        task = next((task for task in self.tasks if task.inputs), None)
+        if task is None:
+            return None
+        if len(self.tasks) > 1:
+            raise RecordError(f"{task} has inputs of its own: tune it alone, by its `tune`")
+        operands = [ArgInfo(tuple(map(int, p.shape)), str(p.dtype)) for p in task.func.params]
+        return [task.inputs.get(i, value) for i, value in enumerate(random_values(operands))]
 
     def _measure_untuned(self) -> None:
         """Log what each task has to beat, unless the log says so already."""

@@ -5,27 +5,37 @@
     ...
 
 That is more rounds than a machine lives to see, and none is deeper than LEVELS calls: neither the
-stack nor what it keeps alive grows with the number of rounds. Stacked results are joined on each
-level, so that a slice is copied a few times on each, not once for each later round.
+stack nor what it keeps alive grows with the number of rounds.
+
+Where a CPU knows in front of a loop how many rounds it has, each writes its slices of stacked
+results into tensors for all of them. Else they are joined on each level, so that a slice is copied
+a few times on each, not once for each later round.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import tvm
 import tvm_ffi
-from tvm import relax
+from tvm import relax, te, tirx
 from tvm.relax.expr import _update_type
 from tvm.relax.expr_functor import PyExprMutator, mutator
+from tvm.script.ir_builder import IRBuilder
+from tvm.script.ir_builder import tirx as T
+from tvm.target import Target
 
+from ...graph.constants import shape_of_type
 from ...graph.loops import Loop, erased, loop_of
+from ...graph.rewrite import expressions_in
 from ..subgraphs import new_global_var
 from .lift_constants import MIN_ELEMENTS, is_large
 
 FAN_OUT = 8
 LEVELS = 13
+_NOTHING = relax.TupleType([])
 
 
 def hoist_constants(mod: tvm.IRModule) -> tvm.IRModule:
@@ -86,12 +96,21 @@ class _Hoister(PyExprMutator):
 
 @tvm.transform.module_pass(opt_level=0, name="ExpandLoops")
 class ExpandLoops:
-    """Puts a call of functions that do the rounds in place of each loop."""
+    """Puts a call of functions that do the rounds in place of each loop.
+
+    Parameters
+    ----------
+    target : Target
+        Of the kernels that these functions need.
+    """
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
 
     def transform_module(self, mod: tvm.IRModule, _ctx: tvm.transform.PassContext) -> tvm.IRModule:
         functions = dict(mod.functions_items())
         for gvar in list(functions):
-            expand(gvar, functions)
+            expand(gvar, functions, self.target)
         bodies = {loop.body for function in mod.functions.values() for loop in loops_in(function)}
         for gvar in bodies:  # each is part of a function now
             del functions[gvar]
@@ -100,73 +119,116 @@ class ExpandLoops:
 
 def loops_in(function: Any) -> list[Loop]:
     """The loops of a Relax function; none of a kernel."""
-    found: list[Loop] = []
-
-    def visit(expr: Any) -> None:
-        loop = loop_of(expr)
-        if loop is not None:
-            found.append(loop)
-
-    if isinstance(function, relax.Function):
-        relax.analysis.post_order_visit(function, visit)
-    return found
+    every = expressions_in(function) if isinstance(function, relax.Function) else []
+    return [loop for loop in map(loop_of, every) if loop is not None]
 
 
-def expand(gvar: tvm.ir.GlobalVar, functions: dict[Any, Any]) -> relax.Function:
+def expand(gvar: tvm.ir.GlobalVar, functions: dict[Any, Any], target: Target) -> relax.Function:
     """The function, now without loops, and with the functions that do their rounds."""
     if isinstance(functions[gvar], relax.Function):
-        functions[gvar] = _Expander(functions).visit_expr(functions[gvar])
+        functions[gvar] = _Expander(functions, target).visit_expr(functions[gvar])
     return functions[gvar]
 
 
 @mutator
 class _Expander(PyExprMutator):
-    def __init__(self, functions: dict[Any, Any]) -> None:
+    def __init__(self, functions: dict[Any, Any], target: Target) -> None:
         super().__init__()
         self.functions = functions
+        self.target = target
 
     def visit_call_(self, op: relax.Call) -> relax.Expr:
         loop = loop_of(op)
         if loop is None:
             return super().visit_call_(op)
-        groups = (loop.states, loop.empty, loop.captured)
+        groups = (loop.states, loop.empty, loop.captured, loop.count)
         arguments = [field for group in groups for field in group.fields]
-        enter = _Rounds(loop, self.functions).enter()
+        enter = _Rounds(loop, self.functions, self.target).enter()
         return self.visit_expr(_call(enter, [loop.more, *arguments]))
 
 
 class _Rounds:
     """The functions of one loop."""
 
-    def __init__(self, loop: Loop, functions: dict[Any, Any]) -> None:
+    def __init__(self, loop: Loop, functions: dict[Any, Any], target: Target) -> None:
         self.loop = loop
         self.functions = functions
-        self.body = expand(loop.body, functions)
+        self.body = expand(loop.body, functions, target)
         self.states = len(loop.states.fields)
         given = [_outside(var.ty) for var in self.body.params]
         self.given, self.captured = given[: self.states], given[self.states :]
-        stacked = [erased(ty) for ty in self.body.ret_ty.fields[1 + self.states :]]
-        self.result = relax.TupleType([*self.given, *stacked])
-        self.after_round = relax.TupleType([loop.more.ty, *self.result.fields])
+        slices = list(self.body.ret_ty.fields[1 + self.states :])
+        self.stacked = [erased(ty) for ty in slices]
+        is_known = all(shape_of_type(ty) is not None for ty in slices)
+        self.writers: list[tvm.ir.GlobalVar] = []
+        if len(loop.count.fields) and is_known and target.kind.name == "llvm":
+            for ty in slices:
+                self._writer(ty, target)
+        after = [loop.more.ty, *self.given, *([] if self.writers else self.stacked)]
+        self.after_round = relax.TupleType(after)
 
     def enter(self) -> tvm.ir.GlobalVar:
         """What the loop becomes a call of: all rounds, or none."""
         more = relax.Var("more", self.loop.more.ty)
-        types = (self.given, self.result.fields[self.states :], self.captured)
-        states, empty, captured = (
-            [relax.Var(name, ty) for ty in each]
-            for name, each in zip(("state", "empty", "captured"), types)
+        counts = [field.ty for field in self.loop.count.fields]
+        states, empty, captured, count = (
+            [relax.Var(name, ty) for ty in types]
+            for name, types in (
+                *(("state", self.given), ("empty", self.stacked)),
+                *(("captured", self.captured), ("count", counts)),
+            )
         )
         scope = _Scope()
-        _, *fields = scope.called(self._rounds(LEVELS), [*states, *captured])
-        done, nothing = scope.ended_by_tuple(fields), _Scope()
+        buffers = self._buffers(scope, count[0]) if self.writers else []
+        rounds = self._rounds(LEVELS)
+        _, *fields = scope.called(rounds, [*states, *captured, *buffers])
+        done, nothing = scope.ended_by_tuple([*fields, *buffers]), _Scope()
         body = _Scope().chosen(more, done, nothing.ended_by_tuple([*states, *empty]))
-        return self._function("enter", [more, *states, *empty, *captured], body)
+        return self._function("enter", [more, *states, *empty, *captured, *count], body)
+
+    def _buffers(self, scope: _Scope, count: relax.Var) -> list[relax.Var]:
+        """Tensors for the slices of all rounds."""
+        rounds = tirx.Var("rounds", "int64")
+        extents = relax.ShapeType(ndim=1)
+        callee = relax.ExternFunc("vm.builtin.tensor_to_shape")
+        shape = scope.bind(_typed(relax.Call(callee, [count], ty_args=[extents]), extents))
+        scope.cast(shape, relax.ShapeType([rounds]))
+        found = []
+        for ty in self.body.ret_ty.fields[1 + self.states :]:
+            whole = relax.ShapeExpr([rounds, *ty.shape.values[1:]])
+            call = relax.op.builtin.alloc_tensor(whole, str(ty.dtype), 0, "global")
+            found.append(scope.bind(_typed(call, relax.TensorType(whole, ty.dtype))))
+        return found
+
+    def _writer(self, ty: relax.TensorType, target: Target) -> None:
+        """Add a kernel that writes a slice (1, ...) into a tensor for all of them."""
+        dtype, shape = str(ty.dtype), list(ty.shape.values)
+        rounds = tirx.Var("rounds", "int64")
+        source = te.placeholder(shape, dtype, name="slice")
+        number = te.placeholder((), "int64", name="number")
+
+        def write(ins: Any, outs: Any) -> Any:
+            with IRBuilder() as builder:
+                part, place = T.buffer_proxy(ins[0]), T.buffer_proxy(ins[1])
+                whole = T.buffer_proxy(outs[0])
+                with T.grid(*shape[1:]) if len(shape) > 1 else nullcontext(()) as inner:
+                    at = list(inner) if isinstance(inner, (list, tuple)) else [inner]
+                    whole[tuple([place[()], *at])] = part[tuple([tirx.const(0, "int64"), *at])]
+                return builder.get()
+
+        out = te.extern(
+            [[rounds, *shape[1:]]], [source, number], write, dtype=dtype, name="write_slice"
+        )
+        kernel = te.create_prim_func([source, number, out], "int64").with_attr("target", target)
+        name = f"{self.loop.body.name_hint}_write_{len(self.writers)}"
+        self.writers.append(new_global_var(name, kernel.ty))
+        self.functions[self.writers[-1]] = kernel.with_attr("global_symbol", name)
 
     def _rounds(self, level: int) -> tvm.ir.GlobalVar:
         """Up to FAN_OUT ** level rounds."""
         states = [relax.Var("state", ty) for ty in self.given]
-        captured = [relax.Var("captured", ty) for ty in self.captured]
+        buffers = self.stacked if self.writers else []
+        captured = [relax.Var("captured", ty) for ty in (*self.captured, *buffers)]
         callee = self._rounds(level - 1) if level > 1 else None
         body = self._attempts(callee, states, captured, FAN_OUT)
         return self._function(f"rounds_{level}", [*states, *captured], body)
@@ -184,7 +246,11 @@ class _Rounds:
         """
         scope, arguments = _Scope(), [*states, *captured]
         if callee is None:
-            more, *fields = scope.inlined(self.body, arguments)
+            own = len(self.body.params)
+            more, *fields = scope.inlined(self.body, arguments[:own])
+            for writer, part, buffer in zip(self.writers, fields[self.states :], arguments[own:]):
+                scope.bind(_typed(relax.Call(writer, [part, states[0], buffer]), _NOTHING))
+            fields = fields[: self.states] if self.writers else fields
         else:
             more, *fields = scope.called(callee, arguments)
         if count == 1:
@@ -200,7 +266,7 @@ class _Rounds:
         scope = _Scope(later)
         more, *fields = scope.fields_of(later.body)
         call = relax.Call(self.loop.join, [*stacked, *fields[self.states :]])
-        parts = relax.TupleType(self.result.fields[self.states :])
+        parts = relax.TupleType(self.stacked)
         joined = scope.fields_of(scope.bind(_typed(call, parts)))
         return scope.ended_by_tuple([more, *fields[: self.states], *joined])
 
@@ -232,6 +298,10 @@ class _Scope:
             self.bind(_typed(relax.TupleGetItem(whole, index), ty))
             for index, ty in enumerate(whole.ty.fields)
         ]
+
+    def cast(self, value: relax.Var, ty: Any) -> None:
+        """Give the symbols of a type the extents that a value has."""
+        self.bindings.append(relax.MatchCast(relax.Var("lv", ty), value, ty))
 
     def called(self, callee: tvm.ir.GlobalVar, arguments: Sequence[relax.Expr]) -> list[relax.Var]:
         """The fields of what a function returns."""

@@ -24,6 +24,7 @@ from tvm import sym, tirx
 from tvm.ir import TensorLoad
 
 from schedules.generic.stages import substitute, uses
+from schedules.nodes import nodes_of
 from schedules.x86 import prefetch as marks
 
 from ...tir import bound_values, expanded, replace_loop
@@ -67,10 +68,7 @@ def with_tile_prefetches(body: tirx.Stmt, function: str) -> tirx.Stmt:
         An external function of an address.
     """
     bound = bound_values(body)
-    local: list[Any] = []
-
-    def allocate(node: tirx.stmt.AllocBuffer) -> None:
-        local.append(node.buffer)
+    local = [node.buffer for node in nodes_of(body, tirx.stmt.AllocBuffer)]
 
     def beside(sequence: tirx.SeqStmt) -> tirx.Stmt:
         marked = [i for i, part in enumerate(sequence.seq) if _loop(part) is not None]
@@ -84,7 +82,6 @@ def with_tile_prefetches(body: tirx.Stmt, function: str) -> tirx.Stmt:
     def without_mark(attr: tirx.AttrStmt) -> tirx.Stmt:
         return attr.body if attr.attr_key == marks.TILE else attr
 
-    tvm_ffi.structural_walk(body, (tirx.stmt.AllocBuffer, allocate))
     body = tvm_ffi.structural_map(body, (tirx.SeqStmt, beside))
     return tvm_ffi.structural_map(body, (tirx.AttrStmt, without_mark))
 
@@ -113,6 +110,8 @@ def _with_prefetches(
     places = [place for run in _runs(results) for place in run.share(iteration, iterations)]
     for run in _runs(_accesses([statement.body], tirx.Var, bound, local)):
         line = _line(run.buffer)
+        if run.apart < line:  # of a plain image, whose lines hardware prefetch follows
+            continue
         first = _at_last_lines(run.first, statement.body, line) + run.count * run.apart
         if _grows(first, iteration) >= line:
             places += run.lines(first)
@@ -190,13 +189,10 @@ def _line(buffer: Any) -> int:
 def _at_last_lines(index: Any, body: tirx.Stmt, line: int) -> Any:
     """The index in the last iteration of loops inside that step over lines, else in the first."""
     values: list[tuple[Any, Any]] = []
-
-    def add(loop: tirx.For) -> None:
+    for loop in nodes_of(body, tirx.For):
         var = loop.loop_var
         last = int(loop.extent) - 1 if _grows(index, var) >= line else 0
         values.append((var, tirx.const(last, var.ty.dtype)))
-
-    tvm_ffi.structural_walk(body, (tirx.For, add))
     return substitute(index, values)
 
 

@@ -12,6 +12,8 @@ from ...lazy import lazy_attributes
 FAMILIES = ("nn", "image", "vision", "random", "annotation")
 """Families that scripts call by name: `relay.nn.conv2d`."""
 
+_FILES = ("algorithm", "reduce", "tensor", "transform")  # where TVM defined `relay.X`
+
 _REGISTRATION = (
     *("OpPattern", "OpStrategy", "register", "register_alter_op_layout", "register_compute"),
     *("register_convert_op_layout", "register_injective_schedule", "register_schedule"),
@@ -35,7 +37,7 @@ def _builders() -> Any:
 __getattr__ = lazy_attributes(
     __name__,
     {
-        **{family: f".{family}" for family in FAMILIES},
+        **{name: f".{name}" for name in (*FAMILIES, *_FILES)},
         **dict.fromkeys(_REGISTRATION, ".op"),
         "const": "..expr",
         "get": ".registry",

@@ -9,7 +9,7 @@ from typing import Any
 import tvm
 from tvm import relax
 
-from ...graph.rewrite import operator_name, rewrite_calls
+from ...graph.rewrite import expressions_in, operator_name, relax_functions, rewrite_calls
 from ...graph.vocabulary import SharedRule, Vocabulary
 from .. import dialect
 from ..flatten import function_of
@@ -87,14 +87,10 @@ def is_external(function: relax.Function) -> bool:
 def _name_unseen(name: str, mod: tvm.IRModule) -> None:
     """Warn of Relax's own operators in the module: a pass over Relay's leaves them alone."""
     unseen: set[str] = set()
-
-    def look(node: relax.Expr) -> None:
-        if operator_name(node):
-            unseen.add(str(node.op.name))
-
-    for _, function in mod.functions_items():
-        if isinstance(function, relax.Function):
-            relax.analysis.post_order_visit(function, look)
+    for _, function in relax_functions(mod):
+        for node in expressions_in(function):
+            if operator_name(node):
+                unseen.add(str(node.op.name))
     if unseen - _NAMED:
         _NAMED.update(unseen)
         warnings.warn(
@@ -129,11 +125,10 @@ def with_body(function: relax.Function, change: BodyChange) -> relax.Function:
 def map_functions(mod: tvm.IRModule, change: FunctionChange) -> tvm.IRModule:
     """The module with every Relax function changed, in dataflow form."""
     changed = {}
-    for gvar, function in mod.functions_items():
-        if isinstance(function, relax.Function):
-            made = change(function, mod)
-            if not made.same_as(function):
-                changed[gvar] = made
+    for gvar, function in relax_functions(mod):
+        made = change(function, mod)
+        if not made.same_as(function):
+            changed[gvar] = made
     if not changed:
         return mod
     return with_functions(mod, changed)

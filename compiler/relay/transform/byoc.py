@@ -17,6 +17,7 @@ from tvm import relax
 from ...errors import RelayError
 from ...graph.outline import Group, outline
 from ...graph.relax_function import PROJECTION, TRANSPARENT, RelaxFunction
+from ...graph.rewrite import relax_functions
 from ..dataflow_pattern import DFPattern
 from ..flatten import Flattener
 from ..infer import infer_type, set_type
@@ -85,8 +86,8 @@ def PartitionGraph(mod_name: str = "default", bind_constants: bool = True) -> An
     """
 
     def change(mod: tvm.IRModule) -> tvm.IRModule:
-        for gvar, function in mod.functions_items():
-            if isinstance(function, relax.Function) and not is_external(function):
+        for gvar, function in relax_functions(mod):
+            if not is_external(function):
                 mod = _partitioned(mod, str(gvar.name_hint), mod_name, bind_constants)
         return map_functions(mod, _optimized)
 

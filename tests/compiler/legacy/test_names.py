@@ -88,10 +88,29 @@ def test_what_went_with_ansor_says_what_to_use():
         from tvm import auto_scheduler
         from tvm.auto_scheduler import _ffi_api
 
-        with pytest.raises(LegacyImportError, match="ScheduleRule"):
-            auto_scheduler.PreloadCustomSketchRule(None, None)
+        with pytest.raises(LegacyImportError, match="TaskScheduler"):
+            auto_scheduler.ProgramMeasurer()
         with pytest.raises(LegacyImportError, match="MetaSchedule"):
             _ffi_api.SearchPolicyUtilsGetConsumers(None, None)
+
+
+def test_names_have_the_modules_that_defined_them():
+    with legacy.installed():
+        from tvm.auto_scheduler.cost_model import XGBModel
+        from tvm.auto_scheduler.measure import MeasureResult
+        from tvm.auto_scheduler.search_policy import SketchPolicy
+        from tvm.auto_scheduler.search_task import SearchTask
+        from tvm.auto_scheduler.task_scheduler import TaskScheduler
+        from tvm.script import tir as by_script
+        from tvm.script.parser import tir
+
+        from compiler import auto_scheduler, relay
+
+        for each in (XGBModel, MeasureResult, SketchPolicy, SearchTask, TaskScheduler):
+            assert getattr(auto_scheduler, each.__name__) is each
+        assert tir.prim_func is by_script.prim_func
+        assert relay.op.tensor.add is relay.add and relay.op.reduce.sum is relay.sum
+        assert tvm.autotvm.LocalBuilder(do_fork=True, runtime=None).timeout == 10
 
 
 def test_functions_of_the_registry_are_listed_and_removed():

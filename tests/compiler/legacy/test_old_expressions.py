@@ -36,6 +36,20 @@ def test_arithmetic_makes_relays_operators(relay):
     np.testing.assert_array_equal(run(np.array([3, 1], "float32")).numpy(), [-2, 0])
 
 
+def test_arithmetic_in_modules_of_relax_makes_relaxs_operators():
+    from tvm import relax
+
+    x = relax.Var("x", relax.TensorStructInfo((2, 3), "float32"))
+    w = relax.Var("w", relax.TensorStructInfo((3,), "float32"))
+    assert (relax.op.abs(x) + w).op.name == "relax.add"
+    assert (x + w).op.name == "add"
+    builder = relax.BlockBuilder()
+    with builder.function("main", [x, w]):
+        out = builder.emit(x * w)
+        builder.emit_func_output(out)
+    assert builder.get()["main"].body.op.name == "relax.multiply"
+
+
 def test_a_function_body_has_the_attributes_of_what_it_computes(relay):
     x = relay.var("x", shape=(1, 8))
     function = relay.Function([x], relay.nn.softmax(relay.exp(x), axis=1))

@@ -123,3 +123,11 @@ def test_what_those_modules_had_besides_says_where_it_is_when_it_is_used():
     for each in (get_simd_32bit_lanes, topi.x86.dense_alter_op):
         with pytest.raises(LegacyImportError, match="schedules"):
             each()
+
+
+def test_convolutions_take_their_layout_by_its_old_name():
+    data, weight = te.placeholder((1, 4, 8, 8)), te.placeholder((6, 4, 3, 3))
+    out = tvm.topi.nn.conv2d(data, weight, strides=1, padding=1, dilation=1, layout="NCHW")
+    assert [int(extent) for extent in out.shape] == [1, 6, 8, 8]
+    out = tvm.topi.nn.conv2d(data, weight, 1, 0, 1, data_layout="NCHW")
+    assert [int(extent) for extent in out.shape] == [1, 6, 6, 6]

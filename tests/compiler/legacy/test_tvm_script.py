@@ -51,6 +51,17 @@ def test_passes_and_analyses_are_found_where_they_were():
         assert not hasattr(tvm.tir.transform, "NoSuchPass")
 
 
+def test_relax_reads_its_own_print_of_no_result_type():
+    with legacy.installed():
+        from tvm.script import relax as R
+
+        @R.function
+        def product(x: R.Tensor((2, 3), "float32"), w: R.Tensor((3, 4), "float32")) -> R.Tensor:
+            return R.matmul(x, w, out_dtype="void")
+
+        assert str(product.ret_ty.dtype) == "float32"
+
+
 def test_external_functions_use_numpys_blas():
     with legacy.installed():
         from tvm import te

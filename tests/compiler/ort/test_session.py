@@ -245,3 +245,21 @@ class TestLibraries:
         (tmp_path / "net.so").write_bytes(b"no library")
         with pytest.raises(LoadError, match="neither a shared library"):
             ort.InferenceSession(tmp_path / "net.so")
+
+
+def test_shapes_that_no_engine_takes_are_an_error_of_batons():
+    pytest.importorskip("onnxruntime")
+    real = TensorProto.FLOAT
+    graph = helper.make_graph(
+        [helper.make_node("Concat", ["x", "w"], ["y"], axis=1, name="joined")],
+        "g",
+        [helper.make_tensor_value_info("x", real, ["n", 8])],
+        [helper.make_tensor_value_info("y", real, [None, 16])],
+        [onnx.numpy_helper.from_array(WEIGHT, "w")],
+    )
+    opsets = [helper.make_opsetid("", 17)]
+    proto = helper.make_model(graph, opset_imports=opsets, ir_version=8)
+    session = ort.InferenceSession(proto.SerializeToString())
+    assert session.run(None, {"x": rows(8)})[0].shape == (8, 16)
+    with pytest.raises(UnsupportedOperatorError, match=r"'joined'.*onnxruntime refuses it, too"):
+        session.run(None, {"x": rows(3)})

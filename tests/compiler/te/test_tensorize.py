@@ -82,6 +82,23 @@ def test_a_part_of_a_reduction_is_computed_by_reset_and_update():
     check(s, args)
 
 
+def test_an_intrinsic_of_one_result_reads_rows_of_matrices():
+    x, y = (te.placeholder((LANES,), name=name) for name in "xy")
+    k = te.reduce_axis((0, LANES), name="k")
+    z = te.compute((1,), lambda i: te.sum(x[k] * y[k], axis=k), name="z")
+
+    def code(ins, outs):
+        ib = ir_builder.create()
+        left, right, out = (ib.buffer_ptr(each) for each in (*ins, *outs))
+        out[0] = sum(left[n] * right[n] for n in range(LANES))
+        return ib.get()
+
+    args, c = product(depth=LANES)
+    s = cte.create_schedule(c.op)
+    s[c].tensorize(c.op.reduce_axis[0], cte.decl_tensor_intrin(z.op, code, name="dot"))
+    check(s, args)
+
+
 @pytest.mark.parametrize(
     ("lanes", "intrin", "words"),
     [

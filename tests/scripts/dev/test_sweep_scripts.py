@@ -23,6 +23,10 @@ SCRIPTS = {
     "hangs.py": "import time\ntime.sleep(100)",
     "wants.py": "import sys\nprint(sys.argv[1])",
     "gone.py": "import tvm.micro\ntvm.contrib.download.download('http://example.com/x')",
+    "behind.py": "import fetched\nfrom tvm import a_name_that_nobody_has",
+    "fetched.py": "def fetch(path):\n    return CIFAR10(path, download=True)",
+    "program.py": "from shutil import which\nprint(which('a_program_nobody_has') + '/bin')",
+    "twice.py": "from twice import Model",
     "broken.py": "print 1",
     "beside.py": "VALUE = 3",
 }
@@ -57,16 +61,20 @@ def test_every_outcome_is_told_and_kept(tmp_path, sweep):
         "hangs.py": sweep.TIMED_OUT,
         "wants.py": sweep.ARGUMENT,
         "gone.py": sweep.FILE,
+        "behind.py": sweep.FILE,
+        "fetched.py": sweep.RAN,
+        "program.py": sweep.PACKAGE,
+        "twice.py": sweep.PACKAGE,
         "broken.py": sweep.FAILED,
     }
     assert found["fails.py"]["why"] == "ValueError: on purpose"
-    assert "3 of 6 that need nothing missing run to the end (50%)" in ran.stdout
+    assert "4 of 7 that need nothing missing run to the end (57%)" in ran.stdout
     again = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     assert again.stdout == ran.stdout and again.stderr == ""
     (folder / "new.py").write_text("import tvm")
     known = [*command, "--known", f"--depth={len(tmp_path.parts)}"]
     rows = subprocess.run(known, capture_output=True, text=True, timeout=60, check=True).stdout
-    assert f"| {tmp_path} | 2 | 1 | 2 | 2 | 0 | 1 | 1 | 0 | 2 | 3 of 6 |" in rows
+    assert f"| {tmp_path} | 3 | 1 | 4 | 3 | 0 | 1 | 1 | 0 | 2 | 4 of 7 |" in rows
 
 
 def test_numbers_are_cut_where_names_say_what_they_are(sweep):

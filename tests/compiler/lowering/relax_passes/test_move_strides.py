@@ -100,7 +100,16 @@ def test_readers_of_several_strides_leave_out_what_none_reads():
         {"tail": lambda x: op.nn.softmax(x, axis=3)},
         {"tail": lambda x: op.permute_dims(x, [0, 1, 3, 2])},
     ],
-    ids=str,
+    ids=[
+        "no_stride",
+        "not_1x1",
+        "padded",
+        "unlike_strides",
+        "read_too",
+        "symbolic",
+        "softmax",
+        "transposed",
+    ],
 )
 def test_other_blocks_stay_as_they_are(changes):
     mod = stage(**changes)

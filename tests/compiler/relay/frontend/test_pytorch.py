@@ -494,68 +494,6 @@ def test_lists_and_tuples_of_tensors_become_inputs_of_their_own() -> None:
     ]
 
 
-def test_a_quantised_module_computes_what_pytorch_does() -> None:
-    if "fbgemm" not in torch.backends.quantized.supported_engines:
-        pytest.skip("this PyTorch has no fbgemm to quantise with")
-    quantization = torch.ao.quantization
-    module = nn.Sequential(
-        quantization.QuantStub(), nn.Conv2d(3, 8, 3), nn.ReLU(), quantization.DeQuantStub()
-    ).eval()
-    module.qconfig = quantization.get_default_qconfig("fbgemm")
-    examples = (randn(1, 3, 6, 6),)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        module = quantization.prepare(module)
-        module(*examples)
-        module = quantization.convert(module)
-    mod, params = relay.frontend.from_pytorch(traced(module, examples), infos_of(examples))
-    step = float(module(*examples).abs().max()) / 127
-    result = on_integers(mod, params, examples[0])
-    np.testing.assert_allclose(result, module(*examples).numpy(), atol=2 * step)
-
-
-def on_integers(mod: tvm.IRModule, params: Any, x: torch.Tensor) -> np.ndarray:
-    """What a built model makes of x by one product, which is of bytes."""
-    library = relay.build(mod, "llvm", params=params)
-    assert [each.operands for each in library.report.kernels if each.operands] == ["uint8 x int8"]
-    executor = library["default"](tvm.cpu())
-    executor.set_input(0, x.numpy())
-    executor.run()
-    return executor.get_output(0).numpy()
-
-
-class Decomposed(nn.Module):
-    """A convolution as PyTorch's PT2E quantisation leaves it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        generator = torch.Generator().manual_seed(3)
-        weight = torch.randint(-127, 128, (8, 3, 3, 3), dtype=torch.int8, generator=generator)
-        self.register_buffer("weight", weight)
-        self.register_buffer("scale", torch.rand(8, generator=generator) * 0.01 + 0.001)
-        self.register_buffer("zero", torch.zeros(8, dtype=torch.int64))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        ops, bytes_ = torch.ops.quantized_decomposed, (0, 255, torch.uint8)
-        x = ops.quantize_per_tensor(x, 0.03, 128, *bytes_)
-        x = ops.dequantize_per_tensor(x, 0.03, 128, *bytes_)
-        numbers = (self.scale, self.zero, 0, -128, 127, torch.int8)
-        weight = ops.dequantize_per_channel(self.weight, *numbers)
-        y = ops.quantize_per_tensor(torch.relu(nn.functional.conv2d(x, weight)), 0.05, 3, *bytes_)
-        return ops.dequantize_per_tensor(y, 0.05, 3, *bytes_)
-
-
-def test_a_program_quantised_after_its_export_runs_on_integers() -> None:
-    pytest.importorskip("torch.ao.quantization.fx._decomposed")
-    module, examples = Decomposed().eval(), (randn(1, 3, 6, 6),)
-    program = torch.export.export(module, examples)
-    result = on_integers(*relay.frontend.from_pytorch(program, infos_of(examples)), examples[0])
-    expected = module(*examples).numpy()
-    assert len(np.unique(expected)) > 20
-    np.testing.assert_allclose(result, expected, atol=0.0501)
-    assert np.mean(result != expected) < 0.02
-
-
 def test_wrong_inputs_are_refused_by_name() -> None:
     module, examples = made("residual")
     trace = traced(module, examples)
